@@ -16,7 +16,7 @@ std::string MethodName(absl::string_view method) {
   return absl::StrCat("/", Service::service_full_name(), "/", method);
 }
 
-// Adds unary methods of TensorService.
+// Adds unary methods.
 class UnaryTable {
  public:
   UnaryTable(const Handlers& handlers, CallDispatcher* dispatcher)
@@ -24,10 +24,10 @@ class UnaryTable {
         workers_(handlers.context->message_workers),
         dispatcher_(dispatcher) {}
 
-  template <typename Request, typename Response>
+  template <typename Service = v1::TensorService, typename Request, typename Response>
   void Add(absl::string_view method,
            void (UnaryMethods::*handle)(const UnaryRef<Request, Response>&)) {
-    dispatcher_->AddUnary(MethodName<v1::TensorService>(method),
+    dispatcher_->AddUnary(MethodName<Service>(method),
                           MakeUnaryFactory<Request, Response>(
                               workers_, {.handle = [unary = unary_, handle](const auto& call) {
                                 (unary->*handle)(call);
@@ -65,6 +65,7 @@ void AddUnaryMethods(const Handlers& handlers, CallDispatcher* dispatcher) {
   table.Add("CreateTicket", &UnaryMethods::CreateTicket);
   table.Add("PullTensor", &UnaryMethods::PullTensor);
   table.Add("CheckPeer", &UnaryMethods::CheckPeer);
+  table.Add<v1::PeerService>("ReleaseTicket", &UnaryMethods::ReleaseTicket);
   table.Add("JoinGroup", &UnaryMethods::JoinGroup);
   table.Add("ConnectGroup", &UnaryMethods::ConnectGroup);
   table.Add("LeaveGroup", &UnaryMethods::LeaveGroup);

@@ -9,6 +9,7 @@
 #include "tensord/server/collective/collectives.h"
 #include "tensord/server/device/device.h"
 #include "tensord/server/session/tensor.h"
+#include "tensord/server/session/tickets.h"
 #include "tensord/v1/tensord.pb.h"
 #include "tensord/v1/types.pb.h"
 
@@ -28,6 +29,16 @@ void ToProto(const AttrValue& value, v1::AttrValue* proto);
 // If the kind, the reduction or the spec is invalid, returns INVALID_ARGUMENT. For a barrier,
 // ignores all fields but the kind.
 absl::StatusOr<CollectiveOp> FromProto(const v1::Collective& proto);
+
+// Returns what a request about a ticket claims about its fetch: FetchRequest or
+// ReleaseTicketRequest. The claim refers to the request's strings.
+template <typename Request>
+Tickets::Claim ClaimOf(const Request& request) {
+  return {.destination_epoch = request.destination_epoch(),
+          .principal_kind = request.principal_kind(),
+          .principal_name = request.principal_name(),
+          .fetch_id = request.fetch_id()};
+}
 
 void ToProto(const Device& device, v1::Device* proto);
 void ToProto(const OpSchema& schema, v1::OpInfo* proto);

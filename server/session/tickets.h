@@ -24,8 +24,8 @@ absl::string_view KindName(Principal::Kind kind);
 // ends. Each table signs its tickets with a new key, so an altered ticket is invalid.
 //
 // A fetch that ends without the tensor releases its ticket, for example because the client has
-// dropped the copy. The destination says so explicitly (FetchRequest.release), because a cancelled
-// call and a broken connection look the same at the source, and a fetch may reconnect. If the
+// dropped the copy. The destination says so explicitly (ReleaseTicket), because a cancelled call
+// and a broken connection look the same at the source, and a fetch may reconnect. If the
 // destination can't say so, the ticket expires.
 class Tickets {
  public:

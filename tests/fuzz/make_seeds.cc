@@ -204,6 +204,16 @@ std::string Slices() {
   return frames;
 }
 
+template <typename Request>
+std::string TicketRequest() {
+  Request request;
+  request.set_destination_epoch("there");
+  request.set_principal_kind("token");
+  request.set_principal_name("one");
+  request.set_fetch_id("0123456789abcdef");
+  return request.SerializeAsString();
+}
+
 std::string Fetched() {
   v1::SessionStreamRequest message = Attach(false);
   AddOnes(message, 1);
@@ -212,15 +222,8 @@ std::string Fetched() {
   create.set_handle(1);
   create.set_destination_epoch("there");
   AppendFrame(FrameKind::kCreateTicket, create.SerializeAsString(), &frames);
-  v1::FetchRequest fetch;
-  fetch.set_destination_epoch("there");
-  fetch.set_principal_kind("token");
-  fetch.set_principal_name("one");
-  fetch.set_fetch_id("0123456789abcdef");
-  for (bool release : {false, true}) {
-    fetch.set_release(release);
-    AppendFrame(FrameKind::kFetch, fetch.SerializeAsString(), &frames);
-  }
+  AppendFrame(FrameKind::kFetch, TicketRequest<v1::FetchRequest>(), &frames);
+  AppendFrame(FrameKind::kReleaseTicket, TicketRequest<v1::ReleaseTicketRequest>(), &frames);
   AppendFrame(FrameKind::kEndFetch, "x", &frames);
   return frames;
 }

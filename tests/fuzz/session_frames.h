@@ -29,6 +29,7 @@ enum class FrameKind : uint8_t {
   kCreateTicket,   // v1::CreateTicketRequest
   kFetch,          // v1::FetchRequest
   kEndFetch,       // a byte, if the fetch has received all bytes of the tensor
+  kReleaseTicket,  // v1::ReleaseTicketRequest
   kCount,
 };
 

@@ -65,6 +65,8 @@ void Play(SessionPlayer& client, FrameKind kind, const std::string& bytes) {
       return With<v1::FetchRequest>(bytes, [&](const auto& m) { client.Fetch(m); });
     case FrameKind::kEndFetch:
       return client.EndFetch(/*finished=*/!bytes.empty());
+    case FrameKind::kReleaseTicket:
+      return With<v1::ReleaseTicketRequest>(bytes, [&](const auto& m) { client.ReleaseTicket(m); });
     default:
       return;
   }

@@ -217,15 +217,20 @@ void Speaker::Write(FuzzInput& in) {
   player_.Write(message.SerializeAsString());
 }
 
-void Speaker::Fetch(FuzzInput& in) {
-  v1::FetchRequest request;
+template <typename Request>
+Request AnyTicketRequest(FuzzInput& in) {
+  Request request;
   request.set_ticket(std::string(in.Range(0, 3), 'x'));
   request.set_destination_epoch("there");
   request.set_principal_kind("token");
   request.set_principal_name(in.OneIn(8) ? "other" : "one");
   request.set_fetch_id(std::string(Tickets::kFetchIdBytes, in.OneIn(4) ? 'b' : 'a'));
-  request.set_release(in.OneIn(4));
-  player_.Fetch(request);
+  return request;
+}
+
+void Speaker::Fetch(FuzzInput& in) {
+  if (in.OneIn(4)) return player_.ReleaseTicket(AnyTicketRequest<v1::ReleaseTicketRequest>(in));
+  player_.Fetch(AnyTicketRequest<v1::FetchRequest>(in));
 }
 
 void Speaker::Close() {

@@ -284,18 +284,17 @@ void SessionPlayer::CreateTicket(const v1::CreateTicketRequest& request) {
 void SessionPlayer::Fetch(const v1::FetchRequest& request) {
   if (tickets_.empty()) return;
   const std::string& ticket = tickets_[request.ticket().size() % tickets_.size()];
-  Tickets& tickets = world_->sessions.tickets();
-  const Tickets::Claim claim = {.destination_epoch = request.destination_epoch(),
-                                .principal_kind = request.principal_kind(),
-                                .principal_name = request.principal_name(),
-                                .fetch_id = request.fetch_id()};
-  if (request.release()) {
-    const bool released = tickets.Release(ticket, claim).ok();
-    if (released && tickets.Begin(ticket, claim).ok()) std::abort();
-    return;
-  }
-  auto use = tickets.Begin(ticket, claim);
+  auto use = world_->sessions.tickets().Begin(ticket, ClaimOf(request));
   if (use.ok()) fetches_.push_back(*std::move(use));
+}
+
+void SessionPlayer::ReleaseTicket(const v1::ReleaseTicketRequest& request) {
+  if (tickets_.empty()) return;
+  const std::string& ticket = tickets_[request.ticket().size() % tickets_.size()];
+  Tickets& tickets = world_->sessions.tickets();
+  const Tickets::Claim claim = ClaimOf(request);
+  const bool released = tickets.Release(ticket, claim).ok();
+  if (released && tickets.Begin(ticket, claim).ok()) std::abort();
 }
 
 void SessionPlayer::EndFetch(bool finished) {

@@ -79,10 +79,11 @@ class SessionPlayer {
   void Unpublish(absl::string_view name);
 
   void CreateTicket(const v1::CreateTicketRequest& request);
-  // Handles the first message of another server's Fetch: begins a fetch, or releases the ticket. A
-  // fuzz input can't contain a valid ticket. So the size of request.ticket() selects one of the
-  // tickets that were issued.
+  // Handle the first message of another server's Fetch, and its ReleaseTicket. A fuzz input can't
+  // contain a valid ticket. So the size of request.ticket() selects one of the tickets that were
+  // issued.
   void Fetch(const v1::FetchRequest& request);
+  void ReleaseTicket(const v1::ReleaseTicketRequest& request);
   // Ends the oldest fetch. `finished`: the other server has received all bytes.
   void EndFetch(bool finished);
 

@@ -61,7 +61,7 @@ class DroppedCopyTest : public ClusterFixture {
   }
   // Waits until the destination has released a ticket.
   void AwaitRelease() {
-    AwaitMetric("tensord_calls_total{method=\"tensord.v1.PeerService/Fetch\",code=\"OK\"}");
+    AwaitMetric("tensord_calls_total{method=\"tensord.v1.PeerService/ReleaseTicket\",code=\"OK\"}");
   }
 
   // Waits until the client has this number of handles at the destination. Asks by another session,

@@ -23,8 +23,6 @@ namespace {
 // If the ticket is valid, the call sends the tensor's spec at once. It then waits for the tensor
 // without a time limit. If the tensor never becomes done, the call ends when the destination
 // cancels it. The call doesn't keep the tensor's session in use.
-//
-// If FetchRequest.release is true, the call only releases the ticket.
 class FetchCall final : public SendCall {
  public:
   using SendCall::SendCall;
@@ -74,13 +72,8 @@ class FetchCall final : public SendCall {
     if (!joined.ok()) return Fail(joined);
     const absl::Status decoded = DecodeMessage(&request_bytes_, &request_);
     if (!decoded.ok()) return Fail(decoded);
-    Tickets& tickets = bulk_->service->sessions->tickets();
-    const Tickets::Claim claim = {.destination_epoch = request_.destination_epoch(),
-                                  .principal_kind = request_.principal_kind(),
-                                  .principal_name = request_.principal_name(),
-                                  .fetch_id = request_.fetch_id()};
-    if (request_.release()) return Finish(tickets.Release(request_.ticket(), claim));
-    absl::StatusOr<std::unique_ptr<Tickets::Use>> ticket = tickets.Begin(request_.ticket(), claim);
+    absl::StatusOr<std::unique_ptr<Tickets::Use>> ticket =
+        bulk_->service->sessions->tickets().Begin(request_.ticket(), ClaimOf(request_));
     if (!ticket.ok()) return Fail(ticket.status());
     ticket_ = *std::move(ticket);
     SendSpec();

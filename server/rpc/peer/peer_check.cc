@@ -10,7 +10,6 @@ void PeerCheck::Start() {
   deadline_ = std::chrono::system_clock::now() + peers_->timeout();
   channel_ = peers_->Connect(address_);
   stub_ = v1::TensorService::NewStub(channel_);
-  peer_stub_ = v1::PeerService::NewStub(channel_);
   peers_->queue()->Began(this);
   RequestInfo();
 }
@@ -24,7 +23,7 @@ void PeerCheck::Cancel() {
 void PeerCheck::Prepare() {
   // Destroys the previous calls before their context, because they are allocated in its arena.
   info_call_.reset();
-  fetch_call_.reset();
+  release_call_.reset();
   auto context = std::make_unique<grpc::ClientContext>();
   context->set_deadline(deadline_);
   peers_->Authorize(context.get());
@@ -45,29 +44,13 @@ void PeerCheck::OnInfo(bool /*ok*/) {
   if (!std::exchange(info_requested_twice_, true)) return RequestInfo();
   response_.set_round_trip_nanoseconds(
       std::chrono::nanoseconds(std::chrono::steady_clock::now() - info_requested_at_).count());
-  ProbeFetch();
-}
-
-void PeerCheck::ProbeFetch() {
   Prepare();
-  fetch_call_ = peer_stub_->AsyncFetch(context_.get(), peers_->queue()->get(),
-                                       probe_started_.Begin(shared_from_this()));
+  release_call_ = v1::PeerService::NewStub(channel_)->AsyncReleaseTicket(context_.get(), {},
+                                                                         peers_->queue()->get());
+  release_call_->Finish(&release_response_, &status_, released_.Begin(shared_from_this()));
 }
 
-void PeerCheck::OnProbeStarted(bool ok) {
-  if (!ok) return OnProbeRead(false);
-  fetch_call_->WriteLast({}, grpc::WriteOptions(), probe_sent_.Begin(shared_from_this()));
-}
-
-void PeerCheck::OnProbeSent(bool /*ok*/) {
-  fetch_call_->Read(&fetch_response_, probe_read_.Begin(shared_from_this()));
-}
-
-void PeerCheck::OnProbeRead(bool /*ok*/) {
-  fetch_call_->Finish(&status_, probe_finished_.Begin(shared_from_this()));
-}
-
-void PeerCheck::OnProbeFinished(bool /*ok*/) {
+void PeerCheck::OnReleased(bool /*ok*/) {
   absl::Status refused(static_cast<absl::StatusCode>(status_.error_code()),
                        status_.error_message());
   DecodeDetails(status_.error_details(), &refused);

@@ -16,8 +16,8 @@
 namespace tensord::server {
 
 // Requests GetServerInfo twice. The second request uses the established connection and measures the
-// round trip. Then calls Fetch with an invalid ticket: TICKET_REFUSED shows that the other server
-// admits this one. Runs on the thread of the peers' queue.
+// round trip. Then calls ReleaseTicket with an invalid ticket: TICKET_REFUSED shows that the other
+// server admits this one as a peer. Runs on the thread of the peers' queue.
 class PeerCheck final : public PeerOperation, public std::enable_shared_from_this<PeerCheck> {
  public:
   using Done = std::function<void(const v1::CheckPeerResponse&)>;
@@ -37,11 +37,7 @@ class PeerCheck final : public PeerOperation, public std::enable_shared_from_thi
 
   void RequestInfo();
   void OnInfo(bool ok);
-  void ProbeFetch();
-  void OnProbeStarted(bool ok);
-  void OnProbeSent(bool ok);
-  void OnProbeRead(bool ok);
-  void OnProbeFinished(bool ok);
+  void OnReleased(bool ok);
   void AfterEvent() {}
   // Makes the context of the next call.
   void Prepare();
@@ -52,13 +48,9 @@ class PeerCheck final : public PeerOperation, public std::enable_shared_from_thi
   const Done done_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::TensorService::Stub> stub_;
-  std::unique_ptr<v1::PeerService::Stub> peer_stub_;
 
   Event info_{&PeerCheck::OnInfo};
-  Event probe_started_{&PeerCheck::OnProbeStarted};
-  Event probe_sent_{&PeerCheck::OnProbeSent};
-  Event probe_read_{&PeerCheck::OnProbeRead};
-  Event probe_finished_{&PeerCheck::OnProbeFinished};
+  Event released_{&PeerCheck::OnReleased};
   std::chrono::system_clock::time_point deadline_;
   std::chrono::steady_clock::time_point info_requested_at_;
   bool info_requested_twice_ = false;
@@ -67,8 +59,8 @@ class PeerCheck final : public PeerOperation, public std::enable_shared_from_thi
   // Only the queue's thread writes it, with the lock held. That thread reads it without the lock.
   std::unique_ptr<grpc::ClientContext> context_;
   std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ServerInfo>> info_call_;
-  std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::FetchRequest, v1::FetchResponse>> fetch_call_;
-  v1::FetchResponse fetch_response_;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ReleaseTicketResponse>> release_call_;
+  v1::ReleaseTicketResponse release_response_;
   grpc::Status status_;
   v1::CheckPeerResponse response_;
 };

@@ -101,9 +101,10 @@ void PeerPull::OnDue(bool /*ok*/) {
   StartAttempt();
 }
 
-v1::FetchRequest PeerPull::TicketRequest() const {
+template <typename Request>
+Request PeerPull::TicketRequest() const {
   const Principal& principal = *session_->principal();
-  v1::FetchRequest request;
+  Request request;
   request.set_ticket(request_.ticket());
   request.set_destination_epoch(context_->sessions->epoch());
   request.set_principal_kind(std::string(KindName(principal.kind())));
@@ -113,7 +114,7 @@ v1::FetchRequest PeerPull::TicketRequest() const {
 }
 
 v1::FetchRequest PeerPull::FirstRequest() const {
-  v1::FetchRequest request = TicketRequest();
+  auto request = TicketRequest<v1::FetchRequest>();
   request.set_offset(upload_.written_bytes());
   const absl::StatusOr<TensorSpec> spec = FromProto(request_.tensor().spec());
   const bool large = spec.ok() && spec->size_bytes() - upload_.written_bytes() >= kMinSharedBytes;
@@ -305,7 +306,7 @@ void PeerPull::ScheduleAttempt() {
 
 void PeerPull::ReleaseTicket() {
   std::make_shared<TicketRelease>(peers_, std::move(counted_))
-      ->Start(request_.source_address(), TicketRequest());
+      ->Start(request_.source_address(), TicketRequest<v1::ReleaseTicketRequest>());
 }
 
 void PeerPull::End(Result result) {

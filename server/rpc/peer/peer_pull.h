@@ -91,8 +91,10 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   using Clock = std::chrono::steady_clock;
 
   void StartAttempt();
-  // Returns a request with the ticket and the claim of this fetch.
-  v1::FetchRequest TicketRequest() const;
+  // Returns a request with the ticket and the claim of this fetch: a FetchRequest or a
+  // ReleaseTicketRequest.
+  template <typename Request>
+  Request TicketRequest() const;
   // Returns the request for the remaining bytes. It requests shared memory if that is possible.
   v1::FetchRequest FirstRequest() const;
   void OnDue(bool ok);

@@ -1,7 +1,6 @@
 // Releases the ticket of a fetch that has ended without its tensor.
 #pragma once
 
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
@@ -12,12 +11,11 @@
 #include "tensord/server/rpc/call_queue.h"
 #include "tensord/server/rpc/peer/peers.h"
 #include "tensord/server/session/principal.h"
-#include "tensord/v1/tensord.pb.h"
+#include "tensord/v1/tensord.grpc.pb.h"
 
 namespace tensord::server {
 
-// One call of Fetch that releases a ticket, so that the source frees the ticket and its tensor at
-// once. If the call fails, or doesn't end within kTimeout, it isn't repeated: the ticket expires
+// One call of ReleaseTicket, so that the source frees the ticket and its tensor at once. If the call fails, or doesn't end within kTimeout, it isn't repeated: the ticket expires
 // after a minute.
 // Runs on the thread of the peers' queue. Its operation on the queue keeps it alive.
 class TicketRelease final : public PeerOperation,
@@ -29,15 +27,15 @@ class TicketRelease final : public PeerOperation,
   // call has ended, so that limit also bounds these calls.
   TicketRelease(Peers* peers, UsageHold counted) : peers_(peers), counted_(std::move(counted)) {}
 
-  // Starts the call. Call it once, from any thread. `request` has the ticket and the claim of the
-  // fetch.
-  void Start(const std::string& address, v1::FetchRequest request);
+  // Starts the call. Call it once, from any thread.
+  void Start(const std::string& address, const v1::ReleaseTicketRequest& request);
   // Ends the call. Thread-safe.
   void Cancel() override { context_.TryCancel(); }
 
  private:
   friend class CallEvent<TicketRelease>;
 
+  // Ignores the status: see above.
   void OnFinished(bool ok);
   void AfterEvent() {}
 
@@ -45,8 +43,9 @@ class TicketRelease final : public PeerOperation,
   UsageHold counted_;
   CallEvent<TicketRelease> finished_{&TicketRelease::OnFinished};
   grpc::ClientContext context_;
-  std::unique_ptr<grpc::GenericClientAsyncResponseReader> call_;  // destroyed before context_
-  grpc::ByteBuffer response_;
+  // Destroyed before context_.
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ReleaseTicketResponse>> call_;
+  v1::ReleaseTicketResponse response_;
   grpc::Status status_;
 };
 

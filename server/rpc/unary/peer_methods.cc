@@ -101,4 +101,12 @@ void UnaryMethods::CheckPeer(const UnaryRef<v1::CheckPeerRequest, v1::CheckPeerR
       ->Start();
 }
 
+void UnaryMethods::ReleaseTicket(
+    const UnaryRef<v1::ReleaseTicketRequest, v1::ReleaseTicketResponse>& call) {
+  const v1::ReleaseTicketRequest& request = call->request();
+  const absl::Status caller = context_->peers->CheckCaller(*call->principal());
+  if (!caller.ok()) return call->Finish(caller);
+  call->Finish(context_->sessions->tickets().Release(request.ticket(), ClaimOf(request)));
+}
+
 }  // namespace tensord::server

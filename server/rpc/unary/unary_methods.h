@@ -1,5 +1,5 @@
-// The unary methods of tensord.v1.TensorService. Each validates its request, starts the work, and
-// answers when the work has been launched or has finished.
+// The unary methods of TensorService and PeerService. Each validates its request, starts the work,
+// and answers when the work has been launched or has finished.
 #pragma once
 
 #include <chrono>
@@ -47,6 +47,7 @@ class UnaryMethods {
   void CreateTicket(const UnaryRef<v1::CreateTicketRequest, v1::Ticket>& call);
   void PullTensor(const UnaryRef<v1::PullTensorRequest, v1::PullTensorResponse>& call);
   void CheckPeer(const UnaryRef<v1::CheckPeerRequest, v1::CheckPeerResponse>& call);
+  void ReleaseTicket(const UnaryRef<v1::ReleaseTicketRequest, v1::ReleaseTicketResponse>& call);
   void JoinGroup(const UnaryRef<v1::JoinGroupRequest, v1::JoinGroupResponse>& call);
   void ConnectGroup(const UnaryRef<v1::ConnectGroupRequest, v1::ConnectGroupResponse>& call);
   void LeaveGroup(const UnaryRef<v1::LeaveGroupRequest, v1::LeaveGroupResponse>& call);
