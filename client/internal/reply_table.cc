@@ -24,13 +24,13 @@ absl::StatusOr<v1::Elements> ReplyTable::Await(uint64_t id) {
   while (!slot->done && failure_.ok()) slot->arrived.Wait(&mu_);
   slots_.erase(id);
   if (!slot->done) return failure_;
-  if (slot->fetched.code() != 0) {
-    absl::Status error = StatusFromCode(slot->fetched.code(), slot->fetched.message(),
-                                        slot->fetched.status_details());
+  if (slot->elements.code() != 0) {
+    absl::Status error = StatusFromCode(slot->elements.code(), slot->elements.message(),
+                                        slot->elements.status_details());
     MarkReportedLocked(error);
     return error;
   }
-  return std::move(slot->fetched);
+  return std::move(slot->elements);
 }
 
 bool ReplyTable::Arrived(uint64_t id) const {
@@ -44,10 +44,10 @@ bool ReplyTable::AnyAwaited() const {
                      [](const auto& slot) { return !slot.second->done; });
 }
 
-void ReplyTable::FinishLocked(uint64_t id, v1::Elements* fetched) {
+void ReplyTable::FinishLocked(uint64_t id, v1::Elements* elements) {
   const auto it = slots_.find(id);
   if (it == slots_.end()) return;
-  if (fetched != nullptr) it->second->fetched.Swap(fetched);
+  if (elements != nullptr) it->second->elements.Swap(elements);
   it->second->done = true;
   it->second->arrived.Signal();
 }
@@ -61,8 +61,8 @@ void ReplyTable::Deliver(v1::SessionStreamResponse* response) {
         std::find(reported_.begin(), reported_.end(), status) != reported_.end();
     if (!status.ok() && !was_reported) errors_.push_back(std::move(status));
   }
-  for (v1::Elements& fetched : *response->mutable_elements()) {
-    FinishLocked(fetched.request_id(), &fetched);
+  for (v1::Elements& elements : *response->mutable_elements()) {
+    FinishLocked(elements.request_id(), &elements);
   }
   for (const v1::BarrierDone& barrier : response->barriers()) {
     FinishLocked(barrier.barrier_id(), nullptr);

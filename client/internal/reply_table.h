@@ -55,10 +55,10 @@ class ReplyTable {
   struct Slot {
     CondVar arrived;
     bool done = false;
-    v1::Elements fetched;
+    v1::Elements elements;
   };
 
-  void FinishLocked(uint64_t id, v1::Elements* fetched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FinishLocked(uint64_t id, v1::Elements* elements) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MarkReportedLocked(const absl::Status& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable Mutex mu_;

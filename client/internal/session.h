@@ -185,7 +185,7 @@ class Session {
   // Makes the call that ends the session, within kCloseTimeout. `alive`: the stream hasn't ended.
   // `connected`: the stream is connected.
   void EndAtServer(bool alive, bool connected);
-  absl::Status Fetch(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out);
+  absl::Status GetElements(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out);
 
   const std::string address_;
   const std::string label_;

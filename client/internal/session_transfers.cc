@@ -15,7 +15,7 @@ namespace tensord::internal {
 namespace {
 
 // The largest read that uses the command stream. A larger one is a Read call of its own.
-constexpr int64_t kMaxFetchBytes = 1024 * 1024;
+constexpr int64_t kMaxGetElementsBytes = 1024 * 1024;
 
 }  // namespace
 
@@ -83,8 +83,8 @@ absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Sp
                                const TransferOptions& options) {
   if (InForkedChild()) return ForkedError();
   WaitTimer timer(&connection_->counters, WaitKind::kRead, {"read", handle, &spec});
-  if (spec.size_bytes() <= kMaxFetchBytes) {
-    TENSORD_RETURN_IF_ERROR(Fetch(handle, spec, out));
+  if (spec.size_bytes() <= kMaxGetElementsBytes) {
+    TENSORD_RETURN_IF_ERROR(GetElements(handle, spec, out));
     if (options.progress) options.progress(spec.size_bytes(), spec.size_bytes());
     return absl::OkStatus();
   }
@@ -115,7 +115,8 @@ absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Sp
   return status;
 }
 
-absl::Status Session::Fetch(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out) {
+absl::Status Session::GetElements(uint64_t handle, const TensorSpec& spec,
+                                  absl::Span<uint8_t> out) {
   const uint64_t id = connection_->replies.Expect();
   v1::Command command;
   command.mutable_get_elements()->set_handle(handle);
@@ -125,12 +126,12 @@ absl::Status Session::Fetch(uint64_t handle, const TensorSpec& spec, absl::Span<
     connection_->replies.Forget(id);
     return pushed;
   }
-  TENSORD_ASSIGN_OR_RETURN(const v1::Elements fetched, connection_->stream->Await(id));
-  if (fetched.data().size() != out.size()) {
-    return absl::InternalError(absl::StrCat("the server sent ", fetched.data().size(),
+  TENSORD_ASSIGN_OR_RETURN(const v1::Elements elements, connection_->stream->Await(id));
+  if (elements.data().size() != out.size()) {
+    return absl::InternalError(absl::StrCat("the server sent ", elements.data().size(),
                                             " bytes for ", spec.ToString(), ", handle ", handle));
   }
-  if (!out.empty()) std::memcpy(out.data(), fetched.data().data(), out.size());
+  if (!out.empty()) std::memcpy(out.data(), elements.data().data(), out.size());
   return absl::OkStatus();
 }
 

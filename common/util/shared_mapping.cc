@@ -90,7 +90,7 @@ int TakeDescriptor(msghdr* message) {
 }
 
 // Sends the secret to the server, and returns the descriptor that it sends back, or -1.
-int FetchDescriptor(const SharedMapping::Offer& offer) {
+int ReceiveDescriptor(const SharedMapping::Offer& offer) {
   // Sends the secret only to sockets of tensord servers, whatever the offer says.
   absl::string_view name = offer.socket_name;
   if (!absl::ConsumePrefix(&name, kSharedSocketPrefix) || !IsHex(name, kSharedSecretBytes) ||
@@ -141,7 +141,7 @@ absl::StatusOr<std::unique_ptr<SharedMapping>> SharedMapping::Map(const Offer& o
                      offer.slots * offer.slot_bytes <= max_bytes;
   if (!valid) return absl::InternalError("the server offers a ring with invalid sizes");
   const int64_t size_bytes = offer.slots * offer.slot_bytes;
-  Descriptor file(FetchDescriptor(offer));
+  Descriptor file(ReceiveDescriptor(offer));
   if (file.get() < 0 || !IsSafeToMap(file.get(), size_bytes)) {
     return absl::FailedPreconditionError("this process can't get the server's shared memory");
   }

@@ -39,19 +39,19 @@ TEST_F(HandlesTest, GuessedAndForeignHandlesGetTheSameError) {
     std::vector<uint64_t> asked;
     for (int i = 0; i < 1000; ++i) {
       asked.push_back(i % 10 == 0 ? handles[random() % kForeign] : random());
-      v1::GetElements& fetch = *message.add_commands()->mutable_get_elements();
-      fetch.set_handle(asked.back());
-      fetch.set_request_id(asked.size());
+      v1::GetElements& get = *message.add_commands()->mutable_get_elements();
+      get.set_handle(asked.back());
+      get.set_request_id(asked.size());
     }
     ASSERT_TRUE(stream->Send(message));
     for (size_t received = 0; received < asked.size();) {
       const auto response = stream->Next();
       ASSERT_TRUE(response.has_value());
-      for (const v1::Elements& fetched : response->elements()) {
+      for (const v1::Elements& elements : response->elements()) {
         ++received;
-        ASSERT_EQ(fetched.code(), static_cast<int>(absl::StatusCode::kNotFound));
+        ASSERT_EQ(elements.code(), static_cast<int>(absl::StatusCode::kNotFound));
         const std::string words = absl::StrReplaceAll(
-            fetched.message(), {{absl::StrCat(asked[fetched.request_id() - 1]), "N"}});
+            elements.message(), {{absl::StrCat(asked[elements.request_id() - 1]), "N"}});
         if (answer.empty()) answer = words;
         ASSERT_EQ(words, answer);
       }

@@ -113,18 +113,18 @@ TEST_F(MessagesTest, BoundsMemoryOfUnreadResponses) {
   ASSERT_TRUE(attacker.Ones(1, {1 << 18}).ok());  // 1 MiB
   auto stream = client_->SessionStream();
   v1::SessionStreamRequest message = attacker.Attach();
-  constexpr int kFetches = 100000;
-  for (int i = 0; i < kFetches; ++i) {
-    v1::GetElements& fetch = *message.add_commands()->mutable_get_elements();
-    fetch.set_handle(1);
-    fetch.set_request_id(i);
+  constexpr int kCommands = 100000;
+  for (int i = 0; i < kCommands; ++i) {
+    v1::GetElements& get = *message.add_commands()->mutable_get_elements();
+    get.set_handle(1);
+    get.set_request_id(i);
   }
   const MemoryGrowth growth(*daemon_, "VmRSS");
   ASSERT_TRUE(stream->Send(message));
   v1::GetTensorRequest request;
   request.set_session(attacker.id());
   request.set_handle(1);
-  request.set_after_command(kFetches);
+  request.set_after_command(kCommands);
   ASSERT_TRUE(client_->Call<v1::Tensor>("GetTensor", request).ok());
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(session_->Get(1).ok());
   growth.ExpectBelow(128 * kMiB);

@@ -83,9 +83,9 @@ class Counting {
       add.add_inputs(n + 1);
       add.set_output(n + 2);
       message.add_commands()->mutable_drop()->add_handles(n + 1);
-      v1::GetElements& fetch = *message.add_commands()->mutable_get_elements();
-      fetch.set_handle(n + 2);
-      fetch.set_request_id(n);
+      v1::GetElements& get = *message.add_commands()->mutable_get_elements();
+      get.set_handle(n + 2);
+      get.set_request_id(n);
       if (!stream_->Send(message)) break;
       MutexLock lock(&mu_);
       while (!ending_ && n - sums_.size() > kMaxUnanswered) changed_.Wait(&mu_);
@@ -99,12 +99,12 @@ class Counting {
       MutexLock lock(&mu_);
       received_ = std::max(received_, answer->commands_received());
       ending_ = ending_ || answer->draining();
-      for (const v1::Elements& fetched : answer->elements()) {
+      for (const v1::Elements& elements : answer->elements()) {
         float sum = -1;
-        if (fetched.code() == 0 && fetched.data().size() == sizeof(sum)) {
-          std::memcpy(&sum, fetched.data().data(), sizeof(sum));
+        if (elements.code() == 0 && elements.data().size() == sizeof(sum)) {
+          std::memcpy(&sum, elements.data().data(), sizeof(sum));
         }
-        twice_ |= !sums_.emplace(fetched.request_id(), sum).second;
+        twice_ |= !sums_.emplace(elements.request_id(), sum).second;
       }
       changed_.SignalAll();
     }

@@ -45,7 +45,7 @@ void AddOnes(v1::SessionStreamRequest& message, uint64_t handle) {
   (*op.mutable_attrs())["shape"].mutable_ints()->add_values(4);
 }
 
-void AddFetch(v1::SessionStreamRequest& message, uint64_t handle) {
+void AddGetElements(v1::SessionStreamRequest& message, uint64_t handle) {
   message.add_commands()->mutable_get_elements()->set_handle(handle);
   message.mutable_commands(message.commands_size() - 1)
       ->mutable_get_elements()
@@ -78,7 +78,7 @@ std::string Ops() {
   copy.set_input(2);
   copy.set_output(3);
   copy.set_device("cpu:1");
-  AddFetch(message, 3);
+  AddGetElements(message, 3);
   message.add_commands()->mutable_barrier()->set_barrier_id(1);
   message.add_commands()->mutable_drop()->add_handles(1);
   std::string frames = SendFrame(message);
@@ -104,7 +104,7 @@ std::string Programs() {
   run.set_number(1);
   run.add_inputs(1);
   run.add_outputs(9);
-  AddFetch(message, 9);
+  AddGetElements(message, 9);
   std::string frames = SendFrame(message);
   AppendFrame(FrameKind::kRunSlice, "0", &frames);
   AppendFrame(FrameKind::kRead, "x", &frames);
@@ -114,7 +114,7 @@ std::string Programs() {
 std::string Resumed() {
   v1::SessionStreamRequest message = Attach(true);
   AddOnes(message, 1);
-  AddFetch(message, 1);
+  AddGetElements(message, 1);
   std::string frames = SendFrame(message);
   AppendFrame(FrameKind::kRead, "", &frames);
   AppendFrame(FrameKind::kCutUnnoticed, "", &frames);
@@ -123,7 +123,7 @@ std::string Resumed() {
   AppendFrame(FrameKind::kCut, "", &frames);
   v1::SessionStreamRequest next = Attach(true);
   next.set_first_command(3);
-  AddFetch(next, 7);
+  AddGetElements(next, 7);
   return frames + SendFrame(next);
 }
 
@@ -133,7 +133,7 @@ std::string Uploads() {
   promise.set_handle(1);
   *promise.mutable_spec() = Floats(4);
   promise.set_device("cpu:0");
-  AddFetch(message, 1);
+  AddGetElements(message, 1);
   std::string frames = SendFrame(message);
   v1::WriteRequest write;
   write.mutable_spec()->set_handle(1);
@@ -184,7 +184,7 @@ std::string Slices() {
   for (int step = 0; step < 16; ++step) {
     for (uint64_t word : {1, step == 0 ? 2 : 1, 1}) batch.add_words(word);
   }
-  for (int i = 0; i < 20; ++i) AddFetch(message, 17);
+  for (int i = 0; i < 20; ++i) AddGetElements(message, 17);
   v1::Program& program = *message.add_commands()->mutable_program();
   program.set_number(1);
   message.add_commands()->mutable_drop()->add_programs(1);

@@ -180,14 +180,14 @@ void SessionPlayer::Cut(bool noticed) {
 void SessionPlayer::Read(bool must_ack) {
   if (wire_ == nullptr) return;
   v1::SessionStreamResponse response;
-  std::vector<SessionCommands::ReadyElements> fetches;
-  while (commands_->NextResponse(wire_.get(), must_ack, &response, &fetches)) {
+  std::vector<SessionCommands::ReadyElements> ready;
+  while (commands_->NextResponse(wire_.get(), must_ack, &response, &ready)) {
     if (response.commands_received() < received_) std::abort();
     received_ = response.commands_received();
     response.Clear();
   }
-  for (const SessionCommands::ReadyElements& fetch : fetches) {
-    if (fetch.status.ok()) ReadAll(*fetch.tensor);
+  for (const SessionCommands::ReadyElements& elements : ready) {
+    if (elements.status.ok()) ReadAll(*elements.tensor);
   }
 }
 

@@ -65,7 +65,7 @@ class SessionPlayer {
   // Closes the session, breaks the connection, and opens another session. The message and the
   // upload of the closed session may be unfinished.
   void Close();
-  // Takes all responses that are ready, and reads the fetched elements.
+  // Takes all responses that are ready, and reads the requested elements.
   void Read(bool must_ack);
 
   // Handles the bytes of a Write message. The first message of an upload has a spec.

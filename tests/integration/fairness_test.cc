@@ -59,9 +59,9 @@ TEST_F(FairnessTest, ClientThatReadsNothingBlocksNoOtherClient) {
   auto silent = rpc.SessionStream();
   v1::SessionStreamRequest message = session.Attach();
   for (int i = 0; i < 1000; ++i) {
-    v1::GetElements& fetch = *message.add_commands()->mutable_get_elements();
-    fetch.set_handle(1);
-    fetch.set_request_id(i + 1);
+    v1::GetElements& get = *message.add_commands()->mutable_get_elements();
+    get.set_handle(1);
+    get.set_request_id(i + 1);
   }
   const int64_t before = daemon_->MemoryBytes("VmHWM");
   ASSERT_TRUE(silent->Send(message));

@@ -222,16 +222,16 @@ TEST_F(DrainTest, FinishesReceivedCommands) {
   EXPECT_EQ(acknowledged->commands_received(), static_cast<uint64_t>(message.commands_size()));
 
   daemon_->Signal(SIGTERM);
-  std::vector<v1::Elements> fetched(acknowledged->elements().begin(),
-                                    acknowledged->elements().end());
+  std::vector<v1::Elements> elements(acknowledged->elements().begin(),
+                                     acknowledged->elements().end());
   while (const auto answer = stream->Next()) {
-    fetched.insert(fetched.end(), answer->elements().begin(), answer->elements().end());
+    elements.insert(elements.end(), answer->elements().begin(), answer->elements().end());
   }
-  ASSERT_EQ(fetched.size(), 1u);
-  EXPECT_EQ(fetched[0].code(), 0) << fetched[0].message();
+  ASSERT_EQ(elements.size(), 1u);
+  EXPECT_EQ(elements[0].code(), 0) << elements[0].message();
   float largest = 0;
-  ASSERT_EQ(fetched[0].data().size(), sizeof(largest));
-  std::memcpy(&largest, fetched[0].data().data(), sizeof(largest));
+  ASSERT_EQ(elements[0].data().size(), sizeof(largest));
+  std::memcpy(&largest, elements[0].data().data(), sizeof(largest));
   EXPECT_EQ(largest, size);
   ExpectError(stream->Finish(), Code::kUnavailable, {"shutting down"});
   daemon_->ExpectEndsCleanly();

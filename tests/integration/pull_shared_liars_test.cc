@@ -13,8 +13,8 @@
 #include "tensord/common/util/mutex.h"
 #include "tensord/server/rpc/bulk/shared_broker.h"
 #include "tensord/tests/integration/fake_source.h"
-#include "tensord/tests/integration/fetch_region.h"
 #include "tensord/tests/integration/pull_shared_fixture.h"
+#include "tensord/tests/integration/receive_region.h"
 
 namespace tensord::integration {
 namespace {
@@ -120,9 +120,9 @@ TEST_F(PullSharedTest, NewRingHoldsNoOldData) {
   for (int i = 0; i < 3; ++i) {
     v1::SharedRing ring;
     const auto call = Offered(1, &ring);
-    const int fd = FetchRegion(ring.socket_name(), ring.secret(), 30'000);
+    const int fd = ReceiveRegion(ring.socket_name(), ring.secret(), 30'000);
     ASSERT_GE(fd, 0);
-    EXPECT_EQ(FetchRegion(ring.socket_name(), ring.secret()), -1) << "it has been used";
+    EXPECT_EQ(ReceiveRegion(ring.socket_name(), ring.secret()), -1) << "it has been used";
     const int64_t size = ring.slots() * ring.slot_bytes();
     void* const data = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
     ASSERT_NE(data, MAP_FAILED);

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tensord/tests/integration/fetch_region.h"
 #include "tensord/tests/integration/identity_fixture.h"
+#include "tensord/tests/integration/receive_region.h"
 
 namespace tensord::integration {
 namespace {
@@ -32,7 +32,7 @@ class MappedRing {
     const auto opened = call_->Next();
     if (!opened.has_value()) return;
     ring_ = opened->ring();
-    const int fd = FetchRegion(ring_.socket_name(), ring_.secret(), 30'000);
+    const int fd = ReceiveRegion(ring_.socket_name(), ring_.secret(), 30'000);
     size_ = ring_.slots() * ring_.slot_bytes();
     void* data = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (data != MAP_FAILED) data_ = static_cast<char*>(data);

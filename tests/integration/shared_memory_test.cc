@@ -9,7 +9,7 @@
 
 #include "tensord/client/tensord.h"
 #include "tensord/tests/integration/daemon_fixture.h"
-#include "tensord/tests/integration/fetch_region.h"
+#include "tensord/tests/integration/receive_region.h"
 
 namespace tensord::integration {
 namespace {
@@ -228,16 +228,16 @@ TEST_F(SharedMemoryTest, ARingEndsWithItsSession) {
   EXPECT_TRUE(Eventually([this] { return Regions() == 0; }));
 }
 
-TEST_F(SharedMemoryTest, OnlyTheSecretFetchesARegionAndOnlyOnce) {
+TEST_F(SharedMemoryTest, OnlyTheSecretGetsARegionAndOnlyOnce) {
   v1::SharedRing ring;
   auto call = Open(&ring);
-  EXPECT_EQ(FetchRegion(ring.socket_name(), std::string(32, '0')), -1);
-  EXPECT_EQ(FetchRegion(ring.socket_name(), ring.secret().substr(1)), -1);
-  EXPECT_EQ(FetchRegion(ring.socket_name(), ring.secret() + "0"), -1);
-  EXPECT_EQ(FetchRegion(ring.socket_name(), session_->id()), -1);
-  const int fd = FetchRegion(ring.socket_name(), ring.secret());
+  EXPECT_EQ(ReceiveRegion(ring.socket_name(), std::string(32, '0')), -1);
+  EXPECT_EQ(ReceiveRegion(ring.socket_name(), ring.secret().substr(1)), -1);
+  EXPECT_EQ(ReceiveRegion(ring.socket_name(), ring.secret() + "0"), -1);
+  EXPECT_EQ(ReceiveRegion(ring.socket_name(), session_->id()), -1);
+  const int fd = ReceiveRegion(ring.socket_name(), ring.secret());
   ASSERT_GE(fd, 0);
-  EXPECT_EQ(FetchRegion(ring.socket_name(), ring.secret()), -1) << "it has been used";
+  EXPECT_EQ(ReceiveRegion(ring.socket_name(), ring.secret()), -1) << "it has been used";
   struct stat info = {};
   ASSERT_EQ(fstat(fd, &info), 0);
   EXPECT_EQ(info.st_size, ring.slots() * ring.slot_bytes());
@@ -248,14 +248,14 @@ TEST_F(SharedMemoryTest, OnlyTheSecretFetchesARegionAndOnlyOnce) {
   auto second = Open(&unused);
   second->Cancel();
   ASSERT_TRUE(Eventually([this] { return Regions() == 1; }));
-  EXPECT_EQ(FetchRegion(ring.socket_name(), unused.secret()), -1) << "its ring has been freed";
+  EXPECT_EQ(ReceiveRegion(ring.socket_name(), unused.secret()), -1) << "its ring has been freed";
 }
 
 // If descriptors kept the memory, a client could hold the memory of any number of rings.
 TEST_F(SharedMemoryTest, KeptDescriptorHoldsNoMemoryAfterTheCall) {
   v1::SharedRing ring;
   auto call = Open(&ring);
-  const int fd = FetchRegion(ring.socket_name(), ring.secret());
+  const int fd = ReceiveRegion(ring.socket_name(), ring.secret());
   ASSERT_GE(fd, 0);
   const auto blocks = [fd] {
     struct stat info = {};

@@ -16,7 +16,7 @@ class StreamTest : public DaemonFixture {
   struct Answers {
     uint64_t commands_received = 0;
     std::vector<v1::HandleError> errors;
-    std::vector<v1::Elements> fetched;
+    std::vector<v1::Elements> elements;
     std::vector<uint64_t> barriers;
   };
 
@@ -42,10 +42,10 @@ class StreamTest : public DaemonFixture {
     op.set_device(device);
   }
 
-  static void AddFetch(v1::SessionStreamRequest& message, uint64_t handle, uint64_t id) {
-    v1::GetElements& fetch = *message.add_commands()->mutable_get_elements();
-    fetch.set_handle(handle);
-    fetch.set_request_id(id);
+  static void AddGetElements(v1::SessionStreamRequest& message, uint64_t handle, uint64_t id) {
+    v1::GetElements& get = *message.add_commands()->mutable_get_elements();
+    get.set_handle(handle);
+    get.set_request_id(id);
   }
 
   static void AddBarrier(v1::SessionStreamRequest& message, uint64_t id) {
@@ -64,8 +64,8 @@ class StreamTest : public DaemonFixture {
     EXPECT_GE(message.commands_received(), answers.commands_received);
     answers.commands_received = message.commands_received();
     answers.errors.insert(answers.errors.end(), message.errors().begin(), message.errors().end());
-    answers.fetched.insert(answers.fetched.end(), message.elements().begin(),
-                           message.elements().end());
+    answers.elements.insert(answers.elements.end(), message.elements().begin(),
+                            message.elements().end());
     for (const v1::BarrierDone& barrier : message.barriers()) {
       answers.barriers.push_back(barrier.barrier_id());
     }
@@ -89,9 +89,9 @@ class StreamTest : public DaemonFixture {
     return answers;
   }
 
-  static std::vector<float> Floats(const v1::Elements& fetched) {
-    std::vector<float> values(fetched.data().size() / 4);
-    std::memcpy(values.data(), fetched.data().data(), fetched.data().size());
+  static std::vector<float> Floats(const v1::Elements& elements) {
+    std::vector<float> values(elements.data().size() / 4);
+    std::memcpy(values.data(), elements.data().data(), elements.data().size());
     return values;
   }
 
@@ -99,24 +99,24 @@ class StreamTest : public DaemonFixture {
 };
 
 // A response with the texts of all errors would take 8 MiB.
-TEST_F(StreamTest, ErrorTextsOfFetchesAreSplitIntoResponses) {
-  constexpr int kFetches = 2000;
+TEST_F(StreamTest, ErrorTextsOfGetElementsAreSplitIntoResponses) {
+  constexpr int kCommands = 2000;
   v1::SessionStreamRequest message = AttachMessage();
   AddPromise(message, 1, {DType::kFloat32, {2}});
   v1::FailPromise& fail = *message.add_commands()->mutable_fail();
   fail.set_handle(1);
   fail.set_code(static_cast<int>(Code::kAborted));
   fail.set_message(std::string(4096, 'x'));
-  for (int i = 0; i < kFetches; ++i) AddFetch(message, 1, i);
+  for (int i = 0; i < kCommands; ++i) AddGetElements(message, 1, i);
   Answers answers;
   const absl::Status ended = RunStream(*client_, {message}, [&answers](const auto& response) {
     EXPECT_LT(response.ByteSizeLong(), 2 << 20);
     Take(response, answers);
   });
   EXPECT_TRUE(ended.ok()) << ended;
-  ASSERT_EQ(answers.fetched.size(), kFetches);
-  for (const v1::Elements& fetched : answers.fetched) {
-    ASSERT_EQ(fetched.code(), static_cast<int>(Code::kAborted));
+  ASSERT_EQ(answers.elements.size(), kCommands);
+  for (const v1::Elements& elements : answers.elements) {
+    ASSERT_EQ(elements.code(), static_cast<int>(Code::kAborted));
   }
 }
 
@@ -131,15 +131,15 @@ TEST_F(StreamTest, RunsAllCommandsOfOneMessage) {
   copy.set_device("cpu:1");
   message.add_commands()->mutable_drop()->add_handles(2);
   message.mutable_commands(4)->mutable_drop()->add_handles(12345);
-  AddFetch(message, 4, 77);
+  AddGetElements(message, 4, 77);
   AddBarrier(message, 88);
   const Answers answers = Run({message});
   EXPECT_TRUE(last_status_.ok()) << last_status_;
   EXPECT_EQ(answers.commands_received, 7u);
   EXPECT_EQ(answers.errors.size(), 0u);
-  ASSERT_EQ(answers.fetched.size(), 1u);
-  EXPECT_EQ(answers.fetched[0].request_id(), 77u);
-  EXPECT_THAT(Floats(answers.fetched[0]), ElementsAre(4, 4, 4));
+  ASSERT_EQ(answers.elements.size(), 1u);
+  EXPECT_EQ(answers.elements[0].request_id(), 77u);
+  EXPECT_THAT(Floats(answers.elements[0]), ElementsAre(4, 4, 4));
   EXPECT_THAT(answers.barriers, ElementsAre(88));
   ExpectError(session_->Get(2), Code::kNotFound);
   EXPECT_TRUE(session_->Get(3).ok()) << "the session outlives its stream";
@@ -162,9 +162,9 @@ TEST_F(StreamTest, ErrorsStickAndNameTheirCommand) {
   AddOp(message, "no_such_op", {1}, 2);
   AddOp(message, "neg", {2}, 3);
   AddOp(message, "add", {1, 3}, 4);
-  AddFetch(message, 4, 5);
+  AddGetElements(message, 4, 5);
   AddOp(message, "neg", {1}, 6);
-  AddFetch(message, 6, 6);
+  AddGetElements(message, 6, 6);
   const Answers answers = Run({message});
   EXPECT_TRUE(last_status_.ok()) << "an op that fails doesn't end the stream: " << last_status_;
   ASSERT_GE(answers.errors.size(), 1u);
@@ -172,12 +172,12 @@ TEST_F(StreamTest, ErrorsStickAndNameTheirCommand) {
   EXPECT_EQ(answers.errors[0].command(), 2u);
   EXPECT_EQ(answers.errors[0].code(), static_cast<int>(Code::kNotFound));
   EXPECT_THAT(answers.errors[0].message(), HasSubstr("no_such_op"));
-  ASSERT_EQ(answers.fetched.size(), 2u);
-  for (const v1::Elements& fetched : answers.fetched) {
-    if (fetched.request_id() == 5) {
-      EXPECT_EQ(fetched.message(), answers.errors[0].message());
+  ASSERT_EQ(answers.elements.size(), 2u);
+  for (const v1::Elements& elements : answers.elements) {
+    if (elements.request_id() == 5) {
+      EXPECT_EQ(elements.message(), answers.errors[0].message());
     } else {
-      EXPECT_THAT(Floats(fetched), ElementsAre(-1, -1, -1));
+      EXPECT_THAT(Floats(elements), ElementsAre(-1, -1, -1));
     }
   }
   ExpectError(session_->Get(3), Code::kNotFound, {"no_such_op"});
@@ -191,11 +191,11 @@ TEST_F(StreamTest, OutOfMemorySticks) {
   AddOnes(message, 1, 30 << 20, "cpu:1");
   AddOp(message, "neg", {1}, 2);
   AddOnes(message, 3, 4, "cpu:1");
-  AddFetch(message, 3, 3);
+  AddGetElements(message, 3, 3);
   AddBarrier(message, 1);
   const Answers answers = Run({message});
-  ASSERT_EQ(answers.fetched.size(), 1u);
-  EXPECT_EQ(answers.fetched[0].code(), 0);
+  ASSERT_EQ(answers.elements.size(), 1u);
+  EXPECT_EQ(answers.elements[0].code(), 0);
   ExpectError(session_->Get(1), Code::kResourceExhausted, {"ones (tensor 1)", "cpu:1"});
   ExpectError(session_->Get(2), Code::kResourceExhausted, {"ones (tensor 1)"});
   EXPECT_EQ(Used(1), 16);
@@ -208,10 +208,10 @@ TEST_F(StreamTest, CopiesToTheSameDeviceShare) {
   copy.set_input(1);
   copy.set_output(2);
   copy.set_device("cpu:0");
-  AddFetch(message, 2, 1);
+  AddGetElements(message, 2, 1);
   const Answers answers = Run({message});
-  ASSERT_EQ(answers.fetched.size(), 1u);
-  EXPECT_THAT(Floats(answers.fetched[0]), ElementsAre(1, 1, 1, 1));
+  ASSERT_EQ(answers.elements.size(), 1u);
+  EXPECT_THAT(Floats(answers.elements[0]), ElementsAre(1, 1, 1, 1));
   EXPECT_EQ(Used(0), 16);
 }
 
@@ -221,14 +221,14 @@ TEST_F(StreamTest, WriteFulfillsAPromise) {
   v1::SessionStreamRequest message = AttachMessage();
   AddPromise(message, 1, spec);
   AddOp(message, "neg", {1}, 2);
-  AddFetch(message, 2, 1);
+  AddGetElements(message, 2, 1);
   AddOnes(message, 3, 2);
-  AddFetch(message, 3, 2);
+  AddGetElements(message, 3, 2);
   ASSERT_TRUE(stream->Send(message));
   Answers answers;
-  ReadUntil(*stream, answers, [&] { return answers.fetched.size() == 1; });
-  ASSERT_EQ(answers.fetched.size(), 1u);
-  EXPECT_EQ(answers.fetched[0].request_id(), 2u) << "this read doesn't need the upload";
+  ReadUntil(*stream, answers, [&] { return answers.elements.size() == 1; });
+  ASSERT_EQ(answers.elements.size(), 1u);
+  EXPECT_EQ(answers.elements[0].request_id(), 2u) << "this read doesn't need the upload";
   v1::WriteRequest write = session_->FirstWrite(1, spec);
   write.mutable_spec()->set_after_command(1);
   const float values[] = {5, -6};
@@ -237,9 +237,9 @@ TEST_F(StreamTest, WriteFulfillsAPromise) {
   call->Send(write);
   const auto written = call->Finish();
   ASSERT_TRUE(written.ok()) << written.status();
-  ReadUntil(*stream, answers, [&] { return answers.fetched.size() == 2; });
-  ASSERT_EQ(answers.fetched.size(), 2u);
-  EXPECT_THAT(Floats(answers.fetched[1]), ElementsAre(-5, 6));
+  ReadUntil(*stream, answers, [&] { return answers.elements.size() == 2; });
+  ASSERT_EQ(answers.elements.size(), 2u);
+  EXPECT_THAT(Floats(answers.elements[1]), ElementsAre(-5, 6));
   stream->HalfClose();
   while (const auto rest = stream->Next()) {  // commands_received may be repeated
     EXPECT_EQ(rest->elements_size(), 0);
@@ -265,20 +265,20 @@ TEST_F(StreamTest, CallsWaitForTheCommandsThatTheyName) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
-TEST_F(StreamTest, LargeTensorsAreNotFetched) {
+TEST_F(StreamTest, GetElementsRefusesLargeTensors) {
   v1::SessionStreamRequest message = AttachMessage();
   AddOnes(message, 1, (1 << 18) + 1);
-  AddFetch(message, 1, 1);
+  AddGetElements(message, 1, 1);
   AddOnes(message, 2, 1 << 18);
-  AddFetch(message, 2, 2);
+  AddGetElements(message, 2, 2);
   const Answers answers = Run({message});
-  ASSERT_EQ(answers.fetched.size(), 2u);
-  for (const v1::Elements& fetched : answers.fetched) {
-    if (fetched.request_id() == 1) {
-      EXPECT_EQ(fetched.code(), static_cast<int>(Code::kOutOfRange));
-      EXPECT_THAT(fetched.message(), HasSubstr("Read"));
+  ASSERT_EQ(answers.elements.size(), 2u);
+  for (const v1::Elements& elements : answers.elements) {
+    if (elements.request_id() == 1) {
+      EXPECT_EQ(elements.code(), static_cast<int>(Code::kOutOfRange));
+      EXPECT_THAT(elements.message(), HasSubstr("Read"));
     } else {
-      EXPECT_EQ(fetched.data().size(), 1u << 20);
+      EXPECT_EQ(elements.data().size(), 1u << 20);
     }
   }
 }
@@ -294,13 +294,13 @@ TEST_F(StreamTest, ManyCommandsInManyMessages) {
       messages[m].add_commands()->mutable_drop()->add_handles(last++);
     }
   }
-  AddFetch(messages[100], last, 1);
+  AddGetElements(messages[100], last, 1);
   const Answers answers = Run(messages);
   EXPECT_TRUE(last_status_.ok()) << last_status_;
   EXPECT_EQ(answers.commands_received, 40002u);
   EXPECT_EQ(answers.errors.size(), 0u);
-  ASSERT_EQ(answers.fetched.size(), 1u);
-  EXPECT_EQ(Floats(answers.fetched[0])[0], 1);
+  ASSERT_EQ(answers.elements.size(), 1u);
+  EXPECT_EQ(Floats(answers.elements[0])[0], 1);
   EXPECT_EQ(Used(0), 32);
 }
 
@@ -344,7 +344,7 @@ TEST_F(StreamTest, InvalidCommandsFailAlone) {
   AddOnes(message, 0, 1);
   AddOnes(message, 1, 1);
   AddOnes(message, 1, 1);
-  AddFetch(message, 99, 1);
+  AddGetElements(message, 99, 1);
   AddPromise(message, 2, {DType::kUnspecified, {1}});
   AddPromise(message, 3, {DType::kFloat32, {-1}});
   AddBarrier(message, 4);
@@ -356,8 +356,8 @@ TEST_F(StreamTest, InvalidCommandsFailAlone) {
   EXPECT_EQ(answers.errors[1].command(), 2u);
   EXPECT_EQ(answers.errors[1].handle(), 0u);
   EXPECT_EQ(answers.errors[2].code(), static_cast<int>(Code::kAlreadyExists));
-  ASSERT_EQ(answers.fetched.size(), 1u);
-  EXPECT_EQ(answers.fetched[0].code(), static_cast<int>(Code::kNotFound));
+  ASSERT_EQ(answers.elements.size(), 1u);
+  EXPECT_EQ(answers.elements[0].code(), static_cast<int>(Code::kNotFound));
   EXPECT_THAT(answers.barriers, ElementsAre(4));
   EXPECT_THAT(*session_->ReadFloats(1), ElementsAre(1)) << "the first tensor of this handle stays";
 }
@@ -368,7 +368,7 @@ TEST_F(StreamTest, CancelledStreamKeepsItsSession) {
     v1::SessionStreamRequest message = AttachMessage();
     AddOnes(message, 1, 2);
     AddPromise(message, 2, {DType::kFloat32, {2}});
-    AddFetch(message, 2, 1);
+    AddGetElements(message, 2, 1);
     ASSERT_TRUE(stream->Send(message));
     ASSERT_TRUE(stream->Next().has_value());
     stream->Cancel();
@@ -399,18 +399,18 @@ TEST_F(ResumableStreamTest, IgnoresRepeatedCommands) {
   v1::SessionStreamRequest second;
   second.set_first_command(2);
   AddOp(second, "add", {1, 1}, 2);
-  AddFetch(second, 2, 7);
+  AddGetElements(second, 2, 7);
   EXPECT_EQ(Run({first, second}).commands_received, 3u);
 
   const Answers again = Run({first, second});
   EXPECT_TRUE(last_status_.ok()) << last_status_;
   EXPECT_EQ(again.commands_received, 3u);
   EXPECT_TRUE(again.errors.empty());
-  ASSERT_EQ(again.fetched.size(), 1u) << "the answer that was never acknowledged";
-  EXPECT_THAT(Floats(again.fetched[0]), ElementsAre(2, 2));
+  ASSERT_EQ(again.elements.size(), 1u) << "the answer that was never acknowledged";
+  EXPECT_THAT(Floats(again.elements[0]), ElementsAre(2, 2));
 
   const Answers acknowledged = Run({AttachMessage(/*answers_received=*/1)});
-  EXPECT_TRUE(acknowledged.fetched.empty());
+  EXPECT_TRUE(acknowledged.elements.empty());
 }
 
 TEST_F(ResumableStreamTest, AGapEndsTheStream) {

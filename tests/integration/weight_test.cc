@@ -28,9 +28,9 @@ class Caller {
       op.set_name("sum");
       op.add_inputs(kInput);
       op.set_output(++last_);
-      v1::GetElements& fetch = *message.add_commands()->mutable_get_elements();
-      fetch.set_handle(last_);
-      fetch.set_request_id(last_);
+      v1::GetElements& get = *message.add_commands()->mutable_get_elements();
+      get.set_handle(last_);
+      get.set_request_id(last_);
     }
     EXPECT_TRUE(stream_->Send(message));
   }
@@ -40,8 +40,8 @@ class Caller {
     while (results > 0) {
       const auto response = stream_->Next();
       ASSERT_TRUE(response.has_value());
-      for (const v1::Elements& fetched : response->elements()) {
-        EXPECT_EQ(fetched.data().size(), sizeof(float));
+      for (const v1::Elements& elements : response->elements()) {
+        EXPECT_EQ(elements.data().size(), sizeof(float));
         taken();
         --results;
       }

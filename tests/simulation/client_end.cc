@@ -74,7 +74,7 @@ void ClientEnd::CheckAnswers(const v1::SessionStreamResponse& response) {
     if (asked != questions_.end() && (asked->second.value == nullptr) == barrier) return;
     journal_->Fail(name(), ": question ", id, " was answered before, or never asked");
   };
-  for (const v1::Elements& fetched : response.elements()) expected(fetched.request_id(), false);
+  for (const v1::Elements& elements : response.elements()) expected(elements.request_id(), false);
   for (const v1::BarrierDone& done : response.barriers()) expected(done.barrier_id(), true);
 }
 

@@ -79,10 +79,10 @@ void ServerEnd::Advance() {
   }
   if (writing_ || finished_) return;
   v1::SessionStreamResponse response;
-  std::vector<SessionCommands::ReadyElements> fetches;
+  std::vector<SessionCommands::ReadyElements> ready;
   const bool ending = draining_ && !applying_;
   const bool news =
-      commands_ != nullptr && commands_->NextResponse(this, ending, &response, &fetches);
+      commands_ != nullptr && commands_->NextResponse(this, ending, &response, &ready);
   const bool must_send_draining = draining_ && !draining_sent_ && commands_ != nullptr;
   if (!news && !must_send_draining) {
     if (ending && (commands_ == nullptr || commands_->AllAnswered())) {
@@ -93,22 +93,22 @@ void ServerEnd::Advance() {
   }
   response.set_draining(draining_);
   draining_sent_ = draining_;
-  Write(std::move(response), fetches);
+  Write(std::move(response), ready);
 }
 
 void ServerEnd::Write(v1::SessionStreamResponse response,
-                      const std::vector<SessionCommands::ReadyElements>& fetches) {
-  for (const SessionCommands::ReadyElements& fetch : fetches) {
+                      const std::vector<SessionCommands::ReadyElements>& ready) {
+  for (const SessionCommands::ReadyElements& elements : ready) {
     v1::Elements* out = response.add_elements();
-    out->set_request_id(fetch.request_id);
-    absl::Status status = fetch.status;
+    out->set_request_id(elements.request_id);
+    absl::Status status = elements.status;
     if (status.ok()) {
-      server::ToProto(fetch.tensor->spec(), out->mutable_spec());
-      out->mutable_data()->resize(fetch.tensor->spec().size_bytes());
+      server::ToProto(elements.tensor->spec(), out->mutable_spec());
+      out->mutable_data()->resize(elements.tensor->spec().size_bytes());
       if (!out->data().empty()) {
-        status =
-            fetch.tensor->device().Read(*fetch.tensor->buffer(), 0, out->mutable_data()->data(),
-                                        static_cast<int64_t>(out->data().size()));
+        status = elements.tensor->device().Read(*elements.tensor->buffer(), 0,
+                                                out->mutable_data()->data(),
+                                                static_cast<int64_t>(out->data().size()));
       }
     }
     if (status.ok()) continue;

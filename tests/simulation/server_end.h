@@ -51,7 +51,7 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
   void EndMessage(const absl::Status& status);
   void Advance();
   void Write(v1::SessionStreamResponse response,
-             const std::vector<server::SessionCommands::ReadyElements>& fetches);
+             const std::vector<server::SessionCommands::ReadyElements>& ready);
   void Finish(const absl::Status& status);
 
   server::ServiceContext* const context_;

@@ -374,7 +374,7 @@ bool SessionCommands::MustAckLocked() const {
 
 bool SessionCommands::NextResponse(const CommandWire* wire, bool must_ack,
                                    v1::SessionStreamResponse* response,
-                                   std::vector<ReadyElements>* fetched) {
+                                   std::vector<ReadyElements>* ready) {
   MutexLock lock(&mu_);
   if (owner_ != wire) return false;
   const bool ack = acked_ != received_ && (must_ack || MustAckLocked());
@@ -392,10 +392,10 @@ bool SessionCommands::NextResponse(const CommandWire* wire, bool must_ack,
     if (auto* error = std::get_if<v1::HandleError>(&answer)) {
       *response->add_errors() = *error;
       --unsent_errors_;
-    } else if (auto* fetch = std::get_if<ReadyElements>(&answer)) {
-      bytes += fetch->status.ok() ? fetch->tensor->spec().size_bytes()
-                                  : static_cast<int64_t>(fetch->status.message().size());
-      fetched->push_back(*fetch);
+    } else if (auto* elements = std::get_if<ReadyElements>(&answer)) {
+      bytes += elements->status.ok() ? elements->tensor->spec().size_bytes()
+                                     : static_cast<int64_t>(elements->status.message().size());
+      ready->push_back(*elements);
     } else {
       *response->add_barriers() = std::get<v1::BarrierDone>(answer);
     }

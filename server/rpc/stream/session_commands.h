@@ -86,12 +86,12 @@ class SessionCommands final : public StreamState,
   // many answers wait to be sent.
   bool MayRead() const;
 
-  // Fills `response` with the next answers, and adds to `fetched` those whose elements the caller
+  // Fills `response` with the next answers, and adds to `ready` those whose elements the caller
   // must append to `response`. With `must_ack`, acknowledges received commands even before the
   // interval that the client requested. If there is nothing to send, or `wire` isn't attached,
   // returns false. `response` then holds at most the position of the session.
   bool NextResponse(const CommandWire* wire, bool must_ack, v1::SessionStreamResponse* response,
-                    std::vector<ReadyElements>* fetched);
+                    std::vector<ReadyElements>* ready);
 
   // Returns whether no answer is to come, and NextResponse() has returned all others.
   bool AllAnswered() const;

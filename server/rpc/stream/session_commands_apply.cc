@@ -13,16 +13,16 @@ namespace tensord::server {
 namespace {
 
 // The largest tensor that GetElements returns.
-constexpr int64_t kMaxFetchBytes = 1 << 20;
+constexpr int64_t kMaxGetElementsBytes = 1 << 20;
 // The longest message that FailPromise keeps.
 constexpr size_t kMaxMessageBytes = 4096;
 
-absl::Status CheckFetchable(const Tensor& tensor) {
-  if (tensor.spec().size_bytes() <= kMaxFetchBytes) return absl::OkStatus();
+absl::Status CheckGetElementsSize(const Tensor& tensor) {
+  if (tensor.spec().size_bytes() <= kMaxGetElementsBytes) return absl::OkStatus();
   return absl::OutOfRangeError(
       absl::StrCat("tensor ", tensor.handle(), " (", tensor.spec().ToString(), ") has ",
                    tensor.spec().size_bytes(), " bytes; GetElements returns at most ",
-                   kMaxFetchBytes, "; use Read"));
+                   kMaxGetElementsBytes, "; use Read"));
 }
 
 }  // namespace
@@ -186,7 +186,7 @@ void SessionCommands::ApplyGetElements(const v1::GetElements& command) {
   const uint64_t number = Expect();
   absl::StatusOr<TensorRef> found = session_->Find(command.handle());
   absl::Status status = found.status();
-  if (status.ok() && (*found)->slot() != nullptr) status = CheckFetchable(**found);
+  if (status.ok() && (*found)->slot() != nullptr) status = CheckGetElementsSize(**found);
   if (status.ok()) status = session_->waits().Begin(InFlight::kWaitBytes);
   if (!status.ok()) {
     Deliver(number, ReadyElements{command.request_id(), nullptr, status});

@@ -210,7 +210,7 @@ absl::Status SessionStream::EndStatus() const {
 }
 
 void SessionStream::Advance() {
-  std::vector<ReadyElements> fetches;
+  std::vector<ReadyElements> ready;
   {
     MutexLock lock(&mu_);
     if (want_read_ && !ended_ && (draining_ || commands_->MayRead())) {
@@ -221,7 +221,7 @@ void SessionStream::Advance() {
     const bool ending = (half_closed_ || draining_) && !applying_;
     response_.Clear();
     const bool has_answers =
-        commands_ != nullptr && commands_->NextResponse(this, ending, &response_, &fetches);
+        commands_ != nullptr && commands_->NextResponse(this, ending, &response_, &ready);
     const bool send_draining = draining_ && !draining_sent_ && commands_ != nullptr;
     if (!has_answers && !send_draining) {
       if (commands_ != nullptr && draining_ && !half_closed_ && !drain_timed_out_) return;
@@ -236,29 +236,29 @@ void SessionStream::Advance() {
     draining_sent_ = draining_;
     writing_ = true;
   }
-  WriteFetches(std::move(fetches));
+  WriteElements(std::move(ready));
 }
 
-void SessionStream::WriteFetches(std::vector<ReadyElements> fetches) {
+void SessionStream::WriteElements(std::vector<ReadyElements> ready) {
   const auto fill_and_send = [self = std::static_pointer_cast<SessionStream>(shared_from_this())](
-                                 std::vector<ReadyElements>& ready) {
-    for (ReadyElements& fetch : ready) {
+                                 std::vector<ReadyElements>& all) {
+    for (ReadyElements& elements : all) {
       v1::Elements* out = self->response_.add_elements();
-      out->set_request_id(fetch.request_id);
-      if (fetch.status.ok()) {
-        ToProto(fetch.tensor->spec(), out->mutable_spec());
-        out->mutable_data()->resize(fetch.tensor->spec().size_bytes());
+      out->set_request_id(elements.request_id);
+      if (elements.status.ok()) {
+        ToProto(elements.tensor->spec(), out->mutable_spec());
+        out->mutable_data()->resize(elements.tensor->spec().size_bytes());
         if (!out->data().empty()) {
-          fetch.status =
-              fetch.tensor->device().Read(*fetch.tensor->buffer(), 0, out->mutable_data()->data(),
-                                          static_cast<int64_t>(out->data().size()));
+          elements.status = elements.tensor->device().Read(
+              *elements.tensor->buffer(), 0, out->mutable_data()->data(),
+              static_cast<int64_t>(out->data().size()));
         }
       }
-      if (!fetch.status.ok()) {
+      if (!elements.status.ok()) {
         out->clear_data();
-        out->set_code(static_cast<int>(fetch.status.code()));
-        out->set_message(WireMessage(fetch.status));
-        out->set_status_details(WireDetails(fetch.status));
+        out->set_code(static_cast<int>(elements.status.code()));
+        out->set_message(WireMessage(elements.status));
+        out->set_status_details(WireDetails(elements.status));
       }
     }
     const grpc::ByteBuffer encoded = EncodeMessage(self->response_);
@@ -272,16 +272,16 @@ void SessionStream::WriteFetches(std::vector<ReadyElements> fetches) {
     self->MaybeFinishLocked();
   };
   bool may_block = false;
-  for (const ReadyElements& fetch : fetches) {
-    may_block |= fetch.status.ok() && !fetch.tensor->device().host_accessible();
+  for (const ReadyElements& elements : ready) {
+    may_block |= elements.status.ok() && !elements.tensor->device().host_accessible();
   }
   if (!may_block) {
-    fill_and_send(fetches);
+    fill_and_send(ready);
     return;
   }
-  context_->workers->Post(
-      principal().get(),
-      [fill_and_send, fetches = std::move(fetches)]() mutable { fill_and_send(fetches); });
+  context_->workers->Post(principal().get(), [fill_and_send, ready = std::move(ready)]() mutable {
+    fill_and_send(ready);
+  });
 }
 
 void SessionStream::OnWritten(bool ok) {

@@ -83,9 +83,9 @@ class SessionStream final : public ServerCall, public CommandWire {
   // nothing left to do, ends it.
   void Advance();
   absl::Status EndStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Adds the elements of `fetches` to response_ and writes it. If a device isn't host-accessible, a
+  // Adds the elements of `ready` to response_ and writes it. If a device isn't host-accessible, a
   // worker does this.
-  void WriteFetches(std::vector<ReadyElements> fetches);
+  void WriteElements(std::vector<ReadyElements> ready);
   // Sets the stream's final status. The stream then applies no further commands, and finishes once
   // no write is under way. If the final status is already set, does nothing.
   void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

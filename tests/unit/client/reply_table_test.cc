@@ -8,9 +8,9 @@ namespace tensord::internal {
 namespace {
 
 void AddFetched(v1::SessionStreamResponse* response, uint64_t id, const std::string& data) {
-  v1::Elements* fetched = response->add_elements();
-  fetched->set_request_id(id);
-  fetched->set_data(data);
+  v1::Elements* elements = response->add_elements();
+  elements->set_request_id(id);
+  elements->set_data(data);
 }
 
 void AddError(v1::SessionStreamResponse* response, uint64_t handle, const std::string& message) {
@@ -84,10 +84,10 @@ TEST(ReplyTableTest, ErrorThatAReadReportedIsNotReportedAgain) {
   const uint64_t id = table.Expect();
   v1::SessionStreamResponse response;
   AddError(&response, 1, "read");
-  v1::Elements* fetched = response.add_elements();
-  fetched->set_request_id(id);
-  fetched->set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
-  fetched->set_message("read");
+  v1::Elements* elements = response.add_elements();
+  elements->set_request_id(id);
+  elements->set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
+  elements->set_message("read");
   table.Deliver(&response);
   EXPECT_EQ(table.Await(id).status(), absl::ResourceExhaustedError("read"));
   EXPECT_TRUE(table.TakeError().ok());

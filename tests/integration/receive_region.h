@@ -1,4 +1,4 @@
-// Fetches a region of shared memory from the daemon, as a client does.
+// Receives a region of shared memory from the daemon, as a client does.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@ namespace tensord::integration {
 
 // Returns the descriptor that the daemon sends for `secret`. If none arrives within
 // `wait_milliseconds`, returns -1. The caller closes the descriptor.
-inline int FetchRegion(const std::string& socket_name, const std::string& secret,
-                       int64_t wait_milliseconds = 300) {
+inline int ReceiveRegion(const std::string& socket_name, const std::string& secret,
+                         int64_t wait_milliseconds = 300) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   std::copy(socket_name.begin(), socket_name.end(), address.sun_path + 1);
