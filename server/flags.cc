@@ -182,7 +182,7 @@ void AddPeers(CLI::App& app, PeerOptions* peers) {
   app.add_option_function<int64_t>(
          "--peer-timeout-seconds",
          [peers](int64_t seconds) { peers->timeout = std::chrono::seconds(seconds); },
-         "How long another server may be unreachable before a fetch from it fails. Also how long "
+         "How long another server may be unreachable before a pull from it fails. Also how long "
          "a server that fetches through shared memory may hold it without a message")
       ->check(CLI::Range(int64_t{1}, int64_t{86400}).description(""))
       ->default_str(absl::StrCat(peers->timeout / std::chrono::seconds(1)))

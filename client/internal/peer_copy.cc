@@ -31,7 +31,7 @@ namespace {
 constexpr auto kPause = std::chrono::milliseconds(50);
 // The limit of tickets for one copy.
 constexpr int kMaxTickets = 3;
-// Initial metadata of a PullTensor: the fetch has begun.
+// Initial metadata of a PullTensor: the pull has begun.
 constexpr char kPullStartedKey[] = "tensord-pull-started";
 
 CopyPath PathFromProto(v1::CopyPath path) {
@@ -62,10 +62,10 @@ bool IsRouteFailure(const absl::Status& error) {
 // The program may drop the copy at any time. If a command uses it, CopyRecord holds it, because a
 // relay needs its handle. Otherwise the handle is dropped, and the copy ends:
 //
-//   before the fetch begins   This object holds the copy. Without its handle, PullTensor would
-//                             promise it again, and no fetch would release the ticket.
-//   during the fetch          The destination ends the fetch, and releases the ticket.
-//   before the relay begins   There is no fetch. The relay doesn't begin.
+//   before the pull begins    This object holds the copy. Without its handle, PullTensor would
+//                             promise it again, and no pull would release the ticket.
+//   during the pull           The destination ends the pull, and releases the ticket.
+//   before the relay begins   There is no pull. The relay doesn't begin.
 class PeerCopy final : public Background::Event, public std::enable_shared_from_this<PeerCopy> {
  public:
   PeerCopy(Tensor source, std::shared_ptr<const TensorState> copy)
@@ -178,7 +178,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     pull_call_->ReadInitialMetadata(Begin(&PeerCopy::OnPullStarted));
   }
 
-  // The fetch has begun, or the call has failed.
+  // The pull has begun, or the call has failed.
   void OnPullStarted() {
     if (call_->context()->GetServerInitialMetadata().count(kPullStartedKey) > 0) copy_.reset();
     pull_call_->Finish(&pulled_, &status_, Begin(&PeerCopy::OnPulled));

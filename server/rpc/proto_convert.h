@@ -30,14 +30,14 @@ void ToProto(const AttrValue& value, v1::AttrValue* proto);
 // ignores all fields but the kind.
 absl::StatusOr<CollectiveOp> FromProto(const v1::Collective& proto);
 
-// Returns what a request about a ticket claims about its fetch: FetchRequest or
+// Returns what a request about a ticket claims about its pull: FetchRequest or
 // ReleaseTicketRequest. The claim refers to the request's strings.
 template <typename Request>
 Tickets::Claim ClaimOf(const Request& request) {
   return {.destination_epoch = request.destination_epoch(),
           .principal_kind = request.principal_kind(),
           .principal_name = request.principal_name(),
-          .fetch_id = request.fetch_id()};
+          .pull_id = request.pull_id()};
 }
 
 void ToProto(const Device& device, v1::Device* proto);

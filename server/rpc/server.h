@@ -101,7 +101,7 @@ class Server {
   // Reports the health of each device and of the server, which serves as long as any device does.
   void ReportHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(health_mu_);
   void OnDeviceChanged(DeviceSlot& slot, bool serving);
-  // Returns whether a call other than SessionStream uses a session, or a fetch from another server
+  // Returns whether a call other than SessionStream uses a session, or a pull from another server
   // is active.
   bool HasSessionCalls() const;
   // Returns whether any call is open.

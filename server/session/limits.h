@@ -21,7 +21,7 @@ struct Limits {
   int64_t max_published_per_principal = 1024;  // names of shared tensors; 0: none allowed
   int64_t max_upload_bytes_per_principal = 0;  // of unfinished uploads; 0: no limit
   int64_t max_tickets_per_principal = 65536;   // tickets for tensors not yet fetched
-  int64_t max_pulls_per_principal = 1024;      // fetches from other servers at once
+  int64_t max_pulls_per_principal = 1024;      // pulls from other servers at once
   int64_t max_connections = 0;                 // over TCP; 0: as many as descriptors allow
   int64_t max_connections_per_address = 0;     // over TCP, from one address; 0: no limit
   int64_t max_connections_per_principal = 0;   // over TCP; 0: no limit

@@ -42,7 +42,7 @@ inline constexpr std::array<absl::string_view, 18> kLimitReasons = {
 };
 
 // How bytes are transferred: in the messages of calls, or as bulk data (Write, Read, Fetch,
-// SharedMemory, and fetches from other servers).
+// SharedMemory, and pulls from other servers).
 enum class Transfer { kMessage, kBulk };
 inline constexpr std::array<absl::string_view, 2> kTransferNames = {"message", "bulk"};
 

@@ -107,7 +107,7 @@ absl::StatusOr<std::string> Tickets::Give(const SessionRef& session, TensorRef t
 
 absl::StatusOr<Tickets::TicketMap::iterator> Tickets::FindLocked(absl::string_view text,
                                                                  const Claim& claim) {
-  if (text.size() <= kSignatureBytes || claim.fetch_id.size() != kFetchIdBytes) return Refused();
+  if (text.size() <= kSignatureBytes || claim.pull_id.size() != kPullIdBytes) return Refused();
   const absl::string_view id = text.substr(0, text.size() - kSignatureBytes);
   const absl::string_view signature = text.substr(id.size());
   const auto found = tickets_.find(id);
@@ -117,7 +117,7 @@ absl::StatusOr<Tickets::TicketMap::iterator> Tickets::FindLocked(absl::string_vi
       Sign(id, ticket, claim.destination_epoch, claim.principal_kind, claim.principal_name);
   if (CRYPTO_memcmp(signature.data(), expected.data(), kSignatureBytes) != 0) return Refused();
   if (ticket.uses == 0 && clock_() > ticket.expires_at) return Refused();
-  if (!ticket.fetch_id.empty() && ticket.fetch_id != claim.fetch_id) return Refused();
+  if (!ticket.pull_id.empty() && ticket.pull_id != claim.pull_id) return Refused();
   return found;
 }
 
@@ -128,7 +128,7 @@ absl::StatusOr<std::unique_ptr<Tickets::Use>> Tickets::Begin(absl::string_view t
   Ticket& ticket = found->second;
   TensorRef tensor = ticket.tensor != nullptr ? ticket.tensor : ticket.fetched.lock();
   if (tensor == nullptr) return Refused();
-  ticket.fetch_id = std::string(claim.fetch_id);
+  ticket.pull_id = std::string(claim.pull_id);
   ++ticket.uses;
   return std::unique_ptr<Use>(
       new Use(this, found->first, ticket.session_id, ticket.principal, std::move(tensor)));
@@ -152,7 +152,7 @@ void Tickets::End(const std::string& id, bool finished) {
   --ticket.uses;
   ticket.expires_at = clock_() + kLifetime;
   if (!finished || ticket.tensor == nullptr) return;
-  // The connection may break before the last bytes arrive. The fetch may then reconnect while the
+  // The connection may break before the last bytes arrive. The pull may then reconnect while the
   // tensor exists.
   ticket.fetched = ticket.tensor;
   released = std::move(ticket.tensor);

@@ -18,31 +18,31 @@ namespace tensord::server {
 // Returns "anonymous", "token" or "certificate", as sent between servers.
 absl::string_view KindName(Principal::Kind kind);
 
-// Thread-safe. A ticket is for one tensor, one destination and one principal. After the first fetch
-// has presented it, only that fetch may present it again. A ticket holds its tensor until the
-// tensor has been fetched, the fetch has released the ticket, the ticket expires, or its session
+// Thread-safe. A ticket is for one tensor, one destination and one principal. After the first pull
+// has presented it, only that pull may present it again. A ticket holds its tensor until the
+// tensor has been fetched, the pull has released the ticket, the ticket expires, or its session
 // ends. Each table signs its tickets with a new key, so an altered ticket is invalid.
 //
-// A fetch that ends without the tensor releases its ticket, for example because the client has
+// A pull that ends without the tensor releases its ticket, for example because the client has
 // dropped the copy. The destination says so explicitly (ReleaseTicket), because a cancelled call
-// and a broken connection look the same at the source, and a fetch may reconnect. If the
+// and a broken connection look the same at the source, and a pull may reconnect. If the
 // destination can't say so, the ticket expires.
 class Tickets {
  public:
-  // The time within which a fetch must begin, and within which it must reconnect after an
+  // The time within which a pull must begin, and within which it must reconnect after an
   // interruption.
   static constexpr std::chrono::seconds kLifetime{60};
   // The estimated host memory of a ticket: its entry, and a tensor that may have no handle.
   static constexpr int64_t kHostBytes = 512 + Tensor::kHostBytes;
-  // The size of a fetch's id.
-  static constexpr size_t kFetchIdBytes = 16;
+  // The size of a pull's id.
+  static constexpr size_t kPullIdBytes = 16;
 
-  // What a fetch claims about itself.
+  // What a pull claims about itself.
   struct Claim {
     absl::string_view destination_epoch;
     absl::string_view principal_kind;  // as KindName()
     absl::string_view principal_name;
-    absl::string_view fetch_id;
+    absl::string_view pull_id;
   };
 
   Tickets(int64_t max_per_principal, LeaseClock clock);
@@ -53,7 +53,7 @@ class Tickets {
   absl::StatusOr<std::string> Give(const SessionRef& session, TensorRef tensor,
                                    absl::string_view destination_epoch);
 
-  // One connection of a fetch. The table must outlive it.
+  // One connection of a pull. The table must outlive it.
   class Use {
    public:
     ~Use() { tickets_->End(id_, finished_); }
@@ -87,16 +87,16 @@ class Tickets {
     bool finished_ = false;
   };
 
-  // Begins a fetch, or lets it reconnect. If the ticket isn't valid for this claim, returns
+  // Begins a pull, or lets it reconnect. If the ticket isn't valid for this claim, returns
   // PERMISSION_DENIED, always with the same message.
   absl::StatusOr<std::unique_ptr<Use>> Begin(absl::string_view ticket, const Claim& claim);
 
-  // Removes a ticket, because its fetch has ended and won't continue. Its open connections keep the
+  // Removes a ticket, because its pull has ended and won't continue. Its open connections keep the
   // tensor until they end. If the ticket isn't valid for this claim, returns the same error as
   // Begin().
   absl::Status Release(absl::string_view ticket, const Claim& claim);
 
-  // Removes the tickets of `session`, which must be closed. Fetches that are under way continue.
+  // Removes the tickets of `session`, which must be closed. Pulls that are under way continue.
   void EndOf(const Session& session);
   // Removes the tickets that have expired.
   void EndExpired();
@@ -109,8 +109,8 @@ class Tickets {
     Handle handle;
     TensorRef tensor;               // null once it has been fetched
     std::weak_ptr<Tensor> fetched;  // the tensor, once it has been fetched
-    std::string fetch_id;           // of the fetch that has presented the ticket; empty: none
-    int uses = 0;                   // open connections of that fetch
+    std::string pull_id;            // of the pull that has presented the ticket; empty: none
+    int uses = 0;                   // open connections of that pull
     std::chrono::steady_clock::time_point expires_at;  // if no connection is open
     UsageHold counted;
     HostCharge charge;

@@ -210,7 +210,7 @@ std::string TicketRequest() {
   request.set_destination_epoch("there");
   request.set_principal_kind("token");
   request.set_principal_name("one");
-  request.set_fetch_id("0123456789abcdef");
+  request.set_pull_id("0123456789abcdef");
   return request.SerializeAsString();
 }
 

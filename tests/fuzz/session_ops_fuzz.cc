@@ -224,7 +224,7 @@ Request AnyTicketRequest(FuzzInput& in) {
   request.set_destination_epoch("there");
   request.set_principal_kind("token");
   request.set_principal_name(in.OneIn(8) ? "other" : "one");
-  request.set_fetch_id(std::string(Tickets::kFetchIdBytes, in.OneIn(4) ? 'b' : 'a'));
+  request.set_pull_id(std::string(Tickets::kPullIdBytes, in.OneIn(4) ? 'b' : 'a'));
   return request;
 }
 

@@ -103,7 +103,7 @@ class PullSharedTest : public testing::Test {
     request.set_destination_epoch(b_.info.epoch());
     request.set_principal_kind("anonymous");
     request.set_principal_name("anonymous");
-    request.set_fetch_id("0123456789abcdef");
+    request.set_pull_id("0123456789abcdef");
     request.set_boot_id(a_.info.boot_id());
     return request;
   }

@@ -161,7 +161,7 @@ TEST_F(PullSharedTest, KilledDestinationLeavesNoMemory) {
   EXPECT_TRUE(*a_.Bytes(1) == bytes_);
 }
 
-TEST_F(PullSharedTest, ClosingTheSessionEndsItsFetch) {
+TEST_F(PullSharedTest, ClosingTheSessionEndsItsPull) {
   ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
   b_.Promise(2, Bytes(32 * kMiB));
   auto pulled = b_.PullSoon(2, Bytes(32 * kMiB), a_, Ticket(1));
@@ -174,7 +174,7 @@ TEST_F(PullSharedTest, ClosingTheSessionEndsItsFetch) {
   upload_->Cancel();
 }
 
-TEST_F(PullSharedTest, DrainFinishesActiveFetches) {
+TEST_F(PullSharedTest, DrainFinishesActivePulls) {
   ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
   auto pulled = b_.PullSoon(2, Bytes(32 * kMiB), a_, Ticket(1));
   UploadTo(20 * kMiB);

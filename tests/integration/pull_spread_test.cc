@@ -105,7 +105,7 @@ TEST_F(PullSpreadTest, ResumesAfterConnectionsAreCut) {
   EXPECT_LT(proxy_->stats().bytes_to_client, kSize + 3 * 40 * kMiB);
 }
 
-TEST_F(PullSpreadTest, ClosingTheSessionEndsItsFetch) {
+TEST_F(PullSpreadTest, ClosingTheSessionEndsItsPull) {
   b_.Promise(2, kLarge);
   auto pulled = PullSoon();
   ASSERT_TRUE(AwaitConnections(4));

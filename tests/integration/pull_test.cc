@@ -301,7 +301,7 @@ TEST_F(PullTest, RepeatedPullReturnsTheSameOutcome) {
   EXPECT_EQ(proxy->stats().accepted, 1);
 }
 
-TEST_F(PullTest, DroppingTheHandleEndsItsFetch) {
+TEST_F(PullTest, DroppingTheHandleEndsItsPull) {
   a_.Promise(1, kMillion);  // never fulfilled
   b_.Promise(2, kMillion);
   const auto proxy = ProxyTo(a_);
@@ -314,7 +314,7 @@ TEST_F(PullTest, DroppingTheHandleEndsItsFetch) {
   EXPECT_FALSE(pulled.get().ok());
 }
 
-TEST_F(PullTest, AFetchEndsWithItsSession) {
+TEST_F(PullTest, APullEndsWithItsSession) {
   a_.Promise(1, kMillion);
   auto pulled = b_.PullSoon(2, kMillion, a_, Ticket(1));
   ASSERT_TRUE(Eventually([&] { return b_.session->List()->tensors_size() == 1; }));
@@ -369,7 +369,7 @@ TEST_F(TicketReleaseTest, DroppingTheCopyAfterABrokenConnectionFreesItsTicket) {
   ExpectReleased();
 }
 
-TEST_F(PullTest, DroppingAPartlyReceivedCopyEndsItsFetch) {
+TEST_F(PullTest, DroppingAPartlyReceivedCopyEndsItsPull) {
   a_.Promise(1, kMillion);
   b_.Promise(2, kMillion);
   auto pulled = b_.PullSoon(2, kMillion, a_, Ticket(1));
@@ -387,7 +387,7 @@ TEST_F(PullTest, DroppingAPartlyReceivedCopyEndsItsFetch) {
 }
 
 // GetUpload ends an active fetch, as it ends an active Write. The client can then upload the rest.
-TEST_F(PullTest, GetUploadEndsTheActiveFetch) {
+TEST_F(PullTest, GetUploadEndsTheActivePull) {
   a_.Promise(1, {DType::kFloat32, {2}});
   b_.Promise(2, {DType::kFloat32, {2}});
   const auto proxy = ProxyTo(a_);
@@ -403,7 +403,7 @@ TEST_F(PullTest, GetUploadEndsTheActiveFetch) {
   EXPECT_THAT(*b_.session->ReadFloats(2), testing::ElementsAre(0, 0));
 }
 
-TEST_F(PullTest, DrainFinishesActiveFetches) {
+TEST_F(PullTest, DrainFinishesActivePulls) {
   a_.Random(1, 8 << 20);
   const auto proxy = ProxyTo(a_, 32 << 20);
   auto pulled = b_.PullSoon(2, kLarge, a_, Ticket(1), proxy->address());

@@ -15,7 +15,7 @@ namespace tensord::server {
 
 // Used by one thread at a time. The destructor calls Interrupt().
 //
-// A client's upload calls Await(), then Begin(). A fetch from another server calls Claim(), then
+// A client's upload calls Await(), then Begin(). A pull from another server calls Claim(), then
 // AllocateMemory().
 class TensorUpload {
  public:

@@ -1,4 +1,4 @@
-// One call of a fetch to its source.
+// One call of a pull to its source.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -14,7 +14,7 @@
 
 namespace tensord::server {
 
-// The state of a call that PeerPull makes. A fetch has one at a time, and makes a new one for each
+// The state of a call that PeerPull makes. A pull has one at a time, and makes a new one for each
 // retry. Only the thread of the peers' queue uses it, except for context.TryCancel(), which is
 // thread-safe, and for the mapping of `ring`, which a worker does (MessageStore::MapByWorker). The
 // object must exist until every operation of the call has ended.

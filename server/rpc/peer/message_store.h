@@ -1,4 +1,4 @@
-// Stores the messages that a fetch receives: copies their bytes to the tensor.
+// Stores the messages that a pull receives: copies their bytes to the tensor.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -18,7 +18,7 @@
 
 namespace tensord::server {
 
-// Owns two messages of a fetch: `incoming`, which the call reads, and the current message, whose
+// Owns two messages of a pull: `incoming`, which the call reads, and the current message, whose
 // bytes are stored. So the next message can arrive while the current one is stored.
 //
 //              TakeNext                         CopyToHost, or a worker
@@ -40,7 +40,7 @@ class MessageStore {
   enum class Job { kWrite, kMapRing };
 
   // The pointers must outlive this object. The workers' time is shared among owners: `owner` is the
-  // fetch's principal.
+  // pull's principal.
   MessageStore(ServiceContext* context, Peers* peers, WorkerPool::Owner owner, TensorUpload* upload)
       : context_(context), peers_(peers), owner_(owner), upload_(upload) {}
 

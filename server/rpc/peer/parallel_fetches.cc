@@ -6,7 +6,7 @@
 namespace tensord::server {
 namespace {
 
-// A fetch is spread if its connection has been measured for kMinWatchTime, kMinSpreadBytes remain,
+// A pull is spread if its connection has been measured for kMinWatchTime, kMinSpreadBytes remain,
 // and the connection is slower than kFastBytesPerSecond. Above that rate, this machine limits the
 // copy, not the connection.
 constexpr std::chrono::milliseconds kMinWatchTime{100};

@@ -23,7 +23,7 @@ class ParallelFetches {
   ParallelFetches(Peers* peers, std::string source_address)
       : peers_(peers), source_address_(std::move(source_address)) {}
 
-  // Returns whether parts may speed up a fetch whose connection has received `bytes` bytes in
+  // Returns whether parts may speed up a pull whose connection has received `bytes` bytes in
   // `elapsed` and of which `left_bytes` bytes remain.
   bool MaySpeedUp(std::chrono::nanoseconds elapsed, int64_t bytes, int64_t left_bytes) const;
 

@@ -50,7 +50,7 @@ PeerPull::PeerPull(ServiceContext* context, Peers* peers, SessionRef session,
       request_(std::move(request)),
       promised_here_(promised_here),
       counted_(std::move(counted)),
-      fetch_id_(HexToBytes(RandomId())),
+      pull_id_(HexToBytes(RandomId())),
       upload_(context),
       store_(context, peers, session_->principal().get(), &upload_),
       parts_(peers, request_.source_address()) {}
@@ -66,7 +66,7 @@ void PeerPull::Start(const TensorRef& tensor, std::function<void(Outcome)> ended
   if (claimed.ok()) claimed = session_->FailAtEnd(tensor);
   if (!claimed.ok()) return End({.status = claimed});
   retries_.Restart();
-  // Stops the fetch if something else finishes the tensor: the session's end, the device's loss.
+  // Stops the pull if something else finishes the tensor: the session's end, the device's loss.
   tensor->WhenDone(stop);
   MutexLock lock(&mu_);
   due_set_ = true;
@@ -109,7 +109,7 @@ Request PeerPull::TicketRequest() const {
   request.set_destination_epoch(context_->sessions->epoch());
   request.set_principal_kind(std::string(KindName(principal.kind())));
   request.set_principal_name(principal.name());
-  request.set_fetch_id(fetch_id_);
+  request.set_pull_id(pull_id_);
   return request;
 }
 
@@ -219,7 +219,7 @@ PeerPull::Result PeerPull::ClassifyAttempt() const {
   const grpc::Status& status = attempt_->status;
   if (!failure_.ok()) return {.status = failure_};
   const bool complete = has_memory_ && upload_.written_bytes() == upload_.size_bytes();
-  // If all bytes have arrived, the fetch is complete even if the connection broke before the call's
+  // If all bytes have arrived, the pull is complete even if the connection broke before the call's
   // status arrived.
   if (status.ok() || complete) return {};
   if (stopped()) return StoppedResult();
@@ -267,9 +267,9 @@ PeerPull::Result PeerPull::StoppedResult() const {
   const TensorRef tensor = tensor_.lock();
   if (tensor == nullptr) return {.status = absl::CancelledError(kTensorGone)};
   if (tensor->done() && !tensor->status().ok()) return {.status = tensor->status()};
-  return {.status =
-              WithErrorInfo(absl::UnavailableError("the fetch was broken off"), "FETCH_BROKEN_OFF"),
-          .leaves_promise = true};
+  return {
+      .status = WithErrorInfo(absl::UnavailableError("the pull was broken off"), "PULL_BROKEN_OFF"),
+      .leaves_promise = true};
 }
 
 void PeerPull::AttemptEnded() {

@@ -1,4 +1,4 @@
-// The fetch of one tensor from another server.
+// The pull of one tensor from another server.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -15,20 +15,20 @@
 #include "tensord/server/rpc/call_queue.h"
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/peer/fetch_attempt.h"
-#include "tensord/server/rpc/peer/fetch_retries.h"
 #include "tensord/server/rpc/peer/message_store.h"
 #include "tensord/server/rpc/peer/parallel_fetches.h"
 #include "tensord/server/rpc/peer/peers.h"
+#include "tensord/server/rpc/peer/pull_retries.h"
 
 namespace tensord::server {
 
-// The error of a fetch to whose tensor nothing else refers.
+// The error of a pull to whose tensor nothing else refers.
 inline constexpr char kTensorGone[] = "nothing refers to the tensor any more";
 
 // Calls the source and writes the received bytes to the tensor. The bytes come in messages or
 // through shared memory. If the connection breaks, calls again, until the source has been
 // unreachable for too long. If a call with a mapped ring failed, requests no further shared memory.
-// If the fetch fails, for example because the client has dropped the tensor or its session has
+// If the pull fails, for example because the client has dropped the tensor or its session has
 // ended, tells the source (TicketRelease), which then frees the ticket.
 //
 //             OnDue            first message             bytes, or a ring
@@ -46,23 +46,23 @@ inline constexpr char kTensorGone[] = "nothing refers to the tensor any more";
 //     │      complete, or failed      │
 //     └───────────────────────────────┘
 //
-//   state      what the fetch does
+//   state      what the pull does
 //   waiting    Waits for `due_alarm_`. There is no call.
 //   calling    The call (`attempt_`) has been started. The source has not answered it.
 //   receiving  The call reads messages. If it is slow, parts may begin at the same time.
 //   storing    The bytes of a message are stored, or a ring is mapped (MessageStore). If a worker
 //              does this, the call reads the next message meanwhile.
 //   parts      Parts fetch the remaining bytes, and there is no call. When all bytes have arrived
-//              or the fetch is stopped, the fetch ends. If a part fails, another call follows.
+//              or the pull is stopped, the pull ends. If a part fails, another call follows.
 //   ended      The outcome has been reported.
 //
 // AttemptEnded() decides only once no operation of the call is outstanding, including a worker's
-// job. A fetch whose tensor can't be claimed ends in Start().
+// job. A pull whose tensor can't be claimed ends in Start().
 //
 // Runs on the thread of the peers' queue. Its operations on the queue keep it alive.
 class PeerPull final : public PeerOperation, public std::enable_shared_from_this<PeerPull> {
  public:
-  // The outcome of a fetch.
+  // The outcome of a pull.
   struct Outcome {
     absl::Status status;
     TensorRef tensor;  // null after an error
@@ -73,16 +73,16 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
     int connections = 1;
   };
 
-  // `promised_here`: the handle was made for this fetch, and is removed if the fetch fails.
-  // `counted` counts the fetch against the principal's limit.
+  // `promised_here`: the handle was made for this pull, and is removed if the pull fails.
+  // `counted` counts the pull against the principal's limit.
   PeerPull(ServiceContext* context, Peers* peers, SessionRef session, v1::PullTensorRequest request,
            bool promised_here, UsageHold counted);
 
-  // Starts the fetch of a promised tensor. Call it once. `ended` runs with the outcome, at once or
+  // Starts the pull of a promised tensor. Call it once. `ended` runs with the outcome, at once or
   // later on the queue's thread.
   void Start(const TensorRef& tensor, std::function<void(Outcome)> ended);
 
-  // Stops the fetch. Thread-safe. The caller may hold locks of tensors.
+  // Stops the pull. Thread-safe. The caller may hold locks of tensors.
   void Cancel() override;
 
  private:
@@ -91,7 +91,7 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   using Clock = std::chrono::steady_clock;
 
   void StartAttempt();
-  // Returns a request with the ticket and the claim of this fetch: a FetchRequest or a
+  // Returns a request with the ticket and the claim of this pull: a FetchRequest or a
   // ReleaseTicketRequest.
   template <typename Request>
   Request TicketRequest() const;
@@ -126,11 +126,11 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
     session_->principal()->counters().CountReceived(Transfer::kBulk, bytes);
   }
   // If the source has withdrawn the ring, cancels the call and returns true. A source withdraws the
-  // ring when it ends the call. After the cancellation, the fetch calls again.
+  // ring when it ends the call. After the cancellation, the pull calls again.
   bool CancelIfWithdrawn();
   void OnChunkStored();
   void OnMessageStored();
-  // Cancels the call. Once it has ended, the fetch fails with `status`.
+  // Cancels the call. Once it has ended, the pull fails with `status`.
   void Fail(const absl::Status& status);
   // If the call has finished and no operation of it is outstanding, decides how to continue.
   void AttemptEnded();
@@ -140,12 +140,12 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   void MaybeSpread();
   void BeginParts();
   void OnPartProgress();
-  // Counts the bytes of the parts as received, in order. Ends the fetch, or calls the source again,
+  // Counts the bytes of the parts as received, in order. Ends the pull, or calls the source again,
   // once no further part can follow.
   void CollectParts();
   // Returns the offset at which the call's bytes end and those of the parts begin.
   int64_t AttemptEnd() const;
-  // The outcome of a call, or of the fetch.
+  // The outcome of a call, or of the pull.
   struct Result {
     absl::Status status;          // OK if the tensor is complete
     bool leaves_promise = false;  // another writer may fill the tensor
@@ -164,7 +164,7 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   const v1::PullTensorRequest request_;
   const bool promised_here_;
   UsageHold counted_;  // against the principal's limit
-  const std::string fetch_id_;
+  const std::string pull_id_;
   std::weak_ptr<Tensor> tensor_;
   std::function<void(Outcome)> on_ended_;
   TensorUpload upload_;
@@ -183,7 +183,7 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   MessageStore store_;
   absl::Status failure_;  // set by Fail()
 
-  FetchRetries retries_;
+  PullRetries retries_;
   Clock::time_point first_byte_;
   Clock::time_point last_byte_;
   int64_t bytes_ = 0;

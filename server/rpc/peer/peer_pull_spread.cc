@@ -1,4 +1,4 @@
-// PeerPull: fetches over several connections, in parallel parts that are counted in order.
+// PeerPull: receives over several connections, in parallel parts that are counted in order.
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"

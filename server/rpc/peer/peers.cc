@@ -23,7 +23,7 @@ namespace {
 
 // The time between two checks whether the files have changed.
 constexpr auto kFileCheckInterval = std::chrono::seconds(1);
-// The most channels that are kept for later fetches.
+// The most channels that are kept for later pulls.
 constexpr size_t kMaxChannels = 256;
 constexpr int kFirstReconnectPauseMs = 50;
 constexpr int kMaxReconnectPauseMs = 1000;

@@ -37,9 +37,9 @@ struct PeerOptions {
   std::string ca_file;
   std::string cert_file;
   std::string key_file;
-  // How long a peer may be unreachable before a fetch from it fails.
+  // How long a peer may be unreachable before a pull from it fails.
   std::chrono::seconds timeout{10};
-  // The maximum number of connections of one fetch. A fetch uses more than one only if one is slow.
+  // The maximum number of connections of one pull. A pull uses more than one only if one is slow.
   int connections = 4;
 };
 

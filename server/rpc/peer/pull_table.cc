@@ -17,7 +17,7 @@ absl::Status RefusePull(const Principal& principal, int64_t limit) {
                            .limit = "max-pulls-per-principal",
                            .value = limit,
                            .message =
-                               "the caller has as many fetches from other servers under way as the "
+                               "the caller has as many pulls from other servers under way as the "
                                "limit allows; wait for some"});
 }
 
@@ -68,7 +68,7 @@ void PullTable::Pull(const SessionRef& session, const v1::PullTensorRequest& req
 
 void PullTable::Start(const SessionRef& session, const v1::PullTensorRequest& request,
                       const TensorRef& tensor, bool made, const RecordRef& record) {
-  // A tensor that has failed already isn't fetched. The waiters get its error.
+  // A tensor that has failed already isn't pulled. The waiters get its error.
   if (tensor->done() && !tensor->status().ok()) {
     return OnPullEnded(tensor.get(), record, {.status = tensor->status()});
   }
@@ -98,7 +98,7 @@ void PullTable::OnPullEnded(const Tensor* tensor, const RecordRef& record, Outco
     record->outcome = outcome;
     record->outcome.tensor = nullptr;
     const auto found = records_.find(tensor);
-    // After a failure, a later Pull() either starts another fetch or gets the tensor's error.
+    // After a failure, a later Pull() either starts another pull or gets the tensor's error.
     if (!outcome.status.ok() && found != records_.end() && found->second == record) {
       records_.erase(found);
     }

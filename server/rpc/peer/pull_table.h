@@ -1,4 +1,4 @@
-// All tensors that this server fetches from other servers, and the calls that wait for them.
+// All tensors that this server pulls from other servers, and the calls that wait for them.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@
 
 namespace tensord::server {
 
-// Initial metadata of a PullTensor. The server sends it when the tensor's handle is being fetched.
+// Initial metadata of a PullTensor. The server sends it when the tensor's handle is being pulled.
 inline constexpr char kPullStartedKey[] = "tensord-pull-started";
 
 // Thread-safe.
@@ -29,14 +29,14 @@ class PullTable {
   // Both outlive this object.
   PullTable(ServiceContext* context, Peers* peers) : context_(context), peers_(peers) {}
 
-  // Fetches the requested tensor into `session`, and runs `waiter` with the outcome. If the tensor
-  // is being fetched or has been fetched already, only runs `waiter`. `waiter` runs once, on any
+  // Pulls the requested tensor into `session`, and runs `waiter` with the outcome. If the tensor
+  // is being pulled or has been pulled already, only runs `waiter`. `waiter` runs once, on any
   // thread, perhaps before this returns. The source must be listed, and the session's stream must
   // have received the commands that the request waits for.
   void Pull(const SessionRef& session, const v1::PullTensorRequest& request, Waiter waiter);
 
  private:
-  // A fetch that is under way or has succeeded.
+  // A pull that is under way or has succeeded.
   struct Record {
     std::weak_ptr<Tensor> tensor;
     bool done = false;
@@ -49,7 +49,7 @@ class PullTable {
   absl::StatusOr<TensorRef> FindTensor(Session& session, const v1::WriteSpec& spec, bool* made);
   void Start(const SessionRef& session, const v1::PullTensorRequest& request,
              const TensorRef& tensor, bool made, const RecordRef& record);
-  // Records the end of a fetch and runs its waiters.
+  // Records the end of a pull and runs its waiters.
   void OnPullEnded(const Tensor* tensor, const RecordRef& record, Outcome outcome);
   // If the table has doubled, removes the records of destroyed tensors.
   void SweepLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -1,4 +1,4 @@
-// Releases the ticket of a fetch that has ended without its tensor.
+// Releases the ticket of a pull that has ended without its tensor.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -23,7 +23,7 @@ class TicketRelease final : public PeerOperation,
  public:
   static constexpr std::chrono::seconds kTimeout{2};
 
-  // `peers` outlives the call. `counted` counts the fetch against its principal's limit until the
+  // `peers` outlives the call. `counted` counts the pull against its principal's limit until the
   // call has ended, so that limit also bounds these calls.
   TicketRelease(Peers* peers, UsageHold counted) : peers_(peers), counted_(std::move(counted)) {}
 

@@ -1,4 +1,4 @@
-// Tickets: each is valid for one tensor, destination, principal and fetch, and for a limited time.
+// Tickets: each is valid for one tensor, destination, principal and pull, and for a limited time.
 #include "tensord/server/session/tickets.h"
 
 #include <gmock/gmock.h>
@@ -16,8 +16,8 @@ using std::chrono::seconds;
 std::chrono::steady_clock::time_point now;
 std::chrono::steady_clock::time_point Now() { return now; }
 
-const std::string kFetch(Tickets::kFetchIdBytes, 'a');
-const std::string kOther(Tickets::kFetchIdBytes, 'b');
+const std::string kPullId(Tickets::kPullIdBytes, 'a');
+const std::string kOther(Tickets::kPullIdBytes, 'b');
 
 class TicketsTest : public testing::Test {
  protected:
@@ -30,16 +30,17 @@ class TicketsTest : public testing::Test {
   std::string Give() { return *tickets().Give(session_, tensor_, "there"); }
   Tickets& tickets() { return table_.tickets(); }
 
-  // Begins a fetch with the ticket. The fetch lasts as long as the returned object. Returns null if
+  // Begins a pull with the ticket. The pull lasts as long as the returned object. Returns null if
   // the ticket is refused.
-  std::unique_ptr<Tickets::Use> Begin(const std::string& ticket, const std::string& fetch = kFetch,
+  std::unique_ptr<Tickets::Use> Begin(const std::string& ticket,
+                                      const std::string& pull_id = kPullId,
                                       const std::string& epoch = "there",
                                       const std::string& kind = "token",
                                       const std::string& name = "alice") {
     auto use = tickets().Begin(ticket, {.destination_epoch = epoch,
                                         .principal_kind = kind,
                                         .principal_name = name,
-                                        .fetch_id = fetch});
+                                        .pull_id = pull_id});
     if (use.ok()) return *std::move(use);
     EXPECT_EQ(use.status().code(), Code::kPermissionDenied) << use.status();
     return nullptr;
@@ -51,27 +52,27 @@ class TicketsTest : public testing::Test {
   TensorRef tensor_;
 };
 
-TEST_F(TicketsTest, AllowsItsFetch) {
+TEST_F(TicketsTest, AllowsItsPull) {
   const auto use = Begin(Give());
   ASSERT_NE(use, nullptr);
   EXPECT_EQ(use->tensor(), tensor_);
 }
 
-TEST_F(TicketsTest, RefusesEveryOtherFetch) {
+TEST_F(TicketsTest, RefusesEveryOtherPull) {
   const std::string ticket = Give();
-  EXPECT_EQ(Begin(ticket, kFetch, "elsewhere"), nullptr);
-  EXPECT_EQ(Begin(ticket, kFetch, "there", "token", "bob"), nullptr);
-  EXPECT_EQ(Begin(ticket, kFetch, "there", "certificate"), nullptr);
+  EXPECT_EQ(Begin(ticket, kPullId, "elsewhere"), nullptr);
+  EXPECT_EQ(Begin(ticket, kPullId, "there", "token", "bob"), nullptr);
+  EXPECT_EQ(Begin(ticket, kPullId, "there", "certificate"), nullptr);
   // The fields must be compared one by one, not joined.
-  EXPECT_EQ(Begin(ticket, kFetch, "there", "tokena", "lice"), nullptr);
+  EXPECT_EQ(Begin(ticket, kPullId, "there", "tokena", "lice"), nullptr);
   EXPECT_EQ(Begin(ticket, "short"), nullptr);
-  EXPECT_EQ(Begin("", kFetch), nullptr);
+  EXPECT_EQ(Begin("", kPullId), nullptr);
   SessionTable another({}, {}, &Now);
-  EXPECT_FALSE(another.tickets().Begin(ticket, {"there", "token", "alice", kFetch}).ok());
-  EXPECT_NE(Begin(ticket), nullptr) << "the refused fetches don't use it up";
+  EXPECT_FALSE(another.tickets().Begin(ticket, {"there", "token", "alice", kPullId}).ok());
+  EXPECT_NE(Begin(ticket), nullptr) << "the refused pulls don't use it up";
 }
 
-TEST_F(TicketsTest, BelongsToItsFirstFetch) {
+TEST_F(TicketsTest, BelongsToItsFirstPull) {
   const std::string ticket = Give();
   {
     const auto use = Begin(ticket);
@@ -82,7 +83,7 @@ TEST_F(TicketsTest, BelongsToItsFirstFetch) {
   EXPECT_NE(Begin(ticket), nullptr) << "resumed";
 }
 
-TEST_F(TicketsTest, ExpiresUnlessAFetchHasBegun) {
+TEST_F(TicketsTest, ExpiresUnlessAPullHasBegun) {
   const std::string unused = Give();
   const std::string used = Give();
   auto use = Begin(used);
@@ -91,7 +92,7 @@ TEST_F(TicketsTest, ExpiresUnlessAFetchHasBegun) {
   now += Tickets::kLifetime + seconds(1);
   EXPECT_EQ(Begin(unused), nullptr);
   table_.EndExpired();
-  EXPECT_EQ(session_->principal()->tickets().used(), 1) << "the ticket whose fetch is active";
+  EXPECT_EQ(session_->principal()->tickets().used(), 1) << "the ticket whose pull is active";
   use.reset();
   EXPECT_NE(Begin(used), nullptr);
   now += Tickets::kLifetime + seconds(1);
@@ -99,7 +100,7 @@ TEST_F(TicketsTest, ExpiresUnlessAFetchHasBegun) {
   EXPECT_EQ(session_->principal()->tickets().used(), 0);
 }
 
-TEST_F(TicketsTest, HoldsTheTensorUntilItIsFetched) {
+TEST_F(TicketsTest, HoldsTheTensorUntilItIsPulled) {
   const std::string ticket = Give();
   const std::weak_ptr<Tensor> tensor = tensor_;
   tensor_.reset();
@@ -111,14 +112,14 @@ TEST_F(TicketsTest, HoldsTheTensorUntilItIsFetched) {
   EXPECT_EQ(Begin(ticket), nullptr);
 }
 
-TEST_F(TicketsTest, FinishedFetchMayBeRepeatedWhileTheTensorExists) {
+TEST_F(TicketsTest, FinishedPullMayBeRepeatedWhileTheTensorExists) {
   const std::string ticket = Give();
   Begin(ticket)->Finished();
   EXPECT_NE(Begin(ticket), nullptr);
   EXPECT_EQ(Begin(ticket, kOther), nullptr);
 }
 
-TEST_F(TicketsTest, FinishedFetchMayReconnectAgainAndAgain) {
+TEST_F(TicketsTest, FinishedPullMayReconnectAgainAndAgain) {
   const std::string ticket = Give();
   for (int i = 0; i < 3; ++i) {
     const auto use = Begin(ticket);
@@ -129,7 +130,7 @@ TEST_F(TicketsTest, FinishedFetchMayReconnectAgainAndAgain) {
 
 TEST_F(TicketsTest, ReleasedTicketIsFreedAtOnce) {
   const std::string ticket = Give();
-  const Tickets::Claim claim = {"there", "token", "alice", kFetch};
+  const Tickets::Claim claim = {"there", "token", "alice", kPullId};
   const std::weak_ptr<Tensor> tensor = tensor_;
   tensor_.reset();
   auto use = Begin(ticket);
@@ -144,12 +145,12 @@ TEST_F(TicketsTest, ReleasedTicketIsFreedAtOnce) {
   EXPECT_TRUE(tensor.expired());
 }
 
-TEST_F(TicketsTest, OnlyItsFetchReleasesATicket) {
+TEST_F(TicketsTest, OnlyItsPullReleasesATicket) {
   const std::string ticket = Give();
   const auto use = Begin(ticket);
   for (const Tickets::Claim& claim : {Tickets::Claim{"there", "token", "alice", kOther},
-                                      Tickets::Claim{"elsewhere", "token", "alice", kFetch},
-                                      Tickets::Claim{"there", "token", "bob", kFetch}}) {
+                                      Tickets::Claim{"elsewhere", "token", "alice", kPullId},
+                                      Tickets::Claim{"there", "token", "bob", kPullId}}) {
     EXPECT_EQ(tickets().Release(ticket, claim).code(), Code::kPermissionDenied);
   }
   EXPECT_NE(Begin(ticket), nullptr);
@@ -157,7 +158,7 @@ TEST_F(TicketsTest, OnlyItsFetchReleasesATicket) {
 
 TEST_F(TicketsTest, UnusedTicketMayBeReleased) {
   const std::string ticket = Give();
-  EXPECT_TRUE(tickets().Release(ticket, {"there", "token", "alice", kFetch}).ok());
+  EXPECT_TRUE(tickets().Release(ticket, {"there", "token", "alice", kPullId}).ok());
   EXPECT_EQ(session_->principal()->tickets().used(), 0);
   EXPECT_EQ(Begin(ticket), nullptr);
 }
@@ -168,7 +169,7 @@ TEST_F(TicketsTest, EndsWithItsSession) {
   ASSERT_TRUE(table_.Close(session_->principal(), session_->id()).ok());
   EXPECT_EQ(session_->principal()->tickets().used(), 0);
   EXPECT_EQ(Begin(ticket), nullptr);
-  EXPECT_EQ(use->tensor(), tensor_) << "an active fetch continues";
+  EXPECT_EQ(use->tensor(), tensor_) << "an active pull continues";
   EXPECT_EQ(tickets().Give(session_, tensor_, "there").status().code(), Code::kFailedPrecondition);
 }
 

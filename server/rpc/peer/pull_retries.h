@@ -1,4 +1,4 @@
-// Decides whether and when a fetch calls its source again.
+// Decides whether and when a pull calls its source again.
 #pragma once
 
 #include <algorithm>
@@ -6,17 +6,17 @@
 
 namespace tensord::server {
 
-// The retries of one fetch. Not thread-safe.
-class FetchRetries {
+// The retries of one pull. Not thread-safe.
+class PullRetries {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Treats the source as reachable. Call it when a fetch begins, and when its parallel calls end.
+  // Treats the source as reachable. Call it when a pull begins, and when its parallel calls end.
   void Restart() { unreachable_since_ = Clock::now(); }
 
-  // Records a failed call. Returns true if the fetch may call again: the source was unreachable for
+  // Records a failed call. Returns true if the pull may call again: the source was unreachable for
   // less than `timeout`, and answered at most kMaxIdleCalls calls in a row without bytes.
-  // `answered`: whether the source answered this call. `bytes`: received in all calls of the fetch.
+  // `answered`: whether the source answered this call. `bytes`: received in all calls of the pull.
   bool MayRetry(bool answered, int64_t bytes, std::chrono::seconds timeout) {
     const auto now = Clock::now();
     if (answered) {

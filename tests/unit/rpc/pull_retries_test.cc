@@ -1,4 +1,4 @@
-#include "tensord/server/rpc/peer/fetch_retries.h"
+#include "tensord/server/rpc/peer/pull_retries.h"
 
 #include <gtest/gtest.h>
 
@@ -7,16 +7,16 @@ namespace {
 
 constexpr std::chrono::hours kLong(1);
 
-TEST(FetchRetriesTest, RetriesUntilTheSourceHasBeenUnreachableForTooLong) {
-  FetchRetries retries;
+TEST(PullRetriesTest, RetriesUntilTheSourceHasBeenUnreachableForTooLong) {
+  PullRetries retries;
   retries.Restart();
   EXPECT_TRUE(retries.MayRetry(/*answered=*/false, /*bytes=*/0, kLong));
   EXPECT_FALSE(retries.MayRetry(/*answered=*/false, /*bytes=*/0, std::chrono::seconds(0)));
   EXPECT_EQ(retries.resumptions(), 0);
 }
 
-TEST(FetchRetriesTest, GivesUpAfterManyAnswersWithoutBytes) {
-  FetchRetries retries;
+TEST(PullRetriesTest, GivesUpAfterManyAnswersWithoutBytes) {
+  PullRetries retries;
   retries.Restart();
   int calls = 1;
   while (calls < 1000 && retries.MayRetry(/*answered=*/true, /*bytes=*/0, kLong)) ++calls;
@@ -24,16 +24,16 @@ TEST(FetchRetriesTest, GivesUpAfterManyAnswersWithoutBytes) {
   EXPECT_EQ(retries.resumptions(), calls);
 }
 
-TEST(FetchRetriesTest, RetriesWithoutLimitWhileBytesArrive) {
-  FetchRetries retries;
+TEST(PullRetriesTest, RetriesWithoutLimitWhileBytesArrive) {
+  PullRetries retries;
   retries.Restart();
   for (int bytes = 1; bytes <= 1000; ++bytes) {
     ASSERT_TRUE(retries.MayRetry(/*answered=*/true, bytes, kLong));
   }
 }
 
-TEST(FetchRetriesTest, PauseGrowsUntilBytesArrive) {
-  FetchRetries retries;
+TEST(PullRetriesTest, PauseGrowsUntilBytesArrive) {
+  PullRetries retries;
   retries.Restart();
   const auto first = retries.NextPause();
   EXPECT_GT(first.count(), 0);
