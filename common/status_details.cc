@@ -213,4 +213,13 @@ void DecodeDetails(absl::string_view details, absl::Status* status) {
   }
 }
 
+absl::Status StatusFromCode(int code, absl::string_view message, absl::string_view details) {
+  if (code == 0) return absl::OkStatus();
+  const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  absl::Status status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+                      message);
+  DecodeDetails(details, &status);
+  return status;
+}
+
 }  // namespace tensord

@@ -55,4 +55,9 @@ std::string EncodeDetails(const absl::Status& status, absl::string_view message)
 // field: payloads before it are added.
 void DecodeDetails(absl::string_view details, absl::Status* status);
 
+// Returns the status that another process sent: a google.rpc.Code, its message, and its details,
+// which are an encoded google.rpc.Status or empty. If `code` isn't a google.rpc.Code, returns
+// UNKNOWN.
+absl::Status StatusFromCode(int code, absl::string_view message, absl::string_view details = "");
+
 }  // namespace tensord

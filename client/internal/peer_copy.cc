@@ -20,7 +20,6 @@
 #include "tensord/client/internal/counters.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/tensor_state.h"
-#include "tensord/client/internal/wire.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/tsan_annotations.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tensord/client/internal/wire.h"
+#include "tensord/common/status_details.h"
 
 namespace tensord::internal {
 

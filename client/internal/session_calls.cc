@@ -7,6 +7,7 @@
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/session_retry.h"
 #include "tensord/client/internal/wire.h"
+#include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
 
 namespace tensord::internal {

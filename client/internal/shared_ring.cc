@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "tensord/client/internal/wire.h"
+#include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/common/util/stream_copy.h"
 

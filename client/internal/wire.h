@@ -29,9 +29,4 @@ ServerInfo ServerInfoFromProto(const v1::ServerInfo& proto);
 // `address`. If the server was restarted, returns DATA_LOSS. Other errors are kept unchanged.
 absl::Status StatusFromGrpc(const grpc::Status& status, absl::string_view address);
 
-// Converts an error inside a message: a google.rpc.Code, its text, and its details. The details are
-// an encoded google.rpc.Status or empty, and become payloads. If `code` isn't a google.rpc.Code,
-// returns UNKNOWN.
-absl::Status StatusFromCode(int code, absl::string_view message, absl::string_view details = "");
-
 }  // namespace tensord::internal

@@ -30,4 +30,8 @@ grpc::Status ToGrpc(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), message, WireDetails(status)};
 }
 
+absl::Status FromGrpc(const grpc::Status& status) {
+  return StatusFromCode(status.error_code(), status.error_message(), status.error_details());
+}
+
 }  // namespace tensord::server

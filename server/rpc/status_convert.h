@@ -1,4 +1,4 @@
-// Converts statuses to gRPC's.
+// Converts statuses to and from gRPC's.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -10,6 +10,9 @@ namespace tensord::server {
 // Returns a status with the same code, message and details (common/status_details.h). A message
 // longer than 4 KiB is cut, because it may quote what a client sent.
 grpc::Status ToGrpc(const absl::Status& status);
+
+// Returns the status of a call to another server, with its code, message and details.
+absl::Status FromGrpc(const grpc::Status& status);
 
 // Returns the message as ToGrpc() sends it.
 std::string WireMessage(const absl::Status& status);

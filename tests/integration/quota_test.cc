@@ -53,8 +53,8 @@ TEST_F(QuotaTest, StreamErrorSticksToTheHandle) {
   ASSERT_TRUE(ended.ok()) << ended;
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_EQ(errors[0].handle(), 7u);
-  absl::Status reported = absl::ResourceExhaustedError(errors[0].message());
-  DecodeDetails(errors[0].status_details(), &reported);
+  const absl::Status reported =
+      StatusFromCode(errors[0].code(), errors[0].message(), errors[0].status_details());
   EXPECT_EQ(ErrorReason(reported), "SESSION_BYTES_EXCEEDED");
   const absl::Status kept = session_->Read(7).status();
   EXPECT_EQ(kept, reported);

@@ -13,10 +13,7 @@ namespace tensord::integration {
 namespace {
 
 absl::Status ToAbsl(const grpc::Status& status) {
-  absl::Status converted(static_cast<absl::StatusCode>(status.error_code()),
-                         status.error_message());
-  DecodeDetails(status.error_details(), &converted);
-  return converted;
+  return StatusFromCode(status.error_code(), status.error_message(), status.error_details());
 }
 
 struct CallSettings {

@@ -144,8 +144,7 @@ std::string Model::Good(Value& value) {
 }
 
 std::string Model::Told(const v1::HandleError& told) {
-  const absl::Status error =
-      internal::StatusFromCode(told.code(), told.message(), told.status_details());
+  const absl::Status error = StatusFromCode(told.code(), told.message(), told.status_details());
   const auto found = values_.find(told.handle());
   if (found == values_.end()) {
     return absl::StrCat("an error of tensor ", told.handle(),

@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
+#include "tensord/server/rpc/status_convert.h"
 
 namespace tensord::server {
 
@@ -51,10 +52,7 @@ void PeerCheck::OnInfo(bool /*ok*/) {
 }
 
 void PeerCheck::OnReleased(bool /*ok*/) {
-  absl::Status refused(static_cast<absl::StatusCode>(status_.error_code()),
-                       status_.error_message());
-  DecodeDetails(status_.error_details(), &refused);
-  End(ErrorReason(refused) == "TICKET_REFUSED" ? grpc::Status::OK : status_);
+  End(ErrorReason(FromGrpc(status_)) == "TICKET_REFUSED" ? grpc::Status::OK : status_);
 }
 
 void PeerCheck::End(const grpc::Status& status) {

@@ -10,6 +10,7 @@
 #include "tensord/server/rpc/bulk/shared_rings.h"
 #include "tensord/server/rpc/peer/ticket_release.h"
 #include "tensord/server/rpc/proto_convert.h"
+#include "tensord/server/rpc/status_convert.h"
 #include "tensord/server/session/session_table.h"
 #include "tensord/server/session/tickets.h"
 
@@ -31,13 +32,6 @@ bool IsTransient(grpc::StatusCode code) {
     default:
       return false;
   }
-}
-
-absl::Status FromGrpc(const grpc::Status& status) {
-  absl::Status converted(static_cast<absl::StatusCode>(status.error_code()),
-                         status.error_message());
-  DecodeDetails(status.error_details(), &converted);
-  return converted;
 }
 
 }  // namespace

@@ -68,11 +68,5 @@ TEST(WireTest, UnreachableServerIsUnavailableAndNamed) {
   EXPECT_EQ(status, absl::UnavailableError("tensord server at h:1: refused"));
 }
 
-TEST(WireTest, InvalidCodeIsUnknown) {
-  EXPECT_EQ(StatusFromCode(4711, "x").code(), absl::StatusCode::kUnknown);
-  EXPECT_EQ(StatusFromCode(-1, "x").code(), absl::StatusCode::kUnknown);
-  EXPECT_TRUE(StatusFromCode(0, "x").ok());
-}
-
 }  // namespace
 }  // namespace tensord::internal

@@ -22,11 +22,15 @@ TEST(StatusDetailsTest, LimitIsNamedInMessageAndDetails) {
   EXPECT_EQ(ErrorMetadataValue(kReached, "nothing"), "");
 }
 
+TEST(StatusDetailsTest, InvalidCodeIsUnknown) {
+  EXPECT_EQ(StatusFromCode(4711, "x").code(), absl::StatusCode::kUnknown);
+  EXPECT_EQ(StatusFromCode(-1, "x").code(), absl::StatusCode::kUnknown);
+  EXPECT_TRUE(StatusFromCode(0, "x").ok());
+}
+
 TEST(StatusDetailsTest, SurvivesEncodingAndAPrefix) {
   const std::string wire = EncodeDetails(kReached, kReached.message());
-  absl::Status back(kReached.code(), kReached.message());
-  DecodeDetails(wire, &back);
-  EXPECT_EQ(back, kReached);
+  EXPECT_EQ(StatusFromCode(static_cast<int>(kReached.code()), kReached.message(), wire), kReached);
   const absl::Status longer = WithPrefix(kReached, "add: ");
   EXPECT_EQ(std::string(longer.message()), "add: no more (--max-bytes-per-session=100)");
   EXPECT_EQ(ErrorReason(longer), "SESSION_BYTES_EXCEEDED");
