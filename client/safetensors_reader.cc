@@ -1,7 +1,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +12,7 @@
 #include "tensord/client/creation.h"
 #include "tensord/client/internal/safetensors_header.h"
 #include "tensord/client/safetensors.h"
+#include "tensord/common/util/owned_fd.h"
 #include "tensord/common/util/status_macros.h"
 
 namespace tensord {
@@ -42,23 +42,9 @@ absl::Status Bad(const std::string& path, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": not a safetensors file: ", what));
 }
 
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 absl::Status Map(MappedSafetensors* file) {
   // Opens without blocking: otherwise, opening a pipe would wait for a writer.
-  const FileDescriptor fd(open(file->path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const OwnedFd fd(open(file->path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (fd.get() < 0 || fstat(fd.get(), &info) != 0) return absl::ErrnoToStatus(errno, file->path);
   if (!S_ISREG(info.st_mode)) return Bad(file->path, "it isn't a regular file");

@@ -8,7 +8,6 @@
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -29,52 +28,33 @@ constexpr time_t kAnswerSeconds = 2;
 constexpr int64_t kMaxSlotBytes = 64 << 20;
 constexpr uint32_t kMaxSlots = 64;
 
-// A descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  // Returns the descriptor, which the caller closes.
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
 bool IsHex(absl::string_view text, size_t size) {
   return text.size() == size && std::all_of(text.begin(), text.end(), absl::ascii_isxdigit);
 }
 
 // Returns a datagram socket that receives messages only from the server's socket. The kernel
-// chooses its name. Returns -1 if this host has no such server.
-int ConnectTo(const std::string& socket_name) {
+// chooses its name. Returns none if this host has no such server.
+OwnedFd ConnectTo(const std::string& socket_name) {
   sockaddr_un server = {};
   server.sun_family = AF_UNIX;
   std::copy(socket_name.begin(), socket_name.end(), server.sun_path + 1);
   const auto size =
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + socket_name.size());
-  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return -1;
+  OwnedFd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const sa_family_t family = AF_UNIX;
   const timeval timeout = {.tv_sec = kAnswerSeconds, .tv_usec = 0};
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&family), sizeof(family)) != 0 ||
-      connect(fd, reinterpret_cast<const sockaddr*>(&server), size) != 0 ||
-      setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)) != 0 ||
-      setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout)) != 0) {
-    close(fd);
-    return -1;
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&family), sizeof(family)) != 0 ||
+      connect(fd.get(), reinterpret_cast<const sockaddr*>(&server), size) != 0 ||
+      setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)) != 0 ||
+      setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout)) != 0) {
+    return OwnedFd();
   }
   return fd;
 }
 
-// Returns the last descriptor in the message, or -1 if it has none. Closes any others.
-int TakeDescriptor(msghdr* message) {
-  int taken = -1;
+// Returns the last descriptor in the message, or none. Closes any others.
+OwnedFd TakeDescriptor(msghdr* message) {
+  OwnedFd taken;
   for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr;
        header = CMSG_NXTHDR(message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -82,26 +62,24 @@ int TakeDescriptor(msghdr* message) {
     for (size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-      if (taken >= 0) close(taken);
-      taken = fd;
+      taken = OwnedFd(fd);
     }
   }
   return taken;
 }
 
-// Sends the secret to the server, and returns the descriptor that it sends back, or -1.
-int ReceiveDescriptor(const SharedMapping::Offer& offer) {
+// Sends the secret to the server, and returns the descriptor that it sends back, or none.
+OwnedFd ReceiveDescriptor(const SharedMapping::Offer& offer) {
   // Sends the secret only to sockets of tensord servers, whatever the offer says.
   absl::string_view name = offer.socket_name;
   if (!absl::ConsumePrefix(&name, kSharedSocketPrefix) || !IsHex(name, kSharedSecretBytes) ||
       !IsHex(offer.secret, kSharedSecretBytes)) {
-    return -1;
+    return OwnedFd();
   }
-  const Descriptor socket(ConnectTo(offer.socket_name));
-  if (socket.get() < 0) return -1;
+  const OwnedFd socket = ConnectTo(offer.socket_name);
   if (send(socket.get(), offer.secret.data(), offer.secret.size(), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(offer.secret.size())) {
-    return -1;
+    return OwnedFd();
   }
   char byte = 0;
   iovec data = {.iov_base = &byte, .iov_len = 1};
@@ -111,7 +89,7 @@ int ReceiveDescriptor(const SharedMapping::Offer& offer) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  if (recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC) < 0) return -1;
+  if (recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC) < 0) return OwnedFd();
   return TakeDescriptor(&message);
 }
 
@@ -141,7 +119,7 @@ absl::StatusOr<std::unique_ptr<SharedMapping>> SharedMapping::Map(const Offer& o
                      offer.slots * offer.slot_bytes <= max_bytes;
   if (!valid) return absl::InternalError("the server offers a ring with invalid sizes");
   const int64_t size_bytes = offer.slots * offer.slot_bytes;
-  Descriptor file(ReceiveDescriptor(offer));
+  OwnedFd file = ReceiveDescriptor(offer);
   if (file.get() < 0 || !IsSafeToMap(file.get(), size_bytes)) {
     return absl::FailedPreconditionError("this process can't get the server's shared memory");
   }
@@ -149,18 +127,15 @@ absl::StatusOr<std::unique_ptr<SharedMapping>> SharedMapping::Map(const Offer& o
   void* data = mmap(nullptr, size_bytes, protection, MAP_SHARED | MAP_POPULATE, file.get(), 0);
   if (data == MAP_FAILED) return absl::FailedPreconditionError("shared memory can't be mapped");
   return std::unique_ptr<SharedMapping>(new SharedMapping(
-      file.Release(), static_cast<uint8_t*>(data), offer.slot_bytes, offer.slots));
+      std::move(file), static_cast<uint8_t*>(data), offer.slot_bytes, offer.slots));
 }
 
-SharedMapping::~SharedMapping() {
-  munmap(data_, slots_ * slot_bytes_);
-  close(fd_);
-}
+SharedMapping::~SharedMapping() { munmap(data_, slots_ * slot_bytes_); }
 
 bool SharedMapping::withdrawn() const {
   std::atomic_thread_fence(std::memory_order_acquire);  // after the reads of the slots
   struct stat info = {};
-  return fstat(fd_, &info) != 0 || (info.st_mode & 0777) == kWithdrawnMode;
+  return fstat(file_.get(), &info) != 0 || (info.st_mode & 0777) == kWithdrawnMode;
 }
 
 }  // namespace tensord

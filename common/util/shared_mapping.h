@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "tensord/common/util/owned_fd.h"
 
 namespace tensord {
 
@@ -58,11 +60,10 @@ class SharedMapping {
   bool withdrawn() const;
 
  private:
-  // Takes ownership of the descriptor.
-  SharedMapping(int fd, uint8_t* data, int64_t slot_bytes, uint32_t slots)
-      : fd_(fd), data_(data), slot_bytes_(slot_bytes), slots_(slots) {}
+  SharedMapping(OwnedFd file, uint8_t* data, int64_t slot_bytes, uint32_t slots)
+      : file_(std::move(file)), data_(data), slot_bytes_(slot_bytes), slots_(slots) {}
 
-  const int fd_;
+  const OwnedFd file_;
   uint8_t* const data_;
   const int64_t slot_bytes_;
   const uint32_t slots_;

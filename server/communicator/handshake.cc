@@ -7,7 +7,6 @@
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -103,25 +102,6 @@ void TuneConnection(int fd) {
   if (IsLocal(fd)) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 }
 
-// Closes the descriptor unless Release() was called.
-class OwnedFd {
- public:
-  explicit OwnedFd(int fd) : fd_(fd) {}
-  OwnedFd(OwnedFd&& other) noexcept : fd_(other.Release()) {}
-  OwnedFd& operator=(OwnedFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~OwnedFd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
 // Blocks until `fd` has any of `events`. At the deadline, returns DEADLINE_EXCEEDED.
 absl::Status AwaitEvent(PeerMesh* mesh, int fd, int events, Clock::time_point deadline) {
   std::vector<pollfd> fds = {{fd, static_cast<short>(events), 0}};
@@ -182,9 +162,10 @@ absl::StatusOr<std::unique_ptr<GroupListener>> GroupListener::Listen(
   sockaddr_storage storage;
   socklen_t length = network.address().ToSockaddr(&storage);
   auto* address = reinterpret_cast<sockaddr*>(&storage);
-  listener->fd_ = socket(storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (listener->fd_ < 0 || bind(listener->fd_, address, length) != 0 ||
-      listen(listener->fd_, kBacklog) != 0 || getsockname(listener->fd_, address, &length) != 0) {
+  listener->fd_ = OwnedFd(socket(storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int fd = listener->fd_.get();
+  if (fd < 0 || bind(fd, address, length) != 0 || listen(fd, kBacklog) != 0 ||
+      getsockname(fd, address, &length) != 0) {
     return absl::UnavailableError(absl::StrCat("a member of a group can't listen at ",
                                                network.ToString(), ": ", strerror(errno)));
   }
@@ -203,10 +184,6 @@ absl::StatusOr<std::unique_ptr<GroupListener>> GroupListener::Listen(
   listener->address_ =
       absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&blob), sizeof(blob)), note);
   return listener;
-}
-
-GroupListener::~GroupListener() {
-  if (fd_ >= 0) close(fd_);
 }
 
 std::string GroupListener::Proof(char side, absl::string_view greeting,
@@ -265,8 +242,7 @@ absl::Status GroupListener::Connect(absl::Span<const std::string> addresses, Pee
                      " can't be reached: ", connected.message()));
   }
   TENSORD_RETURN_IF_ERROR(AcceptAll(mesh, deadline));
-  close(fd_);
-  fd_ = -1;
+  fd_ = OwnedFd();
   return absl::OkStatus();
 }
 
@@ -316,7 +292,7 @@ absl::Status GroupListener::AcceptAll(PeerMesh* mesh, Clock::time_point deadline
           mesh->names().Describe(missing), " to connect; make another group to continue"));
     }
     const int events = pending.size() < kMaxPending ? POLLIN : 0;
-    std::vector<pollfd> fds = {{fd_, static_cast<short>(events), 0}};
+    std::vector<pollfd> fds = {{fd_.get(), static_cast<short>(events), 0}};
     Clock::time_point wake = deadline;
     for (const PendingConnection& connection : pending) {
       fds.push_back({connection.fd.get(), POLLIN, 0});
@@ -339,7 +315,7 @@ absl::Status GroupListener::Accept(std::vector<PendingConnection>* pending) cons
     sockaddr_storage storage;
     socklen_t length = sizeof(storage);
     auto* address = reinterpret_cast<sockaddr*>(&storage);
-    OwnedFd fd(accept4(fd_, address, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    OwnedFd fd(accept4(fd_.get(), address, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
     const bool out_of_resources =
         errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
     if (fd.get() < 0 && out_of_resources) {

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "tensord/common/util/owned_fd.h"
 #include "tensord/server/communicator/network.h"
 #include "tensord/server/communicator/peer_mesh.h"
 
@@ -31,7 +32,6 @@ class GroupListener {
                                                                int rank, int size,
                                                                absl::string_view group_id,
                                                                absl::string_view note);
-  ~GroupListener();
 
   // What the other members pass to Connect(). It is opaque, and useless without the group's id.
   const std::string& address() const { return address_; }
@@ -69,7 +69,7 @@ class GroupListener {
   const std::string group_id_;
   Endpoint endpoint_;
   std::string address_;
-  int fd_ = -1;
+  OwnedFd fd_;
 };
 
 }  // namespace tensord::server

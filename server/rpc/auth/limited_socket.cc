@@ -18,6 +18,7 @@
 
 #include "absl/strings/strip.h"
 #include "tensord/common/util/mutex.h"
+#include "tensord/common/util/owned_fd.h"
 
 // A 32-bit msghdr may differ from the kernel's.
 static_assert(sizeof(void*) == 8, "recvmsg is replaced on 64-bit Linux only");
@@ -188,30 +189,22 @@ std::unique_ptr<LimitedSocket> LimitedSocket::Make(int fd, Options options) {
 
 namespace {
 
-// Closes a descriptor at the end of a scope.
-struct ScopedFd {
-  ~ScopedFd() {
-    if (fd >= 0) close(fd);
-  }
-  int fd = -1;
-};
-
 // Connects two sockets over loopback.
-bool ConnectPair(ScopedFd* sender, ScopedFd* receiver) {
-  const ScopedFd listener{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+bool ConnectPair(OwnedFd* sender, OwnedFd* receiver) {
+  const OwnedFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in at = {};
   at.sin_family = AF_INET;
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(at);
   auto* const address = reinterpret_cast<sockaddr*>(&at);
-  if (bind(listener.fd, address, size) != 0 || listen(listener.fd, 1) != 0 ||
-      getsockname(listener.fd, address, &size) != 0) {
+  if (bind(listener.get(), address, size) != 0 || listen(listener.get(), 1) != 0 ||
+      getsockname(listener.get(), address, &size) != 0) {
     return false;
   }
-  sender->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (connect(sender->fd, address, size) != 0) return false;
-  receiver->fd = accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  return receiver->fd >= 0;
+  *sender = OwnedFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (connect(sender->get(), address, size) != 0) return false;
+  *receiver = OwnedFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  return receiver->get() >= 0;
 }
 
 // Returns how many bytes a read gets, or -1.
@@ -233,25 +226,25 @@ absl::Status LimitedSocket::CheckSupport() {
     return absl::UnavailableError(
         "shared libraries don't call this program's recvmsg and getpeername");
   }
-  ScopedFd sender;
-  ScopedFd receiver;
+  OwnedFd sender;
+  OwnedFd receiver;
   if (!ConnectPair(&sender, &receiver)) {
     return absl::UnavailableError("no connection over loopback can be made");
   }
-  const ScopedFd epoll{epoll_create1(EPOLL_CLOEXEC)};
+  const OwnedFd epoll(epoll_create1(EPOLL_CLOEXEC));
   epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {}};
-  epoll_ctl(epoll.fd, EPOLL_CTL_ADD, receiver.fd, &event);
-  const auto limited = Make(receiver.fd, {.limit_bytes = 1, .pool = {}});
+  epoll_ctl(epoll.get(), EPOLL_CTL_ADD, receiver.get(), &event);
+  const auto limited = Make(receiver.get(), {.limit_bytes = 1, .pool = {}});
   if (limited == nullptr) return absl::UnavailableError("sockets have no SO_COOKIE");
-  if (send(sender.fd, "ab", 2, MSG_NOSIGNAL) != 2 ||
-      epoll_wait(epoll.fd, &event, 1, kTimeoutMs) != 1) {
+  if (send(sender.get(), "ab", 2, MSG_NOSIGNAL) != 2 ||
+      epoll_wait(epoll.get(), &event, 1, kTimeoutMs) != 1) {
     return absl::UnavailableError("no data arrives over loopback");
   }
-  if (ReadSome(receiver.fd) != 1 || ReadSome(receiver.fd) != -1) {
+  if (ReadSome(receiver.get()) != 1 || ReadSome(receiver.get()) != -1) {
     return absl::UnavailableError("another library replaces recvmsg(2)");
   }
   limited->RemoveLimit();
-  if (epoll_wait(epoll.fd, &event, 1, kTimeoutMs) != 1 || ReadSome(receiver.fd) != 1) {
+  if (epoll_wait(epoll.get(), &event, 1, kTimeoutMs) != 1 || ReadSome(receiver.get()) != 1) {
     return absl::UnavailableError("setting SO_RCVLOWAT doesn't wake a reader");
   }
   return absl::OkStatus();
