@@ -5,6 +5,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "tensord/common/util/varint.h"
 
 namespace tensord {
 namespace {
@@ -22,14 +23,6 @@ constexpr uint32_t kRetryDelay = 1, kSeconds = 1;
 
 // Wire types of protobuf.
 constexpr uint32_t kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5;
-
-void AppendVarint(uint64_t value, std::string* out) {
-  while (value >= 0x80) {
-    out->push_back(static_cast<char>(value | 0x80));
-    value >>= 7;
-  }
-  out->push_back(static_cast<char>(value));
-}
 
 void AppendNumber(uint32_t field, uint64_t value, std::string* out) {
   AppendVarint(field << 3 | kVarint, out);

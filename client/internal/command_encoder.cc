@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "tensord/common/util/varint.h"
+
 namespace tensord::internal {
 namespace {
 
@@ -26,14 +28,6 @@ constexpr char kAnswersReceivedTag =
 // A length that is filled in later always takes four bytes.
 constexpr size_t kLengthBytes = 4;
 constexpr size_t kHeaderBytes = 3 * (1 + kLengthBytes);
-
-void AppendVarint(uint64_t value, std::string* out) {
-  while (value >= 0x80) {
-    out->push_back(static_cast<char>(value | 0x80));
-    value >>= 7;
-  }
-  out->push_back(static_cast<char>(value));
-}
 
 void PatchLength(size_t length, char* at) {
   for (size_t i = 0; i + 1 < kLengthBytes; ++i) {
