@@ -36,11 +36,16 @@ struct AllocatedByValue {
 
 }  // namespace
 
-absl::string_view AttrTypeName(const AttrValue& value) {
+absl::string_view AttrTypeName(AttrType type) {
   static constexpr absl::string_view kNames[] = {"bool", "int",   "float", "string",
-                                                 "ints", "dtype", "bytes"};
-  static_assert(std::size(kNames) == std::variant_size_v<AttrValue>);
-  return value.valueless_by_exception() ? "nothing" : kNames[value.index()];
+                                                 "ints", "dtype", "bytes", "scalar"};
+  static_assert(std::size(kNames) == std::variant_size_v<AttrValue> + 1);
+  return kNames[static_cast<size_t>(type)];
+}
+
+absl::string_view AttrTypeName(const AttrValue& value) {
+  return value.valueless_by_exception() ? "nothing"
+                                        : AttrTypeName(static_cast<AttrType>(value.index()));
 }
 
 const AttrValue* Attributes::Find(absl::string_view name) const {

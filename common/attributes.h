@@ -21,9 +21,13 @@ struct Bytes {
 using AttrValue =
     std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, DType, Bytes>;
 
-// Returns the name of the alternative that a value holds: "bool", "int", "float", "string", "ints",
-// "dtype" or "bytes".
-absl::string_view AttrTypeName(const AttrValue& value);
+// The type of an attribute: the alternatives of AttrValue in their order, and kScalar for a bool, an
+// int or a float.
+enum class AttrType : uint8_t { kBool, kInt, kFloat, kString, kInts, kDType, kBytes, kScalar };
+
+// Return "bool", "int", "float", "string", "ints", "dtype", "bytes" or "scalar".
+absl::string_view AttrTypeName(AttrType type);
+absl::string_view AttrTypeName(const AttrValue& value);  // of the alternative that the value holds
 
 // A small map. A lookup scans all entries: ops have at most half a dozen attributes.
 class Attributes {

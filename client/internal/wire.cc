@@ -3,6 +3,7 @@
 #include <grpcpp/support/status.h>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/common/attribute_message.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
 
@@ -28,19 +29,6 @@ absl::StatusOr<TensorSpec> SpecFromProto(const v1::TensorSpec& proto) {
 
 namespace {
 
-struct AttrSetter {
-  v1::AttrValue* proto;
-  void operator()(bool value) const { proto->set_b(value); }
-  void operator()(int64_t value) const { proto->set_i(value); }
-  void operator()(double value) const { proto->set_f(value); }
-  void operator()(const std::string& value) const { proto->set_s(value); }
-  void operator()(const std::vector<int64_t>& values) const {
-    proto->mutable_ints()->mutable_values()->Assign(values.begin(), values.end());
-  }
-  void operator()(DType value) const { proto->set_dtype(static_cast<v1::DType>(value)); }
-  void operator()(const Bytes& value) const { proto->set_data(value.data); }
-};
-
 DeviceState StateFromProto(v1::DeviceState state) {
   switch (state) {
     case v1::DEVICE_STATE_SERVING:
@@ -56,9 +44,7 @@ DeviceState StateFromProto(v1::DeviceState state) {
 
 }  // namespace
 
-void AttrToProto(const AttrValue& value, v1::AttrValue* proto) {
-  std::visit(AttrSetter{proto}, value);
-}
+void AttrToProto(const AttrValue& value, v1::AttrValue* proto) { SetAttrMessage(value, proto); }
 
 absl::StatusOr<DeviceInfo> DeviceFromProto(const v1::Device& proto) {
   DeviceInfo info;

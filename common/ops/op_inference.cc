@@ -19,28 +19,6 @@ AttrDef OptionalAttr(absl::string_view name, AttrType type, AttrValue default_va
   return {std::string(name), type, std::move(default_value), std::string(doc)};
 }
 
-absl::string_view AttrTypeWord(AttrType type) {
-  switch (type) {
-    case AttrType::kBool:
-      return "bool";
-    case AttrType::kInt:
-      return "int";
-    case AttrType::kFloat:
-      return "float";
-    case AttrType::kScalar:
-      return "scalar";
-    case AttrType::kString:
-      return "string";
-    case AttrType::kInts:
-      return "ints";
-    case AttrType::kDType:
-      return "dtype";
-    case AttrType::kBytes:
-      return "bytes";
-  }
-  return "unknown";
-}
-
 std::string QuotedForMessage(absl::string_view text) {
   constexpr size_t kMaxShown = 64;
   return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kMaxShown)),

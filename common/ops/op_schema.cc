@@ -28,7 +28,7 @@ std::string DescribeAttrs(const OpSchema& schema) {
   if (schema.attrs.empty()) return "no attributes";
   std::string text;
   for (const AttrDef& def : schema.attrs) {
-    absl::StrAppend(&text, text.empty() ? "" : ", ", def.name, ": ", AttrTypeWord(def.type));
+    absl::StrAppend(&text, text.empty() ? "" : ", ", def.name, ": ", AttrTypeName(def.type));
     if (def.default_value.has_value()) {
       absl::StrAppend(&text, " = ", ForMessage(*def.default_value));
     } else {
@@ -44,28 +44,12 @@ absl::Status AttrError(const OpSchema& schema, absl::string_view what) {
 }
 
 bool HoldsType(const AttrValue& value, const AttrDef& def) {
-  switch (def.type) {
-    case AttrType::kBool:
-      return std::holds_alternative<bool>(value);
-    case AttrType::kInt:
-      return std::holds_alternative<int64_t>(value);
-    case AttrType::kFloat:
-      return std::holds_alternative<double>(value);
-    case AttrType::kScalar:
-      return std::holds_alternative<bool>(value) || std::holds_alternative<int64_t>(value) ||
-             std::holds_alternative<double>(value);
-    case AttrType::kString:
-      return std::holds_alternative<std::string>(value);
-    case AttrType::kInts:
-      return std::holds_alternative<std::vector<int64_t>>(value);
-    case AttrType::kDType: {
-      const DType* dtype = std::get_if<DType>(&value);
-      return dtype != nullptr && (IsValid(*dtype) || value == def.default_value);
-    }
-    case AttrType::kBytes:
-      return std::holds_alternative<Bytes>(value);
+  const auto held = static_cast<AttrType>(value.index());
+  if (def.type == AttrType::kScalar) return held <= AttrType::kFloat;
+  if (const DType* dtype = std::get_if<DType>(&value)) {
+    if (!IsValid(*dtype) && value != def.default_value) return false;
   }
-  return false;
+  return held == def.type;
 }
 
 // Checks the given attributes and copies them to `bound`. Adds the defaults of the other
@@ -83,7 +67,7 @@ absl::Status BindAttributes(const OpSchema& schema, const Attributes& given, Att
       bound.Set(name, value);
     } else {
       return AttrError(
-          schema, absl::StrCat("attribute ", name, " must be of type ", AttrTypeWord(def->type),
+          schema, absl::StrCat("attribute ", name, " must be of type ", AttrTypeName(def->type),
                                " and is ", AttrTypeName(value), " ", ForMessage(value)));
     }
   }

@@ -19,11 +19,6 @@
 
 namespace tensord {
 
-enum class AttrType : uint8_t { kBool, kInt, kFloat, kScalar, kString, kInts, kDType, kBytes };
-
-// "bool", "int", "float", "scalar", "string", "ints", "dtype" or "bytes".
-absl::string_view AttrTypeWord(AttrType type);
-
 struct AttrDef {
   std::string name;
   AttrType type;  // kScalar accepts a bool, an int or a float, and keeps its type

@@ -5,6 +5,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/common/attribute_message.h"
 #include "tensord/common/util/status_macros.h"
 
 namespace tensord::server {
@@ -21,19 +22,6 @@ absl::StatusOr<DType> DTypeFromProto(int number) {
   }
   return dtype;
 }
-
-struct AttrToProto {
-  v1::AttrValue* proto;
-  void operator()(bool v) const { proto->set_b(v); }
-  void operator()(int64_t v) const { proto->set_i(v); }
-  void operator()(double v) const { proto->set_f(v); }
-  void operator()(const std::string& v) const { proto->set_s(v); }
-  void operator()(const std::vector<int64_t>& v) const {
-    proto->mutable_ints()->mutable_values()->Add(v.begin(), v.end());
-  }
-  void operator()(DType v) const { proto->set_dtype(static_cast<v1::DType>(v)); }
-  void operator()(const Bytes& v) const { proto->set_data(v.data); }
-};
 
 }  // namespace
 
@@ -126,9 +114,7 @@ absl::StatusOr<Attributes> FromProto(
   return out;
 }
 
-void ToProto(const AttrValue& value, v1::AttrValue* proto) {
-  std::visit(AttrToProto{proto}, value);
-}
+void ToProto(const AttrValue& value, v1::AttrValue* proto) { SetAttrMessage(value, proto); }
 
 void ToProto(const Device& device, v1::Device* proto) {
   const DeviceInfo& info = device.info();
@@ -158,7 +144,7 @@ void ToProto(const OpSchema& schema, v1::OpInfo* proto) {
   for (const AttrDef& attr : schema.attrs) {
     v1::OpAttr* out = proto->add_attrs();
     out->set_name(attr.name);
-    out->set_type(std::string(AttrTypeWord(attr.type)));
+    out->set_type(std::string(AttrTypeName(attr.type)));
     out->set_description(attr.doc);
     if (attr.default_value) ToProto(*attr.default_value, out->mutable_default_value());
   }
