@@ -150,8 +150,11 @@ void AppendUnaryOps(std::vector<OpSchema>& ops) {
                       ElementwiseFunction::Of(UnaryFunction::k##Function)));
   TENSORD_UNARY_OPS(TENSORD_SCHEMA)
 #undef TENSORD_SCHEMA
-  OpSchema gelu = Unary("gelu", "x times the normal distribution function of x.", InferGelu,
-                        ElementwiseFunction::Of(UnaryFunction::kGelu));
+#define TENSORD_DOC(name, Function, typing, cost, doc) doc,
+  constexpr const char* kGeluDocs[] = {TENSORD_GELU_FUNCTIONS(TENSORD_DOC)};
+#undef TENSORD_DOC
+  OpSchema gelu =
+      Unary("gelu", kGeluDocs[0], InferGelu, ElementwiseFunction::Of(UnaryFunction::kGelu));
   gelu.attrs = {
       OptionalAttr("approximate", AttrType::kString, "none",
                    "\"none\": exact, by the error function; \"tanh\": its approximation")};
