@@ -3,12 +3,14 @@
 
 usage: includes_test.py --source FOLDER
 
-Checks four rules:
+Checks five rules:
   1. No file includes itself, directly or through other files.
   2. A file includes only files of its own entry, or of an entry in a lower line of the layer list. Files that no
-     entry covers fail, so the list is complete.
-  3. Only server/rpc and client/internal include generated proto.
+     entry covers fail, so the list is complete. Because each file obeys this rule, none reaches a higher line through
+     other files either.
+  3. Only server/rpc, client/internal and client/cli/health_probe include generated proto.
   4. The installed headers of client/ and common/ include neither gRPC, Protocol Buffers nor server/.
+  5. A file declares no type that only a higher line defines, except those of the list ```opaque in server/README.md.
 """
 import argparse
 import collections
@@ -20,6 +22,8 @@ import unittest
 SOURCE = None
 TOP_FOLDERS = ("client", "common", "server")
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+DECLARATION = re.compile(r"^(?:class|struct) (\w+);", re.MULTILINE)
+DEFINITION = re.compile(r"^(?:class|struct) (?:[A-Z_]+(?:\([^)]*\))? )?(\w+)\b[^;{(]*\{", re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
 
 
@@ -36,17 +40,22 @@ def all_includes(path):
 
 def own_includes(path):
     """Returns the files of this tree that the file includes. Generated code counts as the folder proto."""
-    names = [name.removeprefix("tensord/") for name in all_includes(path) if name.startswith("tensord/")]
-    return ["proto/" + name if name.startswith("v1/") else name for name in names]
+    names = [name for name in all_includes(path) if name.startswith("tensord/") or name.endswith(".pb.h")]
+    return ["proto/" + name if name.endswith(".pb.h") else name.removeprefix("tensord/") for name in names]
+
+
+def read_list(name):
+    """Returns the words of each line of a block in server/README.md."""
+    text = (SOURCE / "server" / "README.md").read_text()
+    block = re.search(rf"^```{name}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    if block is None:
+        raise AssertionError(f"server/README.md has no block ```{name}")
+    return [line.split() for line in block.group(1).splitlines()]
 
 
 def read_layers():
     """Returns the layer list: for each line, its entries. An entry is a folder, or a path without its suffix."""
-    text = (SOURCE / "server" / "README.md").read_text()
-    block = re.search(r"^```layers\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    if block is None:
-        raise AssertionError("server/README.md has no block ```layers")
-    return [line.split() for line in block.group(1).splitlines()]
+    return read_list("layers")
 
 
 def entry_of(path, layers):
@@ -94,9 +103,24 @@ class IncludesTest(unittest.TestCase):
 
     def test_only_the_protocol_layers_include_proto(self):
         wrong = [path for path in source_files()
-                 if not path.startswith(("server/rpc/", "client/internal/")) and
+                 if not path.startswith(("server/rpc/", "client/internal/", "client/cli/health_probe.")) and
                  any(name.startswith("proto/") for name in own_includes(path))]
         self.assertEqual(wrong, [])
+
+    def test_declared_types_of_higher_layers_are_listed(self):
+        layers = read_layers()
+        homes = collections.defaultdict(set)  # the entries that define a type
+        for path in source_files():
+            for name in DEFINITION.findall((SOURCE / path).read_text()):
+                homes[name].add(entry_of(path, layers))
+        declared = set()
+        for path in source_files():
+            own = entry_of(path, layers)
+            for name in DECLARATION.findall((SOURCE / path).read_text()):
+                if homes[name] and all(home != own and home[0] <= own[0] for home in homes[name]):
+                    declared.add((path, name))
+        listed = {(path, name) for path, *names in read_list("opaque") for name in names}
+        self.assertEqual(declared, listed)
 
     def test_every_entry_exists(self):
         files = source_files()
