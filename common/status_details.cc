@@ -5,7 +5,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "tensord/common/util/varint.h"
+#include "tensord/common/util/protobuf_wire.h"
 
 namespace tensord {
 namespace {
@@ -21,16 +21,15 @@ constexpr uint32_t kMapKey = 1, kMapValue = 2;
 constexpr uint32_t kViolations = 1, kSubject = 1, kDescription = 2;
 constexpr uint32_t kRetryDelay = 1, kSeconds = 1;
 
-// Wire types of protobuf.
-constexpr uint32_t kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5;
+using wire::AppendVarint;
 
 void AppendNumber(uint32_t field, uint64_t value, std::string* out) {
-  AppendVarint(field << 3 | kVarint, out);
+  AppendVarint(wire::Tag(field, wire::kVarint), out);
   AppendVarint(value, out);
 }
 
 void AppendBytes(uint32_t field, absl::string_view bytes, std::string* out) {
-  AppendVarint(field << 3 | kBytes, out);
+  AppendVarint(wire::Tag(field, wire::kDelimited), out);
   AppendVarint(bytes.size(), out);
   out->append(bytes.data(), bytes.size());
 }
@@ -59,16 +58,16 @@ std::optional<Field> TakeField(absl::string_view* in) {
   Field field{*tag >> 3, {}};
   size_t size = 0;
   switch (*tag & 7) {
-    case kVarint:
+    case wire::kVarint:
       if (!TakeVarint(in).has_value()) return std::nullopt;
       return field;
-    case kFixed64:
+    case wire::kFixed64:
       size = 8;
       break;
-    case kFixed32:
+    case wire::kFixed32:
       size = 4;
       break;
-    case kBytes: {
+    case wire::kDelimited: {
       const std::optional<uint64_t> length = TakeVarint(in);
       if (!length.has_value() || *length > in->size()) return std::nullopt;
       field.bytes = in->substr(0, *length);

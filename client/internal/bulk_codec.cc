@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/common/util/protobuf_wire.h"
 
 namespace tensord::internal {
 namespace {
@@ -16,12 +17,9 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
-
-constexpr uint32_t kVarint = WireFormatLite::WIRETYPE_VARINT;
-constexpr uint32_t kDelimited = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
-constexpr uint32_t Tag(int field, uint32_t type) {
-  return static_cast<uint32_t>(field) << 3 | type;
-}
+using wire::kDelimited;
+using wire::kVarint;
+using wire::Tag;
 
 bool ReadSpec(CodedInputStream* in, v1::TensorSpec* spec) {
   uint32_t length = 0;

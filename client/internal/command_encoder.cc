@@ -1,26 +1,22 @@
 #include "tensord/client/internal/command_encoder.h"
 
-#include <google/protobuf/wire_format_lite.h>
-
 #include <utility>
 
-#include "tensord/common/util/varint.h"
+#include "tensord/common/util/protobuf_wire.h"
 
 namespace tensord::internal {
 namespace {
 
-using google::protobuf::internal::WireFormatLite;
+using wire::AppendVarint;
 
 constexpr char DelimitedTag(int field) {
-  return static_cast<char>(field << 3 | WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+  return static_cast<char>(wire::Tag(field, wire::kDelimited));
 }
 constexpr char kCommandsTag = DelimitedTag(v1::SessionStreamRequest::kCommandsFieldNumber);
 constexpr char kBatchTag = DelimitedTag(v1::Command::kBatchFieldNumber);
 constexpr char kWordsTag = DelimitedTag(v1::Batch::kWordsFieldNumber);
 
-constexpr char VarintTag(int field) {
-  return static_cast<char>(field << 3 | WireFormatLite::WIRETYPE_VARINT);
-}
+constexpr char VarintTag(int field) { return static_cast<char>(wire::Tag(field, wire::kVarint)); }
 constexpr char kFirstCommandTag = VarintTag(v1::SessionStreamRequest::kFirstCommandFieldNumber);
 constexpr char kAnswersReceivedTag =
     VarintTag(v1::SessionStreamRequest::kAnswersReceivedFieldNumber);

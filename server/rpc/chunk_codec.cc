@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/common/util/protobuf_wire.h"
 
 namespace tensord::server {
 namespace {
@@ -16,12 +17,9 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
-
-constexpr uint32_t kVarint = WireFormatLite::WIRETYPE_VARINT;
-constexpr uint32_t kDelimited = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
-constexpr uint32_t Tag(int field, uint32_t type) {
-  return static_cast<uint32_t>(field) << 3 | type;
-}
+using wire::kDelimited;
+using wire::kVarint;
+using wire::Tag;
 
 absl::Status Malformed(const google::protobuf::MessageLite& message) {
   return absl::InvalidArgumentError(
@@ -142,8 +140,9 @@ bool CountParts(CodedInputStream* in, const google::protobuf::Descriptor& type, 
   while (const uint32_t tag = in->ReadTag()) {
     const google::protobuf::FieldDescriptor* field =
         type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
-    const bool part = field != nullptr && field->message_type() != nullptr &&
-                      WireFormatLite::GetTagWireType(tag) == kDelimited;
+    const bool part =
+        field != nullptr && field->message_type() != nullptr &&
+        WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
     if (!part) {
       if (!WireFormatLite::SkipField(in, tag)) return false;
       continue;

@@ -1,0 +1,22 @@
+// Parts of the wire format of Protocol Buffers, for code that encodes messages by hand.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tensord::wire {
+
+enum Type : uint32_t { kVarint = 0, kFixed64 = 1, kDelimited = 2, kFixed32 = 5 };
+
+// Returns what stands before the value of a field. A number up to 15 makes a tag of one byte.
+constexpr uint32_t Tag(uint32_t field, Type type) { return field << 3 | type; }
+
+inline void AppendVarint(uint64_t value, std::string* out) {
+  while (value >= 0x80) {
+    out->push_back(static_cast<char>(value | 0x80));
+    value >>= 7;
+  }
+  out->push_back(static_cast<char>(value));
+}
+
+}  // namespace tensord::wire
