@@ -295,8 +295,7 @@ absl::StatusOr<TensorRef> Engine::Promise(Session& session, Handle handle, const
   TENSORD_RETURN_IF_ERROR(spec.Validate());
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
   TENSORD_RETURN_IF_ERROR(CheckServing(*slot));
-  auto tensor = Tensor::Make(handle, spec, slot);
-  tensor->AnnounceUpload();
+  auto tensor = Tensor::ForUpload(handle, spec, slot);
   TENSORD_RETURN_IF_ERROR(session.Insert(tensor));
   return tensor;
 }

@@ -226,7 +226,7 @@ absl::Status Session::Delete(absl::Span<const Handle> handles) {
     }
     removed = TakeOut(handles);
   }
-  for (const TensorRef& tensor : removed) tensor->GiveUpUpload();
+  GiveUpUploads(removed);
   return absl::OkStatus();
 }
 
@@ -236,7 +236,7 @@ void Session::Drop(absl::Span<const Handle> handles) {
     MutexLock lock(&mu_);
     removed = TakeOut(handles);
   }
-  for (const TensorRef& tensor : removed) tensor->GiveUpUpload();
+  GiveUpUploads(removed);
 }
 
 void Session::Abandon(TensorRef tensor) {
@@ -399,7 +399,8 @@ int64_t Session::Close(const absl::Status& error) {
     if (tensor->PostedTo(nullptr)) tensor->Finish(ended);
   }
   for (const std::weak_ptr<Tensor>& weak : fail) {
-    if (const TensorRef tensor = weak.lock()) tensor->FailPromise(ended);
+    const TensorRef tensor = weak.lock();
+    if (tensor != nullptr && tensor->upload() != nullptr) tensor->upload()->Fail(ended);
   }
   return static_cast<int64_t>(tensors.size());
 }

@@ -281,7 +281,7 @@ class ABSL_SCOPED_LOCKABLE Session::Table {
   bool Insert(TensorRef tensor) ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
   // Removes the handle and returns its tensor; null if there is none. After the Table is destroyed,
-  // the caller must call GiveUpUpload() and drop the tensor.
+  // the caller must call GiveUpUploads() and drop the tensor.
   TensorRef TakeOut(Handle handle) ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
  private:

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "tensord/server/session/host_budget.h"
 
 namespace tensord::server {
@@ -11,6 +10,14 @@ TensorRef Tensor::Failed(Handle handle, absl::Status error) {
   auto tensor = Tensor::Make(handle, TensorSpec{}, nullptr);
   tensor->AddHostBytes(HostBytesOf(error));
   tensor->Finish(std::move(error));
+  return tensor;
+}
+
+TensorRef Tensor::ForUpload(Handle handle, TensorSpec spec, DeviceSlot* slot) {
+  constexpr int64_t kCallbackBytes = 128;  // callbacks of the uploading call and of the stream
+  auto tensor = Tensor::Make(handle, std::move(spec), slot);
+  tensor->upload_ = std::make_unique<UploadState>(tensor.get());
+  tensor->AddHostBytes(sizeof(UploadState) + kCallbackBytes);
   return tensor;
 }
 
@@ -23,12 +30,6 @@ Mutex& Tensor::mu() const {
   };
   static Lock locks[kLocks];
   return locks[reinterpret_cast<uintptr_t>(this) / kTensorBytes % kLocks].mu;
-}
-
-void Tensor::AnnounceUpload() {
-  constexpr int64_t kCallbackBytes = 128;  // callbacks of the uploading call and of the stream
-  upload_ = std::make_unique<UploadState>();
-  AddHostBytes(sizeof(UploadState) + kCallbackBytes);
 }
 
 void Tensor::Finish(absl::StatusOr<BufferRef> result) {
@@ -51,35 +52,6 @@ void Tensor::Finish(absl::StatusOr<BufferRef> result) {
   for (Waiter& waiter : upload_waiters) waiter();
 }
 
-void Tensor::FailGivenUp() {
-  Finish(absl::FailedPreconditionError(absl::StrCat(
-      "tensor ", handle_, " was promised, and its handle was deleted before its upload finished")));
-}
-
-void Tensor::ParkUpload(PartialUpload partial) {
-  if (upload_ != nullptr && !upload_->Park(std::move(partial))) FailGivenUp();
-}
-
-void Tensor::GiveUpUpload() {
-  if (upload_ != nullptr && upload_->GiveUp()) FailGivenUp();
-}
-
-void Tensor::FailPromise(const absl::Status& error) {
-  if (upload_ == nullptr || done()) return;
-  upload_->Claim({});  // so that no later writer can claim it
-  Finish(error);
-}
-
-void Tensor::StopUpload(Waiter resting) {
-  if (upload_ == nullptr) return resting();
-  upload_->Abort(std::move(resting));
-}
-
-void Tensor::WhenReceived(int64_t bytes, Waiter waiter) {
-  if (upload_ == nullptr) return WhenDone(std::move(waiter));
-  upload_->WhenReceived(bytes, std::move(waiter));
-}
-
 void Tensor::WhenDone(Waiter waiter) {
   {
     MutexLock lock(&mu());
@@ -90,6 +62,12 @@ void Tensor::WhenDone(Waiter waiter) {
     }
   }
   waiter();
+}
+
+void GiveUpUploads(absl::Span<const TensorRef> tensors) {
+  for (const TensorRef& tensor : tensors) {
+    if (tensor->upload() != nullptr) tensor->upload()->GiveUp();
+  }
 }
 
 }  // namespace tensord::server

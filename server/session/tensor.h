@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "tensord/common/tensor_spec.h"
 #include "tensord/common/util/mutex.h"
 #include "tensord/server/device/buffer.h"
@@ -59,6 +60,9 @@ class Tensor {
   // empty spec and no device.
   static TensorRef Failed(Handle handle, absl::Status error);
 
+  // Returns a pending tensor that an upload fills.
+  static TensorRef ForUpload(Handle handle, TensorSpec spec, DeviceSlot* slot);
+
   // The estimated host memory of a handle, which is charged to its session: the entry in the table,
   // this object, and its buffer without the elements. host_bytes() adds the dimensions of a shape
   // of high rank, the state of an upload, and the text of an error.
@@ -106,35 +110,8 @@ class Tensor {
   // The flag that RequestStop() sets.
   const std::atomic<bool>& stop_flag() const { return stop_requested_; }
 
-  // Promises the tensor for an upload. Call it once, before the tensor is shared with another
-  // thread.
-  void AnnounceUpload();
-
-  // The state of the upload that fills the tensor; null if none was announced.
+  // The upload that fills the tensor; null if ForUpload() did not make the tensor.
   UploadState* upload() const { return upload_.get(); }
-
-  // For the active writer. Keeps the bytes that it has written for the next writer
-  // (UploadState::Park). If GiveUpUpload() was called meanwhile, fails the tensor.
-  void ParkUpload(PartialUpload partial);
-  // Records that no later upload can claim the tensor (UploadState::GiveUp). If no writer is
-  // active, fails the tensor.
-  void GiveUpUpload();
-  // If an upload was announced and the tensor is not done, fails the tensor, even if a writer is
-  // active.
-  void FailPromise(const absl::Status& error);
-  // As UploadState::Abort. If no upload was announced, runs `resting` at once.
-  void StopUpload(Waiter resting);
-  // For the active writer. As UploadState::ReportReceived.
-  void Received(const BufferRef& buffer, int64_t bytes) { upload_->ReportReceived(buffer, bytes); }
-  // Returns the part that the upload has reported. If no upload was announced or the tensor is
-  // done, the part is empty.
-  ReceivedPart received() const {
-    return upload_ == nullptr ? ReceivedPart() : upload_->received();
-  }
-  int64_t parked_bytes() const { return upload_ == nullptr ? 0 : upload_->parked_bytes(); }
-  // Runs `waiter` when more than `bytes` bytes have been received or the tensor is done, as
-  // UploadState::WhenReceived. If no upload was announced, as WhenDone().
-  void WhenReceived(int64_t bytes, Waiter waiter);
 
   // Makes the tensor done and runs the waiters on this thread. If it is done already, does nothing.
   void Finish(absl::StatusOr<BufferRef> result);
@@ -144,7 +121,6 @@ class Tensor {
   void WhenDone(Waiter waiter);
 
  private:
-  void FailGivenUp();
   // The lock for waiters_ and the change of done_. Many tensors share it, so no function is called
   // while it is held.
   Mutex& mu() const;
@@ -161,9 +137,13 @@ class Tensor {
   absl::Status status_;  // written before done_ is set, read after
   BufferRef buffer_;     // the same
 
-  std::unique_ptr<UploadState> upload_;
+  std::unique_ptr<UploadState> upload_;  // set before the tensor is shared
 
   std::unique_ptr<std::vector<Waiter>> waiters_;  // guarded by mu(); null if there are none
 };
+
+// Calls UploadState::GiveUp() for each of these tensors that has an upload. Their handles have been
+// deleted.
+void GiveUpUploads(absl::Span<const TensorRef> tensors);
 
 }  // namespace tensord::server

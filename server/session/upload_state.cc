@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "tensord/server/session/tensor.h"
+
 namespace tensord::server {
 
 UploadState::~UploadState() {
@@ -19,28 +22,45 @@ std::optional<PartialUpload> UploadState::Claim(std::function<void()> stop) {
   return std::exchange(partial_, {});
 }
 
-bool UploadState::Park(PartialUpload partial) {
+void UploadState::Park(PartialUpload partial) {
+  bool given_up = false;
   std::vector<Waiter> resting;
   std::function<void()> stop;  // outlives the lock: it may hold the last reference to the writer
   {
     MutexLock lock(&mu_);
-    if (state_ != State::kActive) return true;
-    if (given_up_) return false;
-    state_ = State::kParked;
-    partial_ = std::move(partial);
-    stop.swap(stop_);
-    resting.swap(resting_);
+    if (state_ != State::kActive) return;
+    given_up = given_up_;
+    if (!given_up) {
+      state_ = State::kParked;
+      partial_ = std::move(partial);
+      stop.swap(stop_);
+      resting.swap(resting_);
+    }
   }
+  if (given_up) return FailGivenUp();
   for (Waiter& waiter : resting) waiter();
-  return true;
 }
 
-bool UploadState::GiveUp() {
-  MutexLock lock(&mu_);
-  given_up_ = true;
-  if (!claimable()) return false;
-  state_ = State::kActive;
-  return true;
+void UploadState::GiveUp() {
+  {
+    MutexLock lock(&mu_);
+    given_up_ = true;
+    if (!claimable()) return;
+    state_ = State::kActive;  // so that no writer can claim it before the tensor has failed
+  }
+  FailGivenUp();
+}
+
+void UploadState::FailGivenUp() {
+  tensor_->Finish(absl::FailedPreconditionError(
+      absl::StrCat("tensor ", tensor_->handle(),
+                   " was promised, and its handle was deleted before its upload finished")));
+}
+
+void UploadState::Fail(const absl::Status& error) {
+  if (tensor_->done()) return;
+  Claim({});  // so that no later writer can claim it
+  tensor_->Finish(error);
 }
 
 void UploadState::Abort(Waiter resting) {

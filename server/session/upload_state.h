@@ -7,11 +7,14 @@
 #include <optional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "tensord/common/util/mutex.h"
 #include "tensord/server/device/buffer.h"
 #include "tensord/server/device/memory_account.h"
 
 namespace tensord::server {
+
+class Tensor;
 
 // An upload that ended early: the memory, if any was allocated, and how many of its bytes have been
 // written.
@@ -27,7 +30,7 @@ struct ReceivedPart {
   int64_t bytes = 0;
 };
 
-// There is one per tensor that is promised for an upload. The tensor owns it.
+// There is one per tensor that is promised for an upload (Tensor::ForUpload). The tensor owns it.
 //
 //   +-----------+  Claim   +--------+  Finish  +------+
 //   | ANNOUNCED |--------->| ACTIVE |--------->| DONE |
@@ -53,12 +56,14 @@ struct ReceivedPart {
 // ACTIVE, Park() and ReportReceived() drop their arguments.
 //
 // Thread-safe. One lock, `mu_`, guards all of it. Only `stop` is called with that lock held.
-// Waiters run without the lock, on the thread whose call makes them due.
+// Waiters run without the lock, on the thread whose call makes them due. While a function of this
+// object runs, its caller must hold a reference to the tensor.
 class UploadState {
  public:
   using Waiter = std::function<void()>;
 
-  UploadState() = default;
+  // `tensor` owns this object.
+  explicit UploadState(Tensor* tensor) : tensor_(tensor) {}
   // Calls `stop` if the upload is ACTIVE: no object refers to the tensor any more.
   ~UploadState();
   UploadState(const UploadState&) = delete;
@@ -74,14 +79,17 @@ class UploadState {
   std::optional<PartialUpload> Claim(std::function<void()> stop);
 
   // ACTIVE → PARKED: keeps `partial` for the next writer and runs the waiters of Abort().
-  // If GiveUp() was called meanwhile, keeps nothing and returns false: the caller must fail the
-  // tensor.
-  bool Park(PartialUpload partial);
+  // If GiveUp() was called meanwhile, keeps nothing and fails the tensor.
+  void Park(PartialUpload partial);
 
-  // Records that no later writer can claim the upload. If no writer is active, claims the upload
-  // and returns true: the caller must fail the tensor. If a writer is active, returns false. That
-  // writer may still finish; if it parks instead, Park() returns false. If DONE, returns false.
-  bool GiveUp();
+  // Records that no later writer can claim the upload, because the tensor's handle was deleted. If
+  // the upload is ANNOUNCED or PARKED, fails the tensor. If a writer is active, it may still
+  // finish; if it parks instead, Park() fails the tensor.
+  void GiveUp();
+
+  // Fails the tensor with `error`, even if a writer is active. No later writer can claim the
+  // upload. If the tensor is done already, does nothing.
+  void Fail(const absl::Status& error);
 
   // Aborts the active writer, if any, and runs `resting` when the writer has parked or the upload
   // is DONE. If no writer is active, or its `stop` is empty, runs `resting` at once.
@@ -114,10 +122,14 @@ class UploadState {
     Waiter waiter;
   };
 
+  // Fails the tensor with the error of a deleted handle.
+  void FailGivenUp();
+
   bool claimable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return state_ == State::kAnnounced || state_ == State::kParked;
   }
 
+  Tensor* const tensor_;
   mutable Mutex mu_;
   State state_ ABSL_GUARDED_BY(mu_) = State::kAnnounced;
   bool given_up_ ABSL_GUARDED_BY(mu_) = false;

@@ -244,9 +244,12 @@ void SessionPlayer::BreakOffWrite() { upload_.reset(); }
 void SessionPlayer::GetUpload(uint64_t handle) {
   const absl::StatusOr<TensorRef> found = session_->Find(handle);
   if (!found.ok()) return;
-  (*found)->StopUpload([tensor = *found] {
-    if (!tensor->done() && tensor->parked_bytes() > tensor->spec().size_bytes()) std::abort();
-  });
+  UploadState* const upload = (*found)->upload();
+  if (upload != nullptr) {
+    upload->Abort([tensor = *found, upload] {
+      if (!tensor->done() && upload->parked_bytes() > tensor->spec().size_bytes()) std::abort();
+    });
+  }
   if (upload_ != nullptr && stop_ != nullptr && *stop_) BreakOffWrite();
 }
 

@@ -150,13 +150,16 @@ void UploadCall::CallGetUpload() {
         if (!received.ok()) return finish(*asking, received);
         const absl::StatusOr<TensorRef> found = session->Find(handle);
         if (!found.ok()) return finish(*asking, found.status());
-        (*found)->StopUpload([weak, tensor = *found, finish] {
+        server::UploadState* const upload = (*found)->upload();
+        const auto respond = [weak, tensor = *found, upload, finish] {
           const std::shared_ptr<Answer> asking = weak.lock();
           if (asking == nullptr) return;
           asking->complete = tensor->done();
-          asking->received_bytes = tensor->done() ? 0 : tensor->parked_bytes();
+          const bool has_parked_bytes = upload != nullptr && !tensor->done();
+          asking->received_bytes = has_parked_bytes ? upload->parked_bytes() : 0;
           finish(*asking, tensor->done() ? tensor->status() : absl::OkStatus());
-        });
+        };
+        return upload == nullptr ? respond() : upload->Abort(respond);
       });
   if (!waiting.ok()) finish(*answer_, waiting);
 }

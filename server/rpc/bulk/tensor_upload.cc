@@ -71,7 +71,7 @@ absl::Status TensorUpload::Check(int64_t offset, int64_t bytes) const {
 
 void TensorUpload::Advance(int64_t bytes) {
   written_bytes_ += bytes;
-  if (upload_->promised) upload_->tensor->Received(upload_->buffer, written_bytes_);
+  if (upload_->promised) upload_->tensor->upload()->ReportReceived(upload_->buffer, written_bytes_);
 }
 
 absl::Status TensorUpload::Write(const void* data, int64_t bytes) {
@@ -126,7 +126,7 @@ void TensorUpload::Interrupt() {
   if (!upload_.has_value() || !resumable_) return Fail(absl::CancelledError("the client has gone"));
   std::optional<Engine::Upload> upload = TakeOut();
   if (!upload.has_value()) return;
-  upload->tensor->ParkUpload(
+  upload->tensor->upload()->Park(
       {std::move(upload->buffer), written_bytes_, std::move(upload->in_flight)});
 }
 

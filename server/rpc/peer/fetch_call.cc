@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -88,16 +89,28 @@ class FetchCall final : public SendCall {
     StartWrite(EncodeReadResponse(&spec, request_.offset(), grpc::Slice()));
   }
 
+  // Returns the part that the tensor's upload has reported. If the tensor is done, or no upload
+  // fills it, the part is empty.
+  ReceivedPart Received() const {
+    const UploadState* const upload = ticket_->tensor()->upload();
+    return upload == nullptr ? ReceivedPart() : upload->received();
+  }
+
+  // Runs `waiter` when more than `bytes` bytes of the tensor have been received, or it is done.
+  void WhenReceived(int64_t bytes, std::function<void()> waiter) {
+    Tensor& tensor = *ticket_->tensor();
+    if (tensor.upload() == nullptr) return tensor.WhenDone(std::move(waiter));
+    tensor.upload()->WhenReceived(bytes, std::move(waiter));
+  }
+
   void AwaitTensor() {
     const auto start = [this](auto on_readable) {
       const std::weak_ptr<Tensor> weak = ticket_->tensor();
-      ticket_->tensor()->WhenReceived(request_.offset(),
-                                      [engine = bulk_->service->engine, weak, on_readable] {
-                                        const TensorRef tensor = weak.lock();
-                                        if (tensor == nullptr || !tensor->done())
-                                          return on_readable(absl::OkStatus());
-                                        engine->WhenReadable(tensor, on_readable);
-                                      });
+      WhenReceived(request_.offset(), [engine = bulk_->service->engine, weak, on_readable] {
+        const TensorRef tensor = weak.lock();
+        if (tensor == nullptr || !tensor->done()) return on_readable(absl::OkStatus());
+        engine->WhenReadable(tensor, on_readable);
+      });
     };
     Wait(start, [this](const absl::Status& readable) {
       readable_ = readable;
@@ -108,7 +121,7 @@ class FetchCall final : public SendCall {
   // The last chunk is sent only when the tensor is done, because the tensor may fail until then.
   int64_t AvailableEnd() override {
     const int64_t size = ticket_->tensor()->spec().size_bytes();
-    const int64_t received = ticket_->tensor()->received().bytes;
+    const int64_t received = Received().bytes;
     if (received < size) return std::max(received, next_offset());
     return std::max((size - 1) / kChunkBytes * kChunkBytes, next_offset());
   }
@@ -116,8 +129,8 @@ class FetchCall final : public SendCall {
   void AwaitMore() override {
     const auto start = [this](auto on_more) {
       const TensorRef& tensor = ticket_->tensor();
-      if (tensor->received().bytes < tensor->spec().size_bytes()) {
-        tensor->WhenReceived(next_offset(), on_more);
+      if (Received().bytes < tensor->spec().size_bytes()) {
+        WhenReceived(next_offset(), on_more);
       } else {
         tensor->WhenDone(on_more);
       }
@@ -133,9 +146,9 @@ class FetchCall final : public SendCall {
     if (request_.offset() < 0 || request_.offset() > size || request_.limit_bytes() < 0) {
       return Fail(absl::OutOfRangeError("the requested range isn't inside the tensor"));
     }
-    // If the tensor has become done meanwhile, received() is empty, and SetRange() uses the
+    // If the tensor has become done meanwhile, Received() is empty, and SetRange() uses the
     // tensor's own buffer.
-    BufferRef received = tensor->received().buffer;
+    BufferRef received = Received().buffer;
     if (received == nullptr && !tensor->done()) return AwaitTensor();
     if (route_ == Route::kUnknown) {
       const std::string& here = bulk_->service->boot_id;

@@ -79,7 +79,7 @@ void PullTable::Start(const SessionRef& session, const v1::PullTensorRequest& re
   if (!usage->Take(1, limit)) {
     const absl::Status refused = RefusePull(*principal, limit);
     if (made) session->Remove(tensor);
-    tensor->FailPromise(refused);
+    if (tensor->upload() != nullptr) tensor->upload()->Fail(refused);
     return OnPullEnded(tensor.get(), record, {.status = refused});
   }
   const auto pull = std::make_shared<PeerPull>(context_, peers_, session, request, made,

@@ -169,8 +169,9 @@ void SessionCommands::ApplyFailPromise(const v1::FailPromise& fail, uint64_t num
   if (!tensor.ok()) return;
   const absl::Status error(static_cast<absl::StatusCode>(fail.code()),
                            ToUtf8(fail.message(), kMaxMessageBytes));
-  if ((*tensor)->upload() == nullptr || (*tensor)->done()) return;
-  (*tensor)->FailPromise(session_->ChargeError(*tensor, error));
+  UploadState* const upload = (*tensor)->upload();
+  if (upload == nullptr || (*tensor)->done()) return;
+  upload->Fail(session_->ChargeError(*tensor, error));
 }
 
 absl::Status SessionCommands::ApplyOp(const v1::Op& op, uint64_t number) {

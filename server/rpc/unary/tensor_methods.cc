@@ -174,14 +174,19 @@ void UnaryMethods::GetUpload(const UnaryRef<v1::GetUploadRequest, v1::Upload>& c
         const absl::StatusOr<TensorRef> found =
             received.ok() ? session->Find(handle) : absl::StatusOr<TensorRef>(received);
         if (!found.ok()) return live_call->Finish(found.status());
-        (*found)->StopUpload([weak, tensor = *found, response] {
+        const auto respond = [weak, tensor = *found, response] {
           const std::shared_ptr<UnaryCallBase> waiting = weak.lock();
           if (waiting == nullptr) return;
           response->set_done(tensor->done());
-          response->set_received_bytes(tensor->done() ? tensor->spec().size_bytes()
-                                                      : tensor->parked_bytes());
+          if (tensor->done()) {
+            response->set_received_bytes(tensor->spec().size_bytes());
+          } else if (tensor->upload() != nullptr) {
+            response->set_received_bytes(tensor->upload()->parked_bytes());
+          }
           waiting->Finish(tensor->done() ? tensor->status() : absl::OkStatus());
-        });
+        };
+        UploadState* const upload = (*found)->upload();
+        return upload == nullptr ? respond() : upload->Abort(respond);
       });
   if (!waiting.ok()) call->Finish(waiting);
 }

@@ -90,7 +90,7 @@ TEST_F(EngineHostBudgetTest, OpsInFlightAreCharged) {
   ExpectError(refused, Code::kResourceExhausted, {"--max-host-bytes-per-principal"});
   EXPECT_LT(handle, 100u);
   ExpectRoomForOthers();
-  (*session_->Find(1))->FailPromise(absl::CancelledError("test"));
+  (*session_->Find(1))->upload()->Fail(absl::CancelledError("test"));
   Settle();
   EXPECT_LT(used_bytes(), before + (128 << 10));
 }

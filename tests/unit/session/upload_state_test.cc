@@ -26,14 +26,13 @@ class UploadStateTest : public testing::Test {
   UploadState::Waiter CountRun() {
     return [this] { ++runs_; };
   }
-  void Finish() {
-    for (const UploadState::Waiter& waiter : upload_.Finish()) waiter();
-  }
+  void FailTensor() { tensor_->Finish(absl::CancelledError("test")); }
 
   FakeDevice device_{0, {}};
   int stops_ = 0;
   int runs_ = 0;
-  UploadState upload_;
+  const TensorRef tensor_ = Tensor::ForUpload(1, {DType::kInt64, {2}}, nullptr);
+  UploadState& upload_ = *tensor_->upload();
 };
 
 TEST_F(UploadStateTest, FirstWriterStartsWithoutMemory) {
@@ -53,7 +52,7 @@ TEST_F(UploadStateTest, NextWriterGetsTheParkedBytes) {
   const BufferRef buffer = MakeBuffer();
   ASSERT_TRUE(upload_.Claim(CountStop()).has_value());
   EXPECT_EQ(upload_.parked_bytes(), 0);
-  EXPECT_TRUE(upload_.Park({buffer, 12, {}}));
+  upload_.Park({buffer, 12, {}});
   EXPECT_EQ(upload_.parked_bytes(), 12);
   const std::optional<PartialUpload> partial = upload_.Claim(CountStop());
   ASSERT_TRUE(partial.has_value());
@@ -66,7 +65,7 @@ TEST_F(UploadStateTest, NextWriterGetsTheParkedBytes) {
 TEST_F(UploadStateTest, DropsBytesParkedWithoutClaim) {
   BufferRef buffer = MakeBuffer();
   const BufferRef memory = buffer;
-  EXPECT_TRUE(upload_.Park({std::move(buffer), 12, {}}));
+  upload_.Park({std::move(buffer), 12, {}});
   EXPECT_EQ(memory.use_count(), 1);
   EXPECT_EQ(upload_.parked_bytes(), 0);
 }
@@ -80,20 +79,21 @@ TEST_F(UploadStateTest, IgnoresReportWithoutClaim) {
 
 TEST_F(UploadStateTest, DoneUploadTakesNothing) {
   ASSERT_TRUE(upload_.Claim(CountStop()).has_value());
-  Finish();
+  FailTensor();
   EXPECT_FALSE(upload_.Claim(CountStop()).has_value());
   BufferRef buffer = MakeBuffer();
   const BufferRef memory = buffer;
   upload_.ReportReceived(buffer, 8);
   EXPECT_EQ(upload_.received().bytes, 0);
-  EXPECT_TRUE(upload_.Park({std::move(buffer), 12, {}}));
+  upload_.Park({std::move(buffer), 12, {}});
   EXPECT_EQ(memory.use_count(), 1);
   EXPECT_EQ(upload_.parked_bytes(), 0);
-  EXPECT_FALSE(upload_.GiveUp()) << "there is nothing to fail";
+  upload_.GiveUp();
+  EXPECT_EQ(tensor_->status().code(), Code::kCancelled) << "the first error stays";
 }
 
 TEST_F(UploadStateTest, FirstWriterAfterFailureGetsTheError) {
-  Finish();
+  FailTensor();
   EXPECT_TRUE(upload_.Claim(CountStop()).has_value());
   EXPECT_FALSE(upload_.Claim(CountStop()).has_value());
 }
@@ -103,9 +103,9 @@ TEST_F(UploadStateTest, FinishReleasesParkedMemory) {
   const BufferRef memory = buffer;
   ASSERT_TRUE(upload_.Claim(CountStop()).has_value());
   upload_.ReportReceived(buffer, 8);
-  EXPECT_TRUE(upload_.Park({std::move(buffer), 8, {}}));
+  upload_.Park({std::move(buffer), 8, {}});
   EXPECT_GT(memory.use_count(), 1);
-  Finish();
+  FailTensor();
   EXPECT_EQ(memory.use_count(), 1);
 }
 
@@ -114,14 +114,14 @@ TEST_F(UploadStateTest, AbortWaitsUntilTheWriterHasParked) {
   upload_.Abort(CountRun());
   EXPECT_EQ(stops_, 1);
   EXPECT_EQ(runs_, 0);
-  EXPECT_TRUE(upload_.Park({}));
+  upload_.Park({});
   EXPECT_EQ(runs_, 1);
 }
 
 TEST_F(UploadStateTest, AbortWaitsUntilTheUploadIsDone) {
   ASSERT_TRUE(upload_.Claim(CountStop()).has_value());
   upload_.Abort(CountRun());
-  Finish();
+  FailTensor();
   EXPECT_EQ(runs_, 1);
 }
 
@@ -131,10 +131,10 @@ TEST_F(UploadStateTest, AbortRunsAtOnceIfNoWriterCanBeAborted) {
   ASSERT_TRUE(upload_.Claim({}).has_value());
   upload_.Abort(CountRun());
   EXPECT_EQ(runs_, 2) << "active, but without a stop function";
-  EXPECT_TRUE(upload_.Park({}));
+  upload_.Park({});
   upload_.Abort(CountRun());
   EXPECT_EQ(runs_, 3) << "parked";
-  Finish();
+  FailTensor();
   upload_.Abort(CountRun());
   EXPECT_EQ(runs_, 4) << "done";
   EXPECT_EQ(stops_, 0);
@@ -155,93 +155,73 @@ TEST_F(UploadStateTest, RunsWaitersWhenEnoughHasBeenReceived) {
   EXPECT_EQ(runs_, 1) << "at once";
   upload_.ReportReceived(buffer, 8);
   EXPECT_EQ(order, std::vector<int>({0, 4}));
-  Finish();
+  FailTensor();
   EXPECT_EQ(order, std::vector<int>({0, 4, 8}));
   EXPECT_EQ(upload_.received().buffer, nullptr);
   upload_.WhenReceived(100, CountRun());
   EXPECT_EQ(runs_, 2) << "at once when done";
 }
 
-TEST_F(UploadStateTest, GiveUpWithoutWriterLetsTheCallerFailTheUpload) {
-  EXPECT_TRUE(upload_.GiveUp());
-  EXPECT_FALSE(upload_.Claim(CountStop()).has_value()) << "GiveUp has claimed it";
+TEST_F(UploadStateTest, FailsTheTensorAtOnceIfGivenUpWithoutWriter) {
+  upload_.GiveUp();
+  ASSERT_TRUE(tensor_->done());
+  EXPECT_EQ(tensor_->status().code(), Code::kFailedPrecondition);
+  EXPECT_FALSE(upload_.Claim(CountStop()).has_value());
 }
 
-TEST_F(UploadStateTest, ActiveWriterMayFinishAfterGiveUpButNotPark) {
+TEST_F(UploadStateTest, FailsTheTensorIfTheWriterParksAfterGiveUp) {
   ASSERT_TRUE(upload_.Claim(CountStop()).has_value());
-  EXPECT_FALSE(upload_.GiveUp());
+  upload_.GiveUp();
+  EXPECT_FALSE(tensor_->done()) << "the active writer may still fill the tensor";
   upload_.Abort(CountRun());
-  EXPECT_FALSE(upload_.Park({MakeBuffer(), 12, {}}));
   EXPECT_EQ(runs_, 0);
-  EXPECT_EQ(upload_.parked_bytes(), 0);
-  Finish();
+  upload_.Park({MakeBuffer(), 12, {}});
+  ASSERT_TRUE(tensor_->done());
+  EXPECT_EQ(tensor_->status().code(), Code::kFailedPrecondition);
   EXPECT_EQ(runs_, 1);
+  EXPECT_EQ(upload_.parked_bytes(), 0);
+}
+
+TEST_F(UploadStateTest, ActiveWriterMayFinishAfterGiveUp) {
+  ASSERT_TRUE(upload_.Claim(CountStop()).has_value());
+  upload_.GiveUp();
+  tensor_->Finish(MakeBuffer());
+  EXPECT_NE(tensor_->buffer(), nullptr);
+}
+
+TEST_F(UploadStateTest, FailedUploadRejectsWriters) {
+  upload_.Fail(absl::UnavailableError("first"));
+  ASSERT_TRUE(tensor_->done());
+  EXPECT_EQ(tensor_->status().message(), "first");
+  upload_.Fail(absl::UnavailableError("second"));
+  EXPECT_EQ(tensor_->status().message(), "first");
+  EXPECT_FALSE(upload_.Claim(CountStop()).has_value());
+}
+
+TEST_F(UploadStateTest, FailsWhileAWriterIsActive) {
+  ASSERT_TRUE(upload_.Claim(CountStop()).has_value());
+  upload_.Fail(absl::UnavailableError("lost"));
+  EXPECT_EQ(tensor_->status().code(), Code::kUnavailable);
+  upload_.Park({MakeBuffer(), 12, {}});
+  EXPECT_EQ(upload_.parked_bytes(), 0);
 }
 
 TEST_F(UploadStateTest, DestructionStopsOnlyTheActiveWriter) {
   for (const bool parked : {false, true}) {
     stops_ = 0;
-    auto upload = std::make_unique<UploadState>();
-    ASSERT_TRUE(upload->Claim(CountStop()).has_value());
-    if (parked) {
-      ASSERT_TRUE(upload->Park({}));
-    }
-    upload.reset();
+    TensorRef tensor = Tensor::ForUpload(1, {DType::kInt64, {2}}, nullptr);
+    ASSERT_TRUE(tensor->upload()->Claim(CountStop()).has_value());
+    if (parked) tensor->upload()->Park({});
+    tensor.reset();
     EXPECT_EQ(stops_, parked ? 0 : 1);
   }
 }
 
-class PromisedTensorTest : public testing::Test {
- protected:
-  PromisedTensorTest() : tensor_(1, {DType::kInt64, {2}}, nullptr) { tensor_.AnnounceUpload(); }
-  Tensor tensor_;
-};
-
-TEST_F(PromisedTensorTest, FailsAtOnceIfGivenUpWithoutWriter) {
-  tensor_.GiveUpUpload();
-  ASSERT_TRUE(tensor_.done());
-  EXPECT_EQ(tensor_.status().code(), Code::kFailedPrecondition);
-}
-
-TEST_F(PromisedTensorTest, FailsIfGivenUpAndTheWriterStops) {
-  EXPECT_TRUE(tensor_.upload()->Claim([] {}).has_value());
-  tensor_.GiveUpUpload();
-  EXPECT_FALSE(tensor_.done()) << "the active writer may still fill the tensor";
-  tensor_.ParkUpload({});
-  ASSERT_TRUE(tensor_.done());
-  EXPECT_EQ(tensor_.status().code(), Code::kFailedPrecondition);
-}
-
-TEST_F(PromisedTensorTest, FailedPromiseRejectsWriters) {
-  tensor_.FailPromise(absl::UnavailableError("first"));
-  ASSERT_TRUE(tensor_.done());
-  EXPECT_EQ(tensor_.status().message(), "first");
-  tensor_.FailPromise(absl::UnavailableError("second"));
-  EXPECT_EQ(tensor_.status().message(), "first");
-  EXPECT_FALSE(tensor_.upload()->Claim([] {}).has_value());
-}
-
-TEST_F(PromisedTensorTest, FailsWhileAWriterIsActive) {
-  EXPECT_TRUE(tensor_.upload()->Claim([] {}).has_value());
-  tensor_.FailPromise(absl::UnavailableError("lost"));
-  EXPECT_EQ(tensor_.status().code(), Code::kUnavailable);
-  tensor_.ParkUpload({});
-  EXPECT_EQ(tensor_.parked_bytes(), 0);
-}
-
-TEST(TensorTest, UploadFunctionsDoNothingWithoutAnnouncement) {
-  Tensor tensor(1, {DType::kInt64, {2}}, nullptr);
-  EXPECT_EQ(tensor.upload(), nullptr);
-  tensor.GiveUpUpload();
-  tensor.FailPromise(absl::UnavailableError("none"));
-  EXPECT_FALSE(tensor.done());
-  int runs = 0;
-  tensor.StopUpload([&runs] { ++runs; });
-  EXPECT_EQ(runs, 1);
-  tensor.WhenReceived(0, [&runs] { ++runs; });
-  EXPECT_EQ(runs, 1);
-  tensor.Finish(absl::InternalError("done"));
-  EXPECT_EQ(runs, 2) << "when the tensor is done";
+TEST(TensorTest, ResultOfAnOpHasNoUpload) {
+  const TensorRef result = Tensor::Make(1, TensorSpec{DType::kInt64, {2}}, nullptr);
+  EXPECT_EQ(result->upload(), nullptr);
+  GiveUpUploads({result});
+  EXPECT_FALSE(result->done());
 }
 
 }  // namespace
