@@ -115,8 +115,14 @@ class PackedOps {
   // Acquires the InlineLock of the device that the next op probably uses. `since` is an argument of
   // its constructor.
   Executor::InlineLock AcquireInlineLock(int64_t since) const;
+  // If the op of the step can run inline on likely_slot_ (readiness.h), runs it, inserts the result
+  // and returns true. If it can't, or if it fails, changes nothing and returns false: the engine
+  // then runs it or reports the error. The thread must hold the InlineLock of likely_slot_.
   bool TryRun(const Step& step, Session::Table& table);
+  // Returns the prepared op for these inputs, which need not be ready. If the engine refuses the
+  // op, returns null. RunViaEngine() then returns the error. The op is valid until the next call.
   PreparedOp* FindPreparedOp(Definition& definition, absl::Span<const TensorRef> inputs);
+  // Passes the op of the step to Engine::Run().
   absl::StatusOr<TensorRef> RunViaEngine(const Step& step);
 
   Engine* const engine_;

@@ -4,8 +4,8 @@
 //
 // | route         | function           | conditions                          | thread          |
 // |---------------|--------------------|-------------------------------------|-----------------|
-// | 1 packed step | PackedOps::TryRun  | as route 2, and the inputs are on   | that decodes    |
-// |               |                    | the device of the stream's last op  | the stream      |
+// | 1 packed step | PackedOps::TryRun  | as route 2, and the op runs on the  | that decodes    |
+// |               |                    | device of the stream's last op      | the stream      |
 // | 2 inline call | Engine::Start      | CanRunInline(), and the thread gets | that makes the  |
 // |               |                    | the executor's InlineLock           | call            |
 // | 3 posted op   | OpNode             | none: it waits until no input is    | of the executor |
@@ -45,7 +45,9 @@ inline bool AllReady(absl::Span<const TensorRef> inputs) {
                      [](const TensorRef& input) { return IsReady(*input); });
 }
 
-// Returns whether a thread that holds the executor's InlineLock may run the op itself.
+// Returns whether a thread that holds the executor's InlineLock may run the op itself. Route 1
+// finds the op by its inputs, so it applies these two conditions one after the other: IsReady() to
+// each input, before it looks for the op, and then runs_inline().
 inline bool CanRunInline(const Executable& op, absl::Span<const TensorRef> inputs) {
   return op.runs_inline() && AllReady(inputs);
 }
