@@ -8,13 +8,11 @@
 #include "tensord/server/device/cuda/cuda_device_internal.h"
 #include "tensord/server/device/cuda/cuda_status.h"
 #include "tensord/server/device/cuda/fused_source.h"
+#include "tensord/server/device/cuda/kernels/grid.h"
 #include "tensord/server/device/cuda/nvrtc.h"
 
 namespace tensord::server::cuda {
 namespace {
-
-constexpr int64_t kThreads = 256;
-constexpr int64_t kMaxBlocks = 1 << 20;
 
 // Only the runtime of CUDA 12.8 and later can load code.
 #if CUDART_VERSION >= 12080
@@ -60,9 +58,8 @@ class FusedElementwise final : public PreparedKernel {
     for (const void*& address : addresses) arguments.push_back(&address);
     arguments.insert(arguments.end(), {&out, &size, &packs});
     const int64_t items = std::max(packs, size - packs * pack_width_);
-    const int64_t blocks = std::clamp<int64_t>((items + kThreads - 1) / kThreads, 1, kMaxBlocks);
-    return device_->LaunchCompiled(*code_->kernel, dim3(static_cast<unsigned>(blocks)),
-                                   dim3(kThreads), arguments.data(), inputs);
+    return device_->LaunchCompiled(*code_->kernel, dim3(GridSize(items)), dim3(kThreads),
+                                   arguments.data(), inputs);
   }
 
  private:

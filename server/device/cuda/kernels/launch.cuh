@@ -1,4 +1,4 @@
-// Launches, grid sizes, 16-byte packs and storage.cuh, for all kernel files.
+// Launches, 16-byte packs, grid.h and storage.cuh, for all kernel files.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,21 +8,12 @@
 #include <tuple>
 #include <utility>
 
+#include "tensord/server/device/cuda/kernels/grid.h"
 #include "tensord/server/device/cuda/kernels/storage.cuh"
 
 namespace tensord::server::cuda {
 
-inline constexpr int kThreadsLog2 = 8;
-inline constexpr int kThreads = 1 << kThreadsLog2;  // of every one-dimensional block
 inline constexpr int64_t kMaxGridX = 0x7fffffff;
-
-// Returns the number of blocks that gives each item a thread, at most kMaxBlocks. Kernels loop with
-// the size of the grid as step, so fewer threads than items suffice.
-inline unsigned GridSize(int64_t items) {
-  constexpr int64_t kMaxBlocks = 1 << 20;
-  return static_cast<unsigned>(
-      std::clamp<int64_t>((items + kThreads - 1) / kThreads, 1, kMaxBlocks));
-}
 
 // Enqueues a kernel that uses no dynamic shared memory. Returns errors of the launch, but not of
 // the kernel's execution. If a host compiler compiles this file, the kernel runs on the CPU: the
