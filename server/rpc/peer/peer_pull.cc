@@ -212,7 +212,7 @@ void PeerPull::Fail(const absl::Status& status) {
 PeerPull::Result PeerPull::ClassifyAttempt() const {
   const grpc::Status& status = attempt_->status;
   if (!failure_.ok()) return {.status = failure_};
-  const bool complete = has_memory_ && upload_.written_bytes() == upload_.size_bytes();
+  const bool complete = progress_.begun() && upload_.written_bytes() == upload_.size_bytes();
   // If all bytes have arrived, the pull is complete even if the connection broke before the call's
   // status arrived.
   if (status.ok() || complete) return {};
@@ -283,7 +283,7 @@ void PeerPull::AttemptEnded() {
     attempt_.reset();
   }
   if (!result.retryable) return End(std::move(result));
-  if (retries_.MayRetry(answered, bytes_, peers_->timeout())) return ScheduleAttempt();
+  if (retries_.MayRetry(answered, progress_.bytes(), peers_->timeout())) return ScheduleAttempt();
   result.status = WithPrefix(result.status, absl::StrCat("no answer from another server for ",
                                                          peers_->timeout().count(), " s: "));
   End(std::move(result));
@@ -308,9 +308,9 @@ void PeerPull::End(Result result) {
   awaits_parts_ = false;
   absl::Status& status = result.status;
   Outcome outcome{
-      .path = 2 * shared_bytes_ > bytes_ ? v1::COPY_PATH_SHARED_MEMORY : v1::COPY_PATH_NETWORK,
-      .bytes = bytes_,
-      .transfer = last_byte_ - first_byte_,
+      .path = progress_.mostly_shared() ? v1::COPY_PATH_SHARED_MEMORY : v1::COPY_PATH_NETWORK,
+      .bytes = progress_.bytes(),
+      .transfer = progress_.duration(),
       .resumptions = retries_.resumptions(),
       .connections = std::clamp(parts_.begun(), 1, peers_->connections())};
   if (status.ok()) status = upload_.AllocateMemory();

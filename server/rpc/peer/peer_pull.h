@@ -15,6 +15,8 @@
 #include "tensord/server/rpc/call_queue.h"
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/peer/fetch_attempt.h"
+#include "tensord/server/rpc/peer/fetch_progress.h"
+#include "tensord/server/rpc/peer/pull_retries.h"
 #include "tensord/server/rpc/peer/message_store.h"
 #include "tensord/server/rpc/peer/parallel_fetches.h"
 #include "tensord/server/rpc/peer/peers.h"
@@ -120,9 +122,9 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   void MapRing(const v1::SharedRing& ring);
   void OnRingMapped();
   void StoreChunk(const FetchChunk& chunk);
-  // Counts bytes of the tensor that have arrived.
-  void CountReceived(int64_t bytes) {
-    bytes_ += bytes;
+  // Counts bytes of the tensor that have been stored.
+  void CountReceived(int64_t bytes, bool shared) {
+    progress_.Add(bytes, shared);
     session_->principal()->counters().CountReceived(Transfer::kBulk, bytes);
   }
   // If the source has withdrawn the ring, cancels the call and returns true. A source withdraws the
@@ -168,7 +170,6 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   std::weak_ptr<Tensor> tensor_;
   std::function<void(Outcome)> on_ended_;
   TensorUpload upload_;
-  bool has_memory_ = false;
 
   Event due_{&PeerPull::OnDue};
   Event started_{&PeerPull::OnStarted};
@@ -184,11 +185,8 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   absl::Status failure_;  // set by Fail()
 
   PullRetries retries_;
-  Clock::time_point first_byte_;
-  Clock::time_point last_byte_;
-  int64_t bytes_ = 0;
-  int64_t shared_bytes_ = 0;  // of bytes_, received through shared memory
-  bool avoid_ring_ = false;   // a call with a mapped ring has failed
+  FetchProgress progress_;
+  bool avoid_ring_ = false;  // a call with a mapped ring has failed
 
   ParallelFetches parts_;
   bool awaits_parts_ = false;  // there is no call, and a part's bytes come next

@@ -63,7 +63,7 @@ void PeerPull::StoreChunk(const FetchChunk& chunk) {
   }
   const absl::Status taken = upload_.AllocateMemory();
   if (!taken.ok()) return Fail(taken);
-  if (!std::exchange(has_memory_, true)) first_byte_ = Clock::now();
+  progress_.Begin();
   if (chunk.offset != upload_.written_bytes()) {
     return Fail(absl::InternalError(absl::StrCat(
         "the source sent byte ", chunk.offset, ", but byte ", upload_.written_bytes(), " is due")));
@@ -92,12 +92,10 @@ bool PeerPull::CancelIfWithdrawn() {
 }
 
 void PeerPull::OnChunkStored() {
-  CountReceived(store_.chunk_bytes());
-  last_byte_ = Clock::now();
-  store_.ClearMessage();
   const FetchChunk& chunk = store_.chunk();
+  CountReceived(store_.chunk_bytes(), chunk.has_slot);
+  store_.ClearMessage();
   if (!chunk.has_slot) return OnMessageStored();
-  shared_bytes_ += chunk.slot.bytes();
   attempt_->ring.Emptied();
   v1::FetchRequest emptied;
   emptied.mutable_slot()->set_slot(chunk.slot.slot());
@@ -105,7 +103,7 @@ void PeerPull::OnChunkStored() {
 }
 
 void PeerPull::OnMessageStored() {
-  if (attempt_->bytes == 0) attempt_->first_byte = last_byte_;
+  if (attempt_->bytes == 0) attempt_->first_byte = progress_.last_byte();
   attempt_->bytes += store_.chunk().data_bytes;
   if (!parts_.empty() && upload_.written_bytes() == AttemptEnd()) {
     attempt_->handed_over = true;

@@ -13,7 +13,8 @@ int64_t PeerPull::AttemptEnd() const {
 void PeerPull::MaybeSpread() {
   if (parts_.started() || !upload_.host_accessible()) return;
   const int64_t left_bytes = upload_.size_bytes() - upload_.written_bytes();
-  if (!parts_.MaySpeedUp(last_byte_ - attempt_->first_byte, attempt_->bytes, left_bytes)) return;
+  const auto elapsed = progress_.last_byte() - attempt_->first_byte;
+  if (!parts_.MaySpeedUp(elapsed, attempt_->bytes, left_bytes)) return;
   // The current call continues up to the first part.
   parts_.Start(upload_.buffer(), upload_.written_bytes(), upload_.size_bytes());
   BeginParts();
@@ -39,9 +40,8 @@ void PeerPull::CollectParts() {
     if (bytes > 0) {
       const absl::Status fits = upload_.Check(upload_.written_bytes(), bytes);
       if (!fits.ok()) return End({.status = fits});
-      CountReceived(bytes);
+      CountReceived(bytes, /*shared=*/false);
       upload_.Advance(bytes);
-      last_byte_ = Clock::now();
     }
     if (!part->complete() && !part->ended()) return;  // OnPartProgress() continues
     parts_.PopFront();
