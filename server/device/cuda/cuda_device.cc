@@ -14,10 +14,10 @@ namespace tensord::server::cuda {
 CudaDevice::CudaDevice(DeviceInfo info, int64_t total_bytes, int64_t limit_bytes)
     : info_(std::move(info)), memory_limit_(info_.name, total_bytes, limit_bytes) {}
 
-absl::Status CudaDevice::Start(int64_t limit_bytes, int multiprocessors) {
+absl::Status CudaDevice::Start(int64_t limit_bytes, SmallBlocks small_blocks, int multiprocessors) {
   TENSORD_ASSIGN_OR_RETURN(compute_, MakeStream());
-  TENSORD_ASSIGN_OR_RETURN(pool_,
-                           MemoryPool::Create(info_.physical_index, limit_bytes, compute_.get()));
+  TENSORD_ASSIGN_OR_RETURN(
+      pool_, MemoryPool::Create(info_.physical_index, limit_bytes, compute_.get(), small_blocks));
   TENSORD_ASSIGN_OR_RETURN(capture_, MakeStream());
   TENSORD_ASSIGN_OR_RETURN(retire_, MakeStream());
   TENSORD_ASSIGN_OR_RETURN(uploads_, UploadRing::Create());

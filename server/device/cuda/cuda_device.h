@@ -34,12 +34,19 @@ int CudaDeviceCount(std::string* reason);
 // INVALID_ARGUMENT. If no GPU can be used, returns UNAVAILABLE. Thread-safe.
 absl::StatusOr<int64_t> CudaTotalMemory(int physical_index);
 
+// What a device does with a small block of memory that was freed.
+enum class SmallBlocks {
+  kReuse,  // keeps it for its next allocations, which is faster than a call of the driver
+  kFree,   // frees it by the driver, so that memory checkers detect an access to it
+};
+
 // Creates a logical device `name` on GPU `physical_index` that holds at most `limit_bytes` (> 0) in
 // buffers. The limit doesn't include the workspace for matrix products and the driver's own memory.
 // If cuBLASLt can't be loaded, prints a warning to standard error; matrix products then fail with
 // FAILED_PRECONDITION. Returns the errors of CudaTotalMemory() and of the driver.
-absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(DeviceName name, int physical_index,
-                                                       int64_t limit_bytes);
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(
+    DeviceName name, int physical_index, int64_t limit_bytes,
+    SmallBlocks small_blocks = SmallBlocks::kReuse);
 
 // The next two functions are for work on a stream that doesn't belong to the device of `buffer`,
 // but is on its GPU. `buffer` must be on a CUDA device. The caller must keep `buffer` until the

@@ -116,7 +116,8 @@ class CudaBuffer final : public Buffer {
 class CudaDevice final : public Device {
  public:
   static absl::StatusOr<std::unique_ptr<Device>> Create(DeviceName name, int physical_index,
-                                                        int64_t limit_bytes);
+                                                        int64_t limit_bytes,
+                                                        SmallBlocks small_blocks);
   ~CudaDevice() override;
 
   const DeviceInfo& info() const override { return info_; }
@@ -158,13 +159,14 @@ class CudaDevice final : public Device {
   // Frees the memory of `buffer`, whose destructor calls this function.
   void Release(CudaBuffer& buffer);
 
-  // For tests.
+  // The stream that kernels run on. Kernels that are launched later wait for the caller's work on
+  // it. The stream exists until the device is abandoned.
   cudaStream_t compute_stream() const { return compute_.get(); }
 
  private:
   CudaDevice(DeviceInfo info, int64_t total_bytes, int64_t limit_bytes);
 
-  absl::Status Start(int64_t limit_bytes, int multiprocessors);
+  absl::Status Start(int64_t limit_bytes, SmallBlocks small_blocks, int multiprocessors);
   absl::StatusOr<BufferRef> AllocateIn(MemoryOrder order, int64_t size_bytes);
   absl::StatusOr<void*> AllocateMemory(int64_t size_bytes, MemoryOrder order);
   // Makes kernels that are launched later wait for uploads into an input. While kernels are

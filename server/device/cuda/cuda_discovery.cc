@@ -67,7 +67,8 @@ absl::Status CheckKernels(const DeviceInfo& info) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(DeviceName name, int physical_index,
-                                                           int64_t limit_bytes) {
+                                                           int64_t limit_bytes,
+                                                           SmallBlocks small_blocks) {
   TENSORD_RETURN_IF_ERROR(CheckIndex(physical_index));
   const DeviceGuard guard(physical_index);
   cudaDeviceProp properties;
@@ -81,7 +82,7 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(DeviceName name, int 
   TENSORD_RETURN_IF_ERROR(CheckKernels(info));
   std::unique_ptr<CudaDevice> device(new CudaDevice(
       std::move(info), static_cast<int64_t>(properties.totalGlobalMem), limit_bytes));
-  TENSORD_RETURN_IF_ERROR(device->Start(limit_bytes, properties.multiProcessorCount));
+  TENSORD_RETURN_IF_ERROR(device->Start(limit_bytes, small_blocks, properties.multiProcessorCount));
   const absl::Status missing = Blas::CheckLibrary();
   if (!missing.ok()) {
     std::fprintf(stderr, "tensord: WARNING: %s: %s\n", name.ToString().c_str(),
@@ -157,8 +158,9 @@ absl::Status ResetCudaDevice(int physical_index) {
 }
 
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(DeviceName name, int physical_index,
-                                                       int64_t limit_bytes) {
-  return cuda::CudaDevice::Create(name, physical_index, limit_bytes);
+                                                       int64_t limit_bytes,
+                                                       SmallBlocks small_blocks) {
+  return cuda::CudaDevice::Create(name, physical_index, limit_bytes, small_blocks);
 }
 
 }  // namespace tensord::server

@@ -47,7 +47,6 @@ Mutex& CaptureMutex(int physical_index) {
 
 thread_local bool capturing = false;
 
-std::atomic<bool> reuse_on = true;
 // Counts frees of memory and destroyed pools, on all GPUs together.
 std::atomic<int64_t> frees = 0;
 // For each GPU: the value of `frees` when an allocation last failed although all pools of the GPU
@@ -75,7 +74,8 @@ CaptureLock::~CaptureLock() { capturing = false; }
 
 absl::StatusOr<std::unique_ptr<MemoryPool>> MemoryPool::Create(int physical_index,
                                                                int64_t keep_bytes,
-                                                               cudaStream_t reuse_stream) {
+                                                               cudaStream_t reuse_stream,
+                                                               SmallBlocks small_blocks) {
   int supported = 0;
   TENSORD_CUDA_RETURN_IF_ERROR(
       cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, physical_index));
@@ -86,15 +86,20 @@ absl::StatusOr<std::unique_ptr<MemoryPool>> MemoryPool::Create(int physical_inde
   const cudaMemPoolProps properties = PropertiesFor(physical_index);
   cudaMemPool_t pool = nullptr;
   TENSORD_CUDA_RETURN_IF_ERROR(cudaMemPoolCreate(&pool, &properties));
-  std::unique_ptr<MemoryPool> owned(new MemoryPool(physical_index, pool, reuse_stream));
+  std::unique_ptr<MemoryPool> owned(
+      new MemoryPool(physical_index, pool, reuse_stream, small_blocks));
   auto threshold = static_cast<uint64_t>(keep_bytes);
   TENSORD_CUDA_RETURN_IF_ERROR(
       cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
   return owned;
 }
 
-MemoryPool::MemoryPool(int physical_index, cudaMemPool_t pool, cudaStream_t reuse_stream)
-    : physical_index_(physical_index), pool_(pool), reuse_stream_(reuse_stream) {
+MemoryPool::MemoryPool(int physical_index, cudaMemPool_t pool, cudaStream_t reuse_stream,
+                       SmallBlocks small_blocks)
+    : physical_index_(physical_index),
+      pool_(pool),
+      small_blocks_(small_blocks),
+      reuse_stream_(reuse_stream) {
   PoolList& all = AllPools();
   MutexLock lock(&all.mu);
   all.pools.push_back(this);
@@ -110,8 +115,6 @@ MemoryPool::~MemoryPool() {
   cudaMemPoolDestroy(pool_);
   ++frees;
 }
-
-void MemoryPool::SetReuse(bool on) { reuse_on = on; }
 
 std::vector<void*> MemoryPool::Abandon() {
   MutexLock lock(&mu_);
@@ -193,7 +196,8 @@ absl::StatusOr<void*> MemoryPool::Allocate(int64_t bytes, cudaStream_t stream) {
 void MemoryPool::Free(void* data, int64_t bytes, cudaStream_t stream, bool reusable) {
   bytes = BlockBytes(bytes);
   ++frees;
-  if (reusable && bytes <= kMaxReusableBlockBytes && reuse_on) {
+  const bool small = bytes <= kMaxReusableBlockBytes;
+  if (reusable && small && small_blocks_ == SmallBlocks::kReuse) {
     MutexLock lock(&mu_);
     if (stream == reuse_stream_ && reusable_bytes_ + bytes <= kMaxReusableBytes) {
       reusable_[bytes].push_back(data);

@@ -11,12 +11,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tensord/common/util/mutex.h"
+#include "tensord/server/device/cuda/cuda_device.h"
 
 namespace tensord::server::cuda {
 
-// Allocates from a memory pool of the driver. Keeps small blocks that are freed on the reuse stream
-// in lists by size. Later allocations on that stream reuse them without a call of the runtime. (A
-// runtime call to allocate or free takes about as long as a small kernel.)
+// Allocates from a memory pool of the driver. With SmallBlocks::kReuse, keeps small blocks that are
+// freed on the reuse stream in lists by size. Later allocations on that stream reuse them without a
+// call of the runtime. (A runtime call to allocate or free takes about as long as a small kernel.)
 //
 // Thread-safe. Make the pool's GPU current before each call except AllowPeer().
 class MemoryPool {
@@ -28,12 +29,9 @@ class MemoryPool {
   // The driver's pool keeps freed memory up to `keep_bytes`. It returns the rest to the GPU at the
   // next synchronization. Returns UNIMPLEMENTED if the GPU has no stream-ordered memory.
   static absl::StatusOr<std::unique_ptr<MemoryPool>> Create(int physical_index, int64_t keep_bytes,
-                                                            cudaStream_t reuse_stream);
+                                                            cudaStream_t reuse_stream,
+                                                            SmallBlocks small_blocks);
   ~MemoryPool();
-
-  // Turns the lists of small blocks on or off for all pools of the process. While they are on, an
-  // access before the allocation or after the free may stay undetected. Tests turn them off.
-  static void SetReuse(bool on);
 
   // Returns memory, aligned to 256 bytes, for work that is enqueued on `stream` later. `bytes` > 0.
   // If the GPU has too little memory, synchronizes with the GPU, makes all pools on it return their
@@ -42,8 +40,9 @@ class MemoryPool {
   absl::StatusOr<void*> Allocate(int64_t bytes, cudaStream_t stream);
 
   // Frees memory that Allocate(bytes) has returned. Work that is already enqueued on `stream` may
-  // still use it. If `reusable`, a later Allocate() may return this memory from the lists of small
-  // blocks. If the driver can't free the memory because the context is lost, Abandon() returns it.
+  // still use it. If `reusable` and the pool keeps small blocks, a later Allocate() may return this
+  // memory from the lists of small blocks. If the driver can't free the memory because the context
+  // is lost, Abandon() returns it.
   void Free(void* data, int64_t bytes, cudaStream_t stream, bool reusable = true);
 
   // If the two GPUs have peer access, lets another GPU access this pool's memory directly.
@@ -55,7 +54,8 @@ class MemoryPool {
   std::vector<void*> Abandon();
 
  private:
-  MemoryPool(int physical_index, cudaMemPool_t pool, cudaStream_t reuse_stream);
+  MemoryPool(int physical_index, cudaMemPool_t pool, cudaStream_t reuse_stream,
+             SmallBlocks small_blocks);
 
   // Frees the blocks in the lists to the driver's pool.
   void FreeReusable();
@@ -65,6 +65,7 @@ class MemoryPool {
 
   const int physical_index_;
   const cudaMemPool_t pool_;
+  const SmallBlocks small_blocks_;
   Mutex mu_;
   cudaStream_t reuse_stream_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<int64_t, std::vector<void*>> reusable_ ABSL_GUARDED_BY(mu_);  // by size

@@ -13,11 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/server/device/cuda/cuda_device.h"
-#include "tensord/server/device/cuda/memory_pool.h"
 #include "tensord/server/device/cuda/nccl_communicator.h"
 #include "tensord/server/device/memory_account.h"
 #include "tensord/server/device/restartable_device.h"
 #include "tensord/tests/cuda_emulation/control.h"
+#include "tensord/tests/unit/cuda/checked_cuda_device.h"
 #include "tensord/tests/unit/cuda/occupied_stream.h"
 
 namespace tensord::server {
@@ -31,11 +31,10 @@ class NcclCommunicatorTest : public testing::Test {
   void SetUp() override {
     options_ = cuda_emulation::TheOptions();
     cuda_emulation::TheOptions().devices = 3;
-    cuda::MemoryPool::SetReuse(false);  // freed memory is inaccessible at once
     for (int gpu = 0; gpu < 3; ++gpu) {
       auto device = RestartableDevice::Create(
           {[gpu] {
-             return MakeCudaDevice({DeviceKind::kCuda, gpu}, gpu, kLimitBytes);
+             return MakeCheckedCudaDevice({DeviceKind::kCuda, gpu}, gpu, kLimitBytes);
            },
            absl::StrCat("GPU ", gpu), [gpu] { return ResetCudaDevice(gpu); }});
       ASSERT_TRUE(device.ok()) << device.status();
@@ -47,7 +46,6 @@ class NcclCommunicatorTest : public testing::Test {
     members_.clear();
     for (const auto& device : devices_) EXPECT_TRUE(device->Check().ok()) << device->Check();
     devices_.clear();
-    cuda::MemoryPool::SetReuse(true);
     cuda_emulation::TheOptions() = options_;
   }
 

@@ -127,10 +127,10 @@ TEST_F(CudaContextTest, AbandonedPoolFreesNoBlocksInADestroyedStream) {
   constexpr int64_t kBlockBytes = 512, kTooManyBytes = int64_t{1} << 40;
   const cuda::DeviceGuard guard(0);
   const cuda::Stream other_stream = *cuda::MakeStream();
-  const auto other_pool = *cuda::MemoryPool::Create(0, 0, other_stream.get());
+  const auto other_pool = *cuda::MemoryPool::Create(0, 0, other_stream.get(), SmallBlocks::kReuse);
   for (int round = 0; round < kRounds; ++round) {
     cuda::Stream stream = *cuda::MakeStream();
-    const auto pool = *cuda::MemoryPool::Create(0, 0, stream.get());
+    const auto pool = *cuda::MemoryPool::Create(0, 0, stream.get(), SmallBlocks::kReuse);
     std::vector<void*> blocks;
     for (int i = 0; i < kBlocks; ++i) blocks.push_back(*pool->Allocate(kBlockBytes, stream.get()));
     for (void* block : blocks) pool->Free(block, kBlockBytes, stream.get());

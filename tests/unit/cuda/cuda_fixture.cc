@@ -8,7 +8,6 @@
 #include "tensord/common/float16.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/device/cuda/cuda_device.h"
-#include "tensord/server/device/cuda/memory_pool.h"
 
 // Declared in tests/cuda_emulation/control.h. Null if the program uses a real GPU.
 namespace tensord::cuda_emulation {
@@ -117,9 +116,7 @@ HostTensor MakeValues(DType dtype, const Shape& shape, uint64_t salt, bool speci
 void CudaTest::SetUp() {
   std::string reason;
   if (CudaDeviceCount(&reason) == 0) GTEST_SKIP() << reason;
-  // Without reuse, the emulation detects accesses before an allocation or after a free.
-  cuda::MemoryPool::SetReuse(false);
-  auto cuda = MakeCudaDevice({DeviceKind::kCuda, 0}, 0, kLimitBytes);
+  auto cuda = MakeCudaDevice({DeviceKind::kCuda, 0}, 0, kLimitBytes, small_blocks_);
   ASSERT_TRUE(cuda.ok()) << cuda.status();
   cuda_ = *std::move(cuda);
   auto cpu = MakeCpuDevice({DeviceKind::kCpu, 0}, kLimitBytes, 2);

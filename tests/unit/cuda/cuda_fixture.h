@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tensord/common/ops/op_schema.h"
+#include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/device.h"
 
 namespace tensord::server {
@@ -38,6 +39,10 @@ HostTensor MakeValues(DType dtype, const Shape& shape, uint64_t salt, bool speci
 class CudaTest : public testing::Test {
  protected:
   static constexpr int64_t kLimitBytes = int64_t{1} << 30;
+
+  // `small_blocks` is for cuda_. With kFree, the emulation detects accesses before an allocation or
+  // after a free.
+  explicit CudaTest(SmallBlocks small_blocks = SmallBlocks::kFree) : small_blocks_(small_blocks) {}
 
   void SetUp() override;
 
@@ -73,6 +78,7 @@ class CudaTest : public testing::Test {
   BufferRef RunOne(Device& device, const OpPlan& plan, const std::vector<TensorSpec>& specs,
                    const std::vector<BufferRef>& inputs);
 
+  const SmallBlocks small_blocks_;
   int64_t shift_ = 0;
 };
 

@@ -11,6 +11,7 @@
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/tests/cuda_emulation/device.h"
+#include "tensord/tests/unit/cuda/checked_cuda_device.h"
 
 namespace tensord::server {
 namespace {
@@ -39,7 +40,7 @@ FailingProgram::~FailingProgram() {
 absl::Status FailingProgram::Run() {
   for (int gpu = 0; gpu < kGpus; ++gpu) {
     TENSORD_ASSIGN_OR_RETURN(devices_[gpu],
-                             MakeCudaDevice({DeviceKind::kCuda, gpu}, gpu, kLimitBytes));
+                             MakeCheckedCudaDevice({DeviceKind::kCuda, gpu}, gpu, kLimitBytes));
   }
   if (fused_) return RunFused(*devices_[0]);
   TENSORD_RETURN_IF_ERROR(RunOps(*devices_[0]));

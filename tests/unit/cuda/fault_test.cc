@@ -12,6 +12,7 @@
 
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/restartable_device.h"
+#include "tensord/tests/unit/cuda/checked_cuda_device.h"
 #include "tensord/tests/unit/cuda/cuda_fixture.h"
 
 namespace tensord::server {
@@ -25,11 +26,11 @@ class CudaFaultTest : public CudaTest {
     CudaTest::SetUp();
     if (IsSkipped()) return;
     cuda_.reset();
-    auto device =
-        RestartableDevice::Create({[] {
-                                     return MakeCudaDevice({DeviceKind::kCuda, 0}, 0, kLimitBytes);
-                                   },
-                                   "GPU 0", [] { return ResetCudaDevice(0); }});
+    auto device = RestartableDevice::Create(
+        {[] {
+           return MakeCheckedCudaDevice({DeviceKind::kCuda, 0}, 0, kLimitBytes);
+         },
+         "GPU 0", [] { return ResetCudaDevice(0); }});
     ASSERT_TRUE(device.ok()) << device.status();
     cuda_ = *std::move(device);
   }
@@ -166,7 +167,7 @@ TEST_F(CudaFaultTest, RegistersMemoryThatCudaRefusedBeforeTheReset) {
 TEST_F(CudaFaultTest, FreesTheSourceOfACopyAfterTheResetOfItsReader) {
   if (CudaDeviceCount(nullptr) < 2) GTEST_SKIP() << "there is one GPU";
   constexpr int64_t kBytes = 1 << 20;
-  auto other = MakeCudaDevice({DeviceKind::kCuda, 1}, 1, kLimitBytes);
+  auto other = MakeCheckedCudaDevice({DeviceKind::kCuda, 1}, 1, kLimitBytes);
   ASSERT_TRUE(other.ok()) << other.status();
   BufferRef source = *(*other)->Allocate(kBytes), unread = *(*other)->Allocate(kBytes);
   BufferRef copy = *cuda_->Allocate(kBytes);

@@ -14,6 +14,7 @@
 #include "tensord/server/device/memory_account.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
+#include "tensord/tests/unit/cuda/checked_cuda_device.h"
 #include "tensord/tests/unit/engine/fake_device.h"
 #include "tensord/tests/unit/engine/read_tensor.h"
 #include "tensord/tests/unit/session/test_principal.h"
@@ -194,7 +195,7 @@ TEST_F(CudaGraphTest, CapturesWhileOtherThreadsUseTheDevice) {
   }
   // Allocations of this device fail, and before that wait for all work of the GPU.
   const int64_t too_much = 2 * *CudaTotalMemory(0);
-  auto greedy = MakeCudaDevice({DeviceKind::kCuda, 1}, 0, too_much);
+  auto greedy = MakeCheckedCudaDevice({DeviceKind::kCuda, 1}, 0, too_much);
   ASSERT_TRUE(greedy.ok()) << greedy.status();
   others.emplace_back([&] {
     while (!stop.load()) EXPECT_FALSE((*greedy)->Allocate(too_much).ok());
@@ -227,7 +228,7 @@ class CudaProgramTest : public CudaTest {
   struct Runner {
     explicit Runner(bool graphs) {
       std::vector<std::unique_ptr<Device>> devices;
-      devices.push_back(*MakeCudaDevice({DeviceKind::kCuda, 0}, 0, kLimitBytes));
+      devices.push_back(*MakeCheckedCudaDevice({DeviceKind::kCuda, 0}, 0, kLimitBytes));
       engine = std::make_unique<Engine>(std::move(devices), /*fusion=*/true, graphs);
       sessions = std::make_unique<SessionTable>(Limits(), engine->slots());
       session = *sessions->Open(TestPrincipal(), 0, "test");

@@ -14,6 +14,7 @@
 #include "cuda_fixture.h"
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/host_memory.h"
+#include "tensord/tests/unit/cuda/checked_cuda_device.h"
 #include "tensord/tests/unit/cuda/occupied_stream.h"
 
 namespace tensord::server {
@@ -72,7 +73,7 @@ TEST_F(CudaHostMemoryTest, StaysRegisteredFromFirstUseToDestruction) {
 
 TEST_F(CudaHostMemoryTest, IsRegisteredOnceForAllDevices) {
   const int gpu = CudaDeviceCount(nullptr) > 1 ? 1 : 0;
-  auto other = MakeCudaDevice({DeviceKind::kCuda, 1}, gpu, kLimitBytes);
+  auto other = MakeCheckedCudaDevice({DeviceKind::kCuda, 1}, gpu, kLimitBytes);
   ASSERT_TRUE(other.ok()) << other.status();
   std::vector<std::thread> threads;
   for (Device* device : {cuda_.get(), other->get(), cuda_.get(), other->get()}) {

@@ -10,10 +10,10 @@
 #include <string>
 
 #include "tensord/server/device/cuda/cuda_device.h"
-#include "tensord/server/device/cuda/memory_pool.h"
 #include "tensord/server/device/host_memory.h"
 #include "tensord/tests/cuda_emulation/control.h"
 #include "tensord/tests/cuda_emulation/failure.h"
+#include "tensord/tests/unit/cuda/checked_cuda_device.h"
 #include "tensord/tests/unit/cuda/failing_program.h"
 
 namespace tensord::server {
@@ -37,11 +37,9 @@ class InjectedFailureTest : public testing::Test {
   void SetUp() override {
     ASSERT_EQ(cuda_emulation::LiveObjects(), "");
     options_ = cuda_emulation::TheOptions();
-    cuda::MemoryPool::SetReuse(false);
   }
   void TearDown() override {
     InjectFailure({});
-    cuda::MemoryPool::SetReuse(true);
     cuda_emulation::TheOptions() = options_;
   }
 
@@ -110,8 +108,8 @@ TEST_F(InjectedFailureTest, AFailedCopyBetweenGpusDoesNotReadItsSourceAfterTheFr
   constexpr int64_t kBytes = 1000;
   constexpr int kCopies = 20;
   cuda_emulation::TheOptions().max_delay_us = 3000;
-  auto from = MakeCudaDevice({DeviceKind::kCuda, 0}, 0, 1 << 20);
-  auto to = MakeCudaDevice({DeviceKind::kCuda, 1}, 1, 1 << 20);
+  auto from = MakeCheckedCudaDevice({DeviceKind::kCuda, 0}, 0, 1 << 20);
+  auto to = MakeCheckedCudaDevice({DeviceKind::kCuda, 1}, 1, 1 << 20);
   ASSERT_TRUE(from.ok() && to.ok());
   const BufferRef copy = *(*to)->Allocate(kBytes), other = *(*to)->Allocate(kBytes);
   for (int i = 0; i < kCopies; ++i) {
@@ -132,7 +130,7 @@ TEST_F(InjectedFailureTest, AFailedUploadFromRegisteredMemoryDoesNotReadItAfterw
   constexpr int64_t kBytes = 4096;
   constexpr int kUploads = 5;
   cuda_emulation::TheOptions().max_delay_us = 10000;
-  auto device = MakeCudaDevice({DeviceKind::kCuda, 0}, 0, 1 << 20);
+  auto device = MakeCheckedCudaDevice({DeviceKind::kCuda, 0}, 0, 1 << 20);
   ASSERT_TRUE(device.ok()) << device.status();
   void* data = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(data, MAP_FAILED);
@@ -161,7 +159,7 @@ TEST_F(InjectedFailureTest, MemoryOfAFailedUploadIsFreedAfterItsAllocation) {
   constexpr int64_t kBytes = 1000;
   constexpr int kUploads = 20;
   cuda_emulation::TheOptions().max_delay_us = 3000;
-  auto device = MakeCudaDevice({DeviceKind::kCuda, 0}, 0, 1 << 20);
+  auto device = MakeCheckedCudaDevice({DeviceKind::kCuda, 0}, 0, 1 << 20);
   ASSERT_TRUE(device.ok()) << device.status();
   const std::string values(kBytes, 'a');
   for (int i = 0; i < kUploads; ++i) {

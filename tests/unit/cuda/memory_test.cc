@@ -4,7 +4,6 @@
 
 #include "cuda_fixture.h"
 #include "tensord/server/device/cuda/cuda_device.h"
-#include "tensord/server/device/cuda/memory_pool.h"
 
 namespace tensord::server {
 namespace {
@@ -83,11 +82,7 @@ TEST_F(CudaTest, FencesCallBackInOrder) {
 
 class CudaReuseTest : public CudaTest {
  protected:
-  void SetUp() override {
-    CudaTest::SetUp();
-    cuda::MemoryPool::SetReuse(true);
-  }
-  void TearDown() override { cuda::MemoryPool::SetReuse(false); }
+  CudaReuseTest() : CudaTest(SmallBlocks::kReuse) {}
 };
 
 TEST_F(CudaReuseTest, ReusesASmallBlock) {

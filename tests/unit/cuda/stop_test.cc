@@ -8,12 +8,12 @@
 
 #include "absl/synchronization/notification.h"
 #include "cuda_fixture.h"
-#include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/spare_memory.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
 #include "tensord/tests/cuda_emulation/control.h"
 #include "tensord/tests/expect_error.h"
+#include "tensord/tests/unit/cuda/checked_cuda_device.h"
 #include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::server {
@@ -53,7 +53,7 @@ class CudaStopTest : public CudaTest {
     CudaTest::SetUp();
     if (IsSkipped()) return;
     std::vector<std::unique_ptr<Device>> devices;
-    devices.push_back(*MakeCudaDevice({DeviceKind::kCuda, 0}, 0, 8 * kMiB));
+    devices.push_back(*MakeCheckedCudaDevice({DeviceKind::kCuda, 0}, 0, 8 * kMiB));
     engine_ = std::make_unique<Engine>(std::move(devices), /*fusion=*/false, /*graphs=*/false);
     sessions_ = std::make_unique<SessionTable>(Limits(), engine_->slots());
     session_ = *sessions_->Open(TestPrincipal(), 0, "test");

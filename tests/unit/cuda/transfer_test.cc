@@ -3,6 +3,7 @@
 
 #include "cuda_fixture.h"
 #include "tensord/server/device/cuda/cuda_device.h"
+#include "tensord/tests/unit/cuda/checked_cuda_device.h"
 
 namespace tensord::server {
 namespace {
@@ -57,7 +58,7 @@ TEST_F(CudaTest, KernelsSeeEarlierWrites) {
 }
 
 TEST_F(CudaTest, CopiesBetweenLogicalDevicesOfOneGpu) {
-  auto other = MakeCudaDevice({DeviceKind::kCuda, 1}, 0, kLimitBytes);
+  auto other = MakeCheckedCudaDevice({DeviceKind::kCuda, 1}, 0, kLimitBytes);
   ASSERT_TRUE(other.ok()) << other.status();
   const HostTensor sent = MakeBytes(3'000'003, 4);
   BufferRef source = Upload(*cuda_, sent);
@@ -71,7 +72,7 @@ TEST_F(CudaTest, CopiesBetweenLogicalDevicesOfOneGpu) {
 }
 
 TEST_F(CudaTest, CopiesABufferRepeatedly) {
-  auto other = MakeCudaDevice({DeviceKind::kCuda, 1}, 0, kLimitBytes);
+  auto other = MakeCheckedCudaDevice({DeviceKind::kCuda, 1}, 0, kLimitBytes);
   ASSERT_TRUE(other.ok()) << other.status();
   const HostTensor sent = MakeBytes(1003, 9);
   BufferRef source = Upload(*cuda_, sent);
@@ -110,7 +111,7 @@ TEST_F(CudaTest, CopiesFromTheCpuAndBack) {
 
 TEST_F(CudaTest, CopiesBetweenGpus) {
   if (CudaDeviceCount(nullptr) < 2) GTEST_SKIP() << "there is one GPU";
-  auto other = MakeCudaDevice({DeviceKind::kCuda, 1}, 1, kLimitBytes);
+  auto other = MakeCheckedCudaDevice({DeviceKind::kCuda, 1}, 1, kLimitBytes);
   ASSERT_TRUE(other.ok()) << other.status();
   const HostTensor sent = MakeBytes(8'000'001, 8);
   const BufferRef source = Upload(*cuda_, sent);
