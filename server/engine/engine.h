@@ -131,8 +131,9 @@ class Engine {
   // for the wait, returns RESOURCE_EXHAUSTED, and never calls `callback`.
   absl::Status WhenIdle(const SessionRef& session, std::function<void()> callback);
 
-  // Blocks until no kernel for a chain of ops waits to be compiled. For tests.
-  void AwaitCompiled() { chains_.AwaitCompiled(); }
+  // Returns how many kernels for chains of ops wait to be compiled or are being compiled. Until its
+  // kernel is compiled, a chain runs op by op.
+  int64_t kernels_to_compile() const { return chains_.kernels_to_compile(); }
 
  private:
   absl::StatusOr<DeviceSlot*> FindSlot(const OpRequest& request,

@@ -211,13 +211,12 @@ void ChainKernels::Compile() {
     kernel->Prepare();
     MutexLock lock(&mu_);
     queue_.pop_front();
-    changed_.SignalAll();
   }
 }
 
-void ChainKernels::AwaitCompiled() {
+int64_t ChainKernels::kernels_to_compile() const {
   MutexLock lock(&mu_);
-  while (!queue_.empty() && !stopping_) changed_.Wait(&mu_);
+  return static_cast<int64_t>(queue_.size());
 }
 
 absl::StatusOr<BufferRef> ChainKernels::Run(MemoryAccount& account,

@@ -64,8 +64,8 @@ class ChainKernels {
   // from outside the chain must be ready. Allocated memory is charged to `account`.
   absl::StatusOr<BufferRef> Run(MemoryAccount& account, absl::Span<const ChainLink> chain);
 
-  // Blocks until the queue of kernels to compile is empty. For tests.
-  void AwaitCompiled();
+  // Returns how many kernels wait to be compiled or are being compiled.
+  int64_t kernels_to_compile() const;
 
  private:
   static constexpr size_t kMaxKernels = 512;
@@ -86,7 +86,7 @@ class ChainKernels {
   void Compile();
 
   PreparedOpCache* const prepared_ops_;
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar changed_;
   absl::flat_hash_map<std::string, KernelRef> kernels_ ABSL_GUARDED_BY(mu_);
   std::deque<KernelRef> queue_ ABSL_GUARDED_BY(mu_);  // the front one may be compiling

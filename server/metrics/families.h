@@ -63,6 +63,12 @@ inline constexpr Family kDeviceFaults = {"tensord_device_faults_total",
                                          "How often the device was lost because of a fault."};
 inline constexpr Family kDeviceRestarts = {
     "tensord_device_restarts_total", Type::kCounter, {"device"}, "Restarts of the device."};
+inline constexpr Family kKernelsToCompile = {
+    "tensord_kernels_to_compile",
+    Type::kGauge,
+    {},
+    "Kernels for fused chains that wait to be compiled or are being compiled. Meanwhile these "
+    "chains run op by op."};
 
 inline constexpr Family kPrincipalMemory = {
     "tensord_principal_memory_bytes",
@@ -151,16 +157,37 @@ inline constexpr Family kSessionsEnded = {
 
 // All families, in the order in which they are reported.
 inline constexpr const Family* kFamilies[] = {
-    &kBuildInfo,          &kStartTime,         &kDeviceMemoryUsed,
-    &kDeviceMemoryLimit,  &kDeviceMemoryPeak,  &kDeviceBusy,
-    &kDeviceQueuedTasks,  &kDeviceState,       &kDeviceFaults,
-    &kDeviceRestarts,     &kPrincipalMemory,   &kPrincipalDeviceTime,
-    &kPrincipalReceived,  &kPrincipalSent,     &kPrincipalRefusals,
-    &kPrincipalSessions,  &kPrincipalHandles,  &kPrincipalHostMemory,
-    &kHostMemoryUsed,     &kHostMemoryLimit,   &kCalls,
-    &kCallDuration,       &kConnections,       &kConnectionsAccepted,
-    &kConnectionsRefused, &kConnectionsClosed, &kAuthenticationFailures,
-    &kSessions,           &kSessionsOpened,    &kSessionsEnded,
+    &kBuildInfo,
+    &kStartTime,
+    &kDeviceMemoryUsed,
+    &kDeviceMemoryLimit,
+    &kDeviceMemoryPeak,
+    &kDeviceBusy,
+    &kDeviceQueuedTasks,
+    &kDeviceState,
+    &kDeviceFaults,
+    &kDeviceRestarts,
+    &kKernelsToCompile,
+    &kPrincipalMemory,
+    &kPrincipalDeviceTime,
+    &kPrincipalReceived,
+    &kPrincipalSent,
+    &kPrincipalRefusals,
+    &kPrincipalSessions,
+    &kPrincipalHandles,
+    &kPrincipalHostMemory,
+    &kHostMemoryUsed,
+    &kHostMemoryLimit,
+    &kCalls,
+    &kCallDuration,
+    &kConnections,
+    &kConnectionsAccepted,
+    &kConnectionsRefused,
+    &kConnectionsClosed,
+    &kAuthenticationFailures,
+    &kSessions,
+    &kSessionsOpened,
+    &kSessionsEnded,
 };
 
 }  // namespace tensord::server::metrics

@@ -148,6 +148,7 @@ void CollectMetrics(const MetricsSources& sources, Snapshot* snapshot) {
   AddServer(sources.started_at, snapshot);
   const std::vector<DeviceSlot*>& slots = sources.engine->slots();
   for (const DeviceSlot* slot : slots) AddDevice(*slot, snapshot);
+  snapshot->Add(metrics::kKernelsToCompile, {}, Count(sources.engine->kernels_to_compile()));
   const std::vector<PrincipalCountersRef> principals = sources.gate->principal_counters();
   for (const PrincipalCountersRef& counters : principals) AddPrincipal(*counters, slots, snapshot);
   AddSessions(*sources.sessions, *sources.gate, principals, snapshot);

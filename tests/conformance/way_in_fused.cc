@@ -3,6 +3,7 @@
 #include <thread>
 #include <utility>
 
+#include "tensord/tests/await_compiled.h"
 #include "tensord/tests/conformance/engine_way_in.h"
 
 namespace tensord::conformance {
@@ -20,7 +21,7 @@ class FusedWayIn : public EngineWayIn {
     if (!result.ok() || slot->device->host_accessible()) return result;
     // On a GPU, the first run goes op by op while the fused kernel is compiled. Runs the chain
     // again, with that kernel.
-    engine().AwaitCompiled();
+    TENSORD_RETURN_IF_ERROR(AwaitCompiled(engine()));
     slot->executor->Drain();
     session->Drop({request.output + 1, request.output + 2});
     return RunChain(session, request, *slot);

@@ -7,6 +7,7 @@
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
+#include "tensord/tests/await_compiled.h"
 #include "tensord/tests/gpu/direct.h"
 #include "tensord/tests/gpu/rows.h"
 #include "tensord/tests/unit/session/test_principal.h"
@@ -125,8 +126,7 @@ class EngineRunner {
     return WaitAndDrop(y, x);
   }
 
-  // Blocks until the kernels of fused chains are compiled.
-  void AwaitCompiled() { engine_->AwaitCompiled(); }
+  const server::Engine& engine() const { return *engine_; }
 
  private:
   absl::Status WaitAndDrop(Handle y, Handle x) {
@@ -149,7 +149,7 @@ absl::StatusOr<Contender> EngineChain(const std::string& name, bool fusion) {
   TENSORD_ASSIGN_OR_RETURN(auto runner, EngineRunner::Make(fusion, /*graphs=*/true));
   TENSORD_ASSIGN_OR_RETURN(const Handle x, runner->Full({kSmall}, 1));
   TENSORD_RETURN_IF_ERROR(runner->Chain("add", x, 100));
-  runner->AwaitCompiled();
+  TENSORD_RETURN_IF_ERROR(AwaitCompiled(runner->engine()));
   return TimedByHost(
       name, [runner, x](int n) { return runner->Chain("add", x, n); }, nullptr);
 }

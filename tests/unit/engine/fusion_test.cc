@@ -12,6 +12,7 @@
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
+#include "tensord/tests/unit/engine/fake_device.h"
 #include "tensord/tests/unit/engine/read_tensor.h"
 #include "tensord/tests/unit/session/test_principal.h"
 
@@ -216,6 +217,44 @@ TEST(FusionOrderTest, DoesNotFuseAReaderThatWaitsForAnUpload) {
   ASSERT_TRUE(upload->tensor->device().Write(*upload->buffer, 0, values.data(), 16).ok());
   ASSERT_TRUE(engine.FinishUpload(*session, *std::move(upload), absl::OkStatus()).ok());
   EXPECT_THAT(*ReadTensor<float>(engine, *session->Find(4)), testing::ElementsAre(-2, -4, -6, -8));
+}
+
+// A device that takes long to compile a kernel, like a GPU.
+class SlowCompiler final : public FakeDevice {
+ public:
+  SlowCompiler() : FakeDevice(0, {.host_accessible = false}) {}
+
+  absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec&) override {
+    compiling.Set();
+    may_end.Wait();
+    return absl::UnimplementedError("compiles nothing");
+  }
+
+  const Event compiling, may_end;
+};
+
+TEST(FusionCompileTest, ChainRunsOpByOpWhileItsKernelIsCompiled) {
+  auto owned = std::make_unique<SlowCompiler>();
+  SlowCompiler& device = *owned;
+  std::vector<std::unique_ptr<Device>> devices;
+  devices.push_back(std::move(owned));
+  Engine engine(std::move(devices));
+  SessionTable sessions({}, engine.slots());
+  const SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
+  EXPECT_EQ(engine.kernels_to_compile(), 0);
+  device.Hold();
+  const Attributes attrs{{"shape", std::vector<int64_t>{2}}, {"value", int64_t{3}}};
+  EXPECT_TRUE(engine.Run(session, {"full", {}, 1, attrs, "cpu:0"}).ok());
+  EXPECT_TRUE(engine.Run(session, {"neg", {1}, 2, {}, ""}).ok());
+  EXPECT_TRUE(engine.Run(session, {"neg", {2}, 3, {}, ""}).ok());
+  session->Drop({2});
+  device.Release();
+  EXPECT_THAT(*ReadTensor<int64_t>(engine, *session->Find(3)), testing::ElementsAre(3, 3));
+  EXPECT_THAT(device.launched(), testing::ElementsAre("full", "neg", "neg"));
+  EXPECT_TRUE(device.compiling.Wait());
+  EXPECT_EQ(engine.kernels_to_compile(), 1);
+  device.may_end.Set();
+  EXPECT_TRUE(Eventually([&] { return engine.kernels_to_compile() == 0; }));
 }
 
 }  // namespace
