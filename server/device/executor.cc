@@ -43,15 +43,15 @@ int64_t SteadyNanoseconds() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The clock of kByHand advances by this at each call.
-constexpr int64_t kByHandStepNanoseconds = 10'000;
+// The clock of kCallerThread advances by this at each call.
+constexpr int64_t kStepNanoseconds = 10'000;
 
 }  // namespace
 
 Executor::Executor(Device* device, Threading threading, Clock clock)
     : device_(device), clock_(std::move(clock)), server_owner_(std::make_shared<Owner>()) {
-  if (threading == Threading::kByHand) {
-    if (!clock_) clock_ = [now = int64_t{0}]() mutable { return now += kByHandStepNanoseconds; };
+  if (threading == Threading::kCallerThread) {
+    if (!clock_) clock_ = [now = int64_t{0}]() mutable { return now += kStepNanoseconds; };
     device_->BindThread();
   } else {
     if (!clock_) clock_ = SteadyNanoseconds;

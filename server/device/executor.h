@@ -33,9 +33,6 @@ namespace tensord::server {
 //
 // Thread-safe. The destructor runs all posted tasks, then joins the thread. While it runs, no
 // thread may hold an InlineLock.
-//
-// For tests: with Threading::kByHand there is no thread. Tasks run in RunSlice(), Drain() and the
-// destructor, on the thread that calls them.
 class Executor {
  public:
   using Task = absl::AnyInvocable<void()>;
@@ -50,10 +47,16 @@ class Executor {
 
   class Lane;
 
-  enum class Threading { kOwnThread, kByHand };
+  // The thread that runs the tasks.
+  enum class Threading {
+    kOwnThread,     // a thread of this object
+    kCallerThread,  // the one that calls RunSlice(), Drain() or the destructor, in that call
+  };
 
-  // If `clock` is null, uses the system's monotonic clock, or with kByHand a clock that advances by
-  // 10 us at each call.
+  // If `clock` is null, uses the system's monotonic clock, or with kCallerThread a clock that
+  // advances by 10 us at each call. With kCallerThread, the thread that calls the constructor must
+  // also make all other calls that run tasks. The same calls then always run the same tasks in the
+  // same order.
   explicit Executor(Device* device, Threading threading = Threading::kOwnThread,
                     Clock clock = nullptr);
   ~Executor();
@@ -124,7 +127,7 @@ class Executor {
   // be called from a task, or by a thread that holds an InlineLock.
   bool Drain();
 
-  // Only with kByHand. Runs one slice. Returns false if no task waits.
+  // Only with kCallerThread. Runs one slice. Returns false if no task waits.
   bool RunSlice();
 
   struct Load {
@@ -198,7 +201,7 @@ class Executor {
   std::atomic<bool> contended_{false};
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   CondVar idle_;
-  std::thread thread_;  // not joinable with kByHand
+  std::thread thread_;  // not joinable with kCallerThread
 };
 
 }  // namespace tensord::server

@@ -42,7 +42,8 @@ class Engine {
  public:
   // `fusion`: whether a chain of elementwise ops, or a linear and its activation, may run as one
   // kernel, also in programs. `graphs`: whether programs may run as graphs of their device.
-  // `threading`: of the executors. Only tests use kByHand.
+  // `threading`: of the executors. With kCallerThread, tasks run only when the caller drains the
+  // executors of slots().
   explicit Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion = true,
                   bool graphs = true,
                   Executor::Threading threading = Executor::Threading::kOwnThread);

@@ -44,7 +44,7 @@ class SessionMembers {
 // Returns FAILED_PRECONDITION: the error of work whose session has been closed.
 absl::Status SessionEndedError();
 
-// The clock of leases: std::chrono::steady_clock::now, or a test's clock.
+// The clock of leases. It never goes back. Thread-safe.
 using LeaseClock = std::chrono::steady_clock::time_point (*)();
 
 // Thread-safe.

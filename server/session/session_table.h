@@ -24,11 +24,12 @@ class SessionLog;
 // Returns 128 bits from the kernel's random source, in hex.
 std::string RandomId();
 
-// Thread-safe. It has a thread that closes the sessions whose lease has run out.
+// Thread-safe. Leases are measured by a clock: the system's, or the caller's.
 class SessionTable {
  public:
-  // `slots` must outlive the table. `clock` is for tests: with one, the table has no thread, and
-  // the test calls EndExpired().
+  // `slots` must outlive the table. If `clock` is null, the table uses the system's monotonic
+  // clock, and has a thread that calls EndExpired() twice a second. Otherwise the table has no
+  // thread: only the caller knows how its clock advances, so the caller calls EndExpired().
   SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots, LeaseClock clock = nullptr);
   ~SessionTable();  // closes all sessions
 
@@ -115,7 +116,7 @@ class SessionTable {
   Sessions sessions_ ABSL_GUARDED_BY(mu_);
   Counts counts_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread reaper_;  // none with a test's clock
+  std::thread reaper_;  // none with the caller's clock
 };
 
 }  // namespace tensord::server

@@ -35,7 +35,7 @@ void ReadAll(const Tensor& tensor) {
 FuzzWorld::FuzzWorld()
     : one(TestPrincipal("one")),
       other(TestPrincipal("other")),
-      engine(Devices(), /*fusion=*/true, /*graphs=*/true, Executor::Threading::kByHand),
+      engine(Devices(), /*fusion=*/true, /*graphs=*/true, Executor::Threading::kCallerThread),
       sessions(Limits{}, engine.slots()),
       context{.engine = &engine, .sessions = &sessions, .workers = nullptr, .limits = {}} {}
 

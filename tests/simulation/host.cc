@@ -28,7 +28,7 @@ void Host::Start() {
   }
   principals_ = std::make_unique<server::PrincipalTable>();
   engine_ = std::make_unique<server::Engine>(std::move(devices), options_.fusion, /*graphs=*/true,
-                                             Executor::Threading::kByHand);
+                                             Executor::Threading::kCallerThread);
   sessions_ =
       std::make_unique<server::SessionTable>(options_.limits, engine_->slots(), &Clock::Now);
   context_ = std::make_unique<server::ServiceContext>();

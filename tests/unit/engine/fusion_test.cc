@@ -166,7 +166,8 @@ TEST_P(FusionTest, LinearFusesItsActivation) {
 TEST(FusionIdleTest, WhenIdleCallsBackAfterADroppedOutput) {
   std::vector<std::unique_ptr<Device>> devices;
   devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 20, 1));
-  Engine engine(std::move(devices), /*fusion=*/true, /*graphs=*/true, Executor::Threading::kByHand);
+  Engine engine(std::move(devices), /*fusion=*/true, /*graphs=*/true,
+                Executor::Threading::kCallerThread);
   SessionTable sessions({}, engine.slots());
   const SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
   const Attributes attrs{{"shape", std::vector<int64_t>{4}}};
