@@ -1,5 +1,8 @@
 // Ops that are ready to run: they are inferred, and their kernels are prepared, for given input
 // specs and a device.
+//
+// Names in server/engine: a function Run…() allocates the outputs of an op, a chain or a program,
+// and computes them. A function Launch…() computes into memory that the caller has allocated.
 #pragma once
 
 #include <cstdint>
@@ -49,12 +52,11 @@ class Executable {
 };
 
 // One op for given input specs, attributes and device. All calls with the same op, specs,
-// attributes and device share it (prepared_op_cache.h). Three functions compute:
-//   Run()         allocates the output and computes it, as every Executable does
-//   RunSingle()   does the same and returns the one buffer
-//   LaunchInto()  computes into the caller's memory
+// attributes and device share it (prepared_op_cache.h).
 class PreparedOp final : public Executable {
  public:
+  // Infers the op and prepares its kernels. Returns the errors of PlanOp() and Device::Prepare().
+  // `caller` is for ChargeCaller(). It may be null.
   static absl::StatusOr<std::shared_ptr<PreparedOp>> Make(absl::string_view op,
                                                           absl::Span<const TensorSpec> inputs,
                                                           const Attributes& attrs, DeviceSlot* slot,
@@ -70,14 +72,16 @@ class PreparedOp final : public Executable {
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
                                  absl::Span<const TensorRef> inputs) override;
 
+  // As Run(), but returns the buffer itself: an op has one output.
   absl::StatusOr<BufferRef> RunSingle(MemoryAccount& account, absl::Span<const TensorRef> inputs);
 
-  // Whether the result has the memory of input 0. The caller then takes the input's buffer instead
-  // of calling LaunchInto().
+  // Whether the result has the memory of input 0. A caller of LaunchInto() takes the input's buffer
+  // instead.
   bool is_alias() const { return plan_.alias; }
-  // Whether the op is `constant`, whose attribute holds the result's bytes. The caller then calls
-  // MakeConstant() instead of LaunchInto().
+  // Whether the op is `constant`, whose attribute holds the result's bytes. A caller of
+  // LaunchInto() calls MakeConstant() instead.
   bool is_constant() const { return constant_; }
+  // Allocates the result of `constant`, charged to `account`, and writes its bytes.
   absl::StatusOr<BufferRef> MakeConstant(MemoryAccount& account);
   // Whether an input is cast to another dtype before the kernel runs.
   bool has_casts() const { return has_casts_; }
@@ -91,8 +95,9 @@ class PreparedOp final : public Executable {
   absl::Status ChargeCaller();
   void ChargeCallerPastLimit();
 
-  // Computes into `output`, which has the output's size. Allocates buffers for casts. If `kept` is
-  // null, frees them when it returns; otherwise adds them to `kept`.
+  // Computes into `output`, which has the output's size. Allocates buffers for casts, charged to
+  // `account`. If `kept` is null, frees them when it returns; otherwise adds them to `kept`. If the
+  // output has no elements, does nothing. Call it only if is_alias() and is_constant() are false.
   absl::Status LaunchInto(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
                           Buffer* output, std::vector<BufferRef>* kept = nullptr);
 
