@@ -71,7 +71,7 @@ void PeerPull::Start(const TensorRef& tensor, std::function<void(Outcome)> ended
 void PeerPull::Cancel() {
   MutexLock lock(&mu_);
   stopped_ = true;
-  if (attempt_ != nullptr) attempt_->context.TryCancel();
+  if (attempt_ != nullptr) attempt_->call->Cancel();
   parts_.Cancel();
   if (due_set_) due_alarm_.Cancel();
 }
@@ -79,11 +79,6 @@ void PeerPull::Cancel() {
 bool PeerPull::stopped() const {
   MutexLock lock(&mu_);
   return stopped_;
-}
-
-void* PeerPull::Begin(Event* event) {
-  ++outstanding_;
-  return event->Begin(shared_from_this());
 }
 
 void PeerPull::OnDue(bool /*ok*/) {
@@ -120,63 +115,26 @@ v1::FetchRequest PeerPull::FirstRequest() const {
 }
 
 void PeerPull::StartAttempt() {
-  grpc::CompletionQueue* const queue = peers_->queue()->get();
-  grpc::GenericStub stub(peers_->Connect(request_.source_address()));
+  const v1::FetchRequest request = FirstRequest();
   auto attempt = std::make_unique<FetchAttempt>();
-  peers_->Authorize(&attempt->context);
-  attempt->call = stub.PrepareCall(&attempt->context, kFetchMethod, queue);
+  attempt->wants_ring = !request.boot_id().empty();
+  attempt->call =
+      std::make_shared<SourceCall>(peers_, request_.source_address(), store_.incoming());
   {
     MutexLock lock(&mu_);
     attempt_ = std::move(attempt);
-    if (stopped_) attempt_->context.TryCancel();
+    if (stopped_) attempt_->call->Cancel();
   }
-  attempt_->call->StartCall(Begin(&started_));
-  const auto left = retries_.GiveUpAt(peers_->timeout()) - Clock::now();
-  attempt_->deadline.Set(queue,
-                         std::chrono::system_clock::now() +
-                             std::chrono::duration_cast<std::chrono::system_clock::duration>(left),
-                         Begin(&deadline_));
+  attempt_->call->Start(std::shared_ptr<SourceCall::User>(shared_from_this(), this), request,
+                        /*sends_more=*/attempt_->wants_ring, retries_.GiveUpAt(peers_->timeout()));
 }
 
-void PeerPull::OnStarted(bool ok) {
-  --outstanding_;
-  if (!ok) return attempt_->call->Finish(&attempt_->status, Begin(&finish_));
-  const v1::FetchRequest request = FirstRequest();
-  attempt_->wants_ring = !request.boot_id().empty();
-  if (attempt_->wants_ring) {
-    attempt_->call->Write(EncodeMessage(request), Begin(&request_sent_));
-  } else {
-    attempt_->call->WriteLast(EncodeMessage(request), grpc::WriteOptions(), Begin(&request_sent_));
-  }
-}
-
-void PeerPull::OnRequestSent(bool ok) {
-  --outstanding_;
-  if (ok) {
-    StartRead();
-  } else {
-    attempt_->call->Finish(&attempt_->status, Begin(&finish_));
-  }
-}
-
-void PeerPull::OnAnswerSent(bool ok) {
-  --outstanding_;
-  attempt_->sending = false;
-  if (ok) SendNext();  // otherwise the read fails, too
-  if (attempt_->finished) AttemptEnded();
-}
-
-void PeerPull::StartRead() { attempt_->call->Read(store_.incoming(), Begin(&read_)); }
-
-void PeerPull::OnRead(bool ok) {
-  --outstanding_;
-  if (!ok) return attempt_->call->Finish(&attempt_->status, Begin(&finish_));
+void PeerPull::OnMessageRead() {
   store_.SetReceived();
   ProcessNext();
 }
 
 void PeerPull::OnWorkerDone(bool /*ok*/) {
-  --outstanding_;
   if (store_.EndJob() == MessageStore::Job::kMapRing) {
     OnRingMapped();
   } else if (!store_.write_status().ok()) {
@@ -187,30 +145,17 @@ void PeerPull::OnWorkerDone(bool /*ok*/) {
     OnChunkStored();
   }
   upload_.ReleaseTensor();
-  if (attempt_->finished) return AttemptEnded();
+  if (attempt_->call->finished()) return AttemptEnded();
   ProcessNext();
-}
-
-void PeerPull::OnDeadline(bool ok) {
-  --outstanding_;
-  if (ok && !attempt_->answered) attempt_->context.TryCancel();
-  if (attempt_->finished) AttemptEnded();
-}
-
-void PeerPull::OnFinished(bool /*ok*/) {
-  --outstanding_;
-  attempt_->finished = true;
-  attempt_->deadline.Cancel();
-  AttemptEnded();
 }
 
 void PeerPull::Fail(const absl::Status& status) {
   if (failure_.ok()) failure_ = status;
-  attempt_->context.TryCancel();
+  attempt_->call->Cancel();
 }
 
 PeerPull::Result PeerPull::ClassifyAttempt() const {
-  const grpc::Status& status = attempt_->status;
+  const grpc::Status& status = attempt_->call->status();
   if (!failure_.ok()) return {.status = failure_};
   const bool complete = progress_.begun() && upload_.written_bytes() == upload_.size_bytes();
   // If all bytes have arrived, the pull is complete even if the connection broke before the call's
@@ -218,11 +163,12 @@ PeerPull::Result PeerPull::ClassifyAttempt() const {
   if (status.ok() || complete) return {};
   if (stopped()) return StoppedResult();
   const absl::Status error = FromGrpc(status);
-  if (attempt_->context.GetServerTrailingMetadata().count(kTensorErrorKey) > 0) {
+  if (attempt_->call->has_trailing_metadata(kTensorErrorKey)) {
     return {.status = error};
   }
-  const bool no_answer = !attempt_->answered && status.error_code() == grpc::StatusCode::CANCELLED;
-  const std::string distrust = attempt_->answered ? "" : peers_->CertificateHint(status);
+  const bool no_answer =
+      !attempt_->call->answered() && status.error_code() == grpc::StatusCode::CANCELLED;
+  const std::string distrust = attempt_->call->answered() ? "" : peers_->CertificateHint(status);
   const std::string message = absl::StrCat(request_.source_address(), ": ",
                                            no_answer           ? "it doesn't answer"
                                            : !distrust.empty() ? distrust
@@ -267,7 +213,7 @@ PeerPull::Result PeerPull::StoppedResult() const {
 }
 
 void PeerPull::AttemptEnded() {
-  if (outstanding_ > 0) return;
+  if (!attempt_->call->ended() || store_.busy()) return;
   if (attempt_->handed_over && failure_.ok()) {
     {
       MutexLock lock(&mu_);
@@ -276,7 +222,7 @@ void PeerPull::AttemptEnded() {
     return CollectParts();
   }
   Result result = ClassifyAttempt();
-  const bool answered = attempt_->answered;
+  const bool answered = attempt_->call->answered();
   avoid_ring_ = avoid_ring_ || attempt_->ring.mapped();
   {
     MutexLock lock(&mu_);

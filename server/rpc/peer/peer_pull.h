@@ -50,7 +50,7 @@ inline constexpr char kTensorGone[] = "nothing refers to the tensor any more";
 //
 //   state      what the pull does
 //   waiting    Waits for `due_alarm_`. There is no call.
-//   calling    The call (`attempt_`) has been started. The source has not answered it.
+//   calling    The call (SourceCall) has been started. The source has not answered it.
 //   receiving  The call reads messages. If it is slow, parts may begin at the same time.
 //   storing    The bytes of a message are stored, or a ring is mapped (MessageStore). If a worker
 //              does this, the call reads the next message meanwhile.
@@ -58,11 +58,13 @@ inline constexpr char kTensorGone[] = "nothing refers to the tensor any more";
 //              or the pull is stopped, the pull ends. If a part fails, another call follows.
 //   ended      The outcome has been reported.
 //
-// AttemptEnded() decides only once no operation of the call is outstanding, including a worker's
-// job. A pull whose tensor can't be claimed ends in Start().
+// AttemptEnded() decides only once all operations of the call have ended, and so has the worker's
+// job, if any. A pull whose tensor can't be claimed ends in Start().
 //
 // Runs on the thread of the peers' queue. Its operations on the queue keep it alive.
-class PeerPull final : public PeerOperation, public std::enable_shared_from_this<PeerPull> {
+class PeerPull final : public PeerOperation,
+                       private SourceCall::User,
+                       public std::enable_shared_from_this<PeerPull> {
  public:
   // The outcome of a pull.
   struct Outcome {
@@ -90,7 +92,6 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
  private:
   friend class CallEvent<PeerPull>;
   using Event = CallEvent<PeerPull>;
-  using Clock = std::chrono::steady_clock;
 
   void StartAttempt();
   // Returns a request with the ticket and the claim of this pull: a FetchRequest or a
@@ -100,21 +101,13 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   // Returns the request for the remaining bytes. It requests shared memory if that is possible.
   v1::FetchRequest FirstRequest() const;
   void OnDue(bool ok);
-  void OnStarted(bool ok);
-  void OnRequestSent(bool ok);
-  void OnAnswerSent(bool ok);
-  void OnRead(bool ok);
   void OnWorkerDone(bool ok);
-  void OnDeadline(bool ok);
-  void OnFinished(bool ok);
   void AfterEvent() {}
 
-  // Returns the tag for an operation that begins now, and counts the operation.
-  void* Begin(Event* event);
-  void StartRead();
-  // Queues a message to the source. Call it after the first request.
-  void SendAnswer(const v1::FetchRequest& answer);
-  void SendNext();
+  void OnMessageRead() override;
+  void OnSending() override { attempt_->ring.MessageSent(); }
+  void OnCallEnded() override { AttemptEnded(); }
+
   // Handles the received message, unless a worker still handles the previous one.
   void ProcessNext();
   void HandleChunk(const FetchChunk& chunk);
@@ -134,7 +127,7 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   void OnMessageStored();
   // Cancels the call. Once it has ended, the pull fails with `status`.
   void Fail(const absl::Status& status);
-  // If the call has finished and no operation of it is outstanding, decides how to continue.
+  // If the call and the worker's job have ended, decides how to continue.
   void AttemptEnded();
   // If the connection is slow, begins to fetch the following bytes in parts, over more connections.
   // The call continues up to the first part. If a part fails, another call fetches the missing
@@ -172,14 +165,7 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   TensorUpload upload_;
 
   Event due_{&PeerPull::OnDue};
-  Event started_{&PeerPull::OnStarted};
-  Event request_sent_{&PeerPull::OnRequestSent};
-  Event answer_sent_{&PeerPull::OnAnswerSent};
-  Event read_{&PeerPull::OnRead};
   Event worker_done_{&PeerPull::OnWorkerDone};
-  Event deadline_{&PeerPull::OnDeadline};
-  Event finish_{&PeerPull::OnFinished};
-  int outstanding_ = 0;  // operations of the call
 
   MessageStore store_;
   absl::Status failure_;  // set by Fail()

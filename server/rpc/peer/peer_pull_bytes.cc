@@ -11,7 +11,7 @@ namespace tensord::server {
 
 void PeerPull::ProcessNext() {
   if (!store_.TakeNext()) return;
-  StartRead();  // while this message is stored
+  attempt_->call->ReadNext();  // while this message is stored
   if (!failure_.ok() || attempt_->handed_over || CancelIfWithdrawn()) return;
   const absl::StatusOr<FetchChunk> chunk = store_.Decode();
   if (chunk.ok()) {
@@ -23,7 +23,7 @@ void PeerPull::ProcessNext() {
 }
 
 void PeerPull::HandleChunk(const FetchChunk& chunk) {
-  if (!std::exchange(attempt_->answered, true)) attempt_->deadline.Cancel();
+  attempt_->call->SetAnswered();
   if (chunk.has_spec) {
     const absl::Status same = CheckSpec(chunk.spec);
     if (!same.ok()) return Fail(same);
@@ -45,7 +45,7 @@ void PeerPull::MapRing(const v1::SharedRing& ring) {
   if (!std::exchange(attempt_->wants_ring, false)) {
     return Fail(absl::InternalError("the source offers shared memory that wasn't requested"));
   }
-  store_.MapByWorker(ring, &attempt_->ring, Begin(&worker_done_));
+  store_.MapByWorker(ring, &attempt_->ring, worker_done_.Begin(shared_from_this()));
 }
 
 void PeerPull::OnRingMapped() {
@@ -53,7 +53,7 @@ void PeerPull::OnRingMapped() {
   if (!mapped) peers_->CantShareWith(request_.source_address());
   v1::FetchRequest answer;
   answer.set_ring_mapped(mapped);
-  SendAnswer(answer);
+  attempt_->call->Send(answer);
 }
 
 void PeerPull::StoreChunk(const FetchChunk& chunk) {
@@ -81,13 +81,13 @@ void PeerPull::StoreChunk(const FetchChunk& chunk) {
     upload_.Advance(bytes);
     OnChunkStored();
   } else {
-    store_.WriteByWorker(chunk, bytes, slot, Begin(&worker_done_));
+    store_.WriteByWorker(chunk, bytes, slot, worker_done_.Begin(shared_from_this()));
   }
 }
 
 bool PeerPull::CancelIfWithdrawn() {
   if (!attempt_->ring.withdrawn()) return false;
-  attempt_->context.TryCancel();
+  attempt_->call->Cancel();
   return true;
 }
 
@@ -99,7 +99,7 @@ void PeerPull::OnChunkStored() {
   attempt_->ring.Emptied();
   v1::FetchRequest emptied;
   emptied.mutable_slot()->set_slot(chunk.slot.slot());
-  SendAnswer(emptied);
+  attempt_->call->Send(emptied);
 }
 
 void PeerPull::OnMessageStored() {
@@ -107,23 +107,10 @@ void PeerPull::OnMessageStored() {
   attempt_->bytes += store_.chunk().data_bytes;
   if (!parts_.empty() && upload_.written_bytes() == AttemptEnd()) {
     attempt_->handed_over = true;
-    attempt_->context.TryCancel();
+    attempt_->call->Cancel();
   } else {
     MaybeSpread();
   }
-}
-
-void PeerPull::SendAnswer(const v1::FetchRequest& answer) {
-  attempt_->outgoing.push_back(EncodeMessage(answer));
-  SendNext();
-}
-
-void PeerPull::SendNext() {
-  if (attempt_->finished || attempt_->sending || attempt_->outgoing.empty()) return;
-  attempt_->sending = true;
-  attempt_->call->Write(attempt_->outgoing.front(), Begin(&answer_sent_));
-  attempt_->outgoing.pop_front();
-  attempt_->ring.MessageSent();
 }
 
 }  // namespace tensord::server
