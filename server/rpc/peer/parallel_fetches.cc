@@ -39,14 +39,15 @@ void ParallelFetches::BeginMore(const v1::FetchRequest& request,
   while (!stopped_ && parts_.size() < max_parts && next_begin_ < size_bytes_) {
     const int64_t begin = next_begin_;
     next_begin_ = std::min(begin + kPartBytes, size_bytes_);
-    const auto part =
-        std::make_shared<RangeFetch>(peers_, buffer_, begin, next_begin_, on_progress);
+    const int connection = begun_++ % peers_->connections();
+    const auto part = std::make_shared<RangeFetch>(peers_, source_address_, connection, buffer_,
+                                                   begin, next_begin_, on_progress);
     {
       MutexLock lock(&mu_);
       parts_.push_back(part);
       if (cancelled_) part->Cancel();
     }
-    part->Start(source_address_, begun_++ % peers_->connections(), request);
+    part->Start(request);
   }
 }
 
@@ -56,8 +57,9 @@ void ParallelFetches::PopFront() {
 }
 
 void ParallelFetches::FetchEnd(const v1::FetchRequest& request) {
-  std::make_shared<RangeFetch>(peers_, buffer_, size_bytes_, size_bytes_, [] {
-  })->Start(source_address_, 0, request);
+  const auto end = std::make_shared<RangeFetch>(peers_, source_address_, /*connection=*/0, buffer_,
+                                                size_bytes_, size_bytes_, [] {});
+  end->Start(request);
 }
 
 void ParallelFetches::Cancel() {

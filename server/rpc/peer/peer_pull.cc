@@ -118,8 +118,8 @@ void PeerPull::StartAttempt() {
   const v1::FetchRequest request = FirstRequest();
   auto attempt = std::make_unique<FetchAttempt>();
   attempt->wants_ring = !request.boot_id().empty();
-  attempt->call =
-      std::make_shared<SourceCall>(peers_, request_.source_address(), store_.incoming());
+  attempt->call = std::make_shared<SourceCall>(peers_, request_.source_address(), /*connection=*/0,
+                                               store_.incoming());
   {
     MutexLock lock(&mu_);
     attempt_ = std::move(attempt);

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "tensord/server/rpc/chunk_codec.h"
+
 namespace tensord::server {
 namespace {
 
@@ -11,24 +13,21 @@ constexpr std::chrono::seconds kMaxTime{60};
 
 }  // namespace
 
-RangeFetch::RangeFetch(Peers* peers, BufferRef buffer, int64_t begin, int64_t end,
-                       std::function<void()> on_progress)
+RangeFetch::RangeFetch(Peers* peers, const std::string& address, int connection, BufferRef buffer,
+                       int64_t begin, int64_t end, std::function<void()> on_progress)
     : peers_(peers),
       buffer_(std::move(buffer)),
       begin_(begin),
       end_(end),
-      on_progress_(std::move(on_progress)) {}
+      on_progress_(std::move(on_progress)),
+      call_(std::make_shared<SourceCall>(peers, address, connection, &incoming_)) {}
 
-void RangeFetch::Start(const std::string& address, int connection, v1::FetchRequest request) {
-  request_ = std::move(request);
-  request_.set_offset(begin_);
-  request_.set_limit_bytes(end_ - begin_);
+void RangeFetch::Start(v1::FetchRequest request) {
+  request.set_offset(begin_);
+  request.set_limit_bytes(end_ - begin_);
   peers_->queue()->Began(this);
-  peers_->Authorize(&context_);
-  context_.set_deadline(std::chrono::system_clock::now() + kMaxTime);
-  grpc::GenericStub stub(peers_->Connect(address, connection));
-  call_ = stub.PrepareCall(&context_, kFetchMethod, peers_->queue()->get());
-  call_->StartCall(started_.Begin(shared_from_this()));
+  call_->Start(std::shared_ptr<SourceCall::User>(shared_from_this(), this), request,
+               /*sends_more=*/false, SourceCall::Clock::now() + kMaxTime);
 }
 
 void RangeFetch::Abandon() {
@@ -37,22 +36,10 @@ void RangeFetch::Abandon() {
   Cancel();
 }
 
-void RangeFetch::OnStarted(bool ok) {
-  if (!ok) return Finish();
-  call_->WriteLast(EncodeMessage(request_), grpc::WriteOptions(),
-                   request_sent_.Begin(shared_from_this()));
-}
-
-void RangeFetch::OnRequestSent(bool ok) {
-  if (!ok) return Finish();
-  call_->Read(&incoming_, read_.Begin(shared_from_this()));
-}
-
-void RangeFetch::OnRead(bool ok) {
-  if (!ok) return Finish();
+void RangeFetch::OnMessageRead() {
   const int64_t before = stored_bytes_;
   if (!abandoned_ && !StoreChunk()) Cancel();
-  call_->Read(&incoming_, read_.Begin(shared_from_this()));
+  call_->ReadNext();
   if (stored_bytes_ == before || abandoned_) return;
   const std::function<void()> on_progress = on_progress_;  // a copy: the call may run Abandon()
   on_progress();
@@ -70,9 +57,7 @@ bool RangeFetch::StoreChunk() {
   return true;
 }
 
-void RangeFetch::Finish() { call_->Finish(&status_, finished_.Begin(shared_from_this())); }
-
-void RangeFetch::OnFinished(bool /*ok*/) {
+void RangeFetch::OnCallEnded() {
   ended_ = true;
   const std::function<void()> on_progress = std::exchange(on_progress_, nullptr);
   if (!abandoned_) on_progress();

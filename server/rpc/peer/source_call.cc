@@ -6,9 +6,10 @@
 
 namespace tensord::server {
 
-SourceCall::SourceCall(Peers* peers, const std::string& address, grpc::ByteBuffer* incoming)
+SourceCall::SourceCall(Peers* peers, const std::string& address, int connection,
+                       grpc::ByteBuffer* incoming)
     : peers_(peers), incoming_(incoming) {
-  grpc::GenericStub stub(peers->Connect(address));
+  grpc::GenericStub stub(peers->Connect(address, connection));
   peers->Authorize(&context_);
   call_ = stub.PrepareCall(&context_, kFetchMethod, peers->queue()->get());
 }

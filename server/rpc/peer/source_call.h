@@ -36,13 +36,14 @@ class SourceCall final : public std::enable_shared_from_this<SourceCall> {
     ~User() = default;
   };
 
-  // `peers` outlives the call. Each message is read into `incoming`, which exists until the call
-  // has ended.
-  SourceCall(Peers* peers, const std::string& address, grpc::ByteBuffer* incoming);
+  // The call will use the peers' connection of this number to the source. `peers` outlives the
+  // call. Each message is read into `incoming`, which exists until the call has ended.
+  SourceCall(Peers* peers, const std::string& address, int connection, grpc::ByteBuffer* incoming);
 
   // Starts the call and sends `request`, then reads the first message. If `sends_more` is false,
-  // half-closes after the request, and Send() must not be called. Cancels the call if the source
-  // hasn't answered by `deadline`. Keeps `user` alive until OnCallEnded(). Call it once.
+  // half-closes after the request, and Send() must not be called. If the call hasn't ended by
+  // `deadline`, and SetAnswered() hasn't been called, cancels the call. Keeps `user` alive until
+  // OnCallEnded(). Call it once.
   void Start(std::shared_ptr<User> user, const v1::FetchRequest& request, bool sends_more,
              Clock::time_point deadline);
 
@@ -53,7 +54,7 @@ class SourceCall final : public std::enable_shared_from_this<SourceCall> {
   // Cancels the call. Thread-safe.
   void Cancel() { context_.TryCancel(); }
 
-  // Records that the source has answered, so the deadline no longer applies.
+  // Records that the source has answered. The deadline no longer applies.
   void SetAnswered();
   bool answered() const { return answered_; }
 
