@@ -93,10 +93,11 @@ struct ServerInfo {
 // A tensor that the server holds.
 struct TensorInfo {
   uint64_t handle = 0;
-  TensorSpec spec;     // dtype kUnspecified if the server refused the op that makes the tensor
-  std::string device;  // empty if the server refused the op
-  int64_t size_bytes = 0;
+  TensorSpec spec;         // dtype kUnspecified if the server refused the op that makes the tensor
+  std::string device;      // empty if the server refused the op
+  int64_t size_bytes = 0;  // 0 if the tensor has failed
   uint64_t session_number = 0;  // the tensor's session; set by ListAllTensors
+  absl::Status status;          // why the tensor has failed, perhaps cut short; otherwise OK
 };
 
 // The result of a server's check whether it can fetch tensors from another server.

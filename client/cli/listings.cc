@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -225,23 +226,31 @@ std::string ClusterDeviceTable(absl::Span<const ServerListing> servers, const Te
 }
 
 std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& terminal) {
-  Table table({{"session", Align::kRight},
-               {"handle", Align::kRight},
-               {"dtype"},
-               {"shape", Align::kLeft, 12},
-               {"device"},
-               {"size", Align::kRight}},
-              Frame::kNone);
+  std::vector<Column> columns = {{"session", Align::kRight},
+                                 {"handle", Align::kRight},
+                                 {"dtype"},
+                                 {"shape", Align::kLeft, 12},
+                                 {"device"},
+                                 {"size", Align::kRight}};
+  const bool any_failed = absl::c_any_of(tensors, [](const auto& t) { return !t.status.ok(); });
+  if (any_failed) columns.push_back({"error", Align::kLeft, 12});
+  Table table(std::move(columns), Frame::kNone);
   struct Total {
     int64_t tensors = 0;
     int64_t bytes = 0;
   };
   std::map<std::string, Total> totals;
   for (const TensorInfo& tensor : tensors) {
-    const std::string device = Printable(tensor.device);
-    table.AddRow({absl::StrCat(tensor.session_number), absl::StrCat(tensor.handle),
-                  std::string(DTypeName(tensor.spec.dtype)), tensor.spec.shape.ToString(), device,
-                  FormatBytes(tensor.size_bytes)});
+    const std::string device = tensor.device.empty() ? "-" : Printable(tensor.device);
+    const bool has_spec = tensor.spec.dtype != DType::kUnspecified;
+    std::vector<std::string> row = {absl::StrCat(tensor.session_number),
+                                    absl::StrCat(tensor.handle),
+                                    has_spec ? std::string(DTypeName(tensor.spec.dtype)) : "-",
+                                    has_spec ? tensor.spec.shape.ToString() : "-",
+                                    device,
+                                    FormatBytes(tensor.size_bytes)};
+    if (any_failed) row.push_back(terminal.Paint(Style::kRed, Printable(tensor.status.message())));
+    table.AddRow(std::move(row));
     Total& total = totals[device];
     ++total.tensors;
     total.bytes += tensor.size_bytes;
@@ -303,6 +312,9 @@ std::string TensorsJson(absl::Span<const ServerListing> servers,
       entry.update(SpecJson(tensor.spec));
       entry["device"] = tensor.device;
       entry["size_bytes"] = tensor.size_bytes;
+      entry["error_code"] =
+          tensor.status.ok() ? "" : absl::StatusCodeToString(tensor.status.code());
+      entry["error"] = std::string(tensor.status.message());
       list.push_back(std::move(entry));
     }
   }

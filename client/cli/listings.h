@@ -32,7 +32,8 @@ std::string ClusterDeviceTable(absl::Span<const ServerListing> servers, const Te
 // Returns "gpu-b is lost: REASON" for each lost server; empty if there is none.
 std::string LostServers(absl::Span<const ServerListing> servers, const Terminal& terminal);
 
-// Returns a table with a row per tensor, and the totals of each device.
+// Returns a table with a row per tensor, and the totals of each device. If a tensor has failed, the
+// table has a column with the errors.
 std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& terminal);
 
 // Returns a table with a row per session.

@@ -73,6 +73,7 @@ absl::StatusOr<TensorInfo> TensorFromProto(const v1::Tensor& proto) {
   info.device = proto.device();
   info.size_bytes = proto.size_bytes();
   info.session_number = proto.session_number();
+  info.status = StatusFromCode(proto.error_code(), proto.error_message());
   return info;
 }
 

@@ -133,6 +133,19 @@ TEST_F(ClientTest, ServerErrorsStickToTensors) {
   EXPECT_TRUE((well + 1).Read<float>().ok());
 }
 
+TEST_F(ClientTest, ListsWhyATensorHasFailed) {
+  const Tensor fine = Ones(second_, {2});
+  const Tensor failed = Ones(second_, {17 << 20});
+  const auto listed = client_.ListTensors();
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  ASSERT_EQ(listed->size(), 2u);
+  EXPECT_TRUE((*listed)[0].status.ok());
+  EXPECT_EQ((*listed)[0].size_bytes, 8);
+  EXPECT_EQ((*listed)[1].handle, failed.handle());
+  ExpectError((*listed)[1].status, Code::kResourceExhausted, {"out of memory"});
+  EXPECT_EQ((*listed)[1].size_bytes, 0) << "a failed tensor has no memory";
+}
+
 TEST_F(ClientTest, PrintsErrorsWithoutTheirPayloads) {
   const Tensor big = Ones(second_, {17 << 20});
   const absl::Status root = big.Wait();

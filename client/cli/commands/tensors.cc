@@ -110,7 +110,8 @@ CommandSpec TensorsCommand() {
       .summary = "the tensors of all sessions with this client's identity",
       .description =
           "Shows each tensor with its session's number, its handle in that session, its dtype, "
-          "shape, device and size; then the totals of each device. Tensors that share memory, such "
+          "shape, device and size, and if it has failed, its error; then the totals of each "
+          "device. A failed tensor has no memory. Tensors that share memory, such "
           "as a reshape and its input, each count in full, so a total may exceed the used memory "
           "that \"tensorctl devices\" shows. With --servers, shows the tensors of all servers; "
           "each server numbers its own sessions and handles.\n"

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/common/util/utf8.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/unary/unary_methods.h"
 #include "tensord/server/rpc/wait_for_tensor.h"
@@ -17,8 +18,11 @@ namespace {
 
 constexpr int kDefaultPageSize = 1000;
 constexpr int kMaxPageSize = 10000;
-// What a tensor may take in a response and in the message that it is encoded from: 32 dimensions.
-constexpr int64_t kMaxListedTensorBytes = 1 << 10;
+// The maximum size of a failed tensor's message in a listing.
+constexpr size_t kMaxListedErrorBytes = 256;
+// What a tensor may take in a response and in the message that it is encoded from: 32 dimensions,
+// and the message of an error.
+constexpr int64_t kMaxListedTensorBytes = (1 << 10) + 2 * kMaxListedErrorBytes;
 // The maximum size of everything but the elements in a response.
 constexpr int64_t kMessageOverheadBytes = 1024;
 // Tensors up to this size are read at once, if the host can access their memory. A worker reads all
@@ -100,6 +104,17 @@ absl::StatusOr<std::vector<SessionRef>> SessionsToList(SessionTable& sessions,
   return std::vector<SessionRef>{use.ref()};
 }
 
+void DescribeInListing(const Tensor& tensor, uint64_t session_number, v1::Tensor* out) {
+  ToProto(tensor, out);
+  out->set_session_number(session_number);
+  if (!tensor.done()) return;
+  const absl::Status& status = tensor.status();
+  if (status.ok()) return;
+  out->set_size_bytes(0);
+  out->set_error_code(static_cast<int>(status.code()));
+  out->set_error_message(ToUtf8(status.message(), kMaxListedErrorBytes));
+}
+
 absl::Status List(SessionTable& sessions, const PrincipalRef& principal,
                   const v1::ListTensorsRequest& request, v1::ListTensorsResponse* response) {
   if (request.page_size() < 0) {
@@ -122,9 +137,7 @@ absl::Status List(SessionTable& sessions, const PrincipalRef& principal,
         response->set_next_page_token(absl::StrCat(last.session_number(), ":", last.handle()));
         return absl::OkStatus();
       }
-      v1::Tensor* out = response->add_tensors();
-      ToProto(*tensor, out);
-      out->set_session_number(session->number());
+      DescribeInListing(*tensor, session->number(), response->add_tensors());
     }
   }
   return absl::OkStatus();

@@ -184,6 +184,25 @@ TEST(TensorTable, RowsAndTotals) {
             "cpu:1         1         8 B\n");
 }
 
+TEST(TensorTable, ShowsWhyATensorHasFailed) {
+  const std::vector<TensorInfo> tensors = {
+      {.handle = 7, .spec = {DType::kInt8, Shape({2})}, .device = "cpu:0", .size_bytes = 2},
+      {.handle = 8, .status = absl::NotFoundError("no op \"rleu\"\n")}};
+  EXPECT_EQ(TensorTable(tensors, {}),
+            "session  handle  dtype  shape  device  size  error\n"
+            "      0       7  int8   [2]    cpu:0    2 B\n"
+            "      0       8  -      -      -        0 B  no op \"rleu\"?\n"
+            "\n"
+            "device  tensors  total size\n"
+            "-             1         0 B\n"
+            "cpu:0         1         2 B\n");
+  const auto json = nlohmann::json::parse(TensorsJson({{.address = "h:1"}}, {tensors}));
+  EXPECT_EQ(json["tensors"][0]["error_code"], "");
+  EXPECT_EQ(json["tensors"][0]["error"], "");
+  EXPECT_EQ(json["tensors"][1]["error_code"], "NOT_FOUND");
+  EXPECT_EQ(json["tensors"][1]["error"], "no op \"rleu\"\n");
+}
+
 TEST(TensorsJson, IsJson) {
   const auto json = nlohmann::json::parse(TensorsJson({{.address = "h:1"}}, {Tensors()}));
   ASSERT_EQ(json["tensors"].size(), 3u);

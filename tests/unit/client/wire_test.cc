@@ -33,6 +33,11 @@ TEST(WireTest, AListedHandleMayHaveFailed) {
   v1::Tensor proto;
   proto.set_handle(7);
   EXPECT_EQ(TensorFromProto(proto).value().spec.dtype, DType::kUnspecified);
+  EXPECT_TRUE(TensorFromProto(proto).value().status.ok());
+  proto.set_error_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
+  proto.set_error_message("cpu:0 is out of memory");
+  EXPECT_EQ(TensorFromProto(proto).value().status,
+            absl::ResourceExhaustedError("cpu:0 is out of memory"));
   proto.mutable_spec()->set_dtype(v1::DTYPE_INT8);
   proto.mutable_spec()->add_shape(-1);
   EXPECT_EQ(TensorFromProto(proto).status().code(), absl::StatusCode::kInternal);
