@@ -129,8 +129,9 @@ absl::Status WithRetryInfo(absl::Status status, int64_t seconds) {
 }
 
 absl::Status ToStatus(const LimitReached& reached) {
-  const std::string message =
-      absl::StrCat(reached.message, " (--", reached.limit, "=", reached.value, ")");
+  const std::string source =
+      reached.source.empty() ? absl::StrCat("--", reached.limit) : reached.source;
+  const std::string message = absl::StrCat(reached.message, " (", source, "=", reached.value, ")");
   absl::Status status = WithErrorInfo(
       absl::ResourceExhaustedError(message), reached.reason,
       {{"limit", std::string(reached.limit)}, {"value", absl::StrCat(reached.value)}});

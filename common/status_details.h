@@ -34,8 +34,9 @@ struct LimitReached {
   absl::string_view subject;  // the owner of the limit: "session", "principal", "server"
   absl::string_view limit;    // the flag that sets it: "max-bytes-per-session"
   int64_t value;              // its value
-  std::string message;        // for the user; ToStatus() appends the flag and its value
+  std::string message;        // for the user; ToStatus() appends the limit's source
   int64_t retry_seconds = 1;  // a retry may succeed after this time; 0: never
+  std::string source = {};    // "the server's token file: alice, max-bytes"; empty: the flag
 };
 absl::Status ToStatus(const LimitReached& reached);
 

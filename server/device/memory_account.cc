@@ -65,6 +65,9 @@ absl::Status MemoryAccount::Refuse(bool session, int64_t bytes, int64_t used) co
   reached.subject = session ? "session" : "principal";
   reached.limit = session ? "max-bytes-per-session" : "max-bytes-per-principal";
   reached.value = limit;
+  if (!session && options_.principal_limit_source) {
+    reached.source = options_.principal_limit_source();
+  }
   reached.message =
       absl::StrCat("out of memory on ", options_.device, ": asked for ", bytes, " bytes, ",
                    std::max<int64_t>(0, limit - used), " bytes are left of what ",

@@ -92,6 +92,9 @@ class MemoryAccount {
     UsageRef principal;               // null: the principal has no limit
     // Returns the principal's limit; 0: none. Called while `principal` exists.
     std::function<int64_t()> principal_limit_bytes;
+    // Returns LimitReached::source of the principal's limit. Called while `principal` exists. May
+    // be empty.
+    std::function<std::string()> principal_limit_source;
     std::shared_ptr<MemoryAccounts> accounts;  // the account is added to these; may be null
     // Called with the error if AllocateFor() fails with RESOURCE_EXHAUSTED. May be empty.
     std::function<void(const absl::Status&)> on_refused;

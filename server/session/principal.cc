@@ -36,9 +36,20 @@ std::string UniqueName(Principal::Kind kind, absl::string_view name) {
 
 std::string Principal::unique_name() const { return UniqueName(kind_, name_); }
 
-absl::Status Principal::Refuse(const LimitReached& reached) const {
+absl::Status Principal::Refuse(LimitReached reached) const {
   counters_->CountRefusal(reached.reason);
+  reached.source = limit_source(reached.limit);
   return ToStatus(reached);
+}
+
+std::string Principal::limit_source(absl::string_view flag) const {
+  for (size_t i = 0; i < kPrincipalLimits.size(); ++i) {
+    const absl::string_view name = kPrincipalLimits[i].name;
+    if (flag != absl::StrCat(name, "-per-principal")) continue;
+    if (limits_[i].load(std::memory_order_relaxed) == kUnset) break;
+    return absl::StrCat("the server's token file: ", name_, ", ", name);
+  }
+  return "";
 }
 
 void Principal::SetLimits(const PrincipalLimits& limits) const {

@@ -50,6 +50,9 @@ class Principal {
     return own == kUnset ? server_limit : own;
   }
   void SetLimits(const PrincipalLimits& limits) const;
+  // `flag` is the name of a flag without its dashes. If the token file sets the limit of that flag
+  // for the principal, returns LimitReached::source. Otherwise returns "".
+  std::string limit_source(absl::string_view flag) const;
   // Returns whether the token file can set limits for this principal, now or later.
   bool can_have_own_limits() const { return kind_ == Kind::kToken; }
 
@@ -84,8 +87,8 @@ class Principal {
   PrincipalCounters& counters() const { return *counters_; }
   const PrincipalCountersRef& counters_ref() const { return counters_; }
 
-  // Returns ToStatus(reached), and counts the refusal.
-  absl::Status Refuse(const LimitReached& reached) const;
+  // Sets the limit's source. Returns ToStatus(reached), and counts the refusal.
+  absl::Status Refuse(LimitReached reached) const;
 
  private:
   friend class PrincipalTable;

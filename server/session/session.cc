@@ -97,6 +97,10 @@ Session::Session(HostCharge host, std::string id, uint64_t number, std::string c
             [principal = principal_.get(), server_limit = limits.max_bytes_per_principal] {
               return principal->limit(PrincipalLimit::kBytes, server_limit);
             },
+        .principal_limit_source =
+            [principal = principal_.get()] {
+              return principal->limit_source("max-bytes-per-principal");
+            },
         .accounts = {counters, &use.accounts},
         .on_refused = on_refused};
     // For an anonymous principal without a limit, nothing needs this counter.

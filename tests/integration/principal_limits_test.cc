@@ -46,19 +46,21 @@ class PrincipalLimitsTest : public IdentityFixture {
   std::unique_ptr<RpcClient> bob_;
 };
 
-TEST_F(PrincipalLimitsTest, TheTokenFileReplacesTheFlags) {
+TEST_F(PrincipalLimitsTest, TheTokenFileReplacesTheFlagsAndErrorsNameIt) {
   Start("max-bytes=1MiB max-handles=3 max-sessions=1", {"--max-handles-per-principal=2"});
   RpcSession session(*alice_);
   RpcSession bobs(*bob_);
-  ExpectError(Open(*alice_), Code::kResourceExhausted, {"--max-sessions-per-principal=1"});
+  ExpectError(Open(*alice_), Code::kResourceExhausted,
+              {"(the server's token file: alice, max-sessions=1)"});
   ExpectError(session.Ones(1, {1 << 20}), Code::kResourceExhausted,
-              {"--max-bytes-per-principal=1048576"});
+              {"(the server's token file: alice, max-bytes=1048576)"});
   for (uint64_t handle = 1; handle <= 2; ++handle) {
     EXPECT_TRUE(session.Ones(handle, {1 << 16}).ok());
     EXPECT_TRUE(bobs.Ones(handle, {1 << 20}).ok());
   }
   EXPECT_TRUE(session.Ones(3, {4}).ok());
-  ExpectError(session.Ones(4, {4}), Code::kResourceExhausted, {"--max-handles-per-principal=3"});
+  ExpectError(session.Ones(4, {4}), Code::kResourceExhausted,
+              {"(the server's token file: alice, max-handles=3)"});
   ExpectError(bobs.Ones(3, {4}), Code::kResourceExhausted, {"--max-handles-per-principal=2"});
 }
 
