@@ -12,6 +12,11 @@ absl::Status DeviceMemoryLimit::Reserve(int64_t bytes) {
   do {
     if (bytes > limit_bytes_ - used) {
       const int64_t free_bytes = std::max<int64_t>(0, limit_bytes_ - used);
+      if (bytes > limit_bytes_) {
+        return Refuse(bytes, free_bytes,
+                      absl::StrCat("its limit is ", limit_bytes_,
+                                   " bytes in all; use smaller tensors, or another device"));
+      }
       return Refuse(bytes, free_bytes,
                     absl::StrCat(free_bytes, " bytes are free of its limit of ", limit_bytes_,
                                  " bytes; delete tensors there, or copy to another device"));
