@@ -229,8 +229,10 @@ class Client {
   // identities at the server, such as "alice" by a token or "cn:bob" by a certificate. Sessions
   // with this client's own identity may also open it. Waits for the tensor, and returns its error
   // if it has one. The name lasts until Unpublish or the end of this session; tensors that were
-  // opened stay valid. If another published tensor of this identity has the name, returns
-  // ALREADY_EXISTS. If `tensor` belongs to another connection, returns INVALID_ARGUMENT.
+  // opened stay valid. If `tensor` is published under the name already, `principals` replaces the
+  // earlier list: identities that aren't in it can't open the tensor any more. If another published
+  // tensor of this identity has the name, returns ALREADY_EXISTS. If `tensor` belongs to another
+  // connection, returns INVALID_ARGUMENT.
   absl::Status Publish(const Tensor& tensor, absl::string_view name,
                        const std::vector<std::string>& principals = {}) const;
   // Ends the sharing. NOT_FOUND if no published tensor of this identity has the name.

@@ -99,6 +99,9 @@ TEST_F(SharingTest, LimitsNamesAndAllowsOtherReaders) {
   EXPECT_EQ(bob_.Open("a", "alice").status().code(), Code::kNotFound);
   ASSERT_TRUE(alice_.Publish(x, "a", {"bob"}).ok());
   EXPECT_TRUE(bob_.Open("a", "alice").ok());
+  ASSERT_TRUE(alice_.Publish(x, "a", {"carol"}).ok());
+  EXPECT_EQ(bob_.Open("a", "alice").status().code(), Code::kNotFound)
+      << "a repeated Publish replaces the principals";
   ASSERT_TRUE(alice_.Unpublish("b").ok());
   EXPECT_TRUE(alice_.Publish(y, "b").ok());
 }
