@@ -86,7 +86,7 @@ struct ServerInfo {
   std::map<std::string, std::string> unavailable_devices;
   std::string peer_address;  // the address for other servers; empty if it has none
   // This client's identity at the server: the name of its token or certificate. Empty if the server
-  // authenticates no clients.
+  // hasn't authenticated this client; lists of sessions then show "(anonymous)".
   std::string caller;
 };
 

@@ -133,6 +133,12 @@ TEST_F(ClientTest, ServerErrorsStickToTensors) {
   EXPECT_TRUE((well + 1).Read<float>().ok());
 }
 
+TEST_F(ClientTest, AnonymousCallerHasNoName) {
+  const auto info = client_.GetServerInfo();
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->caller, "");
+}
+
 TEST_F(ClientTest, ListsWhyATensorHasFailed) {
   const Tensor fine = Ones(second_, {2});
   const Tensor failed = Ones(second_, {17 << 20});

@@ -41,7 +41,7 @@ std::string InfoText(const Client& client, const ServerInfo& server,
   row("version", Printable(server.version));
   row("protocol", ProtocolText(server));
   row("epoch", Printable(server.epoch));
-  if (!server.caller.empty()) row("identity", Printable(server.caller));
+  row("identity", server.caller.empty() ? "(anonymous)" : Printable(server.caller));
   if (!server.peer_address.empty()) row("for peers", Printable(server.peer_address));
   row("up", FormatUptime(server.uptime));
   row("features", Printable(absl::StrJoin(server.features, ", ")));

@@ -38,7 +38,8 @@ void UnaryMethods::GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::Se
   }
   response->set_boot_id(context_->boot_id);
   response->set_peer_address(context_->peer_address);
-  response->set_caller(call->principal()->name());
+  const Principal& caller = *call->principal();
+  if (caller.kind() != Principal::Kind::kAnonymous) response->set_caller(caller.name());
   call->Finish(absl::OkStatus());
 }
 
