@@ -140,7 +140,7 @@ absl::StatusOr<std::string> TokenLine(absl::string_view name, const TokenHash& h
     TENSORD_ASSIGN_OR_RETURN(const bool is_limit, ParseLimit(word, &parsed));
     if (!is_limit) {
       return absl::InvalidArgumentError(
-          absl::StrCat("one of the words is not a limit; the limits are ", LimitNames()));
+          absl::StrCat("\"", word, "\" is not a limit; the limits are ", LimitNames()));
     }
     absl::StrAppend(&line, " ", word);
   }

@@ -253,7 +253,7 @@ TEST_F(SessionsTest, TensorctlListsAndClosesOwnSessions) {
   const CommandResult close = Tensorctl("a", "close 1 3 2");
   EXPECT_EQ(close.exit_code, 1) << "session 3 is bob's";
   EXPECT_EQ(close.out, "closed session 1: 1 tensor freed\nclosed session 2: 0 tensors freed\n");
-  EXPECT_THAT(close.err, HasSubstr("no session 3;"));
+  EXPECT_THAT(close.err, HasSubstr("tensorctl: no session 3;"));
   EXPECT_EQ(Tensorctl("a", "sessions").out, "no sessions\n");
   EXPECT_TRUE(his.Ones(1, {4}).ok());
   const CommandResult others = Tensorctl("a", "close --principal bob");
@@ -277,7 +277,8 @@ TEST_F(SessionsTest, TensorctlAdministratesAFullServer) {
   EXPECT_EQ(close.exit_code, 0) << close.err;
   EXPECT_THAT(close.out, HasSubstr("closed session 5: 0 tensors freed\n"));
   EXPECT_THAT(Owners(*root_), ElementsAre("bob"));
-  EXPECT_EQ(Tensorctl("root", "close --principal alice").out, "no sessions\n");
+  EXPECT_EQ(Tensorctl("root", "close --principal alice").out,
+            "no sessions of alice; \"tensorctl sessions\" lists sessions and their principals\n");
 }
 
 TEST_F(SessionsTest, TensorctlExplainsWhatIsWrong) {

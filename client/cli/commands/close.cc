@@ -51,7 +51,10 @@ absl::StatusOr<int> Run(CommandContext& context) {
   TENSORD_ASSIGN_OR_RETURN(const std::unique_ptr<internal::SessionAdmin> admin,
                            internal::SessionAdmin::Connect(address, context.connect));
   TENSORD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, Numbers(context, *admin));
-  if (numbers.empty()) context.out << "no sessions\n";
+  if (numbers.empty()) {
+    context.out << "no sessions of " << context.flags.Get("principal", "")
+                << "; \"tensorctl sessions\" lists sessions and their principals\n";
+  }
   int code = 0;
   for (const uint64_t number : numbers) {
     const absl::StatusOr<int64_t> freed = admin->Close(number);
@@ -61,7 +64,8 @@ absl::StatusOr<int> Run(CommandContext& context) {
     } else if (!absl::IsNotFound(freed.status())) {
       return WithAdvice(freed.status());
     } else if (!by_principal) {  // a listed session may have ended since then: not an error
-      context.err << Printable(freed.status().message()) << "\n";
+      context.err << context.err_terminal.Paint(Style::kRed, "tensorctl:") << " "
+                  << Printable(freed.status().message()) << "\n";
       code = 1;
     }
   }
@@ -81,7 +85,8 @@ CommandSpec CloseCommand() {
           "sessions the server returns NOT_FOUND. If a session doesn't exist, the command closes "
           "the others and exits with 1. To stop a caller from opening new sessions, also delete "
           "its line from the server's token file.",
-      .flags = {{"principal", "NAME", "close all sessions of this principal"}},
+      .flags = {{"principal", "NAME",
+                 "close all sessions of this principal, as \"tensorctl sessions\" shows its name"}},
       .operands = "NUMBER…",
       .examples = {{"tensorctl close 12 15", "Closes two sessions."},
                    {"tensorctl close --token-file root.token --principal alice",

@@ -136,6 +136,10 @@ TEST(TokenFileTest, LimitsBelongToTheName) {
     const std::string text = absl::StrCat("alice sha256:", kHashOfAbc, " weight=3 ", bad);
     EXPECT_EQ(TokenFile::Parse(text).status().code(), absl::StatusCode::kInvalidArgument) << bad;
   }
+  const absl::Status misspelled =
+      TokenLine("a", HashToken("a"), absl::InfiniteFuture(), 1, false, "max-pulls=1 max-byte=1")
+          .status();
+  EXPECT_THAT(std::string(misspelled.message()), HasSubstr("\"max-byte=1\" is not a limit"));
 }
 
 TEST(TokenFileTest, AdminBelongsToTheToken) {
