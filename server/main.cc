@@ -12,11 +12,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/debugging/failure_signal_handler.h"
@@ -54,17 +57,46 @@ void DisableDeadlockDetection() {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
-// Writes the file atomically: a process that waits for the file never reads a part of it.
-absl::Status WritePortFile(const std::string& path, const std::vector<std::string>& addresses) {
-  const std::string temporary = path + ".tmp";
-  std::ofstream out(temporary);
-  for (const std::string& address : addresses) out << address << "\n";
-  out.close();
-  if (out.good() && std::rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  const std::string why = std::strerror(errno);
-  std::remove(temporary.c_str());
-  return absl::UnavailableError(absl::StrCat("can't write ", path, ": ", why));
-}
+// A file that gets addresses. It appears as a whole: a process that waits for the file never reads
+// a part of it. An empty path means no file.
+class PortFile {
+ public:
+  explicit PortFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".tmp") {}
+  // Removes what Publish() hasn't published.
+  ~PortFile() {
+    if (written_) std::remove(temporary_.c_str());
+  }
+  PortFile(const PortFile&) = delete;
+  PortFile& operator=(const PortFile&) = delete;
+
+  // Writes the addresses to a temporary file.
+  absl::Status Write(const std::vector<std::string>& addresses) {
+    if (path_.empty()) return absl::OkStatus();
+    std::error_code unused;
+    if (std::filesystem::is_directory(path_, unused)) return Failure("it is a directory");
+    std::ofstream out(temporary_);
+    for (const std::string& address : addresses) out << address << "\n";
+    out.close();
+    written_ = true;
+    return out.good() ? absl::OkStatus() : Failure(std::strerror(errno));
+  }
+  // Gives the temporary file its name.
+  absl::Status Publish() {
+    if (path_.empty()) return absl::OkStatus();
+    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) return Failure(std::strerror(errno));
+    written_ = false;
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Failure(const char* why) const {
+    return absl::UnavailableError(absl::StrCat("can't write ", path_, ": ", why));
+  }
+
+  const std::string path_;
+  const std::string temporary_;
+  bool written_ = false;
+};
 
 // The thread that waits for signals.
 pthread_t signal_thread;
@@ -84,7 +116,8 @@ void DirectToThisThread(const sigset_t& signals) {
   }
 }
 
-void Announce(Server& server, const GateOptions& gate) {
+// Prints what is served. `exposer` may be null.
+void Announce(Server& server, const GateOptions& gate, const metrics::Exposer* exposer) {
   for (const UnavailableKind& unavailable : UnavailableKinds(BuiltInBackends())) {
     std::cerr << "tensord: no " << unavailable.kind.name()
               << " device is served: " << unavailable.reason << "\n";
@@ -103,7 +136,13 @@ void Announce(Server& server, const GateOptions& gate) {
       std::cerr << "tensord: WARNING: " << address << " is open to the network, unauthenticated\n";
     }
   }
+  if (exposer != nullptr && exposer->remote()) {
+    std::cerr << "tensord: WARNING: the metrics at " << exposer->address()
+              << " are open to the network, unencrypted and unauthenticated\n";
+  }
   std::cout << "tensord: listening on " << absl::StrJoin(server.addresses(), ", ") << std::endl;
+  if (exposer == nullptr) return;
+  std::cout << "tensord: metrics at http://" << exposer->address() << "/metrics" << std::endl;
 }
 
 // Sets the limits of host memory that no flag has set. Subtracts max_host_bytes, and memory for the
@@ -153,20 +192,8 @@ struct Daemon {
 absl::StatusOr<std::unique_ptr<metrics::Exposer>> ServeMetrics(const DaemonFlags& flags,
                                                                Server* server) {
   if (flags.metrics.listen.empty()) return nullptr;
-  TENSORD_ASSIGN_OR_RETURN(
-      std::unique_ptr<metrics::Exposer> exposer,
-      metrics::Exposer::Start(flags.metrics, [server](metrics::Snapshot* snapshot) {
-        server->CollectMetrics(snapshot);
-      }));
-  if (exposer->remote()) {
-    std::cerr << "tensord: WARNING: the metrics at " << exposer->address()
-              << " are open to the network, unencrypted and unauthenticated\n";
-  }
-  std::cout << "tensord: metrics at http://" << exposer->address() << "/metrics" << std::endl;
-  if (!flags.metrics_port_file.empty()) {
-    TENSORD_RETURN_IF_ERROR(WritePortFile(flags.metrics_port_file, {exposer->address()}));
-  }
-  return exposer;
+  return metrics::Exposer::Start(
+      flags.metrics, [server](metrics::Snapshot* snapshot) { server->CollectMetrics(snapshot); });
 }
 
 absl::StatusOr<Daemon> StartDaemon(const DaemonFlags& flags, FaultPlans* faults) {
@@ -185,13 +212,19 @@ absl::StatusOr<Daemon> StartDaemon(const DaemonFlags& flags, FaultPlans* faults)
                                        flags.fault_socket.empty() ? nullptr : faults));
   TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,
                            Server::Start(options, std::move(devices)));
-  Announce(*server, options.gate);
   TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<metrics::Exposer> exposer,
                            ServeMetrics(flags, server.get()));
-  // The file is written last: a program that waits for it then finds a complete log.
-  if (!flags.port_file.empty()) {
-    TENSORD_RETURN_IF_ERROR(WritePortFile(flags.port_file, server->addresses()));
+  PortFile port_file(flags.port_file);
+  TENSORD_RETURN_IF_ERROR(port_file.Write(server->addresses()));
+  PortFile metrics_port_file(exposer == nullptr ? "" : flags.metrics_port_file);
+  if (exposer != nullptr) {
+    TENSORD_RETURN_IF_ERROR(metrics_port_file.Write({exposer->address()}));
   }
+  // All that may fail has succeeded. The files appear last: a program that waits for one then finds
+  // a complete log.
+  Announce(*server, options.gate, exposer.get());
+  TENSORD_RETURN_IF_ERROR(metrics_port_file.Publish());
+  TENSORD_RETURN_IF_ERROR(port_file.Publish());
   return Daemon{std::move(server), std::move(exposer)};
 }
 

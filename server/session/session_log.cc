@@ -11,17 +11,19 @@
 namespace tensord::server {
 namespace {
 
-constexpr size_t kMaxShown = 160;
+constexpr size_t kMaxShownName = 160;
+constexpr size_t kMaxShownMessage = 600;  // most messages of the server are shorter
 
-std::string Shown(absl::string_view text) {
-  return absl::StrCat(absl::CHexEscape(text.substr(0, kMaxShown)),
-                      text.size() > kMaxShown ? "…" : "");
+std::string Shown(absl::string_view text, size_t max_bytes = kMaxShownName) {
+  return absl::StrCat(absl::CHexEscape(text.substr(0, max_bytes)),
+                      text.size() > max_bytes ? "…" : "");
 }
 
-// As Shown(), but leaves quotes unescaped, because the server's own messages quote names. Use it
-// only at the end of a line.
+// Leaves quotes unescaped, because the server's own messages quote names. Use it only at the end of
+// a line.
 std::string ShownMessage(absl::string_view text) {
-  return absl::StrReplaceAll(Shown(text), {{"\\\\", "\\\\"}, {"\\\"", "\""}, {"\\'", "'"}});
+  return absl::StrReplaceAll(Shown(text, kMaxShownMessage),
+                             {{"\\\\", "\\\\"}, {"\\\"", "\""}, {"\\'", "'"}});
 }
 
 absl::string_view KindWord(Principal::Kind kind) {
@@ -58,7 +60,8 @@ void SessionLog::Opened(const Session& session) {
 }
 
 void SessionLog::Ended(const Session& session, absl::string_view how, int64_t tensors_freed) {
-  Write(absl::StrCat(SessionAndOwner(session), " ", how, ", ", tensors_freed, " tensors freed"));
+  Write(absl::StrCat(SessionAndOwner(session), " ", how, ", ", tensors_freed,
+                     tensors_freed == 1 ? " tensor" : " tensors", " freed"));
 }
 
 void SessionLog::Refused(absl::string_view caller, const absl::Status& why) {

@@ -352,7 +352,7 @@ TEST_F(LogTest, LogsSessionsAndRefusedCallers) {
   RpcSession second(alice);
   ASSERT_TRUE(second.CreateFloats(1, {1}).ok());
   ASSERT_TRUE(second.Close().ok());
-  EXPECT_TRUE(Says("session 2 of alice by a token closed, 1 tensors freed\n"));
+  EXPECT_TRUE(Says("session 2 of alice by a token closed, 1 tensor freed\n"));
   EXPECT_THAT(daemon_->Output(), Not(HasSubstr(kUnknown)));
   EXPECT_THAT(daemon_->Output(), Not(HasSubstr("\ntensord: refused everybody")));
 }

@@ -32,13 +32,16 @@ TEST(LifecycleTest, RefusesInvalidFlags) {
       {{"--listen=nonsense", "--devices=cpu"}, "nonsense"},
       {{"--listen=127.0.0.1:99999", "--devices=cpu"}, "99999"},
       {{"--listen=0.0.0.0:0", "--devices=cpu"}, "--allow-insecure-remote"},
-      {{"--listen=127.0.0.1:0", "--devices=cpu", "--port-file=/no/such/folder/port"}, "/no/such"}};
+      {{"--listen=127.0.0.1:0", "--devices=cpu", "--port-file=/no/such/folder/port"}, "/no/such"},
+      {{"--listen=127.0.0.1:0", "--devices=cpu", "--port-file=/tmp"}, "/tmp: it is a directory"},
+      {{"--listen=127.0.0.1:0", "--devices=cpu", "--metrics-listen=127.0.0.1:99999"}, "99999"}};
   for (const auto& [flags, word] : cases) {
     std::string output;
     const auto exit_code = RunDaemon(flags, &output);
     ASSERT_TRUE(exit_code.ok()) << exit_code.status();
     EXPECT_THAT(*exit_code, testing::AnyOf(1, 2)) << word << ": " << output;
     EXPECT_THAT(output, HasSubstr(word));
+    EXPECT_THAT(output, testing::Not(HasSubstr("listening")));
   }
 }
 

@@ -115,7 +115,7 @@ TEST_F(SessionsTest, SessionsAreClosedByNumber) {
   const auto own = CloseByNumber(*alice_, 1);
   ASSERT_TRUE(own.ok()) << own.status();
   EXPECT_EQ(own->tensors_freed(), 1);
-  EXPECT_TRUE(Says("session 1 of alice by a token closed, 1 tensors freed"));
+  EXPECT_TRUE(Says("session 1 of alice by a token closed, 1 tensor freed"));
   // The administrator's token has the same name as bob's, but here it closes alice's session.
   RpcSession another(*alice_);
   ASSERT_TRUE(CloseByNumber(*root_, 3).ok());

@@ -69,6 +69,12 @@ TEST_F(SessionLogTest, KeepsTheQuotesOfTheServersOwnMessages) {
               ElementsAre("tensord: refused alice: send \"authorization\", don't \\\\ \\n\n"));
 }
 
+TEST_F(SessionLogTest, ShowsReasonsOfUsualLengthWhole) {
+  const std::string reason = std::string(499, 'x') + ".";
+  log_.Refused("alice", absl::UnauthenticatedError(reason));
+  EXPECT_THAT(lines_, ElementsAre("tensord: refused alice: " + reason + "\n"));
+}
+
 TEST_F(SessionLogTest, LimitsAndCountsFloods) {
   for (int i = 0; i < 5000; ++i) log_.Refused("somebody", absl::UnauthenticatedError("no"));
   EXPECT_THAT(lines_, SizeIs(SessionLog::kMaxAtOnce));
