@@ -215,6 +215,10 @@ Tensor Slice(const Tensor& x, absl::Span<const int64_t> starts, absl::Span<const
 }
 
 Tensor Concat(absl::Span<const Tensor> tensors, int64_t axis) {
+  if (tensors.empty()) {
+    return Tensor::Failed(
+        absl::InvalidArgumentError("concat: the list of tensors is empty; give at least one"));
+  }
   return RunOp("concat", tensors, {{"axis", axis}});
 }
 

@@ -43,6 +43,13 @@ absl::Status CheckMatmulRanks(const InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
+// "(3,4)"; "(3)" for a vector.
+std::string OperandText(const InferenceContext& ctx, int i, const MatrixOperand& operand) {
+  const Shape& shape = ctx.input(i).shape;
+  if (shape.rank() == 1) return absl::StrCat("(", shape.dim(0), ")");
+  return absl::StrCat("(", operand.rows, ",", operand.columns, ")");
+}
+
 absl::Status InnerDimensionError(const InferenceContext& ctx, const MatrixOperand& a,
                                  const MatrixOperand& b) {
   const char* hint = "";
@@ -53,8 +60,9 @@ absl::Status InnerDimensionError(const InferenceContext& ctx, const MatrixOperan
     hint = ctx.attrs().Bool("transpose_a") ? "; without transpose_a they would match"
                                            : "; with transpose_a they would match";
   }
-  return ctx.Error(absl::StrCat("inner dimensions differ: (", a.rows, ",", a.columns, ")·(", b.rows,
-                                ",", b.columns, ") needs ", a.columns, " == ", b.rows, hint));
+  return ctx.Error(absl::StrCat("inner dimensions differ: ", OperandText(ctx, 0, a), "·",
+                                OperandText(ctx, 1, b), " needs ", a.columns, " == ", b.rows,
+                                hint));
 }
 
 absl::Status InferMatmul(InferenceContext& ctx) {

@@ -76,18 +76,17 @@ absl::Status UnknownOp(absl::string_view name) {
   for (const auto& [word, op] : kAliases) {
     if (lower == word) near.emplace_back(op);
   }
-  std::vector<std::pair<int, std::string>> by_distance;
-  for (const OpSchema* op : AllOps()) {
-    by_distance.emplace_back(EditDistance(lower, op->name), op->name);
-  }
-  std::sort(by_distance.begin(), by_distance.end());
-  for (const auto& [distance, candidate] : by_distance) {
+  std::vector<std::string> names;
+  for (const OpSchema* op : AllOps()) names.push_back(op->name);
+  for (const std::string& candidate : NearestWords(lower, names, kMaxNamed)) {
     if (near.size() < kMaxNamed && std::find(near.begin(), near.end(), candidate) == near.end()) {
       near.push_back(candidate);
     }
   }
-  return absl::NotFoundError(absl::StrCat("there is no op ", QuotedForMessage(name),
-                                          "; the nearest names are ", absl::StrJoin(near, ", ")));
+  const std::string advice = near.empty()
+                                 ? "ListOps lists all ops"
+                                 : absl::StrCat("did you mean ", absl::StrJoin(near, " or "), "?");
+  return absl::NotFoundError(absl::StrCat("there is no op ", QuotedForMessage(name), "; ", advice));
 }
 
 }  // namespace tensord

@@ -137,6 +137,7 @@ TEST(Args, NearestIgnoresDistantWords) {
   EXPECT_EQ(Nearest("devcie", words), "device");
   EXPECT_EQ(Nearest("row", words), "rows");
   EXPECT_EQ(Nearest("run", words), "run-model") << "a beginning";
+  EXPECT_EQ(Nearest("rwos", words), "rows") << "two letters exchanged";
   EXPECT_EQ(Nearest("x", words), "");
   EXPECT_EQ(Nearest("", words), "");
 }

@@ -50,6 +50,12 @@ TEST(TensorTest, OpsOnAFailedTensorFailWithTheRootError) {
   EXPECT_EQ(sum.status(), kRoot);
 }
 
+TEST(TensorTest, ConcatNeedsATensor) {
+  const absl::Status status = Concat({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the list of tensors is empty"));
+}
+
 TEST(TensorTest, OpFailsWithTheErrorOfItsFirstFailedInput) {
   EXPECT_EQ(Add(Tensor::Failed(kRoot), Tensor()).status(), kRoot);
 }

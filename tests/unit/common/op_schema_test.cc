@@ -72,9 +72,11 @@ TEST(Registry, AttributeSelectsTheFunctionOfGelu) {
 }
 
 TEST(PlanOp, UnknownOpErrorSuggestsTheNearestNames) {
-  EXPECT_THAT(Result("sofmax", {}), AllOf(StartsWith("NOT_FOUND"), HasSubstr("are softmax")));
-  EXPECT_THAT(Result("cat", {}), HasSubstr("are concat"));
-  EXPECT_THAT(Result("MatMul", {}), HasSubstr("are matmul"));
+  EXPECT_THAT(Result("sofmax", {}), AllOf(StartsWith("NOT_FOUND"), HasSubstr("mean softmax?")));
+  EXPECT_THAT(Result("rleu", {}), HasSubstr("did you mean relu?")) << "two letters exchanged";
+  EXPECT_THAT(Result("cat", {}), HasSubstr("did you mean concat or cast?"));
+  EXPECT_THAT(Result("MatMul", {}), HasSubstr("did you mean matmul?"));
+  EXPECT_EQ(Result("foo", {}), "NOT_FOUND: there is no op \"foo\"; ListOps lists all ops");
   EXPECT_LT(Result(std::string(1 << 20, 'x'), {}).size(), 400u);
 }
 

@@ -43,6 +43,8 @@ TEST(MatMul, ErrorsSuggestWhatWouldFit) {
   EXPECT_THAT(MatMul({3, 2}, {3, 4}), HasSubstr("with transpose_a they would match"));
   EXPECT_THAT(MatMul({2, 3}, {3, 4}, {{"transpose_b", true}}), HasSubstr("without transpose_b"));
   EXPECT_THAT(MatMul({2, 3}, {4, 5}), Not(HasSubstr("would match")));
+  EXPECT_THAT(MatMul({3}, {4}), HasSubstr("(3)·(4) needs 3 == 4"));
+  EXPECT_THAT(MatMul({2, 3}, {4}), HasSubstr("(2,3)·(4) needs 3 == 4"));
   EXPECT_THAT(MatMul({}, {3}), HasSubstr("use mul"));
   EXPECT_THAT(MatMul({2, 2, 3}, {5, 3, 4}), HasSubstr("batch shapes [2] and [5]"));
 }
