@@ -68,7 +68,8 @@ absl::Status ReadDigits(Tour& tour) {
       " digits of 8×8 pixels that it wasn't trained on. Three linear ops and an argmax run on the "
       "server; 597 numbers come back."));
   narrator.Code(
-      "auto w = *SafetensorsFile::Open(\"digits_mlp.safetensors\")->LoadAll(a);\n"
+      "auto file = SafetensorsFile::Open(\"digits_mlp.safetensors\").value();\n"
+      "auto w = file.LoadAll(a).value();\n"
       "Tensor x = Cast(pixels, DType::kFloat32) / 16.0;            // (597, 64)\n"
       "Tensor h = Linear(x, w[\"0.weight\"], w[\"0.bias\"], {Activation::kRelu});\n"
       "h = Linear(h, w[\"2.weight\"], w[\"2.bias\"], {Activation::kRelu});\n"

@@ -31,12 +31,13 @@ absl::Status MeetDevices(Tour& tour) {
   narrator.Heading("The devices of a server");
   narrator.Say(
       "A server offers its devices, GPUs and CPUs, under names such as cuda:0 and cpu:0. A program "
-      "connects and chooses devices.");
+      "connects and chooses devices. Here, value() ends the program with the message if there is "
+      "an error; to handle errors, check ok() first.");
   const bool two = tour.b.valid();
   narrator.Code(absl::StrCat(
-      "Client client = *Client::Connect(\"", tour.client.address(),
-      "\");\nDevice a = *client.device(\"", tour.a.name(), "\");",
-      two ? absl::StrCat("\nDevice b = *client.device(\"", tour.b.name(), "\");") : ""));
+      "Client client = Client::Connect(\"", tour.client.address(),
+      "\").value();\nDevice a = client.device(\"", tour.a.name(), "\").value();",
+      two ? absl::StrCat("\nDevice b = client.device(\"", tour.b.name(), "\").value();") : ""));
   narrator.Show(cli::DeviceTable(tour.infos, narrator.result_terminal()));
   if (!two) {
     ExplainOneDevice(tour);
@@ -77,9 +78,7 @@ absl::Status MixDevices(Tour& tour) {
       "mistake at the call, before it sends anything, and says how to correct it.");
   narrator.Code("Tensor z = x + y;\nstd::cout << z.status().message() << \"\\n\";");
   const absl::Status status = (tour.x + tour.y).status();
-  narrator.ShowWrapped(
-      absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message()),
-      cli::Style::kRed);
+  narrator.ShowWrapped(status.message(), cli::Style::kRed);
   TENSORD_RETURN_IF_ERROR(
       Expect(absl::IsInvalidArgument(status), "X + Y over two devices should be INVALID_ARGUMENT"));
   return Expect(absl::StrContains(std::string(status.message()), tour.a.name()) &&
