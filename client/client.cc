@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "tensord/client/internal/choose_device.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/tensor_state.h"
@@ -49,14 +48,8 @@ std::vector<Device> Client::devices() const {
 
 absl::StatusOr<Device> Client::device(absl::string_view name) const {
   if (session_ == nullptr) return NoConnection();
-  TENSORD_ASSIGN_OR_RETURN(const DeviceName id, ParseDeviceName(name));
-  if (session_->FindDevice(id) != nullptr) return Device(session_, id);
-  const auto append = [](std::string* out, const DeviceInfo& info) {
-    out->append(info.name.ToString());
-  };
-  return absl::NotFoundError(absl::StrCat("no device ", id.ToString(), " on ", session_->address(),
-                                          "; it has ",
-                                          absl::StrJoin(session_->devices(), ", ", append)));
+  TENSORD_ASSIGN_OR_RETURN(const DeviceName id, session_->ParseDevice(name));
+  return Device(session_, id);
 }
 
 absl::StatusOr<Device> Client::device(int index) const {

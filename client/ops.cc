@@ -156,6 +156,10 @@ Tensor Matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
 
 Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
               const LinearOptions& options) {
+  if (bias.state() == nullptr && x.ok() && weight.ok()) {
+    return Tensor::Failed(absl::InvalidArgumentError(
+        "linear: the bias is an empty Tensor; for a layer without a bias, leave it out"));
+  }
   const Tensor* inputs[] = {&x, &weight, &bias};
   return Enqueue("linear", inputs, LinearAttrs(options));
 }

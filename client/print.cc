@@ -162,6 +162,10 @@ absl::StatusOr<std::string> FormatTensor(const TensorSpec& spec, absl::Span<cons
   return internal::FormatShown(spec, gathered, device, options);
 }
 
+std::ostream& operator<<(std::ostream& out, DeviceKind kind) { return out << kind.name(); }
+std::ostream& operator<<(std::ostream& out, const DeviceName& device) {
+  return out << device.ToString();
+}
 std::ostream& operator<<(std::ostream& out, DType dtype) { return out << DTypeName(dtype); }
 std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.ToString(); }
 std::ostream& operator<<(std::ostream& out, const TensorSpec& spec) {

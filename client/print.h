@@ -7,6 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "tensord/common/device_name.h"
 #include "tensord/common/tensor_spec.h"
 
 namespace tensord {
@@ -29,6 +30,10 @@ struct PrintOptions {
 absl::StatusOr<std::string> FormatTensor(const TensorSpec& spec, absl::Span<const uint8_t> data,
                                          absl::string_view device,
                                          const PrintOptions& options = {});
+
+// "cuda", "cuda:1".
+std::ostream& operator<<(std::ostream& out, DeviceKind kind);
+std::ostream& operator<<(std::ostream& out, const DeviceName& device);
 
 // "float32", "[2, 3]", "float32[2, 3]".
 std::ostream& operator<<(std::ostream& out, DType dtype);

@@ -17,6 +17,7 @@
 #include "tensord/client/internal/peer_copy.h"
 #include "tensord/client/internal/tensor_state.h"
 #include "tensord/client/ops.h"
+#include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
 
 namespace tensord {
@@ -128,8 +129,29 @@ absl::StatusOr<CopyReport> Tensor::copy_report() const {
   return state_->copy->Await();
 }
 
+Tensor Tensor::To(absl::string_view device) const {
+  if (!ok()) return *this;
+  const absl::StatusOr<DeviceName> id = state_->session->ParseDevice(device);
+  return id.ok() ? To(Device(state_->session, *id)) : Failed(WithPrefix(id.status(), "copy: "));
+}
+
 Tensor Tensor::To(DType dtype) const {
   return !ok() || dtype == this->dtype() ? *this : Cast(*this, dtype);
+}
+
+Tensor Tensor::operator[](int64_t index) const {
+  if (!ok()) return *this;
+  if (rank() == 0) {
+    return Failed(absl::OutOfRangeError(absl::StrCat("index: ", Describe(), " has no axes")));
+  }
+  const int64_t size = shape().dim(0);
+  if (index < -size || index >= size) {
+    return Failed(absl::OutOfRangeError(
+        absl::StrCat("index: ", index, " is outside the first axis of ", Describe())));
+  }
+  const int64_t start = index < 0 ? index + size : index;
+  return Reshape(Slice(*this, {start}, {start + 1}, {.axes = {0}}),
+                 Shape(shape().dims().subspan(1)));
 }
 
 absl::Status Tensor::Wait() const {

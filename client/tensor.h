@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/client/copy_report.h"
 #include "tensord/client/device.h"
@@ -69,8 +70,15 @@ class Tensor {
   // destination may fetch from the source (tensord --peers). Otherwise they go through this
   // program. An error of the copy sticks to it.
   Tensor To(const Device& device) const;
+  // The same for a device of this tensor's server, by name: "cuda:1", "cuda". If there is none,
+  // fails with NOT_FOUND, which lists the server's devices.
+  Tensor To(absl::string_view device) const;
   // Returns Cast(*this, dtype) (ops.h). If the tensor has that dtype, returns this tensor.
   Tensor To(DType dtype) const;
+
+  // Returns a copy of x[index] without the first axis. A negative index counts from the end. If it
+  // is outside the axis, fails with OUT_OF_RANGE. Doesn't wait. Slice (ops.h) takes ranges.
+  Tensor operator[](int64_t index) const;
 
   // The following reads block until the tensor has its value, without a time limit while the
   // session lives. They return the tensor's error if it has one, and RESOURCE_EXHAUSTED if this

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/session_retry.h"
@@ -63,6 +64,16 @@ const DeviceInfo* Session::FindDevice(DeviceName name) const {
   const auto it = std::find_if(devices_.begin(), devices_.end(),
                                [&](const DeviceInfo& info) { return info.name == name; });
   return it == devices_.end() ? nullptr : &*it;
+}
+
+absl::StatusOr<DeviceName> Session::ParseDevice(absl::string_view name) const {
+  TENSORD_ASSIGN_OR_RETURN(const DeviceName id, ParseDeviceName(name));
+  if (FindDevice(id) != nullptr) return id;
+  const auto append = [](std::string* out, const DeviceInfo& info) {
+    out->append(info.name.ToString());
+  };
+  return absl::NotFoundError(absl::StrCat("no device ", id.ToString(), " on ", address_,
+                                          "; it has ", absl::StrJoin(devices_, ", ", append)));
 }
 
 std::string Session::NameOf(DeviceName device) const {

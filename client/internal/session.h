@@ -52,6 +52,9 @@ class Session {
   const std::vector<DeviceInfo>& devices() const { return devices_; }
   // Returns nullptr if the server has no such device.
   const DeviceInfo* FindDevice(DeviceName name) const;
+  // Parses the name of a device of this server ("cuda:1", "cuda"). If the server has no such
+  // device, returns NOT_FOUND with the names of its devices.
+  absl::StatusOr<DeviceName> ParseDevice(absl::string_view name) const;
   uint64_t number() const { return number_; }
   absl::Duration lease() const { return lease_; }
   // The secret that identifies the session to the server.

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/common/status_details.h"
 #include "tensord/tests/integration/client_fixture.h"
 
 namespace tensord::integration {
@@ -133,33 +132,6 @@ TEST_F(ClientTest, ServerErrorsStickToTensors) {
   EXPECT_TRUE((well + 1).Read<float>().ok());
 }
 
-TEST_F(ClientTest, AnonymousCallerHasNoName) {
-  const auto info = client_.GetServerInfo();
-  ASSERT_TRUE(info.ok()) << info.status();
-  EXPECT_EQ(info->caller, "");
-}
-
-TEST_F(ClientTest, ListsWhyATensorHasFailed) {
-  const Tensor fine = Ones(second_, {2});
-  const Tensor failed = Ones(second_, {17 << 20});
-  const auto listed = client_.ListTensors();
-  ASSERT_TRUE(listed.ok()) << listed.status();
-  ASSERT_EQ(listed->size(), 2u);
-  EXPECT_TRUE((*listed)[0].status.ok());
-  EXPECT_EQ((*listed)[0].size_bytes, 8);
-  EXPECT_EQ((*listed)[1].handle, failed.handle());
-  ExpectError((*listed)[1].status, Code::kResourceExhausted, {"out of memory"});
-  EXPECT_EQ((*listed)[1].size_bytes, 0) << "a failed tensor has no memory";
-}
-
-TEST_F(ClientTest, PrintsErrorsWithoutTheirPayloads) {
-  const Tensor big = Ones(second_, {17 << 20});
-  const absl::Status root = big.Wait();
-  ASSERT_NE(ErrorReason(root), "") << "the server attaches none";
-  EXPECT_EQ(big.ToString(),
-            absl::StrCat("tensor(<error: RESOURCE_EXHAUSTED: ", root.message(), ">)"));
-}
-
 TEST_F(ClientTest, NamesTheTwoConnectionsOfInputs) {
   const auto other = Client::Connect(daemon_->address());
   ASSERT_TRUE(other.ok()) << other.status();
@@ -168,26 +140,6 @@ TEST_F(ClientTest, NamesTheTwoConnectionsOfInputs) {
   ExpectError((x + y).status(), Code::kInvalidArgument,
               {"belong to two connections", daemon_->address(), "To("});
   EXPECT_THAT(*(x + y.To(first_)).Read<float>(), ElementsAre(2, 2));
-}
-
-TEST_F(ClientTest, ToTheSameDeviceReturnsTheTensorItself) {
-  const Tensor x = Ones(first_, {1000});
-  ASSERT_TRUE(x.Wait().ok());
-  const int64_t used = Used(first_);
-  const ClientStats before = client_.stats();
-  const Tensor same = x.To(first_);
-  EXPECT_EQ(same.handle(), x.handle());
-  EXPECT_TRUE(same.IsSameAs(x));
-  EXPECT_TRUE(x.To(DType::kFloat32).IsSameAs(x));
-  EXPECT_EQ(client_.stats().commands_sent, before.commands_sent);
-  EXPECT_EQ(Used(first_), used);
-  EXPECT_EQ(used, 4000);
-  const Tensor other = x.To(second_);
-  EXPECT_NE(other.handle(), x.handle());
-  EXPECT_EQ(other.device(), second_);
-  ASSERT_TRUE(other.Wait().ok());
-  EXPECT_EQ(Used(first_), 4000);
-  EXPECT_EQ(Used(second_), 4000);
 }
 
 TEST_F(ClientTest, FreesTensorsThatGoOutOfScope) {

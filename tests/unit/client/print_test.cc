@@ -175,6 +175,12 @@ TEST(PrintTest, RefusesDataOfAnotherSize) {
   EXPECT_EQ(status.message(), "float32[1] has 4 bytes; the given data has 3");
 }
 
+TEST(StreamTest, PrintsDevices) {
+  std::ostringstream out;
+  out << DeviceKind::kCuda << " " << DeviceName{DeviceKind::kCpu, 1};
+  EXPECT_EQ(out.str(), "cuda cpu:1");
+}
+
 TEST(StreamTest, PrintsDTypesShapesAndSpecs) {
   std::ostringstream out;
   const TensorSpec spec{DType::kFloat32, {2, 3}};

@@ -1,0 +1,92 @@
+// Tensors of the C++ client: indexing, copies by a device's name, listings and printed errors.
+#include <gmock/gmock.h>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
+#include "tensord/tests/expect_error.h"
+#include "tensord/tests/integration/client_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+using Code = absl::StatusCode;
+using testing::ElementsAre;
+
+using ClientTensorTest = ClientFixture;
+
+TEST_F(ClientTensorTest, AnonymousCallerHasNoName) {
+  const auto info = client_.GetServerInfo();
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->caller, "");
+}
+
+TEST_F(ClientTensorTest, ListsWhyATensorHasFailed) {
+  const Tensor fine = Ones(second_, {2});
+  const Tensor failed = Ones(second_, {17 << 20});
+  const auto listed = client_.ListTensors();
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  ASSERT_EQ(listed->size(), 2u);
+  EXPECT_TRUE((*listed)[0].status.ok());
+  EXPECT_EQ((*listed)[0].size_bytes, 8);
+  EXPECT_EQ((*listed)[1].handle, failed.handle());
+  ExpectError((*listed)[1].status, Code::kResourceExhausted, {"out of memory"});
+  EXPECT_EQ((*listed)[1].size_bytes, 0) << "a failed tensor has no memory";
+}
+
+TEST_F(ClientTensorTest, PrintsErrorsWithoutTheirPayloads) {
+  const Tensor big = Ones(second_, {17 << 20});
+  const absl::Status root = big.Wait();
+  ASSERT_NE(ErrorReason(root), "") << "the server attaches none";
+  EXPECT_EQ(big.ToString(),
+            absl::StrCat("tensor(<error: RESOURCE_EXHAUSTED: ", root.message(), ">)"));
+}
+
+TEST_F(ClientTensorTest, ToTheSameDeviceReturnsTheTensorItself) {
+  const Tensor x = Ones(first_, {1000});
+  ASSERT_TRUE(x.Wait().ok());
+  const int64_t used = Used(first_);
+  const ClientStats before = client_.stats();
+  const Tensor same = x.To(first_);
+  EXPECT_EQ(same.handle(), x.handle());
+  EXPECT_TRUE(same.IsSameAs(x));
+  EXPECT_TRUE(x.To(DType::kFloat32).IsSameAs(x));
+  EXPECT_EQ(client_.stats().commands_sent, before.commands_sent);
+  EXPECT_EQ(Used(first_), used);
+  EXPECT_EQ(used, 4000);
+  const Tensor other = x.To(second_);
+  EXPECT_NE(other.handle(), x.handle());
+  EXPECT_EQ(other.device(), second_);
+  ASSERT_TRUE(other.Wait().ok());
+  EXPECT_EQ(Used(first_), 4000);
+  EXPECT_EQ(Used(second_), 4000);
+}
+
+TEST_F(ClientTensorTest, ToFindsADeviceByItsName) {
+  const Tensor x = Floats({1, 2});
+  const Tensor y = x.To(TestDevice(1));
+  EXPECT_EQ(y.device(), second_);
+  EXPECT_THAT(*y.Read<float>(), ElementsAre(1, 2));
+  ExpectError(x.To("cpu:99").status(), Code::kNotFound, {"copy: no device cpu:99", TestDevice(1)});
+  ExpectError(x.To("gpu 1").status(), Code::kInvalidArgument, {"copy: ", "cuda:<number>"});
+}
+
+TEST_F(ClientTensorTest, AnIndexDropsTheFirstAxis) {
+  const Tensor x = FromVector<float>(first_, {3, 2}, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(x[1].shape(), Shape({2}));
+  EXPECT_THAT(*x[1].Read<float>(), ElementsAre(3, 4));
+  EXPECT_THAT(*x[-1].Read<float>(), ElementsAre(5, 6));
+  EXPECT_EQ(*x[0][1].Item<float>(), 2);
+  EXPECT_EQ(x[0][1].rank(), 0);
+  for (const int64_t outside : {3, -4}) {
+    ExpectError(x[outside].status(), Code::kOutOfRange, {"first axis", "[3, 2]"});
+  }
+  ExpectError(x[0][1][0].status(), Code::kOutOfRange, {"no axes"});
+}
+
+TEST_F(ClientTensorTest, AnEmptyBiasIsNamed) {
+  const Tensor x = Ones(first_, {2, 2});
+  ExpectError(Linear(x, x, Tensor()).status(), Code::kInvalidArgument, {"linear: the bias"});
+}
+
+}  // namespace
+}  // namespace tensord::integration
