@@ -40,7 +40,7 @@ absl::string_view KindWord(Principal::Kind kind) {
 
 std::string SessionAndOwner(const Session& session) {
   const Principal& principal = *session.principal();
-  return absl::StrCat("session ", session.number(), " of ", Shown(principal.name()),
+  return absl::StrCat("session ", session.number(), " of ", Shown(principal.unique_name()),
                       KindWord(principal.kind()));
 }
 

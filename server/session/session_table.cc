@@ -84,7 +84,8 @@ absl::StatusOr<SessionRef> SessionTable::Open(const PrincipalRef& principal, int
   absl::StatusOr<SessionRef> opened = Add(principal, lease_seconds, client_name);
   if (log_ == nullptr) return opened;
   if (opened.ok()) log_->Opened(**opened);
-  if (!opened.ok() && principal != nullptr) log_->Refused(principal->name(), opened.status());
+  if (!opened.ok() && principal != nullptr)
+    log_->Refused(principal->unique_name(), opened.status());
   return opened;
 }
 

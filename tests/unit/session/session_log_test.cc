@@ -51,6 +51,13 @@ TEST_F(SessionLogTest, LogsTheBeginAndEndOfEverySession) {
                   "tensord: session 2 of alice by a token expired, 0 tensors freed\n"));
 }
 
+TEST_F(SessionLogTest, ShowsAnonymousCallersAsListsOfSessionsDo) {
+  PrincipalTable principals;
+  ASSERT_TRUE(table_.Open(principals.Get(Principal::Kind::kAnonymous, "anonymous"), 10, "").ok());
+  EXPECT_THAT(lines_,
+              ElementsAre("tensord: session 1 of (anonymous) opened by \"\", lease 10 s\n"));
+}
+
 TEST_F(SessionLogTest, EscapesControlCharacters) {
   const std::string evil = "x\ntensord: session 9 of root opened\r\x1b[2J\xff\"";
   ASSERT_TRUE(table_.Open(TestPrincipal(evil), 0, evil).ok());
