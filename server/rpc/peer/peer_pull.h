@@ -15,11 +15,10 @@
 #include "tensord/server/rpc/call_queue.h"
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/peer/fetch_attempt.h"
-#include "tensord/server/rpc/peer/fetch_progress.h"
-#include "tensord/server/rpc/peer/pull_retries.h"
 #include "tensord/server/rpc/peer/message_store.h"
 #include "tensord/server/rpc/peer/parallel_fetches.h"
 #include "tensord/server/rpc/peer/peers.h"
+#include "tensord/server/rpc/peer/pull_progress.h"
 #include "tensord/server/rpc/peer/pull_retries.h"
 
 namespace tensord::server {
@@ -171,7 +170,7 @@ class PeerPull final : public PeerOperation,
   absl::Status failure_;  // set by Fail()
 
   PullRetries retries_;
-  FetchProgress progress_;
+  PullProgress progress_;
   bool avoid_ring_ = false;  // a call with a mapped ring has failed
 
   ParallelFetches parts_;

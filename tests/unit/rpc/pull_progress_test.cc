@@ -1,12 +1,12 @@
-#include "tensord/server/rpc/peer/fetch_progress.h"
+#include "tensord/server/rpc/peer/pull_progress.h"
 
 #include <gtest/gtest.h>
 
 namespace tensord::server {
 namespace {
 
-TEST(FetchProgressTest, BeginsEmpty) {
-  FetchProgress progress;
+TEST(PullProgressTest, BeginsEmpty) {
+  PullProgress progress;
   EXPECT_FALSE(progress.begun());
   EXPECT_EQ(progress.bytes(), 0);
   EXPECT_EQ(progress.duration().count(), 0);
@@ -16,8 +16,8 @@ TEST(FetchProgressTest, BeginsEmpty) {
   EXPECT_EQ(progress.duration().count(), 0) << "no byte has been stored";
 }
 
-TEST(FetchProgressTest, CountsBytesOfBothRoutes) {
-  FetchProgress progress;
+TEST(PullProgressTest, CountsBytesOfBothRoutes) {
+  PullProgress progress;
   progress.Begin();
   progress.Add(10, /*shared=*/false);
   EXPECT_FALSE(progress.mostly_shared());
@@ -28,9 +28,9 @@ TEST(FetchProgressTest, CountsBytesOfBothRoutes) {
   EXPECT_EQ(progress.bytes(), 21);
 }
 
-TEST(FetchProgressTest, MeasuresFromTheFirstBeginToTheLastBytes) {
-  FetchProgress progress;
-  const auto before = FetchProgress::Clock::now();
+TEST(PullProgressTest, MeasuresFromTheFirstBeginToTheLastBytes) {
+  PullProgress progress;
+  const auto before = PullProgress::Clock::now();
   progress.Begin();
   progress.Add(1, /*shared=*/false);
   const auto first = progress.duration();

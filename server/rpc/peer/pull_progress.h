@@ -1,4 +1,4 @@
-// Counts the bytes that a fetch receives, and measures their time.
+// Counts the bytes that a pull receives, and measures their time.
 #pragma once
 
 #include <chrono>
@@ -7,8 +7,8 @@
 
 namespace tensord::server {
 
-// The bytes of one fetch, over all its calls. Not thread-safe.
-class FetchProgress {
+// The bytes of one pull, over all its calls. Not thread-safe.
+class PullProgress {
  public:
   using Clock = std::chrono::steady_clock;
 
