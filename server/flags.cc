@@ -67,7 +67,7 @@ void AddServing(CLI::App& app, DaemonFlags* flags) {
       ->capture_default_str();
   app.add_option("--devices", flags->devices,
                  "Logical devices, separated by commas: KIND[:INDEX][=LIMIT], where LIMIT is a "
-                 "SIZE (see below). Default: every GPU and one CPU device")
+                 "SIZE. Default: every GPU and one CPU device")
       ->type_name("DEVICES");
   Number(app.add_option("--cpu-threads", flags->cpu_threads,
                         "Threads, divided among the CPU devices; 0: one per processor"),
@@ -87,7 +87,8 @@ void AddServing(CLI::App& app, DaemonFlags* flags) {
       ->type_name("NETWORK");
   app.add_flag("--log-sessions", flags->server.log_sessions,
                "Log on standard error each session that is opened, is closed or expires, and each "
-               "caller that is refused");
+               "caller that is refused. At more than 20 lines a second, lines are dropped and "
+               "counted");
   app.add_flag("--reflection", flags->server.reflection,
                "Offer gRPC server reflection: grpcurl then needs no proto files");
   app.add_option("--grace-seconds", flags->grace_seconds,
@@ -151,7 +152,7 @@ void AddPeers(CLI::App& app, PeerOptions* peers) {
       ->group(group);
   app.add_option("--advertise", peers->advertise,
                  "HOST:PORT at which other servers reach this one. Default: the first TCP address "
-                 "of --listen")
+                 "of --listen; if it is 0.0.0.0, the machine's host name with its port")
       ->type_name("ADDRESS")
       ->group(group);
   app.add_option("--peer-principals", peers->principals,
@@ -167,7 +168,7 @@ void AddPeers(CLI::App& app, PeerOptions* peers) {
       ->group(group);
   app.add_option("--peer-tls-ca", peers->ca_file,
                  "Certificate authorities (PEM) of other servers. This server calls them with TLS "
-                 "if this is given, or if it uses TLS itself")
+                 "if this is given, or if it uses TLS itself. Default: the system's authorities")
       ->type_name("FILE")
       ->group(group);
   app.add_option("--peer-tls-cert", peers->cert_file,
@@ -230,11 +231,13 @@ void AddTuning(CLI::App& app, DaemonFlags* flags) {
   app.add_flag_callback(
          "--no-fusion", [flags] { flags->server.fusion = false; },
          "Run consecutive elementwise ops, or a linear and its activation, as separate kernels and "
-         "not as one")
+         "not as one. Elementwise ops then give the same bits; a linear with its activation may "
+         "differ in the last place")
       ->group("Tuning");
   app.add_flag_callback(
          "--no-graphs", [flags] { flags->server.graphs = false; },
-         "Run recorded programs on a GPU op by op, and not as CUDA graphs")
+         "Run recorded programs on a GPU op by op, and not as CUDA graphs. The results have the "
+         "same bits")
       ->group("Tuning");
 }
 
@@ -298,7 +301,9 @@ void AddLimits(CLI::App& app, Limits* limits) {
   count("--max-connections", &limits->max_connections, 0, kMaxObjects,
         "TCP connections at once; 0: as many as file descriptors allow");
   bytes("--max-request-bytes-per-principal", &limits->max_request_bytes_per_principal, 32 * kMiB,
-        kMaxBytes, "Memory for the requests of one caller that have arrived in part");
+        kMaxBytes,
+        "Memory for the requests of one caller that have arrived in part; at least twice "
+        "--max-message-bytes");
   bytes("--max-response-bytes-per-principal", &limits->max_response_bytes_per_principal, kMiB,
         kMaxBytes,
         "Memory for responses that one caller's clients haven't received; further ones wait");

@@ -3,14 +3,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "tensord/tests/integration/daemon_fixture.h"
 #include "tensord/tests/integration/fault_socket.h"
 
@@ -71,24 +66,6 @@ TEST(LifecycleTest, PrintsHelpAndVersion) {
   EXPECT_THAT(output, testing::Not(HasSubstr("{false}")));
   EXPECT_EQ(*RunDaemon({"--version"}, &output), 0);
   EXPECT_THAT(output, HasSubstr("tensord "));
-}
-
-TEST(LifecycleTest, TheReadmeNamesEveryFlag) {
-  std::string help;
-  ASSERT_EQ(*RunDaemon({"--help"}, &help), 0);
-  std::ifstream file(TENSORD_README);
-  const std::string readme(std::istreambuf_iterator<char>(file), {});
-  int flags = 0;
-  for (const absl::string_view line : absl::StrSplit(help, '\n')) {
-    const absl::string_view text = absl::StripAsciiWhitespace(line);
-    const bool is_for_tests = absl::StartsWith(text, "--fault-socket");
-    if (!absl::StartsWith(text, "--") || absl::StartsWith(text, "--version") || is_for_tests) {
-      continue;
-    }
-    ++flags;
-    EXPECT_THAT(readme, HasSubstr(absl::StrCat("`", text.substr(0, text.find(' ')))));
-  }
-  EXPECT_GT(flags, 40);
 }
 
 TEST(LifecycleTest, TwoDaemonsNeverShareAPort) {
