@@ -10,7 +10,7 @@
 namespace tensord::bench {
 namespace {
 
-constexpr double kWidth = 640, kHeight = 400, kLeft = 80, kRight = 20, kTop = 40, kBottom = 60;
+constexpr double kWidth = 640, kHeight = 400, kLeft = 80, kRight = 30, kTop = 40, kBottom = 60;
 // Colors that color-blind readers can distinguish (Okabe and Ito).
 constexpr std::array<const char*, 5> kColors = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                 "#444444"};

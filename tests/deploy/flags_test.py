@@ -371,7 +371,9 @@ class ScriptTest(DeployTest):
 
     def test_flags_are_known(self):
         paths = ["deploy/quickstart", "deploy/slurm/tensord.sbatch", "deploy/README.md",
-                 "deploy/kubernetes/README.md", "README.md", "client/examples/README.md"]
+                 "deploy/kubernetes/README.md", "README.md", "server/SECURITY.md",
+                 "server/metrics/README.md", "client/README.md",
+                 "client/examples/README.md"]
         paths += [os.path.relpath(path, OPTIONS.source) for path in
                   glob.glob(os.path.join(OPTIONS.source, "deploy/**/*.service"), recursive=True)]
         lines = 0
@@ -390,7 +392,8 @@ class ScriptTest(DeployTest):
         for command in ("devices", "tensors", "info", "health", "cluster", "token", "tour"):
             known |= flags_of(OPTIONS.tensorctl, "help", command)
         for path in ("deploy/quickstart", "deploy/slurm/tensord.sbatch", "deploy/README.md",
-                     "deploy/kubernetes/README.md", "deploy/compose.multi.yaml"):
+                     "deploy/kubernetes/README.md", "deploy/compose.multi.yaml",
+                     "server/SECURITY.md"):
             for flags in commands_in(read(OPTIONS.source, path), "tensorctl"):
                 self.assertLessEqual(set(flags), known, path)
 

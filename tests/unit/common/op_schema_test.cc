@@ -32,12 +32,12 @@ TEST(Registry, HoldsEveryOpSortedAndDescribed) {
   EXPECT_EQ(FindOp("Add"), nullptr);
 }
 
-TEST(Registry, TheReadmeNamesEveryOp) {
-  std::ifstream file(TENSORD_README);
-  const std::string readme(std::istreambuf_iterator<char>(file), {});
-  ASSERT_THAT(readme, HasSubstr("| one operand |"));
+TEST(Registry, ThePageOfOpsNamesEveryOp) {
+  std::ifstream file(TENSORD_OPS_PAGE);
+  const std::string page(std::istreambuf_iterator<char>(file), {});
+  ASSERT_THAT(page, HasSubstr("| one operand |"));
   for (const OpSchema* op : AllOps()) {
-    EXPECT_THAT(readme, HasSubstr(absl::StrCat("`", op->name, "`")));
+    EXPECT_THAT(page, HasSubstr(absl::StrCat("`", op->name, "`")));
   }
 }
 
