@@ -1,6 +1,8 @@
 // One model over several devices, of one server or several (cluster.h): tensor parallelism and
 // pipelines, like torch.distributed.tensor.parallel and torch.distributed.pipelining. Nothing here
 // waits for the server. Errors are in the results' statuses, unless a function returns a Status.
+// Several threads may call the functions, and Forward of one layer or pipeline; while they do, no
+// thread may change a module of a pipeline (nn.h).
 #pragma once
 
 #include <cstdint>
