@@ -19,10 +19,11 @@ NOT_LISTED = {"--version", "--fault-socket"}  # the second one is for tests
 MIN_FLAGS = 40
 PATIENCE_SECONDS = 60
 
-# A flag, its value, its default (CLI11 writes "=4" or " [4]", by its version), and its description.
-FLAG = re.compile(r"  (--[a-z-]+)(?: ([A-Z]+))?(?:=(\S+)| (\[\S*\]))?(?: +\.\.\.)?"
-                  r"(?:(?: {2,}|(?<=\.) )(\S.*))?")
-GROUP = re.compile(r"([A-Z][a-z ]+):")
+# A flag, its value, its default, and its description. By its version, CLI11 writes "=4" or " [4]",
+# indents flags by 2 or by 10, and wraps descriptions.
+FLAG = re.compile(r" {2,12}(--[a-z-]+)(?: ([A-Z]+)(?:,\.\.\.)?)?(?:=(\S+)| (\[\S*\]))?(?: +\.\.\.)?"
+                  r"(?: +(\S.*))?")
+GROUP = re.compile(r"([A-Z][A-Za-z ]+):")
 
 
 class Flag:
@@ -40,16 +41,16 @@ class Flag:
 def groups_of(help_text):
     """Returns the flags of each group by its name, in the order of the help text."""
     groups, flag = {}, None
-    for line in help_text.splitlines():
+    for line in help_text.partition("Examples:")[0].splitlines():
         if group := GROUP.fullmatch(line):
             flags, flag = groups.setdefault(group[1], []), None
         elif match := FLAG.fullmatch(line.rstrip()):
             flag = Flag(match)
             if flag.name not in NOT_LISTED:
                 flags.append(flag)
-        elif flag and line.startswith(" " * 8):
+        elif flag and line.startswith(" " * 20):
             flag.text = f"{flag.text} {line.strip()}".strip()
-        elif line.startswith("  --"):
+        elif line.strip().startswith("--"):
             sys.exit(f"this script doesn't understand a line of tensord --help: {line}")
         else:
             flag = None
@@ -86,8 +87,8 @@ def main():
         page.write_text(wanted, encoding="utf-8")
     elif text != wanted:
         missing = set(wanted.splitlines()) - set(text.splitlines())
-        sys.exit("\n".join([f"{page} differs from tensord --help. Repeat with --write. Missing rows:",
-                            *sorted(missing)]))
+        rows = "\n".join(sorted(missing))
+        sys.exit(f"{page} differs from tensord --help. Repeat with --write. Missing rows:\n{rows}")
 
 
 if __name__ == "__main__":
