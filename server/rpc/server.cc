@@ -25,8 +25,6 @@ namespace {
 
 // Threads for work that may block, such as transfers that wait for a device.
 constexpr int kWorkerThreads = 4;
-// The size of everything but the elements in the largest message.
-constexpr int kMessageOverheadBytes = 64 << 10;
 
 // If a client disappears without closing its connection, keepalive closes the connection within
 // about a minute. The lease of the client's session then begins. Clients may ping once a second.
@@ -240,8 +238,7 @@ absl::Status Server::Listen(const ServerOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentCalls);
-  builder.SetMaxReceiveMessageSize(
-      static_cast<int>(options.limits.max_message_bytes + kMessageOverheadBytes));
+  builder.SetMaxReceiveMessageSize(-1);  // ServerCall checks it, with an error that says what to do
   // gRPC would decompress a message before any handler could refuse it.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);

@@ -56,9 +56,16 @@ void ServerCall::HandleRead(bool ok) {
     const size_t bytes = incoming_->Length();
     admission_.ReadEnds();
     waiting_bytes_ = bytes;
-    if (!MayWait(bytes)) ReleaseMessage();
     CountReceived(static_cast<int64_t>(bytes));
-  } else if (!done_) {
+    const absl::Status fits = admission_.CheckMessageSize(bytes);
+    if (!fits.ok()) {
+      incoming_->Clear();
+      ReleaseMessage();
+      OnRevoked(fits);
+      return OnRead(false);
+    }
+    if (!MayWait(bytes)) ReleaseMessage();
+  } else if (!done_ && !finished()) {
     half_closed_ = true;
   }
   OnRead(ok);

@@ -73,8 +73,8 @@ class GrpcCall {
 //   arrival      CallDispatcher makes the handler, and Start() has the gate authenticate it.
 //   OnAdmitted   The gate has admitted the caller. (OnRefused: it has not.)
 //   OnRead, OnWritten   The operation that StartRead() or StartWrite() began has ended.
-//   OnRevoked    The caller's credentials were revoked or have expired, or the unfinished requests
-//                of the caller take too much memory.
+//   OnRevoked    The caller's credentials were revoked or have expired, a message is too large, or
+//                the unfinished requests of the caller take too much memory.
 //   OnDrain, OnDrainTimeout   The server shuts down, and the call has joined a CallGroup.
 //   OnDone       gRPC is done with the call, because the call has finished, or because the client
 //                has cancelled it, its connection broke, or its deadline passed. Comes once.
@@ -200,7 +200,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   grpc::ByteBuffer* incoming_ = nullptr;  // the message of the read that has begun
   std::atomic<bool> counts_cancellation_ = true;
   size_t waiting_bytes_ = 0;  // of a message that hasn't been released
-  bool half_closed_ = false;  // a read failed before the call was done
+  bool half_closed_ = false;  // a read failed before the call had finished or was done
   bool done_ = false;
 
   mutable Mutex mu_;

@@ -179,6 +179,33 @@ TEST_F(FewConnectionsOfAnAddressTest, ClosesAConnectionTooMany) {
   }));
 }
 
+// gRPC receives large messages of several calls of one connection at once. The server must not take
+// them for one message that is too large.
+TEST_F(AdmissionTest, ServesLargeMessagesSideBySideOnABusyMachine) {
+  constexpr int kCallers = 8;
+  constexpr int kCallsPerCaller = 3;
+  constexpr int64_t kBytes = 16 << 20;
+  const Load load;
+  RpcClient client(daemon_->address());
+  std::vector<std::thread> callers;
+  for (uint64_t handle = 1; handle <= kCallers; ++handle) {
+    callers.emplace_back([&, handle] {
+      v1::CreateTensorRequest request;
+      request.set_session(session_->id());
+      request.set_handle(handle);
+      *request.mutable_spec() = ToProto(TensorSpec{DType::kUInt8, {kBytes}});
+      request.set_device("cpu:0");
+      request.set_data(std::string(kBytes, static_cast<char>(handle)));
+      for (int i = 0; i < kCallsPerCaller; ++i) {
+        const auto made = client.Call<v1::Tensor>("CreateTensor", request);
+        EXPECT_TRUE(made.ok()) << made.status();
+        EXPECT_TRUE(session_->Delete({handle}).ok());
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
 // Many calls begin at once on a connection that the server hasn't admitted yet.
 TEST_F(AdmissionTest, ServesManyFirstCallsOfOneConnectionAtOnce) {
   constexpr int kCalls = 64;

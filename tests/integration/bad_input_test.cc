@@ -249,14 +249,46 @@ TEST_F(BadInputTest, SurvivesBytesThatAreNoRpc) {
   EXPECT_TRUE(session_->Get(1).ok());
 }
 
-TEST_F(BadInputTest, RejectsTooLargeMessages) {
-  const std::string bytes(80 << 20, 'x');
-  for (const TensorSpec& spec : {TensorSpec{DType::kUInt8, {80 << 20}}, TensorSpec{kF32, {3}}}) {
-    // A connection of its own: the server may end it (server/README.md, Connection admission).
-    RpcClient client(daemon_->address());
-    RpcSession session(client);
-    ExpectError(session.Create(9, spec, bytes), Code::kResourceExhausted, {"16777216"});
+// A client that uses one connection for everything, as a generated stub does.
+TEST_F(BadInputTest, RejectsTooLargeMessagesAndServesTheConnectionAfterwards) {
+  const TensorSpec largest = {DType::kUInt8, {16 << 20}};
+  for (const int64_t bytes : {18 << 20, (16 << 20) + (128 << 10), 40 << 20, 80 << 20, 200 << 20}) {
+    SCOPED_TRACE(bytes);
+    const std::string data(static_cast<size_t>(bytes), 'x');
+    for (const TensorSpec& spec : {TensorSpec{DType::kUInt8, {bytes}}, TensorSpec{kF32, {3}}}) {
+      ExpectError(session_->Create(9, spec, data), Code::kResourceExhausted,
+                  {"16777216", "--max-message-bytes", "Write"});
+      const auto made = session_->Create(9, largest, std::string(16 << 20, 'x'));
+      EXPECT_TRUE(made.ok()) << made.status();
+      EXPECT_TRUE(session_->Delete({9}).ok());
+    }
   }
+}
+
+// The open stream waits for a message, too, but it isn't the call that is refused.
+TEST_F(BadInputTest, RefusesTooLargeMessageBesideAnOpenStream) {
+  const auto stream = client_->SessionStream();
+  v1::SessionStreamRequest attach;
+  attach.mutable_attach()->set_session(session_->id());
+  ASSERT_TRUE(stream->Send(attach));
+  ExpectError(session_->Create(9, {DType::kUInt8, {40 << 20}}, std::string(40 << 20, 'x')),
+              Code::kResourceExhausted, {"16777216", "--max-message-bytes", "Write"});
+  stream->HalfClose();
+  while (stream->Next().has_value()) {
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(BadInputTest, RejectsTooLargeMessagesOfAWrite) {
+  for (const int64_t bytes : {17 << 20, 40 << 20}) {
+    const auto write = client_->Write();
+    v1::WriteRequest message = session_->FirstWrite(9, {DType::kUInt8, {64 << 20}});
+    message.set_data(std::string(static_cast<size_t>(bytes), 'x'));
+    write->Send(message);
+    ExpectError(write->Finish().status(), Code::kResourceExhausted,
+                {"16777216", "--max-message-bytes"});
+  }
+  EXPECT_TRUE(session_->Get(1).ok());
 }
 
 TEST_F(BadInputTest, RejectsUnknownActivations) {

@@ -37,9 +37,13 @@ constexpr int64_t kUnadmittedRefillBytes = 32;
 // credited at once, and how many more every kInspectInterval.
 constexpr int64_t kMaxForgivable = 64 << 20;
 constexpr int64_t kForgivableRefill = 1 << 20;
-// If handlers have received nothing of a deadlocked connection for this many inspections, its
-// newest call ends. That they have received nothing is almost certain after microseconds. The rest
-// of the time is for machines that are so busy that gRPC's threads don't run.
+// Each round ends when all queues have handled the events that preceded it. If handlers have made
+// no progress in this many consecutive rounds, gRPC has passed them all that it has received. One
+// round would suffice if each event caused no other one: but a call, for example, is passed on to
+// the queue that serves it.
+constexpr int kFullRounds = 3;
+// A deadlock is resolved after this many inspections without credit. Calls of the principal's other
+// connections may end meanwhile, and then the pool has room.
 constexpr int kDeadlockInspections = 6;
 // SO_RCVBUF of an admitted connection, on kernels without SO_BUF_LOCK, where the automatic sizing
 // of the buffer can't be re-enabled.
@@ -60,6 +64,12 @@ void EnlargeReceiveBuffer(int fd) {
 }
 
 }  // namespace
+
+absl::Status MessageTooLarge(int64_t max_message_bytes) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the request is larger than a message may be, ", max_message_bytes,
+                   " bytes (--max-message-bytes); use Write, which streams"));
+}
 
 bool Connection::admitted() const {
   MutexLock lock(&mu_);
@@ -101,6 +111,7 @@ bool Connection::AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePoo
     EnlargeReceiveBuffer(socket_->fd());
   }
   call->admitted = true;
+  progressed_ = true;
   calls_.push_back(call);
   credit_bytes_ += headers_bytes;
   UpdateLocked();
@@ -133,6 +144,7 @@ bool Connection::CountCancelled() {
 
 void Connection::AddCredit(int64_t bytes, int64_t messages) {
   MutexLock lock(&mu_);
+  progressed_ = true;
   credit_bytes_ += bytes + bytes / kFramingShare + messages * kFramingBytes;
   window_bytes_ = std::clamp(kWindowPerMessage * bytes, kMinWindow, kMaxLastingWindow);
   UpdateLocked();
@@ -140,7 +152,11 @@ void Connection::AddCredit(int64_t bytes, int64_t messages) {
 
 void Connection::SetState(Call* call, CallState state) {
   call->state.store(state, std::memory_order_relaxed);
-  if (state == CallState::kReading && waits_for_reader_.exchange(false)) stalled_sockets_->Add(id_);
+  if (state != CallState::kReading) {
+    if (!progressed_.load(std::memory_order_relaxed)) progressed_ = true;
+  } else if (waits_for_reader_.exchange(false)) {
+    stalled_sockets_->Add(id_);
+  }
 }
 
 void Connection::Remove(Call* call) {
@@ -148,6 +164,7 @@ void Connection::Remove(Call* call) {
   // Calls end in any order, but mostly soon.
   const auto last = std::find(calls_.rbegin(), calls_.rend(), call);
   if (last == calls_.rend()) return;
+  progressed_ = true;
   const auto num_calls = static_cast<int64_t>(calls_.size());
   calls_.erase(std::next(last).base());
   const bool ended_early = call->state != CallState::kComplete;
@@ -165,11 +182,6 @@ void Connection::Remove(Call* call) {
   UpdateLocked();
 }
 
-int64_t Connection::credit_bytes() const {
-  MutexLock lock(&mu_);
-  return credit_bytes_;
-}
-
 void Connection::Resume() {
   MutexLock lock(&mu_);
   UpdateLocked();
@@ -180,41 +192,57 @@ bool Connection::AnyReadingLocked() const {
                      [](const Call* call) { return call->state == CallState::kReading; });
 }
 
-bool Connection::ResolveStall(int64_t credit_before) {
+bool Connection::AnyBusyLocked() const {
+  return std::any_of(calls_.begin(), calls_.end(), [](const Call* call) {
+    return call->state == CallState::kIdle || (call->admitted && call->end == nullptr);
+  });
+}
+
+bool Connection::BeginRound() {
   MutexLock lock(&mu_);
+  if (std::exchange(in_round_, true)) return false;
+  progressed_ = false;
+  return true;
+}
+
+bool Connection::ResolveStall() {
+  MutexLock lock(&mu_);
+  in_round_ = false;
+  const int rounds = std::exchange(full_rounds_, 0);
   if (!admitted_ || !socket_->stalled()) return false;
-  if (credit_bytes_ != credit_before) return true;
+  if (progressed_) return true;
   // Without calls, the bytes are the rest of calls that have ended.
   if (!calls_.empty() && !AnyReadingLocked()) {
     waits_for_reader_ = true;
     return AnyReadingLocked();  // a handler may have begun to read meanwhile
   }
-  window_bytes_ = std::min(2 * std::max(window_bytes_, HeldLocked()), MaxWindowLocked());
-  UpdateLocked();
+  const int64_t held = HeldLocked();
+  const int64_t max_window = MaxWindowLocked();
+  if (held < max_window) {
+    window_bytes_ = std::min(2 * std::max(window_bytes_, held), max_window);
+    UpdateLocked();
+    return false;
+  }
+  if (calls_.empty() || AnyBusyLocked()) return false;
+  full_rounds_ = rounds + 1;
+  if (full_rounds_ < kFullRounds) return true;
+  EndNewestReaderLocked(MessageTooLarge(max_message_bytes_));
   return false;
 }
 
 bool Connection::DeadlockedLocked() const {
   if (!admitted_ || !socket_->stalled()) return false;
-  const bool window_is_full = HeldLocked() >= MaxWindowLocked();
-  if (!window_is_full && (!pool_.full() || calls_.empty())) return false;
-  return std::none_of(calls_.begin(), calls_.end(),
-                      [](const Call* call) { return call->state == CallState::kIdle; });
+  if (calls_.empty()) return HeldLocked() >= MaxWindowLocked();
+  return pool_.full() && std::none_of(calls_.begin(), calls_.end(), [](const Call* call) {
+           return call->state == CallState::kIdle;
+         });
 }
 
-void Connection::EndNewestCallLocked() {
-  const auto newest = std::find_if(calls_.rbegin(), calls_.rend(),
-                                   [](const Call* call) { return call->end != nullptr; });
-  if (newest == calls_.rend()) return;
-  const std::string message =
-      pool_.full()
-          ? absl::StrCat("the caller has begun to send ", pool_.capacity_bytes,
-                         " bytes of requests, and none of them is complete; send fewer at once "
-                         "(--max-request-bytes-per-principal)")
-          // gRPC 1.51 receives a message of any size before it refuses the message.
-          : absl::StrCat("the request is larger than a message may be, ", max_message_bytes_,
-                         " bytes (--max-message-bytes); use Write, which streams");
-  std::exchange((*newest)->end, nullptr)(absl::ResourceExhaustedError(message));
+void Connection::EndNewestReaderLocked(const absl::Status& status) {
+  const auto newest = std::find_if(calls_.rbegin(), calls_.rend(), [](const Call* call) {
+    return call->state == CallState::kReading && call->end != nullptr;
+  });
+  if (newest != calls_.rend()) std::exchange((*newest)->end, nullptr)(status);
 }
 
 bool Connection::ended() const {
@@ -236,7 +264,10 @@ Connection::Inspection Connection::Inspect() {
   }
   if (deadlocked_inspections_ >= kDeadlockInspections) {
     if (calls_.empty()) return Inspection::kWindowFull;
-    EndNewestCallLocked();
+    EndNewestReaderLocked(absl::ResourceExhaustedError(
+        absl::StrCat("the caller has begun to send ", pool_.capacity_bytes,
+                     " bytes of requests, and none of them is complete; send fewer at once "
+                     "(--max-request-bytes-per-principal)")));
     deadlocked_inspections_ = 0;
   }
   credit_bytes_ += admitted_ ? kRefillBytes : kUnadmittedRefillBytes;

@@ -16,6 +16,9 @@
 
 namespace tensord::server {
 
+// Returns the error of a message that is larger than `max_message_bytes`.
+absl::Status MessageTooLarge(int64_t max_message_bytes);
+
 // Bounds the bytes that gRPC holds of a connection: those that it has read, but not yet passed to a
 // handler. The object estimates them as received - credit:
 //
@@ -32,10 +35,12 @@ namespace tensord::server {
 // rest of the message is missing. If no call is open, the rest of calls that ended early is
 // missing. The window grows up to kMinWindow, plus one message for each open call, plus 64 MiB
 // after a call has ended early. A call ends early if it ends before its request is complete; gRPC
-// drops the remaining bytes. The bytes of all connections of a principal together are limited by
-// the principal's pool. If the pool is full and no message can be completed, the newest call ends
-// with RESOURCE_EXHAUSTED. If the connection has no open call and its window remains full, the
-// server closes the connection.
+// drops the remaining bytes. If the largest window is full, and handlers have handled everything
+// that has arrived, one message is larger than a message may be: the newest call that waits for a
+// message ends with RESOURCE_EXHAUSTED. The bytes of all connections of a principal together are
+// limited by the principal's pool. If the pool remains full and no message can be completed, the
+// same call ends. If the connection has no open call and its window remains full, the server closes
+// the connection.
 //
 // A limit delays bytes, but no byte is lost: the peer's TCP connection waits. No decision depends
 // on how fast bytes arrive.
@@ -118,21 +123,22 @@ class Connection {
   // Removes a call that gRPC has finished.
   void Remove(Call* call);
 
-  // If the connection is stalled, and handlers wait for messages, but have received nothing since
-  // credit_bytes() returned `credit_before`, lets gRPC read more. Call it after handlers have
-  // handled all events that preceded that call of credit_bytes(). Returns whether handlers have
-  // received something meanwhile; the caller then tries again.
-  bool ResolveStall(int64_t credit_before);
+  // Begins a round: the caller waits until handlers have handled all earlier events, and then calls
+  // ResolveStall(). If a round is under way, returns false.
+  bool BeginRound();
+  // Ends a round. If the connection is stalled, a handler waits for a message, and handlers have
+  // made no progress in the round, lets gRPC read more. If gRPC may read no more, and this is the
+  // case for several rounds, ends a call. Returns whether the caller must begin another round.
+  bool ResolveStall();
   bool stalled() const { return socket_->stalled(); }
-  int64_t credit_bytes() const;
   // Lets gRPC read again, if there is room by now.
   void Resume();
   // kWindowFull: the window is full, but there is no open call, so it will remain full. kEnded:
   // ended() returned true.
   enum class Inspection { kOpen, kWindowFull, kEnded };
-  // Adds credit for bytes that belong to no call, such as pings. Ends the newest call if no message
-  // can be completed. Call it every kInspectInterval. The caller must close the connection if the
-  // result isn't kOpen.
+  // Adds credit for bytes that belong to no call, such as pings. Ends a call if the pool remains
+  // full and no message can be completed. Call it every kInspectInterval. The caller must close the
+  // connection if the result isn't kOpen.
   static constexpr std::chrono::milliseconds kInspectInterval{500};
   Inspection Inspect();
 
@@ -146,10 +152,13 @@ class Connection {
   bool CountRejectionLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether a handler waits for a message of the connection.
   bool AnyReadingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns whether gRPC may read no more, and no handler will receive anything.
+  // Returns whether a handler is busy with a message, or a call is ending.
+  bool AnyBusyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns whether gRPC may read no more, and no handler of the connection will receive anything.
   bool DeadlockedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t MaxWindowLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void EndNewestCallLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends the newest call that waits for a message, if any.
+  void EndNewestReaderLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const uint64_t id_;
   const std::string host_;
@@ -169,6 +178,11 @@ class Connection {
   int64_t window_bytes_ ABSL_GUARDED_BY(mu_) = kUnadmittedWindow;
   // Stalled, but no call reads. SetState() then reports the connection as stalled again.
   std::atomic<bool> waits_for_reader_ = false;
+  bool in_round_ ABSL_GUARDED_BY(mu_) = false;
+  // A handler has received a message, or a call has begun or ended, since the round began.
+  std::atomic<bool> progressed_ = false;
+  // Consecutive rounds without progress in which the largest window was full.
+  int full_rounds_ ABSL_GUARDED_BY(mu_) = 0;
   int deadlocked_inspections_ ABSL_GUARDED_BY(mu_) = 0;  // consecutive ones
   int64_t inspected_credit_ ABSL_GUARDED_BY(mu_) = 0;    // at the last inspection
   // How many bytes of calls that ended early may still be credited.

@@ -174,6 +174,10 @@ Admission::~Admission() {
   connection_->Remove(&connection_call_);
 }
 
+absl::Status Admission::CheckMessageSize(size_t bytes) const {
+  return listeners_ != nullptr ? listeners_->CheckMessageSize(bytes) : absl::OkStatus();
+}
+
 void Admission::MessageReleased(size_t bytes) { AddCredit(static_cast<int64_t>(bytes)); }
 
 void Admission::MessageSent(size_t bytes) {

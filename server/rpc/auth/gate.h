@@ -57,8 +57,8 @@ class Admission {
   // repeats nothing of what the client sent. If the headers are too large, returns
   // INVALID_ARGUMENT. If the caller has too many connections, or the connection too many open
   // calls, returns RESOURCE_EXHAUSTED. If the credentials expire or are revoked before Leave(), or
-  // the caller's unfinished requests take too many bytes, another thread calls `ended` with the
-  // reason, for each of the two at most once. `ended` must end the call, and must not block.
+  // a message is too large, or the caller's unfinished requests take too many bytes, another thread
+  // calls `ended` with the reason: at most once for the credentials, and once for the others. `ended` must end the call, and must not block.
   absl::Status Enter(Gate* gate, grpc::ServerContext* call,
                      std::function<void(const absl::Status&)> ended);
 
@@ -66,6 +66,8 @@ class Admission {
   // longer calls `ended`. The connection may call `ended` until this object is destroyed.
   void Leave();
 
+  // Returns RESOURCE_EXHAUSTED if a message of `bytes` bytes is larger than a message may be.
+  absl::Status CheckMessageSize(size_t bytes) const;
   // Report events of an admitted call: a received message of `bytes` bytes no longer counts as
   // unread; a message of `bytes` bytes is being sent. Thread-safe.
   void MessageReleased(size_t bytes);

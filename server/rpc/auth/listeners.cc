@@ -34,6 +34,8 @@ constexpr int64_t kUnseenBytes = 128 << 10;
 constexpr int kRoundsWithoutRefusals = 2;
 // After this time, gRPC reads on even if handlers haven't seen all calls.
 constexpr auto kMaxRefillTime = std::chrono::seconds(5);
+// The size of everything but the elements in the largest message.
+constexpr int64_t kMessageOverheadBytes = 64 << 10;
 // SO_RCVBUF of an unadmitted connection. The kernel doubles this value.
 constexpr int kReceiveBufferBytes = 64 << 10;
 constexpr int kMaxUnadmitted = 1024;
@@ -328,17 +330,17 @@ void Listeners::HandleStalled() {
   for (const ConnectionRef& connection : stalled) {
     by_received.emplace(connection->admitted() ? 0 : connection->received_bytes(), connection);
   }
-  std::vector<std::pair<ConnectionRef, int64_t>> unresolved;  // and their credit_bytes()
+  std::vector<ConnectionRef> unresolved;
   for (const auto& [bytes, connection] : by_received) {
     connection->Resume();
     if (!connection->stalled()) continue;
     waiting_.insert(connection->id());
-    if (connection->admitted()) unresolved.emplace_back(connection, connection->credit_bytes());
+    if (connection->admitted() && connection->BeginRound()) unresolved.push_back(connection);
   }
   if (unresolved.empty()) return;
   after_earlier_events_([this, unresolved = std::move(unresolved)] {
-    for (const auto& [connection, credit] : unresolved) {
-      if (connection->ResolveStall(credit)) stalled_.Add(connection->id());
+    for (const ConnectionRef& connection : unresolved) {
+      if (connection->ResolveStall()) stalled_.Add(connection->id());
     }
   });
 }
@@ -417,6 +419,12 @@ ConnectionRef Listeners::Find(absl::string_view peer) const {
   MutexLock lock(&mu_);
   const auto it = connections_.find(id);
   return it == connections_.end() ? nullptr : it->second;
+}
+
+absl::Status Listeners::CheckMessageSize(size_t bytes) const {
+  const int64_t max_bytes = limits_.max_message_bytes;
+  if (static_cast<int64_t>(bytes) <= max_bytes + kMessageOverheadBytes) return absl::OkStatus();
+  return MessageTooLarge(max_bytes);
 }
 
 absl::Status Listeners::AddAdmitted(const ConnectionRef& connection, Connection::Call* call,

@@ -89,6 +89,10 @@ class Listeners {
   // socket, after the connection has been closed, and if the system can't enforce limits.
   ConnectionRef Find(absl::string_view peer) const;
 
+  // Returns RESOURCE_EXHAUSTED if a message of `bytes` bytes is larger than a message may be. gRPC
+  // 1.51 would also check this only after it has received the whole message.
+  absl::Status CheckMessageSize(size_t bytes) const;
+
   // Report events of calls, as Connection's functions do. If the connection's token bucket is used
   // up, close the connection.
   //
