@@ -17,8 +17,9 @@ namespace tensord::server {
 // not delay other domains.
 class DeviceMonitor {
  public:
-  // Called for each device of the domain: with false when a device of the domain was lost, before
-  // the monitor restarts the devices; with true when all of them serve again.
+  // The monitor calls it for each device of the domain. `serving` is false after a device of the
+  // domain was lost, before the monitor restarts the devices. `serving` is true when all of them
+  // serve again.
   using Listener = std::function<void(DeviceSlot& slot, bool serving)>;
 
   // `slots` must be restartable, be of one domain, and outlive the monitor.

@@ -16,7 +16,7 @@
 namespace tensord::server {
 namespace {
 
-// Calls `callback` when Tick() was called `count` times. Copies share one count.
+// Calls `callback` when Tick() has been called `count` times. Copies share one count.
 class CountDown {
  public:
   CountDown(size_t count, std::function<void()> callback)
@@ -174,7 +174,7 @@ absl::StatusOr<PreparedOpRef> Engine::FindPreparedOp(const Session& session,
   TENSORD_RETURN_IF_ERROR(CheckInputDevices(request.op, inputs));
   const absl::StatusOr<DeviceSlot*> slot = FindSlot(request, inputs);
   if (slot.ok()) {
-    // If the device is lost, so are its inputs, and the caller gets their error.
+    // If the device is lost, so are the inputs in its memory, and the caller gets their error.
     if (inputs.empty()) TENSORD_RETURN_IF_ERROR(CheckServing(**slot));
     return prepared_ops_.Find(request.op, specs, request.attrs, *slot, session.host_account());
   }
@@ -404,8 +404,8 @@ absl::Status Engine::WhenIdle(const SessionRef& session, std::function<void()> c
     }
   });
   for (const TensorRef& tensor : pending) {
-    // The callback keeps the tensor alive: an unreferenced tensor may be fused away, and then never
-    // becomes done.
+    // The callback keeps the tensor alive. A fused kernel may leave out a tensor that nothing else
+    // refers to, and that tensor never becomes done.
     tensor->WhenDone([tensors, tensor]() mutable { tensors.Tick(); });
   }
   tensors.Tick();

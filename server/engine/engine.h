@@ -42,8 +42,8 @@ class Engine {
  public:
   // `fusion`: whether a chain of elementwise ops, or a linear and its activation, may run as one
   // kernel, also in programs. `graphs`: whether programs may run as graphs of their device.
-  // `threading`: of the executors. With kCallerThread, tasks run only when the caller drains the
-  // executors of slots().
+  // `threading`: how the executors run tasks. With kCallerThread, tasks run only when the caller
+  // drains the executors of slots().
   explicit Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion = true,
                   bool graphs = true,
                   Executor::Threading threading = Executor::Threading::kOwnThread);
@@ -65,8 +65,8 @@ class Engine {
   // promised tensor, which may be done already. If the handles, the inference or the devices
   // are wrong, returns an error and changes nothing. If an input has failed already, returns the
   // root error of that input. Later errors stick to the tensor.
-  // Here and below: while the device is lost, returns an error that names it: the DATA_LOSS of an
-  // input in its memory, or else UNAVAILABLE.
+  // While the device is lost, this function and those below return an error that names the device:
+  // the DATA_LOSS of an input in its memory, or else UNAVAILABLE.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, const OpRequest& request);
 
   // Prepares a program for this session. Its host memory, and the device's memory that it keeps,
@@ -74,8 +74,8 @@ class Engine {
   absl::StatusOr<std::shared_ptr<Program>> Prepare(Session& session, const ProgramSpec& spec,
                                                    absl::string_view device);
 
-  // As Run() for an op: promises the outputs and returns them. If the inputs or outputs do not fit
-  // the program, returns INVALID_ARGUMENT.
+  // Runs a program as Run() above runs an op: promises the outputs and returns them. If the inputs
+  // or outputs do not fit the program, returns INVALID_ARGUMENT.
   absl::StatusOr<TensorRefs> Run(const SessionRef& session, const std::shared_ptr<Program>& program,
                                  absl::Span<const Handle> inputs, absl::Span<const Handle> outputs);
 
@@ -119,8 +119,8 @@ class Engine {
   absl::Status AllocateMemory(Session& session, Upload* upload);
 
   // If `outcome` is OK, the tensor becomes done. Otherwise a promise fails with `outcome`, and a
-  // handle that was not promised stays free. If the device is lost, `outcome` is its DATA_LOSS. If
-  // the handle was not promised and is in use by now, returns ALREADY_EXISTS.
+  // handle that was not promised stays free. If the device is lost, its DATA_LOSS replaces an OK
+  // `outcome`. If the handle was not promised and is in use by now, returns ALREADY_EXISTS.
   absl::Status FinishUpload(Session& session, Upload upload, absl::Status outcome);
 
   // Calls `callback` when Device::Read() can read the tensor, or with the tensor's error. It may be

@@ -58,10 +58,11 @@ class ChainKernels {
   // Returns the prepared op that computes `linear` and `activation` together.
   absl::StatusOr<PreparedOpRef> FindLinear(const PreparedOp& linear, const PreparedOp& activation);
 
-  // Executor thread. Computes the chain with one kernel and returns the last op's result. If the
-  // device has no kernel for this chain, or the kernel isn't compiled yet, returns null. The caller
-  // then runs the chain op by op. A background thread compiles the kernels for GPUs. All inputs
-  // from outside the chain must be ready. Allocated memory is charged to `account`.
+  // Computes the chain with one kernel and returns the last op's result. If the device has no
+  // kernel for this chain, or the kernel isn't compiled yet, returns null. The caller then runs the
+  // chain op by op. A background thread compiles the kernels for GPUs. All inputs from outside the
+  // chain must be ready. Allocated memory is charged to `account`. Call it on the executor's
+  // thread.
   absl::StatusOr<BufferRef> Run(MemoryAccount& account, absl::Span<const ChainLink> chain);
 
   // Returns how many kernels wait to be compiled or are being compiled.

@@ -47,8 +47,8 @@ auto RunStoppable(const Session& session, const Tensor& output, Run run) -> decl
   return result;
 }
 
-// Adds the op and its output to the op's error. Ops that depend on it pass the error on unchanged,
-// so its text is charged once.
+// Adds the op and its output to the text of the op's error. Ops that depend on the output pass the
+// error on unchanged, so its text is charged once.
 absl::Status Annotate(Session& session, const absl::Status& error, absl::string_view op,
                       const TensorRef& output) {
   return session.ChargeError(

@@ -13,7 +13,8 @@ namespace {
 // How many steps run under one lock. The lock then costs little for each step, and other threads
 // wait only briefly for it.
 constexpr int kMaxStepsPerLock = 64;
-// A round runs up to kMaxStepsPerLock steps inline, or posts one step.
+// The deadline is checked once in this many rounds. A round runs up to kMaxStepsPerLock steps
+// inline, and then passes at most one step to the engine.
 constexpr int kRoundsPerDeadlineCheck = 4;
 // How many prepared ops a definition keeps: one for each combination of input specs.
 constexpr size_t kMaxRecentOps = 4;

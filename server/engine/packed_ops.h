@@ -54,12 +54,12 @@ class PackedOps {
   // Drops all programs.
   void DropPrograms();
 
-  // As Engine::Run(). If there is no such program, returns NOT_FOUND. If its preparation failed,
-  // returns that error.
+  // Runs a program by Engine::Run(). If there is no such program, returns NOT_FOUND. If its
+  // preparation failed, returns that error.
   absl::StatusOr<TensorRefs> RunProgram(uint32_t number, absl::Span<const Handle> inputs,
                                         absl::Span<const Handle> outputs);
 
-  // RunBatch() calls it for each op that did not run inline. `tensor` is the promised tensor, or
+  // RunBatch() calls one for each op that did not run inline. `tensor` is the promised tensor, or
   // the error with which the engine refused the op. If the callback returns an error, RunBatch()
   // ends with that error.
   using ResultCallback = absl::FunctionRef<absl::Status(uint64_t command, Handle output,
@@ -67,7 +67,7 @@ class PackedOps {
 
   // Begins a batch (v1::Batch describes its words).
   void BeginBatch() { last_handle_ = 0; }
-  // Runs steps from the front of `words`, the rest of the batch, and removes them, until no word is
+  // `words` is the rest of the batch. Runs steps from its front and removes them, until no word is
   // left or `deadline` has passed. Each step increments *command, which is then the number of that
   // step. If the words are malformed, returns INVALID_ARGUMENT. The steps before the malformed one
   // have taken effect.
@@ -112,8 +112,8 @@ class PackedOps {
   // run inline, removes that step, too, sets `not_inline` to it, and returns false.
   absl::StatusOr<bool> RunSteps(const Executor::InlineLock& lock, absl::Span<const uint64_t>* words,
                                 uint64_t* command, Step* not_inline);
-  // Acquires the InlineLock of the device that the next op probably uses. `since` is an argument of
-  // its constructor.
+  // Acquires the InlineLock of the device that the next op probably uses. `since` is passed to the
+  // constructor of InlineLock.
   Executor::InlineLock AcquireInlineLock(int64_t since) const;
   // If the op of the step can run inline on likely_slot_ (readiness.h), runs it, inserts the result
   // and returns true. If it can't, or if it fails, changes nothing and returns false: the engine
@@ -135,7 +135,7 @@ class PackedOps {
   size_t program_words_ = 0;
   Handle last_handle_ = 0;             // of the batch
   DeviceSlot* likely_slot_ = nullptr;  // the device of the last op
-  std::vector<TensorRef> dropped_;     // by the current slice
+  std::vector<TensorRef> dropped_;     // by the last RunSteps()
 };
 
 }  // namespace tensord::server

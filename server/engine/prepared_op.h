@@ -30,11 +30,11 @@ class Executable {
  public:
   virtual ~Executable() = default;
 
-  // For messages: "add".
+  // Returns the name for messages, such as "add".
   virtual absl::string_view name() const = 0;
   virtual DeviceSlot* slot() const = 0;
 
-  // Whether Run() takes a few microseconds at most and may run on any thread that holds the
+  // Returns whether Run() takes a few microseconds at most and may run on any thread that holds the
   // executor's InlineLock.
   virtual bool runs_inline() const = 0;
 
@@ -75,21 +75,21 @@ class PreparedOp final : public Executable {
   // As Run(), but returns the buffer itself: an op has one output.
   absl::StatusOr<BufferRef> RunSingle(MemoryAccount& account, absl::Span<const TensorRef> inputs);
 
-  // Whether the result has the memory of input 0. A caller of LaunchInto() takes the input's buffer
-  // instead.
+  // Returns whether the result has the memory of input 0. Then use the input's buffer instead of
+  // LaunchInto().
   bool is_alias() const { return plan_.alias; }
-  // Whether the op is `constant`, whose attribute holds the result's bytes. A caller of
-  // LaunchInto() calls MakeConstant() instead.
+  // Returns whether the op is `constant`, whose attribute holds the result's bytes. Then call
+  // MakeConstant() instead of LaunchInto().
   bool is_constant() const { return constant_; }
   // Allocates the result of `constant`, charged to `account`, and writes its bytes.
   absl::StatusOr<BufferRef> MakeConstant(MemoryAccount& account);
-  // Whether an input is cast to another dtype before the kernel runs.
+  // Returns whether an input is cast to another dtype before the kernel runs.
   bool has_casts() const { return has_casts_; }
   bool in_place(int input) const { return kernel_ != nullptr && kernel_->in_place(input); }
   // The estimated host memory of the op: this object, its kernels, specs and attributes.
   int64_t host_bytes() const { return host_bytes_; }
-  // Charge host_bytes() to the caller that the op was made for, until this object is destroyed. If
-  // there is no such caller, or the session that the op was made for has ended, charge nothing.
+  // Both charge host_bytes() to the caller that the op was made for, until this object is
+  // destroyed. If there is no such caller, or the caller's account is gone, both charge nothing.
   // Past a limit, ChargeCaller() returns an error, as HostAccount::Take() does. Call at most one of
   // the two functions, and only once: before the op is shared, or with the cache's lock held.
   absl::Status ChargeCaller();

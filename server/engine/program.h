@@ -75,7 +75,7 @@ class Program final : public Executable {
   absl::Status RenewMemory(MemoryAccount& account);
   absl::Status RunStep(MemoryAccount& account, const ProgramStep& step,
                        absl::Span<const TensorRef> inputs);
-  // Whether the program has few enough ops, which touch few enough bytes, to run inline.
+  // Returns whether the program has few enough ops, which touch few enough bytes, to run inline.
   bool IsSmall() const;
 
   DeviceSlot* slot_ = nullptr;

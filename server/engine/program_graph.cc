@@ -20,7 +20,7 @@ constexpr int64_t kCopiedBytesPerNano = 1 << 10;
 
 // The driver keeps about a kilobyte for each kernel of a graph. That memory is not counted.
 constexpr size_t kMaxSteps = 1 << 13;
-// A program with more bytes computes for longer than its launches take.
+// The limit of a graph's memory. A program with more computes for longer than its launches take.
 constexpr int64_t kMaxBytes = 64 << 20;
 // After this many changes of addresses, all inputs are copied.
 constexpr int kMaxMoves = 4;

@@ -93,11 +93,13 @@ class ProgramGraph final : public SpareMemory {
 
   explicit ProgramGraph(const Body& body);
 
-  // Whether the graph saves more time than it costs, as far as the inputs' addresses are known.
+  // Returns whether the graph saves more time than it costs, as far as the inputs' addresses are
+  // known.
   bool IsWorthIt() const;
-  // Whether the inputs are at the addresses that `captured` reads. Records the inputs that are not.
+  // Returns whether the inputs are at the addresses that `captured` reads. Records the inputs that
+  // are not.
   bool Fits(const Captured& captured, absl::Span<const TensorRef> inputs);
-  // Whether this run should be captured. Records the addresses of the inputs.
+  // Returns whether this run should be captured. Records the addresses of the inputs.
   bool IsDue(absl::Span<const TensorRef> inputs);
 
   // Returns null if the capture fails, and records why.

@@ -1,6 +1,6 @@
-// Limits the host memory that the server uses for callers, except for the elements of tensors:
-// handles, definitions, programs, ops in flight, answers, sessions, members of groups, tickets and
-// names. The charge for each object is an estimate, which the object's class documents.
+// Limits the host memory that the server uses for callers: for handles, definitions, programs, ops
+// in flight, answers, sessions, members of groups, tickets and names. The elements of tensors are
+// not counted. The charge for each object is an estimate, which the object's class documents.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class HostAccount {
   const PrincipalRef& principal() const { return principal_; }
 
   // Charges `bytes`. If that would exceed a limit, changes nothing and returns RESOURCE_EXHAUSTED.
-  // The message has the flag, and how much the caller and all other callers hold.
+  // The message names the flag, and the bytes that the caller and all other callers hold.
   absl::Status Take(int64_t bytes);
   // Charges `bytes` of memory that is in use already, even past the limits.
   void TakePastLimit(int64_t bytes);
@@ -79,7 +79,8 @@ class HostCharge {
 
   const HostAccountRef& account() const { return account_; }
 
-  // As HostAccount::Take() and TakePastLimit(). The object must have an account.
+  // Add() and AddPastLimit() charge as HostAccount::Take() and TakePastLimit() do. The object must
+  // have an account.
   absl::Status Add(int64_t bytes) {
     absl::Status taken = account_->Take(bytes);
     if (taken.ok()) bytes_ += bytes;
@@ -106,7 +107,7 @@ class BatchedHostCharge {
   BatchedHostCharge(const BatchedHostCharge&) = delete;
   BatchedHostCharge& operator=(const BatchedHostCharge&) = delete;
 
-  // As HostAccount::Take().
+  // Charges `bytes` as HostAccount::Take() does.
   absl::Status Take(int64_t bytes) {
     if (used_bytes_ + bytes > taken_bytes_) return TakeBlocks(bytes);
     used_bytes_ += bytes;

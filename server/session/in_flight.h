@@ -1,4 +1,4 @@
-// Counts the accepted work of a session that has not ended, and charges the work's host memory.
+// Counts the work of a session that was accepted and has not ended. Charges the work's host memory.
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,9 @@ class InFlight {
   static constexpr int64_t kWaitBytes = 256;
   static constexpr int64_t kCallBytes = 1536;
 
-  // `max_count` is at most kMaxCount. The caller has charged `prepaid_bytes` to the account.
+  // The largest value of `max_count`.
   static constexpr int64_t kMaxCount = (1 << 22) - 1;
+  // The caller has charged `prepaid_bytes` to the account.
   InFlight(HostAccountRef account, int64_t max_count, int64_t prepaid_bytes)
       : account_(std::move(account)),
         max_count_(max_count),
@@ -36,17 +37,17 @@ class InFlight {
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
 
-  // Counts a piece of work of `bytes` until End(). Past `max_count` or a limit of the account,
-  // returns RESOURCE_EXHAUSTED and counts nothing.
+  // Counts a piece of work of `bytes` until End(). If that would exceed `max_count` or a limit of
+  // the account, returns RESOURCE_EXHAUSTED and counts nothing.
   absl::Status Begin(int64_t bytes);
-  // `bytes` is the argument of Begin().
+  // Ends a piece of work. `bytes` must be the same as in its Begin().
   void End(int64_t bytes);
 
   // How many pieces of work are in flight.
   int64_t count() const { return count_and_bytes_.load(std::memory_order_relaxed) / kCountUnit; }
 
  private:
-  // One number holds both sums: the lowest 40 bits have the bytes, the others the pieces of work.
+  // One number holds both sums: the bytes in the lowest 40 bits, the pieces of work in the others.
   static constexpr int64_t kCountUnit = int64_t{1} << 40;
   static int64_t BytesIn(int64_t sums) { return sums % kCountUnit; }
 

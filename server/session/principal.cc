@@ -16,7 +16,8 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 256;
 
-// Names of tokens have no parentheses, and those of certificates begin with their kind.
+// Returns Principal::unique_name(). No name collides with "(anonymous)": names of tokens have no
+// parentheses, and names of certificates begin with their kind.
 std::string UniqueName(Principal::Kind kind, absl::string_view name) {
   if (kind == Principal::Kind::kAnonymous) return "(anonymous)";
   const std::string whole = ToUtf8(name, name.size());

@@ -27,8 +27,8 @@ namespace tensord::server {
 // (server/rpc/auth/gate.h), so each principal has passed the gate.
 class Principal {
  public:
-  // How the caller was authenticated. The same name by two kinds is two principals, because tokens
-  // and certificates may be issued by different authorities.
+  // How the caller was authenticated. One name of two kinds stands for two principals, because
+  // tokens and certificates may be issued by different authorities.
   enum class Kind { kAnonymous, kToken, kCertificate };
 
   Kind kind() const { return kind_; }
@@ -87,7 +87,7 @@ class Principal {
   PrincipalCounters& counters() const { return *counters_; }
   const PrincipalCountersRef& counters_ref() const { return counters_; }
 
-  // Sets the limit's source. Returns ToStatus(reached), and counts the refusal.
+  // Counts the refusal, sets the source of `reached`, and returns ToStatus(reached).
   absl::Status Refuse(LimitReached reached) const;
 
  private:
@@ -124,6 +124,7 @@ using PrincipalRef = std::shared_ptr<const Principal>;
 // Thread-safe.
 class PrincipalTable {
  public:
+  // Returns the principal of this kind and name. If it does not exist, creates it.
   PrincipalRef Get(Principal::Kind kind, absl::string_view name);
 
   // Returns the principals that exist.

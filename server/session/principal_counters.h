@@ -18,8 +18,8 @@
 
 namespace tensord::server {
 
-// The reasons for which a request is refused because a limit is reached: those of the statuses'
-// ErrorInfo. The last one stands for all others.
+// The reasons of requests that are refused at a limit, as the ErrorInfo of their status has them.
+// The last one stands for all others.
 inline constexpr std::array<absl::string_view, 18> kLimitReasons = {
     "SESSION_BYTES_EXCEEDED",
     "PRINCIPAL_BYTES_EXCEEDED",
@@ -103,8 +103,8 @@ class RefusalCountingPause {
 using PrincipalCountersRef = std::shared_ptr<PrincipalCounters>;
 
 // The counters of all principals, by label. The table has at most kMaxPrincipals labels. All
-// further principals share the counters of the label kOther. Counters without a reference for
-// kRetention are dropped. Then another principal can have a label. Thread-safe.
+// further principals share the counters of the label kOther. Counters that nothing has referred to
+// for kRetention are dropped, so that another principal can have a label. Thread-safe.
 class PrincipalCountersTable {
  public:
   using Clock = std::chrono::steady_clock::time_point (*)();

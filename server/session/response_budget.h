@@ -9,12 +9,14 @@
 
 namespace tensord::server {
 
-// Large responses take their bytes before they are built, and return them when gRPC has sent them
-// or dropped them. If there is no room, they wait, in order. Thread-safe.
+// The bytes of a large response are taken before the response is built, and returned when gRPC has
+// sent or dropped it. If there is no room, the response waits, first come, first served.
+// Thread-safe.
 class ResponseBudget {
  public:
   // Runs `granted` when `bytes` have been taken: at once, or later on the thread that calls
-  // Return(). There is room if at most `limit` bytes are taken in all, or if no others are.
+  // Return(). There is room if at most `limit` bytes are then taken in all, or if none are taken
+  // yet.
   void Take(int64_t bytes, int64_t limit, std::function<void()> granted);
   void Return(int64_t bytes);
 

@@ -250,8 +250,9 @@ void Session::Abandon(TensorRef tensor) {
   MutexLock lock(&mu_);
   const auto it = tensors_.find(tensor->handle());
   const bool listed = it != tensors_.end() && it->second == tensor;
-  // If the tensor isn't done after its references were counted, these three were among them. While
-  // the lock is held, no other thread can get a reference from the table.
+  // The three references exist until the tensor is done. So if it isn't done after the count, the
+  // count included them. While the lock is held, no other thread can get a reference from the
+  // table.
   const bool unused = tensor.use_count() == kOwnReferences + (listed ? 1 : 0);
   if (!unused || tensor->done()) return;
   if (listed) TakeOut(tensor->handle());
@@ -365,8 +366,8 @@ absl::Status Session::WhenReceived(uint64_t number, std::function<void(absl::Sta
       if (closed()) return SessionEndedError();
       if (static_cast<int64_t>(waiting_.size()) >= limits_.max_waiting_calls_per_session) {
         return absl::ResourceExhaustedError(
-            absl::StrCat("more than ", limits_.max_waiting_calls_per_session,
-                         " calls of this session wait for its stream"));
+            absl::StrCat(limits_.max_waiting_calls_per_session,
+                         " calls of this session wait for its stream, the limit; wait for some"));
       }
       waiting_.push_back({number, std::move(callback)});
       return absl::OkStatus();
@@ -397,7 +398,7 @@ int64_t Session::Close(const absl::Status& error) {
   if (stream != nullptr) stream->OnSessionClosed(error);
   const absl::Status ended = SessionEndedError();
   for (Waiting& w : waiting) w.callback(ended);
-  // No upload can complete a promise after this. So the promises fail, and so do the ops that wait
+  // No upload can complete a promise any more. So the promises fail, and so do the ops that wait
   // for them.
   for (const TensorRef& tensor : PendingOf(tensors)) {
     if (tensor->PostedTo(nullptr)) tensor->Finish(ended);

@@ -23,13 +23,13 @@
 
 namespace tensord::server {
 
-// The state that a session keeps for its stream. rpc/ defines it. It may hold a reference to its
-// session, because Close() drops the state.
+// The state that a session keeps for its stream. rpc/ defines the class. The state may hold a
+// reference to its session: Close() ends this cycle, because it drops the state.
 class StreamState {
  public:
   virtual ~StreamState() = default;
-  // Session::Close() calls it. If `error` isn't OK, it is the reason, and the stream must end with
-  // it. Must not block.
+  // Session::Close() calls this function. If `error` isn't OK, the stream must end with `error`.
+  // Must not block.
   virtual void OnSessionClosed(const absl::Status& error) = 0;
 };
 
@@ -37,7 +37,7 @@ class StreamState {
 class SessionMembers {
  public:
   virtual ~SessionMembers() = default;
-  // Session::Close() calls it. Must not block.
+  // Session::Close() calls this function. Must not block.
   virtual void End() = 0;
 };
 
@@ -120,17 +120,18 @@ class Session {
   // Removes the tensor's handle, if the handle still belongs to this tensor.
   void Remove(const TensorRef& tensor);
 
-  // Removes all handles or none. If a handle does not exist, returns NOT_FOUND with the first such
-  // handle. If a removed tensor is promised for an upload and no upload is active, it fails.
+  // Removes all handles or none. If a handle does not exist, returns NOT_FOUND, which names the
+  // first such handle; if that handle is 0, INVALID_ARGUMENT. If a removed tensor is promised for
+  // an upload and no upload is active, the tensor fails.
   absl::Status Delete(absl::Span<const Handle> handles);
 
-  // As Delete(), but ignores handles that do not exist.
+  // Removes handles as Delete() does, but ignores those that do not exist.
   void Drop(absl::Span<const Handle> handles);
 
-  // For a tensor that a call has made and that isn't done, when the call has ended early. If no
-  // other call or command uses the tensor, removes its handle and stops the op that makes it.
-  // Otherwise, or if the tensor is done, does nothing. Only the caller, the op and one waiter may
-  // have references on behalf of the call.
+  // Gives up the tensor that a call has made, after the call has ended early. If the tensor isn't
+  // done, and no other call or command uses it, removes its handle and stops the op that makes it.
+  // Otherwise does nothing. On behalf of the call, only the caller of this function, the op and one
+  // waiter may hold references to the tensor.
   void Abandon(TensorRef tensor);
 
   // Locks the handles for many operations. Acquire an executor's InlineLock before the Table, never
@@ -153,7 +154,7 @@ class Session {
 
   // The ops that were accepted and have not ended. Their limit is max_ops_in_flight.
   InFlight& ops() { return ops_; }
-  // The callbacks of calls and of the stream that wait for tensors.
+  // The callbacks that wait for tensors, on behalf of calls and of the stream.
   InFlight& waits() { return waits_; }
 
   // Makes a promised tensor fail when the session ends, even if its handle is removed by then.
@@ -164,7 +165,7 @@ class Session {
   // first call creates it with `make`. If the session is closed, returns FAILED_PRECONDITION.
   absl::StatusOr<std::shared_ptr<StreamState>> Stream(
       absl::FunctionRef<std::shared_ptr<StreamState>()> make);
-  // As Stream(), but for the session's members of groups.
+  // Returns the session's members of groups. Otherwise works as Stream() does.
   absl::StatusOr<std::shared_ptr<SessionMembers>> Members(
       absl::FunctionRef<std::shared_ptr<SessionMembers>()> make);
   // Records whether a stream uses the session. HasCalls() doesn't count that stream.
@@ -192,15 +193,15 @@ class Session {
   // The time limit of one op or program; 0: none.
   std::chrono::seconds max_op_time() const { return std::chrono::seconds(limits_.max_op_seconds); }
 
-  // The lease does not run between BeginUse() and EndUse(). Calls may overlap.
+  // The lease does not run between BeginUse() and EndUse(). Uses may overlap.
   void BeginUse();
   void EndUse();
-  // Returns whether a call uses the session, not counting its stream.
+  // Returns whether a call other than the session's stream uses the session.
   bool HasCalls() const;
   bool Expired(std::chrono::steady_clock::time_point now) const;
   // Returns the shortest of these times: since the last message of the stream came, since the last
-  // use ended, and since an earlier call of this function found a call or an op in progress. So
-  // call it regularly. Unlike Activity::idle, the time passes while a stream is attached.
+  // use ended, and since a call of this function found a call, an op or a wait in progress. So call
+  // it regularly. Unlike Activity::idle, the time passes while a stream is attached.
   std::chrono::steady_clock::duration TimeSinceActivity(std::chrono::steady_clock::time_point now);
 
  private:
@@ -239,7 +240,7 @@ class Session {
   const LeaseClock clock_;
   const std::chrono::steady_clock::time_point opened_at_;
   std::vector<std::shared_ptr<Executor::Lane>> lanes_;
-  std::vector<MemoryAccount::Ref> accounts_;  // by device, as lanes_
+  std::vector<MemoryAccount::Ref> accounts_;  // by device, like lanes_
   std::atomic<bool> closed_{false};
   InFlight ops_;
   InFlight waits_;
@@ -258,7 +259,7 @@ class Session {
   bool stream_attached_ ABSL_GUARDED_BY(mu_) = false;
   int uses_ ABSL_GUARDED_BY(mu_) = 0;
   std::chrono::steady_clock::time_point last_used_ ABSL_GUARDED_BY(mu_);
-  // The time of the stream's last message, or of the end of the last use, whichever is later.
+  // TimeSinceActivity() counts from this time.
   std::chrono::steady_clock::time_point last_active_ ABSL_GUARDED_BY(mu_);
 };
 

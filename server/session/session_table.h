@@ -40,7 +40,8 @@ class SessionTable {
   // another principal, the functions return the same NOT_FOUND as for one that never existed.
 
   // Opens a session. If `lease_seconds` is 0, the lease is the default; if it is more than the
-  // maximum, the maximum; if it is negative, returns INVALID_ARGUMENT. Past max_sessions,
+  // maximum, the maximum. If it is negative, or `client_name` has more than 128 bytes, returns
+  // INVALID_ARGUMENT. If `principal` is null, returns UNAUTHENTICATED. Past max_sessions,
   // max_sessions_per_principal or a limit of host memory, returns RESOURCE_EXHAUSTED.
   absl::StatusOr<SessionRef> Open(const PrincipalRef& principal, int64_t lease_seconds,
                                   absl::string_view client_name);
@@ -55,8 +56,8 @@ class SessionTable {
 
   // Ends a session at once. Returns the number of handles freed.
   absl::StatusOr<int64_t> Close(const PrincipalRef& principal, absl::string_view id);
-  // As Close() above, but finds the session by its number. If `is_admin`, the session may belong to
-  // any principal.
+  // Ends a session as Close() above does, but finds it by its number. If `is_admin`, the session
+  // may belong to any principal.
   absl::StatusOr<int64_t> Close(const PrincipalRef& principal, uint64_t number, bool is_admin);
 
   // Returns the principal's sessions, in order of number.
@@ -80,9 +81,9 @@ class SessionTable {
   // The budget that the host memory of all sessions is charged to.
   const HostBudget& host_budget() const { return *host_budget_; }
 
-  // The tensors that sessions share. A session's publications end with it.
+  // The tensors that sessions share. A session's publications end with the session.
   Publications& publications() { return publications_; }
-  // The tickets for tensors that other servers may fetch. A session's tickets end with it.
+  // The tickets for tensors that other servers may fetch. A session's tickets end with the session.
   Tickets& tickets() { return tickets_; }
 
  private:

@@ -21,7 +21,8 @@
 
 namespace tensord::server {
 
-// The client chooses it. It is unique in its session and never 0.
+// The number by which a client names a tensor. The client chooses it. It is unique in its session
+// and never 0.
 using Handle = uint64_t;
 
 // A device and the thread that launches its work.
@@ -79,7 +80,7 @@ class Tensor {
   DeviceSlot* slot() const { return slot_; }  // null only for Failed()
   Device& device() const { return *slot_->device; }
 
-  // Whether the tensor is done. Only then may status() and buffer() be called.
+  // Returns whether the tensor is done. Only then may status() and buffer() be called.
   bool done() const { return done_.load(std::memory_order_acquire); }
 
   // Returns OK, or the root error of the op that failed. If the device that holds the memory is
@@ -100,8 +101,8 @@ class Tensor {
     return posted_.load(std::memory_order_acquire) == lane;
   }
 
-  // Records a posted op that reads the tensor. The last call counts. The op exists at least until
-  // the tensor is done.
+  // Records a posted op that reads the tensor. Replaces the reader that an earlier call recorded.
+  // The op exists at least until the tensor is done.
   void SetReader(OpNode* reader) { reader_.store(reader, std::memory_order_release); }
   OpNode* reader() const { return reader_.load(std::memory_order_acquire); }
 
@@ -121,8 +122,8 @@ class Tensor {
   void WhenDone(Waiter waiter);
 
  private:
-  // The lock for waiters_ and the change of done_. Many tensors share it, so no function is called
-  // while it is held.
+  // Returns the lock for waiters_ and the change of done_. Many tensors share one lock, so no
+  // waiter is called while it is held.
   Mutex& mu() const;
 
   const Handle handle_;

@@ -23,10 +23,10 @@ absl::string_view KindName(Principal::Kind kind);
 // tensor has been fetched, the pull has released the ticket, the ticket expires, or its session
 // ends. Each table signs its tickets with a new key, so an altered ticket is invalid.
 //
-// A pull that ends without the tensor releases its ticket, for example because the client has
-// dropped the copy. The destination says so explicitly (ReleaseTicket), because a cancelled call
-// and a broken connection look the same at the source, and a pull may reconnect. If the
-// destination can't say so, the ticket expires.
+// If a pull ends without the tensor, for example because the client has dropped the copy, the
+// destination releases the ticket (ReleaseTicket). It must do so explicitly: a cancelled call and a
+// broken connection look the same at the source, and a pull may reconnect after a broken
+// connection. If the destination can't reach the source, the ticket expires.
 class Tickets {
  public:
   // The time within which a pull must begin, and within which it must reconnect after an
@@ -47,8 +47,8 @@ class Tickets {
 
   Tickets(int64_t max_per_principal, LeaseClock clock);
 
-  // Returns a ticket for a tensor of the session. The tensor need not be done. Past a limit of
-  // tickets or of host memory, returns RESOURCE_EXHAUSTED; if the session is closed,
+  // Returns a ticket for a tensor of the session. The tensor need not be done. If a limit of
+  // tickets or of host memory is reached, returns RESOURCE_EXHAUSTED; if the session is closed,
   // FAILED_PRECONDITION.
   absl::StatusOr<std::string> Give(const SessionRef& session, TensorRef tensor,
                                    absl::string_view destination_epoch);

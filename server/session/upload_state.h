@@ -1,5 +1,5 @@
 // The state of an upload that fills a promised tensor: which call writes the tensor, and which
-// bytes remain if that call ends early.
+// bytes are kept if that call ends early.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct ReceivedPart {
   int64_t bytes = 0;
 };
 
-// There is one per tensor that is promised for an upload (Tensor::ForUpload). The tensor owns it.
+// Each tensor that is promised for an upload (Tensor::ForUpload) owns one of these objects.
 //
 //   +-----------+  Claim   +--------+  Finish  +------+
 //   | ANNOUNCED |--------->| ACTIVE |--------->| DONE |
@@ -70,9 +70,10 @@ class UploadState {
   UploadState& operator=(const UploadState&) = delete;
 
   // ANNOUNCED or PARKED → ACTIVE: makes the caller the writer and returns the parked upload. If
-  // nothing was parked, the returned one is empty. If another writer is active, returns nullopt.
+  // nothing was parked, returns an empty PartialUpload. If another writer is active, returns
+  // nullopt.
   // If the upload was ANNOUNCED or PARKED when the tensor failed, the first Claim() after that
-  // returns an empty PartialUpload, so that its caller reports the tensor's error. Later ones
+  // returns an empty PartialUpload, so that its caller reports the tensor's error. Later calls
   // return nullopt.
   // The upload calls `stop` to abort the writer: from any thread, with the lock held, until Park()
   // or Finish(). `stop` must not block or call back into the upload. It may be empty.
@@ -95,9 +96,9 @@ class UploadState {
   // is DONE. If no writer is active, or its `stop` is empty, runs `resting` at once.
   void Abort(Waiter resting);
 
-  // Reports that the first `bytes` bytes of `buffer` have been written and may be forwarded. For
-  // the active writer, if the host can access the memory. Runs the waiters of WhenReceived() that
-  // are due.
+  // Reports that the first `bytes` bytes of `buffer` have been written and may be forwarded. Only
+  // the active writer calls it, and only if the host can access the memory. Runs the waiters of
+  // WhenReceived() that are due.
   void ReportReceived(const BufferRef& buffer, int64_t bytes);
 
   // Returns what was reported last. If the upload is DONE, returns an empty part.
