@@ -17,8 +17,8 @@
 namespace tensord::server {
 namespace {
 
-// Groups may use 1 / kDescriptorShare of the process's limit of descriptors. Of a higher limit than
-// kMaxCounted, only kMaxCounted count.
+// Groups may use 1 / kDescriptorShare of the process's limit of descriptors. If that limit is above
+// kMaxCounted, kMaxCounted counts instead.
 constexpr int64_t kDescriptorShare = 4;
 constexpr int64_t kMaxCounted = 1 << 16;
 
@@ -87,7 +87,7 @@ class MemberTable final : public SessionMembers {
     return member;
   }
 
-  // Makes End() end a member that was taken out, but still runs its last operations.
+  // Makes End() end a member that TakeOut() has returned, and that still runs its last operations.
   void AddLeaving(const std::shared_ptr<CollectiveMember>& leaving) {
     MutexLock lock(&mu_);
     if (ended_) return leaving->Leave(SessionEndedError());

@@ -52,7 +52,7 @@ class Collectives {
   // If the session has no such member, returns NOT_FOUND.
   absl::StatusOr<std::shared_ptr<CollectiveMember>> Find(const SessionRef& session,
                                                          uint32_t member) const;
-  // As CollectiveMember::Run.
+  // Finds the member and calls CollectiveMember::Run(). Returns the errors of both.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, uint32_t member,
                                 const CollectiveRequest& request) const;
   // Ends a member at once. If there is no such member, returns NOT_FOUND.

@@ -17,8 +17,8 @@ class MeshBuffer final : public gloo::transport::UnboundBuffer {
   MeshBuffer(PeerMesh* mesh, void* data, size_t bytes)
       : gloo::transport::UnboundBuffer(data, bytes), mesh_(mesh) {}
 
-  // The mesh's own timeout applies. The rank of the peer is not reported: no algorithm that is used
-  // asks for it.
+  // The mesh's own timeout applies. The rank of the peer is not reported, because no algorithm that
+  // is used asks for it.
   bool waitRecv(int* rank, std::chrono::milliseconds) override { return Wait(rank, &received_); }
   bool waitSend(int* rank, std::chrono::milliseconds) override { return Wait(rank, &sent_); }
   void abortWaitRecv() override {}

@@ -96,7 +96,8 @@ absl::StatusOr<TensorRef> CollectiveMember::Run(const SessionRef& session,
   WorkRef work;
   TensorRef input;  // a copy: once the work is queued, the member's thread may reset work->input
   {
-    // Promises and queues under one lock, so that both have the same order.
+    // Promises the result and queues the operation under one lock, so that both have the same
+    // order.
     MutexLock lock(&mu_);
     TENSORD_RETURN_IF_ERROR(ended_);
     if (leaving_) return HasLeft();
@@ -177,7 +178,8 @@ void CollectiveMember::Serve() {
     status = ConnectNow();
     if (!status.ok()) break;
     status = CheckLeaving();
-    // Other members may still run the last operation: waits for their messages before it leaves.
+    // Other members may still run the last operation. So this member waits for their messages
+    // before it leaves.
     if (!status.ok() && IsConnected()) communicator_->Exchange(EncodeLeaving()).IgnoreError();
     if (!status.ok()) break;
     const WorkRef work = TakeReady();

@@ -85,8 +85,11 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   // Returns the first operation if its input is complete, and null otherwise.
   WorkRef TakeReady();
   absl::Status ConnectNow();
-  // If the group has failed, returns the error. An operation that fails alone is no error here.
+  // Runs one operation. If the group has failed, returns the error. If only this operation fails,
+  // returns OK.
   absl::Status RunNow(Work& work);
+  // Allocates the result and agrees with the other members on the operation. Sets `verdict` to OK
+  // if all members can run it. If the group has failed, returns the error.
   absl::Status Exchange(Work& work, BufferRef* output, absl::Status* verdict);
   void Finish(Work& work, absl::StatusOr<BufferRef> result);
   void End(const absl::Status& why);

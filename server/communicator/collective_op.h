@@ -27,11 +27,11 @@ struct CollectiveOp {
   bool reduces() const {
     return kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kAllReduce;
   }
-  // Whether the member of this rank has an input tensor.
+  // Returns whether the member of this rank has an input tensor.
   bool HasInput(int rank) const {
     return kind != CollectiveKind::kBarrier && (kind != CollectiveKind::kBroadcast || rank == root);
   }
-  // "all_reduce(sum) of float32[4, 8]".
+  // Returns text such as "all_reduce(sum) of float32[4, 8]".
   std::string ToString() const;
 };
 

@@ -25,11 +25,11 @@ struct GroupPlace {
   MemberNames names;
 };
 
-// One member's connections with its group. Any thread may call Wake() and Cancel(). All other
-// functions are for one thread, and block. If Connect(), Watch(), Exchange() or Run() returns an
-// error, the group has failed at every member; Connect() has exceptions. ABORTED: a member is lost.
-// DEADLINE_EXCEEDED: a member was late by more than the timeout. Nothing throws. The destructor
-// closes the connections.
+// One member's connections with its group. Any thread may call backend(), address(), Wake() and
+// Cancel(). All other functions are for one thread, and block. If Connect(), Watch(), Exchange() or
+// Run() returns an error, the group has failed at every member; Connect() has exceptions. ABORTED:
+// a member is lost. DEADLINE_EXCEEDED: a member was late by more than the timeout. No function
+// throws. The destructor closes the connections.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -60,7 +60,7 @@ class Communicator {
   // input.
   virtual absl::Status Run(const CollectiveOp& op, const Buffer* input, Buffer* output) = 0;
 
-  // Sends `why` to the other members and closes the connections. As PeerMesh::Leave().
+  // Sends `why` to the other members and closes the connections, as PeerMesh::Leave() does.
   virtual void Leave(const absl::Status& why) = 0;
 };
 

@@ -31,7 +31,7 @@ constexpr size_t kMaxPending = 64;
 // The send buffer between members on one machine. The bytes in it stay in the caches, which saves a
 // fifth of the CPU time. Over a network the system chooses the size.
 constexpr int kLocalSendBufferBytes = 256 << 10;
-// All other members may connect at once.
+// The limit of connections that wait to be accepted: all other members may connect at once.
 constexpr int kBacklog = 1024;
 constexpr size_t kMaxNoteBytes = 1024;
 

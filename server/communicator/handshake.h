@@ -4,8 +4,8 @@
 // at most. Of two members the one of higher rank connects to the other. Each proves that it knows
 // the group's id by an HMAC-SHA256 over random numbers of both; the id itself is not sent. A member
 // closes an accepted connection if the proof is wrong or takes longer than two seconds, or if the
-// peer's address is not on the network. Until then it reads at most 64 bytes: a greeting and a
-// proof.
+// peer's address is not on the network. Before it has checked the proof, it reads at most 64 bytes:
+// a greeting and the proof.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ namespace tensord::server {
 
 inline constexpr size_t kGroupIdBytes = 16;
 
-// The listening side of one member. Used by one thread.
+// The listening side of one member. Not thread-safe.
 class GroupListener {
  public:
   // Starts to listen. If that fails, returns UNAVAILABLE. address() contains `note`, for the other
@@ -33,7 +33,8 @@ class GroupListener {
                                                                absl::string_view group_id,
                                                                absl::string_view note);
 
-  // What the other members pass to Connect(). It is opaque, and useless without the group's id.
+  // Returns what the other members pass to Connect(). It is opaque, and useless without the group's
+  // id.
   const std::string& address() const { return address_; }
   const Endpoint& endpoint() const { return endpoint_; }
 
@@ -58,9 +59,10 @@ class GroupListener {
   // Accepts connections from the network, as long as there is room for them in `pending`.
   absl::Status Accept(std::vector<PendingConnection>* pending) const;
   // Receives and answers what has arrived. Returns false if the handshake has ended: the mesh has
-  // the connection, or it must be closed.
+  // taken the connection, or the caller must close the connection.
   bool ContinueHandshake(PendingConnection* connection, PeerMesh* mesh) const;
-  // Returns the proof of one side: 'd' connects, 'a' accepts.
+  // Returns the proof of one side. `side`: 'd' for the member that connects, 'a' for the member
+  // that accepts.
   std::string Proof(char side, absl::string_view greeting, absl::string_view nonce) const;
 
   const CollectiveNetwork network_;

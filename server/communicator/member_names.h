@@ -16,9 +16,10 @@ class MemberNames {
   MemberNames() = default;
   explicit MemberNames(std::vector<std::string> names) : names_(std::move(names)) {}
 
-  // "rank 2 (gpu-b/cuda:0)", or "rank 2".
+  // Returns text such as "rank 2 (gpu-b/cuda:0)" or "rank 2".
   std::string Describe(int rank) const { return absl::StrCat("rank ", Numbered(rank)); }
-  // "rank 1 (gpu-a/cuda:1), 2 (gpu-b/cuda:0)". Names at most 8 ranks, and counts the rest.
+  // Returns text such as "rank 1 (gpu-a/cuda:1), 2 (gpu-b/cuda:0)". Names at most 8 ranks, and
+  // counts the rest.
   std::string Describe(absl::Span<const int> ranks) const {
     constexpr size_t kMaxNamed = 8;
     std::string text = "rank ";

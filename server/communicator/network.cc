@@ -92,7 +92,7 @@ absl::StatusOr<CollectiveNetwork> CollectiveNetwork::Find(absl::string_view want
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return absl::InternalError("the interfaces can't be listed");
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owned(list, &freeifaddrs);
-  // If an interface has both, its IPv4 address is taken.
+  // If an interface has an IPv4 and an IPv6 address, its IPv4 address is taken.
   for (const int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
       if (entry->ifa_addr == nullptr || entry->ifa_netmask == nullptr) continue;
@@ -103,7 +103,7 @@ absl::StatusOr<CollectiveNetwork> CollectiveNetwork::Find(absl::string_view want
       TENSORD_ASSIGN_OR_RETURN(const Endpoint mask, Endpoint::From(entry->ifa_netmask));
       network.prefix_bits_ = PrefixBits(mask);
       if (name != entry->ifa_name && name != HostText(network.address_)) {
-        // Every address of the loopback network is this machine's.
+        // Every address of the loopback network belongs to this machine.
         Endpoint literal{.family = family};
         const bool is_address =
             inet_pton(family, std::string(name).c_str(), literal.address.data()) == 1;

@@ -24,24 +24,25 @@ struct Endpoint {
   static absl::StatusOr<Endpoint> From(const sockaddr* address);
   // Fills `storage` and returns the size of the address.
   socklen_t ToSockaddr(sockaddr_storage* storage) const;
-  // "10.0.0.5:4711", "[fd00::5]:4711".
+  // Returns text such as "10.0.0.5:4711" or "[fd00::5]:4711".
   std::string ToString() const;
 };
 
 class CollectiveNetwork {
  public:
   // `wanted` is an address or an interface: "10.0.0.5", "eth0". A suffix such as "/16" sets the
-  // prefix of the trusted network, which is the interface's otherwise. If this machine has no such
-  // address or interface, or the address is a wildcard, returns INVALID_ARGUMENT.
+  // prefix of the trusted network. Without a suffix, the prefix is that of the interface. If this
+  // machine has no such address or interface, or the address is a wildcard, returns
+  // INVALID_ARGUMENT.
   static absl::StatusOr<CollectiveNetwork> Find(absl::string_view wanted);
 
   // The address that members listen at; its port is 0.
   const Endpoint& address() const { return address_; }
   // The interface of that address: "eth0".
   const std::string& interface() const { return interface_; }
-  // Whether members may connect to this endpoint, and accept connections from it.
+  // Returns whether members may connect to this endpoint, and accept connections from it.
   bool Contains(const Endpoint& endpoint) const;
-  // "10.0.0.5/16".
+  // Returns text such as "10.0.0.5/16".
   std::string ToString() const;
 
  private:

@@ -1,7 +1,7 @@
 // A member's connections with all other members of its group.
 //
-// All work happens on the calling thread: there is no background thread, no callback, and nothing
-// throws. The mesh checks what a peer sends: elements go only into the memory of a pending
+// All work happens on the calling thread: there is no background thread and no callback. No
+// function throws. The mesh checks what a peer sends: elements go only into the memory of a pending
 // Receive(), and only if their size is the one that Receive() expects.
 #pragma once
 
@@ -64,9 +64,10 @@ class PeerMesh {
   // timeout at most.
   absl::StatusOr<std::vector<std::string>> Exchange(absl::string_view word);
 
-  // Queue the transfer of `bytes`, in order for each peer. Bytes are transferred during Send() and
-  // the blocking calls. `*done` is incremented when the memory may be reused, or is filled. Memory
-  // and counter must stay valid until then, or until an error. `slot` must be equal at both ends.
+  // Send() and Receive() queue a transfer of `bytes`. The transfers of one peer run in order. Bytes
+  // are transferred during Send() and the blocking calls. `*done` is incremented when the memory
+  // may be reused, or is filled. Memory and counter must stay valid until then, or until an error.
+  // `slot` must be equal at both ends.
   void Send(int peer, uint64_t slot, const void* data, size_t bytes, int* done);
   void Receive(int peer, uint64_t slot, void* data, size_t bytes, int* done);
   // Blocks until `*done` is above 0. If no bytes are transferred for the timeout, returns
@@ -114,9 +115,9 @@ class PeerMesh {
     std::string gone_reason;  // how the connection ended: "has left it"
   };
 
-  // Blocks until bytes can be sent or received, and does so. Returns OK at the deadline.
+  // Blocks until bytes can be sent or received, and transfers them. Returns OK at the deadline.
   absl::Status Progress(Clock::time_point deadline);
-  // Send and receive what is possible without blocking.
+  // Flush() sends, and ReceiveFrames() receives, what is possible without blocking.
   absl::Status Flush(int rank);
   absl::Status ReceiveFrames(int rank);
   // Returns whether the whole frame has arrived.
@@ -143,7 +144,7 @@ class PeerMesh {
   std::vector<pollfd> fds_;  // of Progress()
   std::vector<int> fd_ranks_;
   Clock::time_point last_transfer_;
-  bool expecting_ = false;  // an operation runs: peers may send elements before Receive() is called
+  bool expecting_ = false;  // Exchange() has begun an operation, so peers may send elements early
   bool woken_ = false;
   absl::Status broken_;
 

@@ -128,8 +128,8 @@ absl::StatusOr<int> Listen(const addrinfo& address) {
   return failed;
 }
 
-// Returns a response that ends its connection. A client that kept the connection would take the
-// place of another.
+// Returns a response that ends its connection. The number of connections is limited, so a client
+// that kept its connection would keep out another client.
 std::shared_ptr<MHD_Response> MakeResponse(absl::string_view text, const char* content_type) {
   std::shared_ptr<MHD_Response> response(
       MHD_create_response_from_buffer(text.size(), const_cast<char*>(text.data()),

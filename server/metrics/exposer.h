@@ -20,8 +20,8 @@ struct MHD_Response;
 namespace tensord::server::metrics {
 
 struct ExposerOptions {
-  // "HOST:PORT" or "[IPV6]:PORT". Port 0: a free one. If a host name has several addresses, the
-  // first one is used.
+  // "HOST:PORT" or "[IPV6]:PORT". Port 0 stands for a free port. If a host name has several
+  // addresses, the first one is used.
   std::string listen;
   // If false, Start() fails for an address that other machines can reach.
   bool allow_remote = false;
@@ -64,8 +64,8 @@ class Exposer {
   Exposer(std::function<void(Snapshot*)> collect, bool remote);
 
   // Answers a request, or suspends it until its document is ready. libmicrohttpd calls it for each
-  // request, and again after a suspension. It keeps `*state`, which is null in the first call.
-  // Returns false if the connection must be closed.
+  // request, and again after a suspension. libmicrohttpd keeps `*state` between these calls; it is
+  // null in the first one. Returns false if the connection must be closed.
   bool Answer(MHD_Connection* connection, absl::string_view method, absl::string_view path,
               void** state);
   // The thread that makes documents for the suspended requests.

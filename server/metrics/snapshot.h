@@ -14,7 +14,7 @@
 
 namespace tensord::server::metrics {
 
-// Used by one thread at a time.
+// Not thread-safe.
 class Snapshot {
  public:
   struct Sample {
