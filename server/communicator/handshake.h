@@ -3,8 +3,8 @@
 // Each member listens at its own address until all others have connected, for the group's timeout
 // at most. Of two members the one of higher rank connects to the other. Each proves that it knows
 // the group's id by an HMAC-SHA256 over random numbers of both; the id itself is not sent. A member
-// closes an accepted connection if the proof is wrong or takes longer than two seconds, or if the
-// peer's address is not on the network. Before it has checked the proof, it reads at most 64 bytes:
+// closes an accepted connection if the peer's address is not on the network. It does the same if
+// the proof is wrong or takes longer than two seconds. Before it has checked the proof, it reads at most 64 bytes:
 // a greeting and the proof.
 #pragma once
 

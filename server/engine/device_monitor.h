@@ -1,4 +1,4 @@
-// Monitors devices that can be lost: notices the loss, reports it, and brings the devices back.
+// Monitors devices that can be lost: detects the loss, reports it, and restarts the devices.
 #pragma once
 
 #include <chrono>

@@ -1,10 +1,10 @@
 // Accepts ops, finds their inputs, posts work to the executors of the devices, and keeps errors on
 // handles.
 //
-// Ops run by dataflow. The engine posts an op to its device as soon as each input is done, or is
-// made by a task posted earlier to the same lane. An op waits only for an upload, another device or
-// another lane (readiness.h). The engine allocates the memory of a result when the op runs, so a
-// long backlog needs no more memory than running op by op would.
+// Ops run by dataflow. The engine posts an op to its device as soon as no input is pending. An
+// input is pending while it waits for an upload, another device or another lane (readiness.h). The
+// engine allocates the memory of a result when the op runs. So a long queue of ops needs no more
+// memory than ops that are sent one by one.
 #pragma once
 
 #include <cstdint>

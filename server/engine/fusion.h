@@ -43,9 +43,9 @@ class ChainKernels {
 
   // Returns how many ops a chain that begins with `first` may have; 1 if `first` can't begin one.
   static size_t MaxOps(const PreparedOp& first);
-  // Returns whether `next`, which reads the result of `op`, may follow it in a chain. Either both
-  // are elementwise and have results of one shape, or `op` is a linear without an activation and
-  // `next` is a function that can be its activation.
+  // Returns whether `next`, which reads the result of `op`, may follow `op` in a chain. There are
+  // two cases. Both are elementwise and have results of one shape. Or `op` is a linear without an
+  // activation, and `next` is a function that can be its activation.
   static bool MayFollow(const PreparedOp& op, const PreparedOp& next);
   // Returns whether the op is a linear without an activation. A chain that begins with it is the
   // linear and its activation.

@@ -30,7 +30,7 @@ class OpNode : public std::enable_shared_from_this<OpNode> {
   void RunOnExecutor();
   absl::StatusOr<BufferRefs> RunAlone();
   // Runs this op and the ops that follow it (elementwise ops, or the activation of a linear) as one
-  // kernel, if nothing else refers to the tensors between them. If there is no such chain, or its
+  // kernel. Nothing else may refer to the tensors between them. If there is no such chain, or its
   // kernel isn't compiled yet, runs nothing and returns false.
   bool RunChain();
   std::vector<OpNode*> FindChain();

@@ -72,7 +72,7 @@ class PreparedOp final : public Executable {
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
                                  absl::Span<const TensorRef> inputs) override;
 
-  // As Run(), but returns the buffer itself: an op has one output.
+  // Does the same as Run(), but returns the buffer itself, because an op has one output.
   absl::StatusOr<BufferRef> RunSingle(MemoryAccount& account, absl::Span<const TensorRef> inputs);
 
   // Returns whether the result has the memory of input 0. Then use the input's buffer instead of
@@ -89,7 +89,7 @@ class PreparedOp final : public Executable {
   // The estimated host memory of the op: this object, its kernels, specs and attributes.
   int64_t host_bytes() const { return host_bytes_; }
   // Both charge host_bytes() to the caller that the op was made for, until this object is
-  // destroyed. If there is no such caller, or the caller's account is gone, both charge nothing.
+  // destroyed. If there is no such caller, or its account no longer exists, both charge nothing.
   // Past a limit, ChargeCaller() returns an error, as HostAccount::Take() does. Call at most one of
   // the two functions, and only once: before the op is shared, or with the cache's lock held.
   absl::Status ChargeCaller();

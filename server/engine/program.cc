@@ -100,7 +100,8 @@ absl::Status Program::CheckOutputs(const std::vector<uint32_t>& outputs) {
 }
 
 absl::Status Program::PlanMemory(MemoryAccount& account) {
-  // root: the value whose memory a value has. last_use: the last step that uses that memory.
+  // root[v] is the value that owns the memory of value v: another value if v is an alias.
+  // last_use[root] is the last step that uses that memory.
   std::vector<uint32_t> root(specs_.size());
   for (uint32_t value = 0; value < root.size(); ++value) root[value] = value;
   std::vector<uint32_t> last_use(specs_.size(), kNever);

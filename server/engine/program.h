@@ -35,7 +35,7 @@ struct ProgramSpec {
 
 // The memory of intermediate values:
 // - The program keeps memory for small values, and each run uses it again. It counts as used memory
-//   of the device while the program lives.
+//   of the device while the program exists.
 // - Each run allocates large values, and frees them at their last use.
 // - Values within a chain that runs as one kernel (program_fusion.h) have no memory.
 // If launching takes longer than running, the program runs as a graph (program_graph.h).

@@ -124,7 +124,7 @@ class ProgramGraph final : public SpareMemory {
 
   const Body body_;
   Device& device_;
-  std::vector<uint32_t> roots_;  // by value: the value whose memory it has
+  std::vector<uint32_t> roots_;  // by value: the value that owns its memory
   std::vector<bool> constant_;   // by value
   std::vector<uint32_t> read_inputs_;
   int64_t num_launches_ = 0;

@@ -21,7 +21,7 @@ class UnknownMethodCall final : public ServerCall {
   void OnRead(bool /*ok*/) override {}
 };
 
-// "/package.Service/Method" → "package.Service".
+// Returns "package.Service" for the method "/package.Service/Method".
 std::string ServiceName(const std::string& method) {
   return method.substr(1, method.rfind('/') - 1);
 }

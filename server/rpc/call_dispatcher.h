@@ -26,7 +26,7 @@ using CallFactory = std::function<std::shared_ptr<ServerCall>(std::unique_ptr<Gr
 template <typename Call, typename Context>
 CallFactory MakeCallFactory(Context* context) {
   return [context](std::unique_ptr<GrpcCall> grpc_call) {
-    // Not make_shared: the call's memory is freed with the call, even if weak_ptrs remain.
+    // make_shared would keep the call's memory as long as any weak_ptr remains.
     return std::shared_ptr<ServerCall>(new Call(context, std::move(grpc_call)));
   };
 }
@@ -37,9 +37,9 @@ enum class QueueKind { kMain, kBulk };
 // The table of methods. A method's name is "/package.Service/Method". Add all methods before
 // RegisterWith(); from then on this object is thread-safe.
 //
-// If gRPC knows that a method takes one request, it reads the request before the gate has seen the
-// caller, up to the maximum message size. It leaves the requests of generic methods and of
-// bidirectional streams unread. Therefore unary methods are generic, and all others are registered
+// If gRPC knows that a method takes one request, it reads the request, up to the maximum message
+// size, before the gate has checked the caller. gRPC doesn't read the requests of generic methods
+// and of bidirectional streams. Therefore unary methods are generic, and all others are registered
 // as bidirectional streams. The queue of a generic call must be chosen before its method is known,
 // so unary methods are served by the main queues.
 class CallDispatcher {

@@ -18,11 +18,11 @@ class CallGroup {
   CallGroup(const CallGroup&) = delete;
   CallGroup& operator=(const CallGroup&) = delete;
 
-  // Refuses further calls. Has OnDrain() of each call run on the thread of its queue, and doesn't
-  // wait for it.
+  // Refuses further calls. Posts OnDrain() of each call to the thread of the call's queue. Doesn't
+  // wait for these functions.
   void Drain();
 
-  // Has OnDrainTimeout() of each call run, in the same way. Call it after Drain().
+  // Posts OnDrainTimeout() of each call in the same way. Call it after Drain().
   void EndDrain();
 
   // Blocks until there is no call in the group, or until the deadline.

@@ -82,8 +82,8 @@ class CallQueue {
   // Blocks until the queue's thread has handled all earlier events. Don't call it on that thread.
   void AwaitEarlierEvents();
 
-  // Count the queue's calls. AddCall() is called when a call arrives, RemoveCall() when the call is
-  // destroyed. Thread-safe.
+  // These functions count the queue's calls: call AddCall() when a call arrives, and RemoveCall()
+  // when the call is destroyed. Thread-safe.
   void AddCall();
   void RemoveCall();
   bool HasCalls() const;

@@ -64,8 +64,8 @@ bool SkipField(CodedInputStream* in, uint32_t tag, int depth = 0) {
   }
 }
 
-// The fields of all three messages have the same numbers. int{}: each message has its own
-// enumeration, and compilers warn about comparisons of two enumerations.
+// The fields of all three messages have the same numbers. Each message has its own enumeration, and
+// compilers warn about comparisons of two enumerations. So int{} converts the numbers.
 static_assert(int{v1::WriteRequest::kSpecFieldNumber} == int{v1::ReadResponse::kSpecFieldNumber});
 static_assert(int{v1::WriteRequest::kOffsetFieldNumber} ==
               int{v1::ReadResponse::kOffsetFieldNumber});
@@ -81,7 +81,7 @@ bool MergePart(CodedInputStream* in, google::protobuf::MessageLite* part) {
   return ReadLength(in, &length) && in->ReadString(&bytes, length) && part->MergeFromString(bytes);
 }
 
-// Read the fields that only one of the two messages has.
+// Both overloads read a field that the other message doesn't have.
 bool ReadOther(CodedInputStream* in, uint32_t tag, WriteChunk* /*chunk*/) {
   return SkipField(in, tag);
 }

@@ -23,7 +23,8 @@ struct Chunk {
   int64_t data_bytes = 0;
 };
 
-// A WriteRequest and a FetchResponse. They differ in the type of the spec, and in the other fields.
+// A decoded WriteRequest and FetchResponse. The two messages have specs of different types, and a
+// FetchResponse has more fields.
 struct WriteChunk : Chunk {
   v1::WriteSpec spec;
 };
@@ -35,9 +36,9 @@ struct FetchChunk : Chunk {
   v1::SharedSlot slot;
 };
 
-// Decode a message as protobuf's parser does. If a field is repeated, the last value counts, but
-// submessages are merged. Unknown fields are ignored. If the parser would refuse the message, they
-// return INVALID_ARGUMENT.
+// Both functions decode a message as protobuf's parser does. If a field is repeated, the last value
+// counts, but submessages are merged. Unknown fields are ignored. If the parser would refuse the
+// message, both return INVALID_ARGUMENT.
 absl::StatusOr<WriteChunk> DecodeWriteRequest(grpc::ByteBuffer* message);
 absl::StatusOr<FetchChunk> DecodeFetchResponse(grpc::ByteBuffer* message);
 
@@ -52,7 +53,7 @@ grpc::ByteBuffer EncodeReadResponse(const v1::TensorSpec* spec, int64_t offset,
 
 // Parses the bytes. If they are malformed, returns INVALID_ARGUMENT.
 absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::MessageLite* message);
-// Counts the submessages that the parser would create for a message of `type`. A submessage may
+// Checks how many submessages the parser would create for a message of `type`. A submessage may
 // have only two bytes on the wire, but takes fifty bytes of memory or more. If there are more than
 // `max_parts`, returns RESOURCE_EXHAUSTED. If the bytes are malformed, returns OK: the parser
 // reports that.

@@ -11,7 +11,7 @@
 namespace tensord::server {
 namespace {
 
-// No op has as many. The limit exists because Attributes::Set() searches all attributes.
+// No op has so many attributes. The limit exists because Attributes::Set() searches all attributes.
 constexpr size_t kMaxAttributes = 32;
 
 absl::StatusOr<DType> DTypeFromProto(int number) {
@@ -59,7 +59,7 @@ absl::StatusOr<CollectiveOp> FromProto(const v1::Collective& proto) {
     }
     op.reduction = static_cast<CollectiveReduction>(proto.reduction());
   }
-  // Clamped, so that a root that is no valid rank doesn't become one as an int.
+  // Limits the root, so that a large root doesn't become a valid rank when it is converted to int.
   op.root = static_cast<int>(std::min(proto.root(), Collectives::kMaxGroupSize));
   TENSORD_ASSIGN_OR_RETURN(op.spec, FromProto(proto.spec()));
   return op;

@@ -19,8 +19,8 @@ namespace tensord::server {
 absl::StatusOr<TensorSpec> FromProto(const v1::TensorSpec& proto);
 void ToProto(const TensorSpec& spec, v1::TensorSpec* proto);
 
-// If an attribute has no value or an unknown dtype, return INVALID_ARGUMENT, which names the
-// attribute. The first also does so if there are too many attributes.
+// If an attribute has no value or an unknown dtype, both functions return INVALID_ARGUMENT, which
+// names the attribute. If there are too many attributes, the first returns INVALID_ARGUMENT.
 absl::StatusOr<Attributes> FromProto(
     const google::protobuf::Map<std::string, v1::AttrValue>& attrs);
 absl::StatusOr<AttrValue> FromProto(const v1::AttrValue& proto, absl::string_view name);

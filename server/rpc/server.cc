@@ -38,7 +38,7 @@ constexpr int kHandshakeTimeoutMs = 20000;
 constexpr int kMaxConcurrentCalls = 1024;
 
 // How long the server waits for handlers after gRPC has ended all calls. Their last events come at
-// once, but a worker may still run for one.
+// once, but a worker may still run for a call.
 constexpr auto kCallsEndTimeout = std::chrono::seconds(5);
 
 // Returns the number of main queues. Each has a thread, which serves streams and unary calls, and
@@ -84,9 +84,9 @@ absl::Status CheckRemote(const std::string& address, const GateOptions& gate) {
   return absl::FailedPreconditionError(
       absl::StrCat("other machines can reach ", address, ", but the server has ", missing,
                    ". Give these flags, or listen on 127.0.0.1 and use a tunnel. With "
-                   "--allow-insecure-remote the server serves the address as it is: then anyone ",
+                   "--allow-insecure-remote the server serves the address as it is: then any host ",
                    authenticates ? "on the network can read tokens and tensors"
-                                 : "who reaches the port can use the devices"));
+                                 : "that reaches the port can use the devices"));
 }
 
 absl::Status CheckAddress(const std::string& address, const ServerOptions& options) {

@@ -48,9 +48,9 @@ struct ServerOptions {
   int64_t grpc_quota_bytes = 0;
   // How long the threads of the main queues poll for the next event before they sleep.
   int spin_microseconds = 0;
-  // Whether consecutive elementwise ops may run as one kernel.
+  // If true, consecutive elementwise ops may run as one kernel.
   bool fusion = true;
-  // Whether a device may run programs as graphs, such as CUDA graphs.
+  // If true, a device may run programs as graphs, such as CUDA graphs.
   bool graphs = true;
   // The network of groups of devices, as for CollectiveNetwork::Find(), or "off". Empty: the
   // loopback network if every address in `listen` is local, otherwise off.
@@ -59,25 +59,26 @@ struct ServerOptions {
   CommunicatorMakers communicator_makers;
   // The kinds of devices that this host doesn't have. GetServerInfo lists them.
   std::vector<UnavailableKind> unavailable_kinds;
-  // Whether the server logs each session and each refused caller on standard error.
+  // If true, the server logs each session and each refused caller on standard error.
   bool log_sessions = false;
 };
 
 class Server {
  public:
-  // Starts a server, which serves when this returns. If the options conflict, or an address isn't
-  // allowed, returns INVALID_ARGUMENT or FAILED_PRECONDITION. If an address can't be bound, returns
-  // UNAVAILABLE. If a file of tokens or certificates can't be used, returns the reason.
+  // Starts a server. When this function returns OK, the server serves. If the options conflict, or
+  // an address isn't allowed, returns INVALID_ARGUMENT or FAILED_PRECONDITION. If an address can't
+  // be bound, returns UNAVAILABLE. If a file of tokens or certificates can't be used, returns the
+  // reason.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices);
 
-  ~Server();  // Shutdown() without a grace period
+  ~Server();  // calls Shutdown() without a grace period
 
   // Returns the bound addresses, with the ports that the system chose.
   const std::vector<std::string>& addresses() const { return listeners_.addresses(); }
   Engine& engine() { return engine_; }
   SessionTable& sessions() { return sessions_; }
-  // Has the gate's thread reload the files of tokens and certificates. Doesn't wait for it.
+  // Makes the gate's thread reload the files of tokens and certificates. Doesn't wait for it.
   void Reload() { gate_->Reload(); }
 
   // Adds a sample for each metric (rpc/collect_metrics.h). Call it from one thread at a time, also
@@ -95,7 +96,7 @@ class Server {
   absl::Status Listen(const ServerOptions& options);
   absl::Status OpenCollectives(const ServerOptions& options);
   std::vector<CallQueue*> AllQueues() const;
-  // Runs `then` after all queues have handled the events that have happened before. Doesn't block.
+  // Runs `then` after all queues have handled their earlier events. Doesn't block.
   void AfterEarlierEvents(std::function<void()> then);
   void SetServing(bool serving);
   // Reports the health of each device and of the server, which serves as long as any device does.

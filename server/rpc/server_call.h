@@ -49,8 +49,8 @@ class GrpcCall {
     CallQueue* queue = nullptr;
   };
 
-  // Happens when gRPC is done with the call. If calls arrive at another queue, it may happen before
-  // the call has a handler.
+  // The event that gRPC is done with the call. If calls arrive at another queue, the event may
+  // happen before the call has a handler.
   class DoneEvent final : public QueueEvent {
    public:
     void OnCompleted(bool ok) override;
@@ -77,7 +77,7 @@ class GrpcCall {
 //                the unfinished requests of the caller take too much memory.
 //   OnDrain, OnDrainTimeout   The server shuts down, and the call has joined a CallGroup.
 //   OnDone       gRPC is done with the call, because the call has finished, or because the client
-//                has cancelled it, its connection broke, or its deadline passed. Comes once.
+//                has cancelled it, its connection broke, or its deadline passed. Happens once.
 //
 // All of these run on the thread of the call's queue. They may also come after Finish(). AfterEvent
 // runs after each of them.
@@ -90,7 +90,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   ServerCall(const ServerCall&) = delete;
   ServerCall& operator=(const ServerCall&) = delete;
 
-  // The caller. Null if the gate hasn't authenticated it.
+  // Returns the caller; null if the gate hasn't authenticated the caller.
   const PrincipalRef& principal() const { return admission_.principal(); }
 
   // Returns whether the caller may list and close the sessions of all principals.
@@ -115,15 +115,15 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   virtual void OnDrain() {}
   virtual void OnDrainTimeout() {}
   // If the call hasn't finished, it must finish here, or when its unfinished work has ended. gRPC
-  // requires that even if the client has gone.
+  // requires that even if the client has disconnected.
   virtual void OnDone() { Finish(ClientGone()); }
   virtual void AfterEvent() {}
 
-  // Reports that a message that may wait doesn't wait any more. Thread-safe.
+  // Reports that a message for which MayWait() was true no longer waits for a worker. Thread-safe.
   void ReleaseMessage();
 
-  // Begin a read or a write: at most one of each at a time, and none after OnDone. StartRead()'s
-  // `message` must be valid until OnRead.
+  // StartRead() begins a read, StartWrite() a write: at most one of each at a time, and none after
+  // OnDone. The `message` of StartRead() must be valid until OnRead.
   void StartRead(grpc::ByteBuffer* message);
   void StartWrite(const grpc::ByteBuffer& message);
 
@@ -153,11 +153,11 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
     });
   }
 
-  // Count bytes of the call that were transferred outside its messages, such as in shared memory.
+  // Both count bytes that the call has transferred outside its messages, such as in shared memory.
   void CountReceived(int64_t bytes);
   void CountSent(int64_t bytes);
 
-  // Doesn't count a cancellation of this call against its connection. Thread-safe.
+  // After this, a cancellation of the call doesn't count against its connection. Thread-safe.
   void TolerateCancellation() { counts_cancellation_ = false; }
   // Reports that a refused call is served, because its request is public. The call then doesn't
   // count as refused.
@@ -167,7 +167,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
 
   CallQueue* queue() const { return grpc_call_->queue(); }
   grpc::GenericServerContext& context() { return grpc_call_->context(); }
-  // Returns whether gRPC is done with the call. On the queue's thread.
+  // Returns whether gRPC is done with the call. Call it on the queue's thread.
   bool done() const { return done_; }
   // Returns whether the call was cancelled, or its connection broke, or its deadline passed. Call
   // it from OnDone on.

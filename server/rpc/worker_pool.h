@@ -12,12 +12,12 @@
 
 namespace tensord::server {
 
-// The jobs of one owner start in order, and owners take turns. One owner's jobs never occupy all
-// threads, unless there is only one. So one owner with many or long jobs can't block the others.
-// Thread-safe.
+// The jobs of one owner start in order, and the pool starts jobs of its owners in rotation. If
+// there are two threads or more, one owner's jobs never occupy all of them. So one owner with many
+// or long jobs can't block the other owners. Thread-safe.
 class WorkerPool {
  public:
-  // Identifies the principal for whom a job runs. It is only compared.
+  // Identifies the principal that a job runs for. The pool only compares it.
   using Owner = const void*;
 
   explicit WorkerPool(int threads);

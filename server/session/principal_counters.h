@@ -111,7 +111,8 @@ class PrincipalCountersTable {
 
   static constexpr size_t kMaxPrincipals = 100;
   static constexpr std::chrono::minutes kRetention{10};
-  // No principal has a name with parentheses at both ends.
+  // No principal has this name: names of tokens have no parentheses, names of certificates begin
+  // with their kind, and the anonymous name is "(anonymous)".
   static constexpr char kOther[] = "(other)";
 
   explicit PrincipalCountersTable(Clock clock = &std::chrono::steady_clock::now) : clock_(clock) {}

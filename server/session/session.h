@@ -149,7 +149,7 @@ class Session {
   std::vector<TensorRef> Pending() const;
 
   // Fails the pending tensors of a device that were not posted to its executor: they wait for an
-  // upload or another device. Ops that were posted fail on the executor.
+  // upload, another device or another lane. Ops that were posted fail on the executor.
   void FailWaiting(const DeviceSlot& slot, const absl::Status& error);
 
   // The ops that were accepted and have not ended. Their limit is max_ops_in_flight.
@@ -199,9 +199,9 @@ class Session {
   // Returns whether a call other than the session's stream uses the session.
   bool HasCalls() const;
   bool Expired(std::chrono::steady_clock::time_point now) const;
-  // Returns the shortest of these times: since the last message of the stream came, since the last
-  // use ended, and since a call of this function found a call, an op or a wait in progress. So call
-  // it regularly. Unlike Activity::idle, the time passes while a stream is attached.
+  // Returns the time since the last activity: a message of the stream, the end of a use, or a call
+  // of this function that found a call, an op or a wait in progress. So call it regularly. Unlike
+  // Activity::idle, the time passes while a stream is attached.
   std::chrono::steady_clock::duration TimeSinceActivity(std::chrono::steady_clock::time_point now);
 
  private:

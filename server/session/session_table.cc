@@ -69,7 +69,7 @@ absl::Status SessionTable::NoSuchSession(absl::string_view id) const {
   if (is_session && epoch != epoch_.substr(0, kEpochDigits)) {
     return WithErrorInfo(
         absl::DataLossError(absl::StrCat(
-            "the server has been restarted (epoch ", epoch_.substr(0, kEpochDigits),
+            "the server has been started anew (epoch ", epoch_.substr(0, kEpochDigits),
             "), and the session of epoch ", epoch, " is lost with its tensors: call OpenSession")),
         "SERVER_RESTARTED", {{"epoch", epoch_}});
   }

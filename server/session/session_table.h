@@ -40,8 +40,8 @@ class SessionTable {
   // another principal, the functions return the same NOT_FOUND as for one that never existed.
 
   // Opens a session. If `lease_seconds` is 0, the lease is the default; if it is more than the
-  // maximum, the maximum. If it is negative, or `client_name` has more than 128 bytes, returns
-  // INVALID_ARGUMENT. If `principal` is null, returns UNAUTHENTICATED. Past max_sessions,
+  // maximum, the lease is the maximum. If it is negative, or `client_name` has more than 128 bytes,
+  // returns INVALID_ARGUMENT. If `principal` is null, returns UNAUTHENTICATED. Past max_sessions,
   // max_sessions_per_principal or a limit of host memory, returns RESOURCE_EXHAUSTED.
   absl::StatusOr<SessionRef> Open(const PrincipalRef& principal, int64_t lease_seconds,
                                   absl::string_view client_name);

@@ -72,9 +72,9 @@ class UploadState {
   // ANNOUNCED or PARKED → ACTIVE: makes the caller the writer and returns the parked upload. If
   // nothing was parked, returns an empty PartialUpload. If another writer is active, returns
   // nullopt.
-  // If the upload was ANNOUNCED or PARKED when the tensor failed, the first Claim() after that
-  // returns an empty PartialUpload, so that its caller reports the tensor's error. Later calls
-  // return nullopt.
+  // If the upload was ANNOUNCED or PARKED when the tensor failed, the next Claim() returns an empty
+  // PartialUpload. So the caller of that Claim() reports the tensor's error. Later calls return
+  // nullopt.
   // The upload calls `stop` to abort the writer: from any thread, with the lock held, until Park()
   // or Finish(). `stop` must not block or call back into the upload. It may be empty.
   std::optional<PartialUpload> Claim(std::function<void()> stop);

@@ -10,7 +10,8 @@
 
 namespace tensord::server {
 
-// A call that may wait for a tensor or for a worker. Used on the thread of the call's queue.
+// A call that may wait for a tensor or for a worker. Its functions run on the thread of the call's
+// queue.
 class BulkCall : public ServerCall {
  public:
   BulkCall(BulkContext* bulk, std::unique_ptr<GrpcCall> grpc_call)
@@ -22,9 +23,10 @@ class BulkCall : public ServerCall {
   // Ends the call, because the client has cancelled it while it waited.
   virtual void OnWaitCancelled() { Fail(ClientGone()); }
 
-  // Begins a wait: calls `start` with a callback that ends it. When the callback runs, `then` runs
-  // with its arguments on the queue's thread, unless the call has finished. The callback may run on
-  // any thread, also within `start`, and at most once. It may outlive the call.
+  // Begins a wait: calls `start` with a callback that ends the wait. After the callback has run,
+  // `then` runs with the callback's arguments on the queue's thread, unless the call has finished.
+  // The callback may run on any thread, also within `start`, and at most once. It may outlive the
+  // call.
   template <typename Start, typename Then>
   void Wait(Start start, Then then) {
     if (done()) return Fail(ClientGone());  // no OnDone will end this wait
@@ -37,8 +39,8 @@ class BulkCall : public ServerCall {
     });
   }
 
-  // Has a worker run `work`, which returns a status and may block. If the status is OK, then runs
-  // `then` on the queue's thread. Otherwise ends the call with the error.
+  // Makes a worker run `work`, which returns a status and may block. If the status is OK, runs
+  // `then` on the queue's thread afterwards. Otherwise ends the call with the error.
   template <typename Work, typename Then>
   void RunByWorker(Work work, Then then) {
     working_ = true;
@@ -69,8 +71,8 @@ class BulkCall : public ServerCall {
     }
   }
 
-  // Ends a call that waits. Any other call reads, writes or has a worker work for it: its next read
-  // or write fails and ends it.
+  // Ends a call that waits. Any other call reads, writes, or waits for its worker. Its next read or
+  // write fails and ends the call.
   void OnDone() override {
     if (cancelled() && waiting_ && !finished()) OnWaitCancelled();
   }

@@ -1,4 +1,4 @@
-// Which slots of a ring are filled, and which one is next.
+// Records which slots of a ring are filled, and which slot is next.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ class RingSlots {
   }
   // Reports that the oldest filled slot has been returned.
   void Returned() { --out_; }
-  // The same for a message of the other side. If `slot` isn't the oldest filled slot, returns
-  // INVALID_ARGUMENT.
+  // Handles the other side's message that `slot` has been returned. If `slot` isn't the oldest
+  // filled slot, returns INVALID_ARGUMENT.
   absl::Status GiveBack(const v1::SharedSlot& slot) {
     if (out_ == 0) return absl::InvalidArgumentError("a slot was returned that isn't filled");
     const absl::Status expected = CheckSlot(slot, (next_ + slots_ - out_) % slots_, 0);

@@ -28,7 +28,7 @@ class SendCall : public BulkCall {
   void SetRange(TensorRef tensor, int64_t begin, int64_t end, BufferRef received = nullptr);
   // Returns whether SetRange() has been called.
   bool begun() const { return tensor_ != nullptr; }
-  // Returns whether the whole range has been given to gRPC.
+  // Returns whether the whole range has been passed to gRPC, or sent by other means.
   bool sent_all() const { return sent_all_; }
 
   int64_t next_offset() const { return offset_; }
@@ -44,7 +44,7 @@ class SendCall : public BulkCall {
   // Ends the call with OK, after all bytes have been sent by other means.
   void Succeed();
 
-  // Small enough for a core's cache, where it stays between two copies.
+  // The size of a chunk. A chunk fits into a core's cache, where it stays between two copies.
   static constexpr int64_t kChunkBytes = 512 << 10;
 
   // Sends the prepared chunk, if any, and prepares the next one. After the last chunk, ends the
@@ -57,7 +57,7 @@ class SendCall : public BulkCall {
   void Fail(const absl::Status& status) override { Finish(status); }
   // Returns the end of the bytes that may be sent of a tensor that isn't done.
   virtual int64_t AvailableEnd() { return 0; }
-  // Waits until more bytes may be sent, or the tensor is done. Then runs SendNext().
+  // Runs SendNext() when more bytes may be sent, or the tensor is done. Doesn't block.
   virtual void AwaitMore() {}
   // Ends the call with the tensor's own error.
   virtual void FailWithTensor(const absl::Status& status) { Fail(status); }

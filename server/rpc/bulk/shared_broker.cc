@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kSweepIntervalMs = 500;
 
-// Sends one byte and the descriptor. If the client has gone or its socket is full, the message is
+// Sends one byte and the descriptor. If the client has ended or its socket is full, the message is
 // lost.
 void SendDescriptor(int socket, const sockaddr_un& to, socklen_t to_size, int fd) {
   char byte = 0;

@@ -14,8 +14,8 @@
 namespace tensord::server {
 
 // Receives datagrams on a Unix socket. If a datagram contains the secret of an offer, answers with
-// the file descriptor of its region and removes the offer. Ignores other datagrams, and never waits
-// for a client. Thread-safe.
+// the file descriptor of the offered region and removes the offer. Ignores other datagrams, and
+// never waits for a client. Thread-safe.
 class SharedBroker {
  public:
   // The broker's thread calls `sweep` at least about twice a second.

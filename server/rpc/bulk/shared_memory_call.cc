@@ -240,7 +240,7 @@ class SharedCall final : public UploadCall {
 
   void Fail(const absl::Status& status) override { End(status); }
 
-  // Ends the call with `status`, and with it the transfer under way and the ring.
+  // Ends the call with `status`, and also ends the transfer under way and the ring.
   void End(const absl::Status& status) {
     if (finished()) return;
     if (upload_.has_value() && absl::IsCancelled(status)) upload_->Interrupt();

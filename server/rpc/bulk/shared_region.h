@@ -10,7 +10,7 @@
 namespace tensord::server {
 
 // A mapped memory file. It is sealed, so that no process can change its size. The client may change
-// its content at any time, so never rely on it.
+// the content at any time, so never rely on the content.
 //
 // The destructor withdraws the file, as SharedMapping describes: it marks the file, and then frees
 // its memory. So a client that keeps the descriptor or a mapping holds no memory of the server. If
@@ -28,8 +28,8 @@ class SharedRegion {
   int fd() const { return fd_; }
   uint8_t* data() const { return data_; }
   int64_t size_bytes() const { return size_bytes_; }
-  // For Device::WriteFrom(). After such a transfer, the region's destructor may block until the GPU
-  // has finished its current work.
+  // Returns the memory for Device::WriteFrom(). After such a transfer, the region's destructor may
+  // block until the GPU has finished its current work.
   HostMemory& memory() const { return *memory_; }
 
  private:

@@ -20,7 +20,8 @@ class ServerContext;
 
 namespace tensord::server {
 
-// The ring of a client: large slots for few messages, and few slots so that it fits the caches.
+// The ring of a client. Its slots are large, so that few messages are sent. There are few slots, so
+// that the ring fits into the CPU's caches.
 inline constexpr int64_t kSharedSlotBytes = 4 << 20;
 inline constexpr uint32_t kSharedSlots = 3;
 // The ring of a fetch. It is small, because it serves one fetch only, and allocating a page takes
@@ -73,16 +74,19 @@ class SharedRings {
   };
 
   // Opens a ring for a call. If there are too many rings in all, of the principal or of the
-  // session, returns RESOURCE_EXHAUSTED; if the server drains, UNAVAILABLE. When the session ends,
-  // the call is cancelled.
+  // session, or the host has too little memory, returns RESOURCE_EXHAUSTED; if the server drains,
+  // UNAVAILABLE; if it can't share memory, FAILED_PRECONDITION. When the session ends, the call is
+  // cancelled.
   absl::StatusOr<std::unique_ptr<Ring>> Open(SessionRef session, grpc::ServerContext* call);
-  // The same for a fetch of a tensor of the session. Rings of fetches and of clients count
-  // separately against the limit of a session. The end of the session doesn't cancel the fetch.
+  // Opens a ring as Open() does, for a fetch of a tensor of the session. Rings of fetches and of
+  // clients count separately against the limit of a session. The end of the session doesn't cancel
+  // the fetch.
   absl::StatusOr<std::unique_ptr<Ring>> OpenForFetch(const std::string& session_id,
                                                      PrincipalRef principal);
 
-  // Destroys a ring. If a GPU has read its memory, that may block until the GPU has finished its
-  // current work. So a separate thread does it, and the ring counts until then.
+  // Destroys a ring. If a GPU has read the ring's memory, the destructor may block until the GPU
+  // has finished its current work. So a separate thread then destroys the ring. Until then the ring
+  // counts against the limits.
   void Close(std::unique_ptr<Ring> ring);
 
   // Refuses further rings.

@@ -13,7 +13,7 @@
 
 namespace tensord::server {
 
-// Used by one thread at a time. The destructor calls Interrupt().
+// Not thread-safe. The destructor calls Interrupt().
 //
 // A client's upload calls Await(), then Begin(). A pull from another server calls Claim(), then
 // AllocateMemory().
@@ -22,13 +22,13 @@ class TensorUpload {
   explicit TensorUpload(ServiceContext* context) : context_(context) {}
   ~TensorUpload();
 
-  // Finds the caller's session. Calls `ready` when the session's stream has brought the commands
-  // that the spec waits for: on any thread, possibly before this function returns. Call Begin()
-  // then. If this function returns an error, it never calls `ready`.
+  // Finds the caller's session. Calls `ready` when the first spec.after_command() commands of the
+  // session's stream have taken effect: on any thread, possibly before this function returns. Then
+  // call Begin(). If this function returns an error, it never calls `ready`.
   absl::Status Await(const PrincipalRef& principal, const v1::WriteSpec& spec,
                      std::function<void(absl::Status)> ready);
 
-  // Allocates the memory, or continues the upload that an earlier call has left. If the spec is
+  // Allocates the memory, or continues the upload that an earlier call has parked. If the spec is
   // resumable, another call may call `stop` to abort this one: from any thread, while begun().
   absl::Status Begin(const v1::WriteSpec& spec, std::function<void()> stop);
   bool begun() const { return upload_.has_value(); }
@@ -60,7 +60,7 @@ class TensorUpload {
   const BufferRef& buffer() const { return upload_->buffer; }
   // Reports that `bytes` have been written at destination().
   void Advance(int64_t bytes);
-  // Write the next bytes, as the functions of Device with the same names. They may block.
+  // Each writes the next bytes by the function of Device with the same name. They may block.
   absl::Status Write(const void* data, int64_t bytes);
   absl::Status WriteFrom(HostMemory& memory, int64_t offset, int64_t bytes);
   absl::Status WriteBy(int64_t bytes, Device::Fill fill);

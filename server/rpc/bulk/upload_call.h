@@ -22,7 +22,7 @@ class UploadCall : public BulkCall {
  protected:
   // Processes message().
   virtual void OnMessage() = 0;
-  // Runs after the last message: the client has half-closed the call, or has gone.
+  // Runs after the last message: the client has half-closed the call, or the call was cancelled.
   virtual void OnLastMessage() = 0;
 
   // Processes the next message, if it has arrived and the call isn't busy with another one. A
@@ -40,8 +40,8 @@ class UploadCall : public BulkCall {
   // The message that is being processed.
   grpc::ByteBuffer* message() { return &message_; }
 
-  // Waits until the session's stream has brought the commands that `spec` waits for, and begins the
-  // upload. Then runs `then` with the status.
+  // Begins the upload after the first spec.after_command() commands of the session's stream have
+  // taken effect. Then runs `then` with the status. Doesn't block.
   template <typename Then>
   void BeginUpload(TensorUpload* upload, const v1::WriteSpec& spec, Then then) {
     Wait(

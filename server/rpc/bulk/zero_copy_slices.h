@@ -24,8 +24,8 @@ class ZeroCopySlices {
   grpc::Slice Make(BufferRef buffer, int64_t offset, int64_t bytes);
 
   // Blocks until gRPC has released all slices, or until the deadline. Slices that remain, because a
-  // client has stopped reading, are never freed. So the devices may then be destroyed. Only for the
-  // end of the process.
+  // client has stopped reading, are never freed. So the devices may then be destroyed. Call it only
+  // at the end of the process.
   void Close(std::chrono::steady_clock::time_point deadline);
 
  private:

@@ -16,19 +16,19 @@ namespace {
 constexpr int64_t kCommandsInFlight = 16384;
 // While this many answers are to come or to be sent, reading stops. Errors are counted separately.
 constexpr size_t kMaxUnanswered = 4096;
-// The most answers that the client may leave unacknowledged.
+// The limit of answers that the client has not acknowledged.
 constexpr size_t kMaxUnacknowledged = 1 << 16;
-// The most memory for answers, including answers that are still to come; and the estimated memory
-// of one answer without its texts.
+// The limit of the memory for answers, including answers that are still to come, and the estimated
+// memory of one answer without its texts.
 constexpr int64_t kMaxAnswerBytes = 128 << 20;
 constexpr int64_t kAnswerBytes = 256;
-// The most answers, and the most errors among them, in one response. At this many bytes of elements
-// and of their errors' texts, no more answers are added to it.
+// The limits of one response: answers, errors among these answers, and bytes of elements and of
+// their errors' texts. An answer that begins below the last limit may exceed it.
 constexpr int kMaxAnswersPerResponse = 4096;
 constexpr int kMaxErrorsPerResponse = 256;
 constexpr int64_t kMaxElementBytesPerResponse = 1 << 20;
 
-// How many commands are applied between two looks at the clock.
+// How many commands are applied between two checks of the deadline.
 constexpr int kCommandsPerDeadlineCheck = 16;
 // A command with more ops or handles takes long.
 constexpr int kMaxShortCommand = 1024;
@@ -125,7 +125,8 @@ absl::StatusOr<SessionCommands::Progress> SessionCommands::Apply(
   absl::StatusOr<Progress> progress;
   {
     MutexLock lock(&apply_mu_);
-    // Only a connection that has been replaced has an unfinished message here. It needs no result.
+    // An unfinished message is from a connection that has been replaced. That connection needs no
+    // result.
     if (message_.request != nullptr) ContinueMessage(PackedOps::kNoDeadline).IgnoreError();
     const absl::Status begun = Begin(wire, request, message_bytes);
     progress = begun.ok() ? ContinueMessage(deadline) : begun;

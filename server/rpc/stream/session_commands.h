@@ -51,9 +51,10 @@ class SessionCommands final : public StreamState,
   SessionCommands(ServiceContext* context, SessionRef session);
 
   // Makes `wire` the connection of the stream. If another connection is attached, a resumable
-  // `attach` supersedes it, and any other returns FAILED_PRECONDITION. If a later attempt of a
-  // resumable stream has already attached, returns ABORTED. If the stream is resumable, the client
-  // has received the answers up to number `answers_received`.
+  // `attach` replaces it, and an `attach` that isn't resumable returns FAILED_PRECONDITION. If a
+  // later attempt of a resumable stream has already attached, returns ABORTED. If the stream is
+  // resumable, the client has received the answers up to number `answers_received`. If the session
+  // is closed, returns FAILED_PRECONDITION.
   absl::Status Attach(const std::shared_ptr<CommandWire>& wire, const v1::Attach& attach,
                       uint64_t answers_received);
   // Detaches `wire`. If another connection has replaced it, does nothing.
@@ -74,12 +75,12 @@ class SessionCommands final : public StreamState,
   absl::StatusOr<Progress> Continue(const v1::SessionStreamRequest& request,
                                     Clock::time_point deadline);
 
-  // Returns whether another connection's message is unfinished. Apply() then finishes it first, so
-  // the call may take long.
+  // Returns whether another connection's message is unfinished, or may be: other commands are being
+  // applied. Apply() then finishes that message first, so Apply() may take long.
   bool unfinished();
 
-  // Frees the memory of programs, unless commands are being applied: Apply() then does so. If
-  // `error` isn't OK, ends the attached connection with it.
+  // Frees the memory of programs. If commands are being applied, Apply() or Continue() frees it
+  // afterwards. If `error` isn't OK, ends the attached connection with `error`.
   void OnSessionClosed(const absl::Status& error) override;
 
   // Returns whether the next message may be read: false while too many commands wait to run, or too
@@ -93,7 +94,7 @@ class SessionCommands final : public StreamState,
   bool NextResponse(const CommandWire* wire, bool must_ack, v1::SessionStreamResponse* response,
                     std::vector<ReadyElements>* ready);
 
-  // Returns whether no answer is to come, and NextResponse() has returned all others.
+  // Returns whether no answers are still to come, and NextResponse() has returned all that came.
   bool AllAnswered() const;
 
  private:
@@ -124,7 +125,7 @@ class SessionCommands final : public StreamState,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   absl::Status ApplyCommand(const v1::Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   // If the answers take kMaxAnswerBytes or more, or exceed a limit of host memory, returns
-  // RESOURCE_EXHAUSTED. Called after each command, because one message may request millions of
+  // RESOURCE_EXHAUSTED. Call it after each command, because one message may request millions of
   // answers.
   absl::Status CheckAnswers() const;
   absl::Status ApplyDefinition(const v1::Definition& definition)

@@ -216,7 +216,8 @@ absl::Status SessionCommands::ApplyBarrier(const v1::Barrier& barrier) {
 }
 
 void SessionCommands::Refuse(Handle handle, uint64_t number, const absl::Status& error) {
-  // If the handle can't be inserted (0, in use, past a limit), only the client gets the error.
+  // If the handle can't be inserted (0, in use, past a limit), the error doesn't stick to a handle.
+  // The client gets the error in either case.
   const RefusalCountingPause pause;
   session_->Insert(Tensor::Failed(handle, error)).IgnoreError();
   AppendError(handle, number, error);

@@ -18,8 +18,8 @@ namespace tensord::server {
 // There is one per call. It reads a message, applies the message's commands, and reads the next
 // message. Answers that arrive during a write are sent together in the next write.
 //
-// So that other calls on the queue's thread don't wait long, it applies a message in slices of a
-// fraction of a millisecond, and handles other events between them. A worker continues messages
+// The queue's thread applies a message in slices of a fraction of a millisecond, and handles other
+// events between them. So other calls on that thread don't wait long. A worker continues messages
 // with many slices, and runs single commands that take longer than a slice.
 //
 // Backpressure: the stream doesn't read while too many commands wait to run, or too many answers
@@ -42,10 +42,10 @@ class SessionStream final : public ServerCall, public CommandWire {
   // Ends the stream with `status` as soon as the write under way has ended.
   void OnRevoked(const absl::Status& status) override;
   // Applies no further commands, sends all answers and `draining`, and ends with UNAVAILABLE once
-  // the client has half-closed. It waits for the half-close, because if the client still sent data
-  // when the connection is closed, the kernel would discard data that the client hasn't read.
+  // the client has half-closed. Why it waits: if the server closed the connection while the client
+  // still sends, the kernel would discard data that the client hasn't read.
   void OnDrain() override;
-  // As OnDrain(), but doesn't wait for the client's half-close.
+  // Ends the stream as OnDrain() does, but doesn't wait for the client's half-close.
   void OnDrainTimeout() override;
   void OnDone() override;
   // After the last event, detaches the stream from its session and ends the use of the session.
@@ -54,17 +54,17 @@ class SessionStream final : public ServerCall, public CommandWire {
   void StartReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether decoding the message that has been read takes long.
   bool DecodesOnWorker();
-  // Has a worker run a function.
+  // Makes a worker run a function.
   void PostToWorker(void (SessionStream::*function)());
   // Decodes the message that has been read, and applies it.
   void DecodeMessage();
-  // Decodes it into request_. Attaches the stream if it is the first message.
+  // Decodes the message into request_. If it is the first message, attaches the stream.
   absl::Status TryDecode();
   bool ended() const {
     MutexLock lock(&mu_);
     return ended_;
   }
-  // Begin and continue to apply request_.
+  // ApplyMessage() begins to apply request_, ContinueMessage() continues.
   void ApplyMessage();
   void ContinueMessage();
   SessionCommands::Clock::time_point EndOfSlice() const;
@@ -83,8 +83,8 @@ class SessionStream final : public ServerCall, public CommandWire {
   // nothing left to do, ends it.
   void Advance();
   absl::Status EndStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Adds the elements of `ready` to response_ and writes it. If a device isn't host-accessible, a
-  // worker does this.
+  // Adds the elements of `ready` to response_ and writes response_. If the memory of one of these
+  // tensors isn't host-accessible, a worker does this.
   void WriteElements(std::vector<ReadyElements> ready);
   // Sets the stream's final status. The stream then applies no further commands, and finishes once
   // no write is under way. If the final status is already set, does nothing.
@@ -95,8 +95,8 @@ class SessionStream final : public ServerCall, public CommandWire {
   grpc::ByteBuffer incoming_;           // used by the read under way
   v1::SessionStreamRequest request_;    // the message that is being applied
   int64_t message_bytes_ = 0;           // its size
-  int slices_ = 0;                      // on the queue's thread
-  bool on_worker_ = false;              // a worker applies it
+  int slices_ = 0;                      // of request_, so far, on the queue's thread
+  bool on_worker_ = false;              // a worker decodes or applies the message
   v1::SessionStreamResponse response_;  // used by the write under way
   SessionUse session_;                  // set by the first message
 

@@ -14,13 +14,13 @@ namespace tensord::server {
 // the call, or its deadline has passed.
 enum class EarlyEnd {
   kStopsOp,    // Session::Abandon(): the op stops, unless the tensor is used
-  kKeepsWork,  // the work goes on
+  kKeepsWork,  // the work continues
 };
 
 // Finishes the call when `tensor` is done, after `describe` has filled the response. If the tensor
 // fails, removes it from the session, because a call that fails changes nothing. If `tensor` is an
-// error, finishes the call with it at once. With kStopsOp, the caller must have made the tensor by
-// an op of this call.
+// error, finishes the call with that error at once. With kStopsOp, the tensor must be made by an op
+// of this call.
 void FinishWhenDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse session,
                     const absl::StatusOr<TensorRef>& tensor, EarlyEnd early_end,
                     std::function<void(const Tensor&)> describe);

@@ -20,8 +20,8 @@ constexpr int kDefaultPageSize = 1000;
 constexpr int kMaxPageSize = 10000;
 // The maximum size of a failed tensor's message in a listing.
 constexpr size_t kMaxListedErrorBytes = 256;
-// What a tensor may take in a response and in the message that it is encoded from: 32 dimensions,
-// and the message of an error.
+// The maximum memory of a listed tensor: its 32 dimensions, and the message of its error, which is
+// both in the protobuf message and in the encoded response.
 constexpr int64_t kMaxListedTensorBytes = (1 << 10) + 2 * kMaxListedErrorBytes;
 // The maximum size of everything but the elements in a response.
 constexpr int64_t kMessageOverheadBytes = 1024;

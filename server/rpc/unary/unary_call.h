@@ -38,9 +38,9 @@ class UnaryCallBase : public ServerCall {
   using ServerCall::SendInitialMetadata;
 
   // Runs `build`, which builds a response of about `bytes` bytes, when the caller's unsent
-  // responses leave room for it. The response then takes `bytes` until gRPC has sent or dropped it.
-  // Runs `build` at once, or later on any thread; never if the call is over by then. Call it at
-  // most once.
+  // responses leave room for it within `limit` bytes. The response then takes `bytes` until gRPC
+  // has sent or dropped it. Runs `build` at once, or later on any thread; never if the call is over
+  // by then. Responses of at most 4 KiB are not counted. Call it at most once.
   void WhenResponseFits(int64_t bytes, int64_t limit, std::function<void()> build);
 
   // Keeps the session in use until the call is over. If `made` is a tensor that isn't done by then,
@@ -79,7 +79,7 @@ class UnaryCallBase : public ServerCall {
   void Decode();
 
   WorkerPool* const workers_;
-  PrincipalRef response_owner_;  // whose budget has response_bytes_ of this call
+  PrincipalRef response_owner_;  // its responses() count response_bytes_; null: nothing is counted
   int64_t response_bytes_ = 0;
   grpc::ByteBuffer request_bytes_;
   absl::Status refused_;
@@ -136,7 +136,7 @@ CallFactory MakeUnaryFactory(WorkerPool* workers,
   using Call = UnaryCall<Request, Response>;
   const auto shared = std::make_shared<const typename Call::Method>(std::move(method));
   return [shared, workers](std::unique_ptr<GrpcCall> grpc_call) {
-    // Not make_shared: the call's memory is freed with the call, even if weak_ptrs remain.
+    // make_shared would keep the call's memory as long as any weak_ptr remains.
     return std::shared_ptr<ServerCall>(new Call(shared, workers, std::move(grpc_call)));
   };
 }

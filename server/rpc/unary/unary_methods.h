@@ -54,10 +54,10 @@ class UnaryMethods {
   void RunCollective(const UnaryRef<v1::RunCollectiveRequest, v1::Tensor>& call);
 
  private:
-  // Returns the caller's session of that name.
+  // Returns a use of the caller's session with this id.
   absl::StatusOr<SessionUse> UseSession(UnaryCallBase& call, const std::string& session);
-  // The same for methods about groups. If this server takes no part in groups, returns
-  // FAILED_PRECONDITION.
+  // Works as UseSession(), for methods about groups. If this server takes no part in groups,
+  // returns FAILED_PRECONDITION.
   absl::StatusOr<SessionUse> UseGroups(UnaryCallBase& call, const std::string& session);
   // Runs `start` in the call's session. Finishes the call when the tensor that `start` returns is
   // done.
