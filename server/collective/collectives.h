@@ -43,10 +43,12 @@ class Collectives {
   // Ends the remaining members and joins their threads.
   ~Collectives();
 
-  // Makes a member. Errors: INVALID_ARGUMENT for an invalid request; ALREADY_EXISTS if the member
-  // number is in use; UNAVAILABLE if the device is lost; UNIMPLEMENTED if the device can't be a
-  // member; RESOURCE_EXHAUSTED past max_group_members_per_session, max_group_members_per_principal
-  // or a limit of host memory, or if the server has too few descriptors for the connections.
+  // Makes a member. Errors: INVALID_ARGUMENT for an invalid request; NOT_FOUND if the server has no
+  // such device; ALREADY_EXISTS if the member number is in use; UNAVAILABLE if the device is lost,
+  // or the member can't listen; UNIMPLEMENTED if the device can't be a member; FAILED_PRECONDITION
+  // if the session is closed; RESOURCE_EXHAUSTED past max_group_members_per_session,
+  // max_group_members_per_principal or a limit of host memory, or if the server has too few
+  // descriptors for the connections.
   absl::StatusOr<std::shared_ptr<CollectiveMember>> Make(const SessionRef& session,
                                                          const Join& join);
   // If the session has no such member, returns NOT_FOUND.

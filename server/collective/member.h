@@ -53,8 +53,8 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   // Queues an operation and returns the promised result. If the request is invalid, returns the
   // error and sends it to the other members, where the operation fails, too; the group continues.
   // If the session has no host memory left for the error, returns RESOURCE_EXHAUSTED and sends
-  // nothing. Before Connect(), returns FAILED_PRECONDITION. If the group has failed, returns its
-  // error.
+  // nothing. Before Connect(), returns FAILED_PRECONDITION; after LeaveWhenDone(), CANCELLED. If
+  // the group has failed, returns its error.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, const CollectiveRequest& request);
 
   // Ends after all queued operations have run. Accepts no more.

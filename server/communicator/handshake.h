@@ -4,8 +4,8 @@
 // at most. Of two members the one of higher rank connects to the other. Each proves that it knows
 // the group's id by an HMAC-SHA256 over random numbers of both; the id itself is not sent. A member
 // closes an accepted connection if the peer's address is not on the network. It does the same if
-// the proof is wrong or takes longer than two seconds. Before it has checked the proof, it reads at most 64 bytes:
-// a greeting and the proof.
+// the proof is wrong or takes longer than two seconds. Before it has checked the proof, it reads at
+// most 64 bytes: a greeting and the proof.
 #pragma once
 
 #include <memory>
@@ -41,7 +41,7 @@ class GroupListener {
   // Connects `mesh` with all other members. `addresses` are by rank. Sets `notes` to their notes.
   // Errors: INVALID_ARGUMENT if an address is not of this group; PERMISSION_DENIED if one is not on
   // the network; ABORTED if a member can't be reached; DEADLINE_EXCEEDED if not all have connected
-  // in time.
+  // in time; RESOURCE_EXHAUSTED or UNAVAILABLE if this process can't open another socket.
   absl::Status Connect(absl::Span<const std::string> addresses, PeerMesh* mesh,
                        std::vector<std::string>* notes);
 

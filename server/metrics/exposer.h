@@ -46,8 +46,8 @@ class Exposer {
 
   // Binds the address and starts the threads. One of them calls `collect`, which must not block for
   // long. If the address is malformed, returns INVALID_ARGUMENT; if other machines can reach it and
-  // that isn't allowed, FAILED_PRECONDITION; if it can't be bound, UNAVAILABLE with the system's
-  // reason.
+  // that isn't allowed, FAILED_PRECONDITION; if it can't be resolved or bound, UNAVAILABLE with the
+  // system's reason.
   static absl::StatusOr<std::unique_ptr<Exposer>> Start(const ExposerOptions& options,
                                                         std::function<void(Snapshot*)> collect);
   // Closes all connections.

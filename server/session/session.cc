@@ -367,7 +367,8 @@ absl::Status Session::WhenReceived(uint64_t number, std::function<void(absl::Sta
       if (static_cast<int64_t>(waiting_.size()) >= limits_.max_waiting_calls_per_session) {
         return absl::ResourceExhaustedError(
             absl::StrCat(limits_.max_waiting_calls_per_session,
-                         " calls of this session wait for its stream, the limit; wait for some"));
+                         " calls of this session wait for commands of its stream, the limit; send "
+                         "these commands first"));
       }
       waiting_.push_back({number, std::move(callback)});
       return absl::OkStatus();
