@@ -124,13 +124,13 @@ struct ClientStats {
   int64_t reconnects = 0;        // how often the connection was lost and made again
   int64_t bytes_uploaded = 0;    // by uploads outside the command stream
   int64_t bytes_downloaded = 0;  // by reads of more than 1 MiB
-  int64_t bytes_shared = 0;      // of both, the bytes that went through shared memory
+  int64_t bytes_shared = 0;      // the part of both that went through shared memory
   // Copies to this server that went through this program because the servers couldn't transfer them
   // directly (Tensor::copy_report says why). With TENSORD_TRACE=1 in the environment, each is
   // reported on standard error.
   int64_t copies_relayed = 0;
   // The part of copies_relayed that didn't try the direct route, because an earlier copy had failed
-  // on it. A copy tries the route again after 30 s, after later failures up to 240 s, and after
+  // on it. A copy tries the route again after 30 s (up to 240 s after repeated failures), or when
   // this program has reconnected to one of the two servers.
   int64_t copies_route_skipped = 0;
   // The sums over the kinds below: calls that waited for the server, and how long. Making and
@@ -162,7 +162,7 @@ struct ClientStats {
 // Program, Group and Cluster (client/README.md, section Fork).
 class Client {
  public:
-  // No connection: every call fails with FAILED_PRECONDITION.
+  // Makes a Client without a connection. Every call fails with FAILED_PRECONDITION.
   Client() = default;
 
   // Opens a session at `address`, "host:port" or "unix:/path", and reads the list of devices.
@@ -199,19 +199,20 @@ class Client {
   // Returns devices()[index]. If `index` is out of range, returns OUT_OF_RANGE with the number of
   // devices. A default-constructed Client returns FAILED_PRECONDITION.
   absl::StatusOr<Device> device(int index) const;
-  // Returns the GPU with index `i` among the GPUs of devices(). Every device that isn't a CPU counts
-  // as a GPU. If there is none, returns cpu:0. If there is neither, returns a Device that isn't
-  // valid().
+  // Returns the GPU with index `i` among the GPUs of devices(). Every device that isn't a CPU
+  // counts as a GPU. If there is none, returns cpu:0. If there is neither, returns a Device that
+  // isn't valid().
   Device TryDevice(int i = 0) const;
   // Returns every GPU. If there is none, returns cpu:0 alone.
   std::vector<Device> TryAllDevices() const;
 
-  // The following block until the server has answered. ListDevices, memory, ListTensors and
-  // ListAllTensors first wait until everything sent so far has run.
+  // The following functions block until the server has answered. ListDevices, memory, ListTensors
+  // and ListAllTensors first wait until everything sent so far has run.
 
   absl::StatusOr<ServerInfo> GetServerInfo() const;
   absl::StatusOr<std::vector<DeviceInfo>> ListDevices() const;
-  // Returns the memory figures of one device. INVALID_ARGUMENT if it isn't one of this connection.
+  // Returns the memory figures of one device. If the device isn't one of this connection, returns
+  // INVALID_ARGUMENT.
   absl::StatusOr<MemoryInfo> memory(const Device& device) const;
   // Returns this session's tensors.
   absl::StatusOr<std::vector<TensorInfo>> ListTensors() const;
@@ -225,8 +226,8 @@ class Client {
   // read, Wait or Synchronize has returned yet, if any.
   absl::Status Synchronize() const;
 
-  // Shares a tensor with other clients, which Open it without a copy. `principals` are their
-  // identities at the server, such as "alice" by a token or "cn:bob" by a certificate. Sessions
+  // Shares a tensor with other clients, which open it without a copy (Open). `principals` are their
+  // identities at the server, such as "alice" (a token) or "cn:bob" (a certificate). Sessions
   // with this client's own identity may also open it. Waits for the tensor, and returns its error
   // if it has one. The name lasts until Unpublish or the end of this session; tensors that were
   // opened stay valid. If `tensor` is published under the name already, `principals` replaces the
@@ -235,24 +236,26 @@ class Client {
   // connection, returns INVALID_ARGUMENT.
   absl::Status Publish(const Tensor& tensor, absl::string_view name,
                        const std::vector<std::string>& principals = {}) const;
-  // Ends the sharing. NOT_FOUND if no published tensor of this identity has the name.
+  // Ends the sharing. If no published tensor of this identity has the name, returns NOT_FOUND.
   absl::Status Unpublish(absl::string_view name) const;
-  // Opens a tensor that the identity `owner` has shared with this identity. Empty: this identity
-  // itself. If there is no such tensor, returns NOT_FOUND.
+  // Opens a tensor that the identity `owner` has shared with this identity. An empty `owner` means
+  // this identity itself. If there is no such tensor, returns NOT_FOUND.
   absl::StatusOr<Tensor> Open(absl::string_view name, absl::string_view owner = "") const;
 
-  // The following don't contact the server.
+  // The following functions don't contact the server, except Close.
 
-  // OK while the client is connected or reconnects. UNAVAILABLE or DATA_LOSS with the reason when
-  // the session has ended, also if an administrator or another program of the same caller has
-  // closed it (tensorctl close). FAILED_PRECONDITION after Close.
+  // Returns OK while the client is connected or reconnects. If the session has ended, returns
+  // UNAVAILABLE or DATA_LOSS with the reason. A session may also end because an administrator or
+  // another program of the same identity closed it (tensorctl close). After Close, returns
+  // FAILED_PRECONDITION.
   absl::Status status() const;
-  // Whether the client is connected. A broken connection counts until the client detects it.
+  // Whether the client is connected. A broken connection counts as connected until the client
+  // detects the break.
   bool connected() const;
   ClientStats stats() const;
 
-  // Ends the session, within about two seconds. Tensors of it that still exist fail with
-  // FAILED_PRECONDITION from then on. No effect the second time.
+  // Ends the session. Blocks for at most about two seconds. Calls on its remaining tensors then
+  // fail with FAILED_PRECONDITION. A second call has no effect.
   void Close();
 
  private:

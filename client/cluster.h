@@ -49,7 +49,7 @@ struct ClusterServer {
 // are not affected. A value: copies share the connections. Thread-safe.
 class Cluster {
  public:
-  // No servers: every call fails with FAILED_PRECONDITION.
+  // Makes a Cluster without servers. Every call fails with FAILED_PRECONDITION.
   Cluster() = default;
 
   // Connects to the server at each address. A server's name is its host, or host and port
@@ -85,9 +85,9 @@ class Cluster {
   // Returns devices()[index]. If `index` is out of range, returns OUT_OF_RANGE with the number of
   // devices. If the cluster has no servers, returns FAILED_PRECONDITION.
   absl::StatusOr<Device> device(int index) const;
-  // Returns the GPU with index `i` among the GPUs of devices(). Every device that isn't a CPU counts
-  // as a GPU. If there is none, returns the cpu:0 of the first server that has one. If no server has
-  // one, returns a Device that isn't valid().
+  // Returns the GPU with index `i` among the GPUs of devices(). Every device that isn't a CPU
+  // counts as a GPU. If there is none, returns the cpu:0 of the first server that has one. If no
+  // server has one, returns a Device that isn't valid().
   Device TryDevice(int i = 0) const;
   // Returns every GPU. If no server has one, returns the cpu:0 of every server.
   std::vector<Device> TryAllDevices() const;

@@ -52,7 +52,7 @@ struct CopyReport {
   // transfer the copy. Otherwise empty.
   std::string relay_reason = {};
   // For kClient: this copy didn't try the direct route, because an earlier copy had failed on it.
-  // relay_reason is that copy's.
+  // relay_reason then says why the earlier copy failed.
   bool route_skipped = false;
 
   // The part of total_time that isn't transfer_time.

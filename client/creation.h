@@ -66,8 +66,8 @@ struct NormalOptions {
 Tensor Normal(const Device& device, const Shape& shape, int64_t seed,
               const NormalOptions& options = {});
 
-// The most bytes that are sent with the commands. A larger tensor is sent on a connection of its
-// own, and the call blocks until the server has received it.
+// The size of the largest tensor that is sent with the commands. A larger tensor is sent on another
+// connection, and the call blocks until the server has received the tensor.
 inline constexpr int64_t kMaxInlineBytes = 64 * 1024;
 
 // Returns a tensor with the elements in `data`, row-major, exactly spec.size_bytes() of them.
@@ -81,7 +81,7 @@ template <Element T>
 Tensor FromSpan(const Device& device, const Shape& shape, absl::Span<const T> values,
                 const TransferOptions& options = {});
 
-// The same: FromVector(device, {2, 2}, std::vector<float>{1, 2, 3, 4}), or
+// The same for a vector: FromVector(device, {2, 2}, std::vector<float>{1, 2, 3, 4}), or
 // FromVector<float>(device, {2, 2}, {1, 2, 3, 4}).
 template <Element T>
 Tensor FromVector(const Device& device, const Shape& shape, const std::vector<T>& values,

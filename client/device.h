@@ -58,11 +58,11 @@ struct DeviceInfo {
   int64_t restarts = 0;      // how often it was reset after a failure since the server started
 };
 
-// A device of a connected server. Client and Cluster return it. A value, cheap to copy.
-// Thread-safe. It keeps its client's connection open, as a Tensor does.
+// A device of a connected server, as Client and Cluster return it. Cheap to copy. Thread-safe. A
+// Device keeps its client's connection open, as a Tensor does.
 class Device {
  public:
-  // No device: making a tensor on it fails with FAILED_PRECONDITION.
+  // Makes a Device that isn't valid(). A tensor made on it has the error FAILED_PRECONDITION.
   Device() = default;
 
   bool valid() const { return session_ != nullptr; }

@@ -27,13 +27,14 @@ enum class Reduction {
 struct GroupOptions {
   // The time limit of each of the two calls that Create makes to every server, and of an
   // operation's wait for its last member. If a server doesn't answer at all, a call ends five
-  // seconds later. If a connection breaks, Create tries again, up to 20 times in all.
+  // seconds after this limit. If a connection breaks, Create tries again, up to 20 times in all.
   absl::Duration timeout = absl::Seconds(30);
 };
 
 // A group of devices for collective operations, like a process group of torch.distributed: each
-// device is a member, and ranks follow the order of the devices. All are CPUs (Gloo) or all are
-// GPUs (NCCL). The servers exchange the bytes directly; they must allow it (tensord --collectives).
+// device is a member, and ranks follow the order of the devices. All devices are CPUs (Gloo), or
+// all are GPUs (NCCL). The servers exchange the bytes directly, and each must allow this (tensord
+// --collectives).
 //
 // Like ops, operations don't wait, and they run in the order of the calls. If the inputs don't fit
 // (their number, devices, dtypes, shapes), every output has the error and nothing is sent. If an
@@ -45,7 +46,7 @@ struct GroupOptions {
 // the last one is destroyed, the servers free the group after its operations have run. Thread-safe.
 class Group {
  public:
-  // No group: every operation fails with FAILED_PRECONDITION.
+  // Makes an empty Group. Every operation fails with FAILED_PRECONDITION.
   Group() = default;
 
   // Creates a group and blocks until its members are connected with one another. Errors:

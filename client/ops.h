@@ -23,8 +23,8 @@
 
 namespace tensord {
 
-// An operand of a binary op: a tensor or a number. For parameters only, because it refers to the
-// tensor that it was made from.
+// An operand of a binary op: a tensor or a number. It holds a pointer to the tensor, so use it only
+// as a function's parameter.
 //
 // A number is converted to the tensor's dtype (`float16 * 2.5` is float16). If the number is of a
 // higher kind, the tensor is cast first, as in PyTorch: an integer or bool tensor with a real
@@ -62,8 +62,8 @@ TENSORD_UNARY_OPS(TENSORD_DECLARE)
 // The elementwise functions of two operands, one for each row of TENSORD_BINARY_OPS. At least one
 // operand must be a tensor.
 //   Tensor Add(Operand a, Operand b);
-// The others are Sub, Mul, Div, Pow, Maximum and Minimum; and Eq, Ne, Lt, Le, Gt and Ge, which
-// return bool.
+// The other functions are Sub, Mul, Div, Pow, Maximum and Minimum; and Eq, Ne, Lt, Le, Gt and Ge,
+// which return bool.
 #define TENSORD_DECLARE(name, Function, typing, cost, doc) Tensor Function(Operand a, Operand b);
 TENSORD_BINARY_OPS(TENSORD_DECLARE)
 #undef TENSORD_DECLARE
@@ -132,7 +132,8 @@ struct NormOptions {
 // The vector norm over `axes`; over all axes by default, which is the Frobenius norm of a matrix.
 Tensor Norm(const Tensor& x, const NormOptions& options = {});
 
-// Computed along one axis. x must be floating; the result has its shape.
+// Computes the softmax, or its logarithm, along one axis. x must be floating. The result has the
+// shape of x.
 Tensor Softmax(const Tensor& x, int64_t axis = -1);
 Tensor LogSoftmax(const Tensor& x, int64_t axis = -1);
 
@@ -147,7 +148,7 @@ Tensor Transpose(const Tensor& x, int64_t axis0 = -2, int64_t axis1 = -1);
 inline constexpr int64_t kToEnd = std::numeric_limits<int64_t>::max();
 struct SliceOptions {
   std::vector<int64_t> axes = {};   // the axes of starts and stops; empty: the first ones
-  std::vector<int64_t> steps = {};  // empty: ones
+  std::vector<int64_t> steps = {};  // each at least 1; empty: ones
 };
 // x[start:stop:step] on each axis. As in Python, negative numbers count from the end, and numbers
 // outside the axis are clamped.

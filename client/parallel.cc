@@ -121,7 +121,7 @@ Tensor Pipeline::Forward(const Tensor& x, int num_micro_batches) const {
   if (!rows.ok()) return Tensor::Failed(rows.status());
   if (num_micro_batches < 1) {
     return Tensor::Failed(absl::InvalidArgumentError(
-        absl::StrCat("pipeline: ", num_micro_batches, " micro-batches; at least one")));
+        absl::StrCat("pipeline: ", num_micro_batches, " micro-batches; use at least one")));
   }
   const int64_t count =
       std::max<int64_t>(1, std::min<int64_t>(num_micro_batches, x.shape().dim(0)));

@@ -44,8 +44,9 @@ class ColumnParallelLinear {
   ColumnParallelLinear(const Tensor& weight, const Tensor& bias, absl::Span<const Device> devices,
                        Activation activation = Activation::kNone);
 
-  // x (…,in), the same on each device (Replicate) -> (…,out/size) by device. Gather along the last
-  // axis returns the whole result. RowParallelLinear accepts the parts directly.
+  // `x` has a tensor (…,in) for each device, all with the same values (Replicate). Returns a part
+  // (…,out/size) for each of the `size` devices. Gather along the last axis returns the whole
+  // result. RowParallelLinear accepts the parts directly.
   std::vector<Tensor> Forward(absl::Span<const Tensor> x) const;
 
   const std::vector<Tensor>& weights() const { return weights_; }
@@ -65,8 +66,8 @@ class RowParallelLinear {
   // weight (out,in), bias (out) or an empty Tensor for none, on any device.
   RowParallelLinear(const Tensor& weight, const Tensor& bias, Group group);
 
-  // x (…,in/size) by device, as ColumnParallelLinear returns it -> (…,out), the same on each
-  // device.
+  // `x` has a part (…,in/size) for each of the `size` devices, as ColumnParallelLinear returns
+  // them. Returns a tensor (…,out) for each device, all with the same values.
   std::vector<Tensor> Forward(absl::Span<const Tensor> x) const;
 
   const std::vector<Tensor>& weights() const { return weights_; }
@@ -84,7 +85,7 @@ class RowParallelLinear {
 // all ops and copies without waiting: there is no round trip to this program between two stages.
 class Pipeline {
  public:
-  // Moves each stage to its device (Module::To), in order. If one can't be moved, returns its
+  // Moves each stage to its device (Module::To), in order. If a stage can't be moved, returns the
   // error. If there are no stages, or not as many stages as devices, returns INVALID_ARGUMENT.
   static absl::StatusOr<Pipeline> Create(std::vector<std::shared_ptr<Module>> stages,
                                          const std::vector<Device>& devices);

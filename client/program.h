@@ -35,7 +35,7 @@ class Program {
   // constants of the program and must be on `device`.
   using Body = std::function<std::vector<Tensor>(absl::Span<const Tensor> inputs)>;
 
-  // No program: Run fails with FAILED_PRECONDITION.
+  // Makes an empty Program: the outputs of Run have the error FAILED_PRECONDITION.
   Program() = default;
 
   // Calls `body` once, and makes the server keep the ops that it computes from its inputs.
@@ -54,7 +54,7 @@ class Program {
   // error that the server finds sticks to every output.
   std::vector<Tensor> Run(absl::Span<const Tensor> inputs) const;
 
-  // Fixed by Record. Empty for no program.
+  // These are fixed by Record. Empty and 0 for an empty Program.
   const std::vector<TensorSpec>& inputs() const;
   const std::vector<TensorSpec>& outputs() const;
   int64_t num_ops() const;

@@ -1,7 +1,7 @@
 // Reading and writing safetensors files.
 //
 // The format, as https://github.com/huggingface/safetensors describes it: 8 bytes little-endian
-// with the length of a JSON header, the header, then the tensors' bytes without holes or overlaps.
+// with the length of a JSON header, the header, then the tensors' bytes without gaps or overlaps.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ class SafetensorsFile {
   // The header's "__metadata__".
   const std::map<std::string, std::string>& metadata() const;
 
-  // The next three return NOT_FOUND if there is no such tensor, and UNIMPLEMENTED if tensord
-  // doesn't support its dtype.
+  // The next three functions return NOT_FOUND if there is no such tensor, and UNIMPLEMENTED if
+  // tensord doesn't support its dtype.
   absl::StatusOr<TensorSpec> spec(absl::string_view name) const;
   // The elements, row-major. Valid as long as this object or a copy. Not necessarily aligned.
   absl::StatusOr<absl::Span<const uint8_t>> bytes(absl::string_view name) const;

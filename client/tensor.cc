@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<T[]>> Allocate(int64_t num_elements) {
   std::unique_ptr<T[]> array(new (std::nothrow) T[num_elements]);
   if (array == nullptr) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("this program can't get ", num_elements * sizeof(T), " bytes of memory"));
+        absl::StrCat("this program can't allocate ", num_elements * sizeof(T), " bytes"));
   }
   return array;
 }
@@ -51,7 +51,7 @@ absl::StatusOr<std::vector<T>> MakeVector(int64_t num_elements) {
     return std::vector<T>(num_elements);
   } catch (const std::exception&) {  // bad_alloc or length_error
     return absl::ResourceExhaustedError(
-        absl::StrCat("this program can't get ", num_elements * sizeof(T), " bytes of memory"));
+        absl::StrCat("this program can't allocate ", num_elements * sizeof(T), " bytes"));
   }
 }
 

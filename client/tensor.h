@@ -43,9 +43,9 @@ struct TransferOptions {
 // Client::Synchronize. No function throws or ends the process.
 class Tensor {
  public:
-  // No tensor: status() is FAILED_PRECONDITION.
+  // Makes an empty Tensor: its status() is FAILED_PRECONDITION.
   Tensor() = default;
-  // A failed tensor; `error` must not be OK.
+  // Returns a failed tensor. `error` must not be OK.
   static Tensor Failed(absl::Status error);
 
   // Returns the error that the client has found. Errors at the server aren't included. Doesn't
@@ -70,21 +70,22 @@ class Tensor {
   // destination may fetch from the source (tensord --peers). Otherwise they go through this
   // program. An error of the copy sticks to it.
   Tensor To(const Device& device) const;
-  // The same for a device of this tensor's server, by name: "cuda:1", "cuda". If there is none,
-  // fails with NOT_FOUND, which lists the server's devices.
+  // The same for a device of this tensor's server, by name: "cuda:1", "cuda". If the server has no
+  // such device, the result has the error NOT_FOUND, which lists the server's devices.
   Tensor To(absl::string_view device) const;
   // Returns Cast(*this, dtype) (ops.h). If the tensor has that dtype, returns this tensor.
   Tensor To(DType dtype) const;
 
-  // Returns a copy of x[index] without the first axis. A negative index counts from the end. If it
-  // is outside the axis, fails with OUT_OF_RANGE. Doesn't wait. Slice (ops.h) takes ranges.
+  // Returns a copy of x[index] without the first axis. A negative index counts from the end. If the
+  // index is outside the axis, the result has the error OUT_OF_RANGE. Doesn't wait. Slice (ops.h)
+  // takes ranges.
   Tensor operator[](int64_t index) const;
 
   // The following reads block until the tensor has its value, without a time limit while the
   // session lives. They return the tensor's error if it has one, and RESOURCE_EXHAUSTED if this
   // program can't allocate the memory.
 
-  // Returns the elements in row-major order. T must be the dtype's own type (element.h); otherwise
+  // Returns the elements in row-major order. If T isn't the dtype's own type (element.h), returns
   // INVALID_ARGUMENT.
   template <Element T>
   absl::StatusOr<std::vector<T>> Read(const TransferOptions& options = {}) const;
@@ -104,8 +105,8 @@ class Tensor {
   // Returns the elements in row-major order as bytes.
   absl::StatusOr<std::vector<uint8_t>> ReadBytes(const TransferOptions& options = {}) const;
 
-  // Blocks until the device, also a GPU, has finished the work that makes this tensor. A later read
-  // doesn't wait for the device. If the work has failed, returns its error.
+  // Blocks until the device has finished the work that makes this tensor, on a GPU, too. A later
+  // read doesn't wait for the device. If the work has failed, returns its error.
   absl::Status Wait() const;
 
   // If this tensor is a copy made by To, waits for the copy, and returns its path and speed, or its

@@ -65,8 +65,8 @@ absl::StatusOr<DType> PromoteTypes(DType a, DType b) {
   const DType higher = std::max(a, b);
   return absl::InvalidArgumentError(absl::StrCat(
       DTypeName(a), " and ", DTypeName(b),
-      " don't promote to one dtype, being of different kinds (", KindName(a), " and ", KindName(b),
-      "); cast one first, for example ", DTypeName(lower), " to ", DTypeName(higher)));
+      " don't promote to one dtype: they are of different kinds (", KindName(a), " and ",
+      KindName(b), "); cast one first, for example ", DTypeName(lower), " to ", DTypeName(higher)));
 }
 
 }  // namespace tensord

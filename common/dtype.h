@@ -65,9 +65,9 @@ absl::string_view DTypeName(DType dtype);
 
 // Returns the dtype to which two operands are promoted: the table of the Python array API standard
 // (2023.12, "Type promotion rules"), within one kind (bool, integer or floating).
-// Additions: int8 with uint8 is int32, because there is no int16. bfloat16, which the standard
-// lacks, gives float32 with float16, and otherwise behaves like float16. For operands of two kinds,
-// which the standard leaves undefined, returns INVALID_ARGUMENT.
+// tensord has two more rules. int8 with uint8 gives int32, because there is no int16. bfloat16,
+// which the standard lacks, gives float32 with float16, and otherwise behaves like float16. For
+// operands of two kinds, which the standard leaves undefined, returns INVALID_ARGUMENT.
 absl::StatusOr<DType> PromoteTypes(DType a, DType b);
 
 template <typename Sink>

@@ -196,7 +196,7 @@ std::string SentenceFor(const ClusterCheck& check, const PairGroup& group) {
     case PairState::kTwoNames:
       return absl::StrCat(name, " knows this client ", AsName(server.info.caller), ", and ", from,
                           " ", AsName(check.servers[group.from[0]].info.caller),
-                          ": so they don't copy its tensors directly. Give this client's token the "
+                          ", so tensors aren't copied directly. Give this client's token the "
                           "same name in the --token-file of both.");
     case PairState::kNotCopied:
       return absl::StrCat(name, " can't fetch a tensor from ", from, ": ", reason, ".");

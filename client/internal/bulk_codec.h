@@ -1,6 +1,5 @@
 // Encodes and decodes the messages of Write and Read by hand. So data is copied at most once,
-// between the caller's memory and gRPC's buffers, and never into protobuf strings. Thread-safe:
-// pure functions.
+// between the caller's memory and gRPC's buffers, and never into protobuf strings. Pure functions.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 namespace tensord::internal {
 
 std::string CommandQueue::Attach(const std::string& session) {
-  // The server acknowledges so often that no push waits while the server has room.
+  // The server acknowledges each eighth of the queue's limits, long before a push must wait.
   constexpr int64_t kShare = 8;
   constexpr int64_t kMaxThreshold = 1 << 24;
   v1::SessionStreamRequest request;

@@ -41,7 +41,7 @@ std::string DescribeConnectFailure(absl::string_view message, bool uses_tls) {
       return absl::StrCat("the host's name can't be resolved (", Cause(message), ")");
     case ConnectFailure::kClosed:
       return absl::StrCat(
-          "connects, but the other end closes the connection or doesn't use HTTP/2: ",
+          "the other end closes the connection or doesn't use HTTP/2: ",
           uses_tls ? "does it require a client certificate (TENSORD_TLS_CERT, or tensorctl "
                      "--tls-cert)"
                    : "does it require TLS (TENSORD_TLS_CA, or tensorctl --tls-ca)",

@@ -7,9 +7,9 @@
 
 namespace tensord::internal {
 
-// Converts `num_elements` of type `from` at `data`, which needn't be aligned, to `out`, as the op
-// "cast" does: to an integer, truncates toward zero and clamps to its range, NaN to 0; to bool,
-// true unless zero.
+// Converts `num_elements` elements of type `from` at `data`, which needn't be aligned, to `out`, as
+// the op "cast" does. A conversion to an integer truncates toward zero and clamps to the range; NaN
+// gives 0. A conversion to bool gives true unless the value is zero.
 template <Element T>
 void ConvertElements(DType from, const uint8_t* data, int64_t num_elements, T* out);
 

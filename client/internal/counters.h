@@ -21,7 +21,7 @@ struct Counters {
   std::atomic<int64_t> reconnects{0};
   std::atomic<int64_t> bytes_uploaded{0};
   std::atomic<int64_t> bytes_downloaded{0};
-  std::atomic<int64_t> bytes_shared{0};  // of both, through shared memory
+  std::atomic<int64_t> bytes_shared{0};  // the part of both that went through shared memory
   std::atomic<int64_t> copies_relayed{0};
   std::atomic<int64_t> copies_route_skipped{0};
 

@@ -1,5 +1,5 @@
-// Must define nothing else, so that a program that defines CreateChannel itself doesn't link this
-// file.
+// This file must define nothing else. Then a program that defines CreateChannel itself doesn't link
+// this file.
 #include "tensord/client/internal/create_channel.h"
 
 #include <grpcpp/create_channel.h>

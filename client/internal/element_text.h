@@ -15,11 +15,12 @@ struct ElementTexts {
   size_t width = 1;  // of the longest text; print.cc pads the others on the left
 };
 
-// Formats elements by PyTorch's rules. All elements of a floating tensor have the same notation. If
-// the ratio of the largest to the smallest non-zero absolute value exceeds 1000, or the largest
-// exceeds 1e8, it is scientific. The same if the smallest is below 1e-4 and not all are whole
-// numbers. Otherwise whole numbers are written with a point, and other numbers with `precision`
-// digits after the point.
+// Formats elements by PyTorch's rules. All elements of a floating tensor have the same notation,
+// which the finite non-zero absolute values determine:
+//   scientific   the ratio of the largest to the smallest exceeds 1000, or the largest exceeds 1e8,
+//                or the smallest is below 1e-4 and not all are whole numbers
+//   "3."         otherwise, if all are whole numbers
+//   fixed        otherwise, with `precision` digits after the point
 ElementTexts FormatElements(DType dtype, absl::Span<const uint8_t> data, int precision);
 
 }  // namespace tensord::internal

@@ -53,7 +53,7 @@ class PollerElection {
   void Resume();
   void WakeBackground() { changed_.Signal(); }
 
-  // The stream has ended: no event will come.
+  // Records that the stream has ended: no event will come.
   void End();
 
  private:

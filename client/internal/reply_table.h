@@ -41,8 +41,8 @@ class ReplyTable {
 
   // Delivers a message from the server. Moves parts out of it.
   void Deliver(v1::SessionStreamResponse* response);
-  // The stream has ended: every Await, also a later one, returns `reason`. Only the first call has
-  // an effect.
+  // Records that the stream has ended: every Await, also a later one, returns `reason`. Only the
+  // first call has an effect.
   void Fail(absl::Status reason);
 
   // Returns the first error that hasn't been reported, or OK. Marks it and equal errors as

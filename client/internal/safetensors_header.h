@@ -32,7 +32,7 @@ struct SafetensorsHeader {
 
 // Parses the header of a file that has `data_bytes` after the header. Returns INVALID_ARGUMENT if
 // it is malformed, has a name twice, a tensor has an unknown dtype, an invalid shape or a wrong
-// size, or the tensors don't cover the data without holes or overlaps.
+// size, or the tensors don't cover the data without gaps or overlaps.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
                                                          uint64_t data_bytes);
 

@@ -14,9 +14,9 @@ namespace tensord::internal {
 //        │ TryAcquireToFinish, once reads are closed  │ Reopen: the next call may attach
 //        └──────────▶ held until the call is replaced ┘
 //
-// A new object is held: nothing may be sent before the first call is attached. While a thread tries
-// to acquire the right, another thread may replace the call. So after acquiring the right, a thread
-// must check the other states again. Thread-safe.
+// At first the right is held: nothing may be sent before the first call is attached. While a thread
+// tries to acquire the right, another thread may replace the call. So after acquiring the right, a
+// thread must check the other states again. Thread-safe.
 class SendState {
  public:
   bool held() const { return held_.load(std::memory_order_seq_cst); }
@@ -46,25 +46,26 @@ class SendState {
     return false;
   }
 
-  // No more commands may be sent on this call.
+  // Records that no more commands may be sent on this call.
   void CloseSends() { sends_closed_.store(true, std::memory_order_release); }
   bool sends_closed() const { return sends_closed_.load(); }
-  // The server sends no more on this call.
+  // Records that the server sends no more on this call.
   void CloseReads() {
     CloseSends();
     reads_closed_.store(true);
   }
   bool reads_closed() const { return reads_closed_.load(); }
 
-  // The server is shutting down and accepts no more commands: no call follows this one.
+  // Records that the server is shutting down and accepts no more commands: no call follows this
+  // one.
   void SetDraining() {
     CloseSends();
     draining_.store(true);
   }
   bool draining() const { return draining_.load(); }
 
-  // Another call follows. Only for the thread that has acquired the right to finish. It keeps the
-  // right.
+  // Records that another call follows. Only for the thread that has acquired the right to finish.
+  // The thread keeps the right.
   void Reopen() {
     sends_closed_.store(false);
     reads_closed_.store(false);

@@ -25,7 +25,7 @@ absl::Status ClassifyCloseStatus(const grpc::Status& status, const std::string& 
     case grpc::StatusCode::NOT_FOUND:
       return absl::DataLossError(absl::StrCat(
           "tensord server at ", address, " no longer has the session, and its tensors are gone: ",
-          status.error_message(), "; connect anew"));
+          status.error_message(), "; connect again"));
     // gRPC reports a broken connection with one of these codes.
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::CANCELLED:

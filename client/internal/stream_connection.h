@@ -54,10 +54,10 @@ class StreamConnection {
 
   // Replaces the call and starts it.
   void StartCall();
-  // The call is attached. Unless it is the first one, counts a reconnect.
+  // Records that the call is attached. Unless it is the first one, counts a reconnect.
   void SetConnected();
-  // The call has finished. If `may_retry` and the call's status allow another call, begins the
-  // pause before it and returns OK. Otherwise returns the error that ends the stream.
+  // Handles the end of the call. If `may_retry` and the call's status allow another call, begins
+  // the pause before that call and returns OK. Otherwise returns the error that ends the stream.
   absl::Status RetryOrFail(bool may_retry);
   // Returns the error of a stream that didn't reconnect in time: the last failure, the duration of
   // the attempts, and what the caller can do.
@@ -65,7 +65,7 @@ class StreamConnection {
   // Handles kReconnectTimedOut. Unless the stream is connected, cancels the current attempt or
   // pause. Its event then ends the stream.
   void HandleReconnectTimeout();
-  // No call follows. Threads in AwaitConnected return.
+  // Records that no call follows. Threads in AwaitConnected return.
   void End();
 
   // The current call. The thread that has the right to send (send_state.h) may use it, too.

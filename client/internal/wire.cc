@@ -111,7 +111,7 @@ absl::Status StatusFromGrpc(const grpc::Status& status, absl::string_view addres
   // Replaces the server's message, which is for callers of the RPCs.
   if (ErrorReason(error) != "SERVER_RESTARTED") return error;
   absl::Status restarted = absl::DataLossError(
-      absl::StrCat("tensord server at ", address, " has been started anew (epoch ",
+      absl::StrCat("tensord server at ", address, " has been restarted (epoch ",
                    ErrorMetadataValue(error, "epoch"),
                    "), and the session and its tensors are lost; connect again"));
   DecodeDetails(status.error_details(), &restarted);

@@ -34,31 +34,31 @@ bool ShareHardware(const Tour& tour) { return tour.infos[0].uuid == tour.infos[1
 
 std::string ExplainRatio(const Tour& tour, double ratio) {
   const std::string text =
-      absl::StrCat("At once was ", cli::FormatThreeDigits(ratio), " times as fast.");
+      absl::StrCat("In parallel the work was ", cli::FormatThreeDigits(ratio), " times as fast.");
   if (!ShareHardware(tour)) return text;
   if (tour.a.kind() != DeviceKind::kCpu) {
     return absl::StrCat(text,
-                        " Both devices are one GPU here, and one of them alone can keep it "
+                        " Both devices are on one GPU here, and one device alone can keep the GPU "
                         "busy: on two GPUs the ratio comes near 2.");
   }
   return absl::StrCat(text, " Both devices are on the same processors here, ", tour.a.name(),
                       " with ", cli::ComputeText(tour.infos[0]), " and ", tour.b.name(), " with ",
                       cli::ComputeText(tour.infos[1]),
-                      ": where nothing else keeps those busy, the ratio comes near 2.");
+                      ": if no other program uses these processors, the ratio comes near 2.");
 }
 
 }  // namespace
 
 absl::Status WorkAtOnce(Tour& tour) {
   Narrator& narrator = tour.narrator;
-  narrator.Heading("Two devices at work at once");
+  narrator.Heading("Two devices in parallel");
   narrator.Say(
-      "Because calls don't wait, one thread keeps both devices busy. Each gets some products to "
-      "compute, first one after the other, then both together; the better of two runs counts.");
+      "Because calls don't wait, one thread keeps both devices busy. Each device computes some "
+      "products, first one after the other, then in parallel; the better of two runs counts.");
   narrator.Code(
       "Chain(p).Wait();  Chain(q).Wait();              // one after the other\n"
       "\n"
-      "Tensor r = Chain(p), s = Chain(q);              // at once\n"
+      "Tensor r = Chain(p), s = Chain(q);              // in parallel\n"
       "r.Wait();  s.Wait();");
   const Tensor p = SteadyMatrix(tour.a);
   const Tensor q = SteadyMatrix(tour.b);
@@ -91,7 +91,7 @@ absl::Status WorkAtOnce(Tour& tour) {
                 cli::FormatElapsed(second), FlopRate(flops_b, second)});
   table.AddRow({"one after the other", absl::StrCat(products_a + products_b),
                 cli::FormatElapsed(first + second), FlopRate(flops_a + flops_b, first + second)});
-  table.AddRow({"at once", absl::StrCat(products_a + products_b), cli::FormatElapsed(together),
+  table.AddRow({"in parallel", absl::StrCat(products_a + products_b), cli::FormatElapsed(together),
                 FlopRate(flops_a + flops_b, together)});
   narrator.Show(table);
   narrator.Say(ExplainRatio(tour, absl::FDivDuration(first + second, together)));

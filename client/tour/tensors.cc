@@ -103,7 +103,7 @@ absl::Status CopyAndAdd(Tour& tour) {
 
 absl::Status CopyInPlace(Tour& tour) {
   Narrator& narrator = tour.narrator;
-  narrator.Heading("A copy to where a tensor already is costs nothing");
+  narrator.Heading("A copy to the same device costs nothing");
   narrator.Say(
       "Tensors never change, so two variables can share one tensor: To returns the same handle and "
       "uses no memory.");

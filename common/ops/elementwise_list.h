@@ -1,8 +1,8 @@
-// The list of elementwise ops. A row (except those of TENSORD_GELU_FUNCTIONS, which name the two
-// functions of gelu) defines an op for all of these: the registry of ops
-// (op_schema.h) and so ListOps, the loops of the CPU backend, the kernels of the CUDA backend, the
-// source of fused CUDA kernels, the fusion of chains, the activations of linear, and the functions
-// of client/ops.h. common/README.md shows how to add an op.
+// The list of elementwise ops. Each row defines an op, except the rows of TENSORD_GELU_FUNCTIONS,
+// which name the two functions of the op gelu. The rows are expanded in the registry of ops
+// (op_schema.h, which ListOps returns), the loops of the CPU backend, the kernels of the CUDA
+// backend, the source of fused CUDA kernels, the fusion of chains, the activations of linear, and
+// the functions of client/ops.h. common/README.md shows how to add an op.
 //
 // The rows are macros because nvcc, and files that are compiled once per instruction set, also read
 // them. They are expanded with a macro X of these parameters:

@@ -21,7 +21,7 @@ std::string ForMessage(const AttrValue& value);
 // The helpers below return errors by InferenceContext::Error().
 
 // Returns the dtype to which the inputs `first`, `first` + 1, … are promoted, and makes the kernel
-// read them in it.
+// read these inputs in that dtype.
 absl::StatusOr<DType> PromoteInputs(InferenceContext& ctx, int first = 0);
 
 // Returns the shape to which all inputs broadcast.
@@ -29,7 +29,7 @@ absl::StatusOr<Shape> BroadcastInputs(const InferenceContext& ctx);
 
 // Returns an error if the dtype isn't floating. The message says what to cast to.
 absl::Status RequireFloating(const InferenceContext& ctx, DType dtype);
-// The same if the dtype is bool.
+// Returns an error if the dtype is bool.
 absl::Status RequireNumber(const InferenceContext& ctx, DType dtype);
 
 // Returns the attribute "shape", validated. Does not accept -1, which only reshape takes.

@@ -8,7 +8,8 @@ namespace tensord::wire {
 
 enum Type : uint32_t { kVarint = 0, kFixed64 = 1, kDelimited = 2, kFixed32 = 5 };
 
-// Returns what stands before the value of a field. A number up to 15 makes a tag of one byte.
+// Returns the tag, which precedes the value of a field. The tag of a field number up to 15 has one
+// byte.
 constexpr uint32_t Tag(uint32_t field, Type type) { return field << 3 | type; }
 
 inline void AppendVarint(uint64_t value, std::string* out) {

@@ -52,7 +52,7 @@ class SharedMapping {
   SharedMapping(const SharedMapping&) = delete;
   SharedMapping& operator=(const SharedMapping&) = delete;
 
-  // Returns the first byte of a slot. Writable if the ring was mapped with kReadWrite.
+  // Returns the first byte of a slot. The slot is writable if the ring was mapped with kReadWrite.
   uint8_t* slot(uint32_t index) const { return data_ + index * slot_bytes_; }
   int64_t slot_bytes() const { return slot_bytes_; }
   uint32_t slots() const { return slots_; }

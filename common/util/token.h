@@ -1,4 +1,4 @@
-// What a token may contain.
+// The rules for the characters of a token.
 #pragma once
 
 #include <algorithm>

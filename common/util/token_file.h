@@ -1,6 +1,6 @@
 // Bearer tokens, and the file that maps them to principals.
 //
-// A line for each token:
+// The file has a line for each token:
 //
 //   alice sha256:6d3b…  expires=2027-01-31T00:00:00Z weight=4   # a comment
 //   root  sha256:90af…  admin

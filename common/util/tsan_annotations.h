@@ -16,9 +16,9 @@
 namespace tensord {
 
 // A thread calls TsanRelease() before it passes an object to a library, and the thread that gets
-// the object back calls TsanAcquire(). Used around operations of gRPC and around OpenMP regions.
-// The library orders the two threads, but ThreadSanitizer can't see it, because the system's
-// libraries aren't instrumented. In builds without ThreadSanitizer both do nothing.
+// the object back calls TsanAcquire(). The calls surround operations of gRPC and OpenMP regions.
+// The library orders the two threads, but ThreadSanitizer can't see this, because the system's
+// libraries aren't instrumented. In builds without ThreadSanitizer both functions do nothing.
 #ifdef TENSORD_TSAN
 inline void TsanRelease(void* what) { __tsan_release(what); }
 inline void TsanAcquire(void* what) { __tsan_acquire(what); }

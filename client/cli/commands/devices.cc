@@ -46,10 +46,10 @@ CommandSpec DevicesCommand() {
           "JSON has the same keys for one server as for several: \"servers\", a list, and "
           "\"devices\", the list of all devices, each with the address of its \"server\".",
       .flags = {{"json", "", "print JSON, with sizes in bytes, for programs"}},
-      .examples = {{"tensorctl devices", "The devices of the server on this machine."},
+      .examples = {{"tensorctl devices", "Lists the devices of the server on this machine."},
                    {"tensorctl --servers gpu-a:50051,gpu-b:50051 devices",
-                    "The devices of two servers, named gpu-a/cuda:0 and so on."},
-                   {"tensorctl devices --json | jq '.devices[].name'", "Only their names."},
+                    "Lists the devices of two servers, named gpu-a/cuda:0 and so on."},
+                   {"tensorctl devices --json | jq '.devices[].name'", "Lists only their names."},
                    {"watch -n 1 tensorctl devices", "Updates every second."}},
       .run = Run,
   };

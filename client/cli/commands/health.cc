@@ -99,10 +99,10 @@ CommandSpec HealthCommand() {
            {"wait", "SECONDS",
             "repeat until the server serves, for at most this time; for scripts that have just "
             "started a server"}},
-      .examples = {{"tensorctl health && echo ready", "In a script."},
-                   {"tensorctl health --wait 30", "Right after starting a server."},
+      .examples = {{"tensorctl health && echo ready", "Tests the server in a script."},
+                   {"tensorctl health --wait 30", "Waits for a server that is starting."},
                    {"tensorctl health --device cuda:0 --timeout 1",
-                    "One device, with a short time limit."}},
+                    "Tests one device, with a short time limit."}},
       .run = Run,
   };
 }

@@ -137,7 +137,7 @@ CommandSpec InfoCommand() {
           "a server is lost, the exit status is 1. JSON has a list of \"servers\", also for one "
           "server.",
       .flags = {{"json", "", "print JSON for programs"}},
-      .examples = {{"tensorctl --server gpu-box:50051 info", "The server on gpu-box."}},
+      .examples = {{"tensorctl --server gpu-box:50051 info", "Describes the server on gpu-box."}},
       .run = Run,
   };
 }

@@ -47,9 +47,9 @@ CommandSpec SessionsCommand() {
           "JSON has the keys \"servers\" and \"sessions\", two lists.",
       .flags = {{"principal", "NAME", "only the sessions of this principal"},
                 {"json", "", "print JSON, with sizes in bytes and times in seconds, for programs"}},
-      .examples = {{"tensorctl sessions", "The sessions that this client may see."},
+      .examples = {{"tensorctl sessions", "Lists the sessions that this client may see."},
                    {"tensorctl sessions --token-file root.token --principal alice",
-                    "As an administrator: the sessions of alice."}},
+                    "As an administrator: lists the sessions of alice."}},
       .run = Run,
   };
 }

@@ -120,8 +120,8 @@ CommandSpec TensorsCommand() {
       .flags = {{"device", "NAME", "only tensors on this device"},
                 {"session", "NUMBER", "only tensors of this session"},
                 {"json", "", "print JSON, with sizes in bytes, for programs"}},
-      .examples = {{"tensorctl tensors", "All tensors."},
-                   {"tensorctl tensors --device cuda:1", "The tensors on one device."}},
+      .examples = {{"tensorctl tensors", "Lists all tensors of this client's identity."},
+                   {"tensorctl tensors --device cuda:1", "Lists the tensors on one device."}},
       .run = Run,
   };
 }

@@ -110,7 +110,8 @@ CommandSpec TokenCommand() {
             "help sessions); other tokens of NAME may not"},
            {"add", "FILE", "append the line to this file, and print only the token"}},
       .operand = "NAME",
-      .examples = {{"tensorctl token alice --expires 30d", "A token that expires in thirty days."},
+      .examples = {{"tensorctl token alice --expires 30d",
+                    "Makes a token that expires in thirty days."},
                    {"tensorctl token alice --add tokens > alice.token",
                     "Writes the hash to tokens, for tensord --token-file, and the token to "
                     "alice.token, for "
