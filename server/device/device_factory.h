@@ -20,7 +20,7 @@ struct DeviceRequest {
   DeviceKind kind;
   int physical_index = 0;
   int64_t limit_bytes = 0;  // 0: the default
-  bool faulty = false;      // a test can order faults for it: "faulty:cpu=1GiB"
+  bool faulty = false;      // a test can inject faults into it: "faulty:cpu=1GiB"
 };
 
 // Parses a list such as "cpu,cpu=1GiB,cuda:0". If `text` is invalid, returns INVALID_ARGUMENT with

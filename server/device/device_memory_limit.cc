@@ -38,7 +38,7 @@ absl::Status DeviceMemoryLimit::PhysicallyExhausted(int64_t bytes,
   return Refuse(
       bytes, physically_free_bytes,
       absl::StrCat(physically_free_bytes, " bytes are free on the physical device (its limit is ",
-                   limit_bytes_, " bytes); something else uses the rest"));
+                   limit_bytes_, " bytes); other programs use the rest"));
 }
 
 absl::Status DeviceMemoryLimit::Refuse(int64_t bytes, int64_t free_bytes,

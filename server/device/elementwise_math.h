@@ -230,7 +230,7 @@ struct GeluTanh {
 
 // ---------------------------------------------------------------- binary, (T, T) -> T
 
-// Any type. The sum of two bools is their or.
+// Any type. The sum of two bools is their logical OR.
 struct Add {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -256,7 +256,7 @@ struct Sub {
   }
 };
 
-// Any type. The product of two bools is their and.
+// Any type. The product of two bools is their logical AND.
 struct Mul {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -312,7 +312,7 @@ struct Maximum {
   }
 };
 
-// As Maximum.
+// Any type. If an operand is NaN, the result is NaN.
 struct Minimum {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {

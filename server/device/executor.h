@@ -18,8 +18,8 @@
 
 namespace tensord::server {
 
-// There is one per device. Each session posts its tasks to a lane of its own. A lane runs its tasks
-// in order. A lane belongs to an owner, which is a principal, or to the server itself.
+// Each device has one executor. Each session posts its tasks to a lane of its own. A lane runs its
+// tasks in order. A lane belongs to an owner, which is a principal, or to the server itself.
 //
 // The thread runs tasks in slices. A slice is a few tasks of one lane. After 200 us no further task
 // of the slice begins, but a running task isn't interrupted. Owners with waiting tasks share the

@@ -72,7 +72,7 @@ absl::Status MemoryAccount::Refuse(bool session, int64_t bytes, int64_t used) co
       absl::StrCat("out of memory on ", options_.device, ": asked for ", bytes, " bytes, ",
                    std::max<int64_t>(0, limit - used), " bytes are left of what ",
                    session ? "a session" : "a caller", " may hold there, ", limit, " bytes; ",
-                   never ? "it is more than that" : "delete tensors");
+                   never ? "use smaller tensors" : "delete tensors");
   if (never) reached.retry_seconds = 0;
   return ToStatus(reached);
 }

@@ -162,7 +162,7 @@ class MemoryAccount {
 absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, int64_t size_bytes,
                                       FirstUse first_use = FirstUse::kKernel);
 
-// The same for memory that is itself spare: it does not free other spare memory.
+// As AllocateFor(), for memory that is itself spare: frees no other spare memory.
 absl::StatusOr<BufferRef> AllocateSpareFor(MemoryAccount& account, Device& device,
                                            int64_t size_bytes);
 

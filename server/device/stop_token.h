@@ -2,7 +2,7 @@
 //
 // The engine sets the token of a thread while that thread runs an op. Work that may take longer
 // than a few milliseconds is done in pieces: loops over elements, tiles of a product, the steps of
-// a program. Between two pieces the thread looks at its token. If the op must stop, the remaining
+// a program. Between two pieces the thread checks its token. If the op must stop, the remaining
 // pieces are skipped. The op's output is then incomplete, so the engine drops it and reports an
 // error. An op that stops must leave all other state valid: prepared kernels, packed weights.
 //
@@ -22,7 +22,7 @@ struct StopToken {
 
   // The op must stop once one of them is true. A flag never becomes false again. Null: no flag.
   const std::atomic<bool>* flags[2] = {};
-  // The op must stop from then on.
+  // The op must stop once this time has come.
   Clock::time_point deadline = Clock::time_point::max();
 
   // Once this returns true, it always does.

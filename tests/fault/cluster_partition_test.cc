@@ -142,7 +142,8 @@ TEST_F(ClusterPartitionTest, CopyFailsIfItsSourceIsKilled) {
     ASSERT_NO_FATAL_FAILURE(StartServer(0));
     // The copy may have finished before. Otherwise the error says that the source has restarted.
     const auto value = result.Item<float>();
-    if (!value.ok()) ExpectError(value, absl::StatusCode::kDataLoss, {On(0).name(), "anew"});
+    if (!value.ok())
+      ExpectError(value, absl::StatusCode::kDataLoss, {On(0).name(), "connect again"});
     ExpectError(Made(0, 1).status().ok() ? Made(0, 1).Wait() : Made(0, 1).status(),
                 absl::StatusCode::kDataLoss);
     EXPECT_TRUE(Eventually([&] { return cluster_.servers()[0].state == ServerState::kLost; }));

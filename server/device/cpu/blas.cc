@@ -13,8 +13,8 @@ namespace {
 // float64 and 4096^3: such tiles take 3 % more time than one call, because the library packs both
 // operands again for each tile. It divides k into parts of 384 (AVX-512) or 256 (AVX2) itself.
 constexpr TileSize kGemmTile = {1024, 1280, 384};
-// The number of matrix elements of such a piece of a product with a vector, which is as fast as
-// memory.
+// The number of matrix elements of a piece of about 20 ms of a product with a vector. Memory limits
+// the speed of such a product.
 constexpr int64_t kGemvElements = 8 << 20;
 
 CBLAS_TRANSPOSE Flag(bool transpose) { return transpose ? CblasTrans : CblasNoTrans; }

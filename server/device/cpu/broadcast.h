@@ -10,8 +10,8 @@
 
 namespace tensord::server::cpu {
 
-// The output's dimensions, and the strides of the inputs along them. Neighbouring dimensions that
-// all inputs step through like one are merged. Dimension [0] is the innermost.
+// The output's dimensions, and the strides of the inputs along them. Neighbouring dimensions are
+// merged if one stride per input describes them. Dimension [0] is the innermost.
 struct BroadcastNest {
   int inputs = 0;
   int rank = 0;
@@ -28,8 +28,8 @@ struct BroadcastNest {
 // Returns the nest of 1 to kMaxElementwiseInputs inputs, which broadcast to the output.
 BroadcastNest MakeNest(absl::Span<const TensorSpec* const> inputs, const TensorSpec& output);
 
-// A run of the output's elements. Input i is at data[i]. If step[i] is 1, it has an element for
-// each element of the output. If step[i] is 0, it has one element for all.
+// A run of the output's elements. Input i is at data[i]. If step[i] is 1, the input has an element
+// for each element of the output. If step[i] is 0, the input has one element for all.
 struct BroadcastRun {
   const void* data[kMaxElementwiseInputs];
   int step[kMaxElementwiseInputs];

@@ -14,8 +14,8 @@ namespace tensord::server {
 // Makes a logical CPU device that holds at most `limit_bytes` (> 0) in buffers. It computes on
 // `threads` (>= 1) threads, including the executor's. Kernels run synchronously: their results are
 // complete when Launch() returns. The device keeps freed memory for reuse, at most 1 GiB and at
-// most a quarter of the limit, which doesn't count as used. If an argument isn't positive, returns
-// INVALID_ARGUMENT.
+// most a quarter of the limit. This memory doesn't count as used. If an argument isn't positive,
+// returns INVALID_ARGUMENT.
 absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(DeviceName name, int64_t limit_bytes,
                                                       int threads);
 

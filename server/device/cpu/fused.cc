@@ -29,7 +29,7 @@ struct Step {
   ElementwiseLoop loop;
   Source operands[kMaxElementwiseInputs] = {};
   int64_t element_bytes = 0;  // of the result
-  // The result is one element for all, because all operands are.
+  // All operands are single elements, so the result is one, too.
   bool uniform = false;
   int slot = kNoSlot;  // kNoSlot: the output's own memory
 };

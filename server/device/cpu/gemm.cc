@@ -14,7 +14,7 @@ namespace {
 
 // A grain (team.h) in multiplications.
 constexpr double kGrainProducts = 64 * 1024;
-// Up to this number of multiplications, OpenBLAS on one thread ends before oneDNN has started.
+// Up to this number of multiplications, OpenBLAS on one thread finishes before oneDNN has started.
 constexpr int64_t kSmallProducts = 48 * 48 * 48;
 // The limit below which OpenBLAS is faster if each of many products runs on one thread and b isn't
 // transposed.

@@ -15,8 +15,8 @@
 namespace tensord::server::cpu {
 
 // Thread-safe, except Use(), which must be called on the executor thread. A buffer is packed at its
-// third product if the device's limit has room for the copy. If there is no room, this is tried
-// again later. The copy counts as used memory. It is freed with the buffer, or when an allocation
+// third product if the device's limit has room for the copy. If there is no room, a later product
+// tries again. The copy counts as used memory. It is freed with the buffer, or when an allocation
 // needs the room.
 class PackedWeights {
  public:
@@ -25,7 +25,7 @@ class PackedWeights {
 
   class Copy;
 
-  // Counts a product with `weight`, and makes a packed copy if it is time to. Returns the copy. If
+  // Counts a product with `weight`, and packs the weight if that is due. Returns the copy. If
   // there is no copy in the layout of `product`, which must have packed_b, returns null. The device
   // must call Erase() before the buffer is destroyed or written.
   std::shared_ptr<const Copy> Use(const Buffer* weight,

@@ -1,5 +1,5 @@
 // The reduction of the middle of three axes (outer, extent, inner). Each reduction over axes is a
-// sequence of these.
+// sequence of such steps.
 #pragma once
 
 #include <cstdint>

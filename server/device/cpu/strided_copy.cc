@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kTransposeRows = 64;  // rows that a thread transposes at a time
 constexpr double kCopyGrainBytes = 64 << 10;
 
-// Merges neighbouring axes that the source steps through like one, and drops axes of size 1.
+// Merges neighbouring axes that one stride describes, and drops axes of size 1.
 void Coalesce(StridedSource& source) {
   Dims sizes, strides;
   for (size_t d = 0; d < source.sizes.size(); ++d) {

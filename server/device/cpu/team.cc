@@ -16,8 +16,8 @@ namespace {
 // thread would have to read variables of the region, which are not handed over yet, to find it.
 char region;
 
-// The number of grains that a thread computes between two looks at its stop token: about a
-// millisecond.
+// The number of grains that a thread computes between two checks of its stop token: about a
+// millisecond of work.
 constexpr double kGrainsPerPiece = 64;
 
 int64_t RoundUp(int64_t n, int64_t multiple_of) {

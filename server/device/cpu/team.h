@@ -7,9 +7,9 @@
 
 namespace tensord::server::cpu {
 
-// A grain is the number of units of work that one thread computes in some microseconds. From two
-// grains on, a second thread pays off. It may be less than one unit. This is the grain of a cheap
-// elementwise op, in elements.
+// A grain is the number of units of work that one thread computes in some microseconds. It may be
+// less than one unit. With two grains or more, a second thread makes the work faster. This is the
+// grain of a cheap elementwise op, in elements.
 inline constexpr double kGrainElements = 16 * 1024;
 
 // A team of several threads is used only from the device's executor thread. A team of one thread is
@@ -29,8 +29,8 @@ class Team {
 
   // Calls fn for ranges that together are [0, n), and blocks until all calls have returned. All
   // ranges except the last are multiples of `multiple_of` long. If the op must stop
-  // (stop_token.h), fewer ranges are computed, or none. A kernel must not read what fn would have
-  // written there, except as numbers of any value. fn must not throw.
+  // (stop_token.h), fewer ranges are computed, or none. The results of the other ranges then have
+  // any value: a kernel must not use them as indices or sizes. fn must not throw.
   void For(int64_t n, double grain, Range fn, int64_t multiple_of = 1) const {
     Divide(
         n, grain, [&](int64_t begin, int64_t end) { InPieces(begin, end, grain, fn, multiple_of); },
@@ -38,7 +38,7 @@ class Team {
   }
 
   // As For(), but calls fn at most once on each thread, and never skips a range. If a range may
-  // take long, fn must look at the thread's stop token.
+  // take long, fn must check the thread's stop token.
   void Divide(int64_t n, double grain, Range fn, int64_t multiple_of = 1) const;
 
   // As For(), but on the calling thread, and for the ranges of [begin, end). Call it where one unit

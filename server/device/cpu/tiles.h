@@ -1,4 +1,4 @@
-// Divides large matrix products into tiles, between which a thread looks whether its op must stop.
+// Divides large matrix products into tiles, between which a thread checks whether its op must stop.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@ inline int64_t EvenPart(int64_t n, int64_t max) {
 }
 
 // Calls fn(const Tile&) for tiles that together are the product `whole`. The tiles have about the
-// size `max`; a product that isn't larger is one tile. The tiles of the same rows and columns
-// follow one another, in order of k. If the op must stop, returns early.
+// size `max`; a product that isn't larger is one tile. The tiles of the same rows and columns come
+// one after another, in order of k. If the op must stop, returns early.
 template <typename Fn>
 void ForEachTile(const TileSize& whole, const TileSize& max, Fn fn) {
   if (whole.m * whole.n * whole.k <= max.m * max.n * max.k) return fn(Tile{0, 0, 0, whole});

@@ -14,7 +14,7 @@
 namespace tensord::server::cuda {
 namespace {
 
-constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // what NVIDIA recommends for Hopper
+constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // NVIDIA's recommendation for Hopper
 constexpr size_t kMaxPlans = 1024;
 constexpr uint32_t kMaxAlignment = 256;
 

@@ -4,8 +4,8 @@
 // freed in the order of this stream, so memory is reused without a thread waiting for it. Host
 // transfers run on separate copy streams, concurrently with kernels. Events order them with the
 // compute stream. Their data goes through rings of pinned host memory, or directly from host memory
-// that is registered with CUDA. Memory for uploads is allocated on the upload stream. Nothing here
-// needs a driver until one of these functions is called.
+// that is registered with CUDA. Memory for uploads is allocated on the upload stream. A program can
+// link this backend without a driver: only calls of these functions need one.
 #pragma once
 
 #include <cstdint>

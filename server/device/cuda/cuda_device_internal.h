@@ -106,9 +106,9 @@ class CudaBuffer final : public Buffer {
 //             taken effect, too.
 //   download  Read(). The buffers are complete, so this stream waits only for uploads.
 //   capture   Capture() enqueues kernels on this stream to record them. Nothing ever runs on it.
-//             The compute stream can't serve for this: other threads enqueue allocations, frees
-//             and events there, which would be recorded, too, and query it, which would abort the
-//             recording.
+//             The compute stream can't be used for this. Other threads enqueue allocations, frees
+//             and events there, which would be recorded, too. They also query that stream, which
+//             would abort the recording.
 //   retire    frees of buffers that another device has copied from. This stream waits for that
 //             device. The compute stream must not wait for it.
 // OrderAfterAllocation() and OrderAfterUploads() order streams that don't belong to the device,

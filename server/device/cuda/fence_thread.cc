@@ -29,9 +29,9 @@ void FenceThread::Add(Event event, std::function<void(absl::Status)> done) {
 
 absl::Status FenceThread::WaitFor(cudaEvent_t event) {
   // cudaEventSynchronize() returns about kSpin after the event, because the GPU interrupts the CPU
-  // and the thread wakes up. After a short kernel, this would double the time of a fence, so this
-  // polls first. Polling for longer gains little, and it holds locks of the driver that threads
-  // need to launch kernels.
+  // and the thread wakes up. After a short kernel, this would double the time of a fence, so the
+  // thread polls first. Polling for longer gains little, and it holds locks of the driver that
+  // threads need to launch kernels.
   constexpr auto kSpin = std::chrono::microseconds(20);
   const auto deadline = std::chrono::steady_clock::now() + kSpin;
   cudaError_t state = cudaEventQuery(event);

@@ -1,8 +1,8 @@
 // Calls back when a GPU has reached a point of its work.
 //
-// This is a thread that waits for events. cudaLaunchHostFunc() won't do: it doesn't call host
-// functions after the context is broken. And a host function must not call the runtime, so it can't
-// free buffers.
+// This is a thread that waits for events. cudaLaunchHostFunc() isn't sufficient: it doesn't call
+// host functions after the context is broken, and a host function must not call the runtime, so it
+// can't free buffers.
 #pragma once
 
 #include <cuda_runtime_api.h>

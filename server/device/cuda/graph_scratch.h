@@ -34,7 +34,7 @@ class GraphScratch {
  private:
   MemoryAccount* const account_;
   Device* const device_;
-  // In the order in which an op takes them.
+  // The blocks in the order in which an op takes them.
   std::vector<BufferRef> blocks_;
   // Blocks that were too small for a later op.
   std::vector<BufferRef> outgrown_;

@@ -127,7 +127,8 @@ std::vector<void*> MemoryPool::Abandon() {
 }
 
 void MemoryPool::FreeReusable() {
-  // Holds the lock until the end. So Abandon() waits, after which the stream may be destroyed.
+  // Holds the lock until the end, so that Abandon() waits. After Abandon() the stream may be
+  // destroyed.
   MutexLock lock(&mu_);
   std::vector<void*> blocks = std::exchange(unfreed_, {});
   for (const auto& [bytes, list] : reusable_) blocks.insert(blocks.end(), list.begin(), list.end());
@@ -138,7 +139,7 @@ void MemoryPool::FreeReusable() {
 
 void MemoryPool::FreeByDriver(void* data, cudaStream_t stream) {
   if (cudaFreeAsync(data, stream) == cudaSuccess) return;
-  cudaGetLastError();  // clears the error, which other calls report
+  cudaGetLastError();  // clears the error, so that no later call reports it
   unfreed_.push_back(data);
 }
 

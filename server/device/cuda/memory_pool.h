@@ -106,7 +106,7 @@ class Scratch {
  public:
   // Allocates `bytes` > 0 from `pool`, which must outlive the object.
   static absl::StatusOr<Scratch> Make(MemoryPool& pool, int64_t bytes, cudaStream_t stream);
-  // Wraps memory that the caller owns. Nothing else may use the memory while the object lives.
+  // Wraps memory that the caller owns. No other code may use the memory while the object exists.
   static Scratch Of(void* data) { return Scratch(nullptr, data, 0, nullptr); }
   Scratch(Scratch&& other) noexcept;
   Scratch& operator=(Scratch&& other) noexcept;

@@ -87,16 +87,16 @@ class NcclCommunicator final : public MeshCommunicator {
   // Aborts NCCL's communicator and blocks until its kernels have ended. If the device is lost, does
   // nothing.
   void Abort();
-  // Returns the cause of an error of NCCL. NCCL reports that a connection was lost, but not which
-  // member's. So this waits up to kGracePeriod for another member's report, and returns that. If
-  // there is none, calls Fail(error).
+  // Returns the cause of an error of NCCL. NCCL reports that a connection was lost, but not to
+  // which member. So this function waits up to kGracePeriod for another member's report, and
+  // returns the report. If there is none, calls Fail(error).
   absl::Status ReasonOf(const absl::Status& error);
   // Leaves the group and sends `status` to the other members. Returns DEADLINE_EXCEEDED unchanged,
   // other errors as ABORTED.
   absl::Status Fail(absl::Status status);
 
   const NcclLibrary* const nccl_;
-  // Has no bytes. CallOnCudaDevice() takes the device from it. It keeps the device alive.
+  // A buffer without bytes. It names the device for CallOnCudaDevice(), and keeps the device alive.
   const BufferRef empty_buffer_;
   ncclComm_t comm_ = nullptr;
   cuda::Stream stream_;
@@ -162,8 +162,8 @@ absl::Status NcclCommunicator::Run(const CollectiveOp& op, const Buffer* input, 
 absl::Status NcclCommunicator::RunOnDevice(const CollectiveOp& op, const Buffer* input,
                                            Buffer* output) {
   if (IsLost()) return Fail(absl::AbortedError("the GPU was lost, and the group with it"));
-  // NCCL's stream waits for the buffers, so this thread doesn't have to. The stream doesn't wait
-  // for kernels that use neither buffer.
+  // NCCL's stream waits for the buffers, so this thread doesn't wait. The stream doesn't wait for
+  // kernels that use neither buffer.
   if (input != nullptr) {
     TENSORD_RETURN_IF_ERROR(OrderAfterCudaUploads(*input, stream_.get()));
   }

@@ -51,7 +51,8 @@ class Program {
     std::string code(size, '\0');
     if (error == NVRTC_SUCCESS) error = nvrtcGetCUBIN(program_, code.data());
     if (error == NVRTC_SUCCESS && size > 0) return code;
-    return absl::InternalError(absl::StrCat("NVRTC gave no code: ", nvrtcGetErrorString(error)));
+    return absl::InternalError(
+        absl::StrCat("NVRTC returned no code: ", nvrtcGetErrorString(error)));
   }
 
  private:

@@ -22,8 +22,9 @@ namespace tensord::server::cuda {
 inline constexpr int kStagingSlots = 16;
 inline constexpr int64_t kStagingSlotBytes = int64_t{1} << 20;
 
-// Returns the size of a piece in a transfer of `bytes` bytes. There are several pieces, so that the
-// two copies overlap. A piece isn't so small that starting its copy costs more than the copy.
+// Returns the size of a piece in a transfer of `bytes` bytes. A transfer has several pieces, so
+// that the two copies overlap. Pieces are large enough that starting a copy takes less time than
+// the copy.
 int64_t StagingPieceBytes(int64_t bytes);
 
 // The pinned memory of a ring, divided into slots, and the stream of its copies. `Slot` has a

@@ -1,4 +1,4 @@
-// A Unix socket through which a test orders faults of a server's devices.
+// A Unix socket through which a test injects faults into a server's devices.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,13 @@
 namespace tensord::server {
 
 // Reads lines such as "cpu:0 kernel 1" (FaultPlan::Take lists the orders). If an order was
-// accepted, it is in force, and the answer is "ok". Otherwise the answer is the error. Serves one
-// connection after another:
+// accepted, it has taken effect, and the answer is "ok". Otherwise the answer is the error. Serves
+// one connection after another:
 //   printf 'cpu:0 die\n' | nc -U PATH
 class FaultControl {
  public:
-  // Listens at `path`, which only its owner can access. `plans` must outlive the object. If `path`
-  // is too long, returns INVALID_ARGUMENT. If it can't listen, returns UNAVAILABLE.
+  // Listens at `path`, which only the file's owner can access. `plans` must outlive the object. If
+  // `path` is too long, returns INVALID_ARGUMENT. If listening fails, returns UNAVAILABLE.
   static absl::StatusOr<std::unique_ptr<FaultControl>> Listen(const std::string& path,
                                                               FaultPlans* plans);
   ~FaultControl();

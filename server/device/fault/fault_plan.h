@@ -35,7 +35,7 @@ class FaultPlan {
   //   delay-copy MS    the same for copies
   //   delay-fence MS   the same for fences
   //   no-return N      the next N attempts to restart the device fail
-  //   clear            withdraws all orders; a device that is lost stays lost
+  //   clear            cancels all orders; a device that is lost stays lost
   // If the order is invalid, returns INVALID_ARGUMENT with the cause.
   absl::Status Take(absl::string_view order);
 

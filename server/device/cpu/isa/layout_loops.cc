@@ -72,8 +72,8 @@ void StoreVector(void* to, const void* from) {
 }
 #endif
 
-// Writes whole cache lines without the caches. Writes the bytes before the first whole line and
-// after the last one through the caches.
+// Writes whole cache lines past the caches. Writes the bytes before the first whole line and after
+// the last one through the caches.
 void Stream(const void* src_data, void* dst_data, int64_t bytes) {
   constexpr int64_t kLine = 64;
   const char* src = static_cast<const char*>(src_data);

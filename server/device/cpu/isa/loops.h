@@ -23,7 +23,7 @@ constexpr int Index(DType dtype) { return static_cast<int>(dtype); }
 // The number of elements of a block. A block stays in the first-level cache.
 inline constexpr int kBlockElements = 1024;
 
-// Kernels divide the work of most loops into short calls. Loops whose calls may be long look at the
+// Kernels divide the work of most loops into short calls. Loops whose calls may be long check the
 // thread's stop token after this number of elements, a power of two.
 inline constexpr int64_t kMaxLoopElements = 1 << 20;
 // MustStop() of stop_token.h, for the loops. It is compiled once, not for each level.
@@ -76,8 +76,8 @@ struct ReductionLoops {
   void (*combine)(void* acc, const void* other, int64_t n) = nullptr;
 };
 
-// The first index of the extreme value. A NaN is more extreme than any number. If the op must stop,
-// they return early, with any index of the range.
+// Find the first index of the extreme value. A NaN is more extreme than any number. If the op must
+// stop, they return early, with any index of the range.
 struct ArgLoops {
   // Returns the first i for which x[i] is the extreme of x[0, n), n > 0.
   int64_t (*row)(const void* x, int64_t n) = nullptr;
@@ -114,9 +114,9 @@ using TransposeLoop = void (*)(const void* src, int64_t src_stride, void* dst, i
 // dst[i] = src[i src_stride]. src_stride has any sign. The table is indexed by element size.
 using GatherLoop = void (*)(const void* src, int64_t src_stride, void* dst, int64_t n);
 
-// dst[0, bytes) = src[0, bytes), written without the caches if the processor supports that. For
+// dst[0, bytes) = src[0, bytes). The writes bypass the caches if the processor supports that. For
 // results that are larger than the caches. The caches keep their contents, and the processor
-// doesn't read the memory before it overwrites it.
+// doesn't read `dst` before it writes there.
 using StreamLoop = void (*)(const void* src, void* dst, int64_t bytes);
 
 // ---------------------------------------------------------------- integer matmul

@@ -5,7 +5,7 @@
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
-// Computed in double, where the square of a float neither overflows nor underflows.
+// Norms are computed in double, where the square of a float neither overflows nor underflows.
 struct SumAbs {
   static double Take(double x, double /*power*/) { return math::Fabs(x); }
 };

@@ -1,5 +1,5 @@
-// Divides long loops into pieces, between which a thread looks whether its op must stop. Only files
-// that are compiled once for each level may include this header.
+// Divides long loops into pieces, between which a thread checks whether its op must stop. Only
+// files that are compiled once for each level may include this header.
 #pragma once
 
 #include "tensord/server/device/cpu/isa/loops.h"

@@ -27,7 +27,7 @@ __device__ void LoadTile(U (&tile)[kDepth][kTile], const T* matrix, int64_t rows
 }
 
 // Computes a tile of an item's result. Products and sums are computed in an unsigned type, which
-// wraps around. Their low bits are those of T's result.
+// wraps around. Their low bits are those of the result in T.
 template <typename T>
 __device__ void MultiplyTile(const IntegerMatmulJob& job, int64_t item, int64_t row0,
                              int64_t column0) {

@@ -68,9 +68,8 @@ struct PackedTile {
   using Packed = Pack<T, kWidth>;
 };
 
-// Returns kWidth elements that begin at `in`. Elements at index `end` and above aren't read, and
-// are
-// 0. `aligned`: `in` is aligned to the size of a pack.
+// Returns kWidth elements that begin at `in`. Doesn't read elements at index `end` and above, and
+// returns zeros for them. `aligned`: `in` is aligned to the size of a pack.
 template <typename T, int kWidth>
 __device__ Pack<T, kWidth> LoadUpTo(const T* in, int64_t end, bool aligned) {
   if (aligned && end >= kWidth) return *reinterpret_cast<const Pack<T, kWidth>*>(in);

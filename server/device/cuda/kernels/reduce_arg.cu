@@ -9,8 +9,8 @@ struct Found {
   int64_t index;  // -1: no element
 };
 
-// The index of the greatest or least element. If several are equal, the first of them. If an
-// element is NaN, the first NaN.
+// Finds the index of the greatest or least element. If several elements are equal, finds the first
+// of them. If an element is NaN, finds the first NaN.
 template <typename T, bool kGreatest>
 struct Arg {
   using In = T;

@@ -17,8 +17,9 @@ namespace tensord::server::cuda {
 
 struct ReduceTile {
   int lanes_log2 = 0;  // each output has 2^lanes_log2 threads
-  // True: neighbouring threads are lanes of one output, whose elements lie close together. False:
-  // they belong to neighbouring outputs, whose elements lie close together.
+  // If true, neighbouring threads are lanes of one output, whose elements lie close together.
+  // Otherwise neighbouring threads belong to neighbouring outputs, whose elements lie close
+  // together.
   bool lanes_fast = true;
   // The number of blocks that share an output. A second pass combines their results.
   int splits = 1;

@@ -13,7 +13,7 @@ inline constexpr int kMaxLoopRank = 32;
 // Computes n / divisor (divisor >= 1) with a multiplication (Granlund and Montgomery, "Division by
 // invariant integers using multiplication", 1994, section 4). If it is narrow, n and the divisor
 // must be below 2^31, otherwise below 2^63. A GPU has no instruction for integer division: a 64-bit
-// division is a function call that costs its callers registers.
+// division is a function call that takes registers from its callers.
 struct Divider {
   uint64_t magic = 1;
   uint32_t shift = 0;
@@ -76,8 +76,8 @@ struct StridedLoop {
   }
 };
 
-// Returns the loop over `extent[0, rank)`. Drops axes of extent 1. Merges neighbouring axes that
-// all operands step through like one axis.
+// Returns the loop over `extent[0, rank)`. Drops axes of extent 1. Merges neighbouring axes if one
+// stride per operand describes them.
 template <int kOperands>
 StridedLoop<kOperands> MakeStridedLoop(int rank, const int64_t* extent,
                                        const int64_t* const (&stride)[kOperands]) {
