@@ -92,8 +92,8 @@ class Cluster {
   // Returns every GPU. If no server has one, returns the cpu:0 of every server.
   std::vector<Device> TryAllDevices() const;
 
-  // Waits until everything sent so far has run on all servers. Returns the first error, as
-  // Client::Synchronize does, with the server's name before it.
+  // Waits until everything sent so far has run on all servers that were reached. Returns the first
+  // error, as Client::Synchronize does, with the server's name before it.
   absl::Status Synchronize() const;
 
   // Ends all sessions, in parallel (Client::Close).

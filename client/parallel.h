@@ -86,7 +86,8 @@ class RowParallelLinear {
 class Pipeline {
  public:
   // Moves each stage to its device (Module::To), in order. If a stage can't be moved, returns the
-  // error. If there are no stages, or not as many stages as devices, returns INVALID_ARGUMENT.
+  // error, and earlier stages stay on their new devices. If there are no stages, or not as many
+  // stages as devices, returns INVALID_ARGUMENT.
   static absl::StatusOr<Pipeline> Create(std::vector<std::shared_ptr<Module>> stages,
                                          const std::vector<Device>& devices);
 

@@ -35,7 +35,7 @@ class Program {
   // constants of the program and must be on `device`.
   using Body = std::function<std::vector<Tensor>(absl::Span<const Tensor> inputs)>;
 
-  // Makes an empty Program: the outputs of Run have the error FAILED_PRECONDITION.
+  // Makes an empty Program: Run returns one output, with the error FAILED_PRECONDITION.
   Program() = default;
 
   // Calls `body` once, and makes the server keep the ops that it computes from its inputs.
