@@ -1,5 +1,6 @@
 // Attacks by an authenticated caller that uses as much host memory as it can, other than for the
-// elements of tensors. The daemon must refuse it at its limit and still serve other callers.
+// elements of tensors. The daemon must refuse the caller's requests at its limit and still serve
+// other callers.
 #include <optional>
 #include <string>
 #include <vector>

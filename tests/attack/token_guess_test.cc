@@ -13,9 +13,10 @@ using CallEnd = RawHttp2::CallEnd;
 class TokenGuessTest : public TokenAttackFixture {};
 
 // The server closes a connection after 50 refused calls, so the attacker makes fewer calls on each
-// and connects again. No guess gets a response, and a legitimate client is served meanwhile. The
-// long form (TENSORD_TEST_LONG=1) guesses a million tokens. About one guess in nine resembles
-// alice's token (another last character, one character more, or one fewer), or is very short.
+// connection and connects again. No guess gets a response, and a legitimate client is served
+// meanwhile. The long form (TENSORD_TEST_LONG=1) guesses a million tokens. About one guess in nine
+// resembles alice's token (another last character, one character more, or one fewer), or is very
+// short.
 TEST_F(TokenGuessTest, NoGuessIsAcceptedAndClientsAreServed) {
   const int guesses = std::getenv("TENSORD_TEST_LONG") != nullptr ? 1000000 : 20000;
   constexpr uint32_t kGuessesPerConnection = 45;

@@ -80,9 +80,9 @@ class Bench {
 
   bool quick() const { return quick_; }
   bool plot() const { return plot_; }
-  // Whether the filter selects rows of this name.
+  // Returns whether the filter selects rows of this name.
   bool Wants(const std::string& measure) const;
-  // Whether the filter selects any of these.
+  // Returns whether the filter selects any of these.
   bool WantsAny(const std::vector<std::string>& measures) const;
 
   // Returns the daemon that most cases use. The first call starts it.
@@ -145,7 +145,7 @@ class Turns {
   // Runs one round that isn't recorded, and then `rounds`; with --quick about half of them.
   void Run(int rounds);
 
-  // The number of contenders.
+  // Returns the number of contenders.
   size_t size() const { return contenders_.size(); }
   bool Has(const std::string& name) const { return samples_.count(name) != 0; }
   double Value(const std::string& name, double quantile = 0.5) const;

@@ -42,8 +42,8 @@ double SmallerOrNan(double a, double b) {
 int64_t Larger(int64_t a, int64_t b) { return std::max(a, b); }
 int64_t Smaller(int64_t a, int64_t b) { return std::min(a, b); }
 
-// The math libraries guarantee up to 4 ulps of float32. Functions that use several of their
-// functions have a few more.
+// The math libraries guarantee up to 4 ulps of float32. Ops that use several
+// functions of these libraries have a few more.
 const UnaryCase kUnary[] = {
     {"neg", [](double x) { return -x; }, [](int64_t x) { return WrappingSub(0, x); }},
     {"abs", [](double x) { return std::fabs(x); },

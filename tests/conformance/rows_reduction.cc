@@ -162,7 +162,7 @@ void AddNorms(Rows& rows) {
     rows.push_back({"norm", {{{dtype, {5, 4}}}}, {{"ord", int64_t{1}}}, Ulps(dtype, 8)});
   }
   rows.push_back({"norm", {{{DType::kFloat32, {1000, 1000}}}}, {}, {.epsilons = 100}});
-  // The squares of these are past float32's range.
+  // The squares of these elements are past float32's range.
   for (double value : {1e20, 1e-30}) {
     const std::vector<double> values = {value, -2 * value, value};
     rows.push_back(

@@ -66,7 +66,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   cudaError_t error = FindStream(handle, "cudaStreamEndCapture", &stream);
   if (error != cudaSuccess) return error;
   std::vector<Task> tasks;
-  // Before the next statement, which may return an error: the capture must end in any case.
+  // Ends the capture first, because the next statement may return an error.
   error = stream->EndCapture(&tasks);
   TENSORD_EMULATION_ENTER(stream->device());
   if (error == cudaSuccess) {

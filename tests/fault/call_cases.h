@@ -33,7 +33,7 @@ struct Visit {
   Tensor kept;          // eight sevens; the session holds it until its end
   bool breaks = false;  // the fault breaks connections, so an error may be the right result
   bool silent = false;  // the ends of a broken connection aren't notified
-  std::string unique;   // a name that no other visit uses
+  std::string unique;   // a name that no other run uses
 };
 
 struct CallCase {

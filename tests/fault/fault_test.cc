@@ -92,7 +92,8 @@ TEST_F(FaultTest, ReleasesResourcesOfKilledClients) {
 }
 
 // Runs random programs over a network that cuts, delays, throttles and holds connections. The
-// client must read correct results. When it is gone, the server must hold no memory of it.
+// client must read correct results. When the client has ended, the server must hold no memory for
+// the client.
 TEST_F(FaultTest, ResultsAreCorrectOnUnreliableNetwork) {
   auto proxy = DelayProxy::Start({.target = daemon_->address()});
   ASSERT_TRUE(proxy.ok()) << proxy.status();

@@ -69,8 +69,9 @@ class NetworkFaultFixture : public integration::DaemonFixture {
     bool must_spring = true;
   };
 
-  // Runs the job and returns whether the trap has acted. If it must and hasn't, tries again: on a
-  // busy machine, connection admission may close a new connection before its first call.
+  // Runs the job and returns whether the trap has acted. If the trap must act and hasn't, tries
+  // again: on a busy machine, connection admission may close a new connection before the
+  // connection's first call.
   bool RunJob(const Job& job) {
     const bool must_spring = job.fault.trap && job.must_spring;
     for (int i = 0; i < 10; ++i) {

@@ -1,4 +1,5 @@
-// Several clients for a long time. Results must be correct, and the daemon's memory must not grow.
+// Runs several clients for a long time. Results must be correct, and the daemon's memory must not
+// grow.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

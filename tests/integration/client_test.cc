@@ -266,7 +266,7 @@ TEST_F(ClientTest, TheDigitsNetworkGets556Right) {
   }
 }
 
-TEST_F(ClientTest, CallsFailAfterTheServerDies) {
+TEST_F(ClientTest, CallsFailAfterTheServerIsKilled) {
   const Tensor x = Ones(first_, {1000});
   ASSERT_TRUE(x.Wait().ok());
   daemon_->Signal(SIGKILL);
@@ -281,7 +281,7 @@ TEST_F(ClientTest, CallsFailAfterTheServerDies) {
   client_.Close();
 }
 
-TEST_F(ClientTest, ReadEndsIfTheServerDiesDuringIt) {
+TEST_F(ClientTest, ReadEndsIfTheServerIsKilledDuringIt) {
   std::thread killer;
   {
     Tensor x = Ones(first_, {512, 512});

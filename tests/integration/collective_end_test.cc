@@ -1,4 +1,4 @@
-// Groups whose members are late, leave or die, and requests that can't form a group.
+// Groups whose members are late, leave or are killed, and requests that can't form a group.
 #include <signal.h>
 
 #include <filesystem>

@@ -215,7 +215,7 @@ TEST_F(TokenTest, RevocationEndsOpenCalls) {
   ASSERT_TRUE(shared->Next().has_value());
   auto write = client.Write();
   ASSERT_TRUE(write->Send(session.FirstWrite(2, {DType::kFloat32, {1000}})));
-  // These wait for a command that never comes.
+  // These calls wait for a command that never arrives.
   std::vector<std::thread> waiting;
   waiting.emplace_back([&] { ExpectError(session.Get(5, 1000), Code::kUnauthenticated); });
   waiting.emplace_back([&] {

@@ -249,7 +249,7 @@ TEST_F(GraceTest, StopsAnOpThatOutlastsTheGracePeriod) {
   EXPECT_THAT(daemon_->Output(), HasSubstr("tensord: stopped"));
 }
 
-// A kernel that is delayed for a minute doesn't look whether it must stop.
+// A kernel that is delayed for a minute doesn't check whether it must stop.
 TEST(ExitTest, EndsTheProcessDuringAnOpThatDoesNotStop) {
   const std::string path =
       testing::TempDir() + "/tensord_exit_" + std::to_string(getpid()) + ".sock";

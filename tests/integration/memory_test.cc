@@ -1,4 +1,4 @@
-// The daemon's own memory: at rest, for each small tensor, and after tensors were dropped.
+// The daemon's own memory: when it is idle, for each small tensor, and after tensors were dropped.
 #include <sys/resource.h>
 
 #include <string>

@@ -45,7 +45,7 @@ class PullSpreadTest : public testing::Test {
   bool AwaitBytes(int64_t bytes) {
     return proxy_->Await([=](const auto& stats) { return stats.bytes_to_client > bytes; });
   }
-  // Describes how far a fetch has come, for a failed test.
+  // Describes the progress of a pull, for a failed test.
   template <typename Future>
   std::string Progress(Future& pulled) {
     const auto stats = proxy_->stats();

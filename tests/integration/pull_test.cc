@@ -282,7 +282,7 @@ TEST_F(PullTest, RepeatedPullReturnsTheSameOutcome) {
   for (int i = 0; i < 3; ++i) {
     asked.push_back(b_.PullSoon(2, kMillion, a_, ticket, proxy->address()));
   }
-  // This client gives its call up, as after a broken connection. The fetch continues.
+  // This client cancels its call, as after a broken connection. The pull continues.
   ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.accepted == 1; }));
   const auto hasty = std::make_unique<RpcClient>(b_.address());
   hasty->set_deadline_seconds(0.2);
@@ -322,7 +322,7 @@ TEST_F(PullTest, APullEndsWithItsSession) {
   EXPECT_FALSE(pulled.get().ok());
 }
 
-// If the destination didn't release the ticket, it would hold its tensor for a minute.
+// If the destination didn't release the ticket, the ticket would hold its tensor for a minute.
 class TicketReleaseTest : public PullTest {
  protected:
   // Starts the copy of a tensor that never gets data. The source may issue only one ticket at a
@@ -386,7 +386,7 @@ TEST_F(PullTest, DroppingAPartlyReceivedCopyEndsItsPull) {
   EXPECT_EQ(UsedBytes(*b_.client, "cpu:0"), 0);
 }
 
-// GetUpload ends an active fetch, as it ends an active Write. The client can then upload the rest.
+// GetUpload ends an active pull, as it ends an active Write. The client can then upload the rest.
 TEST_F(PullTest, GetUploadEndsTheActivePull) {
   a_.Promise(1, {DType::kFloat32, {2}});
   b_.Promise(2, {DType::kFloat32, {2}});

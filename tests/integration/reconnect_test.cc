@@ -43,7 +43,8 @@ class ReconnectTest : public testing::Test {
 
   int64_t Used() { return UsedBytes(*rpc_, "cpu:0"); }
 
-  // Cuts all connections again and again, at random times, until it is destroyed.
+  // Cuts all connections again and again, at random times, until this object is
+  // destroyed.
   class Cutter {
    public:
     Cutter(DelayProxy* proxy, int max_microseconds)

@@ -282,7 +282,7 @@ TEST_F(ServiceTest, ReportsTheHealthOfEachDevice) {
   ExpectError(client_->Health("cuda:9"), Code::kNotFound);
 }
 
-TEST_F(ServiceTest, ReflectionIsOffUnlessAskedFor) {
+TEST_F(ServiceTest, ReflectionIsOffByDefault) {
   EXPECT_FALSE(client_->HasReflection());
   auto daemon = DaemonProcess::Start({"--devices=cpu", "--reflection"});
   ASSERT_TRUE(daemon.ok()) << daemon.status();

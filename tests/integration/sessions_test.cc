@@ -304,7 +304,7 @@ TEST_F(SessionsTest, AnonymousCallersSeeAllSessionsOfAnOpenServer) {
   EXPECT_EQ(closed.out, "closed session 1: 0 tensors freed\n");
 }
 
-// Callers without credentials from this machine are no administrators.
+// Callers from this machine without credentials aren't administrators.
 TEST_F(SessionsTest, AnonymousLocalCallersSeeOnlyTheirOwn) {
   alice_.reset();
   daemon_->ExpectTerminatesCleanly();

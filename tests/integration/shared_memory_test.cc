@@ -309,7 +309,7 @@ TEST_F(SharedMemoryTest, RejectsInvalidRequests) {
   ExpectRefused({read}, Code::kNotFound);
 }
 
-TEST_F(SharedMemoryTest, SlotsAreGivenBackInOrder) {
+TEST_F(SharedMemoryTest, SlotsAreReturnedInOrder) {
   ASSERT_TRUE(session_->Ones(1, {5 * kMiB}).ok());
   v1::SharedMemoryRequest read;
   *read.mutable_read() = session_->ReadRequest(1);

@@ -1,5 +1,5 @@
-// Ops that take minutes stop when nobody can use their result any more, and the device is free for
-// others.
+// Ops that take minutes stop when no caller can use their results any more. The device is then free
+// for other ops.
 #include <algorithm>
 #include <future>
 
@@ -126,7 +126,7 @@ TEST_F(StopTest, CallPastItsDeadlineStopsItsOp) {
 
 class TimeLimitTest : public StopTest {
  protected:
-  // The input is made in time on a busy machine, too. The product takes longer than the limit.
+  // Even on a busy machine, the input is made within the limit. The product takes longer.
   TimeLimitTest() : StopTest({"--max-op-seconds=5"}, kSize / 2) {}
 };
 

@@ -454,7 +454,7 @@ TEST_F(ResumableStreamTest, LateStreamDoesNotReplaceANewerOne) {
   EXPECT_EQ(answer->commands_received(), 1u) << "the late stream's command wasn't applied";
 }
 
-// A call that waits for ever doesn't keep its session alive after the client has given it up.
+// A call that waits for ever doesn't keep its session in use after the client has cancelled it.
 TEST_F(StreamTest, CancelledCallsLetTheLeaseExpire) {
   RpcSession expiring(*client_, 1);
   ASSERT_TRUE(expiring.CreateFloats(1, {1, 2}).ok());

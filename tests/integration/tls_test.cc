@@ -204,7 +204,7 @@ TEST_F(TlsTest, ClientLibraryReportsARevokedToken) {
 }
 
 // The timeout is infinite in this test and in the next one. The failure itself ends the attempt.
-TEST_F(TlsTest, ErrorTellsAClientToUseTls) {
+TEST_F(TlsTest, ErrorSuggestsTls) {
   Start({});
   ExpectError(Client::Connect(daemon_->address(), {.connect_timeout = absl::InfiniteDuration()}),
               Code::kUnavailable,

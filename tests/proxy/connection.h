@@ -47,7 +47,7 @@ class Connection {
 
   // Moves bytes in both directions. Returns false if the connection has ended or failed.
   bool Pump(Clock::time_point now);
-  // Whether Pump() stopped early, so that other connections are served, too.
+  // Returns whether Pump() stopped early, so that other connections are served, too.
   bool has_more() const { return has_more_; }
   // Returns when Pump() must run next, if this depends on time only.
   std::optional<Clock::time_point> NextDue() const;
@@ -55,7 +55,7 @@ class Connection {
 
   // Waits for the trap's spot, or for none.
   void SetTrap(const std::optional<Trap>& trap);
-  // Whether the trap has acted on this connection.
+  // Returns whether the trap has acted on this connection.
   bool trap_sprung() const { return trap_sprung_; }
   // Discards all bytes that either end sends from now on.
   void Sever();

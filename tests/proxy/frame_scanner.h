@@ -23,9 +23,9 @@ class FrameScanner {
   // HTTP/2. Scan() returns false for the bytes before this call.
   void SetIsHttp2(bool is_http2);
 
-  // Whether the connection is HTTP/2; false until the whole preface has arrived.
+  // Returns whether the connection is HTTP/2; false until the whole preface has arrived.
   bool is_http2() const { return mode_ == Mode::kFrames; }
-  // Whether the connection isn't HTTP/2; false until this is known.
+  // Returns whether the connection isn't HTTP/2; false until this is known.
   bool is_raw() const { return mode_ == Mode::kRaw; }
 
  private:

@@ -90,7 +90,7 @@ Pipe::Step Pipe::Write(Clock::time_point now, absl::string_view* bytes) {
   if (chunk.bytes.empty()) {
     chunks_.pop_front();
     finished_ = true;
-    shutdown(to_, SHUT_WR);  // fails harmlessly if the peer has gone
+    shutdown(to_, SHUT_WR);  // fails harmlessly if the peer has disconnected
     return Step::kDone;
   }
   const ssize_t put = Retry([&] {

@@ -48,7 +48,7 @@ class Pipe {
   // Returns when Write() can continue, if this depends on time only.
   std::optional<Clock::time_point> NextDue() const;
   int64_t buffered_bytes() const { return buffered_bytes_; }
-  // Whether all bytes and the end have been written.
+  // Returns whether all bytes and the end have been written.
   bool finished() const { return finished_; }
 
  private:

@@ -52,7 +52,7 @@ class ClientEnd {
   void MaybeGiveUp();
   // Like the library's Close(): sends no more commands.
   void Close();
-  // Whether the stream has ended for good. status() is then the reason.
+  // Returns whether the stream has ended for good. status() is then the reason.
   bool over() const { return over_; }
   bool closed() const { return closed_; }
   absl::Status status() const { return queue_.status(); }

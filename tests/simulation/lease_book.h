@@ -20,7 +20,7 @@ class LeaseBook {
   }
   void Closed(const server::Session* session) { entries_.erase(session); }
 
-  // Whether the session's lease has expired.
+  // Returns whether the session's lease has expired.
   bool Due(const server::Session& session) const {
     const auto found = entries_.find(&session);
     return found != entries_.end() && found->second.uses == 0 &&

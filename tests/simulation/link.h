@@ -26,7 +26,7 @@ struct Link {
   void Send(std::deque<std::string>* way, std::string message) {
     if (!broken) way->push_back(std::move(message));
   }
-  // Whether the write of a message in this direction completes.
+  // Returns whether the write of a message in this direction completes.
   bool MayWrite(const std::deque<std::string>& way) const {
     return broken ? !stalls : way.size() < room;
   }

@@ -75,7 +75,7 @@ class Model {
   std::string Failed(Value& value, const absl::Status& error);
   // Checks that something in this world explains the error.
   std::string Possible(const Value& value, const absl::Status& error) const;
-  // Whether the value's handle may have exceeded a limit on handles.
+  // Returns whether the value's handle may have exceeded a limit on handles.
   bool MayBeMissing(const Value& value) const;
   bool IsLimitOf(const absl::Status& error) const;
 

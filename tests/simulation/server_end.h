@@ -21,7 +21,7 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
             std::shared_ptr<Link> link, LeaseBook* leases, Journal* journal);
   ~ServerEnd() { LetGo(); }
 
-  // Whether the stream waits for a message.
+  // Returns whether the stream waits for a message.
   bool reading() const { return reading_ && !finished_; }
   // Applies a message until `deadline`. If another connection's message is unfinished, applies
   // nothing yet. If applying() is then true, Continue() applies the next slice of the message.

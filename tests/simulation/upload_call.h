@@ -17,7 +17,7 @@ namespace tensord::simulation {
 struct WriteEnd {
   WriteEnd(server::ServiceContext* context, LeaseBook* leases) : leases(leases), upload(context) {}
   ~WriteEnd() { Release(); }
-  // Breaks off the upload: the client has gone, or GetUpload has been called.
+  // Breaks off the upload: the client has disconnected, or GetUpload has been called.
   void Interrupt();
   void Release();
 
@@ -45,10 +45,10 @@ class UploadCall {
   // The server has ended, with all its state.
   void LoseServer();
 
-  // Whether the client's end is done. status() is then the result.
+  // Returns whether the client's end is done. status() is then the result.
   bool done() const { return done_; }
   const absl::Status& status() const { return status_; }
-  // Whether both ends are done.
+  // Returns whether both ends are done.
   bool settled() const { return done_ && ends_.empty() && answer_ == nullptr; }
 
  private:

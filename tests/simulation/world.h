@@ -44,7 +44,7 @@ class World {
     std::shared_ptr<Link> link;
     std::shared_ptr<ServerEnd> server;  // null if the server has been restarted
     ClientEnd* client;                  // null if TakeOverSession() made the connection
-    // Whether this is the client's current connection.
+    // Returns whether this is the client's current connection.
     bool ClientIsThere() const { return client != nullptr && client->link() == link; }
   };
   struct Actor {

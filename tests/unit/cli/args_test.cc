@@ -83,7 +83,7 @@ TEST(Args, NoArgumentsAndHelpGiveTheOverview) {
   }
 }
 
-TEST(Args, HelpOfACommandWinsOverMistakes) {
+TEST(Args, HelpOfACommandTakesPrecedenceOverErrors) {
   for (const std::vector<std::string>& args : {std::vector<std::string>{"help", "health"},
                                                {"health", "--help"},
                                                {"--help", "health"},

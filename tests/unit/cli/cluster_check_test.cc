@@ -166,7 +166,7 @@ TEST(ClusterCheck, ReportsAGroupThatOnlyFailsAsAWhole) {
               HasSubstr("No group can be made of gpu-a, gpu-b, gpu-c: no descriptors."));
 }
 
-TEST(ClusterCheck, LimitsTheMeetingsOfManyServers) {
+TEST(ClusterCheck, LimitsThePairsOfManyServers) {
   std::vector<size_t> members(1000);
   std::iota(members.begin(), members.end(), 0);
   EXPECT_EQ(MeetingsOf(members).size(), 999u);
@@ -378,7 +378,7 @@ TEST(ClusterCheck, ReplacesControlCharactersOfServers) {
   EXPECT_THAT(CheckText(check, FindProblems(check), {}), Not(HasSubstr("\x1b")));
 }
 
-TEST(ClusterCheck, Json) {
+TEST(ClusterCheck, IsPrintedAsJson) {
   ClusterCheck check = Good(2);
   Fail(Fetching(check, 0, 1), absl::UnavailableError("no route to host \xff"));
   const auto json = nlohmann::json::parse(CheckJson(check, FindProblems(check)));

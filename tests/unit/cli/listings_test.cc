@@ -172,7 +172,7 @@ std::vector<TensorInfo> Tensors() {
            .session_number = 4}};
 }
 
-TEST(TensorTable, RowsAndTotals) {
+TEST(TensorTable, ShowsRowsAndTotals) {
   EXPECT_EQ(TensorTable(Tensors(), {}),
             "session  handle  dtype    shape      device      size\n"
             "      3       7  float32  [2, 3]     cpu:0       24 B\n"
@@ -223,7 +223,7 @@ TEST(TensorsJson, SaysWhichServersAreMissing) {
   EXPECT_EQ(json["servers"][1]["lost"], true);
 }
 
-TEST(ServerLine, OneLine) {
+TEST(ServerLine, ShowsHostVersionAndUptime) {
   EXPECT_EQ(ServerLine({.version = "0.1.0", .host_name = "box", .uptime = absl::Seconds(30)}),
             "box, tensord 0.1.0, up 30 s");
 }

@@ -14,7 +14,7 @@ Flags Given(const std::string& name, const std::string& value) {
   return flags;
 }
 
-TEST(Servers, FlagsWinOverTheEnvironment) {
+TEST(Servers, FlagsTakePrecedenceOverTheEnvironment) {
   const auto one = ChooseServers(Given("server", "a:1"), "b:1,c:1", "d:1");
   ASSERT_TRUE(one.ok());
   EXPECT_EQ(one->one, "a:1");

@@ -76,7 +76,7 @@ TEST(Text, UptimeIsInWholeSeconds) {
   EXPECT_EQ(FormatUptime(absl::Hours(2)), "2 h 0 min");
 }
 
-TEST(Text, NumbersAndRates) {
+TEST(Text, FormatsNumbersAndRates) {
   EXPECT_EQ(FormatCount(0), "0");
   EXPECT_EQ(FormatCount(999), "999");
   EXPECT_EQ(FormatCount(1797), "1,797");

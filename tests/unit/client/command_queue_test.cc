@@ -245,7 +245,8 @@ TEST(CommandQueueTest, ResendsUnacknowledgedMessagesUnchanged) {
   EXPECT_EQ(queue.Take(), nullptr);
 }
 
-// The sender sends as long as a receipt is owed. Attach() sends it, so then none is owed.
+// The sender sends messages as long as an acknowledgement is due. Attach() sends the
+// acknowledgement, so none is due afterwards.
 TEST(CommandQueueTest, AttachAndCloseClearAnOwedReceipt) {
   Counters counters;
   CommandQueue queue(100, 1 << 20, &counters);

@@ -41,7 +41,7 @@ TEST(ConvertTest, NarrowFloatsGoThroughFloat) {
   EXPECT_EQ((Convert<Half, int64_t>({2048})[0].bits), Half(2048.0f).bits);
 }
 
-TEST(ConvertTest, Bools) {
+TEST(ConvertTest, NonzeroElementsAreTrue) {
   const uint8_t bytes[] = {0, 1, 2};
   int32_t out[3];
   ConvertElements(DType::kBool, bytes, 3, out);

@@ -158,7 +158,7 @@ TEST(PrintTest, SummaryIsFormattedByTheShownValues) {
   EXPECT_EQ(PrintFloats(values), "tensor([1., 1., 1.,  ..., 1., 1., 1.], device='cpu:0')");
 }
 
-TEST(PrintTest, Options) {
+TEST(PrintTest, FollowsPrintOptions) {
   EXPECT_EQ(Print<float>({2}, {1.25f, 2}, {.precision = 1}), "tensor([1.2, 2.0], device='cpu:0')");
   EXPECT_EQ(Print<int64_t>({6}, Count(6), {.threshold = 5, .edge_items = 1}),
             "tensor([0,  ..., 5], device='cpu:0')");

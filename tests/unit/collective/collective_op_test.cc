@@ -12,7 +12,7 @@ CollectiveOp Of(CollectiveKind kind, TensorSpec spec,
   return {kind, reduction, 0, std::move(spec)};
 }
 
-TEST(PlanCollectiveTest, Results) {
+TEST(PlanCollectiveTest, GivesTheSpecOfTheResult) {
   const TensorSpec spec{DType::kFloat32, Shape({6, 5})};
   EXPECT_EQ(*PlanCollective(Of(CollectiveKind::kAllReduce, spec), 3), spec);
   EXPECT_EQ(*PlanCollective(Of(CollectiveKind::kBroadcast, spec), 3), spec);

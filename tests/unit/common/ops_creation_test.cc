@@ -25,7 +25,7 @@ AttrValue FullValue(AttrValue value, DType dtype) {
               .Find("value");
 }
 
-TEST(Zeros, ShapeAndDType) {
+TEST(Zeros, HasTheGivenShapeAndDType) {
   for (const char* op : {"zeros", "ones"}) {
     EXPECT_EQ(Result(op, {}, {{"shape", Ints{2, 3}}}), "float32[2, 3]");
     EXPECT_EQ(Result(op, {}, {{"shape", Ints{}}, {"dtype", DType::kBool}}), "bool[]");
@@ -78,7 +78,7 @@ std::string Arange(AttrValue start, AttrValue stop, AttrValue step,
                  {"dtype", dtype}});
 }
 
-TEST(Arange, Lengths) {
+TEST(Arange, HasTheLengthOfTheRange) {
   EXPECT_EQ(Result("arange", {}, {{"stop", int64_t{5}}}), "int64[5]");
   EXPECT_EQ(Arange(int64_t{1}, int64_t{10}, int64_t{3}), "int64[3]");
   EXPECT_EQ(Arange(int64_t{1}, int64_t{11}, int64_t{3}), "int64[4]");
@@ -106,7 +106,7 @@ TEST(Arange, NormalFormIsAllIntsOrAllFloats) {
   EXPECT_EQ(start(3.0, DType::kInt8), "float");
 }
 
-TEST(Arange, Refusals) {
+TEST(Arange, RejectsInvalidArguments) {
   EXPECT_THAT(Arange(int64_t{0}, int64_t{5}, int64_t{0}), HasSubstr("step must not be 0"));
   EXPECT_THAT(Arange(0.0, 5.0, 0.0), HasSubstr("step must not be 0"));
   EXPECT_THAT(Arange(kMin, kMax, int64_t{1}), HasSubstr("2^48"));
@@ -144,7 +144,7 @@ std::string Random(const char* op, Attributes attrs, DType dtype = DType::kFloat
   return Result(op, {}, attrs);
 }
 
-TEST(Random, FloatingDTypesOnly) {
+TEST(Random, AcceptsOnlyFloatingDTypes) {
   for (const char* op : {"uniform", "normal"}) {
     for (DType dtype : kAllDTypes) {
       EXPECT_THAT(Random(op, {}, dtype), IsFloating(dtype)
@@ -155,7 +155,7 @@ TEST(Random, FloatingDTypesOnly) {
   }
 }
 
-TEST(Random, Parameters) {
+TEST(Random, ChecksParameters) {
   EXPECT_EQ(Random("uniform", {{"low", int64_t{-2}}, {"high", 5.0}}), "float32[2]");
   EXPECT_THAT(Random("uniform", {{"low", 1.0}, {"high", 1.0}}), HasSubstr("below high"));
   EXPECT_THAT(Random("uniform", {{"low", 2.0}}), HasSubstr("below high"));

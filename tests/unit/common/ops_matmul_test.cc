@@ -74,7 +74,7 @@ TEST(Linear, ShapesByPyTorchsRules) {
   EXPECT_EQ(Result("linear", {F32({2, 3}), F32({4, 3}), F32({4})}), "float32[2, 4]");
 }
 
-TEST(Linear, Refusals) {
+TEST(Linear, RejectsInvalidArguments) {
   EXPECT_THAT(Linear({2, 3}, {3, 4}), AllOf(HasSubstr("x ends in 3"), HasSubstr("transposed")));
   EXPECT_THAT(Linear({2, 3}, {5, 4}), AllOf(HasSubstr("takes 4"), Not(HasSubstr("transposed"))));
   EXPECT_THAT(Linear({}, {4, 3}), HasSubstr("scalar"));

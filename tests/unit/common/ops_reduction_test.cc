@@ -21,7 +21,7 @@ std::string Reduce(const char* op, Shape shape, Ints axes, bool keepdims = false
       .output.shape.ToString();
 }
 
-TEST(Reduction, Shapes) {
+TEST(Reduction, RemovesOrKeepsReducedAxes) {
   for (const char* op : kReductions) {
     EXPECT_EQ(Reduce(op, {2, 3, 4}, {}), "[]");
     EXPECT_EQ(Reduce(op, {2, 3, 4}, {1}), "[2, 4]");

@@ -29,7 +29,7 @@ TEST(Reshape, IsAnAlias) {
   EXPECT_EQ(Reshape({0, 3}, {-1, 3}), "float32[0, 3] alias");
 }
 
-TEST(Reshape, Refusals) {
+TEST(Reshape, RejectsInvalidArguments) {
   EXPECT_THAT(Reshape({2, 3}, {4, 2}), AllOf(HasSubstr("[4, 2] has 8"), HasSubstr("input has 6")));
   EXPECT_THAT(Reshape({2, 3}, {4, -1}), HasSubstr("doesn't divide 6"));
   EXPECT_THAT(Reshape({2, 3}, {-1, -1}), HasSubstr("more than one -1"));
@@ -56,7 +56,7 @@ TEST(Permute, MovesAxesAndAliasesIfNoElementMoves) {
               ElementsAre(1, 0));
 }
 
-TEST(Permute, Refusals) {
+TEST(Permute, RejectsInvalidArguments) {
   EXPECT_THAT(Permute({2, 3}, {0}), HasSubstr("each of the 2 dimensions once"));
   EXPECT_THAT(Permute({2, 3}, {1, -1}), HasSubstr("named twice"));
   EXPECT_THAT(Permute({2, 3}, {0, 2}), HasSubstr("out of range"));
@@ -103,7 +103,7 @@ TEST(Slice, NormalFormCoversEveryAxis) {
   EXPECT_THAT(empty.Ints("stops"), ElementsAre(7));
 }
 
-TEST(Slice, Refusals) {
+TEST(Slice, RejectsInvalidArguments) {
   EXPECT_THAT(Slice({10}, {0}, {1, 2}), HasSubstr("stops has 2 entries and starts has 1"));
   EXPECT_THAT(Slice({10}, {0}, {}), HasSubstr("stops has 0 entries"));
   EXPECT_THAT(Slice({10}, {0}, {1}, {0, 1}), HasSubstr("axes has 2"));
@@ -125,7 +125,7 @@ TEST(Concat, JoinsAlongAnAxisAndPromotes) {
   EXPECT_EQ(NormalForm("concat", {F32({2, 3})}, {{"axis", int64_t{-1}}}).Int("axis"), 1);
 }
 
-TEST(Concat, Refusals) {
+TEST(Concat, RejectsInvalidArguments) {
   EXPECT_THAT(
       Result("concat", {F32({2, 3}), F32({2, 4})}),
       AllOf(HasSubstr("inputs 0 and 1 differ at dimension 1"), HasSubstr("only at axis 0")));

@@ -72,7 +72,7 @@ TEST(Shape, BroadcastRefusalNamesShapesAndSizes) {
   EXPECT_THAT(Broadcast({2, 3}, {4, 3}), HasSubstr("dimension -2"));
 }
 
-TEST(Shape, Strides) {
+TEST(Shape, ComputesStrides) {
   EXPECT_THAT(RowMajorStrides({4, 3, 2}), ElementsAre(6, 2, 1));
   EXPECT_TRUE(RowMajorStrides({}).empty());
   EXPECT_THAT(BroadcastStrides({3, 1}, {2, 3, 4}), ElementsAre(0, 1, 0));
@@ -80,7 +80,7 @@ TEST(Shape, Strides) {
   EXPECT_THAT(BroadcastStrides({2, 3}, {2, 3}), ElementsAre(3, 1));
 }
 
-TEST(Shape, Axes) {
+TEST(Shape, NormalizesAxes) {
   EXPECT_EQ(NormalizeAxis(-1, 3).value(), 2);
   EXPECT_EQ(NormalizeAxis(-3, 3).value(), 0);
   EXPECT_EQ(NormalizeAxis(2, 3).value(), 2);

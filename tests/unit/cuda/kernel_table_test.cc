@@ -46,7 +46,7 @@ TEST(KernelTableTest, HasALauncherForEveryDTypeOfEveryElementwiseOp) {
   }
 }
 
-TEST(KernelTableTest, KnowsNoOtherOps) { EXPECT_EQ(FindKernel("fft"), nullptr); }
+TEST(KernelTableTest, HasNoOtherOps) { EXPECT_EQ(FindKernel("fft"), nullptr); }
 
 }  // namespace
 }  // namespace tensord::server::cuda

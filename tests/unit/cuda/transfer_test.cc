@@ -18,7 +18,7 @@ HostTensor MakeBytes(int64_t size, uint64_t salt) {
   return tensor;
 }
 
-TEST_F(CudaTest, BringsBackUploadedBytes) {
+TEST_F(CudaTest, DownloadsUploadedBytes) {
   // Sizes around those of a piece, of a slot of the ring and of the whole ring, and far larger.
   for (int64_t size : {1, 3, 262143, 262145, 1048577, 16777215, 50000001}) {
     const HostTensor sent = MakeBytes(size, 1);
@@ -40,7 +40,7 @@ TEST_F(CudaTest, WritesAndReadsParts) {
   EXPECT_TRUE(part == sent.bytes.substr(3'000'001, 1234567));
 }
 
-TEST_F(CudaTest, CarriesManyTransfersAtOnce) {
+TEST_F(CudaTest, RunsManyTransfersAtOnce) {
   std::vector<std::thread> threads;
   for (uint64_t i = 0; i < 8; ++i) {
     threads.emplace_back([this, i] {

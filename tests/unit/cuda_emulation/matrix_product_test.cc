@@ -57,7 +57,7 @@ TEST(MatrixProductTest, TransposesAddsABiasAndActivates) {
   EXPECT_THAT(out, ElementsAre(0, 3, 6, 0, 4, 7, 0, 7, 12));
 }
 
-TEST(MatrixProductTest, RoundsOperandsToTf32IfAsked) {
+TEST(MatrixProductTest, RoundsOperandsToTf32IfRequested) {
   const float a = 1 + 0x1p-13f, b = 1;  // beyond TensorFloat-32's 10 bits
   float out = 0;
   MatrixProduct product = Product(CUDA_R_32F, 1, 1, 1, &a, &b, &out);

@@ -24,7 +24,8 @@ struct HostTensor {
 // Makes a tensor of these values, rounded to the dtype. Integers wrap around.
 HostTensor MakeTensor(DType dtype, const Shape& shape, const std::vector<double>& values);
 
-// A deterministic spread of values in [low, high], the same for every dtype that can hold them.
+// Returns a deterministic spread of values in [low, high], the same for every dtype that can hold
+// them.
 HostTensor Spread(DType dtype, const Shape& shape, double low, double high, int seed = 1);
 
 // Returns a relative error that allows for a few units in the last place, and for an intermediate

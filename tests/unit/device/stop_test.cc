@@ -1,4 +1,4 @@
-// Kernels of the CPU backend look at the stop token of their thread, whatever they compute.
+// All kernels of the CPU backend check the stop token of their thread.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

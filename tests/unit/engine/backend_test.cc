@@ -1,4 +1,4 @@
-// A third backend. It consists of a Backend, and no other part of the server knows it.
+// A third backend. It consists of a Backend, and no other part of the server names it.
 #include "tensord/server/device/backend.h"
 
 #include <gmock/gmock.h>

@@ -67,7 +67,7 @@ TEST_F(EngineDataflowTest, AHandleIsUploadedOnce) {
   EXPECT_EQ(UsedBytes(0), 16);
 }
 
-TEST_F(EngineDataflowTest, OneOfTwoUploadsToAHandleWins) {
+TEST_F(EngineDataflowTest, OnlyOneOfTwoUploadsToAHandleSucceeds) {
   auto first = engine_->BeginUpload(*session_, 1, kTwo, "cpu:0");
   auto second = engine_->BeginUpload(*session_, 1, kTwo, "cpu:0");
   ASSERT_TRUE(first.ok());

@@ -171,7 +171,7 @@ TEST_P(ProgramFusionTest, ValuesWithTwoReadersAreComputed) {
 }
 
 // A chain may read values that are computed between its ops, even by another chain.
-TEST_P(ProgramFusionTest, BranchesThatMeet) {
+TEST_P(ProgramFusionTest, JoinedBranchesGiveTheSameBits) {
   const TensorSpec spec{GetParam(), {3000}};
   const std::vector<Op> ops = {{"neg", {0}},          {"exp", {1}},  {"mul", {2, 0}},
                                {"add", {3, 1}},       {"abs", {4}},  {"add", {5, 6}},
@@ -256,8 +256,8 @@ TEST(ProgramMemoryTest, SmallIntermediatesOfAChainTakeNoMemory) {
   EXPECT_LE(fused.held_bytes, 2 * 64 * 4);
 }
 
-// The ops of two chains alternate. The program keeps only the first chain's result for the second.
-TEST(ProgramMemoryTest, ChainsThatAreInterleaved) {
+// The ops of two chains alternate. Between them, the program keeps only the first chain's result.
+TEST(ProgramMemoryTest, InterleavedChainsKeepOneValue) {
   const TensorSpec spec{DType::kFloat32, {64}};
   const Recorded recorded{{spec, spec},
                           {{"neg", {0}},     // 2

@@ -156,7 +156,7 @@ TEST_F(LimitedSocketTest, WaitsWhileThePoolIsFull) {
   EXPECT_EQ(used_->used(), 4);
 }
 
-TEST_F(LimitedSocketTest, TakesItsBytesToAnotherPool) {
+TEST_F(LimitedSocketTest, MovesItsBytesToAnotherPool) {
   Limit(100);
   Send("0123");
   ASSERT_TRUE(AwaitReadable());

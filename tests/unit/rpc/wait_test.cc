@@ -1,4 +1,4 @@
-// A client's Wait, against a server whose device finishes work later than it launches it.
+// A client's Wait, when the device of the server finishes work later than it launches the work.
 #include <gtest/gtest.h>
 
 #include <future>
