@@ -75,7 +75,8 @@ TEST_F(EveryCallTest, SlowNetworks) {
   ExpectNothingLeft();
 }
 
-// The long form cuts at each byte of the request and the response. The short form cuts at some.
+// The long form cuts at each of the first 500 bytes of the request and of the response. The short
+// form cuts at some of them.
 TEST_F(EveryCallTest, CutAtEveryByte) {
   const int64_t stride = Long() ? 1 : 53;
   const int64_t max_bytes = Long() ? 500 : 7 * stride;
