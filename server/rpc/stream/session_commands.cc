@@ -125,10 +125,8 @@ absl::StatusOr<SessionCommands::Progress> SessionCommands::Apply(
   absl::StatusOr<Progress> progress;
   {
     MutexLock lock(&apply_mu_);
-    // An unfinished message is from a connection that has been replaced. That connection needs no
-    // result.
-    if (message_.request != nullptr) ContinueMessage(PackedOps::kNoDeadline).IgnoreError();
-    const absl::Status begun = Begin(wire, request, message_bytes);
+    absl::Status begun = FinishReplaced();
+    if (begun.ok()) begun = Begin(wire, request, message_bytes);
     progress = begun.ok() ? ContinueMessage(deadline) : begun;
   }
   if (session_->closed()) TryDropPrograms();
@@ -168,6 +166,14 @@ void SessionCommands::TryDropPrograms() {
   if (!apply_mu_.TryLock()) return;
   packed_.DropPrograms();
   apply_mu_.Unlock();
+}
+
+absl::Status SessionCommands::FinishReplaced() {
+  if (message_.request == nullptr) return absl::OkStatus();
+  const uint64_t stream_number = message_.stream_number;
+  const absl::Status finished = ContinueMessage(PackedOps::kNoDeadline).status();
+  MutexLock lock(&mu_);
+  return stream_number == stream_number_ ? finished : absl::OkStatus();
 }
 
 absl::Status SessionCommands::Begin(const CommandWire* wire,

@@ -111,6 +111,9 @@ class SessionCommands final : public StreamState,
 
   // Frees the memory of programs, unless commands are being applied.
   void TryDropPrograms();
+  // Applies the rest of a message whose connection has been replaced. Returns its error if the next
+  // stream continues the message's stream, because the next stream must then end with this error.
+  absl::Status FinishReplaced() ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   // Begins a message from `wire`.
   absl::Status Begin(const CommandWire* wire, const v1::SessionStreamRequest& request,
                      int64_t message_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);

@@ -71,6 +71,17 @@ TEST_F(SessionCommandsTest, NextStreamGetsAllAnswersOfAResumableStream) {
   EXPECT_EQ(CountElements(*next), kManyCommands);
 }
 
+TEST_F(SessionCommandsTest, NextStreamEndsWithTheErrorOfAResumableStream) {
+  for (const bool resumable : {true, false}) {
+    const auto first = Attach(resumable);
+    v1::SessionStreamRequest message = Reads();
+    message.add_commands()->mutable_program()->add_inputs();  // a spec without a dtype
+    EXPECT_EQ(*commands_->Apply(first.get(), message, 0, kPassed), Progress::kTimedOut);
+    const auto next = Attach(/*resumable=*/true);
+    EXPECT_EQ(commands_->Apply(next.get(), {}, 0, kPassed).ok(), !resumable);
+  }
+}
+
 TEST_F(SessionCommandsTest, NextStreamGetsNoAnswersOfAStreamThatIsNotResumable) {
   const auto first = Attach(/*resumable=*/false);
   const v1::SessionStreamRequest message = Reads();
