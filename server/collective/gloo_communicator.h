@@ -9,8 +9,8 @@
 
 namespace tensord::server {
 
-// The communicator reads and writes the tensors' memory directly, without staging. If the member
-// can't listen, returns UNAVAILABLE.
+// Returns a communicator that reads and writes the tensors' memory directly, without staging. If
+// the member can't listen, returns UNAVAILABLE.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(const CollectiveNetwork& network,
                                                                    const GroupPlace& place);
 

@@ -35,7 +35,7 @@ class Communicator {
   virtual ~Communicator() = default;
 
   virtual absl::string_view backend() const = 0;
-  // The address that the other members pass to Connect().
+  // Returns the address that the other members pass to Connect().
   virtual const std::string& address() const = 0;
 
   // Makes Watch() return.

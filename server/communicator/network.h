@@ -36,9 +36,9 @@ class CollectiveNetwork {
   // INVALID_ARGUMENT.
   static absl::StatusOr<CollectiveNetwork> Find(absl::string_view wanted);
 
-  // The address that members listen at; its port is 0.
+  // Returns the address that members listen at; its port is 0.
   const Endpoint& address() const { return address_; }
-  // The interface of that address: "eth0".
+  // Returns the interface of that address, such as "eth0".
   const std::string& interface() const { return interface_; }
   // Returns whether members may connect to this endpoint, and accept connections from it.
   bool Contains(const Endpoint& endpoint) const;

@@ -133,7 +133,7 @@ class PeerMesh {
   absl::Status TimeoutError(const std::string& what) const;
   // Records the first error, and leaves with it. Returns the first error.
   absl::Status Break(absl::Status status);
-  // Break() with the error that a peer has sent something invalid.
+  // Calls Break() with the error that a peer has sent something invalid.
   absl::Status Reject(int rank, absl::string_view what);
 
   const int rank_;

@@ -83,7 +83,7 @@ class ChainKernels {
   KernelRef FindCompiled(absl::Span<const ChainOp> chain);
   // Queues the kernel for the background thread. Does nothing if the queue is full.
   void Queue(KernelRef kernel);
-  // The loop of the background thread: prepares the queued kernels.
+  // Runs on the background thread: prepares the queued kernels, until stopping_ is set.
   void Compile();
 
   PreparedOpCache* const prepared_ops_;

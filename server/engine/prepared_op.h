@@ -86,7 +86,7 @@ class PreparedOp final : public Executable {
   // Returns whether an input is cast to another dtype before the kernel runs.
   bool has_casts() const { return has_casts_; }
   bool in_place(int input) const { return kernel_ != nullptr && kernel_->in_place(input); }
-  // The estimated host memory of the op: this object, its kernels, specs and attributes.
+  // Returns the estimated host memory of the op: this object, its kernels, specs and attributes.
   int64_t host_bytes() const { return host_bytes_; }
   // Both charge host_bytes() to the caller that the op was made for, until this object is
   // destroyed. If there is no such caller, or its account no longer exists, both charge nothing.

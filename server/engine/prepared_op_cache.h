@@ -33,7 +33,7 @@ class PreparedOpCache {
                                      const Attributes& attrs, DeviceSlot* slot,
                                      const HostAccountRef& caller);
 
-  // The estimated memory of the ops in the cache.
+  // Returns the estimated memory of the ops in the cache.
   int64_t bytes() const;
 
  private:

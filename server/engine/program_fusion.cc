@@ -115,7 +115,7 @@ class Fuser {
   std::vector<ProgramStep> ops_;
   const uint32_t num_inputs_;
   ChainKernels* const chains_;
-  std::vector<uint32_t> reader_;   // by value: the only op that reads it, kNone or kSeveral
+  std::vector<uint32_t> reader_;  // by value: the only op that reads it, kNone or kSeveral
   // By value: the index of the op that makes it, or of the first op of that op's chain; kNone for
   // inputs.
   std::vector<uint32_t> made_at_;

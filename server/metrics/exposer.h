@@ -55,7 +55,7 @@ class Exposer {
   Exposer(const Exposer&) = delete;
   Exposer& operator=(const Exposer&) = delete;
 
-  // The address as bound, with the port that was chosen: "127.0.0.1:9464".
+  // Returns the bound address with its port, such as "127.0.0.1:9464".
   const std::string& address() const { return address_; }
   // Returns whether other machines can reach the address.
   bool remote() const { return remote_; }
@@ -68,7 +68,7 @@ class Exposer {
   // null in the first one. Returns false if the connection must be closed.
   bool Answer(MHD_Connection* connection, absl::string_view method, absl::string_view path,
               void** state);
-  // The thread that makes documents for the suspended requests.
+  // Runs on the exposer's own thread: makes documents for the suspended requests.
   void MakeDocuments();
   void ResumeRequests() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -43,7 +43,7 @@ class InFlight {
   // Ends a piece of work. `bytes` must be the same as in its Begin().
   void End(int64_t bytes);
 
-  // How many pieces of work are in flight.
+  // Returns how many pieces of work are in flight.
   int64_t count() const { return count_and_bytes_.load(std::memory_order_relaxed) / kCountUnit; }
 
  private:

@@ -32,11 +32,12 @@ class Principal {
   enum class Kind { kAnonymous, kToken, kCertificate };
 
   Kind kind() const { return kind_; }
-  // For kToken: the name in the token file. For kCertificate: the kind of name and the name, such
-  // as "cn:alice", "dns:box" or "uri:…".
+  // Returns the name. For kToken: the name in the token file. For kCertificate: the kind of name
+  // and the name, such as "cn:alice", "dns:box" or "uri:…".
   const std::string& name() const { return name_; }
 
-  // The weight for fair scheduling on devices: 1 to 1000. A change of the token file changes it.
+  // Returns the weight for fair scheduling on devices: 1 to 1000. A change of the token file
+  // changes it.
   const std::atomic<int>& weight() const { return weight_; }
   void SetWeight(int weight) const {
     if (weight != weight_) weight_ = weight;
@@ -74,8 +75,8 @@ class Principal {
   ResponseBudget& responses() const { return responses_; }
   // Bytes of requests that gRPC holds and no handler has received.
   Usage& request_bytes() const { return request_bytes_; }
-  // The bytes on a device, by its index. Thread-safe. The reference is valid while the principal
-  // exists.
+  // Returns the usage of bytes on a device, by its index. Thread-safe. The reference is valid while
+  // the principal exists.
   Usage& device_bytes(int device) const;
 
   // Returns the name in UTF-8, at most 256 bytes. If the name is longer, isn't UTF-8 or contains #,
@@ -130,7 +131,7 @@ class PrincipalTable {
   // Returns the principals that exist.
   std::vector<PrincipalRef> All();
 
-  // The counters of the principals, and of those that no longer exist.
+  // Returns the counters of the principals, and of those that no longer exist.
   PrincipalCountersTable& counters() { return counters_; }
 
  private:

@@ -53,7 +53,7 @@ class PrincipalCounters {
 
   explicit PrincipalCounters(std::string label) : label_(std::move(label)) {}
 
-  // The name for metrics.
+  // Returns the name for metrics.
   const std::string& label() const { return label_; }
 
   void CountReceived(Transfer transfer, int64_t bytes) { Add(&received_[Index(transfer)], bytes); }
@@ -70,7 +70,8 @@ class PrincipalCounters {
     Counter nanoseconds{0};   // the time of tasks and InlineLocks (Executor::NewLane())
     MemoryAccounts accounts;  // of all sessions
   };
-  // `device`: the device's index. The reference is valid while this object exists.
+  // Returns the counters of a device, by its index. The reference is valid while this object
+  // exists.
   OnDevice& on_device(int device);
 
  private:

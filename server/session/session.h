@@ -68,9 +68,9 @@ class Session {
           LeaseClock clock = &std::chrono::steady_clock::now);
   ~Session();
 
-  // The owner. No other principal can use the session.
+  // Returns the owner. No other principal can use the session.
   const PrincipalRef& principal() const { return principal_; }
-  // The account that the session's host memory is charged to.
+  // Returns the account that the session's host memory is charged to.
   const HostAccountRef& host_account() const { return host_.account(); }
   const std::string& id() const { return id_; }
   uint64_t number() const { return number_; }
@@ -86,12 +86,12 @@ class Session {
   };
   Activity activity() const;
 
-  // The session's lane on a device.
+  // Returns the session's lane on a device.
   const std::shared_ptr<Executor::Lane>& lane(const DeviceSlot& slot) const {
     return lanes_[slot.index];
   }
 
-  // The account that the session's memory on a device is charged to.
+  // Returns the account that the session's memory on a device is charged to.
   MemoryAccount& account(const DeviceSlot& slot) const { return *accounts_[slot.index]; }
 
   // Counts an upload of `bytes` until the result is destroyed. Past max_upload_bytes_per_principal,
@@ -152,9 +152,10 @@ class Session {
   // upload, another device or another lane. Ops that were posted fail on the executor.
   void FailWaiting(const DeviceSlot& slot, const absl::Status& error);
 
-  // The ops that were accepted and have not ended. Their limit is max_ops_in_flight.
+  // Returns the counter of ops that were accepted and have not ended. Their limit is
+  // max_ops_in_flight.
   InFlight& ops() { return ops_; }
-  // The callbacks that wait for tensors, on behalf of calls and of the stream.
+  // Returns the counter of callbacks that wait for tensors, for calls and for the stream.
   InFlight& waits() { return waits_; }
 
   // Makes a promised tensor fail when the session ends, even if its handle is removed by then.
@@ -187,10 +188,10 @@ class Session {
   // handles. If `error` isn't OK, the session's stream ends with it.
   int64_t Close(const absl::Status& error = absl::OkStatus());
   bool closed() const { return closed_.load(std::memory_order_acquire); }
-  // The flag that closed() returns.
+  // Returns the flag that closed() reads.
   const std::atomic<bool>& closed_flag() const { return closed_; }
 
-  // The time limit of one op or program; 0: none.
+  // Returns the time limit of one op or program; 0: none.
   std::chrono::seconds max_op_time() const { return std::chrono::seconds(limits_.max_op_seconds); }
 
   // The lease does not run between BeginUse() and EndUse(). Uses may overlap.

@@ -46,8 +46,8 @@ class SessionTable {
   absl::StatusOr<SessionRef> Open(const PrincipalRef& principal, int64_t lease_seconds,
                                   absl::string_view client_name);
 
-  // 128 random bits in hex, new for each table. A session's id begins with the epoch's first
-  // digits. So the table recognizes the id of a session from before a restart.
+  // Returns 128 random bits in hex, new for each table. A session's id begins with the epoch's
+  // first digits. So the table recognizes the id of a session from before a restart.
   const std::string& epoch() const { return epoch_; }
 
   // Returns a use of the session. If no session has this id, returns NOT_FOUND (SESSION_NOT_FOUND);
@@ -78,12 +78,13 @@ class SessionTable {
   // max_idle_seconds, in order of number. Ends the expired tickets.
   void EndExpired();
 
-  // The budget that the host memory of all sessions is charged to.
+  // Returns the budget that the host memory of all sessions is charged to.
   const HostBudget& host_budget() const { return *host_budget_; }
 
-  // The tensors that sessions share. A session's publications end with the session.
+  // Returns the tensors under names. A session's publications end with the session.
   Publications& publications() { return publications_; }
-  // The tickets for tensors that other servers may fetch. A session's tickets end with the session.
+  // Returns the tickets for tensors that other servers may fetch. A session's tickets end with the
+  // session.
   Tickets& tickets() { return tickets_; }
 
  private:

@@ -108,10 +108,10 @@ class Tensor {
 
   // Asks the op that makes the tensor to stop. The op fails, unless it is finishing already.
   void RequestStop() { stop_requested_.store(true, std::memory_order_relaxed); }
-  // The flag that RequestStop() sets.
+  // Returns the flag that RequestStop() sets.
   const std::atomic<bool>& stop_flag() const { return stop_requested_; }
 
-  // The upload that fills the tensor; null if ForUpload() did not make the tensor.
+  // Returns the upload that fills the tensor; null if ForUpload() did not make the tensor.
   UploadState* upload() const { return upload_.get(); }
 
   // Makes the tensor done and runs the waiters on this thread. If it is done already, does nothing.

@@ -61,9 +61,9 @@ class Tickets {
     Use& operator=(const Use&) = delete;
 
     const TensorRef& tensor() const { return tensor_; }
-    // The id of the session that issued the ticket.
+    // Returns the id of the session that issued the ticket.
     const std::string& session_id() const { return session_id_; }
-    // The principal of that session.
+    // Returns the principal of that session.
     const PrincipalRef& principal() const { return principal_; }
     // Reports that the tensor has been fetched. When this object is destroyed, the ticket drops its
     // reference to the tensor.

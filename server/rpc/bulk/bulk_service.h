@@ -22,7 +22,7 @@ struct BulkContext {
   SharedRings rings = {};
 };
 
-// Return the factories of the handlers. `context` outlives the calls.
+// These functions return the factories of the handlers. `context` outlives the calls.
 CallFactory MakeWriteFactory(BulkContext* context);
 CallFactory MakeReadFactory(BulkContext* context);
 CallFactory MakeSharedMemoryFactory(BulkContext* context);

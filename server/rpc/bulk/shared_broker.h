@@ -18,7 +18,7 @@ namespace tensord::server {
 // never waits for a client. Thread-safe.
 class SharedBroker {
  public:
-  // The broker's thread calls `sweep` at least about twice a second.
+  // The broker's thread calls `sweep` about twice a second or more often.
   explicit SharedBroker(std::function<void()> sweep);
   ~SharedBroker();
 
@@ -26,7 +26,7 @@ class SharedBroker {
   // couldn't be bound, or TENSORD_SHARED_MEMORY=0 is set.
   const std::string& socket_name() const { return socket_name_; }
 
-  // Offers a region. Returns the secret with which one client can get it, once.
+  // Offers a region. Returns the secret with which one client can get the region once.
   std::string Offer(std::shared_ptr<SharedRegion> region);
   // Removes an offer, if it still exists.
   void Withdraw(const std::string& secret);

@@ -18,8 +18,9 @@ namespace tensord::server {
 // that the client has pinned stay until it unpins them.
 class SharedRegion {
  public:
-  // Allocates and maps all its memory. If the host doesn't have enough, returns RESOURCE_EXHAUSTED.
-  // If the kernel doesn't support sealed memory files, returns FAILED_PRECONDITION.
+  // Allocates and maps a region of `size_bytes`. If the host doesn't have enough memory, returns
+  // RESOURCE_EXHAUSTED. If the kernel doesn't support sealed memory files, returns
+  // FAILED_PRECONDITION.
   static absl::StatusOr<std::shared_ptr<SharedRegion>> Make(int64_t size_bytes);
   ~SharedRegion();
   SharedRegion(const SharedRegion&) = delete;

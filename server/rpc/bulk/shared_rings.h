@@ -54,7 +54,7 @@ class SharedRings {
     // Fills in what the other side needs to map the ring.
     void Describe(v1::SharedRing* ring) const;
     const SessionRef& session() const { return session_; }
-    // The memory that contains the slots, one after another.
+    // Returns the memory that contains the slots, one after another.
     const std::shared_ptr<SharedRegion>& region() const { return region_; }
 
    private:

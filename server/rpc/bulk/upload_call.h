@@ -37,7 +37,7 @@ class UploadCall : public BulkCall {
     OnMessage();
   }
 
-  // The message that is being processed.
+  // Returns the message that is being processed.
   grpc::ByteBuffer* message() { return &message_; }
 
   // Begins the upload after the first spec.after_command() commands of the session's stream have
