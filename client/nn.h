@@ -74,12 +74,12 @@ struct LinearOptions {
   bool bias = true;
   Device device = {};                         // none: no values until To or LoadStateDict
   DType dtype = DType::kFloat32;              // must be floating
-  std::optional<int64_t> seed = {};           // of the initial values; none: a random one
+  std::optional<int64_t> seed = {};           // of the initial values; none: a random seed
   Activation activation = Activation::kNone;  // fused into the op
 };
 
-// y = activation(x·Wᵀ + b): (…,in) -> (…,out). Initial values as torch.nn.Linear's: W and b from
-// U(-1/√in, 1/√in).
+// y = activation(x·Wᵀ + b): (…,in) -> (…,out). W and b have the initial distribution of
+// torch.nn.Linear: uniform in [-1/√in, 1/√in).
 class Linear : public Module {
  public:
   Linear(int64_t in_features, int64_t out_features, const LinearOptions& options = {});

@@ -82,7 +82,7 @@ class Tensor {
   Tensor operator[](int64_t index) const;
 
   // The following reads block until the tensor has its value, without a time limit while the
-  // session lives. They return the tensor's error if it has one, and RESOURCE_EXHAUSTED if this
+  // session exists. They return the tensor's error if it has one, and RESOURCE_EXHAUSTED if this
   // program can't allocate the memory.
 
   // Returns the elements in row-major order. If T isn't the dtype's own type (element.h), returns

@@ -17,7 +17,7 @@
 
 namespace tensord::cli {
 
-// Lives as long as the command runs.
+// Exists while the command runs.
 struct CommandContext {
   Flags flags;
   ServerChoice servers;    // from --server, --servers or the environment

@@ -18,7 +18,7 @@ class CallRegistry {
 
   const Credentials& credentials() const { return credentials_; }
 
-  // The context of a call, with credentials. It is registered as long as this object lives.
+  // The context of a call, with credentials. It is registered while this object exists.
   class Call {
    public:
     explicit Call(CallRegistry* registry) : registry_(registry) {

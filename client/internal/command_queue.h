@@ -55,7 +55,7 @@ class CommandQueue {
         counters_(counters) {}
 
   // Returns the message that attaches a connection to the session. It must be the connection's
-  // first message. Afterwards Take returns every message again that isn't acknowledged.
+  // first message. Take then returns again all messages that aren't acknowledged.
   std::string Attach(const std::string& session);
 
   // Each of these appends a command. If the queue is full, it waits. If the queue is closed, it

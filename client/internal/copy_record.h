@@ -22,8 +22,8 @@ class CopyRecord {
  public:
   explicit CopyRecord(bool within_server) : within_server_(within_server) {}
 
-  // Holds the tensor until there is an outcome: the copy must go on, even if the program drops it,
-  // because the server needs its elements. Does nothing for a copy within a server.
+  // Holds the tensor until there is an outcome: the copy must continue, even if the program drops
+  // it, because the server needs its elements. Does nothing for a copy within a server.
   void KeepTensor(std::shared_ptr<const TensorState> tensor) {
     if (within_server_ || ended_.load(std::memory_order_relaxed)) return;
     MutexLock lock(&mu_);

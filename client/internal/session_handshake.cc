@@ -21,7 +21,7 @@ constexpr int kMaxProtocolVersion = 1;
 // The pause between attempts to connect doubles from the first of these to the second.
 constexpr absl::Duration kMinConnectPause = absl::Milliseconds(50);
 constexpr absl::Duration kMaxConnectPause = absl::Seconds(1);
-// Connect gives up after so many of these failures in a row.
+// Connect fails after so many of these failures in a row.
 constexpr int kMaxBrokenAttempts = 10;
 constexpr int kMaxUnresolvedAttempts = 2;
 constexpr int kMaxClosedAttempts = 5;

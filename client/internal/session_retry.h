@@ -13,7 +13,7 @@
 namespace tensord::internal {
 
 // The limits of one call's attempts. The pause between two attempts grows up to kMaxRetryPause,
-// because gRPC may still assign calls to a connection that it has found to be dead.
+// because gRPC may still assign calls to a connection that it has found to be broken.
 inline constexpr int kMaxAttempts = 100;
 inline constexpr absl::Duration kMaxRetryPause = absl::Milliseconds(100);
 

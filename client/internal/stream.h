@@ -76,7 +76,7 @@ class Stream {
   // it as ReplyTable::Await does.
   absl::StatusOr<v1::Elements> Await(uint64_t reply);
 
-  // See StreamConnection.
+  // As StreamConnection's functions of these names.
   bool AwaitConnected() { return connection_.AwaitConnected(); }
   bool connected() const { return connection_.connected(); }
 

@@ -12,7 +12,7 @@ namespace {
 // The pause before the next attempt doubles from the first of these to the second.
 constexpr auto kMinPause = std::chrono::milliseconds(10);
 constexpr auto kMaxPause = std::chrono::milliseconds(1000);
-// Stands for an infinite timeout, which the clocks can't represent.
+// Used instead of an infinite timeout, which the clocks can't represent.
 constexpr absl::Duration kMaxTimeout = absl::Hours(24 * 365 * 50);
 
 }  // namespace

@@ -53,7 +53,7 @@ absl::Status MeetDevices(Tour& tour) {
 
 absl::Status CreateTensors(Tour& tour) {
   Narrator& narrator = tour.narrator;
-  narrator.Heading("A tensor lies on one device");
+  narrator.Heading("A tensor is on one device");
   narrator.Say(
       "X is made on the first device, Y on the second. The program holds handles; the numbers are "
       "on the server. The calls don't wait for it.");

@@ -1,6 +1,6 @@
 // A mutex and a condition variable with thread-safety annotations. They wrap std::mutex and not
-// absl::Mutex, because ThreadSanitizer intercepts std::mutex, but can't see into Abseil's library,
-// which isn't instrumented.
+// absl::Mutex, because ThreadSanitizer intercepts std::mutex, but not the locks of Abseil's
+// library, which isn't instrumented.
 #pragma once
 
 #include <chrono>

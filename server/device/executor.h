@@ -179,7 +179,7 @@ class Executor {
 
   Device* const device_;
   Clock clock_;
-  const std::shared_ptr<Owner> server_owner_;  // stands for the server in lanes without an owner
+  const std::shared_ptr<Owner> server_owner_;  // of lanes for work of the server itself
   mutable Mutex mu_;
   CondVar wake_;
   // Owners with tasks, except the owner whose slice runs: a heap with the next owner on top.

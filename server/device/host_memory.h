@@ -11,8 +11,8 @@ namespace tensord::server {
 
 // Memory that Device::WriteFrom() reads. A backend may prepare the memory at its first use, and
 // keeps the state of this preparation here. Destroy this object when no transfer uses the memory
-// any more, and before the memory is unmapped. The destructor may block until the GPU has finished
-// its current work. Thread-safe.
+// any more, and before the memory is unmapped. The destructor may block until the device has
+// finished its current work. Thread-safe.
 class HostMemory {
  public:
   // The state of a backend. Destroyed with the HostMemory.

@@ -20,7 +20,8 @@ namespace {
 constexpr double kMaxSeconds = 86400;
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 
-// Asks at least once, and again until the server serves, refuses or `end` has passed.
+// Calls the health service at least once. Repeats the call until the server serves, the server
+// refuses the client, or `end` has passed.
 HealthAnswer AskUntilServing(const CommandContext& context, const std::string& address,
                              const std::string& service, absl::Duration timeout, absl::Time end) {
   const bool waits = absl::Now() < end;

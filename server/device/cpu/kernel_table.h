@@ -7,7 +7,7 @@
 
 namespace tensord::server::cpu {
 
-// The keys are names of schemas, which live as long as the process.
+// The keys are names of schemas, which exist as long as the process.
 using KernelTable = absl::flat_hash_map<absl::string_view, Kernel>;
 
 // Returns the kernel of an op. If there is none, returns null. `constant` has none, because the

@@ -13,9 +13,9 @@
 
 namespace tensord::server::cuda {
 
-// Makes a GPU current for the calling thread. Calls cudaSetDevice() only if another GPU is current
-// or InvalidateCurrentGpus() was called since. Code that calls cudaSetDevice() directly would make
-// this wrong. Thread-safe.
+// Makes a GPU current for the calling thread. Remembers the thread's current GPU, and calls
+// cudaSetDevice() only if another GPU is current or InvalidateCurrentGpus() was called since. So no
+// other code may call cudaSetDevice(). Thread-safe.
 cudaError_t MakeCurrent(int physical_index);
 
 // Makes the next MakeCurrent() of each thread call cudaSetDevice(). Call it after
@@ -55,7 +55,7 @@ class Owned {
   }
 
   Handle get() const { return handle_; }
-  // Gives up the handle without destroying it.
+  // Returns the handle, which the caller then owns.
   Handle Release() { return std::exchange(handle_, Handle()); }
 
  private:

@@ -111,7 +111,7 @@ absl::Status CudaDevice::CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_
   if (&source == this) return absl::OkStatus();  // the stream that copies also frees the source
   absl::StatusOr<Event> event = RecordOnCompute();
   if (!event.ok()) {
-    // Without the event, only waiting here shows when the source may be freed.
+    // There is no event after which the source may be freed, so this thread waits.
     cudaStreamSynchronize(compute_.get());
     return event.status();
   }

@@ -36,7 +36,7 @@ class MemoryPool {
   // Returns memory, aligned to 256 bytes, for work that is enqueued on `stream` later. `bytes` > 0.
   // If the GPU has too little memory, synchronizes with the GPU, makes all pools on it return their
   // unused memory, and tries again. If that fails, returns RESOURCE_EXHAUSTED. Doesn't try again if
-  // nothing has been freed since that last failed, or on a thread that captures work.
+  // nothing has been freed since a second attempt last failed, or on a thread that captures work.
   absl::StatusOr<void*> Allocate(int64_t bytes, cudaStream_t stream);
 
   // Frees memory that Allocate(bytes) has returned. Work that is already enqueued on `stream` may
@@ -76,7 +76,7 @@ class MemoryPool {
 
 // A thread holds a CaptureLock while it captures work on a GPU. Synchronizing with the whole GPU
 // would invalidate the capture, because the streams of all logical devices on the GPU are in one
-// context. A thread that must do so waits until the lock is released.
+// context. A thread that must synchronize with the whole GPU waits until the lock is released.
 class CaptureLock {
  public:
   explicit CaptureLock(int physical_index);

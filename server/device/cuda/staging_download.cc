@@ -45,7 +45,7 @@ absl::Status DownloadRing::Start(const Piece& piece, const char* src) {
                                                static_cast<size_t>(piece.bytes),
                                                cudaMemcpyDeviceToHost, stream_.get()));
   const cudaError_t error = cudaEventRecord(piece.slot->done.get(), stream_.get());
-  // Without the event, only waiting here shows when the slot may be used again.
+  // There is no event after which the slot may be used again, so this thread waits.
   if (error != cudaSuccess) cudaStreamSynchronize(stream_.get());
   return CudaStatus(error, "cudaEventRecord");
 }

@@ -67,7 +67,7 @@ absl::Status UploadRing::Submit(Slot* slot, char* dst, int64_t bytes) {
                                       cudaMemcpyHostToDevice, stream_.get());
   if (error == cudaSuccess) {
     error = cudaEventRecord(slot->done.get(), stream_.get());
-    // Without the event, only waiting here shows when the slot may be filled again.
+    // There is no event after which the slot may be filled again, so this thread waits.
     if (error != cudaSuccess) cudaStreamSynchronize(stream_.get());
   }
   MutexLock lock(&mu_);

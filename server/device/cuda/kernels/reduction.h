@@ -42,7 +42,7 @@ struct ReduceJob {
   const void* in = nullptr;
   void* out = nullptr;
   StridedLoop<1> kept;  // from the index of an output to its first element
-  StridedLoop<1> over;  // from the row-major index in the reduced axes to an offset from it
+  StridedLoop<1> over;  // from the row-major index in the reduced axes to an offset from kept's
   ReduceTile tile;
   // True if threads load packs. With lanes_fast, a pack is 16 bytes of one output. The innermost
   // reduced axis then has stride 1. Either it is the only reduced axis, or all its rows are aligned
