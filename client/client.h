@@ -61,6 +61,12 @@ struct ConnectOptions {
   // Large transfers to and from a server on the same host go through memory that it shares with
   // this program, if both allow it. TENSORD_SHARED_MEMORY=0 in the environment switches this off.
   bool shared_memory = true;
+  // The maximum number of connections that one upload of 32 MiB or more uses, if it doesn't use
+  // shared memory. One connection encrypts no faster than one core. At most 8. 0: over TLS, one for
+  // every two cores of this machine, at most 4; otherwise 1. The client opens the further
+  // connections at the first such upload, and closes them after 30 idle seconds. If the server
+  // refuses one, uploads use fewer.
+  int max_upload_connections = 0;
   // Ignored for Unix sockets: connections to them aren't encrypted.
   TlsOptions tls;
   // The client's token, for servers that authenticate clients by token: the token itself, or a file

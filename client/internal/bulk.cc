@@ -2,7 +2,6 @@
 
 #include <grpcpp/completion_queue.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -84,19 +83,17 @@ class ZeroCopySlices {
 };
 
 // Returns false if the call ended before everything was sent.
-bool SendChunks(BulkCall* call, const v1::WriteSpec& spec, ZeroCopySlices* memory, int64_t offset,
-                int64_t total_bytes, const Progress& progress) {
+bool SendChunks(BulkCall* call, const v1::WriteSpec& spec, ZeroCopySlices* memory,
+                absl::FunctionRef<std::optional<ByteRange>()> next_chunk) {
   v1::WriteRequest first;
   *first.mutable_spec() = spec;
   if (!call->Wait()) return false;
   call->BeginWrite(EncodeMessage(first));
   if (!call->Wait()) return false;
-  for (int64_t sent_bytes = offset; sent_bytes < total_bytes;) {
-    const int64_t size = std::min(kChunkBytes, total_bytes - sent_bytes);
-    call->BeginWrite(EncodeChunk(sent_bytes, memory->MakeSlice(sent_bytes, size)));
+  while (const std::optional<ByteRange> chunk = next_chunk()) {
+    const int64_t size = chunk->end - chunk->begin;
+    call->BeginWrite(EncodeChunk(chunk->begin, memory->MakeSlice(chunk->begin, size)));
     if (!call->Wait()) return false;
-    sent_bytes += size;
-    if (progress) progress(sent_bytes, total_bytes);
   }
   return true;
 }
@@ -120,8 +117,8 @@ grpc::Status Internal(absl::string_view what) {
 }  // namespace
 
 grpc::Status Upload(grpc::GenericStub* stub, CallRegistry* calls, bool wait_for_ready,
-                    const v1::WriteSpec& spec, absl::Span<const uint8_t> data, int64_t offset,
-                    const Progress& progress) {
+                    const v1::WriteSpec& spec, absl::Span<const uint8_t> data,
+                    absl::FunctionRef<std::optional<ByteRange>()> next_chunk) {
   grpc::CompletionQueue queue;
   ZeroCopySlices memory(data);
   grpc::Status status;
@@ -129,7 +126,7 @@ grpc::Status Upload(grpc::GenericStub* stub, CallRegistry* calls, bool wait_for_
     CallRegistry::Call registered(calls);
     registered.context()->set_wait_for_ready(wait_for_ready);
     BulkCall call(stub, registered.context(), "/tensord.v1.TensorService/Write", &queue);
-    if (SendChunks(&call, spec, &memory, offset, static_cast<int64_t>(data.size()), progress)) {
+    if (SendChunks(&call, spec, &memory, next_chunk)) {
       call.BeginWritesDone();
       call.Wait();
       grpc::ByteBuffer tensor;

@@ -1,5 +1,7 @@
 #include "tensord/client/internal/connection.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <climits>
 
@@ -15,6 +17,8 @@ constexpr int kFirstReconnectPauseMs = 50;
 constexpr int kMaxReconnectPauseMs = 1000;
 constexpr int kConnectAttemptMs = 5000;
 constexpr absl::Duration kMinKeepaliveInterval = absl::Seconds(1);
+// Of the further connections of large uploads.
+constexpr absl::Duration kUploadIdleTimeout = absl::Seconds(30);
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 1, INT_MAX));
@@ -22,8 +26,12 @@ int Milliseconds(absl::Duration duration) {
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const ConnectOptions& options,
-                                           const Credentials& credentials) {
+                                           const Credentials& credentials,
+                                           absl::Duration idle_timeout) {
   grpc::ChannelArguments args;
+  if (idle_timeout < absl::InfiniteDuration()) {
+    args.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, Milliseconds(idle_timeout));
+  }
   // Otherwise channels to one address share one connection.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetMaxReceiveMessageSize(-1);
@@ -40,6 +48,18 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectPauseMs);
   credentials.AddTo(&args);
   return CreateChannel(address, credentials.channel(), args);
+}
+
+int MaxUploadConnections(const ConnectOptions& options, bool uses_tls) {
+  constexpr int kMaxByDefault = 4;
+  constexpr int kMaxConnections = 8;
+  if (options.max_upload_connections > 0) {
+    return std::min(options.max_upload_connections, kMaxConnections);
+  }
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (!uses_tls || sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
+  return std::clamp(CPU_COUNT(&cores) / 2, 1, kMaxByDefault);
 }
 
 }  // namespace
@@ -61,7 +81,8 @@ absl::Status CheckAddress(absl::string_view address) {
 
 Session::Connection::Connection(const std::string& address, const ConnectOptions& options,
                                 const Credentials& credentials)
-    : make_channel([=] { return MakeChannel(address, options, credentials); }),
+    : make_channel(
+          [=] { return MakeChannel(address, options, credentials, absl::InfiniteDuration()); }),
       command_channel(make_channel()),
       bulk_channel(make_channel()),
       stub(v1::TensorService::NewStub(make_channel())),
@@ -70,7 +91,10 @@ Session::Connection::Connection(const std::string& address, const ConnectOptions
       queue(std::max<int64_t>(options.max_pending_commands, 1),
             std::max<int64_t>(options.max_pending_bytes, 1), &counters),
       calls(credentials),
-      shared_memory(bulk_channel, &calls) {}
+      shared_memory(bulk_channel, &calls),
+      upload_connections(
+          [=] { return MakeChannel(address, options, credentials, kUploadIdleTimeout); },
+          MaxUploadConnections(options, credentials.uses_tls()), &calls) {}
 
 void Session::Connection::RenewUnaryChannel() { stub = v1::TensorService::NewStub(make_channel()); }
 

@@ -20,6 +20,7 @@
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/shared_memory.h"
 #include "tensord/client/internal/stream.h"
+#include "tensord/client/internal/upload_connections.h"
 #include "tensord/v1/tensord.grpc.pb.h"
 
 namespace tensord::internal {
@@ -50,6 +51,7 @@ struct Session::Connection {
   ReplyTable replies;
   CallRegistry calls;
   SharedMemory shared_memory;
+  UploadConnections upload_connections;
   PeerRouteBackoff peer_route_backoff;  // for copies from other servers to this one
   // The last member, because its thread uses the others.
   std::unique_ptr<Stream> stream;

@@ -28,6 +28,8 @@ class WriteSpec;
 
 namespace tensord::internal {
 
+class UploadPlan;
+
 // A session at a server, its command stream and its calls. Thread-safe. The stream's thread must
 // not release the last reference, because the destructor joins that thread. The process's
 // background threads (background.h) may release it.
@@ -181,10 +183,15 @@ class Session {
   // returns true: the caller may repeat the call. Otherwise, or if the stream has ended, returns
   // false.
   bool AwaitReconnect(const grpc::Status& status);
+  // Sends the bytes of an upload from `offset` on, over the bulk connection and, in parts, over
+  // further ones. `plan`: of all attempts of this upload.
+  grpc::Status SendUpload(const v1::WriteSpec& write, absl::Span<const uint8_t> data,
+                          const TransferOptions& options, int64_t offset, bool wait_for_ready,
+                          UploadPlan* plan);
   // If an upload failed with `status` because its connection broke, asks the server how much it has
   // received, and sends the rest. Returns the last status.
   grpc::Status ResumeUpload(const v1::WriteSpec& write, absl::Span<const uint8_t> data,
-                            const TransferOptions& options, grpc::Status status);
+                            const TransferOptions& options, UploadPlan* plan, grpc::Status status);
   // Makes the call that ends the session, within kCloseTimeout. `alive`: the stream hasn't ended.
   // `connected`: the stream is connected.
   void EndAtServer(bool alive, bool connected);

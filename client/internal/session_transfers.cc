@@ -9,6 +9,8 @@
 #include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/session_retry.h"
+#include "tensord/client/internal/upload_connections.h"
+#include "tensord/client/internal/upload_plan.h"
 #include "tensord/common/util/status_macros.h"
 
 namespace tensord::internal {
@@ -19,8 +21,27 @@ constexpr int64_t kMaxGetElementsBytes = 1024 * 1024;
 
 }  // namespace
 
+grpc::Status Session::SendUpload(const v1::WriteSpec& write, absl::Span<const uint8_t> data,
+                                 const TransferOptions& options, int64_t offset,
+                                 bool wait_for_ready, UploadPlan* plan) {
+  plan->Restart(offset);
+  const UploadConnections::Senders senders(&connection_->upload_connections, write, data, plan);
+  int64_t reported_bytes = plan->sent_bytes();
+  return internal::Upload(&connection_->bulk_stub, &connection_->calls, wait_for_ready, write, data,
+                          [&] {
+                            const std::optional<ByteRange> chunk = plan->NextChunk();
+                            const int64_t sent_bytes = plan->sent_bytes();
+                            if (options.progress && sent_bytes != reported_bytes) {
+                              options.progress(sent_bytes, static_cast<int64_t>(data.size()));
+                            }
+                            reported_bytes = sent_bytes;
+                            return chunk;
+                          });
+}
+
 grpc::Status Session::ResumeUpload(const v1::WriteSpec& write, absl::Span<const uint8_t> data,
-                                   const TransferOptions& options, grpc::Status status) {
+                                   const TransferOptions& options, UploadPlan* plan,
+                                   grpc::Status status) {
   v1::GetUploadRequest question;
   question.set_session(write.session());
   question.set_handle(write.handle());
@@ -38,9 +59,8 @@ grpc::Status Session::ResumeUpload(const v1::WriteSpec& write, absl::Span<const 
     status = connection_->stub->GetUpload(asking.context(), question, &upload);
     if (!status.ok()) continue;
     if (upload.done()) return status;
-    status = internal::Upload(&connection_->bulk_stub, &connection_->calls,
-                              /*wait_for_ready=*/true, write, data, upload.received_bytes(),
-                              options.progress);
+    status =
+        SendUpload(write, data, options, upload.received_bytes(), /*wait_for_ready=*/true, plan);
   }
   return status;
 }
@@ -51,15 +71,11 @@ absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName
   WaitTimer timer(&connection_->counters, WaitKind::kUpload, {"upload", handle, &spec});
   const std::optional<grpc::Status> shared =
       connection_->shared_memory.Upload(write, data, options.progress);
-  grpc::Status written;
-  if (shared.has_value()) {
-    written = *shared;
-  } else {
-    written =
-        internal::Upload(&connection_->bulk_stub, &connection_->calls,
-                         /*wait_for_ready=*/false, write, data, /*offset=*/0, options.progress);
-  }
-  const absl::Status status = Outcome(ResumeUpload(write, data, options, std::move(written)));
+  UploadPlan plan(static_cast<int64_t>(data.size()));
+  const grpc::Status written = shared.has_value() ? *shared
+                                                  : SendUpload(write, data, options, /*offset=*/0,
+                                                               /*wait_for_ready=*/false, &plan);
+  const absl::Status status = Outcome(ResumeUpload(write, data, options, &plan, written));
   if (status.ok()) {
     if (shared.has_value() && shared->ok()) connection_->counters.bytes_shared += data.size();
     connection_->counters.bytes_uploaded += static_cast<int64_t>(data.size());
@@ -73,8 +89,10 @@ absl::Status Session::FillPromise(const v1::WriteSpec& write, absl::Span<const u
   if (InForkedChild()) return ForkedError();
   // Starts like an upload that broke off, because the server may have received some of the
   // elements.
-  const grpc::Status status = ResumeUpload(
-      write, data, TransferOptions(), grpc::Status(grpc::StatusCode::UNAVAILABLE, "not begun"));
+  UploadPlan plan(static_cast<int64_t>(data.size()));
+  const grpc::Status status =
+      ResumeUpload(write, data, TransferOptions(), &plan,
+                   grpc::Status(grpc::StatusCode::UNAVAILABLE, "not begun"));
   if (status.ok()) connection_->counters.bytes_uploaded += static_cast<int64_t>(data.size());
   return Outcome(status);
 }

@@ -16,13 +16,14 @@ UploadState::~UploadState() {
 std::optional<PartialUpload> UploadState::Claim(std::function<void()> stop) {
   MutexLock lock(&mu_);
   if (std::exchange(done_unclaimed_, false)) return PartialUpload();
-  if (!claimable()) return std::nullopt;
+  if (!claimable() || parts_.copying_dropped()) return std::nullopt;
   state_ = State::kActive;
   stop_ = std::move(stop);
   return std::exchange(partial_, {});
 }
 
 void UploadState::Park(PartialUpload partial) {
+  parts_.Close();
   bool given_up = false;
   std::vector<Waiter> resting;
   std::function<void()> stop;  // outlives the lock: it may hold the last reference to the writer
@@ -112,6 +113,7 @@ int64_t UploadState::parked_bytes() const {
 }
 
 std::vector<UploadState::Waiter> UploadState::Finish() {
+  parts_.Clear();
   std::vector<Waiter> due;
   // These outlive the lock: they may hold the last reference to memory or to the writer.
   std::function<void()> stop;

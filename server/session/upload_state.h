@@ -11,6 +11,7 @@
 #include "tensord/common/util/mutex.h"
 #include "tensord/server/device/buffer.h"
 #include "tensord/server/device/memory_account.h"
+#include "tensord/server/session/upload_parts.h"
 
 namespace tensord::server {
 
@@ -55,7 +56,10 @@ struct ReceivedPart {
 // Illegal calls change nothing: Claim() of an ACTIVE upload returns nullopt. If the upload is not
 // ACTIVE, Park() and ReportReceived() drop their arguments.
 //
-// Thread-safe. One lock, `mu_`, guards all of it. Only `stop` is called with that lock held.
+// While ACTIVE, the writer may let other calls fill parts of the memory (parts()). Park() closes
+// them, and Finish() removes them.
+//
+// Thread-safe. One lock, `mu_`, guards all except the parts. Only `stop` is called with it held.
 // Waiters run without the lock, on the thread whose call makes them due. While a function of this
 // object runs, its caller must hold a reference to the tensor.
 class UploadState {
@@ -70,8 +74,8 @@ class UploadState {
   UploadState& operator=(const UploadState&) = delete;
 
   // ANNOUNCED or PARKED → ACTIVE: makes the caller the writer and returns the parked upload. If
-  // nothing was parked, returns an empty PartialUpload. If another writer is active, returns
-  // nullopt.
+  // nothing was parked, returns an empty PartialUpload. If another writer is active, or a call still
+  // copies bytes of a dropped part, returns nullopt.
   // If the upload was ANNOUNCED or PARKED when the tensor failed, the next Claim() returns an empty
   // PartialUpload. So the caller of that Claim() reports the tensor's error. Later calls return
   // nullopt.
@@ -108,6 +112,8 @@ class UploadState {
   // condition already holds, runs it at once.
   void WhenReceived(int64_t bytes, Waiter waiter);
 
+  UploadParts& parts() { return parts_; }
+
   // If the upload is PARKED, returns how many bytes have been written. Otherwise returns 0.
   int64_t parked_bytes() const;
 
@@ -140,6 +146,7 @@ class UploadState {
   ReceivedPart received_ ABSL_GUARDED_BY(mu_);        // until DONE
   std::vector<Waiter> resting_ ABSL_GUARDED_BY(mu_);  // of Abort()
   std::vector<ByteWaiter> byte_waiters_ ABSL_GUARDED_BY(mu_);
+  UploadParts parts_;
 };
 
 }  // namespace tensord::server

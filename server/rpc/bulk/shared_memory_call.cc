@@ -10,6 +10,7 @@
 #include "tensord/common/util/stream_copy.h"
 #include "tensord/server/rpc/bulk/ring_slots.h"
 #include "tensord/server/rpc/bulk/shared_rings.h"
+#include "tensord/server/rpc/bulk/tensor_upload.h"
 #include "tensord/server/rpc/bulk/upload_call.h"
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/proto_convert.h"

@@ -7,6 +7,15 @@
 #include "tensord/server/rpc/proto_convert.h"
 
 namespace tensord::server {
+namespace {
+
+// A part has a call of its own (PartUpload), and only Write has such calls.
+absl::Status CheckWholeTensor(const v1::WriteSpec& spec) {
+  if (!spec.has_part()) return absl::OkStatus();
+  return absl::InvalidArgumentError("only the spec of a Write may have the field \"part\"");
+}
+
+}  // namespace
 
 TensorUpload::~TensorUpload() { Interrupt(); }
 
@@ -18,6 +27,7 @@ absl::Status TensorUpload::Await(const PrincipalRef& principal, const v1::WriteS
 }
 
 absl::Status TensorUpload::Begin(const v1::WriteSpec& wanted, std::function<void()> stop) {
+  TENSORD_RETURN_IF_ERROR(CheckWholeTensor(wanted));
   TENSORD_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(wanted.spec()));
   if (!wanted.resumable()) stop = nullptr;
   TENSORD_ASSIGN_OR_RETURN(
@@ -29,9 +39,14 @@ absl::Status TensorUpload::Begin(const v1::WriteSpec& wanted, std::function<void
   return absl::OkStatus();
 }
 
+void TensorUpload::OpenParts() {
+  if (resumable_) parts().Open(upload_->buffer, written_bytes_);
+}
+
 absl::Status TensorUpload::Claim(const SessionRef& session, const v1::WriteSpec& wanted,
                                  std::function<void()> stop) {
   session_ = session;
+  TENSORD_RETURN_IF_ERROR(CheckWholeTensor(wanted));
   TENSORD_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(wanted.spec()));
   TENSORD_ASSIGN_OR_RETURN(
       upload_, context_->engine->ClaimUpload(*session_, wanted.handle(), spec, wanted.device(),
@@ -53,8 +68,9 @@ void TensorUpload::ReleaseTensor() {
   if (begun()) upload_->tensor.reset();
 }
 
-absl::Status TensorUpload::Check(int64_t offset, int64_t bytes) const {
+absl::Status TensorUpload::Check(int64_t offset, int64_t bytes) {
   if (const absl::Status* loss = upload_->buffer->device().loss()) return *loss;
+  if (offset > written_bytes_) CountParts();
   if (offset != written_bytes_) {
     if (resumable_) return Engine::UploadContinuedError(upload_->tensor->handle());
     return absl::InvalidArgumentError(absl::StrCat("a chunk has offset ", offset, ", but ",
@@ -66,7 +82,14 @@ absl::Status TensorUpload::Check(int64_t offset, int64_t bytes) const {
                                                    spec.size_bytes(), " bytes, but at least ",
                                                    written_bytes_ + bytes, " were sent"));
   }
+  if (resumable_ && !parts().ClaimBytes(offset, offset + bytes)) {
+    return Engine::UploadContinuedError(upload_->tensor->handle());
+  }
   return absl::OkStatus();
+}
+
+void TensorUpload::CountParts() {
+  if (resumable_) written_bytes_ = parts().TakeComplete(written_bytes_);
 }
 
 void TensorUpload::Advance(int64_t bytes) {
@@ -124,6 +147,7 @@ std::optional<Engine::Upload> TensorUpload::TakeOut() {
 
 void TensorUpload::Interrupt() {
   if (!upload_.has_value() || !resumable_) return Fail(absl::CancelledError("the client has gone"));
+  if (upload_->tensor != nullptr) CountParts();
   std::optional<Engine::Upload> upload = TakeOut();
   if (!upload.has_value()) return;
   upload->tensor->upload()->Park(

@@ -32,6 +32,9 @@ class TensorUpload {
   // resumable, another call may call `stop` to abort this one: from any thread, while begun().
   absl::Status Begin(const v1::WriteSpec& spec, std::function<void()> stop);
   bool begun() const { return upload_.has_value(); }
+  // After Begin(): if the upload is resumable, lets other calls fill parts of the tensor
+  // (PartUpload). The caller must then write only bytes that Check() has accepted.
+  void OpenParts();
 
   // Begin() in two steps, for a promised tensor. After Claim() no other call can fill the tensor.
   // Claim() holds the tensor only weakly, and doesn't use the session; `stop` is also called when
@@ -44,10 +47,13 @@ class TensorUpload {
   void ReleaseTensor();
   bool resumable() const { return resumable_; }
 
-  // Checks that a chunk of `bytes` at `offset` continues the upload. If the tensor's device is
-  // lost, returns DATA_LOSS. If the offset is wrong, returns ABORTED for a resumable upload,
+  // Checks that a chunk of `bytes` at `offset` continues the upload. Counts complete parts before
+  // `offset` as received, and drops parts that contain bytes of the chunk. If the tensor's device
+  // is lost, returns DATA_LOSS. If the offset is wrong, returns ABORTED for a resumable upload,
   // otherwise INVALID_ARGUMENT. If the chunk exceeds the tensor, returns INVALID_ARGUMENT.
-  absl::Status Check(int64_t offset, int64_t bytes) const;
+  absl::Status Check(int64_t offset, int64_t bytes);
+  // Counts complete parts that follow the received bytes without a gap as received.
+  void CountParts();
   int64_t written_bytes() const { return written_bytes_; }
   int64_t size_bytes() const { return size_bytes_; }
 
@@ -82,6 +88,7 @@ class TensorUpload {
   // Removes the upload from this object and returns it. If it has not begun or the tensor no longer
   // exists, returns nullopt.
   std::optional<Engine::Upload> TakeOut();
+  UploadParts& parts() const { return upload_->tensor->upload()->parts(); }
 
   ServiceContext* const context_;
   SessionUse use_;  // set for a client's upload

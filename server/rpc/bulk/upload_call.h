@@ -8,7 +8,6 @@
 
 #include "absl/status/status.h"
 #include "tensord/server/rpc/bulk/bulk_call.h"
-#include "tensord/server/rpc/bulk/tensor_upload.h"
 #include "tensord/v1/tensord.pb.h"
 
 namespace tensord::server {
@@ -40,10 +39,10 @@ class UploadCall : public BulkCall {
   // Returns the message that is being processed.
   grpc::ByteBuffer* message() { return &message_; }
 
-  // Begins the upload after the first spec.after_command() commands of the session's stream have
-  // taken effect. Then runs `then` with the status. Doesn't block.
-  template <typename Then>
-  void BeginUpload(TensorUpload* upload, const v1::WriteSpec& spec, Then then) {
+  // Begins the upload, a TensorUpload or a PartUpload, after the first spec.after_command() commands
+  // of the session's stream have taken effect. Then runs `then` with the status. Doesn't block.
+  template <typename Upload, typename Then>
+  void BeginUpload(Upload* upload, const v1::WriteSpec& spec, Then then) {
     Wait(
         [&](auto on_received) {
           const absl::Status waiting = upload->Await(principal(), spec, on_received);

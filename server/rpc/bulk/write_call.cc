@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "tensord/common/util/status_macros.h"
+#include "tensord/server/rpc/bulk/part_upload.h"
+#include "tensord/server/rpc/bulk/tensor_upload.h"
 #include "tensord/server/rpc/bulk/upload_call.h"
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/proto_convert.h"
@@ -13,14 +15,14 @@ namespace {
 class WriteCall final : public UploadCall {
  public:
   WriteCall(BulkContext* bulk, std::unique_ptr<GrpcCall> grpc_call)
-      : UploadCall(bulk, std::move(grpc_call)), upload_(bulk->service) {}
+      : UploadCall(bulk, std::move(grpc_call)), upload_(bulk->service), part_(bulk->service) {}
 
  private:
   void OnMessage() override {
     absl::StatusOr<WriteChunk> chunk = DecodeWriteRequest(message());
     if (!chunk.ok()) return Fail(chunk.status());
     chunk_ = *std::move(chunk);
-    if (!upload_.begun()) {
+    if (!begun()) {
       Begin();
     } else if (chunk_.has_spec) {
       Fail(absl::InvalidArgumentError("only the first message of a Write may carry a spec"));
@@ -33,13 +35,23 @@ class WriteCall final : public UploadCall {
     if (!chunk_.has_spec) {
       return Fail(absl::InvalidArgumentError("the first message of a Write must carry its spec"));
     }
+    if (chunk_.spec.has_part()) {
+      return BeginUpload(&part_, chunk_.spec, [this](const absl::Status& begun) {
+        return begun.ok() ? StoreChunk() : Fail(begun);
+      });
+    }
     BeginUpload(&upload_, chunk_.spec, [this](const absl::Status& begun) {
-      return begun.ok() ? StoreChunk() : Fail(begun);
+      if (!begun.ok()) return Fail(begun);
+      upload_.OpenParts();
+      StoreChunk();
     });
   }
 
+  bool begun() const { return upload_.begun() || part_.begun(); }
+
   void StoreChunk() {
     if (chunk_.data_bytes == 0) return ProcessNext();
+    if (part_.begun()) return StoreChunkOfPart();
     const absl::Status status = upload_.Check(chunk_.offset, chunk_.data_bytes);
     if (!status.ok()) return Fail(status);
     if (upload_.host_accessible()) {
@@ -57,13 +69,32 @@ class WriteCall final : public UploadCall {
         [this] { ProcessNext(); });
   }
 
+  void StoreChunkOfPart() {
+    const auto write = [this] {
+      return part_.Write(chunk_.offset, chunk_.data_bytes,
+                         [this](int64_t at, int64_t size, void* to) {
+                           CopyOut(message(), chunk_.data_position + at, size, to);
+                         });
+    };
+    if (!part_.host_accessible()) return RunByWorker(write, [this] { ProcessNext(); });
+    const absl::Status status = write();
+    if (!status.ok()) return Fail(status);
+    message()->Clear();
+    ProcessNext();
+  }
+
   void OnLastMessage() override {
-    if (!upload_.begun()) {
+    if (!begun()) {
       return Fail(
           absl::InvalidArgumentError("the Write has no message; the first must carry the spec"));
     }
+    if (part_.begun()) return Respond(part_.Finish());
+    upload_.CountParts();
     if (upload_.resumable() && upload_.written_bytes() < upload_.size_bytes()) return Interrupt();
-    const absl::StatusOr<TensorRef> tensor = upload_.Finish();
+    Respond(upload_.Finish());
+  }
+
+  void Respond(const absl::StatusOr<TensorRef>& tensor) {
     if (!tensor.ok()) return Fail(tensor.status());
     v1::Tensor response;
     ToProto(**tensor, &response);
@@ -80,10 +111,13 @@ class WriteCall final : public UploadCall {
   void Fail(const absl::Status& status) override {
     if (finished()) return;
     upload_.Fail(status);
+    part_.End();
     Finish(status);
   }
 
+  // At most one of them begins: `part_` if the spec has a part.
   TensorUpload upload_;
+  PartUpload part_;
   WriteChunk chunk_;  // the decoded message()
 };
 

@@ -48,6 +48,21 @@ TEST_F(UploadStateTest, RejectsSecondWriterWhileActive) {
   EXPECT_EQ(stops_, 0) << "the active writer is not disturbed";
 }
 
+TEST_F(UploadStateTest, RejectsAWriterWhileADroppedPartIsCopied) {
+  ASSERT_TRUE(upload_.Claim(CountStop()).has_value());
+  upload_.parts().Open(MakeBuffer(), 0);
+  UploadPart part;
+  part.end = 8;
+  part.stop = CountStop();
+  ASSERT_TRUE(upload_.parts().Add(&part).ok());
+  ASSERT_TRUE(upload_.parts().BeginCopy(&part));
+  upload_.Park({MakeBuffer(), 0, {}});
+  EXPECT_EQ(stops_, 1) << "of the part";
+  EXPECT_FALSE(upload_.Claim(CountStop()).has_value());
+  upload_.parts().EndCopy(&part);
+  EXPECT_TRUE(upload_.Claim(CountStop()).has_value());
+}
+
 TEST_F(UploadStateTest, NextWriterGetsTheParkedBytes) {
   const BufferRef buffer = MakeBuffer();
   ASSERT_TRUE(upload_.Claim(CountStop()).has_value());
