@@ -21,8 +21,8 @@ struct Bytes {
 using AttrValue =
     std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, DType, Bytes>;
 
-// The type of an attribute: the alternatives of AttrValue in their order, and kScalar for a bool, an
-// int or a float.
+// The type of an attribute: the alternatives of AttrValue in their order, and kScalar for a bool,
+// an int or a float.
 enum class AttrType : uint8_t { kBool, kInt, kFloat, kString, kInts, kDType, kBytes, kScalar };
 
 // Return "bool", "int", "float", "string", "ints", "dtype", "bytes" or "scalar".

@@ -26,10 +26,10 @@ struct ByteRange {
   int64_t end = 0;
 };
 
-// Makes a Write call that sends chunks of `data`, a whole tensor, without copying them. `next_chunk`
-// returns their ranges, and nullopt after the last one. When it is called again, the previous chunk
-// has been sent. Blocks until the call has ended and gRPC has released `data`. If the call breaks
-// off, gRPC releases `data` at the latest when the connection counts as lost.
+// Makes a Write call that sends chunks of `data`, a whole tensor, without copying them.
+// `next_chunk` returns their ranges, and nullopt after the last one. When it is called again, the
+// previous chunk has been sent. Blocks until the call has ended and gRPC has released `data`. If
+// the call breaks off, gRPC releases `data` at the latest when the connection counts as lost.
 grpc::Status Upload(grpc::GenericStub* stub, CallRegistry* calls, bool wait_for_ready,
                     const v1::WriteSpec& spec, absl::Span<const uint8_t> data,
                     absl::FunctionRef<std::optional<ByteRange>()> next_chunk);

@@ -10,9 +10,9 @@
 
 namespace tensord::internal {
 
-// The main connection sends chunks in order, from the tensor's start. Further connections take parts
-// from the tensor's end. The main connection skips parts that have been sent, and sends those that
-// have failed.
+// The main connection sends chunks in order, from the tensor's start. Further connections take
+// parts from the tensor's end. The main connection skips parts that have been sent, and sends those
+// that have failed.
 //
 //      main connection ──▶        ◀── TakePart()
 //   |████████████|                 |  part  |  part  |  part  |
@@ -64,7 +64,8 @@ class UploadPlan {
   int64_t next_part_end_ ABSL_GUARDED_BY(mu_);
   bool started_ ABSL_GUARDED_BY(mu_) = false;  // the main connection has sent a chunk
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  // The parts that are under way or were sent. Each was taken before the previous one in the tensor.
+  // The parts that are under way or were sent. Each was taken before the previous one in the
+  // tensor.
   std::vector<Part> parts_ ABSL_GUARDED_BY(mu_);
 };
 

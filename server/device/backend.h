@@ -19,8 +19,8 @@ class CollectiveNetwork;
 class Communicator;
 struct GroupPlace;
 
-// Makes the communicator of a member of a group (communicator/communicator.h). `device` must outlive
-// the communicator.
+// Makes the communicator of a member of a group (communicator/communicator.h). `device` must
+// outlive the communicator.
 using CommunicatorMaker = absl::StatusOr<std::unique_ptr<Communicator>> (*)(
     const CollectiveNetwork& network, Device& device, const GroupPlace& place);
 

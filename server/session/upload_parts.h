@@ -50,8 +50,8 @@ class UploadParts {
   // Opens the upload: allows parts of `buffer` after its first `received_bytes` bytes.
   void Open(const BufferRef& buffer, int64_t received_bytes);
   // Drops the parts that contain any of the bytes `begin` to `end`. From now on, no part may begin
-  // before `end`. If a call still copies bytes of a dropped part, returns false: the writer must not
-  // write.
+  // before `end`. If a call still copies bytes of a dropped part, returns false: the writer must
+  // not write.
   bool ClaimBytes(int64_t begin, int64_t end);
   // Returns the end of the complete parts that follow byte `received_bytes` without a gap. Removes
   // these parts.
@@ -68,8 +68,8 @@ class UploadParts {
   // These are for the calls that fill parts.
 
   // Adds an active part, whose range isn't empty and is inside the tensor, and returns the buffer.
-  // If the upload isn't open, returns ABORTED. If the range overlaps another part or received bytes,
-  // returns INVALID_ARGUMENT. If there are too many parts, returns RESOURCE_EXHAUSTED.
+  // If the upload isn't open, returns ABORTED. If the range overlaps another part or received
+  // bytes, returns INVALID_ARGUMENT. If there are too many parts, returns RESOURCE_EXHAUSTED.
   absl::StatusOr<BufferRef> Add(UploadPart* part);
   // Call BeginCopy() before each write to the part's range, and EndCopy() after it. If the part has
   // been dropped, BeginCopy() returns false: the call must not write.

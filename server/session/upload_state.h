@@ -74,8 +74,8 @@ class UploadState {
   UploadState& operator=(const UploadState&) = delete;
 
   // ANNOUNCED or PARKED → ACTIVE: makes the caller the writer and returns the parked upload. If
-  // nothing was parked, returns an empty PartialUpload. If another writer is active, or a call still
-  // copies bytes of a dropped part, returns nullopt.
+  // nothing was parked, returns an empty PartialUpload. If another writer is active, or a call
+  // still copies bytes of a dropped part, returns nullopt.
   // If the upload was ANNOUNCED or PARKED when the tensor failed, the next Claim() returns an empty
   // PartialUpload. So the caller of that Claim() reports the tensor's error. Later calls return
   // nullopt.

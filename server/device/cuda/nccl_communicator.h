@@ -13,8 +13,8 @@ namespace tensord::server {
 // The members agree over the connections of MeshCommunicator. NCCL transfers the elements. It
 // chooses the path: NVLink, InfiniBand, or the interface of `network`, unless NCCL_SOCKET_IFNAME
 // names another one. NCCL's own listeners authenticate a peer only by a random number of the unique
-// id. If NCCL can't be loaded, or this program was built without it, returns UNIMPLEMENTED. `device`
-// must outlive the communicator.
+// id. If NCCL can't be loaded, or this program was built without it, returns UNIMPLEMENTED.
+// `device` must outlive the communicator.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const CollectiveNetwork& network,
                                                                    Device& device,
                                                                    const GroupPlace& place);

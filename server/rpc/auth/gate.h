@@ -58,7 +58,8 @@ class Admission {
   // INVALID_ARGUMENT. If the caller has too many connections, or the connection too many open
   // calls, returns RESOURCE_EXHAUSTED. If the credentials expire or are revoked before Leave(), or
   // a message is too large, or the caller's unfinished requests take too many bytes, another thread
-  // calls `ended` with the reason: at most once for the credentials, and once for the others. `ended` must end the call, and must not block.
+  // calls `ended` with the reason: at most once for the credentials, and once for the others.
+  // `ended` must end the call, and must not block.
   absl::Status Enter(Gate* gate, grpc::ServerContext* call,
                      std::function<void(const absl::Status&)> ended);
 

@@ -32,9 +32,9 @@ class PartUpload {
 
   // Returns whether the host can access the tensor's memory. Otherwise Write() may block.
   bool host_accessible() const { return tensor_->device().host_accessible(); }
-  // Writes a chunk of `bytes` bytes, which `fill` supplies as for Device::WriteBy(). If the tensor's
-  // device is lost, returns DATA_LOSS. If the chunk isn't the next one of the part, or exceeds the
-  // part, returns INVALID_ARGUMENT. If the part has been dropped, returns ABORTED.
+  // Writes a chunk of `bytes` bytes, which `fill` supplies as for Device::WriteBy(). If the
+  // tensor's device is lost, returns DATA_LOSS. If the chunk isn't the next one of the part, or
+  // exceeds the part, returns INVALID_ARGUMENT. If the part has been dropped, returns ABORTED.
   absl::Status Write(int64_t offset, int64_t bytes, Device::Fill fill);
 
   // Ends the part after its last byte, and returns the tensor, which needn't be done. If bytes are

@@ -39,8 +39,9 @@ class UploadCall : public BulkCall {
   // Returns the message that is being processed.
   grpc::ByteBuffer* message() { return &message_; }
 
-  // Begins the upload, a TensorUpload or a PartUpload, after the first spec.after_command() commands
-  // of the session's stream have taken effect. Then runs `then` with the status. Doesn't block.
+  // Begins the upload, a TensorUpload or a PartUpload, after the first spec.after_command()
+  // commands of the session's stream have taken effect. Then runs `then` with the status. Doesn't
+  // block.
   template <typename Upload, typename Then>
   void BeginUpload(Upload* upload, const v1::WriteSpec& spec, Then then) {
     Wait(

@@ -15,8 +15,8 @@
 
 namespace tensord::server {
 
-// One call of ReleaseTicket, so that the source frees the ticket and its tensor at once. If the call fails, or doesn't end within kTimeout, it isn't repeated: the ticket expires
-// after a minute.
+// One call of ReleaseTicket, so that the source frees the ticket and its tensor at once. If the
+// call fails, or doesn't end within kTimeout, it isn't repeated: the ticket expires after a minute.
 // Runs on the thread of the peers' queue. Its operation on the queue keeps it alive.
 class TicketRelease final : public PeerOperation,
                             public std::enable_shared_from_this<TicketRelease> {
