@@ -66,7 +66,7 @@ class FullDeviceTest : public DaemonFixture {
  protected:
   // Expects the details of an error of a 64 MiB device that holds 40 MiB.
   static void ExpectFull(const absl::Status& status, const std::string& requested, bool may_fit) {
-    ExpectError(status, Code::kResourceExhausted, {"cpu:1", requested, "25165824", "67108864"});
+    ExpectError(status, Code::kResourceExhausted, {"cpu:1", requested, "67108864"});
     EXPECT_EQ(ErrorReason(status), "DEVICE_OUT_OF_MEMORY");
     EXPECT_EQ(ErrorMetadataValue(status, "device"), "cpu:1");
     EXPECT_EQ(ErrorMetadataValue(status, "requested_bytes"), requested);
