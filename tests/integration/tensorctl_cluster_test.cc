@@ -178,7 +178,7 @@ TEST_F(TensorctlClusterTest, ReportsACallerWithTwoNames) {
   const CommandResult check = Tensorctl("cluster check" + ours);
   EXPECT_EQ(check.exit_code, 1) << check.err;
   EXPECT_THAT(check.out, HasSubstr(absl::StrCat(b, " knows this client as \"bob\", and ", a,
-                                                " as \"alice\": so they don't copy")));
+                                                " as \"alice\", so tensors aren't copied")));
   const auto json = nlohmann::json::parse(Tensorctl("cluster check --json" + ours).out);
   EXPECT_EQ(json["pairs"][0]["state"], "two names");
   ASSERT_EQ(json["problems"].size(), 2u);
