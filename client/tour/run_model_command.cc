@@ -70,7 +70,7 @@ void Line(std::ostream& out, const cli::Terminal& terminal, absl::string_view na
   out << terminal.Paint(cli::Style::kDim, cli::PadRight(name, 12)) << value << "\n";
 }
 
-absl::StatusOr<int> Run(cli::CommandContext& context) {
+absl::StatusOr<int> RunModel(cli::CommandContext& context) {
   const std::string model_path = context.flags.Get("model", "");
   const std::string data_path = context.flags.Get("data", "");
   if (model_path.empty() || data_path.empty()) {
@@ -147,7 +147,7 @@ cli::CommandSpec RunModelCommand() {
           {{"tensorctl run-model --model tests/data/digits_mlp.safetensors "
             "--data tests/data/digits.safetensors --rows 1200:",
             "Handwritten digits that the network wasn't trained on: 556 of 597 are right."}},
-      .run = Run,
+      .run = RunModel,
   };
 }
 

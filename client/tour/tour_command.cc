@@ -50,7 +50,7 @@ absl::Status TakeSteps(Tour& tour) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> Run(cli::CommandContext& context) {
+absl::StatusOr<int> RunTour(cli::CommandContext& context) {
   TENSORD_ASSIGN_OR_RETURN(std::string data_dir, FindDataDir(context.flags));
   TENSORD_ASSIGN_OR_RETURN(const Client client, cli::Connect(context, "tour"));
   TENSORD_ASSIGN_OR_RETURN(std::vector<DeviceInfo> infos, client.ListDevices());
@@ -112,7 +112,7 @@ cli::CommandSpec TourCommand() {
                     "On this machine, with or without a GPU."},
                    {"tensorctl --server gpu-box:50051 tour | less",
                     "On another machine, page by page."}},
-      .run = Run,
+      .run = RunTour,
   };
 }
 

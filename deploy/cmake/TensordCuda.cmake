@@ -16,6 +16,7 @@ function(tensord_cuda_library name)
   list(TRANSFORM sources PREPEND ${folder}/)
   list(TRANSFORM sources APPEND .cc)
   add_library(${name} STATIC ${sources} ${tensord_cuda_kernels})
+  set_source_files_properties(${tensord_cuda_kernels} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_include_directories(${name} PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   target_link_libraries(${name} PUBLIC tensord_communicator PRIVATE absl::flat_hash_map absl::hash absl::strings
     ${CMAKE_DL_LIBS})

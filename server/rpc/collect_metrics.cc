@@ -16,8 +16,8 @@ namespace {
 
 using metrics::Snapshot;
 
-double Seconds(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
-double Bytes(int64_t bytes) { return static_cast<double>(bytes); }
+double ToSeconds(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
+double ToDouble(int64_t bytes) { return static_cast<double>(bytes); }
 double Count(int64_t count) { return static_cast<double>(count); }
 
 void AddServer(std::chrono::system_clock::time_point started_at, Snapshot* snapshot) {
@@ -39,11 +39,11 @@ void AddState(const std::string& device, DeviceState state, Snapshot* snapshot) 
 void AddDevice(const DeviceSlot& slot, Snapshot* snapshot) {
   const std::string device = slot.device->name().ToString();
   const MemoryStats memory = slot.device->memory();
-  snapshot->Add(metrics::kDeviceMemoryUsed, {device}, Bytes(memory.used_bytes));
-  snapshot->Add(metrics::kDeviceMemoryLimit, {device}, Bytes(memory.limit_bytes));
-  snapshot->Add(metrics::kDeviceMemoryPeak, {device}, Bytes(memory.peak_bytes));
+  snapshot->Add(metrics::kDeviceMemoryUsed, {device}, ToDouble(memory.used_bytes));
+  snapshot->Add(metrics::kDeviceMemoryLimit, {device}, ToDouble(memory.limit_bytes));
+  snapshot->Add(metrics::kDeviceMemoryPeak, {device}, ToDouble(memory.peak_bytes));
   const Executor::Load load = slot.executor->load();
-  snapshot->Add(metrics::kDeviceBusy, {device}, Seconds(load.busy_nanoseconds));
+  snapshot->Add(metrics::kDeviceBusy, {device}, ToSeconds(load.busy_nanoseconds));
   snapshot->Add(metrics::kDeviceQueuedTasks, {device}, Count(load.unfinished_tasks));
   const DeviceHealth health = slot.device->health();
   AddState(device, health.state, snapshot);
@@ -57,14 +57,14 @@ void AddPrincipal(PrincipalCounters& counters, const std::vector<DeviceSlot*>& s
   for (const DeviceSlot* slot : slots) {
     const std::string device = slot->device->name().ToString();
     PrincipalCounters::OnDevice& use = counters.on_device(slot->index);
-    snapshot->Add(metrics::kPrincipalMemory, {label, device}, Bytes(use.accounts.used_bytes()));
-    snapshot->Add(metrics::kPrincipalDeviceTime, {label, device}, Seconds(use.nanoseconds));
+    snapshot->Add(metrics::kPrincipalMemory, {label, device}, ToDouble(use.accounts.used_bytes()));
+    snapshot->Add(metrics::kPrincipalDeviceTime, {label, device}, ToSeconds(use.nanoseconds));
   }
   for (const Transfer transfer : {Transfer::kMessage, Transfer::kBulk}) {
     const std::string name(kTransferNames[static_cast<size_t>(transfer)]);
     snapshot->Add(metrics::kPrincipalReceived, {label, name},
-                  Bytes(counters.received_bytes(transfer)));
-    snapshot->Add(metrics::kPrincipalSent, {label, name}, Bytes(counters.sent_bytes(transfer)));
+                  ToDouble(counters.received_bytes(transfer)));
+    snapshot->Add(metrics::kPrincipalSent, {label, name}, ToDouble(counters.sent_bytes(transfer)));
   }
   for (size_t reason = 0; reason < kLimitReasons.size(); ++reason) {
     const int64_t count = counters.refusals(reason);
@@ -101,10 +101,10 @@ void AddSessions(const SessionTable& table, Gate& gate,
     const Held& own = held[counters.get()];
     snapshot->Add(metrics::kPrincipalSessions, {counters->label()}, Count(own.sessions));
     snapshot->Add(metrics::kPrincipalHandles, {counters->label()}, Count(own.handles));
-    snapshot->Add(metrics::kPrincipalHostMemory, {counters->label()}, Bytes(own.host_bytes));
+    snapshot->Add(metrics::kPrincipalHostMemory, {counters->label()}, ToDouble(own.host_bytes));
   }
-  snapshot->Add(metrics::kHostMemoryUsed, {}, Bytes(table.host_budget().used_bytes()));
-  snapshot->Add(metrics::kHostMemoryLimit, {}, Bytes(table.host_budget().limit_bytes()));
+  snapshot->Add(metrics::kHostMemoryUsed, {}, ToDouble(table.host_budget().used_bytes()));
+  snapshot->Add(metrics::kHostMemoryLimit, {}, ToDouble(table.host_budget().limit_bytes()));
   const SessionTable::Counts counts = table.counts();
   snapshot->Add(metrics::kSessions, {}, Count(static_cast<int64_t>(sessions.size())));
   snapshot->Add(metrics::kSessionsOpened, {}, Count(counts.opened));

@@ -37,7 +37,7 @@ absl::StatusOr<std::vector<uint64_t>> Numbers(const CommandContext& context,
   return numbers;
 }
 
-absl::StatusOr<int> Run(CommandContext& context) {
+absl::StatusOr<int> RunClose(CommandContext& context) {
   const bool by_principal = context.flags.Has("principal");
   if (by_principal == !context.flags.operands().empty()) {
     return UsageError(
@@ -91,7 +91,7 @@ CommandSpec CloseCommand() {
       .examples = {{"tensorctl close 12 15", "Closes two sessions."},
                    {"tensorctl close --token-file root.token --principal alice",
                     "As an administrator: closes all sessions of alice."}},
-      .run = Run,
+      .run = RunClose,
   };
 }
 

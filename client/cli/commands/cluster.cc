@@ -156,7 +156,7 @@ ClusterCheck Check(const Cluster& cluster, int64_t measured_mib) {
   return check;
 }
 
-absl::StatusOr<int> Run(CommandContext& context) {
+absl::StatusOr<int> RunCluster(CommandContext& context) {
   const std::string what = context.flags.Get(kCheck, "");
   if (what != kCheck) {
     return UsageError(
@@ -213,7 +213,7 @@ CommandSpec ClusterCommand() {
                    {"tensorctl --servers tensord.tensord.svc.cluster.local:50051 cluster check "
                     "--expect 4",
                     "Checks all servers behind one name; there should be four."}},
-      .run = Run,
+      .run = RunCluster,
   };
 }
 

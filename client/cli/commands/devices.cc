@@ -9,7 +9,7 @@
 namespace tensord::cli {
 namespace {
 
-absl::StatusOr<int> RunForAll(CommandContext& context) {
+absl::StatusOr<int> RunDevicesOfAll(CommandContext& context) {
   TENSORD_ASSIGN_OR_RETURN(const Cluster cluster, ConnectAll(context, "devices"));
   const std::vector<ServerListing> servers = ListServers(cluster);
   context.out << (context.flags.Has("json") ? DevicesJson(servers)
@@ -17,8 +17,8 @@ absl::StatusOr<int> RunForAll(CommandContext& context) {
   return AnyLost(servers) ? 1 : 0;
 }
 
-absl::StatusOr<int> Run(CommandContext& context) {
-  if (!context.servers.several.empty()) return RunForAll(context);
+absl::StatusOr<int> RunDevices(CommandContext& context) {
+  if (!context.servers.several.empty()) return RunDevicesOfAll(context);
   TENSORD_ASSIGN_OR_RETURN(const Client client, Connect(context, "devices"));
   TENSORD_ASSIGN_OR_RETURN(const ServerInfo server, client.GetServerInfo());
   TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, client.ListDevices());
@@ -51,7 +51,7 @@ CommandSpec DevicesCommand() {
                     "Lists the devices of two servers, named gpu-a/cuda:0 and so on."},
                    {"tensorctl devices --json | jq '.devices[].name'", "Lists only their names."},
                    {"watch -n 1 tensorctl devices", "Updates every second."}},
-      .run = Run,
+      .run = RunDevices,
   };
 }
 

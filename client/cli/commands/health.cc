@@ -59,7 +59,7 @@ int Report(std::ostream& out, const HealthAnswer& answer, const std::string& ser
   return 2;
 }
 
-absl::StatusOr<int> Run(CommandContext& context) {
+absl::StatusOr<int> RunHealth(CommandContext& context) {
   TENSORD_ASSIGN_OR_RETURN(const double timeout,
                            context.flags.GetNumber("timeout", 3, 0.001, kMaxSeconds));
   TENSORD_ASSIGN_OR_RETURN(const double wait, context.flags.GetNumber("wait", 0, 0, kMaxSeconds));
@@ -104,7 +104,7 @@ CommandSpec HealthCommand() {
                    {"tensorctl health --wait 30", "Waits for a server that is starting."},
                    {"tensorctl health --device cuda:0 --timeout 1",
                     "Tests one device, with a short time limit."}},
-      .run = Run,
+      .run = RunHealth,
   };
 }
 

@@ -86,7 +86,7 @@ std::string Dump(const Json& json) {
   return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
 }
 
-absl::StatusOr<int> RunForAll(CommandContext& context) {
+absl::StatusOr<int> RunInfoOfAll(CommandContext& context) {
   TENSORD_ASSIGN_OR_RETURN(const Cluster cluster, ConnectAll(context, "info"));
   const std::vector<ClusterServer> servers = cluster.servers();
   const std::vector<ServerListing> listings = ListServers(cluster);
@@ -111,8 +111,8 @@ absl::StatusOr<int> RunForAll(CommandContext& context) {
   return AnyLost(listings) ? 1 : 0;
 }
 
-absl::StatusOr<int> Run(CommandContext& context) {
-  if (!context.servers.several.empty()) return RunForAll(context);
+absl::StatusOr<int> RunInfo(CommandContext& context) {
+  if (!context.servers.several.empty()) return RunInfoOfAll(context);
   TENSORD_ASSIGN_OR_RETURN(const Client client, Connect(context, "info"));
   TENSORD_ASSIGN_OR_RETURN(const ServerInfo server, client.GetServerInfo());
   TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, client.ListDevices());
@@ -138,7 +138,7 @@ CommandSpec InfoCommand() {
           "server.",
       .flags = {{"json", "", "print JSON for programs"}},
       .examples = {{"tensorctl --server gpu-box:50051 info", "Describes the server on gpu-box."}},
-      .run = Run,
+      .run = RunInfo,
   };
 }
 

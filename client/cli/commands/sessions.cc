@@ -13,7 +13,7 @@
 namespace tensord::cli {
 namespace {
 
-absl::StatusOr<int> Run(CommandContext& context) {
+absl::StatusOr<int> RunSessions(CommandContext& context) {
   TENSORD_ASSIGN_OR_RETURN(const std::string address, OneServer(context.servers));
   TENSORD_ASSIGN_OR_RETURN(const std::unique_ptr<internal::SessionAdmin> admin,
                            internal::SessionAdmin::Connect(address, context.connect));
@@ -50,7 +50,7 @@ CommandSpec SessionsCommand() {
       .examples = {{"tensorctl sessions", "Lists the sessions that this client may see."},
                    {"tensorctl sessions --token-file root.token --principal alice",
                     "As an administrator: lists the sessions of alice."}},
-      .run = Run,
+      .run = RunSessions,
   };
 }
 

@@ -55,7 +55,7 @@ absl::Status TensorsOf(const ClusterServer& server, std::vector<TensorInfo>* ten
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> RunForAll(CommandContext& context) {
+absl::StatusOr<int> RunTensorsOfAll(CommandContext& context) {
   TENSORD_ASSIGN_OR_RETURN(const Cluster cluster, ConnectAll(context, "tensors"));
   std::vector<ClusterServer> servers = cluster.servers();
   std::vector<std::vector<TensorInfo>> of_each(servers.size());
@@ -85,8 +85,8 @@ absl::StatusOr<int> RunForAll(CommandContext& context) {
   return AnyLost(listings) ? 1 : 0;
 }
 
-absl::StatusOr<int> Run(CommandContext& context) {
-  if (!context.servers.several.empty()) return RunForAll(context);
+absl::StatusOr<int> RunTensors(CommandContext& context) {
+  if (!context.servers.several.empty()) return RunTensorsOfAll(context);
   TENSORD_ASSIGN_OR_RETURN(const Client client, Connect(context, "tensors"));
   TENSORD_ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors, client.ListAllTensors());
   const size_t held = tensors.size();
@@ -122,7 +122,7 @@ CommandSpec TensorsCommand() {
                 {"json", "", "print JSON, with sizes in bytes, for programs"}},
       .examples = {{"tensorctl tensors", "Lists all tensors of this client's identity."},
                    {"tensorctl tensors --device cuda:1", "Lists the tensors on one device."}},
-      .run = Run,
+      .run = RunTensors,
   };
 }
 

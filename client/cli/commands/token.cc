@@ -60,7 +60,7 @@ absl::Status AppendLine(const std::string& path, const std::string& line) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> Run(CommandContext& context) {
+absl::StatusOr<int> RunToken(CommandContext& context) {
   TENSORD_ASSIGN_OR_RETURN(const absl::Time end, ParseEnd(context.flags.Get("expires", "")));
   const absl::StatusOr<int> weight = ParseWeight(context.flags.Get("weight", "1"));
   if (!weight.ok()) return UsageError(absl::StrCat("--weight: ", weight.status().message()));
@@ -116,7 +116,7 @@ CommandSpec TokenCommand() {
                     "Writes the hash to tokens, for tensord --token-file, and the token to "
                     "alice.token, for "
                     "tensorctl --token-file."}},
-      .run = Run,
+      .run = RunToken,
   };
 }
 

@@ -11,7 +11,7 @@
 namespace tensord::server::cpu {
 namespace {
 
-constexpr int64_t kTileColumns = 64;
+constexpr int64_t kArgTileColumns = 64;
 
 // The elements to search: the input, or a rearranged or converted copy of it.
 struct Source {
@@ -109,13 +109,13 @@ void Search(const Context& ctx, const ArgLoops& loops, const Source& source, int
     });
     return;
   }
-  const int64_t tiles = (shape.inner + kTileColumns - 1) / kTileColumns;
-  const double grain = kGrainElements / static_cast<double>(shape.extent * kTileColumns);
+  const int64_t tiles = (shape.inner + kArgTileColumns - 1) / kArgTileColumns;
+  const double grain = kGrainElements / static_cast<double>(shape.extent * kArgTileColumns);
   ctx.team.For(shape.outer * tiles, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t o = i / tiles, c = i % tiles * kTileColumns;
+      const int64_t o = i / tiles, c = i % tiles * kArgTileColumns;
       loops.columns(x + (o * shape.extent * shape.inner + c) * size, shape.extent, shape.inner,
-                    std::min(kTileColumns, shape.inner - c), out + o * shape.inner + c);
+                    std::min(kArgTileColumns, shape.inner - c), out + o * shape.inner + c);
     }
   });
 }

@@ -9,11 +9,11 @@
 namespace tensord::server::cpu {
 namespace {
 
-constexpr int64_t kLeafElements = 1024;  // of a row
-constexpr int64_t kLeafRows = 32;        // of columns
-constexpr int64_t kTileColumns = 256;    // the number of columns that are reduced at a time
-constexpr int64_t kLeavesPerChunk = 32;  // a power of two, so that a chunk is a subtree
-constexpr int64_t kNarrowColumns = 64;   // with fewer columns, several rows are read as one
+constexpr int64_t kLeafElements = 1024;      // of a row
+constexpr int64_t kLeafRows = 32;            // of columns
+constexpr int64_t kReduceTileColumns = 256;  // the number of columns that are reduced at a time
+constexpr int64_t kLeavesPerChunk = 32;      // a power of two, so that a chunk is a subtree
+constexpr int64_t kNarrowColumns = 64;       // with fewer columns, several rows are read as one
 constexpr int64_t kMaxAccBytes = 8;
 
 // Combines leaves pairwise, like a binary counter: the two halves of a subtree are combined as soon
@@ -167,19 +167,21 @@ class Step {
 
   // ---- inner > 1: each output is the reduction down a column
 
-  // Returns how many rows are read as one row. Narrow rows are joined to about kTileColumns
+  // Returns how many rows are read as one row. Narrow rows are joined to about kReduceTileColumns
   // columns.
-  int64_t Fold() const { return shape_.inner >= kNarrowColumns ? 1 : kTileColumns / shape_.inner; }
+  int64_t Fold() const {
+    return shape_.inner >= kNarrowColumns ? 1 : kReduceTileColumns / shape_.inner;
+  }
 
   void Columns() {
-    const int64_t tiles = (shape_.inner + kTileColumns - 1) / kTileColumns;
+    const int64_t tiles = (shape_.inner + kReduceTileColumns - 1) / kReduceTileColumns;
     const int64_t chunk_rows = kLeafRows * Fold() * kLeavesPerChunk;
     const bool few = shape_.outer * tiles < ctx_.team.threads();
     if (few && shape_.extent >= 2 * chunk_rows) {
       for (int64_t i = 0; i < shape_.outer * tiles; ++i) TileInParallel(i / tiles, i % tiles);
       return;
     }
-    const int64_t tile_elements = shape_.extent * std::min(shape_.inner, kTileColumns);
+    const int64_t tile_elements = shape_.extent * std::min(shape_.inner, kReduceTileColumns);
     const double grain = kGrainElements / static_cast<double>(tile_elements);
     ctx_.team.For(shape_.outer * tiles, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) Tile(i / tiles, i % tiles);
@@ -192,9 +194,9 @@ class Step {
     char* acc;
   };
   Area AreaOf(int64_t outer, int64_t tile) const {
-    const int64_t column = tile * kTileColumns;
+    const int64_t column = tile * kReduceTileColumns;
     return {x_ + (outer * shape_.extent * shape_.inner + column) * size_,
-            std::min(kTileColumns, shape_.inner - column),
+            std::min(kReduceTileColumns, shape_.inner - column),
             acc_ + (outer * shape_.inner + column) * acc_size_};
   }
 
@@ -238,10 +240,10 @@ class Step {
   }
 
   // Reduces (rows, width), with rows `stride` elements apart. rows <= kLeafRows, width <=
-  // kTileColumns.
+  // kReduceTileColumns.
   void ColumnsLeaf(const char* x, int64_t rows, int64_t stride, int64_t width, char* acc) const {
     if (!Is16Bit(dtype_)) return loops_.columns(x, rows, stride, width, power_, acc);
-    float widened[kLeafRows * kTileColumns];
+    float widened[kLeafRows * kReduceTileColumns];
     for (int64_t r = 0; r < rows; ++r) {
       Convert(ctx_.loops, dtype_, x + r * stride * size_, DType::kFloat32, widened + r * width,
               width);
@@ -253,7 +255,7 @@ class Step {
   // the parts of the wide result.
   void FoldedLeaf(const char* x, int64_t rows, char* acc) const {
     const int64_t fold = Fold(), width = shape_.inner, wide = fold * width;
-    char folded[kTileColumns * kMaxAccBytes];
+    char folded[kReduceTileColumns * kMaxAccBytes];
     int64_t done = rows / fold * fold;
     if (done > 0) {
       ColumnsLeaf(x, rows / fold, wide, wide, folded);

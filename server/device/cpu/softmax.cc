@@ -6,7 +6,7 @@
 namespace tensord::server::cpu {
 namespace {
 
-constexpr int64_t kTileColumns = 128;
+constexpr int64_t kSoftmaxTileColumns = 128;
 constexpr int64_t kConvertedElements = 16 * 1024;  // the most that are converted at a time
 
 // (outer, extent, inner). The softmax is over `extent`.
@@ -65,8 +65,8 @@ absl::Status Run(const Context& ctx, const KernelCall& call, const SoftmaxLoops&
   if (call.output.spec->num_elements() == 0) return absl::OkStatus();
   const int64_t size = SizeOf(dtype);
   const SoftmaxShape shape = ShapeOf(call);
-  const int64_t tiles = (shape.inner + kTileColumns - 1) / kTileColumns;
-  const int64_t widest = std::min(kTileColumns, shape.inner);
+  const int64_t tiles = (shape.inner + kSoftmaxTileColumns - 1) / kSoftmaxTileColumns;
+  const int64_t widest = std::min(kSoftmaxTileColumns, shape.inner);
   const int64_t work_elements = Is16Bit(dtype) ? 2 * shape.extent * widest : 0;
   TENSORD_ASSIGN_OR_RETURN(const Scratch work,
                            MakeScratch(ctx, call, work_elements * 4 * ctx.team.threads()));
@@ -75,9 +75,9 @@ absl::Status Run(const Context& ctx, const KernelCall& call, const SoftmaxLoops&
   ctx.team.For(items, grain, [&](int64_t begin, int64_t end) {
     float* own_work = work.As<float>() + Team::Current() * work_elements;
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t c = i % tiles * kTileColumns;
+      const int64_t c = i % tiles * kSoftmaxTileColumns;
       const int64_t offset = (i / tiles * shape.extent * shape.inner + c) * size;
-      const int64_t width = std::min(kTileColumns, shape.inner - c);
+      const int64_t width = std::min(kSoftmaxTileColumns, shape.inner - c);
       const char* x = Advance(call.inputs[0].data, offset);
       char* y = Advance(call.output.data, offset);
       if (Is16Bit(dtype)) {
