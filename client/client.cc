@@ -63,6 +63,8 @@ absl::StatusOr<Device> Client::device(int index) const {
                    infos.size(), infos.size() == 1 ? " device" : " devices", ", numbered from 0"));
 }
 
+int Client::DeviceCount(DeviceKind kind) const { return internal::CountDevices(devices(), kind); }
+
 Device Client::TryDevice(int i) const { return internal::ChooseDevice(devices(), i); }
 
 std::vector<Device> Client::TryAllDevices() const { return internal::ChooseDevices(devices()); }
@@ -71,7 +73,7 @@ absl::StatusOr<ServerInfo> Client::GetServerInfo() const {
   return session_ == nullptr ? NoConnection() : session_->GetServerInfo();
 }
 
-absl::StatusOr<std::vector<DeviceInfo>> Client::ListDevices() const {
+StatusOrVector<DeviceInfo> Client::ListDevices() const {
   return session_ == nullptr ? NoConnection() : session_->ListDevices();
 }
 
@@ -92,12 +94,19 @@ absl::StatusOr<MemoryInfo> Client::memory(const Device& device) const {
   return absl::NotFoundError(absl::StrCat("the server no longer lists ", device.name()));
 }
 
-absl::StatusOr<std::vector<TensorInfo>> Client::ListTensors() const {
-  return session_ == nullptr ? NoConnection() : session_->ListTensors(/*all_sessions=*/false);
+StatusOrVector<TensorInfo> Client::ListTensors() const {
+  return session_ == nullptr ? NoConnection()
+                             : session_->ListTensors(internal::TensorScope::kSession);
 }
 
-absl::StatusOr<std::vector<TensorInfo>> Client::ListAllTensors() const {
-  return session_ == nullptr ? NoConnection() : session_->ListTensors(/*all_sessions=*/true);
+StatusOrVector<TensorInfo> Client::ListAllTensors() const {
+  return session_ == nullptr ? NoConnection()
+                             : session_->ListTensors(internal::TensorScope::kPrincipal);
+}
+
+StatusOrVector<TensorInfo> Client::ListTensorsOfAllPrincipals() const {
+  return session_ == nullptr ? NoConnection()
+                             : session_->ListTensors(internal::TensorScope::kAllPrincipals);
 }
 
 absl::Status Client::Publish(const Tensor& tensor, absl::string_view name,

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "tensord/client/device.h"
+#include "tensord/client/status_or_vector.h"
 #include "tensord/client/tensor.h"
 #include "tensord/common/tensor_spec.h"
 
@@ -104,6 +105,7 @@ struct TensorInfo {
   int64_t size_bytes = 0;  // 0 if the tensor has failed
   uint64_t session_number = 0;  // the tensor's session; set by ListAllTensors
   absl::Status status;          // why the tensor has failed, perhaps cut short; otherwise OK
+  std::string principal;        // the owner of the session; set by ListTensorsOfAllPrincipals
 };
 
 // The result of a server's check whether it can fetch tensors from another server.
@@ -205,6 +207,10 @@ class Client {
   // Returns devices()[index]. If `index` is out of range, returns OUT_OF_RANGE with the number of
   // devices. A default-constructed Client returns FAILED_PRECONDITION.
   absl::StatusOr<Device> device(int index) const;
+  // Returns the number of devices of a kind: DeviceCount(DeviceKind::kCuda) is the number of GPUs.
+  int DeviceCount(DeviceKind kind) const;
+  // Whether the server has a device of a kind. If not, ServerInfo::unavailable_devices may say why.
+  bool IsAvailable(DeviceKind kind) const { return DeviceCount(kind) > 0; }
   // Returns the GPU with index `i` among the GPUs of devices(). Every device that isn't a CPU
   // counts as a GPU. If there is none, returns cpu:0. If there is neither, returns a Device that
   // isn't valid().
@@ -212,18 +218,21 @@ class Client {
   // Returns every GPU. If there is none, returns cpu:0 alone.
   std::vector<Device> TryAllDevices() const;
 
-  // The following functions block until the server has answered. ListDevices, memory, ListTensors
-  // and ListAllTensors first wait until everything sent so far has run.
+  // The following functions block until the server has answered. ListDevices, memory and
+  // the functions that list tensors first wait until everything sent so far has run.
 
   absl::StatusOr<ServerInfo> GetServerInfo() const;
-  absl::StatusOr<std::vector<DeviceInfo>> ListDevices() const;
+  StatusOrVector<DeviceInfo> ListDevices() const;
   // Returns the memory figures of one device. If the device isn't one of this connection, returns
   // INVALID_ARGUMENT.
   absl::StatusOr<MemoryInfo> memory(const Device& device) const;
   // Returns this session's tensors.
-  absl::StatusOr<std::vector<TensorInfo>> ListTensors() const;
+  StatusOrVector<TensorInfo> ListTensors() const;
   // Returns the tensors of all sessions with this client's identity (ServerInfo::caller).
-  absl::StatusOr<std::vector<TensorInfo>> ListAllTensors() const;
+  StatusOrVector<TensorInfo> ListAllTensors() const;
+  // Returns the tensors of all sessions of all principals. If this client's token doesn't have the
+  // flag "admin", returns PERMISSION_DENIED.
+  StatusOrVector<TensorInfo> ListTensorsOfAllPrincipals() const;
   // Makes the server check whether it can fetch from the server whose ServerInfo::peer_address is
   // `address`. PeerCheck::status has the result. If the call to this server fails, returns its
   // error: UNIMPLEMENTED if the server is too old.

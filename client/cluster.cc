@@ -264,6 +264,8 @@ absl::StatusOr<Device> Cluster::device(int index) const {
                    all.size() == 1 ? " device" : " devices", ", numbered from 0"));
 }
 
+int Cluster::DeviceCount(DeviceKind kind) const { return internal::CountDevices(devices(), kind); }
+
 Device Cluster::TryDevice(int i) const { return internal::ChooseDevice(devices(), i); }
 
 std::vector<Device> Cluster::TryAllDevices() const { return internal::ChooseDevices(devices()); }

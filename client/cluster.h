@@ -85,6 +85,10 @@ class Cluster {
   // Returns devices()[index]. If `index` is out of range, returns OUT_OF_RANGE with the number of
   // devices. If the cluster has no servers, returns FAILED_PRECONDITION.
   absl::StatusOr<Device> device(int index) const;
+  // Returns the number of devices of a kind in devices(), such as DeviceKind::kCuda.
+  int DeviceCount(DeviceKind kind) const;
+  // Whether a server that was reached has a device of a kind.
+  bool IsAvailable(DeviceKind kind) const { return DeviceCount(kind) > 0; }
   // Returns the GPU with index `i` among the GPUs of devices(). Every device that isn't a CPU
   // counts as a GPU. If there is none, returns the cpu:0 of the first server that has one. If no
   // server has one, returns a Device that isn't valid().

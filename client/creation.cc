@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/element_types.h"
 #include "tensord/client/internal/enqueue.h"
+#include "tensord/client/internal/new_seed.h"
 #include "tensord/client/internal/tensor_state.h"
 #include "tensord/common/util/status_macros.h"
 
@@ -81,6 +82,10 @@ Tensor Eye(const Device& device, int64_t rows, const EyeOptions& options) {
                          {{"rows", rows}, {"cols", options.cols}, {"dtype", options.dtype}});
 }
 
+Tensor Uniform(const Device& device, const Shape& shape, const UniformOptions& options) {
+  return Uniform(device, shape, internal::NewSeed(), options);
+}
+
 Tensor Uniform(const Device& device, const Shape& shape, int64_t seed,
                const UniformOptions& options) {
   return EnqueueCreation("uniform", device,
@@ -89,6 +94,10 @@ Tensor Uniform(const Device& device, const Shape& shape, int64_t seed,
                           {"low", options.low},
                           {"high", options.high},
                           {"dtype", options.dtype}});
+}
+
+Tensor Normal(const Device& device, const Shape& shape, const NormalOptions& options) {
+  return Normal(device, shape, internal::NewSeed(), options);
 }
 
 Tensor Normal(const Device& device, const Shape& shape, int64_t seed,

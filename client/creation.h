@@ -50,12 +50,13 @@ struct EyeOptions {
 Tensor Eye(const Device& device, int64_t rows, const EyeOptions& options = {});
 
 // Random numbers depend only on the seed and the position: they are the same on every device and
-// server.
+// server. Without a seed, every call draws a new one from the system's random numbers.
 struct UniformOptions {
   double low = 0;   // included
   double high = 1;  // excluded
   DType dtype = DType::kFloat32;
 };
+Tensor Uniform(const Device& device, const Shape& shape, const UniformOptions& options = {});
 Tensor Uniform(const Device& device, const Shape& shape, int64_t seed,
                const UniformOptions& options = {});
 struct NormalOptions {
@@ -63,6 +64,7 @@ struct NormalOptions {
   double stddev = 1;
   DType dtype = DType::kFloat32;
 };
+Tensor Normal(const Device& device, const Shape& shape, const NormalOptions& options = {});
 Tensor Normal(const Device& device, const Shape& shape, int64_t seed,
               const NormalOptions& options = {});
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tensord/common/device_name.h"
@@ -56,6 +57,12 @@ struct DeviceInfo {
   DeviceState state = DeviceState::kUnknown;
   std::string state_reason;  // why it can't be used; empty if it can
   int64_t restarts = 0;      // how often it was reset after a failure since the server started
+  // Share of the last moments in which a kernel of any process ran on the physical device. No value
+  // for a CPU, or if the driver doesn't report it.
+  std::optional<int> utilization_percent;
+  // Memory of the physical device that other processes hold, in bytes. In a container this may
+  // include the server's own CUDA context. No value for a CPU, or if the driver doesn't report it.
+  std::optional<int64_t> others_bytes;
 };
 
 // A device of a connected server, as Client and Cluster return it. Cheap to copy. Thread-safe. A

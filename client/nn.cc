@@ -1,13 +1,13 @@
 #include "tensord/client/nn.h"
 
 #include <cmath>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "tensord/client/creation.h"
+#include "tensord/client/internal/new_seed.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
 
@@ -36,11 +36,6 @@ absl::Status WithName(const std::string& name, const absl::Status& status) {
   return WithPrefix(status, absl::StrCat("parameter ", name, ": "));
 }
 
-int64_t NewSeed() {
-  std::random_device source;
-  return static_cast<int64_t>(uint64_t{source()} << 32 | source());
-}
-
 absl::string_view PythonBool(bool value) { return value ? "True" : "False"; }
 
 }  // namespace
@@ -51,6 +46,17 @@ std::vector<std::pair<std::string, Tensor>> Module::Parameters() const {
     parameters.emplace_back(name, parameter->value);
   }
   return parameters;
+}
+
+Tensor Module::parameter(absl::string_view name) const {
+  std::vector<std::string> names;
+  for (const auto& [own_name, parameter] : Collect(this)) {
+    if (own_name == name) return parameter->value;
+    names.push_back(own_name);
+  }
+  return Tensor::Failed(
+      absl::NotFoundError(absl::StrCat(ToString(), " has no parameter \"", name, "\"; it has ",
+                                       names.empty() ? "none" : absl::StrJoin(names, ", "))));
 }
 
 StateDict Module::GetStateDict() const {
@@ -161,7 +167,7 @@ void Linear::VisitParameters(const std::string& prefix, const Visitor& visit) {
 void Linear::Initialize(const Device& device) {
   // The bound of torch.nn.Linear, which uses Kaiming-uniform with a = √5.
   const double bound = in_features_ > 0 ? 1 / std::sqrt(static_cast<double>(in_features_)) : 0;
-  const int64_t seed = seed_.has_value() ? *seed_ : NewSeed();
+  const int64_t seed = seed_.has_value() ? *seed_ : internal::NewSeed();
   const auto draw = [&](const TensorSpec& spec, int64_t own_seed) {
     if (bound == 0) return Zeros(device, spec.shape, {.dtype = spec.dtype});
     return Uniform(device, spec.shape, own_seed,

@@ -55,6 +55,12 @@ class Module {
   std::vector<std::pair<std::string, Tensor>> Parameters() const;
   // The same as a map.
   StateDict GetStateDict() const;
+  // Return the parameter with this name: model[0].weight(), model.parameter("0.weight"). An empty
+  // Tensor if it has no value yet. If the module has no such parameter, the result has the error
+  // NOT_FOUND with the names of its parameters.
+  Tensor parameter(absl::string_view name) const;
+  Tensor weight() const { return parameter("weight"); }
+  Tensor bias() const { return parameter("bias"); }
   // Returns the number of elements of all parameters.
   int64_t NumParameters() const;
 

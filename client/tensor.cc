@@ -6,6 +6,7 @@
 #include <ostream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tensord/client/internal/convert.h"
@@ -131,6 +132,13 @@ absl::StatusOr<CopyReport> Tensor::copy_report() const {
 
 Tensor Tensor::To(absl::string_view device) const {
   if (!ok()) return *this;
+  if (absl::StrContains(device, '/')) {
+    return Failed(absl::InvalidArgumentError(
+        absl::StrCat("copy: \"", device,
+                     "\" is a device of a cluster, and a tensor finds only the devices of "
+                     "its own server by name; use To(*cluster.device(\"",
+                     device, "\"))")));
+  }
   const absl::StatusOr<DeviceName> id = state_->session->ParseDevice(device);
   return id.ok() ? To(Device(state_->session, *id)) : Failed(WithPrefix(id.status(), "copy: "));
 }
@@ -180,7 +188,7 @@ absl::Status Tensor::ReadBytesInto(DType dtype, void* out, int64_t num_elements,
 }
 
 template <Element T>
-absl::StatusOr<std::vector<T>> Tensor::Read(const TransferOptions& options) const {
+StatusOrVector<T> Tensor::Read(const TransferOptions& options) const {
   TENSORD_RETURN_IF_ERROR(WaitIfLarge(*this, size_bytes()));
   if constexpr (std::is_same_v<T, bool>) {  // vector<bool> packs bits
     TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<bool[]> values, Allocate<bool>(num_elements()));
@@ -194,7 +202,7 @@ absl::StatusOr<std::vector<T>> Tensor::Read(const TransferOptions& options) cons
 }
 
 template <Element T>
-absl::StatusOr<std::vector<T>> Tensor::ReadAs(const TransferOptions& options) const {
+StatusOrVector<T> Tensor::ReadAs(const TransferOptions& options) const {
   TENSORD_RETURN_IF_ERROR(status());
   if (dtype() == kDTypeOf<T>) return Read<T>(options);
   TENSORD_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, ReadBytes(options));
@@ -220,7 +228,7 @@ absl::StatusOr<T> Tensor::Item() const {
   return static_cast<T>(values[0]);
 }
 
-absl::StatusOr<std::vector<uint8_t>> Tensor::ReadBytes(const TransferOptions& options) const {
+StatusOrVector<uint8_t> Tensor::ReadBytes(const TransferOptions& options) const {
   TENSORD_RETURN_IF_ERROR(WaitIfLarge(*this, size_bytes()));
   TENSORD_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, MakeVector<uint8_t>(size_bytes()));
   TENSORD_RETURN_IF_ERROR(ReadBytesInto(dtype(), bytes.data(), num_elements(), options));
@@ -229,7 +237,7 @@ absl::StatusOr<std::vector<uint8_t>> Tensor::ReadBytes(const TransferOptions& op
 
 std::string Tensor::Describe() const {
   const absl::Status failure = status();
-  if (!failure.ok()) return absl::StrCat("Tensor(<error: ", internal::ErrorText(failure), ">)");
+  if (!failure.ok()) return absl::StrCat("Tensor(<error: ", ErrorText(failure), ">)");
   const std::string which = state_ != nullptr && state_->recorder != nullptr
                                 ? "a value of a program"
                                 : absl::StrCat("handle=", handle());
@@ -256,12 +264,11 @@ Tensor SliceShown(const Tensor& tensor, const Shape& shown) {
 
 std::string Tensor::ToString(const PrintOptions& options) const {
   if (absl::Status value = status(); value.ok() && !(value = RequireValue(*this, "print")).ok()) {
-    return absl::StrCat("tensor(<error: ", internal::ErrorText(value), ">)");
+    return absl::StrCat("tensor(<error: ", ErrorText(value), ">)");
   }
   const absl::StatusOr<std::vector<uint8_t>> bytes =
       SliceShown(*this, internal::ShownShape(shape(), options)).ReadBytes();
-  if (!bytes.ok())
-    return absl::StrCat("tensor(<error: ", internal::ErrorText(bytes.status()), ">)");
+  if (!bytes.ok()) return absl::StrCat("tensor(<error: ", ErrorText(bytes.status()), ">)");
   return internal::FormatShown(spec(), *bytes, device().name(), options);
 }
 
@@ -269,9 +276,9 @@ std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
   return out << tensor.ToString();
 }
 
-#define TENSORD_INSTANTIATE(T)                                                             \
-  template absl::StatusOr<std::vector<T>> Tensor::Read<T>(const TransferOptions&) const;   \
-  template absl::StatusOr<std::vector<T>> Tensor::ReadAs<T>(const TransferOptions&) const; \
+#define TENSORD_INSTANTIATE(T)                                                \
+  template StatusOrVector<T> Tensor::Read<T>(const TransferOptions&) const;   \
+  template StatusOrVector<T> Tensor::ReadAs<T>(const TransferOptions&) const; \
   template absl::StatusOr<T> Tensor::Item<T>() const;
 TENSORD_ELEMENT_TYPES(TENSORD_INSTANTIATE)
 #undef TENSORD_INSTANTIATE

@@ -16,6 +16,7 @@
 #include "tensord/client/device.h"
 #include "tensord/client/element.h"
 #include "tensord/client/print.h"
+#include "tensord/client/status_or_vector.h"
 #include "tensord/common/tensor_spec.h"
 
 namespace tensord {
@@ -88,7 +89,7 @@ class Tensor {
   // Returns the elements in row-major order. If T isn't the dtype's own type (element.h), returns
   // INVALID_ARGUMENT.
   template <Element T>
-  absl::StatusOr<std::vector<T>> Read(const TransferOptions& options = {}) const;
+  StatusOrVector<T> Read(const TransferOptions& options = {}) const;
   // Reads the elements into `out`, which must have num_elements(). After an error its contents are
   // undefined.
   template <Element T>
@@ -97,13 +98,13 @@ class Tensor {
   }
   // Reads elements of any dtype, and converts each in this program, as Cast does.
   template <Element T>
-  absl::StatusOr<std::vector<T>> ReadAs(const TransferOptions& options = {}) const;
+  StatusOrVector<T> ReadAs(const TransferOptions& options = {}) const;
   // Returns the only element of a tensor, converted as by ReadAs. If the tensor doesn't have
   // exactly one element, returns INVALID_ARGUMENT.
   template <Element T>
   absl::StatusOr<T> Item() const;
   // Returns the elements in row-major order as bytes.
-  absl::StatusOr<std::vector<uint8_t>> ReadBytes(const TransferOptions& options = {}) const;
+  StatusOrVector<uint8_t> ReadBytes(const TransferOptions& options = {}) const;
 
   // Blocks until the device has finished the work that makes this tensor, on a GPU, too. A later
   // read doesn't wait for the device. If the work has failed, returns its error.

@@ -40,6 +40,12 @@ struct LimitReached {
 };
 absl::Status ToStatus(const LimitReached& reached);
 
+// Returns the code and the message, "NOT_FOUND: no device cuda:7 …", for people. Unlike
+// status.ToString() and `<<`, leaves out the payloads, which are for programs.
+inline std::string ErrorText(const absl::Status& status) {
+  return status.ToString(absl::StatusToStringMode::kWithNoExtraData);
+}
+
 // Return the reason of the status's ErrorInfo, and one value of its metadata. Empty if there is
 // none.
 std::string ErrorReason(const absl::Status& status);

@@ -59,15 +59,36 @@ std::vector<DeviceRow> Rows(absl::Span<const DeviceInfo> devices) {
   return rows;
 }
 
+// Whether a device reports what other processes do with it.
+bool AnyHardwareUse(absl::Span<const DeviceRow> rows) {
+  return absl::c_any_of(rows, [](const DeviceRow& row) {
+    return row.device != nullptr && (row.device->utilization_percent || row.device->others_bytes);
+  });
+}
+
+std::string UtilizationText(const DeviceInfo& device) {
+  return device.utilization_percent ? absl::StrCat(*device.utilization_percent, " %") : "-";
+}
+
+std::string OthersText(const DeviceInfo& device) {
+  return device.others_bytes ? FormatBytes(*device.others_bytes) : "-";
+}
+
 Table WideDeviceTable(absl::Span<const DeviceRow> rows, const Terminal& terminal) {
-  Table table({{"device"},
-               {"model", Align::kLeft, 20},
-               {"uuid"},
-               {"computes with"},
-               {"memory used / limit", Align::kRight},
-               {"peak", Align::kRight},
-               {"total", Align::kRight},
-               {"used"}});
+  std::vector<Column> columns = {{"device"},
+                                 {"model", Align::kLeft, 20},
+                                 {"uuid"},
+                                 {"computes with"},
+                                 {"memory used / limit", Align::kRight},
+                                 {"peak", Align::kRight},
+                                 {"total", Align::kRight},
+                                 {"used"}};
+  const bool shows_use = AnyHardwareUse(rows);
+  if (shows_use) {
+    columns.push_back({"other processes", Align::kRight});
+    columns.push_back({"utilization", Align::kRight});
+  }
+  Table table(std::move(columns));
   for (const DeviceRow& row : rows) {
     if (row.device == nullptr) {
       table.AddRow(
@@ -75,19 +96,32 @@ Table WideDeviceTable(absl::Span<const DeviceRow> rows, const Terminal& terminal
       continue;
     }
     const DeviceInfo& device = *row.device;
-    table.AddRow({terminal.Paint(Style::kBold, row.Name("/")), Printable(device.model),
-                  ShortUuid(device.uuid), ComputeText(device), UsedOfLimit(device.memory),
-                  FormatBytes(device.memory.peak_bytes), FormatBytes(device.memory.total_bytes),
-                  Bar(device.memory, 10, terminal)});
+    std::vector<std::string> cells = {terminal.Paint(Style::kBold, row.Name("/")),
+                                      Printable(device.model),
+                                      ShortUuid(device.uuid),
+                                      ComputeText(device),
+                                      UsedOfLimit(device.memory),
+                                      FormatBytes(device.memory.peak_bytes),
+                                      FormatBytes(device.memory.total_bytes),
+                                      Bar(device.memory, 10, terminal)};
+    if (shows_use) {
+      cells.push_back(OthersText(device));
+      cells.push_back(UtilizationText(device));
+    }
+    table.AddRow(std::move(cells));
   }
   return table;
 }
 
 Table NarrowDeviceTable(absl::Span<const DeviceRow> rows, const Terminal& terminal) {
-  Table table({{"device"},
-               {"model\nuuid      computes with", Align::kLeft, 12},
-               {"memory used / limit\npeak, total", Align::kRight, 10},
-               {"used", Align::kLeft, 6}});
+  const bool shows_use = AnyHardwareUse(rows);
+  Table table(
+      {{"device"},
+       {absl::StrCat("model\nuuid      computes with", shows_use ? "\nutilization" : ""),
+        Align::kLeft, 12},
+       {absl::StrCat("memory used / limit\npeak, total", shows_use ? "\nother processes" : ""),
+        Align::kRight, 10},
+       {"used", Align::kLeft, 6}});
   for (const DeviceRow& row : rows) {
     if (&row != rows.data()) table.AddRule();
     if (row.device == nullptr) {
@@ -99,9 +133,11 @@ Table NarrowDeviceTable(absl::Span<const DeviceRow> rows, const Terminal& termin
     const MemoryInfo& memory = device.memory;
     table.AddRow({terminal.Paint(Style::kBold, row.Name("/\n")),
                   absl::StrCat(Printable(device.model), "\n", PadRight(ShortUuid(device.uuid), 8),
-                               "  ", ComputeText(device)),
+                               "  ", ComputeText(device), shows_use ? "\n" : "",
+                               shows_use ? UtilizationText(device) : ""),
                   absl::StrCat(UsedOfLimit(memory), "\n", FormatBytes(memory.peak_bytes), ", ",
-                               FormatBytes(memory.total_bytes)),
+                               FormatBytes(memory.total_bytes), shows_use ? "\n" : "",
+                               shows_use ? OthersText(device) : ""),
                   Bar(memory, 8, terminal)});
   }
   return table;
@@ -147,20 +183,25 @@ Json SpecJson(const TensorSpec& spec) {
 // The name is the same as in the table.
 Json DeviceJson(const DeviceInfo& device, const ServerListing& server) {
   const std::string name = device.name.ToString();
-  return {{"server", server.address},
-          {"name", server.name.empty() ? name : absl::StrCat(server.name, "/", name)},
-          {"kind", std::string(device.name.kind.name())},
-          {"model", device.model},
-          {"uuid", device.uuid},
-          {"compute_capability", device.compute_capability},
-          {"threads", device.threads},
-          {"memory_used_bytes", device.memory.used_bytes},
-          {"memory_peak_bytes", device.memory.peak_bytes},
-          {"memory_limit_bytes", device.memory.limit_bytes},
-          {"memory_total_bytes", device.memory.total_bytes},
-          {"state", DeviceStateWord(device.state)},
-          {"state_reason", device.state_reason},
-          {"restarts", device.restarts}};
+  Json json = {{"server", server.address},
+               {"name", server.name.empty() ? name : absl::StrCat(server.name, "/", name)},
+               {"kind", std::string(device.name.kind.name())},
+               {"model", device.model},
+               {"uuid", device.uuid},
+               {"compute_capability", device.compute_capability},
+               {"threads", device.threads},
+               {"memory_used_bytes", device.memory.used_bytes},
+               {"memory_peak_bytes", device.memory.peak_bytes},
+               {"memory_limit_bytes", device.memory.limit_bytes},
+               {"memory_total_bytes", device.memory.total_bytes},
+               {"state", DeviceStateWord(device.state)},
+               {"state_reason", device.state_reason},
+               {"restarts", device.restarts},
+               {"utilization_percent", nullptr},
+               {"memory_used_by_others_bytes", nullptr}};
+  if (device.utilization_percent) json["utilization_percent"] = *device.utilization_percent;
+  if (device.others_bytes) json["memory_used_by_others_bytes"] = *device.others_bytes;
+  return json;
 }
 
 Json ServerJson(const ServerListing& server) {
@@ -232,6 +273,9 @@ std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& te
                                  {"shape", Align::kLeft, 12},
                                  {"device"},
                                  {"size", Align::kRight}};
+  const bool has_principals =
+      absl::c_any_of(tensors, [](const auto& t) { return !t.principal.empty(); });
+  if (has_principals) columns.insert(columns.begin(), {"principal", Align::kLeft, 12});
   const bool any_failed = absl::c_any_of(tensors, [](const auto& t) { return !t.status.ok(); });
   if (any_failed) columns.push_back({"error", Align::kLeft, 12});
   Table table(std::move(columns), Frame::kNone);
@@ -249,6 +293,7 @@ std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& te
                                     has_spec ? tensor.spec.shape.ToString() : "-",
                                     device,
                                     FormatBytes(tensor.size_bytes)};
+    if (has_principals) row.insert(row.begin(), Printable(tensor.principal));
     if (any_failed) row.push_back(terminal.Paint(Style::kRed, Printable(tensor.status.message())));
     table.AddRow(std::move(row));
     Total& total = totals[device];
@@ -309,6 +354,7 @@ std::string TensorsJson(absl::Span<const ServerListing> servers,
       Json entry = {{"server", servers[i].address},
                     {"session_number", tensor.session_number},
                     {"handle", tensor.handle}};
+      if (!tensor.principal.empty()) entry["principal"] = tensor.principal;
       entry.update(SpecJson(tensor.spec));
       entry["device"] = tensor.device;
       entry["size_bytes"] = tensor.size_bytes;

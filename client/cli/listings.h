@@ -33,7 +33,7 @@ std::string ClusterDeviceTable(absl::Span<const ServerListing> servers, const Te
 std::string LostServers(absl::Span<const ServerListing> servers, const Terminal& terminal);
 
 // Returns a table with a row per tensor, and the totals of each device. If a tensor has failed, the
-// table has a column with the errors.
+// table has a column with the errors; if the tensors have principals, one that names them.
 std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& terminal);
 
 // Returns a table with a row per session.

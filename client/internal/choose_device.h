@@ -2,6 +2,7 @@
 // programs use devices of every kind that servers offer.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "tensord/client/device.h"
@@ -33,6 +34,11 @@ inline std::vector<Device> ChooseDevices(const std::vector<Device>& devices) {
     if (IsFirstCpu(device)) cpus.push_back(device);
   }
   return gpus.empty() ? cpus : gpus;
+}
+
+inline int CountDevices(const std::vector<Device>& devices, DeviceKind kind) {
+  return static_cast<int>(std::count_if(
+      devices.begin(), devices.end(), [&](const Device& device) { return device.kind() == kind; }));
 }
 
 }  // namespace tensord::internal

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/client/print.h"
@@ -15,11 +14,6 @@ namespace tensord::internal {
 // Returns the shape of the shown elements. If `shape` has more than options.threshold elements,
 // every long axis is reduced to its first and last options.edge_items. Otherwise returns `shape`.
 Shape ShownShape(const Shape& shape, const PrintOptions& options);
-
-// Returns the code and the message, without the payloads, which are for programs.
-inline std::string ErrorText(const absl::Status& error) {
-  return error.ToString(absl::StatusToStringMode::kWithNoExtraData);
-}
 
 // Returns the text for a tensor of `spec`. `shown` has the elements of ShownShape(spec.shape).
 std::string FormatShown(const TensorSpec& spec, absl::Span<const uint8_t> shown,

@@ -30,6 +30,10 @@ namespace tensord::internal {
 
 class UploadPlan;
 
+// Whose tensors are listed: those of this session, of all sessions of its principal, or of all
+// principals.
+enum class TensorScope { kSession, kPrincipal, kAllPrincipals };
+
 // A session at a server, its command stream and its calls. Thread-safe. The stream's thread must
 // not release the last reference, because the destructor joins that thread. The process's
 // background threads (background.h) may release it.
@@ -147,7 +151,7 @@ class Session {
   absl::StatusOr<ServerInfo> GetServerInfo();
   absl::StatusOr<PeerCheck> CheckPeer(absl::string_view address);
   absl::StatusOr<std::vector<DeviceInfo>> ListDevices();
-  absl::StatusOr<std::vector<TensorInfo>> ListTensors(bool all_sessions);
+  absl::StatusOr<std::vector<TensorInfo>> ListTensors(TensorScope scope);
 
   // Returns OK until the session has ended, then the reason.
   absl::Status status() const;

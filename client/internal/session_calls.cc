@@ -148,10 +148,11 @@ absl::StatusOr<std::vector<DeviceInfo>> Session::ListDevices() {
   return devices;
 }
 
-absl::StatusOr<std::vector<TensorInfo>> Session::ListTensors(bool all_sessions) {
+absl::StatusOr<std::vector<TensorInfo>> Session::ListTensors(TensorScope scope) {
   TENSORD_RETURN_IF_ERROR(Barrier());
   v1::ListTensorsRequest request;
-  request.set_session(all_sessions ? "-" : id_);
+  request.set_session(scope == TensorScope::kSession ? id_ : "-");
+  request.set_all_principals(scope == TensorScope::kAllPrincipals);
   request.set_page_size(kListPageSize);
   std::vector<TensorInfo> tensors;
   WaitTimer timer(&connection_->counters, WaitKind::kInfoCall, {"ListTensors"});

@@ -60,6 +60,10 @@ absl::StatusOr<DeviceInfo> DeviceFromProto(const v1::Device& proto) {
   info.state = StateFromProto(proto.state());
   info.state_reason = proto.state_reason();
   info.restarts = proto.restarts();
+  if (proto.has_utilization_percent()) info.utilization_percent = proto.utilization_percent();
+  if (proto.has_memory_used_by_others_bytes()) {
+    info.others_bytes = proto.memory_used_by_others_bytes();
+  }
   return info;
 }
 
@@ -73,6 +77,7 @@ absl::StatusOr<TensorInfo> TensorFromProto(const v1::Tensor& proto) {
   info.device = proto.device();
   info.size_bytes = proto.size_bytes();
   info.session_number = proto.session_number();
+  info.principal = proto.principal();
   info.status = StatusFromCode(proto.error_code(), proto.error_message());
   return info;
 }

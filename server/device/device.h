@@ -64,6 +64,14 @@ struct MemoryStats {
   int64_t peak_bytes = 0;  // the highest value of used_bytes so far
 };
 
+// What all processes of the machine do with a physical device, as its driver reports it. A figure
+// that isn't known has no value.
+struct HardwareUse {
+  std::optional<int> utilization_percent;  // share of the last moments in which a kernel ran
+  std::optional<int64_t> used_bytes;       // memory that all processes hold
+  std::optional<int64_t> own_bytes;        // the part of used_bytes that this process holds
+};
+
 // A dense row-major operand of a kernel.
 struct Operand {
   const TensorSpec* spec;
@@ -180,6 +188,9 @@ class Device {
 
   // Thread-safe. A snapshot.
   virtual MemoryStats memory() const = 0;
+
+  // Thread-safe. Asks the driver, which may take some milliseconds. The default knows no figure.
+  virtual HardwareUse QueryHardwareUse() const { return {}; }
 
   // Whether the host may dereference Buffer::data().
   virtual bool host_accessible() const = 0;

@@ -221,6 +221,11 @@ MemoryStats RestartableDevice::memory() const {
   return memory;
 }
 
+HardwareUse RestartableDevice::QueryHardwareUse() const {
+  const absl::StatusOr<Inner> inner = Current();
+  return inner.ok() ? (*inner)->QueryHardwareUse() : HardwareUse{};
+}
+
 void RestartableDevice::ReleaseUnusedMemory() {
   const absl::StatusOr<Inner> inner = Current();
   if (inner.ok()) (*inner)->ReleaseUnusedMemory();

@@ -75,6 +75,7 @@ class RestartableDevice final : public Device {
 
   const DeviceInfo& info() const override { return info_; }
   MemoryStats memory() const override;
+  HardwareUse QueryHardwareUse() const override;
   bool host_accessible() const override { return host_accessible_; }
   absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) override;
   absl::StatusOr<BufferRef> AllocateForTransfer(int64_t size_bytes) override;

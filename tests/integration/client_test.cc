@@ -9,6 +9,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/tests/integration/client_fixture.h"
 
@@ -17,6 +18,7 @@ namespace {
 
 using Code = absl::StatusCode;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 class ClientTest : public ClientFixture {};
 
@@ -115,6 +117,48 @@ TEST_F(ClientTest, ReportsInferenceErrorsAtTheCall) {
   std::vector<float> room(5);
   EXPECT_FALSE(x.ReadInto(absl::MakeSpan(room)).ok());
   EXPECT_TRUE(x.Read<float>().ok());
+}
+
+TEST_F(ClientTest, CountsDevicesOfAKind) {
+  EXPECT_EQ(client_.DeviceCount(DeviceKind::kCpu), 2);
+  EXPECT_TRUE(client_.IsAvailable(DeviceKind::kCpu));
+  EXPECT_FALSE(client_.IsAvailable(DeviceKind("none")));
+  EXPECT_EQ(Client().DeviceCount(DeviceKind::kCpu), 0);
+}
+
+// With absl::StatusOr, the loops would read memory that is freed.
+TEST_F(ClientTest, ListsAndReadsCanBeLoopedOverDirectly) {
+  std::vector<std::string> names;
+  for (const DeviceInfo& device : *client_.ListDevices()) names.push_back(device.name.ToString());
+  EXPECT_THAT(names, ElementsAre("cpu:0", "cpu:1"));
+  float sum = 0;
+  for (const float value : *Arange(first_, 4, {.dtype = DType::kFloat32}).Read<float>()) {
+    sum += value;
+  }
+  EXPECT_EQ(sum, 6);
+  const Tensor kept = Ones(first_, {3});
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : client_.ListTensors().value()) bytes += tensor.size_bytes;
+  EXPECT_EQ(bytes, 12);
+}
+
+TEST_F(ClientTest, RandomTensorsWithoutASeedDiffer) {
+  const Shape shape = {64};
+  EXPECT_NE(*Uniform(first_, shape).Read<float>(), *Uniform(first_, shape).Read<float>());
+  EXPECT_NE(*Normal(first_, shape).Read<float>(), *Normal(first_, shape).Read<float>());
+  EXPECT_EQ(*Normal(first_, shape, 7).Read<float>(), *Normal(second_, shape, 7).Read<float>());
+  EXPECT_GE((*Uniform(first_, shape, {.low = 5, .high = 6}).Read<float>())[0], 5);
+}
+
+TEST_F(ClientTest, CopyToADeviceOfAClusterByNameNamesTheRemedy) {
+  ExpectError(Ones(first_, {2}).To("gpu-b/cuda:0").status(), Code::kInvalidArgument,
+              {"gpu-b/cuda:0", "To(*cluster.device(\"gpu-b/cuda:0\"))"});
+}
+
+TEST_F(ClientTest, ErrorTextHasNoPayload) {
+  const absl::Status error = Ones(second_, {17 << 20}).Read<float>().status();
+  EXPECT_TRUE(absl::StartsWith(ErrorText(error), "RESOURCE_EXHAUSTED: ")) << ErrorText(error);
+  EXPECT_THAT(ErrorText(error), testing::Not(HasSubstr("type.googleapis.com")));
 }
 
 TEST_F(ClientTest, ServerErrorsStickToTensors) {

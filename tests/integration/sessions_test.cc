@@ -89,6 +89,32 @@ TEST_F(SessionsTest, CallersSeeTheirOwnSessionsAndAdministratorsSeeAll) {
   EXPECT_EQ(ListSessions(*root_, of_alice)->sessions_size(), 0);
 }
 
+TEST_F(SessionsTest, OnlyAdministratorsListTheTensorsOfAllPrincipals) {
+  RpcSession hers(*alice_), his(*bob_);
+  ASSERT_TRUE(hers.CreateFloats(1, {1, 2}).ok());
+  ASSERT_TRUE(his.CreateFloats(7, {3}).ok());
+  v1::ListTensorsRequest request;
+  request.set_session("-");
+  request.set_all_principals(true);
+  request.set_page_size(1);
+  std::vector<std::string> held;
+  do {
+    const auto listed = root_->Call<v1::ListTensorsResponse>("ListTensors", request);
+    ASSERT_TRUE(listed.ok()) << listed.status();
+    for (const v1::Tensor& tensor : listed->tensors()) {
+      held.push_back(absl::StrCat(tensor.principal(), " ", tensor.handle()));
+    }
+    request.set_page_token(listed->next_page_token());
+  } while (!request.page_token().empty());
+  EXPECT_THAT(held, ElementsAre("alice 1", "bob 7"));
+  ExpectError(alice_->Call<v1::ListTensorsResponse>("ListTensors", request),
+              Code::kPermissionDenied, {"administrator", "\"admin\""});
+  request.set_session(his.id());
+  ExpectError(root_->Call<v1::ListTensorsResponse>("ListTensors", request), Code::kInvalidArgument,
+              {"all_principals", "\"-\""});
+  ExpectError(hers.ReadFloats(7), Code::kNotFound);
+}
+
 TEST_F(SessionsTest, ErrorsDoNotShowWhichSessionsOfOthersExist) {
   const RpcSession hers(*alice_);
   // Bob lists the sessions of alice, and of a principal that doesn't exist.
@@ -259,6 +285,26 @@ TEST_F(SessionsTest, TensorctlListsAndClosesOwnSessions) {
   const CommandResult others = Tensorctl("a", "close --principal bob");
   EXPECT_EQ(others.exit_code, 1);
   EXPECT_THAT(others.err, HasSubstr("only an administrator"));
+}
+
+TEST_F(SessionsTest, TensorctlShowsAdministratorsWhoHoldsWhat) {
+  RpcSession hers(*alice_), his(*bob_);
+  ASSERT_TRUE(hers.Ones(1, {1 << 20}).ok());
+  ASSERT_TRUE(his.CreateFloats(7, {3}).ok());
+  const CommandResult all = Tensorctl("root", "tensors --all");
+  EXPECT_EQ(all.exit_code, 0) << all.err;
+  EXPECT_THAT(all.out, testing::ContainsRegex("principal +session +handle"));
+  EXPECT_THAT(all.out,
+              testing::ContainsRegex("alice +1 +1 +float32 +\\[1048576\\] +cpu:0 +4.00 MiB"));
+  EXPECT_THAT(all.out, testing::ContainsRegex("bob +2 +7 +float32"));
+  const auto json = nlohmann::json::parse(Tensorctl("root", "tensors --all --json").out);
+  ASSERT_EQ(json["tensors"].size(), 2u);
+  EXPECT_EQ(json["tensors"][1]["principal"], "bob");
+  const CommandResult own = Tensorctl("a", "tensors");
+  EXPECT_THAT(own.out, AllOf(HasSubstr("4.00 MiB"), Not(HasSubstr("principal"))));
+  const CommandResult refused = Tensorctl("a", "tensors --all");
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("only an administrator"));
 }
 
 TEST_F(SessionsTest, TensorctlAdministratesAFullServer) {

@@ -41,7 +41,9 @@ CommandSpec DevicesCommand() {
           "Shows each device with its model, the beginning of its UUID (the same for devices on "
           "the same hardware), its compute capability or its threads, and its memory: the bytes "
           "that tensors use, their limit, their peak since the server started, and the memory of "
-          "the hardware. With --servers, one table has the devices of all servers. A server that "
+          "the hardware. For GPUs, also shows the memory that other processes hold, and the "
+          "utilization by all processes; \"-\" if the driver doesn't report it. With --servers, "
+          "one table has the devices of all servers. A server that "
           "can't be reached has a row, too, and the exit status is then 1.\n"
           "JSON has the same keys for one server as for several: \"servers\", a list, and "
           "\"devices\", the list of all devices, each with the address of its \"server\".",

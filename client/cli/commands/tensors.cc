@@ -46,9 +46,17 @@ std::string Text(const std::vector<TensorInfo>& tensors, size_t held, const Term
                       held > 0 ? absl::StrCat(" match; there are ", held, " others") : "", "\n");
 }
 
+absl::StatusOr<std::vector<TensorInfo>> Fetch(const CommandContext& context, const Client& client) {
+  absl::StatusOr<std::vector<TensorInfo>> tensors =
+      context.flags.Has("all") ? client.ListTensorsOfAllPrincipals() : client.ListAllTensors();
+  if (!tensors.ok()) return WithAdvice(tensors.status());
+  return tensors;
+}
+
 // Gets the tensors of one server. Prefixes their devices with the server's name.
-absl::Status TensorsOf(const ClusterServer& server, std::vector<TensorInfo>* tensors) {
-  TENSORD_ASSIGN_OR_RETURN(*tensors, server.client.ListAllTensors());
+absl::Status TensorsOf(const CommandContext& context, const ClusterServer& server,
+                       std::vector<TensorInfo>* tensors) {
+  TENSORD_ASSIGN_OR_RETURN(*tensors, Fetch(context, server.client));
   for (TensorInfo& tensor : *tensors) {
     tensor.device = absl::StrCat(server.name, tensor.device.empty() ? "" : "/", tensor.device);
   }
@@ -59,8 +67,9 @@ absl::StatusOr<int> RunTensorsOfAll(CommandContext& context) {
   TENSORD_ASSIGN_OR_RETURN(const Cluster cluster, ConnectAll(context, "tensors"));
   std::vector<ClusterServer> servers = cluster.servers();
   std::vector<std::vector<TensorInfo>> of_each(servers.size());
-  AskAll(servers,
-         [&](size_t i, const ClusterServer& server) { return TensorsOf(server, &of_each[i]); });
+  AskAll(servers, [&](size_t i, const ClusterServer& server) {
+    return TensorsOf(context, server, &of_each[i]);
+  });
   std::vector<ServerListing> listings;
   for (const ClusterServer& server : servers) {
     listings.push_back({server.name, server.address, server.status, {}, {}});
@@ -88,7 +97,7 @@ absl::StatusOr<int> RunTensorsOfAll(CommandContext& context) {
 absl::StatusOr<int> RunTensors(CommandContext& context) {
   if (!context.servers.several.empty()) return RunTensorsOfAll(context);
   TENSORD_ASSIGN_OR_RETURN(const Client client, Connect(context, "tensors"));
-  TENSORD_ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors, client.ListAllTensors());
+  TENSORD_ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors, Fetch(context, client));
   const size_t held = tensors.size();
   std::string name;
   if (context.flags.Has("device")) {
@@ -107,20 +116,26 @@ absl::StatusOr<int> RunTensors(CommandContext& context) {
 CommandSpec TensorsCommand() {
   return {
       .name = "tensors",
-      .summary = "the tensors of all sessions with this client's identity",
+      .summary = "the tensors of this client's identity, or of all identities for an administrator",
       .description =
           "Shows each tensor with its session's number, its handle in that session, its dtype, "
           "shape, device and size, and if it has failed, its error; then the totals of each "
           "device. A failed tensor has no memory. Tensors that share memory, such "
           "as a reshape and its input, each count in full, so a total may exceed the used memory "
-          "that \"tensorctl devices\" shows. With --servers, shows the tensors of all servers; "
+          "that \"tensorctl devices\" shows. With --all and the token of an administrator "
+          "(tensorctl "
+          "help token), shows the tensors of all principals, with a column that names them. With "
+          "--servers, shows the tensors of all servers; "
           "each server numbers its own sessions and handles.\n"
           "JSON has the same keys for one server as for several: \"servers\", a list, and "
           "\"tensors\", the list of all tensors, each with the address of its \"server\".",
       .flags = {{"device", "NAME", "only tensors on this device"},
                 {"session", "NUMBER", "only tensors of this session"},
+                {"all", "", "the tensors of all principals (only for administrators)"},
                 {"json", "", "print JSON, with sizes in bytes, for programs"}},
       .examples = {{"tensorctl tensors", "Lists all tensors of this client's identity."},
+                   {"tensorctl tensors --token-file root.token --all",
+                    "As an administrator: lists who holds what."},
                    {"tensorctl tensors --device cuda:1", "Lists the tensors on one device."}},
       .run = RunTensors,
   };

@@ -8,6 +8,7 @@
 #include "tensord/server/device/cuda/cuda_device_internal.h"
 #include "tensord/server/device/cuda/cuda_status.h"
 #include "tensord/server/device/cuda/graph_scratch.h"
+#include "tensord/server/device/cuda/nvml.h"
 
 namespace tensord::server::cuda {
 
@@ -48,6 +49,8 @@ CudaDevice::~CudaDevice() {
   uploads_.reset();
   pool_.reset();
 }
+
+HardwareUse CudaDevice::QueryHardwareUse() const { return ProcessNvml().Query(info_.uuid); }
 
 void CudaDevice::BindThread() { MakeCurrent(info_.physical_index); }
 

@@ -122,6 +122,7 @@ class CudaDevice final : public Device {
 
   const DeviceInfo& info() const override { return info_; }
   MemoryStats memory() const override { return memory_limit_.Snapshot(); }
+  HardwareUse QueryHardwareUse() const override;
   bool host_accessible() const override { return false; }
   absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) override;
   absl::StatusOr<BufferRef> AllocateForTransfer(int64_t size_bytes) override;

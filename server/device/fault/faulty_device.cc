@@ -17,6 +17,7 @@ class FaultyDevice final : public Device {
 
   const DeviceInfo& info() const override { return device_->info(); }
   MemoryStats memory() const override { return device_->memory(); }
+  HardwareUse QueryHardwareUse() const override { return device_->QueryHardwareUse(); }
   bool host_accessible() const override { return device_->host_accessible(); }
 
   absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) override {

@@ -1,4 +1,6 @@
 // The methods about the server, devices and ops.
+#include <algorithm>
+
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/peer/peers.h"
@@ -9,6 +11,23 @@ namespace tensord::server {
 namespace {
 
 constexpr uint32_t kProtocolVersion = 1;
+
+// Returns the bytes that tensors hold on the logical devices of one physical device.
+int64_t TensorBytes(const Engine& engine, const std::string& uuid) {
+  int64_t bytes = 0;
+  for (const DeviceSlot* slot : engine.slots()) {
+    if (slot->device->info().uuid == uuid) bytes += slot->device->memory().used_bytes;
+  }
+  return bytes;
+}
+
+// `tensor_bytes`: what this process holds at least.
+void AddHardwareUse(const HardwareUse& use, int64_t tensor_bytes, v1::Device* device) {
+  if (use.utilization_percent) device->set_utilization_percent(*use.utilization_percent);
+  if (!use.used_bytes) return;
+  const int64_t own_bytes = use.own_bytes.value_or(tensor_bytes);
+  device->set_memory_used_by_others_bytes(std::max<int64_t>(0, *use.used_bytes - own_bytes));
+}
 
 }  // namespace
 
@@ -45,10 +64,16 @@ void UnaryMethods::GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::Se
 
 void UnaryMethods::ListDevices(
     const UnaryRef<v1::ListDevicesRequest, v1::ListDevicesResponse>& call) {
-  for (const DeviceSlot* slot : context_->engine->slots()) {
-    ToProto(*slot->device, call->response()->add_devices());
-  }
-  call->Finish(absl::OkStatus());
+  // A worker asks the drivers, which may take some milliseconds.
+  context_->workers->Post(call->principal().get(), [this, call] {
+    for (const DeviceSlot* slot : context_->engine->slots()) {
+      v1::Device* device = call->response()->add_devices();
+      ToProto(*slot->device, device);
+      AddHardwareUse(slot->device->QueryHardwareUse(),
+                     TensorBytes(*context_->engine, slot->device->info().uuid), device);
+    }
+    call->Finish(absl::OkStatus());
+  });
 }
 
 void UnaryMethods::ListOps(const UnaryRef<v1::ListOpsRequest, v1::ListOpsResponse>& call) {

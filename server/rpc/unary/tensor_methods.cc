@@ -20,9 +20,13 @@ constexpr int kDefaultPageSize = 1000;
 constexpr int kMaxPageSize = 10000;
 // The maximum size of a failed tensor's message in a listing.
 constexpr size_t kMaxListedErrorBytes = 256;
-// The maximum memory of a listed tensor: its 32 dimensions, and the message of its error, which is
-// both in the protobuf message and in the encoded response.
-constexpr int64_t kMaxListedTensorBytes = (1 << 10) + 2 * kMaxListedErrorBytes;
+// The maximum size of a principal's name in a listing.
+constexpr size_t kMaxListedPrincipalBytes = 128;
+// The maximum memory of a listed tensor: its 32 dimensions, its principal's name, and the message
+// of its error. The name and the message are both in the protobuf message and in the encoded
+// response.
+constexpr int64_t kMaxListedTensorBytes =
+    (1 << 10) + 2 * (kMaxListedErrorBytes + kMaxListedPrincipalBytes);
 // The maximum size of everything but the elements in a response.
 constexpr int64_t kMessageOverheadBytes = 1024;
 // Tensors up to this size are read at once, if the host can access their memory. A worker reads all
@@ -97,10 +101,22 @@ absl::StatusOr<PageStart> ParsePageToken(const std::string& token) {
 }
 
 absl::StatusOr<std::vector<SessionRef>> SessionsToList(SessionTable& sessions,
-                                                       const PrincipalRef& principal,
-                                                       const std::string& name) {
-  if (name == "-") return sessions.Of(principal);
-  TENSORD_ASSIGN_OR_RETURN(SessionUse use, sessions.Use(principal, name));
+                                                       const UnaryCallBase& call,
+                                                       const v1::ListTensorsRequest& request) {
+  if (request.all_principals()) {
+    if (!call.is_admin()) {
+      return absl::PermissionDeniedError(
+          "only an administrator may list the tensors of other callers; leave all_principals out "
+          "for your own tensors, or use a token with the flag \"admin\"");
+    }
+    if (request.session() != "-") {
+      return absl::InvalidArgumentError(
+          "all_principals lists the tensors of all sessions; set session to \"-\"");
+    }
+    return sessions.All();
+  }
+  if (request.session() == "-") return sessions.Of(call.principal());
+  TENSORD_ASSIGN_OR_RETURN(SessionUse use, sessions.Use(call.principal(), request.session()));
   return std::vector<SessionRef>{use.ref()};
 }
 
@@ -115,7 +131,7 @@ void DescribeInListing(const Tensor& tensor, uint64_t session_number, v1::Tensor
   out->set_error_message(ToUtf8(status.message(), kMaxListedErrorBytes));
 }
 
-absl::Status List(SessionTable& sessions, const PrincipalRef& principal,
+absl::Status List(SessionTable& sessions, const UnaryCallBase& call,
                   const v1::ListTensorsRequest& request, v1::ListTensorsResponse* response) {
   if (request.page_size() < 0) {
     return absl::InvalidArgumentError(
@@ -125,7 +141,7 @@ absl::Status List(SessionTable& sessions, const PrincipalRef& principal,
   const int page_size = std::min(wanted, kMaxPageSize);
   TENSORD_ASSIGN_OR_RETURN(const PageStart start, ParsePageToken(request.page_token()));
   TENSORD_ASSIGN_OR_RETURN(const std::vector<SessionRef> all,
-                           SessionsToList(sessions, principal, request.session()));
+                           SessionsToList(sessions, call, request));
   for (const SessionRef& session : all) {
     if (session->number() < start.session_number) continue;
     const Handle after = session->number() == start.session_number ? start.handle : 0;
@@ -137,7 +153,12 @@ absl::Status List(SessionTable& sessions, const PrincipalRef& principal,
         response->set_next_page_token(absl::StrCat(last.session_number(), ":", last.handle()));
         return absl::OkStatus();
       }
-      DescribeInListing(*tensor, session->number(), response->add_tensors());
+      v1::Tensor* listed = response->add_tensors();
+      DescribeInListing(*tensor, session->number(), listed);
+      if (request.all_principals()) {
+        listed->set_principal(
+            ToUtf8(session->principal()->unique_name(), kMaxListedPrincipalBytes));
+      }
     }
   }
   return absl::OkStatus();
@@ -216,8 +237,8 @@ void UnaryMethods::ListTensors(
                 weak.lock());
         if (waiting == nullptr) return;
         context_->workers->Post(waiting->principal().get(), [this, waiting] {
-          waiting->Finish(List(*context_->sessions, waiting->principal(), waiting->request(),
-                               waiting->response()));
+          waiting->Finish(
+              List(*context_->sessions, *waiting, waiting->request(), waiting->response()));
         });
       });
 }

@@ -51,6 +51,26 @@ TEST(DeviceTable, ShowsEverythingAtAnyWidth) {
   }
 }
 
+TEST(DeviceTable, ShowsWhatOtherProcessesDoWithAGpu) {
+  std::vector<DeviceInfo> devices = Devices();
+  EXPECT_THAT(DeviceTable(devices, {.width = 200}), Not(HasSubstr("other processes")));
+  devices[0].utilization_percent = 37;
+  devices[0].others_bytes = int64_t{3} << 30;
+  for (int width : {80, 120, 200}) {
+    const std::string text = DeviceTable(devices, {.width = width});
+    for (const char* part : {"other processes", "3.00 GiB", "utilization", "37 %"}) {
+      EXPECT_THAT(text, HasSubstr(part)) << "at " << width << " columns:\n" << text;
+    }
+    for (absl::string_view line : absl::StrSplit(text, '\n')) {
+      EXPECT_LE(DisplayWidth(line), width) << line;
+    }
+  }
+  const auto json = nlohmann::json::parse(DevicesJson({{.address = "h:1", .devices = devices}}));
+  EXPECT_EQ(json["devices"][0]["utilization_percent"], 37);
+  EXPECT_EQ(json["devices"][0]["memory_used_by_others_bytes"], int64_t{3} << 30);
+  EXPECT_TRUE(json["devices"][1]["utilization_percent"].is_null());
+}
+
 TEST(DeviceTable, OneRowPerDeviceInAWideTerminal) {
   const std::string wide = DeviceTable(Devices(), {.width = 200});
   EXPECT_EQ(std::count(wide.begin(), wide.end(), '\n'), 6);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tensord/common/status_details.h"
+#include "tensord/tests/expect_error.h"
 
 namespace tensord::nn {
 namespace {
@@ -36,6 +37,15 @@ TEST(NnTest, ParametersAreNamedAsInPyTorch) {
   const Sequential model(Linear(4, 3), ReLU(), Sequential(Linear(3, 2, {.bias = false})));
   EXPECT_THAT(ParameterNames(model), ElementsAre("0.weight", "0.bias", "2.0.weight"));
   EXPECT_EQ(model.NumParameters(), 4 * 3 + 3 + 3 * 2);
+}
+
+TEST(NnTest, FindsAParameterByItsName) {
+  const Sequential model(Linear(Tensor::Failed(absl::AbortedError("weight of 0"))), ReLU());
+  EXPECT_EQ(model[0].weight().status().message(), "weight of 0");
+  EXPECT_EQ(model.parameter("0.weight").status().message(), "weight of 0");
+  ExpectError(model[1].weight().status(), absl::StatusCode::kNotFound,
+              {"ReLU()", "weight", "none"});
+  ExpectError(model.parameter("weight").status(), absl::StatusCode::kNotFound, {"0.weight"});
 }
 
 TEST(NnTest, ErrorOfAModuleWithoutValuesNamesTheRemedy) {
