@@ -72,7 +72,7 @@ std::string DescribeRange(DType dtype) {
 // For zeros and ones, and the last step for uniform, normal and constant.
 absl::Status InferFilled(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(Shape shape, ShapeAttr(ctx));
-  ctx.SetOutput(ctx.attrs().Type("dtype"), std::move(shape));
+  ctx.AddOutput(ctx.attrs().Type("dtype"), std::move(shape));
   return absl::OkStatus();
 }
 
@@ -110,7 +110,7 @@ absl::Status InferFull(InferenceContext& ctx) {
   }
   ctx.SetAttr("value", *std::move(converted));
   ctx.SetAttr("dtype", dtype);
-  ctx.SetOutput(dtype, std::move(shape));
+  ctx.AddOutput(dtype, std::move(shape));
   return absl::OkStatus();
 }
 
@@ -189,7 +189,7 @@ absl::Status InferArange(InferenceContext& ctx) {
                                                 AsDouble(values[1]), AsDouble(values[2])));
   }
   ctx.SetAttr("dtype", dtype);
-  ctx.SetOutput(dtype, {length});
+  ctx.AddOutput(dtype, {length});
   return absl::OkStatus();
 }
 
@@ -202,7 +202,7 @@ absl::Status InferEye(InferenceContext& ctx) {
         absl::StrCat("rows and cols must not be negative, and are ", rows, " and ", columns));
   }
   ctx.SetAttr("cols", columns);
-  ctx.SetOutput(ctx.attrs().Type("dtype"), {rows, columns});
+  ctx.AddOutput(ctx.attrs().Type("dtype"), {rows, columns});
   return absl::OkStatus();
 }
 

@@ -8,13 +8,13 @@ namespace tensord {
 namespace {
 
 absl::Status InferAnyUnary(InferenceContext& ctx) {
-  ctx.SetOutput(ctx.input(0).dtype, ctx.input(0).shape);
+  ctx.AddOutput(ctx.input(0).dtype, ctx.input(0).shape);
   return absl::OkStatus();
 }
 
 absl::Status InferNumericUnary(InferenceContext& ctx) {
   TENSORD_RETURN_IF_ERROR(RequireNumber(ctx, ctx.input(0).dtype));
-  ctx.SetOutput(ctx.input(0).dtype, ctx.input(0).shape);
+  ctx.AddOutput(ctx.input(0).dtype, ctx.input(0).shape);
   return absl::OkStatus();
 }
 
@@ -22,13 +22,13 @@ absl::Status InferNumericUnary(InferenceContext& ctx) {
 absl::Status InferFloatUnary(InferenceContext& ctx) {
   const DType dtype = IsFloating(ctx.input(0).dtype) ? ctx.input(0).dtype : DType::kFloat32;
   ctx.ReadInputAs(0, dtype);
-  ctx.SetOutput(dtype, ctx.input(0).shape);
+  ctx.AddOutput(dtype, ctx.input(0).shape);
   return absl::OkStatus();
 }
 
 absl::Status InferFloatingOnlyUnary(InferenceContext& ctx) {
   TENSORD_RETURN_IF_ERROR(RequireFloating(ctx, ctx.input(0).dtype));
-  ctx.SetOutput(ctx.input(0).dtype, ctx.input(0).shape);
+  ctx.AddOutput(ctx.input(0).dtype, ctx.input(0).shape);
   return absl::OkStatus();
 }
 
@@ -40,14 +40,14 @@ absl::Status InferGelu(InferenceContext& ctx) {
 absl::Status InferCast(InferenceContext& ctx) {
   const DType dtype = ctx.attrs().Type("dtype");
   if (dtype == ctx.input(0).dtype) ctx.SetAlias();
-  ctx.SetOutput(dtype, ctx.input(0).shape);
+  ctx.AddOutput(dtype, ctx.input(0).shape);
   return absl::OkStatus();
 }
 
 absl::Status InferBinary(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(Shape shape, BroadcastInputs(ctx));
   TENSORD_ASSIGN_OR_RETURN(const DType dtype, PromoteInputs(ctx));
-  ctx.SetOutput(dtype, std::move(shape));
+  ctx.AddOutput(dtype, std::move(shape));
   return absl::OkStatus();
 }
 
@@ -72,14 +72,14 @@ absl::Status InferFloatBinary(InferenceContext& ctx) {
   if (!IsFloating(dtype)) dtype = DType::kFloat32;
   ctx.ReadInputAs(0, dtype);
   ctx.ReadInputAs(1, dtype);
-  ctx.SetOutput(dtype, std::move(shape));
+  ctx.AddOutput(dtype, std::move(shape));
   return absl::OkStatus();
 }
 
 absl::Status InferComparison(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(Shape shape, BroadcastInputs(ctx));
   TENSORD_RETURN_IF_ERROR(PromoteInputs(ctx).status());
-  ctx.SetOutput(DType::kBool, std::move(shape));
+  ctx.AddOutput(DType::kBool, std::move(shape));
   return absl::OkStatus();
 }
 
@@ -90,7 +90,7 @@ absl::Status InferWhere(InferenceContext& ctx) {
   }
   TENSORD_ASSIGN_OR_RETURN(Shape shape, BroadcastInputs(ctx));
   TENSORD_ASSIGN_OR_RETURN(const DType dtype, PromoteInputs(ctx, 1));
-  ctx.SetOutput(dtype, std::move(shape));
+  ctx.AddOutput(dtype, std::move(shape));
   return absl::OkStatus();
 }
 

@@ -78,7 +78,7 @@ absl::Status InferMatmul(InferenceContext& ctx) {
   if (left.rank() > 1) shape->AppendDim(a.rows);
   if (right.rank() > 1) shape->AppendDim(b.columns);
   TENSORD_ASSIGN_OR_RETURN(const DType dtype, PromoteInputs(ctx));
-  ctx.SetOutput(dtype, *std::move(shape));
+  ctx.AddOutput(dtype, *std::move(shape));
   return absl::OkStatus();
 }
 
@@ -117,7 +117,7 @@ absl::Status InferLinear(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(const DType dtype, PromoteInputs(ctx));
   Shape shape = ctx.input(0).shape;
   shape.set_dim(shape.rank() - 1, ctx.input(1).shape.dim(0));
-  ctx.SetOutput(dtype, std::move(shape));
+  ctx.AddOutput(dtype, std::move(shape));
   return absl::OkStatus();
 }
 

@@ -125,8 +125,10 @@ absl::StatusOr<OpPlan> PlanOp(absl::string_view op, absl::Span<const TensorSpec>
   for (const TensorSpec& input : inputs) plan.input_dtypes.push_back(input.dtype);
   InferenceContext ctx(inputs, &plan);
   TENSORD_RETURN_IF_ERROR(schema->infer(ctx));
-  const absl::Status valid = plan.output.Validate();
-  if (!valid.ok()) return ctx.Error(absl::StrCat("the result is too large: ", valid.message()));
+  for (const TensorSpec& output : plan.outputs) {
+    const absl::Status valid = output.Validate();
+    if (!valid.ok()) return ctx.Error(absl::StrCat("the result is too large: ", valid.message()));
+  }
   return plan;
 }
 

@@ -42,7 +42,7 @@ struct OpSchema {
   int min_inputs = 0;
   int max_inputs = 0;  // 0: a creation op, for which the caller names a device
   std::vector<AttrDef> attrs;
-  // Sets the context's output and input dtypes, and brings its attributes into normal form.
+  // Adds the context's outputs, sets its input dtypes, and brings its attributes into normal form.
   absl::Status (*infer)(InferenceContext&) = nullptr;
   // Not used if `elementwise` is set: the op then has the cost of its function (CostOf).
   OpCost cost = OpCost::kCompute;
@@ -72,10 +72,13 @@ struct OpPlan {
   const OpSchema* schema = nullptr;
   Attributes attrs;
   absl::InlinedVector<DType, 3> input_dtypes;
-  TensorSpec output;
-  // The result has the same bytes as input 0 (reshape, a cast to the same dtype): it shares the
-  // input's memory, and no kernel runs.
+  absl::InlinedVector<TensorSpec, 1> outputs;  // one or more
+  // The result has bytes of input 0 (reshape, a cast to the same dtype, a slice of leading rows):
+  // it shares the input's memory, and no kernel runs. Only ops with one output are aliases.
   bool alias = false;
+  int64_t alias_offset_bytes = 0;  // where the result's bytes begin in the input's
+
+  const TensorSpec& output() const { return outputs[0]; }
 };
 
 class InferenceContext {
@@ -89,8 +92,12 @@ class InferenceContext {
   void SetAttr(absl::string_view name, AttrValue value) {
     plan_->attrs.Set(name, std::move(value));
   }
-  void SetOutput(DType dtype, Shape shape) { plan_->output = {dtype, std::move(shape)}; }
-  void SetAlias() { plan_->alias = true; }
+  // Appends an output. Every op has at least one.
+  void AddOutput(DType dtype, Shape shape) { plan_->outputs.push_back({dtype, std::move(shape)}); }
+  void SetAlias(int64_t offset_bytes = 0) {
+    plan_->alias = true;
+    plan_->alias_offset_bytes = offset_bytes;
+  }
   void ReadInputAs(int i, DType dtype) { plan_->input_dtypes[i] = dtype; }
 
   // INVALID_ARGUMENT: "matmul: <what>; inputs are float32[2, 3] and float32[4, 5]".

@@ -46,14 +46,14 @@ absl::Status RequireExtent(const InferenceContext& ctx, const Shape& out, absl::
 absl::Status InferSum(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(Shape shape, ReduceShape(ctx));
   const DType dtype = IsFloating(ctx.input(0).dtype) ? ctx.input(0).dtype : DType::kInt64;
-  ctx.SetOutput(dtype, std::move(shape));
+  ctx.AddOutput(dtype, std::move(shape));
   return absl::OkStatus();
 }
 
 absl::Status InferMean(InferenceContext& ctx) {
   TENSORD_RETURN_IF_ERROR(RequireFloating(ctx, ctx.input(0).dtype));
   TENSORD_ASSIGN_OR_RETURN(Shape shape, ReduceShape(ctx));
-  ctx.SetOutput(ctx.input(0).dtype, std::move(shape));
+  ctx.AddOutput(ctx.input(0).dtype, std::move(shape));
   return absl::OkStatus();
 }
 
@@ -65,21 +65,21 @@ absl::Status InferNorm(InferenceContext& ctx) {
   if (ord < 0 || std::isinf(ord)) {  // an extremum: it needs at least one element
     TENSORD_RETURN_IF_ERROR(RequireExtent(ctx, shape, absl::StrCat("norm of order ", ord)));
   }
-  ctx.SetOutput(ctx.input(0).dtype, std::move(shape));
+  ctx.AddOutput(ctx.input(0).dtype, std::move(shape));
   return absl::OkStatus();
 }
 
 absl::Status InferExtremum(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(Shape shape, ReduceShape(ctx));
   TENSORD_RETURN_IF_ERROR(RequireExtent(ctx, shape, "extremum"));
-  ctx.SetOutput(ctx.input(0).dtype, std::move(shape));
+  ctx.AddOutput(ctx.input(0).dtype, std::move(shape));
   return absl::OkStatus();
 }
 
 absl::Status InferArgExtremum(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(Shape shape, ReduceShape(ctx));
   TENSORD_RETURN_IF_ERROR(RequireExtent(ctx, shape, "extremum"));
-  ctx.SetOutput(DType::kInt64, std::move(shape));
+  ctx.AddOutput(DType::kInt64, std::move(shape));
   return absl::OkStatus();
 }
 
@@ -88,7 +88,7 @@ absl::Status InferSoftmax(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(const int64_t axis,
                            ResolveAxis(ctx, ctx.attrs().Int("axis"), ctx.input(0).shape.rank()));
   ctx.SetAttr("axis", axis);
-  ctx.SetOutput(ctx.input(0).dtype, ctx.input(0).shape);
+  ctx.AddOutput(ctx.input(0).dtype, ctx.input(0).shape);
   return absl::OkStatus();
 }
 

@@ -61,7 +61,7 @@ absl::Status InferReshape(InferenceContext& ctx) {
   }
   ctx.SetAttr("shape", ToInts(shape));
   ctx.SetAlias();
-  ctx.SetOutput(ctx.input(0).dtype, std::move(shape));
+  ctx.AddOutput(ctx.input(0).dtype, std::move(shape));
   return absl::OkStatus();
 }
 
@@ -89,7 +89,7 @@ absl::Status InferPermute(InferenceContext& ctx) {
   for (int64_t axis : axes) out.AppendDim(in.dim(static_cast<int>(axis)));
   if (!PermutationMovesElements(in, axes)) ctx.SetAlias();
   ctx.SetAttr("axes", std::move(axes));
-  ctx.SetOutput(ctx.input(0).dtype, std::move(out));
+  ctx.AddOutput(ctx.input(0).dtype, std::move(out));
   return absl::OkStatus();
 }
 
@@ -146,7 +146,7 @@ absl::Status InferSlice(InferenceContext& ctx) {
   ctx.SetAttr("stops", std::move(stops));
   ctx.SetAttr("steps", std::move(steps));
   ctx.SetAttr("axes", Iota(in.rank()));
-  ctx.SetOutput(ctx.input(0).dtype, std::move(out));
+  ctx.AddOutput(ctx.input(0).dtype, std::move(out));
   return absl::OkStatus();
 }
 
@@ -182,7 +182,7 @@ absl::Status InferConcat(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(const DType dtype, PromoteInputs(ctx));
   if (ctx.num_inputs() == 1) ctx.SetAlias();
   ctx.SetAttr("axis", axis);
-  ctx.SetOutput(dtype, std::move(out));
+  ctx.AddOutput(dtype, std::move(out));
   return absl::OkStatus();
 }
 
@@ -196,7 +196,7 @@ absl::Status InferBroadcastTo(InferenceContext& ctx) {
                                   ": a dimension of the input would have to shrink"));
   }
   if (shape.num_elements() == in.num_elements()) ctx.SetAlias();
-  ctx.SetOutput(ctx.input(0).dtype, std::move(shape));
+  ctx.AddOutput(ctx.input(0).dtype, std::move(shape));
   return absl::OkStatus();
 }
 

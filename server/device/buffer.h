@@ -20,6 +20,7 @@ class MemoryAccount;
 //
 // A buffer is written once, before it is shared. Exception: if a kernel's input has no other
 // reference, the kernel may write its output to the input's buffer (PreparedKernel::in_place).
+// A view (BufferView) is a part of another buffer. Only its owner() has the backend's class.
 class Buffer {
  public:
   virtual ~Buffer();
@@ -33,6 +34,10 @@ class Buffer {
   // is empty.
   MemoryAccount* account() const { return account_; }
 
+  bool is_view() const { return is_view_; }
+  // Returns the buffer that owns the memory: this buffer, or that of which this is a view.
+  const Buffer& owner() const;
+
   // Keeps `object` alive until the buffer has been destroyed. Call it before the buffer is shared.
   void KeepAlive(std::shared_ptr<const void> object) { kept_alive_ = std::move(object); }
 
@@ -42,6 +47,7 @@ class Buffer {
 
  private:
   friend class BufferRef;
+  friend class BufferView;
   friend class MemoryAccount;
 
   Device* device_;
@@ -50,6 +56,7 @@ class Buffer {
   MemoryAccount* account_ = nullptr;
   std::shared_ptr<const void> kept_alive_;
   std::atomic<int32_t> references_{1};
+  bool is_view_ = false;
 };
 
 // A reference to a Buffer, or null. Works as a shared_ptr does, but takes one word. The reference
@@ -93,5 +100,27 @@ class BufferRef {
  private:
   Buffer* buffer_ = nullptr;
 };
+
+// A part of another buffer. It has no account: its bytes are charged with the other buffer.
+class BufferView final : public Buffer {
+ public:
+  // Returns the bytes [offset, offset + size_bytes) of `source`, and keeps `source` alive. The range
+  // must lie within `source`.
+  static BufferRef Make(const BufferRef& source, int64_t offset, int64_t size_bytes);
+  // The same, but the caller keeps `source` alive.
+  static BufferRef MakeUnowned(const Buffer& source, int64_t offset, int64_t size_bytes);
+
+ private:
+  friend class Buffer;
+
+  BufferView(const Buffer& source, BufferRef kept, int64_t offset, int64_t size_bytes);
+
+  const Buffer& source_;  // no view
+  const BufferRef kept_;  // null, or keeps source_ alive
+};
+
+inline const Buffer& Buffer::owner() const {
+  return is_view_ ? static_cast<const BufferView*>(this)->source_ : *this;
+}
 
 }  // namespace tensord::server

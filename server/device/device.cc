@@ -12,14 +12,15 @@ class LaunchedKernel final : public PreparedKernel {
         schema_(spec.schema),
         attrs_(*spec.attrs),
         inputs_(spec.inputs.begin(), spec.inputs.end()),
-        output_(*spec.output) {}
+        outputs_(spec.outputs.begin(), spec.outputs.end()) {}
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
-    absl::InlinedVector<Operand, 3> operands;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      operands.push_back({&inputs_[i], inputs[i]->data()});
-    }
-    return device_->Launch({schema_, &attrs_, operands, {&output_, output->data()}});
+  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+                      absl::Span<Buffer* const> outputs) override {
+    absl::InlinedVector<Operand, 3> from;
+    absl::InlinedVector<Operand, 1> to;
+    for (size_t i = 0; i < inputs.size(); ++i) from.push_back({&inputs_[i], inputs[i]->data()});
+    for (size_t i = 0; i < outputs.size(); ++i) to.push_back({&outputs_[i], outputs[i]->data()});
+    return device_->Launch({schema_, &attrs_, from, to});
   }
 
  private:
@@ -27,7 +28,7 @@ class LaunchedKernel final : public PreparedKernel {
   const OpSchema* const schema_;
   const Attributes attrs_;
   const absl::InlinedVector<TensorSpec, 3> inputs_;
-  const TensorSpec output_;
+  const absl::InlinedVector<TensorSpec, 1> outputs_;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 // DATA_LOSS. A lost device never recovers: a new device replaces it (restartable_device.h).
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -88,13 +89,15 @@ struct Operand {
 };
 
 // One op, ready to run. The inputs have the dtypes of OpPlan::input_dtypes. `attrs` is in normal
-// form (op_schema.h). The output is allocated. It has the memory of an input only if the kernel was
-// prepared for that (PreparedKernel::in_place); otherwise it overlaps no input.
+// form (op_schema.h). The outputs are allocated. An output has the memory of an input only if the
+// kernel was prepared for that (PreparedKernel::in_place); otherwise it overlaps no other operand.
 struct KernelCall {
   const OpSchema* schema;
   const Attributes* attrs;
   absl::Span<const Operand> inputs;
-  Operand output;
+  absl::Span<const Operand> outputs;  // one for each of OpPlan::outputs
+
+  const Operand& output() const { return outputs[0]; }
 };
 
 // A kernel that is prepared for given dtypes, shapes and attributes. It runs any number of times.
@@ -103,16 +106,21 @@ class PreparedKernel {
  public:
   virtual ~PreparedKernel() = default;
 
-  // Executor thread. Runs or enqueues the kernel as Device::Launch() does. The inputs have the
-  // order and the sizes of the specs that were given to Prepare().
-  virtual absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) = 0;
+  // Executor thread. Runs or enqueues the kernel as Device::Launch() does. The inputs and outputs
+  // have the order and the sizes of the specs that were given to Prepare().
+  virtual absl::Status Launch(absl::Span<const Buffer* const> inputs,
+                              absl::Span<Buffer* const> outputs) = 0;
+  // The same for a kernel with one output.
+  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) {
+    return Launch(inputs, absl::MakeConstSpan(&output, 1));
+  }
 
   // Whether Launch() finishes the kernel within a few microseconds, and may be called on any thread
   // that holds the executor's InlineLock. A switch to the executor's thread would take longer.
   bool runs_inline() const { return runs_inline_; }
 
-  // Whether the output may be the buffer of input `i`, if both have the same size.
-  bool in_place(int i) const { return (in_place_inputs_ >> i & 1) != 0; }
+  // Returns the output that may be the buffer of input `i`, if both have the same size; -1: none.
+  int in_place(int i) const { return i < kMaxInPlace ? in_place_[i] : -1; }
 
   // Returns the estimated host memory that the kernel keeps in addition to its specs and
   // attributes, such as generated code.
@@ -123,14 +131,28 @@ class PreparedKernel {
   // Copies runs_inline(), in_place() and host_bytes() from `like`.
   explicit PreparedKernel(const PreparedKernel* like)
       : runs_inline_(like->runs_inline_),
-        in_place_inputs_(like->in_place_inputs_),
-        host_bytes_(like->host_bytes_) {}
+        host_bytes_(like->host_bytes_),
+        in_place_(like->in_place_) {}
   PreparedKernel(const PreparedKernel&) = delete;
   PreparedKernel& operator=(const PreparedKernel&) = delete;
 
+  // Lets `output` be the buffer of input `i`. Ignored for inputs beyond the first kMaxInPlace.
+  void SetInPlace(int i, int output = 0) {
+    if (i < kMaxInPlace) in_place_[i] = static_cast<int8_t>(output);
+  }
+
   bool runs_inline_ = false;
-  uint32_t in_place_inputs_ = 0;  // bit i: input i
   int64_t host_bytes_ = 0;
+
+ private:
+  static constexpr int kMaxInPlace = 32;
+  static constexpr std::array<int8_t, kMaxInPlace> NoneInPlace() {
+    std::array<int8_t, kMaxInPlace> none{};
+    none.fill(-1);
+    return none;
+  }
+
+  std::array<int8_t, kMaxInPlace> in_place_ = NoneInPlace();
 };
 
 // The op, dtypes and shapes that a kernel is prepared for. The views must be valid only during the
@@ -139,7 +161,9 @@ struct KernelSpec {
   const OpSchema* schema;
   const Attributes* attrs;  // in normal form
   absl::Span<const TensorSpec> inputs;
-  const TensorSpec* output;
+  absl::Span<const TensorSpec> outputs;
+
+  const TensorSpec& output() const { return outputs[0]; }
 };
 
 // A sequence of elementwise ops that becomes one kernel. Each step computes elements of the

@@ -45,18 +45,21 @@ class RestartableDevice::Kernel final : public PreparedKernel {
     kernel = std::move(kernel_);
   }
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
+  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+                      absl::Span<Buffer* const> outputs) override {
     TENSORD_ASSIGN_OR_RETURN(const Inner inner, device_->Current());
     for (const Buffer* input : inputs) {
       if (const absl::Status* loss = input->device().loss()) return *loss;
     }
-    if (const absl::Status* loss = output->device().loss()) return *loss;
+    for (const Buffer* output : outputs) {
+      if (const absl::Status* loss = output->device().loss()) return *loss;
+    }
     if (kernel_ == nullptr) {
       TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<PreparedKernel> kernel, prepare_(*inner));
       device_->Attach(this, inner, std::move(kernel));
       if (kernel_ == nullptr) return device_->Current().status();
     }
-    absl::Status status = kernel_->Launch(inputs, output);
+    absl::Status status = kernel_->Launch(inputs, outputs);
     return status.ok() ? status : device_->RecordLoss(inner, std::move(status));
   }
 
@@ -281,8 +284,9 @@ void RestartableDevice::Attach(Kernel* to, const Inner& inner,
 absl::StatusOr<std::unique_ptr<PreparedKernel>> RestartableDevice::Prepare(const KernelSpec& spec) {
   return PrepareBy([schema = spec.schema, attrs = *spec.attrs,
                     inputs = std::vector<TensorSpec>(spec.inputs.begin(), spec.inputs.end()),
-                    output = *spec.output](Device& device) {
-    return device.Prepare({schema, &attrs, inputs, &output});
+                    outputs = std::vector<TensorSpec>(spec.outputs.begin(), spec.outputs.end())](
+                       Device& device) {
+    return device.Prepare({schema, &attrs, inputs, outputs});
   });
 }
 

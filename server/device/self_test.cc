@@ -53,7 +53,9 @@ absl::Status SelfTest(Device& device) {
   static const OpSchema* const kAdd = FindOp("add");
   const Attributes no_attrs;
   const std::array<Operand, 2> operands = {{{&spec, in->data()}, {&spec, in->data()}}};
-  TENSORD_RETURN_IF_ERROR(device.Launch({kAdd, &no_attrs, operands, {&spec, out->data()}}));
+  const Operand sum = {&spec, out->data()};
+  TENSORD_RETURN_IF_ERROR(
+      device.Launch({kAdd, &no_attrs, operands, absl::MakeConstSpan(&sum, 1)}));
   TENSORD_RETURN_IF_ERROR(AwaitFence(device));
   Numbers sums = {};
   TENSORD_RETURN_IF_ERROR(device.Read(*out, 0, sums.data(), bytes));

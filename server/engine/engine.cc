@@ -46,16 +46,69 @@ absl::Status CheckServing(const DeviceSlot& slot) {
                    "; wait until it serves again (see ListDevices), or use another device"));
 }
 
+absl::StatusOr<TensorRef> FindInput(const Session& session, absl::string_view op, Handle handle) {
+  absl::StatusOr<TensorRef> input = session.Find(handle);
+  if (!input.ok()) return InOp(op, input.status());
+  if (StateOf(**input, nullptr) == InputState::kFailed) return (*input)->status();
+  return input;
+}
+
 absl::StatusOr<TensorRefs> FindInputs(const Session& session, absl::string_view op,
                                       absl::Span<const Handle> handles) {
   TensorRefs inputs;
   for (Handle handle : handles) {
-    absl::StatusOr<TensorRef> input = session.Find(handle);
-    if (!input.ok()) return InOp(op, input.status());
-    if (StateOf(**input, nullptr) == InputState::kFailed) return (*input)->status();
-    inputs.push_back(*std::move(input));
+    TENSORD_ASSIGN_OR_RETURN(TensorRef input, FindInput(session, op, handle));
+    inputs.push_back(std::move(input));
   }
   return inputs;
+}
+
+// Returns the inputs of an op. Those that are numbers are pending tensors without a handle, for
+// MakeScalarTensor().
+absl::StatusOr<TensorRefs> FindInputs(const Session& session, const OpRequest& request) {
+  if (request.scalars.empty()) return FindInputs(session, request.op, request.inputs);
+  TensorRefs inputs(request.inputs.size());
+  DeviceSlot* slot = nullptr;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (ScalarAt(request.scalars, i) != nullptr) continue;
+    TENSORD_ASSIGN_OR_RETURN(inputs[i], FindInput(session, request.op, request.inputs[i]));
+    if (slot == nullptr) slot = inputs[i]->slot();
+  }
+  if (slot == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(request.op, ": all inputs are numbers; at least one must be a tensor"));
+  }
+  for (const ScalarInput& scalar : request.scalars) {
+    inputs[scalar.position] = Tensor::Make(Handle{0}, SpecOf(scalar), slot);
+  }
+  return inputs;
+}
+
+absl::Status CheckDonations(absl::string_view op, absl::Span<const uint32_t> donate,
+                            size_t num_inputs) {
+  for (uint32_t position : donate) {
+    if (position < num_inputs) continue;
+    return absl::InvalidArgumentError(absl::StrCat(op, ": donates input ", position, ", but has ",
+                                                   num_inputs, num_inputs == 1 ? " input" : " inputs",
+                                                   ", counted from 0"));
+  }
+  return absl::OkStatus();
+}
+
+// Removes the handles of donated inputs. An input that waits for an upload keeps its handle until
+// the upload has ended, because the upload names it.
+void RemoveDonated(const SessionRef& session, absl::Span<const TensorRef> inputs,
+                   absl::Span<const uint32_t> donate) {
+  for (uint32_t position : donate) {
+    const TensorRef& input = inputs[position];
+    if (input->done() || input->upload() == nullptr) {
+      session->Remove(input);
+      continue;
+    }
+    input->WhenDone([session, weak = std::weak_ptr<Tensor>(input)] {
+      if (const TensorRef done = weak.lock(); done != nullptr) session->Remove(done);
+    });
+  }
 }
 
 absl::Status AllocateUpload(Session& session, Engine::Upload* upload) {
@@ -183,16 +236,31 @@ absl::StatusOr<PreparedOpRef> Engine::FindPreparedOp(const Session& session,
   return slot.status();
 }
 
-absl::StatusOr<TensorRef> Engine::Run(const SessionRef& session, const OpRequest& request) {
-  TENSORD_ASSIGN_OR_RETURN(TensorRefs inputs, FindInputs(*session, request.op, request.inputs));
+absl::StatusOr<TensorRefs> Engine::RunOp(const SessionRef& session, const OpRequest& request) {
+  TENSORD_RETURN_IF_ERROR(CheckDonations(request.op, request.donate, request.inputs.size()));
+  TENSORD_ASSIGN_OR_RETURN(TensorRefs inputs, FindInputs(*session, request));
   TENSORD_ASSIGN_OR_RETURN(PreparedOpRef op, FindPreparedOp(*session, request, inputs));
-  auto output = Tensor::Make(request.output, op->output(), op->slot());
-  TENSORD_RETURN_IF_ERROR(Start(session, std::move(op), std::move(inputs), TensorRefs(1, output)));
-  return output;
+  TENSORD_RETURN_IF_ERROR(CheckNumOutputs(*op, request.num_outputs));
+  TensorRefs outputs;
+  for (const TensorSpec& output : op->outputs()) {
+    outputs.push_back(Tensor::Make(request.output + outputs.size(), output, op->slot()));
+  }
+  for (const ScalarInput& scalar : request.scalars) {
+    MakeScalarTensor(session, scalar, inputs[scalar.position]);
+  }
+  TENSORD_RETURN_IF_ERROR(
+      Start(session, std::move(op), std::move(inputs), outputs, request.donate));
+  return outputs;
+}
+
+absl::StatusOr<TensorRef> Engine::Run(const SessionRef& session, const OpRequest& request) {
+  TENSORD_ASSIGN_OR_RETURN(TensorRefs outputs, RunOp(session, request));
+  return std::move(outputs[0]);
 }
 
 absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable> executable,
-                           TensorRefs inputs, const TensorRefs& outputs) {
+                           TensorRefs inputs, const TensorRefs& outputs,
+                           absl::Span<const uint32_t> donate) {
   const auto insert_all = [&session, &outputs] {
     for (size_t i = 0; i < outputs.size(); ++i) {
       const absl::Status taken = session->Insert(outputs[i]);
@@ -207,6 +275,7 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
                                     session->lane(*executable->slot()).get());
     if (lock.held()) {
       TENSORD_RETURN_IF_ERROR(insert_all());
+      RemoveDonated(session, inputs, donate);
       RunInline(*session, *executable, inputs, outputs);
       return absl::OkStatus();
     }
@@ -217,6 +286,7 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
     session->ops().End(host_bytes);
     return taken;
   }
+  RemoveDonated(session, inputs, donate);
   std::make_shared<OpNode>(session, std::move(executable), std::move(inputs), outputs,
                            fusion_ ? &chains_ : nullptr, host_bytes)
       ->Schedule();
@@ -234,13 +304,15 @@ absl::StatusOr<std::shared_ptr<Program>> Engine::Prepare(Session& session, const
 absl::StatusOr<TensorRefs> Engine::Run(const SessionRef& session,
                                        const std::shared_ptr<Program>& program,
                                        absl::Span<const Handle> input_handles,
-                                       absl::Span<const Handle> output_handles) {
+                                       absl::Span<const Handle> output_handles,
+                                       absl::Span<const uint32_t> donate) {
   if (input_handles.size() != program->inputs().size() ||
       output_handles.size() != program->num_outputs()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "program: called with ", input_handles.size(), " inputs and ", output_handles.size(),
         " outputs; it has ", program->inputs().size(), " and ", program->num_outputs()));
   }
+  TENSORD_RETURN_IF_ERROR(CheckDonations("program", donate, input_handles.size()));
   TENSORD_ASSIGN_OR_RETURN(TensorRefs inputs, FindInputs(*session, "program", input_handles));
   const size_t i = FirstMismatch(program->inputs(), program->slot(), inputs);
   if (i < inputs.size()) {
@@ -254,7 +326,7 @@ absl::StatusOr<TensorRefs> Engine::Run(const SessionRef& session,
   for (size_t i = 0; i < output_handles.size(); ++i) {
     outputs.push_back(Tensor::Make(output_handles[i], program->output(i), program->slot()));
   }
-  TENSORD_RETURN_IF_ERROR(Start(session, program, std::move(inputs), outputs));
+  TENSORD_RETURN_IF_ERROR(Start(session, program, std::move(inputs), outputs, donate));
   return outputs;
 }
 

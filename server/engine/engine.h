@@ -23,6 +23,7 @@
 #include "tensord/server/engine/prepared_op.h"
 #include "tensord/server/engine/prepared_op_cache.h"
 #include "tensord/server/engine/program.h"
+#include "tensord/server/engine/scalar_input.h"
 #include "tensord/server/session/session.h"
 #include "tensord/server/session/tensor.h"
 
@@ -35,6 +36,14 @@ struct OpRequest {
   Handle output = 0;
   Attributes attrs;
   absl::string_view device;  // may be empty if there are inputs
+  // The outputs have consecutive handles: `output`, `output` + 1, ….
+  uint32_t num_outputs = 1;
+  // Positions in `inputs` of handles that the op donates: if the op is accepted, these handles are
+  // removed. The op may then overwrite their memory.
+  absl::Span<const uint32_t> donate = {};
+  // Inputs that are numbers. The handles at their positions in `inputs` are ignored. At least one
+  // input must be a tensor.
+  absl::Span<const ScalarInput> scalars = {};
 };
 
 // Thread-safe. Owns the devices and their executors. Must outlive every session and tensor.
@@ -61,12 +70,14 @@ class Engine {
   // INVALID_ARGUMENT. If the server has no such device, returns NOT_FOUND that lists its devices.
   absl::StatusOr<DeviceSlot*> FindDevice(absl::string_view name) const;
 
-  // Entry point: infers an op, promises request.output, and runs or queues the op. Returns the
-  // promised tensor, which may be done already. If the handles, the inference or the devices
-  // are wrong, returns an error and changes nothing. If an input has failed already, returns the
-  // root error of that input. Later errors stick to the tensor.
+  // Entry point: infers an op, promises its outputs, and runs or queues the op. Returns the promised
+  // tensors, which may be done already. If the handles, the inference or the devices are wrong,
+  // returns an error and changes nothing. If an input has failed already, returns the root error of
+  // that input. Later errors stick to the tensors.
   // While the device is lost, this function and those below return an error that names the device:
   // the DATA_LOSS of an input in its memory, or else UNAVAILABLE.
+  absl::StatusOr<TensorRefs> RunOp(const SessionRef& session, const OpRequest& request);
+  // The same for an op with one output.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, const OpRequest& request);
 
   // Prepares a program for this session. Its host memory, and the device's memory that it keeps,
@@ -74,12 +85,13 @@ class Engine {
   absl::StatusOr<std::shared_ptr<Program>> Prepare(Session& session, const ProgramSpec& spec,
                                                    absl::string_view device);
 
-  // Runs a program as Run() above runs an op: promises the outputs and returns them. If the inputs
-  // or outputs do not fit the program, returns INVALID_ARGUMENT.
+  // Runs a program as RunOp() runs an op: promises the outputs and returns them. If the inputs or
+  // outputs do not fit the program, returns INVALID_ARGUMENT. `donate`: as in OpRequest.
   absl::StatusOr<TensorRefs> Run(const SessionRef& session, const std::shared_ptr<Program>& program,
-                                 absl::Span<const Handle> inputs, absl::Span<const Handle> outputs);
+                                 absl::Span<const Handle> inputs, absl::Span<const Handle> outputs,
+                                 absl::Span<const uint32_t> donate = {});
 
-  // Returns the prepared op that Run() would use for these inputs, or the error that Run() would
+  // Returns the prepared op that RunOp() would use for these inputs, or the error that RunOp() would
   // return. Does not check handles.
   absl::StatusOr<PreparedOpRef> FindPreparedOp(const Session& session, const OpRequest& request,
                                                absl::Span<const TensorRef> inputs);
@@ -140,10 +152,11 @@ class Engine {
   absl::StatusOr<DeviceSlot*> FindSlot(const OpRequest& request,
                                        absl::Span<const TensorRef> inputs) const;
 
-  // Inserts `outputs` into the session, all or none of them. Then runs the executable, or posts it
-  // when its inputs are ready.
+  // Inserts `outputs` into the session, all or none of them, and removes the donated inputs. Then
+  // runs the executable, or posts it when its inputs are ready.
   absl::Status Start(const SessionRef& session, std::shared_ptr<Executable> executable,
-                     TensorRefs inputs, const TensorRefs& outputs);
+                     TensorRefs inputs, const TensorRefs& outputs,
+                     absl::Span<const uint32_t> donate);
 
   void NotifyServingListener(DeviceSlot& slot, bool serving);
 

@@ -63,7 +63,7 @@ BufferRef ReusableInput(const MemoryAccount& account, const PreparedKernel& kern
                         const Inputs& inputs, int64_t bytes) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TensorRef& input = *inputs[i];
-    const bool fits = kernel.in_place(static_cast<int>(i)) && input.use_count() == 1 &&
+    const bool fits = kernel.in_place(static_cast<int>(i)) == 0 && input.use_count() == 1 &&
                       input->buffer().use_count() == 1;
     if (!fits || input->buffer()->size_bytes() != bytes) continue;
     if (input->buffer()->account() == &account) return input->buffer();
@@ -117,7 +117,7 @@ class ChainKernels::Kernel {
   explicit Kernel(absl::Span<const ChainOp> chain) : inputs_(InputSpecs(chain)) {
     for (const ChainOp& link : chain) {
       const OpPlan& plan = (*link.op)->plan();
-      steps_.push_back({plan.schema, &plan.attrs, link.operands, plan.output.dtype});
+      steps_.push_back({plan.schema, &plan.attrs, link.operands, plan.output().dtype});
       ops_.push_back(*link.op);
     }
   }

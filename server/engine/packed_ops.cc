@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/common/util/op_words.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/engine/readiness.h"
 
@@ -16,38 +17,110 @@ constexpr int kMaxStepsPerLock = 64;
 // The deadline is checked once in this many rounds. A round runs up to kMaxStepsPerLock steps
 // inline, and then passes at most one step to the engine.
 constexpr int kRoundsPerDeadlineCheck = 4;
-// How many prepared ops a definition keeps: one for each combination of input specs.
+// How many prepared ops a definition keeps: one for each combination of input specs and words of
+// attributes.
 constexpr size_t kMaxRecentOps = 4;
 
 absl::Status Malformed(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("a batch of packed ops ", what));
 }
 
+// Returns how many of `words` are the values of `attrs`.
+absl::StatusOr<size_t> CountAttrWords(absl::Span<const OpDefinition::WordAttr> attrs,
+                                      absl::Span<const uint64_t> words) {
+  size_t count = 0;
+  for (const OpDefinition::WordAttr& attr : attrs) {
+    if (count == words.size()) return Malformed("ends in the middle of a step");
+    const uint64_t first = words[count++];
+    if (attr.type != AttrType::kInts) continue;
+    if (first > words.size() - count) return Malformed("ends in the middle of a list of ints");
+    count += first;
+  }
+  return count;
+}
+
+// Adds the attributes whose values are `words`, as CountAttrWords() counted them.
+void AddWordAttrs(absl::Span<const OpDefinition::WordAttr> attrs, absl::Span<const uint64_t> words,
+                  Attributes* out) {
+  size_t at = 0;
+  for (const OpDefinition::WordAttr& attr : attrs) {
+    const uint64_t first = words[at++];
+    if (attr.type == AttrType::kInt) {
+      out->Set(attr.name, IntFromWord(first));
+    } else if (attr.type == AttrType::kFloat) {
+      out->Set(attr.name, FloatFromWord(first));
+    } else {
+      std::vector<int64_t> values;
+      for (uint64_t word : words.subspan(at, first)) values.push_back(IntFromWord(word));
+      at += first;
+      out->Set(attr.name, std::move(values));
+    }
+  }
+}
+
 }  // namespace
 
-absl::Status PackedOps::Define(uint32_t number, std::string op, Attributes attrs,
-                               std::string device, uint32_t num_inputs) {
-  if (number != definitions_.size() + 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("definition ", number, ": the next number is ", definitions_.size() + 1));
+size_t OpDefinition::AllocatedBytes() const {
+  size_t bytes = op.size() + device.size() + attrs.AllocatedBytes();
+  for (const WordAttr& attr : word_attrs) bytes += sizeof(attr) + attr.name.size();
+  return bytes + sizeof(uint32_t) * donate.size() + sizeof(Scalar) * scalars.size();
+}
+
+absl::Status PackedOps::CheckDefinition(uint32_t number, const OpDefinition& definition) {
+  const auto refuse = [number](const auto&... what) {
+    return absl::InvalidArgumentError(absl::StrCat("definition ", number, what...));
+  };
+  if (definition.num_inputs > kMaxInputs) {
+    return refuse(" has ", definition.num_inputs, " inputs, more than ", kMaxInputs);
+  }
+  if (definition.num_outputs == 0 || definition.num_outputs > kMaxOutputs) {
+    return refuse(" has ", definition.num_outputs, " outputs; an op has 1 to ", kMaxOutputs);
+  }
+  if (definition.scalars.size() > kMaxScalars || definition.word_attrs.size() > kMaxWordAttrs ||
+      definition.donate.size() > definition.num_inputs) {
+    return refuse(" has more than ", kMaxScalars, " scalars, more than ", kMaxWordAttrs,
+                  " attributes as words, or donates more inputs than it has");
+  }
+  for (uint32_t position : definition.donate) {
+    if (position >= definition.num_inputs) return refuse(" donates input ", position);
+  }
+  for (const OpDefinition::Scalar& scalar : definition.scalars) {
+    if (scalar.position >= definition.num_inputs) return refuse(" has a scalar as input ", scalar.position);
+    if (!IsValid(scalar.dtype)) return refuse(" has a scalar without a dtype");
+  }
+  for (const OpDefinition::WordAttr& attr : definition.word_attrs) {
+    if (attr.type != AttrType::kInt && attr.type != AttrType::kFloat &&
+        attr.type != AttrType::kInts) {
+      return refuse(" has an attribute ", attr.name, " as words that is no int, float or ints");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PackedOps::Define(uint32_t number, OpDefinition definition) {
+  if (number == 0 || number > definitions_.size() + 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "definition ", number, ": the next number is ", definitions_.size() + 1));
   }
   if (number > kMaxDefinitions) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "more than ", kMaxDefinitions, " definitions on one stream; send ops unpacked"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("more than ", kMaxDefinitions,
+                     " definitions on one stream; define numbers again that are no longer used"));
   }
-  if (num_inputs > kMaxInputs) {
-    return absl::InvalidArgumentError(absl::StrCat("definition ", number, " has ", num_inputs,
-                                                   " inputs, more than ", kMaxInputs));
-  }
-  const size_t bytes = op.size() + device.size() + attrs.AllocatedBytes();
-  definition_bytes_ += bytes;
-  if (definition_bytes_ > kMaxDefinitionBytes) {
+  TENSORD_RETURN_IF_ERROR(CheckDefinition(number, definition));
+  const size_t bytes = definition.AllocatedBytes();
+  const bool is_new = number > definitions_.size();
+  const size_t replaced = is_new ? 0 : definitions_[number - 1].AllocatedBytes();
+  if (definition_bytes_ - replaced + bytes > kMaxDefinitionBytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the definitions of one stream have more than ", kMaxDefinitionBytes,
                      " bytes; send large attributes unpacked"));
   }
-  TENSORD_RETURN_IF_ERROR(charge_.Add(kDefinitionHostBytes + static_cast<int64_t>(bytes)));
-  definitions_.push_back({std::move(op), std::move(attrs), std::move(device), num_inputs, {}, 0});
+  Definition made{std::move(definition), {}, 0, HostCharge(session_->host_account())};
+  TENSORD_RETURN_IF_ERROR(made.charge.Add(kDefinitionHostBytes + static_cast<int64_t>(bytes)));
+  definition_bytes_ += bytes - replaced;
+  if (is_new) definitions_.emplace_back();
+  definitions_[number - 1] = std::move(made);
   return absl::OkStatus();
 }
 
@@ -66,8 +139,16 @@ absl::StatusOr<ProgramSpec> PackedOps::ToSpec(std::vector<TensorSpec> inputs,
     if (ops.size() < 1 + definition.num_inputs) {
       return absl::InvalidArgumentError("a program ends in the middle of an op");
     }
+    if (!definition.scalars.empty() || !definition.word_attrs.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a program names definition ", ops[0],
+          ", which has scalars or attributes as words; give them as attributes of the definition"));
+    }
     const absl::Span<const uint32_t> operands = ops.subspan(1, definition.num_inputs);
-    spec.steps.push_back({definition.op, &definition.attrs, {operands.begin(), operands.end()}});
+    spec.steps.push_back({definition.op,
+                          &definition.attrs,
+                          {operands.begin(), operands.end()},
+                          definition.num_outputs});
     ops.remove_prefix(1 + definition.num_inputs);
   }
   return spec;
@@ -113,13 +194,14 @@ absl::StatusOr<std::shared_ptr<Program>> PackedOps::MakeProgram(absl::string_vie
 }
 
 absl::StatusOr<TensorRefs> PackedOps::RunProgram(uint32_t number, absl::Span<const Handle> inputs,
-                                                 absl::Span<const Handle> outputs) {
+                                                 absl::Span<const Handle> outputs,
+                                                 absl::Span<const uint32_t> donate) {
   const auto found = programs_.find(number);
   if (found == programs_.end()) {
     return absl::NotFoundError(absl::StrCat("this stream has no program ", number));
   }
   TENSORD_RETURN_IF_ERROR(found->second.program.status());
-  return engine_->Run(session_, *found->second.program, inputs, outputs);
+  return engine_->Run(session_, *found->second.program, inputs, outputs, donate);
 }
 
 void PackedOps::DropProgram(uint32_t number) {
@@ -149,10 +231,11 @@ absl::Status PackedOps::RunBatch(absl::Span<const uint64_t>* words, uint64_t* co
     TENSORD_RETURN_IF_ERROR(all_ran.status());
     if (*all_ran) continue;
     released_at = 0;
-    const absl::StatusOr<TensorRef> promised = RunViaEngine(not_inline);
+    const absl::StatusOr<TensorRefs> promised = RunViaEngine(not_inline);
     ++*command;
-    if (promised.ok()) likely_slot_ = (*promised)->slot();
-    TENSORD_RETURN_IF_ERROR(on_result(*command, not_inline.handle, promised));
+    if (promised.ok()) likely_slot_ = (*promised)[0]->slot();
+    TENSORD_RETURN_IF_ERROR(on_result(*command, not_inline.handle,
+                                      not_inline.definition->num_outputs, promised));
   }
   return absl::OkStatus();
 }
@@ -172,10 +255,16 @@ absl::Status PackedOps::Parse(absl::Span<const uint64_t>* words, Step* step) {
   }
   Definition& definition = definitions_[number - 1];
   if (words->size() < 2 + definition.num_inputs) return Malformed("ends in the middle of a step");
-  step->definition = &definition;
-  step->handle = last_handle_ += (*words)[1];
+  const uint64_t distance = (*words)[1];
   step->inputs = words->subspan(2, definition.num_inputs);
   words->remove_prefix(2 + definition.num_inputs);
+  TENSORD_ASSIGN_OR_RETURN(const size_t attr_words,
+                           CountAttrWords(definition.word_attrs, *words));
+  step->attr_words = words->first(attr_words);
+  words->remove_prefix(attr_words);
+  step->definition = &definition;
+  step->handle = last_handle_ + distance;
+  last_handle_ = step->handle + definition.num_outputs - 1;
   return absl::OkStatus();
 }
 
@@ -209,40 +298,102 @@ absl::StatusOr<bool> PackedOps::RunSteps(const Executor::InlineLock& lock,
 }
 
 bool PackedOps::TryRun(const Step& step, Session::Table& table) {
+  const Definition& definition = *step.definition;
   TensorRefs inputs;
   for (uint64_t distance : step.inputs) {
-    const TensorRef* input = table.Find(step.handle - distance);
-    if (input == nullptr || !IsReady(**input)) return false;
-    inputs.push_back(*input);
+    const bool is_scalar =
+        !definition.scalars.empty() && ScalarAt(definition.scalars, inputs.size()) != nullptr;
+    const TensorRef* input = is_scalar ? nullptr : table.Find(step.handle - distance);
+    if (!is_scalar && (input == nullptr || !IsReady(**input))) return false;
+    inputs.push_back(is_scalar ? nullptr : *input);
   }
-  PreparedOp* op = FindPreparedOp(*step.definition, inputs);
+  if (!definition.scalars.empty() && !AddScalars(step, &inputs)) return false;
+  PreparedOp* op = FindPreparedOp(step, inputs);
   if (op == nullptr || op->slot() != likely_slot_ || !op->runs_inline()) return false;
+  if (definition.num_outputs != op->outputs().size()) return false;
+  if (definition.num_outputs > 1 || !definition.donate.empty()) {
+    return TryRunGeneral(step, *op, inputs, table);
+  }
   absl::StatusOr<BufferRef> result = op->RunSingle(session_->account(*likely_slot_), inputs);
   if (!result.ok()) return false;
   return table.Insert(Tensor::Make(step.handle, op->output(), likely_slot_, *std::move(result)));
 }
 
-PreparedOp* PackedOps::FindPreparedOp(Definition& definition, absl::Span<const TensorRef> inputs) {
-  for (const PreparedOpRef& op : definition.recent) {
-    if (FirstMismatch(op->inputs(), op->slot(), inputs) == inputs.size()) {
-      return op.get();
+bool PackedOps::TryRunGeneral(const Step& step, PreparedOp& op, absl::Span<const TensorRef> inputs,
+                              Session::Table& table) {
+  absl::Span<const uint32_t> donate = step.definition->donate;
+  const auto handle_of = [&](uint32_t position) { return step.handle - step.inputs[position]; };
+  // Without the table's reference, the op can overwrite a donated input. No other thread can see
+  // that the table lacks it, because the table is locked.
+  for (uint32_t position : donate) table.DetachTensor(handle_of(position));
+  absl::StatusOr<BufferRefs> results = op.Run(session_->account(*likely_slot_), inputs);
+  for (uint32_t position : donate) table.AttachTensor(handle_of(position), inputs[position]);
+  if (!results.ok()) return false;
+  for (size_t i = 0; i < results->size(); ++i) {
+    if (table.Insert(Tensor::Make(step.handle + i, op.outputs()[i], likely_slot_,
+                                  std::move((*results)[i])))) {
+      continue;
+    }
+    for (size_t made = 0; made < i; ++made) table.TakeOut(step.handle + made);
+    return false;
+  }
+  for (uint32_t position : donate) {
+    TensorRef donated = table.TakeOut(handle_of(position));
+    if (donated != nullptr) dropped_.push_back(std::move(donated));
+  }
+  return true;
+}
+
+bool PackedOps::AddScalars(const Step& step, TensorRefs* inputs) {
+  DeviceSlot& slot = *likely_slot_;
+  if (!slot.device->host_accessible()) return false;
+  for (const OpDefinition::Scalar& scalar : step.definition->scalars) {
+    const ScalarInput value = {scalar.position, scalar.dtype, step.inputs[scalar.position]};
+    absl::StatusOr<BufferRef> buffer =
+        AllocateFor(session_->account(slot), *slot.device, SizeOf(scalar.dtype));
+    if (!buffer.ok()) return false;
+    StoreScalar(value, (*buffer)->data());
+    (*inputs)[scalar.position] =
+        Tensor::Make(Handle{0}, SpecOf(value), &slot, *std::move(buffer));
+  }
+  return true;
+}
+
+PreparedOp* PackedOps::FindPreparedOp(const Step& step, absl::Span<const TensorRef> inputs) {
+  Definition& definition = *step.definition;
+  for (const RecentOp& recent : definition.recent) {
+    if (FirstMismatch(recent.op->inputs(), recent.op->slot(), inputs) == inputs.size() &&
+        absl::MakeConstSpan(recent.attr_words) == step.attr_words) {
+      return recent.op.get();
     }
   }
   absl::StatusOr<PreparedOpRef> op = engine_->FindPreparedOp(
-      *session_, {definition.op, {}, 0, definition.attrs, definition.device}, inputs);
+      *session_, {definition.op, {}, 0, AttrsOf(step), definition.device}, inputs);
   if (!op.ok()) return nullptr;
   if (definition.recent.size() < kMaxRecentOps) definition.recent.emplace_back();
-  PreparedOpRef& place = definition.recent[definition.next++ % kMaxRecentOps];
-  place = *std::move(op);
-  return place.get();
+  RecentOp& place = definition.recent[definition.next++ % kMaxRecentOps];
+  place.op = *std::move(op);
+  place.attr_words.assign(step.attr_words.begin(), step.attr_words.end());
+  return place.op.get();
 }
 
-absl::StatusOr<TensorRef> PackedOps::RunViaEngine(const Step& step) {
+Attributes PackedOps::AttrsOf(const Step& step) {
+  Attributes attrs = step.definition->attrs;
+  AddWordAttrs(step.definition->word_attrs, step.attr_words, &attrs);
+  return attrs;
+}
+
+absl::StatusOr<TensorRefs> PackedOps::RunViaEngine(const Step& step) {
+  const Definition& definition = *step.definition;
   absl::InlinedVector<Handle, 3> inputs;
   for (uint64_t distance : step.inputs) inputs.push_back(step.handle - distance);
-  const Definition& definition = *step.definition;
-  return engine_->Run(session_,
-                      {definition.op, inputs, step.handle, definition.attrs, definition.device});
+  absl::InlinedVector<ScalarInput, 2> scalars;
+  for (const OpDefinition::Scalar& scalar : definition.scalars) {
+    scalars.push_back({scalar.position, scalar.dtype, step.inputs[scalar.position]});
+  }
+  return engine_->RunOp(
+      session_, {definition.op, inputs, step.handle, AttrsOf(step), definition.device,
+                 definition.num_outputs, definition.donate, scalars});
 }
 
 }  // namespace tensord::server

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,14 +19,43 @@
 
 namespace tensord::server {
 
+// An op that steps name by a number (v1.Definition).
+struct OpDefinition {
+  // An attribute whose value each step has, as words.
+  struct WordAttr {
+    std::string name;
+    AttrType type;  // kInt, kFloat or kInts
+  };
+  // An input that is a number, which each step has as a word.
+  struct Scalar {
+    uint32_t position;
+    DType dtype;
+  };
+
+  std::string op;
+  Attributes attrs;  // those that all steps share
+  std::string device;
+  uint32_t num_inputs = 0;
+  uint32_t num_outputs = 1;
+  absl::InlinedVector<uint32_t, 2> donate;  // positions of inputs, as in OpRequest
+  absl::InlinedVector<Scalar, 2> scalars;
+  std::vector<WordAttr> word_attrs;
+
+  // Returns an estimate of the memory that the members have allocated.
+  size_t AllocatedBytes() const;
+};
+
 // Keeps the definitions of a session's stream, and runs the steps that name them. Steps that can
 // run inline (readiness.h) run on the calling thread, many of them under one lock. All others go
-// through Engine::Run(). Not thread-safe. There is one per stream.
+// through Engine::RunOp(). Not thread-safe. There is one per stream.
 class PackedOps {
  public:
   static constexpr auto kNoDeadline = std::chrono::steady_clock::time_point::max();
   static constexpr uint32_t kMaxDefinitions = 1 << 16;
   static constexpr uint32_t kMaxInputs = 1024;
+  static constexpr uint32_t kMaxOutputs = 16;
+  static constexpr size_t kMaxScalars = 8;     // of one definition
+  static constexpr size_t kMaxWordAttrs = 16;  // of one definition
   static constexpr uint32_t kMaxPrograms = 4096;
   // The limit of the names and attributes of all definitions.
   static constexpr size_t kMaxDefinitionBytes = 32 << 20;
@@ -33,14 +63,14 @@ class PackedOps {
   static constexpr size_t kMaxProgramWords = 1 << 20;
 
   PackedOps(Engine* engine, SessionRef session)
-      : engine_(engine), session_(std::move(session)), charge_(session_->host_account()) {}
+      : engine_(engine), session_(std::move(session)) {}
 
-  // Defines `number` as an op with its attributes, for the life of this object. If `number` is not
-  // the last one plus 1, or `num_inputs` exceeds kMaxInputs, returns INVALID_ARGUMENT. Past
-  // kMaxDefinitions, kMaxDefinitionBytes or a limit of host memory, returns RESOURCE_EXHAUSTED. An
-  // unknown op is an error when it is used.
-  absl::Status Define(uint32_t number, std::string op, Attributes attrs, std::string device,
-                      uint32_t num_inputs);
+  // Defines `number` as an op. If the number is defined already, replaces its definition. If
+  // `number` is 0 or higher than the number of definitions plus 1, or the definition exceeds a limit
+  // above or names an input that it doesn't have, returns INVALID_ARGUMENT. Past kMaxDefinitions,
+  // kMaxDefinitionBytes or a limit of host memory, returns RESOURCE_EXHAUSTED. An unknown op is an
+  // error when it is used.
+  absl::Status Define(uint32_t number, OpDefinition definition);
 
   // Keeps a program under `number`. If `number` is not the last one plus 1, returns
   // INVALID_ARGUMENT; past kMaxPrograms, RESOURCE_EXHAUSTED. `ops`: as in v1::Program. RunProgram()
@@ -57,13 +87,15 @@ class PackedOps {
   // Runs a program by Engine::Run(). If there is no such program, returns NOT_FOUND. If its
   // preparation failed, returns that error.
   absl::StatusOr<TensorRefs> RunProgram(uint32_t number, absl::Span<const Handle> inputs,
-                                        absl::Span<const Handle> outputs);
+                                        absl::Span<const Handle> outputs,
+                                        absl::Span<const uint32_t> donate);
 
-  // RunBatch() calls one for each op that did not run inline. `tensor` is the promised tensor, or
-  // the error with which the engine refused the op. If the callback returns an error, RunBatch()
-  // ends with that error.
-  using ResultCallback = absl::FunctionRef<absl::Status(uint64_t command, Handle output,
-                                                        const absl::StatusOr<TensorRef>& tensor)>;
+  // RunBatch() calls one for each op that did not run inline. `tensors` are the promised tensors, or
+  // the error with which the engine refused the op. Their handles are the `num_outputs` ones from
+  // `output` on. If the callback returns an error, RunBatch() ends with that error.
+  using ResultCallback =
+      absl::FunctionRef<absl::Status(uint64_t command, Handle output, uint32_t num_outputs,
+                                     const absl::StatusOr<TensorRefs>& tensors)>;
 
   // Begins a batch (v1::Batch describes its words).
   void BeginBatch() { last_handle_ = 0; }
@@ -76,13 +108,15 @@ class PackedOps {
                         std::chrono::steady_clock::time_point deadline = kNoDeadline);
 
  private:
-  struct Definition {
-    std::string op;
-    Attributes attrs;
-    std::string device;
-    uint32_t num_inputs = 0;
-    std::vector<PreparedOpRef> recent;  // for the last few input specs
-    size_t next = 0;                    // the entry of `recent` to replace
+  // A prepared op of a definition, for given input specs and words of attributes.
+  struct RecentOp {
+    PreparedOpRef op;
+    absl::InlinedVector<uint64_t, 2> attr_words;
+  };
+  struct Definition : OpDefinition {
+    std::vector<RecentOp> recent;  // the last few
+    size_t next = 0;               // the entry of `recent` to replace
+    HostCharge charge;
   };
   struct KeptProgram {
     absl::StatusOr<std::shared_ptr<Program>> program;
@@ -96,8 +130,9 @@ class PackedOps {
   // One step: an op, or a drop of `handle` if `definition` is null.
   struct Step {
     Definition* definition = nullptr;
-    Handle handle = 0;
-    absl::Span<const uint64_t> inputs;  // `handle` minus the handle of each input
+    Handle handle = 0;                  // of the first output
+    absl::Span<const uint64_t> inputs;  // `handle` minus the handle of each input; or a scalar's word
+    absl::Span<const uint64_t> attr_words;
   };
 
   // Prepares the program. If it can't run, returns the error.
@@ -107,6 +142,7 @@ class PackedOps {
                                                        std::vector<uint32_t> outputs);
   absl::StatusOr<ProgramSpec> ToSpec(std::vector<TensorSpec> inputs, absl::Span<const uint32_t> ops,
                                      std::vector<uint32_t> outputs) const;
+  static absl::Status CheckDefinition(uint32_t number, const OpDefinition& definition);
   absl::Status Parse(absl::Span<const uint64_t>* words, Step* step);
   // Runs up to kMaxStepsPerLock steps from the front of `words`, and removes them. If a step can't
   // run inline, removes that step, too, sets `not_inline` to it, and returns false.
@@ -119,15 +155,22 @@ class PackedOps {
   // and returns true. If it can't, or if it fails, changes nothing and returns false: the engine
   // then runs it or reports the error. The thread must hold the InlineLock of likely_slot_.
   bool TryRun(const Step& step, Session::Table& table);
+  // The rest of TryRun() for an op with several outputs or donated inputs.
+  bool TryRunGeneral(const Step& step, PreparedOp& op, absl::Span<const TensorRef> inputs,
+                     Session::Table& table);
+  // Sets the inputs that are numbers to tensors on likely_slot_. If the host can't access the
+  // device's memory, or there is none left, returns false.
+  bool AddScalars(const Step& step, TensorRefs* inputs);
+  // Returns all attributes of the step.
+  static Attributes AttrsOf(const Step& step);
   // Returns the prepared op for these inputs, which need not be ready. If the engine refuses the
   // op, returns null. RunViaEngine() then returns the error. The op is valid until the next call.
-  PreparedOp* FindPreparedOp(Definition& definition, absl::Span<const TensorRef> inputs);
-  // Passes the op of the step to Engine::Run().
-  absl::StatusOr<TensorRef> RunViaEngine(const Step& step);
+  PreparedOp* FindPreparedOp(const Step& step, absl::Span<const TensorRef> inputs);
+  // Passes the op of the step to Engine::RunOp().
+  absl::StatusOr<TensorRefs> RunViaEngine(const Step& step);
 
   Engine* const engine_;
   const SessionRef session_;
-  HostCharge charge_;                    // for definitions
   std::vector<Definition> definitions_;  // number i is at i - 1
   absl::flat_hash_map<uint32_t, KeptProgram> programs_;
   uint32_t last_program_ = 0;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "tensord/common/util/status_macros.h"
 
 namespace tensord::server {
@@ -48,7 +50,10 @@ int64_t PreparedOp::EstimateHostBytes() const {
   // The kernel's copy of a spec, its operand and the entry of casts_.
   constexpr int64_t kKernelInputBytes = sizeof(TensorSpec) + 48;
   const auto attrs_bytes = static_cast<int64_t>(plan_.attrs.AllocatedBytes());
-  int64_t bytes = sizeof(PreparedOp) + attrs_bytes + DimsBytes(plan_.output.shape);
+  int64_t bytes = sizeof(PreparedOp) + attrs_bytes;
+  for (const TensorSpec& output : plan_.outputs) {
+    bytes += sizeof(TensorSpec) + DimsBytes(output.shape);
+  }
   for (const TensorSpec& input : inputs_) bytes += sizeof(TensorSpec) + DimsBytes(input.shape);
   if (kernel_ == nullptr) return bytes;
   bytes += kKernelBytes + attrs_bytes + kernel_->host_bytes();
@@ -61,10 +66,11 @@ int64_t PreparedOp::EstimateHostBytes() const {
 
 absl::Status PreparedOp::Prepare() {
   Device& device = *slot_->device;
-  output_bytes_ = plan_.output.size_bytes();
   constant_ = plan_.schema->name == "constant";
   runs_inline_ = device.host_accessible();
-  if (constant_ || plan_.alias || plan_.output.num_elements() == 0) return absl::OkStatus();
+  const bool empty = absl::c_all_of(
+      plan_.outputs, [](const TensorSpec& output) { return output.num_elements() == 0; });
+  if (constant_ || plan_.alias || empty) return absl::OkStatus();
 
   static const OpSchema* const kCast = FindOp("cast");
   absl::InlinedVector<TensorSpec, 3> read_as(inputs_.begin(), inputs_.end());
@@ -75,53 +81,83 @@ absl::Status PreparedOp::Prepare() {
     const Attributes attrs{{"dtype", read_as[i].dtype}};
     TENSORD_ASSIGN_OR_RETURN(
         casts_[i],
-        device.Prepare({kCast, &attrs, absl::MakeConstSpan(&inputs_[i], 1), &read_as[i]}));
+        device.Prepare({kCast, &attrs, absl::MakeConstSpan(&inputs_[i], 1),
+                        absl::MakeConstSpan(&read_as[i], 1)}));
     runs_inline_ = runs_inline_ && casts_[i]->runs_inline();
     has_casts_ = true;
   }
   TENSORD_ASSIGN_OR_RETURN(kernel_,
-                           device.Prepare({plan_.schema, &plan_.attrs, read_as, &plan_.output}));
+                           device.Prepare({plan_.schema, &plan_.attrs, read_as, plan_.outputs}));
   runs_inline_ = runs_inline_ && kernel_->runs_inline();
   return absl::OkStatus();
 }
 
+BufferRef PreparedOp::Alias(const BufferRef& input) const {
+  const int64_t bytes = output().size_bytes();
+  if (bytes == input->size_bytes()) return input;
+  return BufferView::Make(input, plan_.alias_offset_bytes, bytes);
+}
+
 BufferRef PreparedOp::ReusableInput(const MemoryAccount& account,
-                                    absl::Span<const TensorRef> inputs) const {
+                                    absl::Span<const TensorRef> inputs, int output) const {
+  if (kernel_ == nullptr) return nullptr;
+  const int64_t bytes = plan_.outputs[output].size_bytes();
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const bool fits = kernel_->in_place(static_cast<int>(i)) && inputs[i].use_count() == 1;
-    if (!fits || inputs[i]->buffer()->size_bytes() != output_bytes_) continue;
+    const bool fits =
+        kernel_->in_place(static_cast<int>(i)) == output && inputs[i].use_count() == 1;
+    if (!fits || inputs[i]->buffer()->size_bytes() != bytes) continue;
     const BufferRef& buffer = inputs[i]->buffer();
     if (buffer.use_count() == 1 && buffer->account() == &account) return buffer;
   }
   return nullptr;
 }
 
+absl::StatusOr<BufferRef> PreparedOp::MakeOutput(MemoryAccount& account,
+                                                 absl::Span<const TensorRef> inputs,
+                                                 int output) const {
+  BufferRef reused = ReusableInput(account, inputs, output);
+  if (reused != nullptr) return reused;
+  return AllocateFor(account, *slot_->device, plan_.outputs[output].size_bytes());
+}
+
 absl::StatusOr<BufferRef> PreparedOp::RunSingle(MemoryAccount& account,
                                                 absl::Span<const TensorRef> inputs) {
-  if (plan_.alias) return inputs[0]->buffer();
+  if (plan_.alias) return Alias(inputs[0]->buffer());
   if (constant_) return MakeConstant(account);
-  BufferRef output;
-  if (kernel_ != nullptr) output = ReusableInput(account, inputs);
-  if (output == nullptr) {
-    TENSORD_ASSIGN_OR_RETURN(output, AllocateFor(account, *slot_->device, output_bytes_));
-  }
+  TENSORD_ASSIGN_OR_RETURN(BufferRef output, MakeOutput(account, inputs, 0));
   if (kernel_ == nullptr) return output;
   absl::InlinedVector<const Buffer*, 3> operands;
   for (const TensorRef& input : inputs) operands.push_back(input->buffer().get());
-  TENSORD_RETURN_IF_ERROR(LaunchInto(account, operands, output.get()));
+  Buffer* const result = output.get();
+  TENSORD_RETURN_IF_ERROR(LaunchInto(account, operands, absl::MakeConstSpan(&result, 1)));
   return output;
 }
 
 absl::StatusOr<BufferRefs> PreparedOp::Run(MemoryAccount& account,
                                            absl::Span<const TensorRef> inputs) {
-  TENSORD_ASSIGN_OR_RETURN(BufferRef output, RunSingle(account, inputs));
-  return BufferRefs(1, std::move(output));
+  BufferRefs outputs;
+  if (plan_.outputs.size() == 1) {
+    TENSORD_ASSIGN_OR_RETURN(BufferRef output, RunSingle(account, inputs));
+    outputs.push_back(std::move(output));
+    return outputs;
+  }
+  absl::InlinedVector<Buffer*, 3> results;
+  for (size_t i = 0; i < plan_.outputs.size(); ++i) {
+    TENSORD_ASSIGN_OR_RETURN(BufferRef output, MakeOutput(account, inputs, static_cast<int>(i)));
+    results.push_back(output.get());
+    outputs.push_back(std::move(output));
+  }
+  absl::InlinedVector<const Buffer*, 3> operands;
+  for (const TensorRef& input : inputs) operands.push_back(input->buffer().get());
+  TENSORD_RETURN_IF_ERROR(LaunchInto(account, operands, results));
+  return outputs;
 }
 
 absl::Status PreparedOp::LaunchInto(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
-                                    Buffer* output, std::vector<BufferRef>* kept) {
+                                    absl::Span<Buffer* const> outputs,
+                                    std::vector<BufferRef>* kept) {
   if (kernel_ == nullptr) return absl::OkStatus();
-  if (!has_casts_) return kernel_->Launch(inputs, output);
+  if (!has_casts_) return kernel_->Launch(inputs, outputs);
   absl::InlinedVector<const Buffer*, 3> operands(inputs.begin(), inputs.end());
   absl::InlinedVector<BufferRef, 3> cast_buffers;
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -131,7 +167,7 @@ absl::Status PreparedOp::LaunchInto(MemoryAccount& account, absl::Span<const Buf
     if (kept != nullptr) kept->push_back(cast);
     cast_buffers.push_back(std::move(cast));
   }
-  return kernel_->Launch(operands, output);
+  return kernel_->Launch(operands, outputs);
 }
 
 absl::StatusOr<BufferRef> PreparedOp::Cast(MemoryAccount& account, size_t input,
@@ -151,6 +187,14 @@ absl::StatusOr<BufferRef> PreparedOp::MakeConstant(MemoryAccount& account) {
     TENSORD_RETURN_IF_ERROR(slot_->device->Write(*buffer, 0, data.data(), bytes));
   }
   return buffer;
+}
+
+absl::Status CheckNumOutputs(const PreparedOp& op, size_t num_outputs) {
+  const size_t has = op.outputs().size();
+  if (has == num_outputs) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(op.name(), ": has ", has, has == 1 ? " output" : " outputs",
+                   " for these inputs and attributes, and num_outputs is ", num_outputs));
 }
 
 }  // namespace tensord::server

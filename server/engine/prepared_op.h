@@ -66,18 +66,21 @@ class PreparedOp final : public Executable {
   absl::string_view name() const override { return plan_.schema->name; }
   DeviceSlot* slot() const override { return slot_; }
   absl::Span<const TensorSpec> inputs() const { return inputs_; }
-  const TensorSpec& output() const { return plan_.output; }
+  absl::Span<const TensorSpec> outputs() const { return plan_.outputs; }
+  // Returns the first output.
+  const TensorSpec& output() const { return plan_.output(); }
 
   bool runs_inline() const override { return runs_inline_; }
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
                                  absl::Span<const TensorRef> inputs) override;
 
-  // Does the same as Run(), but returns the buffer itself, because an op has one output.
+  // Does the same as Run() for an op with one output, and returns its buffer.
   absl::StatusOr<BufferRef> RunSingle(MemoryAccount& account, absl::Span<const TensorRef> inputs);
 
-  // Returns whether the result has the memory of input 0. Then use the input's buffer instead of
-  // LaunchInto().
+  // Returns whether the result has memory of input 0. Then call Alias() instead of LaunchInto().
   bool is_alias() const { return plan_.alias; }
+  // Returns the result of an alias: `input`, the buffer of input 0, or a view of it.
+  BufferRef Alias(const BufferRef& input) const;
   // Returns whether the op is `constant`, whose attribute holds the result's bytes. Then call
   // MakeConstant() instead of LaunchInto().
   bool is_constant() const { return constant_; }
@@ -85,7 +88,8 @@ class PreparedOp final : public Executable {
   absl::StatusOr<BufferRef> MakeConstant(MemoryAccount& account);
   // Returns whether an input is cast to another dtype before the kernel runs.
   bool has_casts() const { return has_casts_; }
-  bool in_place(int input) const { return kernel_ != nullptr && kernel_->in_place(input); }
+  // Returns the output that may be the buffer of an input, if both have the same size; -1: none.
+  int in_place(int input) const { return kernel_ == nullptr ? -1 : kernel_->in_place(input); }
   // Returns the estimated host memory of the op: this object, its kernels, specs and attributes.
   int64_t host_bytes() const { return host_bytes_; }
   // Both charge host_bytes() to the caller that the op was made for, until this object is
@@ -95,24 +99,30 @@ class PreparedOp final : public Executable {
   absl::Status ChargeCaller();
   void ChargeCallerPastLimit();
 
-  // Computes into `output`, which has the output's size. Allocates buffers for casts, charged to
-  // `account`. If `kept` is null, frees them when it returns; otherwise adds them to `kept`. If the
-  // output has no elements, does nothing. Call it only if is_alias() and is_constant() are false.
+  // Computes into `outputs`, which have the sizes of the outputs. Allocates buffers for casts,
+  // charged to `account`. If `kept` is null, frees them when it returns; otherwise adds them to
+  // `kept`. If no output has elements, does nothing. Call it only if is_alias() and is_constant()
+  // are false.
   absl::Status LaunchInto(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
-                          Buffer* output, std::vector<BufferRef>* kept = nullptr);
+                          absl::Span<Buffer* const> outputs,
+                          std::vector<BufferRef>* kept = nullptr);
 
  private:
   absl::Status Prepare();
   int64_t EstimateHostBytes() const;
   absl::StatusOr<BufferRef> Cast(MemoryAccount& account, size_t input, const Buffer& from);
-  BufferRef ReusableInput(const MemoryAccount& account, absl::Span<const TensorRef> inputs) const;
+  // Returns the buffer of an input that `output` may have; null if there is none.
+  BufferRef ReusableInput(const MemoryAccount& account, absl::Span<const TensorRef> inputs,
+                          int output) const;
+  // Returns memory for an output: that of an input, or new memory.
+  absl::StatusOr<BufferRef> MakeOutput(MemoryAccount& account, absl::Span<const TensorRef> inputs,
+                                       int output) const;
 
   OpPlan plan_;
   DeviceSlot* slot_ = nullptr;
   absl::InlinedVector<TensorSpec, 3> inputs_;
   std::unique_ptr<PreparedKernel> kernel_;                         // null: no kernel is needed
   absl::InlinedVector<std::unique_ptr<PreparedKernel>, 3> casts_;  // null: none for that input
-  int64_t output_bytes_ = 0;
   bool constant_ = false;
   bool has_casts_ = false;
   bool runs_inline_ = false;
@@ -123,5 +133,8 @@ class PreparedOp final : public Executable {
 };
 
 using PreparedOpRef = std::shared_ptr<PreparedOp>;
+
+// If the op doesn't have `num_outputs` outputs, returns INVALID_ARGUMENT.
+absl::Status CheckNumOutputs(const PreparedOp& op, size_t num_outputs);
 
 }  // namespace tensord::server

@@ -60,13 +60,15 @@ absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, 
 }
 
 int64_t Program::HostBytesFor(const ProgramSpec& spec) {
-  // kStepBytes: the step, its value, a part of a fused kernel, and a buffer that is kept. The
+  // kStepBytes: the step, its first result, a part of a fused kernel, and a buffer that is kept. The
   // constants allow for vectors, which double their memory when they grow.
-  constexpr int64_t kStepBytes = 768, kOperandBytes = 16, kInputBytes = 512, kOutputBytes = 16;
+  constexpr int64_t kStepBytes = 768, kResultBytes = 256, kOperandBytes = 16;
+  constexpr int64_t kInputBytes = 512, kOutputBytes = 16;
   int64_t bytes = sizeof(Program) + kInputBytes * static_cast<int64_t>(spec.inputs.size()) +
                   kOutputBytes * static_cast<int64_t>(spec.outputs.size());
   for (const ProgramSpec::Step& step : spec.steps) {
-    bytes += kStepBytes + kOperandBytes * static_cast<int64_t>(step.operands.size());
+    bytes += kStepBytes + kResultBytes * (int64_t{step.num_results} - 1) +
+             kOperandBytes * static_cast<int64_t>(step.operands.size());
   }
   return bytes;
 }
@@ -82,8 +84,9 @@ absl::Status Program::AddStep(const ProgramSpec::Step& step, PreparedOpCache* pr
   }
   TENSORD_ASSIGN_OR_RETURN(PreparedOpRef op, prepared_ops->Find(step.op, operands, *step.attrs,
                                                                 slot_, charge_.account()));
+  TENSORD_RETURN_IF_ERROR(CheckNumOutputs(*op, step.num_results));
   const auto result = static_cast<uint32_t>(specs_.size());
-  specs_.push_back(op->output());
+  specs_.insert(specs_.end(), op->outputs().begin(), op->outputs().end());
   steps_.push_back({std::move(op), nullptr, result, step.operands, {}});
   return absl::OkStatus();
 }
@@ -108,7 +111,7 @@ absl::Status Program::PlanMemory(MemoryAccount& account) {
   std::vector<bool> escapes(specs_.size(), false);
   for (uint32_t i = 0; i < steps_.size(); ++i) {
     if (steps_[i].op->is_alias()) root[steps_[i].result] = root[steps_[i].operands[0]];
-    last_use[root[steps_[i].result]] = i;
+    for (uint32_t result : steps_[i].results()) last_use[root[result]] = i;
     for (uint32_t operand : steps_[i].operands) last_use[root[operand]] = i;
   }
   for (uint32_t output : outputs_) escapes[root[output]] = true;
@@ -116,32 +119,30 @@ absl::Status Program::PlanMemory(MemoryAccount& account) {
   places_.assign(specs_.size(), ValuePlace::kInput);
   values_.assign(specs_.size(), nullptr);
   held_.assign(specs_.size(), nullptr);
-  absl::flat_hash_map<int64_t, std::vector<Buffer*>> free;  // kept memory by size
+  absl::flat_hash_map<int64_t, std::vector<BufferRef>> free;  // kept memory by size
   for (uint32_t i = 0; i < steps_.size(); ++i) {
-    const uint32_t result = steps_[i].result;
-    const int64_t bytes = specs_[result].size_bytes();
-    const bool makes = root[result] == result;
-    if (makes) {
-      const bool kept = !escapes[result] && bytes <= kMaxKeptBytes && !steps_[i].op->is_constant();
-      places_[result] = kept ? ValuePlace::kKept : ValuePlace::kAllocated;
-      if (kept && free[bytes].empty()) {
-        TENSORD_ASSIGN_OR_RETURN(Buffer * memory, KeepMemory(account, bytes));
-        free[bytes].push_back(memory);
+    absl::InlinedVector<uint32_t, 4> used;
+    for (uint32_t result : steps_[i].results()) {
+      const int64_t bytes = specs_[result].size_bytes();
+      if (root[result] == result) {
+        const bool kept =
+            !escapes[result] && bytes <= kMaxKeptBytes && !steps_[i].op->is_constant();
+        places_[result] = kept ? ValuePlace::kKept : ValuePlace::kAllocated;
       }
-      if (kept) {
-        values_[result] = free[bytes].back();
-        free[bytes].pop_back();
+      if (places_[result] == ValuePlace::kKept) {
+        TENSORD_RETURN_IF_ERROR(KeepMemory(account, result, &free[bytes]));
+      } else {
+        holding_.push_back(result);
       }
+      used.push_back(root[result]);
     }
-    if (places_[result] != ValuePlace::kKept) holding_.push_back(result);
-    absl::InlinedVector<uint32_t, 4> read{root[result]};
-    for (uint32_t operand : steps_[i].operands) read.push_back(root[operand]);
-    std::sort(read.begin(), read.end());
-    read.erase(std::unique(read.begin(), read.end()), read.end());
-    for (uint32_t value : read) {
+    for (uint32_t operand : steps_[i].operands) used.push_back(root[operand]);
+    std::sort(used.begin(), used.end());
+    used.erase(std::unique(used.begin(), used.end()), used.end());
+    for (uint32_t value : used) {
       if (last_use[value] != i || escapes[value]) continue;
       if (places_[value] == ValuePlace::kKept) {
-        free[specs_[value].size_bytes()].push_back(values_[value]);
+        free[specs_[value].size_bytes()].push_back(held_[value]);
       } else if (places_[value] == ValuePlace::kAllocated) {
         steps_[i].last_uses.push_back(value);
       }
@@ -150,26 +151,33 @@ absl::Status Program::PlanMemory(MemoryAccount& account) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Buffer*> Program::KeepMemory(MemoryAccount& account, int64_t bytes) {
-  TENSORD_ASSIGN_OR_RETURN(BufferRef memory, AllocateFor(account, *slot_->device, bytes));
-  kept_.push_back(std::move(memory));
-  return kept_.back().get();
+absl::Status Program::KeepMemory(MemoryAccount& account, uint32_t value,
+                                 std::vector<BufferRef>* free) {
+  if (free->empty()) {
+    TENSORD_ASSIGN_OR_RETURN(
+        held_[value], AllocateFor(account, *slot_->device, specs_[value].size_bytes()));
+  } else {
+    held_[value] = std::move(free->back());
+    free->pop_back();
+  }
+  values_[value] = held_[value].get();
+  kept_.push_back(value);
+  return absl::OkStatus();
 }
 
 absl::Status Program::RenewMemory(MemoryAccount& account) {
-  if (kept_.empty() || kept_.back()->device().loss() == nullptr) return absl::OkStatus();
-  absl::flat_hash_map<const Buffer*, Buffer*> renewed;
-  std::vector<BufferRef> memory;
-  for (const BufferRef& lost : kept_) {
-    TENSORD_ASSIGN_OR_RETURN(BufferRef buffer,
-                             AllocateFor(account, *slot_->device, lost->size_bytes()));
-    renewed[lost.get()] = buffer.get();
-    memory.push_back(std::move(buffer));
+  if (kept_.empty() || values_[kept_.back()]->device().loss() == nullptr) return absl::OkStatus();
+  absl::flat_hash_map<const Buffer*, BufferRef> renewed;
+  for (uint32_t value : kept_) {
+    BufferRef& buffer = renewed[values_[value]];
+    if (buffer != nullptr) continue;
+    TENSORD_ASSIGN_OR_RETURN(buffer,
+                             AllocateFor(account, *slot_->device, values_[value]->size_bytes()));
   }
-  for (size_t value = 0; value < values_.size(); ++value) {
-    if (places_[value] == ValuePlace::kKept) values_[value] = renewed[values_[value]];
+  for (uint32_t value : kept_) {
+    held_[value] = renewed[values_[value]];
+    values_[value] = held_[value].get();
   }
-  kept_ = std::move(memory);
   return absl::OkStatus();
 }
 
@@ -177,7 +185,7 @@ bool Program::IsSmall() const {
   int64_t bytes = 0;
   for (const ProgramStep& step : steps_) {
     for (uint32_t operand : step.operands) bytes += specs_[operand].size_bytes();
-    bytes += specs_[step.result].size_bytes();
+    for (const TensorSpec& output : step.op->outputs()) bytes += output.size_bytes();
   }
   return steps_.size() <= kMaxInlineSteps && bytes <= kMaxInlineBytes;
 }
@@ -209,27 +217,33 @@ absl::StatusOr<BufferRefs> Program::Run(MemoryAccount& account,
 absl::Status Program::RunStep(MemoryAccount& account, const ProgramStep& step,
                               absl::Span<const TensorRef> inputs) {
   PreparedOp& op = *step.op;
-  Buffer*& result = values_[step.result];
+  const auto hold = [&](uint32_t value, BufferRef buffer) {
+    values_[value] = buffer.get();
+    held_[value] = std::move(buffer);
+  };
   if (op.is_alias()) {
     const uint32_t source = step.operands[0];
-    result = values_[source];
-    held_[step.result] = source < inputs.size() ? inputs[source]->buffer() : held_[source];
+    hold(step.result, op.Alias(source < inputs.size() ? inputs[source]->buffer() : held_[source]));
     return absl::OkStatus();
   }
-  if (places_[step.result] == ValuePlace::kAllocated) {
-    absl::StatusOr<BufferRef> memory =
-        op.is_constant() ? op.MakeConstant(account)
-                         : AllocateFor(account, *slot_->device, op.output().size_bytes());
-    if (!memory.ok()) return memory.status();
-    held_[step.result] = *std::move(memory);
-    result = held_[step.result].get();
+  if (op.is_constant()) {
+    TENSORD_ASSIGN_OR_RETURN(BufferRef constant, op.MakeConstant(account));
+    hold(step.result, std::move(constant));
+    return absl::OkStatus();
   }
-  if (!op.is_constant()) {
-    absl::InlinedVector<const Buffer*, 3> operands;
-    for (uint32_t operand : step.operands) operands.push_back(values_[operand]);
-    TENSORD_RETURN_IF_ERROR(step.chain != nullptr ? step.chain->Launch(operands, result)
-                                                  : op.LaunchInto(account, operands, result));
+  absl::InlinedVector<Buffer*, 2> results;
+  for (uint32_t result : step.results()) {
+    if (places_[result] == ValuePlace::kAllocated) {
+      TENSORD_ASSIGN_OR_RETURN(
+          BufferRef memory, AllocateFor(account, *slot_->device, specs_[result].size_bytes()));
+      hold(result, std::move(memory));
+    }
+    results.push_back(values_[result]);
   }
+  absl::InlinedVector<const Buffer*, 3> operands;
+  for (uint32_t operand : step.operands) operands.push_back(values_[operand]);
+  TENSORD_RETURN_IF_ERROR(step.chain != nullptr ? step.chain->Launch(operands, results)
+                                                : op.LaunchInto(account, operands, results));
   for (uint32_t value : step.last_uses) held_[value] = nullptr;
   return absl::OkStatus();
 }

@@ -19,7 +19,7 @@
 
 namespace tensord::server {
 
-// Values are numbered from 0: first the inputs, then each step's result.
+// Values are numbered from 0: first the inputs, then the results of each step.
 struct ProgramSpec {
   static constexpr size_t kMaxSteps = 1 << 16;
 
@@ -27,6 +27,7 @@ struct ProgramSpec {
     absl::string_view op;
     const Attributes* attrs;
     absl::InlinedVector<uint32_t, 3> operands;
+    uint32_t num_results = 1;
   };
   std::vector<TensorSpec> inputs;
   std::vector<Step> steps;
@@ -69,8 +70,8 @@ class Program final : public Executable {
   absl::Status CheckOutputs(const std::vector<uint32_t>& outputs);
   // Determines how long each value lives, and which values share memory.
   absl::Status PlanMemory(MemoryAccount& account);
-  // Allocates memory that the program keeps.
-  absl::StatusOr<Buffer*> KeepMemory(MemoryAccount& account, int64_t bytes);
+  // Gives a value memory that the program keeps: memory of `free`, or new memory.
+  absl::Status KeepMemory(MemoryAccount& account, uint32_t value, std::vector<BufferRef>* free);
   // If the device was lost and serves again, allocates the kept memory again.
   absl::Status RenewMemory(MemoryAccount& account);
   absl::Status RunStep(MemoryAccount& account, const ProgramStep& step,
@@ -85,13 +86,14 @@ class Program final : public Executable {
   std::vector<ProgramStep> steps_;
   std::vector<uint32_t> outputs_;
   std::vector<ValuePlace> places_;  // of every value
-  std::vector<BufferRef> kept_;
+  std::vector<uint32_t> kept_;  // values whose memory the program keeps
   std::vector<uint32_t> holding_;  // results that a run allocates, and aliases
   bool runs_inline_ = false;
 
-  // State of the current run, by value.
+  // The buffers of the current run, by value. Those of inputs are only in values_. The buffers of
+  // kept values are in both, also between runs.
   std::vector<Buffer*> values_;
-  std::vector<BufferRef> held_;  // keeps the buffers of `holding_` alive
+  std::vector<BufferRef> held_;
 
   // Refers to the members above. Null if the program always runs op by op.
   std::unique_ptr<ProgramGraph> graph_;

@@ -22,10 +22,12 @@ class Fuser {
   Fuser(std::vector<ProgramStep> ops, uint32_t num_inputs, absl::Span<const uint32_t> outputs,
         ChainKernels* chains)
       : ops_(std::move(ops)), num_inputs_(num_inputs), chains_(chains) {
-    reader_.assign(num_inputs + ops_.size(), kNone);
     made_at_.assign(num_inputs, kNone);
     for (uint32_t i = 0; i < ops_.size(); ++i) {
-      made_at_.push_back(i);
+      made_at_.insert(made_at_.end(), ops_[i].num_results(), i);
+    }
+    reader_.assign(made_at_.size(), kNone);
+    for (uint32_t i = 0; i < ops_.size(); ++i) {
       for (uint32_t value : ops_[i].operands) {
         uint32_t& reader = reader_[value];
         reader = reader == kNone || reader == i ? i : kSeveral;

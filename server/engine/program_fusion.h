@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -18,10 +19,17 @@ struct ProgramStep {
   PreparedOpRef op;                       // the op, or the last op of the chain
   std::shared_ptr<PreparedKernel> chain;  // computes all of a chain; null for an op alone
   // These are values, as ProgramSpec numbers them.
-  uint32_t result;
+  uint32_t result;  // the first one; those of the other outputs follow
   absl::InlinedVector<uint32_t, 3> operands;
   absl::InlinedVector<uint32_t, 2> last_uses;  // values that no later step reads
 
+  uint32_t num_results() const { return static_cast<uint32_t>(op->outputs().size()); }
+  // Returns the values that the step makes.
+  absl::InlinedVector<uint32_t, 2> results() const {
+    absl::InlinedVector<uint32_t, 2> values(num_results());
+    std::iota(values.begin(), values.end(), result);
+    return values;
+  }
   bool runs_inline() const { return chain != nullptr ? chain->runs_inline() : op->runs_inline(); }
 };
 

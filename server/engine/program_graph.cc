@@ -54,9 +54,14 @@ ProgramGraph::ProgramGraph(const Body& body) : body_(body), device_(*body.slot->
   std::vector<bool> read(body.num_inputs, false);
   roots_.resize(body.specs.size());
   for (uint32_t value = 0; value < roots_.size(); ++value) roots_[value] = value;
+  offsets_.assign(body.specs.size(), 0);
   constant_.assign(body.specs.size(), false);
   for (const ProgramStep& step : body.steps) {
-    if (step.op->is_alias()) roots_[step.result] = roots_[step.operands[0]];
+    if (step.op->is_alias()) {
+      const uint32_t source = step.operands[0];
+      roots_[step.result] = roots_[source];
+      offsets_[step.result] = offsets_[source] + step.op->plan().alias_offset_bytes;
+    }
     constant_[step.result] = step.op->is_constant();
     if (!Launches(step)) continue;
     ++num_launches_;
@@ -230,22 +235,26 @@ absl::Status ProgramGraph::PlaceResults(MemoryAccount& account, absl::Span<Buffe
                                         Captured* captured) {
   absl::flat_hash_map<int64_t, std::vector<Buffer*>> free;  // by size
   for (const ProgramStep& step : body_.steps) {
-    Buffer*& memory = captured->values[step.result];
-    const int64_t bytes = body_.specs[step.result].size_bytes();
     if (step.op->is_alias()) {
-      memory = captured->values[step.operands[0]];
-    } else if (step.op->is_constant()) {
-      TENSORD_RETURN_IF_ERROR(Count(bytes, captured));
-      TENSORD_ASSIGN_OR_RETURN(BufferRef constant, step.op->MakeConstant(account));
-      memory = constant.get();
-      captured->constants[step.result] = std::move(constant);
-    } else if (body_.places[step.result] == ValuePlace::kKept) {
-      memory = kept[step.result];
-    } else if (std::vector<Buffer*>& fitting = free[bytes]; !fitting.empty()) {
-      memory = fitting.back();
-      fitting.pop_back();
-    } else {
-      TENSORD_ASSIGN_OR_RETURN(memory, AllocateMemory(account, bytes, captured));
+      PlaceAlias(step, captured);
+      continue;
+    }
+    for (uint32_t result : step.results()) {
+      Buffer*& memory = captured->values[result];
+      const int64_t bytes = body_.specs[result].size_bytes();
+      if (step.op->is_constant()) {
+        TENSORD_RETURN_IF_ERROR(Count(bytes, captured));
+        TENSORD_ASSIGN_OR_RETURN(BufferRef constant, step.op->MakeConstant(account));
+        memory = constant.get();
+        captured->constants[result] = std::move(constant);
+      } else if (body_.places[result] == ValuePlace::kKept) {
+        memory = kept[result];
+      } else if (std::vector<Buffer*>& fitting = free[bytes]; !fitting.empty()) {
+        memory = fitting.back();
+        fitting.pop_back();
+      } else {
+        TENSORD_ASSIGN_OR_RETURN(memory, AllocateMemory(account, bytes, captured));
+      }
     }
     // Kernels run in this order, so memory may be reused after the last read of its value.
     for (uint32_t value : step.last_uses) {
@@ -257,16 +266,29 @@ absl::Status ProgramGraph::PlaceResults(MemoryAccount& account, absl::Span<Buffe
   return absl::OkStatus();
 }
 
+void ProgramGraph::PlaceAlias(const ProgramStep& step, Captured* captured) {
+  Buffer* const source = captured->values[step.operands[0]];
+  const int64_t bytes = step.op->output().size_bytes();
+  if (source == nullptr || source->size_bytes() == bytes) {
+    captured->values[step.result] = source;
+    return;
+  }
+  captured->views.push_back(
+      BufferView::MakeUnowned(*source, step.op->plan().alias_offset_bytes, bytes));
+  captured->values[step.result] = captured->views.back().get();
+}
+
 absl::Status ProgramGraph::LaunchSteps(MemoryAccount& account, Captured* captured) const {
   for (const ProgramStep& step : body_.steps) {
     if (!Launches(step)) continue;
     absl::InlinedVector<const Buffer*, 3> operands;
     for (uint32_t operand : step.operands) operands.push_back(captured->values[operand]);
-    Buffer* const result = captured->values[step.result];
+    absl::InlinedVector<Buffer*, 2> results;
+    for (uint32_t result : step.results()) results.push_back(captured->values[result]);
     std::vector<BufferRef> casts;
     TENSORD_RETURN_IF_ERROR(step.chain != nullptr
-                                ? step.chain->Launch(operands, result)
-                                : step.op->LaunchInto(account, operands, result, &casts));
+                                ? step.chain->Launch(operands, results)
+                                : step.op->LaunchInto(account, operands, results, &casts));
     for (BufferRef& cast : casts) {
       TENSORD_RETURN_IF_ERROR(Count(cast->size_bytes(), captured));
       captured->memory.push_back(std::move(cast));
@@ -277,7 +299,7 @@ absl::Status ProgramGraph::LaunchSteps(MemoryAccount& account, Captured* capture
 
 absl::StatusOr<BufferRefs> ProgramGraph::Replay(MemoryAccount& account, Captured* captured,
                                                 absl::Span<const TensorRef> inputs) const {
-  TENSORD_ASSIGN_OR_RETURN(BufferRefs outputs, AllocateOutputs(account, *captured, inputs));
+  TENSORD_ASSIGN_OR_RETURN(RootBuffers made, AllocateRoots(account));
   for (uint32_t input : captured->copied_inputs) {
     TENSORD_RETURN_IF_ERROR(device_.CopyFrom(*captured->values[input], *inputs[input]->buffer(),
                                              body_.specs[input].size_bytes()));
@@ -288,37 +310,34 @@ absl::StatusOr<BufferRefs> ProgramGraph::Replay(MemoryAccount& account, Captured
     for (const auto& [value, constant] : captured->constants) uploaded.push_back(constant.get());
   }
   TENSORD_RETURN_IF_ERROR(captured->kernels->Launch(uploaded));
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const uint32_t root = roots_[body_.outputs[i]];
-    const auto same = std::find(outputs.begin(), outputs.begin() + i, outputs[i]);
-    if (root < body_.num_inputs || constant_[root] || same != outputs.begin() + i) continue;
+  for (const auto& [root, buffer] : made) {
     TENSORD_RETURN_IF_ERROR(
-        device_.CopyFrom(*outputs[i], *captured->values[root], body_.specs[root].size_bytes()));
+        device_.CopyFrom(*buffer, *captured->values[root], body_.specs[root].size_bytes()));
+  }
+  BufferRefs outputs;
+  for (uint32_t value : body_.outputs) {
+    const uint32_t root = roots_[value];
+    const BufferRef& buffer = root < body_.num_inputs ? inputs[root]->buffer()
+                              : constant_[root]       ? captured->constants.at(root)
+                                                      : made[root];
+    const int64_t bytes = body_.specs[value].size_bytes();
+    outputs.push_back(bytes == buffer->size_bytes()
+                          ? buffer
+                          : BufferView::Make(buffer, offsets_[value], bytes));
   }
   return outputs;
 }
 
-absl::StatusOr<BufferRefs> ProgramGraph::AllocateOutputs(MemoryAccount& account,
-                                                         const Captured& captured,
-                                                         absl::Span<const TensorRef> inputs) const {
-  BufferRefs outputs;
-  absl::flat_hash_map<uint32_t, BufferRef> made;  // by root value
+absl::StatusOr<ProgramGraph::RootBuffers> ProgramGraph::AllocateRoots(
+    MemoryAccount& account) const {
+  RootBuffers made;
   for (uint32_t value : body_.outputs) {
     const uint32_t root = roots_[value];
-    if (root < body_.num_inputs) {
-      outputs.push_back(inputs[root]->buffer());
-    } else if (constant_[root]) {
-      outputs.push_back(captured.constants.at(root));
-    } else {
-      BufferRef& output = made[root];
-      if (output == nullptr) {
-        TENSORD_ASSIGN_OR_RETURN(output,
-                                 AllocateFor(account, device_, body_.specs[root].size_bytes()));
-      }
-      outputs.push_back(output);
-    }
+    if (root < body_.num_inputs || constant_[root] || made.contains(root)) continue;
+    TENSORD_ASSIGN_OR_RETURN(made[root],
+                             AllocateFor(account, device_, body_.specs[root].size_bytes()));
   }
-  return outputs;
+  return made;
 }
 
 }  // namespace tensord::server

@@ -81,6 +81,7 @@ class ProgramGraph final : public SpareMemory {
   // A graph with its memory.
   struct Captured {
     std::vector<BufferRef> memory;
+    std::vector<BufferRef> views;  // of buffers that aren't in `memory`, too
     std::vector<Buffer*> values;  // by value; null for inputs that no kernel reads
     absl::flat_hash_map<uint32_t, BufferRef> constants;  // by value
     std::vector<uint32_t> copied_inputs;
@@ -109,6 +110,8 @@ class ProgramGraph final : public SpareMemory {
                            Captured* captured);
   absl::Status PlaceResults(MemoryAccount& account, absl::Span<Buffer* const> kept,
                             Captured* captured);
+  // Sets the buffer of a step that is an alias.
+  static void PlaceAlias(const ProgramStep& step, Captured* captured);
   absl::Status LaunchSteps(MemoryAccount& account, Captured* captured) const;
   // Adds `bytes` to the memory of the graph. If the sum exceeds kMaxBytes, returns OUT_OF_RANGE.
   static absl::Status Count(int64_t bytes, Captured* captured);
@@ -119,12 +122,15 @@ class ProgramGraph final : public SpareMemory {
 
   absl::StatusOr<BufferRefs> Replay(MemoryAccount& account, Captured* captured,
                                     absl::Span<const TensorRef> inputs) const;
-  absl::StatusOr<BufferRefs> AllocateOutputs(MemoryAccount& account, const Captured& captured,
-                                             absl::Span<const TensorRef> inputs) const;
+  // New memory for the outputs, by the value that owns it. Outputs that are inputs or constants, or
+  // views of them, need none.
+  using RootBuffers = absl::flat_hash_map<uint32_t, BufferRef>;
+  absl::StatusOr<RootBuffers> AllocateRoots(MemoryAccount& account) const;
 
   const Body body_;
   Device& device_;
-  std::vector<uint32_t> roots_;  // by value: the value that owns its memory
+  std::vector<uint32_t> roots_;   // by value: the value that owns its memory
+  std::vector<int64_t> offsets_;  // by value: where its bytes begin in its root's
   std::vector<bool> constant_;   // by value
   std::vector<uint32_t> read_inputs_;
   int64_t num_launches_ = 0;

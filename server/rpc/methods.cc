@@ -54,6 +54,7 @@ void AddUnaryMethods(const Handlers& handlers, CallDispatcher* dispatcher) {
   table.Add("MatMul", &UnaryMethods::MatMul);
   table.Add("LinearForward", &UnaryMethods::LinearForward);
   table.Add("RunOp", &UnaryMethods::RunOp);
+  table.Add("RunOps", &UnaryMethods::RunOps);
   table.Add("GetTensor", &UnaryMethods::GetTensor);
   table.Add("ReadTensor", &UnaryMethods::ReadTensor);
   table.Add("GetUpload", &UnaryMethods::GetUpload);

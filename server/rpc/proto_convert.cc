@@ -42,6 +42,17 @@ void ToProto(const TensorSpec& spec, v1::TensorSpec* proto) {
   proto->mutable_shape()->Add(spec.shape.dims().begin(), spec.shape.dims().end());
 }
 
+absl::StatusOr<OpRequest> ToRequest(const v1::Op& op) {
+  OpRequest request = {.op = op.name(),
+                       .inputs = op.inputs(),
+                       .output = op.output(),
+                       .device = op.device(),
+                       .num_outputs = std::max(1u, op.num_outputs()),
+                       .donate = op.donate()};
+  TENSORD_ASSIGN_OR_RETURN(request.attrs, FromProto(op.attrs()));
+  return request;
+}
+
 absl::StatusOr<CollectiveOp> FromProto(const v1::Collective& proto) {
   CollectiveOp op;
   if (proto.kind() < v1::COLLECTIVE_KIND_BROADCAST || proto.kind() > v1::COLLECTIVE_KIND_BARRIER) {

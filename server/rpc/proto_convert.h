@@ -8,6 +8,7 @@
 #include "tensord/common/tensor_spec.h"
 #include "tensord/server/collective/collectives.h"
 #include "tensord/server/device/device.h"
+#include "tensord/server/engine/engine.h"
 #include "tensord/server/session/tensor.h"
 #include "tensord/server/session/tickets.h"
 #include "tensord/v1/tensord.pb.h"
@@ -25,6 +26,9 @@ absl::StatusOr<Attributes> FromProto(
     const google::protobuf::Map<std::string, v1::AttrValue>& attrs);
 absl::StatusOr<AttrValue> FromProto(const v1::AttrValue& proto, absl::string_view name);
 void ToProto(const AttrValue& value, v1::AttrValue* proto);
+
+// Returns a request whose views refer to `op`. Returns the errors of the attributes' FromProto().
+absl::StatusOr<OpRequest> ToRequest(const v1::Op& op);
 
 // If the kind, the reduction or the spec is invalid, returns INVALID_ARGUMENT. For a barrier,
 // ignores all fields but the kind.

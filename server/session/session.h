@@ -282,6 +282,18 @@ class ABSL_SCOPED_LOCKABLE Session::Table {
   // Adds the tensor under its handle. If Session::Insert() would refuse it, returns false.
   bool Insert(TensorRef tensor) ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
+  // DetachTensor() drops the table's reference to the tensor of a handle, which the caller holds.
+  // AttachTensor() restores it; until then, only it and DetachTensor() may be called. Both do
+  // nothing if there is no such handle.
+  void DetachTensor(Handle handle) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const auto it = session_->tensors_.find(handle);
+    if (it != session_->tensors_.end()) it->second.reset();
+  }
+  void AttachTensor(Handle handle, const TensorRef& tensor) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const auto it = session_->tensors_.find(handle);
+    if (it != session_->tensors_.end()) it->second = tensor;
+  }
+
   // Removes the handle and returns its tensor; null if there is none. After the Table is destroyed,
   // the caller must call GiveUpUploads() and drop the tensor.
   TensorRef TakeOut(Handle handle) ABSL_NO_THREAD_SAFETY_ANALYSIS;

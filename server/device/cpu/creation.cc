@@ -26,26 +26,26 @@ struct Element {
 };
 
 absl::Status FillWith(const Context& ctx, const KernelCall& call, const AttrValue& value) {
-  const DType dtype = call.output.spec->dtype;
+  const DType dtype = call.output().spec->dtype;
   const Element element(ctx, value, dtype);
-  Fill(ctx, element.bytes, SizeOf(dtype), call.output.data, call.output.spec->num_elements());
+  Fill(ctx, element.bytes, SizeOf(dtype), call.output().data, call.output().spec->num_elements());
   return absl::OkStatus();
 }
 
 // Element i is start + i step, computed in T and converted to the output's dtype.
 template <typename T>
 absl::Status Arange(const Context& ctx, const KernelCall& call, DType computed, T start, T step) {
-  const DType dtype = call.output.spec->dtype;
+  const DType dtype = call.output().spec->dtype;
   const int64_t size = SizeOf(dtype);
   const auto fill = [&](int64_t begin, int64_t end) {
     T block[kBlockElements];
     for (int64_t i = begin; i < end; i += kBlockElements) {
       const int64_t n = std::min<int64_t>(kBlockElements, end - i);
       for (int64_t j = 0; j < n; ++j) block[j] = start + static_cast<T>(i + j) * step;
-      Convert(ctx.loops, computed, block, dtype, Advance(call.output.data, i * size), n);
+      Convert(ctx.loops, computed, block, dtype, Advance(call.output().data, i * size), n);
     }
   };
-  ctx.team.For(call.output.spec->num_elements(), kGrainElements, fill, kBlockElements);
+  ctx.team.For(call.output().spec->num_elements(), kGrainElements, fill, kBlockElements);
   return absl::OkStatus();
 }
 
@@ -69,13 +69,13 @@ absl::Status ArangeKernel(const Context& ctx, const KernelCall& call) {
 }
 
 absl::Status EyeKernel(const Context& ctx, const KernelCall& call) {
-  const DType dtype = call.output.spec->dtype;
+  const DType dtype = call.output().spec->dtype;
   const int64_t size = SizeOf(dtype);
-  const int64_t rows = call.output.spec->shape.dim(0), cols = call.output.spec->shape.dim(1);
+  const int64_t rows = call.output().spec->shape.dim(0), cols = call.output().spec->shape.dim(1);
   const Element zero(ctx, int64_t{0}, dtype), one(ctx, int64_t{1}, dtype);
-  Fill(ctx, zero.bytes, size, call.output.data, rows * cols);
+  Fill(ctx, zero.bytes, size, call.output().data, rows * cols);
   for (int64_t i = 0; i < std::min(rows, cols); ++i) {
-    memcpy(Advance(call.output.data, (i * cols + i) * size), one.bytes, size);
+    memcpy(Advance(call.output().data, (i * cols + i) * size), one.bytes, size);
   }
   return absl::OkStatus();
 }

@@ -282,13 +282,17 @@ class FusedElementwise final : public PreparedKernel {
   FusedElementwise(const PrepareContext& ctx, FusedPlan plan)
       : plan_(std::move(plan)), ctx_(plan_.elements < 2 * plan_.grain ? ctx.alone : ctx.team) {
     runs_inline_ = &ctx_ == &ctx.alone;
-    in_place_inputs_ = plan_.in_place_inputs;
+    for (int i = 0; i < plan_.inputs; ++i) {
+      if (plan_.in_place_inputs >> i & 1) SetInPlace(i);
+    }
   }
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
+  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+                      absl::Span<Buffer* const> outputs) override {
     const void* from[kMaxInputs];
     for (int i = 0; i < plan_.inputs; ++i) from[i] = inputs[i]->data();
-    static_cast<CpuBuffer*>(output)->BeforeOverwrite();
+    auto* const output = static_cast<CpuBuffer*>(outputs[0]);
+    output->BeforeOverwrite();
     void* const to = output->data();
     ctx_.team.For(
         plan_.elements, plan_.grain,

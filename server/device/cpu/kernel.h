@@ -23,7 +23,7 @@ struct Context {
   OneDnn& onednn;
 };
 
-// Computes call.output before it returns. Inference has checked the arguments, so kernels don't
+// Computes call.output() before it returns. Inference has checked the arguments, so kernels don't
 // check them again. For dtypes that inference doesn't accept, returns NoKernel().
 using Kernel = absl::Status (*)(const Context& ctx, const KernelCall& call);
 

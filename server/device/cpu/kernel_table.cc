@@ -28,7 +28,7 @@ Kernel FindKernel(absl::string_view op) {
 }
 
 absl::Status NoKernel(const KernelCall& call) {
-  const TensorSpec& spec = call.inputs.empty() ? *call.output.spec : *call.inputs[0].spec;
+  const TensorSpec& spec = call.inputs.empty() ? *call.output().spec : *call.inputs[0].spec;
   return absl::InternalError(
       absl::StrCat("cpu: no kernel for ", call.schema->name, " over ", DTypeName(spec.dtype)));
 }

@@ -56,14 +56,14 @@ absl::Status RunWidened(const Context& ctx, const KernelCall& call, const Batche
 BatchedGemm LinearGemm(const KernelCall& call) {
   const Shape& w = call.inputs[1].spec->shape;
   BatchedGemm gemm;
-  gemm.dtype = call.output.spec->dtype;
+  gemm.dtype = call.output().spec->dtype;
   gemm.n = w.dim(0);
   gemm.k = w.dim(1);
-  gemm.m = call.output.spec->num_elements() / gemm.n;
+  gemm.m = call.output().spec->num_elements() / gemm.n;
   gemm.transpose_b = true;
   gemm.a = call.inputs[0].data;
   gemm.b = call.inputs[1].data;
-  gemm.c = call.output.data;
+  gemm.c = call.output().data;
   gemm.a_elements = gemm.m * gemm.k;
   gemm.b_elements = gemm.k * gemm.n;
   return gemm;
@@ -83,11 +83,11 @@ absl::Status RunLinear(const Context& ctx, const KernelCall& call, const Batched
 namespace {
 
 absl::Status LinearKernel(const Context& ctx, const KernelCall& call) {
-  const DType dtype = call.output.spec->dtype;
+  const DType dtype = call.output().spec->dtype;
   for (const Operand& input : call.inputs) {
     if (input.spec->dtype != dtype || !IsFloating(dtype)) return NoKernel(call);
   }
-  if (call.output.spec->num_elements() == 0) return absl::OkStatus();
+  if (call.output().spec->num_elements() == 0) return absl::OkStatus();
   const void* bias = call.inputs.size() == 3 ? call.inputs[2].data : nullptr;
   return RunLinear(ctx, call, LinearGemm(call), bias,
                    FindActivation(call.attrs->String("activation")));

@@ -37,7 +37,7 @@ BatchedGemm MatmulGemm(const KernelCall& call) {
   const Shape& a = call.inputs[0].spec->shape;
   const Shape& b = call.inputs[1].spec->shape;
   BatchedGemm gemm;
-  gemm.dtype = call.output.spec->dtype;
+  gemm.dtype = call.output().spec->dtype;
   gemm.transpose_a = call.attrs->Bool("transpose_a");
   gemm.transpose_b = call.attrs->Bool("transpose_b");
   const int64_t a_rows = a.rank() == 1 ? 1 : a.dim(a.rank() - 2);
@@ -49,10 +49,10 @@ BatchedGemm MatmulGemm(const KernelCall& call) {
   gemm.n = gemm.transpose_b ? b_rows : b_cols;
   gemm.a = call.inputs[0].data;
   gemm.b = call.inputs[1].data;
-  gemm.c = call.output.data;
+  gemm.c = call.output().data;
   gemm.a_elements = a.num_elements();
   gemm.b_elements = b.num_elements();
-  const Shape& out = call.output.spec->shape;
+  const Shape& out = call.output().spec->shape;
   const int matrix_axes = (a.rank() > 1 ? 1 : 0) + (b.rank() > 1 ? 1 : 0);
   const Shape out_batch(out.dims().first(out.rank() - matrix_axes));
   gemm.items = out_batch.num_elements();
@@ -70,11 +70,11 @@ BatchedGemm MatmulGemm(const KernelCall& call) {
 namespace {
 
 absl::Status MatmulKernel(const Context& ctx, const KernelCall& call) {
-  const DType dtype = call.output.spec->dtype;
+  const DType dtype = call.output().spec->dtype;
   if (call.inputs[0].spec->dtype != dtype || call.inputs[1].spec->dtype != dtype) {
     return NoKernel(call);
   }
-  if (call.output.spec->num_elements() == 0) return absl::OkStatus();
+  if (call.output().spec->num_elements() == 0) return absl::OkStatus();
   return RunGemm(ctx, call, MatmulGemm(call));
 }
 

@@ -22,20 +22,26 @@ class TableKernel final : public PreparedKernel {
         schema_(spec.schema),
         attrs_(*spec.attrs),
         inputs_(spec.inputs.begin(), spec.inputs.end()),
-        output_(*spec.output),
+        outputs_(spec.outputs.begin(), spec.outputs.end()),
         ctx_(RunsInline(spec) ? ctx.alone : ctx.team) {
     for (const TensorSpec& input : inputs_) operands_.push_back({&input, nullptr});
+    for (const TensorSpec& output : outputs_) results_.push_back({&output, nullptr});
     runs_inline_ = &ctx_ == &ctx.alone;
   }
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
+  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+                      absl::Span<Buffer* const> outputs) override {
     for (size_t i = 0; i < inputs.size(); ++i) operands_[i].data = inputs[i]->data();
-    return kernel_(ctx_, {schema_, &attrs_, operands_, {&output_, output->data()}});
+    for (size_t i = 0; i < outputs.size(); ++i) results_[i].data = outputs[i]->data();
+    return kernel_(ctx_, {schema_, &attrs_, operands_, results_});
   }
 
  private:
   static bool RunsInline(const KernelSpec& spec) {
-    int64_t elements = spec.output->num_elements();
+    int64_t elements = 0;
+    for (const TensorSpec& output : spec.outputs) {
+      elements = std::max(elements, output.num_elements());
+    }
     for (const TensorSpec& input : spec.inputs) {
       elements = std::max(elements, input.num_elements());
     }
@@ -47,8 +53,9 @@ class TableKernel final : public PreparedKernel {
   const OpSchema* const schema_;
   const Attributes attrs_;
   const absl::InlinedVector<TensorSpec, 3> inputs_;
-  const TensorSpec output_;
+  const absl::InlinedVector<TensorSpec, 1> outputs_;
   absl::InlinedVector<Operand, 3> operands_;
+  absl::InlinedVector<Operand, 1> results_;
   const Context& ctx_;
 };
 

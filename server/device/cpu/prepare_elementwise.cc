@@ -18,23 +18,25 @@ class DenseElementwise final : public PreparedKernel {
   DenseElementwise(const PrepareContext& ctx, const ElementwiseLoop& loop, const KernelSpec& spec)
       : loop_(loop),
         team_(ctx.team.team),
-        n_(spec.output->num_elements()),
-        output_bytes_(SizeOf(spec.output->dtype)) {
+        n_(spec.output().num_elements()),
+        output_bytes_(SizeOf(spec.output().dtype)) {
     for (int i = 0; i < loop.inputs(); ++i) {
       const TensorSpec& input = spec.inputs[i];
       step_[i] = input.num_elements() == n_ ? 1 : 0;
       input_bytes_[i] = step_[i] * SizeOf(input.dtype);
-      if (loop.MayOverwrite(i) && HasElementsOf(input, *spec.output)) {
-        in_place_inputs_ |= 1u << i;
+      if (loop.MayOverwrite(i) && HasElementsOf(input, spec.output())) {
+        SetInPlace(i);
       }
     }
     runs_inline_ = n_ < 2 * loop.grain();
   }
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
+  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+                      absl::Span<Buffer* const> outputs) override {
     const void* x[kMaxElementwiseInputs];
     for (int i = 0; i < loop_.inputs(); ++i) x[i] = inputs[i]->data();
-    static_cast<CpuBuffer*>(output)->BeforeOverwrite();
+    auto* const output = static_cast<CpuBuffer*>(outputs[0]);
+    output->BeforeOverwrite();
     if (runs_inline_) {
       loop_.Run(x, step_, output->data(), n_);
     } else {
@@ -69,17 +71,19 @@ class BroadcastElementwise final : public PreparedKernel {
                        const KernelSpec& spec, const BroadcastNest& nest)
       : loop_(loop), nest_(nest), ctx_(nest.elements < 2 * loop.grain() ? ctx.alone : ctx.team) {
     for (int i = 0; i < loop.inputs(); ++i) {
-      if (loop.MayOverwrite(i) && HasElementsOf(spec.inputs[i], *spec.output)) {
-        in_place_inputs_ |= 1u << i;
+      if (loop.MayOverwrite(i) && HasElementsOf(spec.inputs[i], spec.output())) {
+        SetInPlace(i);
       }
     }
     runs_inline_ = &ctx_ == &ctx.alone;
   }
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
+  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+                      absl::Span<Buffer* const> outputs) override {
     const void* x[kMaxElementwiseInputs];
     for (int i = 0; i < loop_.inputs(); ++i) x[i] = inputs[i]->data();
-    static_cast<CpuBuffer*>(output)->BeforeOverwrite();
+    auto* const output = static_cast<CpuBuffer*>(outputs[0]);
+    output->BeforeOverwrite();
     ForEachRun(ctx_, nest_, x, output->data(), loop_.grain(), [this](const BroadcastRun& run) {
       loop_.Run(run.data, run.step, run.output, run.n);
     });
@@ -94,9 +98,9 @@ class BroadcastElementwise final : public PreparedKernel {
 
 // Returns a fused kernel of one step, which writes to memory without the caches.
 std::unique_ptr<PreparedKernel> PrepareLarge(const PrepareContext& ctx, const KernelSpec& spec) {
-  FusedSpec::Step step = {spec.schema, spec.attrs, {}, spec.output->dtype};
+  FusedSpec::Step step = {spec.schema, spec.attrs, {}, spec.output().dtype};
   for (size_t i = 0; i < spec.inputs.size(); ++i) step.operands.push_back(static_cast<int>(i));
-  return *PrepareFusedElementwise(ctx, {spec.inputs, absl::MakeConstSpan(&step, 1), spec.output});
+  return *PrepareFusedElementwise(ctx, {spec.inputs, absl::MakeConstSpan(&step, 1), &spec.output()});
 }
 
 }  // namespace
@@ -115,14 +119,14 @@ std::unique_ptr<PreparedKernel> PrepareElementwise(const PrepareContext& ctx,
     specs.push_back(&input);
   }
   const std::optional<ElementwiseLoop> loop =
-      ElementwiseLoop::Find(ctx.team.loops, *spec.schema, *spec.attrs, dtypes, spec.output->dtype);
+      ElementwiseLoop::Find(ctx.team.loops, *spec.schema, *spec.attrs, dtypes, spec.output().dtype);
   if (!loop.has_value()) return nullptr;
-  if (IsPastCaches(spec.output->size_bytes())) return PrepareLarge(ctx, spec);
-  const int64_t n = spec.output->num_elements();
+  if (IsPastCaches(spec.output().size_bytes())) return PrepareLarge(ctx, spec);
+  const int64_t n = spec.output().num_elements();
   for (const TensorSpec& input : spec.inputs) {
     if (input.num_elements() != n && (input.num_elements() != 1 || n == 0)) {
       return std::make_unique<BroadcastElementwise>(ctx, *loop, spec,
-                                                    MakeNest(specs, *spec.output));
+                                                    MakeNest(specs, spec.output()));
     }
   }
   return std::make_unique<DenseElementwise>(ctx, *loop, spec);
@@ -141,10 +145,10 @@ absl::Status ElementwiseKernel(const Context& ctx, const KernelCall& call) {
     x[i] = call.inputs[i].data;
   }
   const std::optional<ElementwiseLoop> loop =
-      ElementwiseLoop::Find(ctx.loops, *call.schema, *call.attrs, dtypes, call.output.spec->dtype);
+      ElementwiseLoop::Find(ctx.loops, *call.schema, *call.attrs, dtypes, call.output().spec->dtype);
   if (!loop.has_value()) return NoKernel(call);
   ForEachRun(
-      ctx, MakeNest(specs, *call.output.spec), x, call.output.data, loop->grain(),
+      ctx, MakeNest(specs, *call.output().spec), x, call.output().data, loop->grain(),
       [&loop](const BroadcastRun& run) { loop->Run(run.data, run.step, run.output, run.n); });
   return absl::OkStatus();
 }

@@ -20,12 +20,15 @@ class PreparedProduct final : public PreparedKernel {
  public:
   PreparedProduct(const PrepareContext& ctx, const KernelSpec& spec, bool linear);
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override;
+  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+                      absl::Span<Buffer* const> outputs) override;
 
  private:
   void FindLibraryProducts();
   bool RunsInline() const;
-  KernelCall Call() { return {schema_, &attrs_, operands_, {&output_, nullptr}}; }
+  KernelCall Call() {
+    return {schema_, &attrs_, operands_, absl::MakeConstSpan(&result_, 1)};
+  }
   absl::StatusOr<bool> RunPacked(const Buffer& weight, const void* a, const void* bias, void* c);
 
   const OpSchema* const schema_;
@@ -34,6 +37,7 @@ class PreparedProduct final : public PreparedKernel {
   const TensorSpec output_;
   const bool linear_;
   absl::InlinedVector<Operand, 3> operands_;
+  const Operand result_{&output_, nullptr};
   BatchedGemm gemm_;
   std::optional<UnaryFunction> activation_;
   PackedWeights& packed_weights_;
@@ -46,7 +50,7 @@ PreparedProduct::PreparedProduct(const PrepareContext& ctx, const KernelSpec& sp
     : schema_(spec.schema),
       attrs_(*spec.attrs),
       inputs_(spec.inputs.begin(), spec.inputs.end()),
-      output_(*spec.output),
+      output_(spec.output()),
       linear_(linear),
       packed_weights_(ctx.packed_weights),
       ctx_(&ctx.team) {
@@ -95,11 +99,13 @@ absl::StatusOr<bool> PreparedProduct::RunPacked(const Buffer& weight, const void
   return true;
 }
 
-absl::Status PreparedProduct::Launch(absl::Span<const Buffer* const> inputs, Buffer* output) {
+absl::Status PreparedProduct::Launch(absl::Span<const Buffer* const> inputs,
+                                     absl::Span<Buffer* const> outputs) {
+  Buffer* const output = outputs[0];
   const void* a = inputs[0]->data();
   const void* b = inputs[1]->data();
   const void* bias = inputs.size() == 3 ? inputs[2]->data() : nullptr;
-  if (packed_product_ != nullptr) {
+  if (packed_product_ != nullptr && !inputs[1]->is_view()) {
     TENSORD_ASSIGN_OR_RETURN(const bool done, RunPacked(*inputs[1], a, bias, output->data()));
     if (done) return absl::OkStatus();
   }
@@ -116,8 +122,8 @@ absl::Status PreparedProduct::Launch(absl::Span<const Buffer* const> inputs, Buf
 std::unique_ptr<PreparedKernel> PrepareProduct(const PrepareContext& ctx, const KernelSpec& spec) {
   const bool linear = spec.schema->name == "linear";
   if (!linear && spec.schema->name != "matmul") return nullptr;
-  const DType dtype = spec.output->dtype;
-  if (spec.output->num_elements() == 0 || (linear && !IsFloating(dtype))) return nullptr;
+  const DType dtype = spec.output().dtype;
+  if (spec.output().num_elements() == 0 || (linear && !IsFloating(dtype))) return nullptr;
   for (const TensorSpec& input : spec.inputs) {
     if (input.dtype != dtype) return nullptr;
   }

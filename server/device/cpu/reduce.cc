@@ -31,17 +31,17 @@ struct Reduced {
 };
 
 // Reduces the axes of the call, one group of neighbours at a time, beginning with the last. If the
-// output's elements have the accumulators' representation, the last step writes to call.output.
+// output's elements have the accumulators' representation, the last step writes to call.output().
 absl::StatusOr<Reduced> ReduceAxes(const Context& ctx, const KernelCall& call, Reduction reduction,
                                    double power) {
   const Operand& x = call.inputs[0];
-  const int64_t outputs = call.output.spec->num_elements();
+  const int64_t outputs = call.output().spec->num_elements();
   Reduced result;
   result.dtype = ReduceAccumulator(ctx, reduction, x.spec->dtype);
   if (result.dtype == DType::kUnspecified) return NoKernel(call);
   const int64_t acc_size = SizeOf(result.dtype);
-  const bool same_bits = result.dtype == call.output.spec->dtype ||
-                         (result.dtype == DType::kUInt8 && IsBool(call.output.spec->dtype));
+  const bool same_bits = result.dtype == call.output().spec->dtype ||
+                         (result.dtype == DType::kUInt8 && IsBool(call.output().spec->dtype));
   std::vector<AxisGroup> groups = GroupAxes(x.spec->shape, call.attrs->Ints("axes"));
   int steps = 0;
   for (const AxisGroup& group : groups) steps += group.reduced ? 1 : 0;
@@ -57,7 +57,7 @@ absl::StatusOr<Reduced> ReduceAxes(const Context& ctx, const KernelCall& call, R
     const ReduceShape shape = TakeLastReduced(groups);
     Scratch target_owned;
     if (steps == 0 && same_bits) {
-      result.data = call.output.data;
+      result.data = call.output().data;
     } else {
       TENSORD_ASSIGN_OR_RETURN(target_owned,
                                MakeScratch(ctx, call, shape.outer * shape.inner * acc_size));
@@ -75,15 +75,15 @@ absl::StatusOr<Reduced> ReduceAxes(const Context& ctx, const KernelCall& call, R
 }
 
 absl::Status Store(const Context& ctx, const KernelCall& call, const Reduced& reduced) {
-  if (reduced.data != call.output.data) {
-    ConvertInParallel(ctx, reduced.dtype, reduced.data, call.output.spec->dtype, call.output.data,
-                      call.output.spec->num_elements());
+  if (reduced.data != call.output().data) {
+    ConvertInParallel(ctx, reduced.dtype, reduced.data, call.output().spec->dtype, call.output().data,
+                      call.output().spec->num_elements());
   }
   return absl::OkStatus();
 }
 
 absl::Status Reduce(const Context& ctx, const KernelCall& call, Reduction reduction) {
-  if (call.output.spec->num_elements() == 0) return absl::OkStatus();
+  if (call.output().spec->num_elements() == 0) return absl::OkStatus();
   TENSORD_ASSIGN_OR_RETURN(const Reduced reduced, ReduceAxes(ctx, call, reduction, 0.0));
   return Store(ctx, call, reduced);
 }
@@ -109,7 +109,7 @@ absl::Status MinKernel(const Context& ctx, const KernelCall& call) {
 }
 
 absl::Status MeanKernel(const Context& ctx, const KernelCall& call) {
-  const int64_t outputs = call.output.spec->num_elements();
+  const int64_t outputs = call.output().spec->num_elements();
   if (outputs == 0) return absl::OkStatus();
   TENSORD_ASSIGN_OR_RETURN(const Reduced sum, ReduceAxes(ctx, call, Reduction::kSum, 0.0));
   const BinaryLoop divide =
@@ -128,7 +128,7 @@ absl::Status MeanKernel(const Context& ctx, const KernelCall& call) {
 }
 
 absl::Status NormKernel(const Context& ctx, const KernelCall& call) {
-  const int64_t outputs = call.output.spec->num_elements();
+  const int64_t outputs = call.output().spec->num_elements();
   if (outputs == 0) return absl::OkStatus();
   const double ord = call.attrs->Float("ord");
   const Reduction reduction = NormReduction(ord);

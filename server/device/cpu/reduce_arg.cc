@@ -121,11 +121,11 @@ void Search(const Context& ctx, const ArgLoops& loops, const Source& source, int
 }
 
 absl::Status Run(const Context& ctx, const KernelCall& call, const ArgLoops (&table)[kDTypeCount]) {
-  if (call.output.spec->num_elements() == 0) return absl::OkStatus();
+  if (call.output().spec->num_elements() == 0) return absl::OkStatus();
   const ArgLoops& loops = table[Index(ComputeDType(call.inputs[0].spec->dtype))];
-  if (loops.row == nullptr || call.output.spec->dtype != DType::kInt64) return NoKernel(call);
+  if (loops.row == nullptr || call.output().spec->dtype != DType::kInt64) return NoKernel(call);
   TENSORD_ASSIGN_OR_RETURN(const Source source, MakeSource(ctx, call));
-  Search(ctx, loops, source, call.output.AsMutable<int64_t>());
+  Search(ctx, loops, source, call.output().AsMutable<int64_t>());
   return absl::OkStatus();
 }
 

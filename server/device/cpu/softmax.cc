@@ -62,7 +62,7 @@ void Run16Bit(const Context& ctx, const SoftmaxLoops& loops, DType dtype, const 
 absl::Status Run(const Context& ctx, const KernelCall& call, const SoftmaxLoops& loops) {
   if (loops.row == nullptr) return NoKernel(call);
   const DType dtype = call.inputs[0].spec->dtype;
-  if (call.output.spec->num_elements() == 0) return absl::OkStatus();
+  if (call.output().spec->num_elements() == 0) return absl::OkStatus();
   const int64_t size = SizeOf(dtype);
   const SoftmaxShape shape = ShapeOf(call);
   const int64_t tiles = (shape.inner + kSoftmaxTileColumns - 1) / kSoftmaxTileColumns;
@@ -79,7 +79,7 @@ absl::Status Run(const Context& ctx, const KernelCall& call, const SoftmaxLoops&
       const int64_t offset = (i / tiles * shape.extent * shape.inner + c) * size;
       const int64_t width = std::min(kSoftmaxTileColumns, shape.inner - c);
       const char* x = Advance(call.inputs[0].data, offset);
-      char* y = Advance(call.output.data, offset);
+      char* y = Advance(call.output().data, offset);
       if (Is16Bit(dtype)) {
         Run16Bit(ctx, loops, dtype, x, y, shape, width, own_work);
       } else if (shape.inner == 1) {

@@ -177,7 +177,7 @@ class CudaDevice final : public Device {
   absl::StatusOr<Graph> Record(absl::FunctionRef<absl::Status()> launch, GraphScratch* scratch);
   // Makes transfers into `buffer` wait for its allocation. They must all be on `stream`.
   absl::Status OrderTransfers(CudaBuffer& buffer, cudaStream_t stream);
-  absl::Status CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_t bytes);
+  absl::Status CopyFromCuda(Buffer& dst, const Buffer& src, int64_t bytes);
   // Frees a buffer's memory in stream order, after all enqueued work that uses it.
   void FreeMemory(CudaBuffer& buffer);
   // Makes work that is enqueued on retire_ later wait for the compute stream and for `readers`.

@@ -79,7 +79,7 @@ absl::Status CudaDevice::Read(const Buffer& src, int64_t offset, void* dst, int6
 absl::Status CudaDevice::CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
   if (src.device().name().kind == DeviceKind::kCuda) {
-    return CopyFromCuda(dst, static_cast<const CudaBuffer&>(src), bytes);
+    return CopyFromCuda(dst, src, bytes);
   }
   if (!src.device().host_accessible()) {
     return absl::UnimplementedError(
@@ -89,7 +89,7 @@ absl::Status CudaDevice::CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes)
   return Write(dst, 0, src.data(), bytes);
 }
 
-absl::Status CudaDevice::CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_t bytes) {
+absl::Status CudaDevice::CopyFromCuda(Buffer& dst, const Buffer& src, int64_t bytes) {
   auto& source = static_cast<CudaDevice&>(src.device());
   TENSORD_ENTER_OR_RETURN_LOSS(gate_);
   const CallGate::Entry at_source(&source.gate_);
@@ -118,7 +118,7 @@ absl::Status CudaDevice::CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_
   auto read = std::make_shared<PeerRead>(*std::move(event));
   AddPeerRead(read);
   source.AddPeerRead(read);
-  src.AddReader(std::move(read));
+  static_cast<const CudaBuffer&>(src.owner()).AddReader(std::move(read));
   return absl::OkStatus();
 }
 

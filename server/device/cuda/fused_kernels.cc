@@ -44,7 +44,9 @@ class FusedElementwise final : public PreparedKernel {
         single_(std::move(single)),
         size_(size) {}
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
+  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+                      absl::Span<Buffer* const> outputs) override {
+    Buffer* const output = outputs[0];
     if (size_ == 0) return absl::OkStatus();
     bool aligned = IsAligned(output->data());
     absl::InlinedVector<const void*, 8> addresses;

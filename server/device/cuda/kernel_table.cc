@@ -39,7 +39,7 @@ const Kernel* FindKernel(absl::string_view op) {
 absl::Status LaunchStatus(const KernelCall& call, cudaError_t error) {
   if (error == cudaSuccess) [[likely]]
     return absl::OkStatus();
-  return CudaStatus(error, absl::StrCat(call.schema->name, " on ", call.output.spec->ToString()));
+  return CudaStatus(error, absl::StrCat(call.schema->name, " on ", call.output().spec->ToString()));
 }
 
 absl::Status NoKernelError(const KernelCall& call) {
@@ -49,7 +49,7 @@ absl::Status NoKernelError(const KernelCall& call) {
                                  [](std::string* out, const Operand& input) {
                                    absl::StrAppend(out, input.spec->ToString());
                                  }),
-                   " giving ", call.output.spec->ToString()));
+                   " giving ", call.output().spec->ToString()));
 }
 
 }  // namespace tensord::server::cuda

@@ -62,29 +62,29 @@ ElementBits ElementFor(DType dtype, const AttrValue& scalar) {
 }
 
 absl::Status RunFill(const KernelCall& call, KernelContext& context, const AttrValue& value) {
-  const int64_t size = call.output.spec->num_elements();
+  const int64_t size = call.output().spec->num_elements();
   if (size == 0) return absl::OkStatus();
-  const ElementBits element = ElementFor(call.output.spec->dtype, value);
-  return LaunchStatus(call, LaunchFill(call.output.data, element, size, 1, context.stream));
+  const ElementBits element = ElementFor(call.output().spec->dtype, value);
+  return LaunchStatus(call, LaunchFill(call.output().data, element, size, 1, context.stream));
 }
 
 absl::Status RunEye(const KernelCall& call, KernelContext& context) {
-  const TensorSpec& spec = *call.output.spec;
+  const TensorSpec& spec = *call.output().spec;
   if (spec.num_elements() == 0) return absl::OkStatus();
   const ElementBits zero = ElementFor(spec.dtype, int64_t{0});
   const ElementBits one = ElementFor(spec.dtype, int64_t{1});
   const cudaError_t error =
-      LaunchFill(call.output.data, zero, spec.num_elements(), 1, context.stream);
+      LaunchFill(call.output().data, zero, spec.num_elements(), 1, context.stream);
   if (error != cudaSuccess) return LaunchStatus(call, error);
   const int64_t rows = spec.shape.dim(0), columns = spec.shape.dim(1);
-  return LaunchStatus(call, LaunchFill(call.output.data, one, std::min(rows, columns), columns + 1,
+  return LaunchStatus(call, LaunchFill(call.output().data, one, std::min(rows, columns), columns + 1,
                                        context.stream));
 }
 
 absl::Status RunArange(const KernelCall& call, KernelContext& context) {
-  const int64_t size = call.output.spec->num_elements();
+  const int64_t size = call.output().spec->num_elements();
   if (size == 0) return absl::OkStatus();
-  const ArangeLauncher launch = ArangeLaunchers()[DTypeNumber(call.output)];
+  const ArangeLauncher launch = ArangeLaunchers()[DTypeNumber(call.output())];
   if (launch == nullptr) return NoKernelError(call);
   const AttrValue& start = *call.attrs->Find("start");
   const AttrValue& step = *call.attrs->Find("step");
@@ -97,17 +97,17 @@ absl::Status RunArange(const KernelCall& call, KernelContext& context) {
     job.float_start = std::get<double>(start);
     job.float_step = std::get<double>(step);
   }
-  return LaunchStatus(call, launch(call.output.data, job, size, context.stream));
+  return LaunchStatus(call, launch(call.output().data, job, size, context.stream));
 }
 
 absl::Status RunRandom(const KernelCall& call, KernelContext& context,
                        const ByDType<RandomLauncher>& launchers, const char* a, const char* b) {
-  const int64_t size = call.output.spec->num_elements();
+  const int64_t size = call.output().spec->num_elements();
   if (size == 0) return absl::OkStatus();
-  const RandomLauncher launch = launchers[DTypeNumber(call.output)];
+  const RandomLauncher launch = launchers[DTypeNumber(call.output())];
   if (launch == nullptr) return NoKernelError(call);
   const auto seed = static_cast<uint64_t>(call.attrs->Int("seed"));
-  return LaunchStatus(call, launch(call.output.data, seed, call.attrs->Float(a),
+  return LaunchStatus(call, launch(call.output().data, seed, call.attrs->Float(a),
                                    call.attrs->Float(b), size, context.stream));
 }
 

@@ -10,15 +10,15 @@ namespace tensord::server::cuda {
 namespace {
 
 absl::Status RunUnary(UnaryFunction function, const KernelCall& call, KernelContext& context) {
-  const int64_t size = call.output.spec->num_elements();
+  const int64_t size = call.output().spec->num_elements();
   if (size == 0) return absl::OkStatus();
-  const UnaryLauncher launch = FindUnaryLauncher(function, DTypeNumber(call.output));
+  const UnaryLauncher launch = FindUnaryLauncher(function, DTypeNumber(call.output()));
   if (launch == nullptr) return NoKernelError(call);
-  return LaunchStatus(call, launch(call.inputs[0].data, call.output.data, size, context.stream));
+  return LaunchStatus(call, launch(call.inputs[0].data, call.output().data, size, context.stream));
 }
 
 absl::Status RunBinary(BinaryFunction function, const KernelCall& call, KernelContext& context) {
-  const int64_t size = call.output.spec->num_elements();
+  const int64_t size = call.output().spec->num_elements();
   if (size == 0) return absl::OkStatus();
   const Operand& a = call.inputs[0];
   const Operand& b = call.inputs[1];
@@ -28,26 +28,26 @@ absl::Status RunBinary(BinaryFunction function, const KernelCall& call, KernelCo
   if (a.spec->num_elements() == size && b.spec->num_elements() == size) {
     constexpr int64_t kDense[] = {1};
     const auto loop = MakeStridedLoop<2>(1, &size, {kDense, kDense});
-    return LaunchStatus(call, launch(a.data, b.data, call.output.data, loop, context.stream));
+    return LaunchStatus(call, launch(a.data, b.data, call.output().data, loop, context.stream));
   }
-  const Shape& shape = call.output.spec->shape;
+  const Shape& shape = call.output().spec->shape;
   const Dims a_strides = BroadcastStrides(a.spec->shape, shape);
   const Dims b_strides = BroadcastStrides(b.spec->shape, shape);
   const auto loop =
       MakeStridedLoop<2>(shape.rank(), shape.dims().data(), {a_strides.data(), b_strides.data()});
-  return LaunchStatus(call, launch(a.data, b.data, call.output.data, loop, context.stream));
+  return LaunchStatus(call, launch(a.data, b.data, call.output().data, loop, context.stream));
 }
 
 absl::Status RunCast(const KernelCall& call, KernelContext& context) {
-  const int64_t size = call.output.spec->num_elements();
+  const int64_t size = call.output().spec->num_elements();
   if (size == 0) return absl::OkStatus();
-  const UnaryLauncher launch = CastLauncher(DTypeNumber(call.inputs[0]), DTypeNumber(call.output));
+  const UnaryLauncher launch = CastLauncher(DTypeNumber(call.inputs[0]), DTypeNumber(call.output()));
   if (launch == nullptr) return NoKernelError(call);
-  return LaunchStatus(call, launch(call.inputs[0].data, call.output.data, size, context.stream));
+  return LaunchStatus(call, launch(call.inputs[0].data, call.output().data, size, context.stream));
 }
 
 absl::Status RunWhere(const KernelCall& call, KernelContext& context) {
-  const Shape& shape = call.output.spec->shape;
+  const Shape& shape = call.output().spec->shape;
   if (shape.num_elements() == 0) return absl::OkStatus();
   const Dims condition = BroadcastStrides(call.inputs[0].spec->shape, shape);
   const Dims x = BroadcastStrides(call.inputs[1].spec->shape, shape);
@@ -56,8 +56,8 @@ absl::Status RunWhere(const KernelCall& call, KernelContext& context) {
       MakeStridedLoop<3>(shape.rank(), shape.dims().data(), {condition.data(), x.data(), y.data()});
   return LaunchStatus(
       call,
-      LaunchWhere(call.inputs[0].data, call.inputs[1].data, call.inputs[2].data, call.output.data,
-                  static_cast<int>(SizeOf(call.output.spec->dtype)), loop, context.stream));
+      LaunchWhere(call.inputs[0].data, call.inputs[1].data, call.inputs[2].data, call.output().data,
+                  static_cast<int>(SizeOf(call.output().spec->dtype)), loop, context.stream));
 }
 
 absl::Status RunElementwise(const KernelCall& call, KernelContext& context) {

@@ -49,7 +49,7 @@ BatchedMatmul DescribeMatmul(const KernelCall& call) {
     if (matmul.transpose_a) std::swap(matmul.m, matmul.k);
   }
   if (b.rank() > 1) matmul.n = b.dim(b.rank() - (matmul.transpose_b ? 2 : 1));
-  const Shape& out = call.output.spec->shape;
+  const Shape& out = call.output().spec->shape;
   const int matrix_dims = (a.rank() > 1 ? 1 : 0) + (b.rank() > 1 ? 1 : 0);
   const Shape batch(out.dims().first(out.rank() - matrix_dims));
   const Dims a_strides = BatchStrides(a, batch, matmul.m * matmul.k);
@@ -113,7 +113,7 @@ absl::Status MultiplyFloating(const KernelCall& call, const BatchedMatmul& matmu
   const StridedLoop<2>& batch = matmul.batch;
   const int last = batch.rank - 1;
   MatmulProblem problem;
-  problem.dtype = call.output.spec->dtype;
+  problem.dtype = call.output().spec->dtype;
   problem.allow_tf32 = call.attrs->Bool("allow_tf32");
   problem.transpose_a = matmul.transpose_a;
   problem.transpose_b = matmul.transpose_b;
@@ -129,19 +129,19 @@ absl::Status MultiplyFloating(const KernelCall& call, const BatchedMatmul& matmu
     TENSORD_RETURN_IF_ERROR(MultiplyRun(
         problem, At(call.inputs[0].data, offset[0], problem.dtype),
         At(call.inputs[1].data, offset[1], problem.dtype),
-        At(call.output.data, item * problem.m * problem.n, problem.dtype), *context.blas));
+        At(call.output().data, item * problem.m * problem.n, problem.dtype), *context.blas));
   }
   return absl::OkStatus();
 }
 
 absl::Status MultiplyIntegers(const KernelCall& call, const BatchedMatmul& matmul,
                               KernelContext& context) {
-  const IntegerMatmulLauncher launch = IntegerMatmulLaunchers()[DTypeNumber(call.output)];
+  const IntegerMatmulLauncher launch = IntegerMatmulLaunchers()[DTypeNumber(call.output())];
   if (launch == nullptr) return NoKernelError(call);
   IntegerMatmulJob job;
   job.a = call.inputs[0].data;
   job.b = call.inputs[1].data;
-  job.out = call.output.data;
+  job.out = call.output().data;
   job.m = matmul.m;
   job.n = matmul.n;
   job.k = matmul.k;
@@ -154,8 +154,8 @@ absl::Status MultiplyIntegers(const KernelCall& call, const BatchedMatmul& matmu
 }
 
 absl::Status Zero(const KernelCall& call, KernelContext& context) {
-  const auto bytes = static_cast<size_t>(call.output.spec->size_bytes());
-  return LaunchStatus(call, cudaMemsetAsync(call.output.data, 0, bytes, context.stream));
+  const auto bytes = static_cast<size_t>(call.output().spec->size_bytes());
+  return LaunchStatus(call, cudaMemsetAsync(call.output().data, 0, bytes, context.stream));
 }
 
 // Adds the op and the operands to an error of the library, which names neither.
@@ -168,11 +168,11 @@ absl::Status WithOperands(const KernelCall& call, const absl::Status& status) {
 }
 
 absl::Status RunMatmul(const KernelCall& call, KernelContext& context) {
-  if (call.output.spec->num_elements() == 0) return absl::OkStatus();
+  if (call.output().spec->num_elements() == 0) return absl::OkStatus();
   BatchedMatmul matmul = DescribeMatmul(call);
   if (matmul.k == 0) return Zero(call, context);
   FoldBatchIntoRows(matmul);
-  if (!IsFloating(call.output.spec->dtype)) return MultiplyIntegers(call, matmul, context);
+  if (!IsFloating(call.output().spec->dtype)) return MultiplyIntegers(call, matmul, context);
   return WithOperands(call, MultiplyFloating(call, matmul, context));
 }
 
@@ -183,17 +183,17 @@ absl::Status AddBias(const KernelCall& call, int64_t rows, int64_t columns,
   const int64_t out_strides[] = {columns, 1};
   const int64_t bias_strides[] = {0, 1};
   const auto loop = MakeStridedLoop<2>(2, extent, {out_strides, bias_strides});
-  const BinaryLauncher add = FindBinaryLauncher(BinaryFunction::kAdd, DTypeNumber(call.output));
+  const BinaryLauncher add = FindBinaryLauncher(BinaryFunction::kAdd, DTypeNumber(call.output()));
   if (add == nullptr) return NoKernelError(call);
   return LaunchStatus(
-      call, add(call.output.data, call.inputs[2].data, call.output.data, loop, context.stream));
+      call, add(call.output().data, call.inputs[2].data, call.output().data, loop, context.stream));
 }
 
 absl::Status Activate(const KernelCall& call, UnaryFunction activation, KernelContext& context) {
-  const UnaryLauncher launch = FindUnaryLauncher(activation, DTypeNumber(call.output));
+  const UnaryLauncher launch = FindUnaryLauncher(activation, DTypeNumber(call.output()));
   if (launch == nullptr) return NoKernelError(call);
-  return LaunchStatus(call, launch(call.output.data, call.output.data,
-                                   call.output.spec->num_elements(), context.stream));
+  return LaunchStatus(call, launch(call.output().data, call.output().data,
+                                   call.output().spec->num_elements(), context.stream));
 }
 
 // Returns the epilogue with which cuBLASLt applies the activation. Returns kNone for most
@@ -215,7 +215,7 @@ absl::Status MultiplyInFloat32(const KernelCall& call, std::optional<UnaryFuncti
                                MatmulProblem problem, KernelContext& context) {
   constexpr int64_t kMaxScratchBytes = int64_t{64} << 20;
   const LinearEpilogueLauncher launch_epilogue =
-      FindLinearEpilogue(activation, DTypeNumber(call.output));
+      FindLinearEpilogue(activation, DTypeNumber(call.output()));
   if (launch_epilogue == nullptr) return NoKernelError(call);
   const int64_t row_bytes = problem.n * static_cast<int64_t>(sizeof(float));
   const int64_t all_rows = problem.m;
@@ -233,7 +233,7 @@ absl::Status MultiplyInFloat32(const KernelCall& call, std::optional<UnaryFuncti
     LinearEpilogueJob job;
     job.product = static_cast<const float*>(product.data());
     job.bias = call.inputs.size() < 3 ? nullptr : call.inputs[2].data;
-    job.out = At(call.output.data, row * problem.n, problem.dtype);
+    job.out = At(call.output().data, row * problem.n, problem.dtype);
     job.loop = MakeStridedLoop<1>(2, extent, {bias_strides});
     TENSORD_RETURN_IF_ERROR(LaunchStatus(call, launch_epilogue(job, context.stream)));
   }
@@ -254,7 +254,7 @@ absl::Status MultiplyLinear(const KernelCall& call, std::optional<UnaryFunction>
                      (!is_16_bit || steps.activated || fused.epilogue != Epilogue::kNone);
   if (fuses) {
     const absl::Status status = context.blas->Multiply(fused, call.inputs[0].data,
-                                                       call.inputs[1].data, bias, call.output.data);
+                                                       call.inputs[1].data, bias, call.output().data);
     if (!absl::IsUnimplemented(status)) {
       steps.biased = true;
       steps.activated |= fused.epilogue != Epilogue::kNone;
@@ -266,12 +266,12 @@ absl::Status MultiplyLinear(const KernelCall& call, std::optional<UnaryFunction>
     return MultiplyInFloat32(call, activation, problem, context);
   }
   return context.blas->Multiply(problem, call.inputs[0].data, call.inputs[1].data, nullptr,
-                                call.output.data);
+                                call.output().data);
 }
 
 // (…,in)·(out,in)ᵀ + (out) -> (…,out)
 absl::Status RunLinear(const KernelCall& call, KernelContext& context) {
-  const TensorSpec& out = *call.output.spec;
+  const TensorSpec& out = *call.output().spec;
   if (out.num_elements() == 0) return absl::OkStatus();
   const std::optional<UnaryFunction> activation = FindActivation(call.attrs->String("activation"));
   MatmulProblem problem;

@@ -100,12 +100,12 @@ cudaError_t Run(StridedCopy copy, cudaStream_t stream) {
 // out[i] = in[first + i · in_strides] for each index i of the output.
 absl::Status Gather(const KernelCall& call, KernelContext& context, int64_t first,
                     const Dims& in_strides) {
-  const TensorSpec& out = *call.output.spec;
+  const TensorSpec& out = *call.output().spec;
   if (out.num_elements() == 0) return absl::OkStatus();
   const int64_t element_bytes = SizeOf(out.dtype);
   const Dims out_strides = RowMajorStrides(out.shape);
   return LaunchStatus(
-      call, Run({call.inputs[0].As<char>() + first * element_bytes, call.output.data, element_bytes,
+      call, Run({call.inputs[0].As<char>() + first * element_bytes, call.output().data, element_bytes,
                  MakeStridedLoop<2>(out.shape.rank(), out.shape.dims().data(),
                                     {in_strides.data(), out_strides.data()})},
                 context.stream));
@@ -113,9 +113,9 @@ absl::Status Gather(const KernelCall& call, KernelContext& context, int64_t firs
 
 // Copies the input. The engine doesn't launch it if the output can be an alias of the input.
 absl::Status RunReshape(const KernelCall& call, KernelContext& context) {
-  const auto bytes = static_cast<size_t>(call.output.spec->size_bytes());
+  const auto bytes = static_cast<size_t>(call.output().spec->size_bytes());
   if (bytes == 0) return absl::OkStatus();
-  return LaunchStatus(call, cudaMemcpyAsync(call.output.data, call.inputs[0].data, bytes,
+  return LaunchStatus(call, cudaMemcpyAsync(call.output().data, call.inputs[0].data, bytes,
                                             cudaMemcpyDeviceToDevice, context.stream));
 }
 
@@ -138,15 +138,15 @@ absl::Status RunSlice(const KernelCall& call, KernelContext& context) {
 
 absl::Status RunBroadcastTo(const KernelCall& call, KernelContext& context) {
   return Gather(call, context, 0,
-                BroadcastStrides(call.inputs[0].spec->shape, call.output.spec->shape));
+                BroadcastStrides(call.inputs[0].spec->shape, call.output().spec->shape));
 }
 
 // Describes the inputs as matrices of bytes that have a row for each index before the axis. Makes
 // `unit` divide all addresses and widths.
 void CollectParts(const KernelCall& call, int axis, std::vector<ConcatJob::Part>& parts,
                   Unit& unit) {
-  const Shape& out = call.output.spec->shape;
-  int64_t inner_bytes = SizeOf(call.output.spec->dtype);
+  const Shape& out = call.output().spec->shape;
+  int64_t inner_bytes = SizeOf(call.output().spec->dtype);
   for (int d = axis + 1; d < out.rank(); ++d) inner_bytes *= out.dim(d);
   int64_t column = 0;
   for (const Operand& input : call.inputs) {
@@ -160,19 +160,19 @@ void CollectParts(const KernelCall& call, int axis, std::vector<ConcatJob::Part>
 }
 
 absl::Status RunConcat(const KernelCall& call, KernelContext& context) {
-  const Shape& out = call.output.spec->shape;
+  const Shape& out = call.output().spec->shape;
   if (out.num_elements() == 0) return absl::OkStatus();
   const int axis = static_cast<int>(call.attrs->Int("axis"));
   std::vector<ConcatJob::Part> parts;
   Unit unit;
-  unit.MustDivide(call.output.data);
+  unit.MustDivide(call.output().data);
   CollectParts(call, axis, parts, unit);
   const int64_t unit_bytes = unit.bytes();
   ConcatJob job;
-  job.out = call.output.data;
+  job.out = call.output().data;
   job.rows = 1;
   for (int d = 0; d < axis; ++d) job.rows *= out.dim(d);
-  job.pitch = call.output.spec->size_bytes() / job.rows / unit_bytes;
+  job.pitch = call.output().spec->size_bytes() / job.rows / unit_bytes;
   for (size_t first = 0; first < parts.size(); first += ConcatJob::kMaxParts) {
     job.count = static_cast<int>(std::min<size_t>(ConcatJob::kMaxParts, parts.size() - first));
     for (int i = 0; i < job.count; ++i) {

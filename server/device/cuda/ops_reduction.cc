@@ -86,13 +86,13 @@ void PlanTile(ReduceJob& job, int64_t element_bytes, int multiprocessors) {
 }
 
 absl::Status RunReduce(const ReduceKernel& kernel, const KernelCall& call, KernelContext& context) {
-  if (call.output.spec->num_elements() == 0) return absl::OkStatus();
+  if (call.output().spec->num_elements() == 0) return absl::OkStatus();
   const Operand& input = call.inputs[0];
   const ReduceLauncher launch = kernel.by_dtype[DTypeNumber(input)];
   if (launch == nullptr) return NoKernelError(call);
   ReduceJob job;
   job.in = input.data;
-  job.out = call.output.data;
+  job.out = call.output().data;
   SplitAxes(input.spec->shape, call.attrs->Ints("axes"), job);
   if (const AttrValue* ord = call.attrs->Find("ord")) job.ord = std::get<double>(*ord);
   PlanTile(job, SizeOf(input.spec->dtype), context.multiprocessors);
@@ -107,13 +107,13 @@ absl::Status RunReduce(const ReduceKernel& kernel, const KernelCall& call, Kerne
 
 absl::Status RunSoftmax(const SoftmaxKernel& kernel, const KernelCall& call,
                         KernelContext& context) {
-  const TensorSpec& spec = *call.output.spec;
+  const TensorSpec& spec = *call.output().spec;
   if (spec.num_elements() == 0) return absl::OkStatus();
-  const SoftmaxLauncher launch = kernel.by_dtype[DTypeNumber(call.output)];
+  const SoftmaxLauncher launch = kernel.by_dtype[DTypeNumber(call.output())];
   if (launch == nullptr) return NoKernelError(call);
   SoftmaxJob job;
   job.in = call.inputs[0].data;
-  job.out = call.output.data;
+  job.out = call.output().data;
   job.outer = job.axis = job.inner = 1;
   const int axis = static_cast<int>(call.attrs->Int("axis"));  // 0 for a scalar
   for (int d = 0; d < spec.shape.rank(); ++d) {

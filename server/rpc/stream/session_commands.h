@@ -152,6 +152,8 @@ class SessionCommands final : public StreamState,
 
   // Handles a refused op or promise: stores the error under `handle`, and sends it to the client.
   void Refuse(Handle handle, uint64_t number, const absl::Status& error);
+  // The same for all outputs of an op: the handles from `first` on.
+  void RefuseOutputs(Handle first, uint32_t count, uint64_t number, const absl::Status& error);
   // Sends the error to the client if the promised tensor fails.
   void Watch(const TensorRef& tensor, uint64_t number);
 

@@ -1,4 +1,5 @@
 // Applies the commands of a session's stream, one function for each kind.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,21 @@ absl::Status CheckGetElementsSize(const Tensor& tensor) {
                    kMaxGetElementsBytes, "; use Read"));
 }
 
+absl::StatusOr<AttrType> TypeOf(const v1::Definition::WordAttr& attr) {
+  switch (attr.encoding()) {
+    case v1::Definition::WordAttr::ENCODING_INT:
+      return AttrType::kInt;
+    case v1::Definition::WordAttr::ENCODING_FLOAT:
+      return AttrType::kFloat;
+    case v1::Definition::WordAttr::ENCODING_INTS:
+      return AttrType::kInts;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("an attribute of a definition has the unknown encoding ",
+                       static_cast<int>(attr.encoding())));
+  }
+}
+
 }  // namespace
 
 absl::Status SessionCommands::ApplyCommand(const v1::Command& command) {
@@ -48,9 +64,20 @@ absl::Status SessionCommands::ApplyCommand(const v1::Command& command) {
 }
 
 absl::Status SessionCommands::ApplyDefinition(const v1::Definition& definition) {
-  TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(definition.attrs()));
-  return packed_.Define(definition.number(), definition.name(), std::move(attrs),
-                        definition.device(), definition.num_inputs());
+  OpDefinition op = {.op = definition.name(),
+                     .device = definition.device(),
+                     .num_inputs = definition.num_inputs(),
+                     .num_outputs = std::max(1u, definition.num_outputs()),
+                     .donate = {definition.donate().begin(), definition.donate().end()}};
+  TENSORD_ASSIGN_OR_RETURN(op.attrs, FromProto(definition.attrs()));
+  for (const v1::Definition::Scalar& scalar : definition.scalars()) {
+    op.scalars.push_back({scalar.position(), static_cast<DType>(scalar.dtype())});
+  }
+  for (const v1::Definition::WordAttr& attr : definition.word_attrs()) {
+    TENSORD_ASSIGN_OR_RETURN(const AttrType type, TypeOf(attr));
+    op.word_attrs.push_back({attr.name(), type});
+  }
+  return packed_.Define(definition.number(), std::move(op));
 }
 
 absl::Status SessionCommands::ApplyProgram(const v1::Program& program) {
@@ -70,7 +97,7 @@ absl::Status SessionCommands::ApplyProgram(const v1::Program& program) {
 
 void SessionCommands::ApplyRun(const v1::ProgramRun& run, uint64_t number) {
   const absl::StatusOr<TensorRefs> outputs =
-      packed_.RunProgram(run.number(), run.inputs(), run.outputs());
+      packed_.RunProgram(run.number(), run.inputs(), run.outputs(), run.donate());
   if (outputs.ok()) {
     for (const TensorRef& output : *outputs) Watch(output, number);
   } else {
@@ -89,14 +116,15 @@ absl::StatusOr<SessionCommands::Progress> SessionCommands::ApplyBatch(const v1::
   int64_t posted = 0;
   const absl::Status status = packed_.RunBatch(
       &left, &taken_,
-      [this, &posted](uint64_t number, Handle output, const absl::StatusOr<TensorRef>& tensor) {
+      [this, &posted](uint64_t number, Handle output, uint32_t num_outputs,
+                      const absl::StatusOr<TensorRefs>& tensors) {
         ++posted;
-        if (!tensor.ok()) {
-          Refuse(output, number, tensor.status());
-          return CheckAnswers();
+        if (tensors.ok()) {
+          for (const TensorRef& tensor : *tensors) Watch(tensor, number);
+          return absl::OkStatus();
         }
-        Watch(*tensor, number);
-        return absl::OkStatus();
+        RefuseOutputs(output, num_outputs, number, tensors.status());
+        return CheckAnswers();
       },
       deadline);
   posted_since_catch_up_ += posted;
@@ -109,8 +137,9 @@ void SessionCommands::ApplySingle(const v1::Command& command, uint64_t number) {
   Engine& engine = *context_->engine;
   switch (command.command_case()) {
     case v1::Command::kOp: {
-      absl::Status taken = ApplyOp(command.op(), number);
-      if (!taken.ok()) Refuse(command.op().output(), number, taken);
+      const v1::Op& op = command.op();
+      const absl::Status taken = ApplyOp(op, number);
+      if (!taken.ok()) RefuseOutputs(op.output(), std::max(1u, op.num_outputs()), number, taken);
       return;
     }
     case v1::Command::kCopy: {
@@ -175,11 +204,9 @@ void SessionCommands::ApplyFailPromise(const v1::FailPromise& fail, uint64_t num
 }
 
 absl::Status SessionCommands::ApplyOp(const v1::Op& op, uint64_t number) {
-  TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(op.attrs()));
-  TENSORD_ASSIGN_OR_RETURN(const TensorRef tensor,
-                           context_->engine->Run(session_, {op.name(), op.inputs(), op.output(),
-                                                            std::move(attrs), op.device()}));
-  Watch(tensor, number);
+  TENSORD_ASSIGN_OR_RETURN(const OpRequest request, ToRequest(op));
+  TENSORD_ASSIGN_OR_RETURN(const TensorRefs tensors, context_->engine->RunOp(session_, request));
+  for (const TensorRef& tensor : tensors) Watch(tensor, number);
   return absl::OkStatus();
 }
 
@@ -213,6 +240,14 @@ absl::Status SessionCommands::ApplyBarrier(const v1::Barrier& barrier) {
   MutexLock lock(&mu_);
   if (number == stream_number_) --awaited_;
   return waits;
+}
+
+void SessionCommands::RefuseOutputs(Handle first, uint32_t count, uint64_t number,
+                                    const absl::Status& error) {
+  // An op has at most PackedOps::kMaxOutputs outputs. Handles beyond that can't be its outputs.
+  for (uint32_t i = 0; i < std::min(count, PackedOps::kMaxOutputs); ++i) {
+    Refuse(first + i, number, error);
+  }
 }
 
 void SessionCommands::Refuse(Handle handle, uint64_t number, const absl::Status& error) {

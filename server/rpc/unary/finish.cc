@@ -1,5 +1,6 @@
 #include "tensord/server/rpc/unary/finish.h"
 
+#include <atomic>
 #include <utility>
 
 namespace tensord::server {
@@ -41,6 +42,34 @@ void FinishWhenDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse sessi
         owner->waits().End(InFlight::kCallBytes);
         Finish(weak.lock().get(), *owner, tensor, describe);
       });
+}
+
+void FinishWhenAllDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse session,
+                       std::vector<TensorRef> tensors,
+                       std::function<void(const Tensor&)> describe) {
+  const SessionRef owner = session.ref();
+  const absl::Status wait = owner->waits().Begin(InFlight::kCallBytes);
+  if (!wait.ok()) return call->Finish(wait);
+  call->Use(std::move(session), nullptr);
+  const auto finish = [weak = call->weak_from_this(), owner, tensors,
+                       describe = std::move(describe)] {
+    owner->waits().End(InFlight::kCallBytes);
+    absl::Status status;
+    for (const TensorRef& tensor : tensors) {
+      status.Update(tensor->status());
+      if (!tensor->status().ok()) owner->Remove(tensor);
+    }
+    const std::shared_ptr<UnaryCallBase> waiting = weak.lock();
+    if (waiting == nullptr) return;
+    for (size_t i = 0; status.ok() && i < tensors.size(); ++i) describe(*tensors[i]);
+    waiting->Finish(status);
+  };
+  const auto left = std::make_shared<std::atomic<size_t>>(tensors.size() + 1);
+  const auto one_done = [left, finish] {
+    if (left->fetch_sub(1, std::memory_order_acq_rel) == 1) finish();
+  };
+  for (const TensorRef& tensor : tensors) tensor->WhenDone(one_done);
+  one_done();
 }
 
 }  // namespace tensord::server

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "tensord/server/rpc/unary/unary_call.h"
@@ -24,5 +25,11 @@ enum class EarlyEnd {
 void FinishWhenDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse session,
                     const absl::StatusOr<TensorRef>& tensor, EarlyEnd early_end,
                     std::function<void(const Tensor&)> describe);
+
+// Finishes the call when all `tensors` are done, after `describe` has been called for each. If some
+// have failed, removes these from the session, and finishes the call with the error of the first.
+void FinishWhenAllDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse session,
+                       std::vector<TensorRef> tensors,
+                       std::function<void(const Tensor&)> describe);
 
 }  // namespace tensord::server

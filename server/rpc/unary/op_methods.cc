@@ -121,6 +121,29 @@ absl::StatusOr<TensorRef> Create(Engine& engine, const SessionRef& session,
   return engine.Run(session, {op, {}, request.handle(), std::move(attrs), request.device()});
 }
 
+absl::StatusOr<std::vector<TensorRef>> RunInOrder(Engine& engine, const SessionRef& session,
+                                                  const v1::RunOpsRequest& request) {
+  constexpr int kMaxOps = 16;
+  if (request.ops_size() > kMaxOps) {
+    return absl::InvalidArgumentError(absl::StrCat("RunOps takes at most ", kMaxOps, " ops, not ",
+                                                   request.ops_size(),
+                                                   "; divide the call, or use SessionStream"));
+  }
+  std::vector<TensorRef> all;
+  for (int i = 0; i < request.ops_size(); ++i) {
+    const auto run = [&]() -> absl::StatusOr<TensorRefs> {
+      TENSORD_ASSIGN_OR_RETURN(const OpRequest op, ToRequest(request.ops(i)));
+      return engine.RunOp(session, op);
+    };
+    const absl::StatusOr<TensorRefs> outputs = run();
+    if (!outputs.ok()) {
+      return WithPrefix(outputs.status(), absl::StrCat("op ", i, " of RunOps: "));
+    }
+    all.insert(all.end(), outputs->begin(), outputs->end());
+  }
+  return all;
+}
+
 }  // namespace
 
 template <typename Call, typename Start>
@@ -189,11 +212,26 @@ void UnaryMethods::RunOp(const UnaryRef<v1::RunOpRequest, v1::Tensor>& call) {
   Compute(call,
           [this](const SessionRef& session,
                  const v1::RunOpRequest& request) -> absl::StatusOr<TensorRef> {
-            const v1::Op& op = request.op();
-            TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(op.attrs()));
-            return context_->engine->Run(
-                session, {op.name(), op.inputs(), op.output(), std::move(attrs), op.device()});
+            if (request.op().num_outputs() > 1) {
+              return absl::InvalidArgumentError(
+                  absl::StrCat("RunOp answers with one tensor, and the op has ",
+                               request.op().num_outputs(), " outputs; use RunOps"));
+            }
+            TENSORD_ASSIGN_OR_RETURN(const OpRequest op, ToRequest(request.op()));
+            return context_->engine->Run(session, op);
           });
+}
+
+void UnaryMethods::RunOps(const UnaryRef<v1::RunOpsRequest, v1::RunOpsResponse>& call) {
+  absl::StatusOr<SessionUse> use = UseSession(*call, call->request().session());
+  if (!use.ok()) return call->Finish(use.status());
+  absl::StatusOr<std::vector<TensorRef>> tensors =
+      RunInOrder(*context_->engine, use->ref(), call->request());
+  if (!tensors.ok()) return call->Finish(tensors.status());
+  FinishWhenAllDone(call, *std::move(use), *std::move(tensors),
+                    [response = call->response()](const Tensor& made) {
+                      ToProto(made, response->add_tensors());
+                    });
 }
 
 }  // namespace tensord::server

@@ -32,6 +32,7 @@ class UnaryMethods {
   void MatMul(const UnaryRef<v1::MatMulRequest, v1::Tensor>& call);
   void LinearForward(const UnaryRef<v1::LinearForwardRequest, v1::Tensor>& call);
   void RunOp(const UnaryRef<v1::RunOpRequest, v1::Tensor>& call);
+  void RunOps(const UnaryRef<v1::RunOpsRequest, v1::RunOpsResponse>& call);
 
   void GetTensor(const UnaryRef<v1::GetTensorRequest, v1::Tensor>& call);
   void ReadTensor(const UnaryRef<v1::ReadTensorRequest, v1::ReadTensorResponse>& call);

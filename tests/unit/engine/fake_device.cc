@@ -30,8 +30,8 @@ class FakeBuffer : public Buffer {
 template <typename T>
 void Compute(const KernelCall& call) {
   const std::string& op = call.schema->name;
-  T* out = call.output.AsMutable<T>();
-  const int64_t n = call.output.spec->num_elements();
+  T* out = call.output().AsMutable<T>();
+  const int64_t n = call.output().spec->num_elements();
   for (int64_t i = 0; i < n; ++i) {
     if (op == "full") out[i] = static_cast<T>(call.attrs->Int("value"));
     if (op == "ones") out[i] = 1;
@@ -50,10 +50,10 @@ void Compute(const KernelCall& call) {
 // A copy of a kernel call. The operands' memory must outlive it.
 struct FakeDevice::Recorded {
   explicit Recorded(const KernelCall& call)
-      : schema(call.schema), attrs(*call.attrs), output(*call.output.spec) {
+      : schema(call.schema), attrs(*call.attrs), output(*call.output().spec) {
     for (const Operand& input : call.inputs) inputs.push_back(*input.spec);
     for (const Operand& input : call.inputs) addresses.push_back(input.data);
-    out = call.output.data;
+    out = call.output().data;
   }
 
   void Run() const {
@@ -192,8 +192,8 @@ absl::Status FakeDevice::Launch(const KernelCall& call) {
     return absl::OkStatus();
   }
   TENSORD_RETURN_IF_ERROR(Begin(call.schema->name));
-  if (call.output.spec->dtype == DType::kInt32) Compute<int32_t>(call);
-  if (call.output.spec->dtype == DType::kInt64) Compute<int64_t>(call);
+  if (call.output().spec->dtype == DType::kInt32) Compute<int32_t>(call);
+  if (call.output().spec->dtype == DType::kInt64) Compute<int64_t>(call);
   return absl::OkStatus();
 }
 

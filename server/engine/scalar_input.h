@@ -1,0 +1,42 @@
+// Inputs of ops that are numbers, not tensors: the 2.0 of `x * 2.0`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tensord/common/dtype.h"
+#include "tensord/server/session/session.h"
+#include "tensord/server/session/tensor.h"
+
+namespace tensord::server {
+
+// A number at the place of an input. The op reads a tensor of shape [] with this dtype.
+struct ScalarInput {
+  uint32_t position;  // among the op's inputs
+  DType dtype;
+  uint64_t word;  // op_words.h: FloatToWord() for a floating dtype, IntToWord() for any other
+};
+
+// Returns the entry of `scalars` at this position among the inputs; null if there is none.
+template <typename Scalars>
+const typename Scalars::value_type* ScalarAt(const Scalars& scalars, size_t position) {
+  for (const auto& scalar : scalars) {
+    if (scalar.position == position) return &scalar;
+  }
+  return nullptr;
+}
+
+// Returns the scalar's spec: its dtype, and shape [].
+TensorSpec SpecOf(const ScalarInput& scalar);
+
+// Stores the scalar's value at `out`, which has room for one element. A value that the dtype can't
+// hold wraps (integers) or becomes infinite (floating dtypes).
+void StoreScalar(const ScalarInput& scalar, void* out);
+
+// Gives `tensor`, which is pending and has no handle, the scalar's value. If the host can access the
+// device's memory, or there is no memory, the tensor is done when this function returns. Otherwise
+// it is posted to the session's lane.
+void MakeScalarTensor(const SessionRef& session, const ScalarInput& scalar,
+                      const TensorRef& tensor);
+
+}  // namespace tensord::server
