@@ -32,16 +32,25 @@ std::pair<Tensor, Tensor> PromoteWithScalar(const Tensor& tensor, Scalar scalar)
   return {tensor.To(dtype), Full(tensor.device(), {}, scalar, {.dtype = dtype})};
 }
 
+// Runs an op of a tensor and a number, which is input `position` of the two.
+Tensor BinaryWithNumber(absl::string_view op, const Tensor& tensor, Scalar number,
+                        uint32_t position) {
+  if (!tensor.ok()) return tensor;
+  const DType dtype = internal::PromotedDType(tensor.dtype(), number);
+  const auto input = internal::ToNumberInput(number, dtype, position);
+  if (input.has_value() && !internal::IsRecorded(tensor)) {
+    const Tensor promoted = tensor.dtype() == dtype ? tensor : tensor.To(dtype);
+    const Tensor* const inputs[] = {&promoted};
+    return internal::EnqueueWithNumbers(op, inputs, absl::MakeConstSpan(&*input, 1));
+  }
+  const auto [promoted, constant] = PromoteWithScalar(tensor, number);
+  return position == 1 ? Binary(op, promoted, constant) : Binary(op, constant, promoted);
+}
+
 Tensor Binary(absl::string_view op, const Operand& a, const Operand& b) {
   if (a.tensor() != nullptr && b.tensor() != nullptr) return Binary(op, *a.tensor(), *b.tensor());
-  if (a.tensor() != nullptr) {
-    const auto [tensor, number] = PromoteWithScalar(*a.tensor(), b.scalar());
-    return Binary(op, tensor, number);
-  }
-  if (b.tensor() != nullptr) {
-    const auto [tensor, number] = PromoteWithScalar(*b.tensor(), a.scalar());
-    return Binary(op, number, tensor);
-  }
+  if (a.tensor() != nullptr) return BinaryWithNumber(op, *a.tensor(), b.scalar(), 1);
+  if (b.tensor() != nullptr) return BinaryWithNumber(op, *b.tensor(), a.scalar(), 0);
   return Tensor::Failed(absl::InvalidArgumentError(
       absl::StrCat(op, ": both operands are numbers; at least one must be a tensor")));
 }
@@ -93,6 +102,17 @@ Tensor RunOp(absl::string_view op, absl::Span<const Tensor> inputs, const Attrib
   absl::InlinedVector<const Tensor*, 3> pointers;
   for (const Tensor& input : inputs) pointers.push_back(&input);
   return Enqueue(op, pointers, attrs);
+}
+
+StatusOrVector<Tensor> RunOpWithOutputs(absl::string_view op, absl::Span<const Tensor> inputs,
+                                        const Attributes& attrs, const RunOptions& options) {
+  if (inputs.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": no inputs; an op without inputs needs a device"));
+  }
+  absl::InlinedVector<const Tensor*, 3> pointers;
+  for (const Tensor& input : inputs) pointers.push_back(&input);
+  return internal::EnqueueAll(op, pointers, attrs, options.donate);
 }
 
 Tensor RunOp(const Device& device, absl::string_view op, const Attributes& attrs) {

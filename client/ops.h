@@ -46,9 +46,19 @@ class Operand {
   Scalar scalar_ = false;
 };
 
-// Runs an op of the server's registry by its name; the RPC ListOps lists the names. The functions
+// Runs an op of one output of the server's registry by its name; the RPC ListOps lists the names. The functions
 // below are shorthands. If `inputs` is empty, the result has the error INVALID_ARGUMENT.
 Tensor RunOp(absl::string_view op, absl::Span<const Tensor> inputs, const Attributes& attrs = {});
+// Options of RunOpWithOutputs.
+struct RunOptions {
+  // Positions of inputs that the op may overwrite, which saves their memory or a copy. If the op is
+  // queued, all copies of such a Tensor fail from then on. If inference fails, they remain.
+  std::vector<int> donate;
+};
+// Runs an op with any number of outputs. If inference fails, returns its error.
+StatusOrVector<Tensor> RunOpWithOutputs(absl::string_view op, absl::Span<const Tensor> inputs,
+                                        const Attributes& attrs = {},
+                                        const RunOptions& options = {});
 // Runs an op without inputs.
 Tensor RunOp(const Device& device, absl::string_view op, const Attributes& attrs = {});
 

@@ -100,7 +100,7 @@ absl::StatusOr<Program> Program::Record(const Device& device, std::vector<Tensor
       state->number,
       device.session()->SendProgram(device.id(), all_inputs, recorded.ops, recorded.outputs));
   state->captured = std::move(recorded.captured);
-  state->num_ops = recorded.num_ops;
+  state->num_ops = static_cast<int64_t>(recorded.ops.size());
   return Program(std::move(state));
 }
 

@@ -88,7 +88,7 @@ Tensor Tensor::Failed(absl::Status error) {
 absl::Status Tensor::status() const {
   if (state_ == nullptr)
     return absl::FailedPreconditionError("an empty Tensor: no value was assigned to it");
-  return state_->status;
+  return internal::StatusOf(*state_);
 }
 
 const TensorSpec& Tensor::spec() const { return state_ == nullptr ? NoSpec() : state_->spec; }

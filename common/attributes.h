@@ -56,6 +56,11 @@ class Attributes {
   // Returns an estimate of the memory that names and values have allocated.
   size_t AllocatedBytes() const;
 
+  // Compares names and values, in the order in which they were set.
+  friend bool operator==(const Attributes& a, const Attributes& b) {
+    return a.entries_ == b.entries_;
+  }
+
   bool empty() const { return entries_.empty(); }
   auto begin() const { return entries_.begin(); }
   auto end() const { return entries_.end(); }

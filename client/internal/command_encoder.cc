@@ -1,7 +1,10 @@
 #include "tensord/client/internal/command_encoder.h"
 
 #include <utility>
+#include <variant>
+#include <vector>
 
+#include "tensord/common/util/op_words.h"
 #include "tensord/common/util/protobuf_wire.h"
 
 namespace tensord::internal {
@@ -66,13 +69,22 @@ void CommandEncoder::CloseBatch() {
 
 void CommandEncoder::AppendWord(uint64_t word) { AppendVarint(word, &bytes_); }
 
-void CommandEncoder::AppendStep(uint64_t definition, uint64_t output,
-                                absl::Span<const uint64_t> inputs) {
+void CommandEncoder::BeginStep(uint64_t definition, uint64_t output) {
   OpenBatch();
   AppendWord(definition);
   AppendWord(output - last_output_);
-  for (uint64_t input : inputs) AppendWord(output - input);
-  last_output_ = output;
+  step_output_ = output;
+}
+
+void CommandEncoder::AppendAttr(const AttrValue& value) {
+  if (const auto* integer = std::get_if<int64_t>(&value)) {
+    AppendWord(IntToWord(*integer));
+  } else if (const auto* real = std::get_if<double>(&value)) {
+    AppendWord(FloatToWord(*real));
+  } else if (const auto* integers = std::get_if<std::vector<int64_t>>(&value)) {
+    AppendWord(integers->size());
+    for (int64_t integer : *integers) AppendWord(IntToWord(integer));
+  }
 }
 
 void CommandEncoder::AppendDrop(uint64_t handle) {

@@ -1,10 +1,11 @@
 // Encodes commands for the stream.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
-#include "absl/types/span.h"
+#include "tensord/common/attributes.h"
 #include "tensord/v1/tensord.pb.h"
 
 namespace tensord::internal {
@@ -14,8 +15,14 @@ namespace tensord::internal {
 class CommandEncoder {
  public:
   void Append(const v1::Command& command);
-  // Appends a step of a Batch: an op, given by the number of its definition.
-  void AppendStep(uint64_t definition, uint64_t output, absl::Span<const uint64_t> inputs);
+  // Begins a step of a Batch: an op, given by the number of its definition, and its first output.
+  // Append its other words, then end the step.
+  void BeginStep(uint64_t definition, uint64_t output);
+  void AppendInput(uint64_t handle) { AppendWord(step_output_ - handle); }
+  void AppendWord(uint64_t word);
+  // Appends the value of an attribute for which IsWordAttr() is true.
+  void AppendAttr(const AttrValue& value);
+  void EndStep(size_t num_outputs) { last_output_ = step_output_ + num_outputs - 1; }
   // Appends a step of a Batch: the drop of a handle.
   void AppendDrop(uint64_t handle);
 
@@ -29,11 +36,11 @@ class CommandEncoder {
  private:
   void OpenBatch();
   void CloseBatch();
-  void AppendWord(uint64_t word);
 
   std::string bytes_;
   size_t batch_begin_ = 0;  // where the open batch's words begin; 0: no batch is open
-  uint64_t last_output_ = 0;
+  uint64_t last_output_ = 0;  // of the batch
+  uint64_t step_output_ = 0;  // the first output of the step that has begun
 };
 
 }  // namespace tensord::internal

@@ -1,6 +1,7 @@
 #include "tensord/client/internal/command_queue.h"
 
 #include <algorithm>
+#include <variant>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,64 @@
 #include "tensord/common/util/status_macros.h"
 
 namespace tensord::internal {
+namespace {
+
+// Returns the positions of the bits that are set.
+absl::InlinedVector<uint32_t, 4> Positions(uint32_t bits) {
+  absl::InlinedVector<uint32_t, 4> positions;
+  for (uint32_t i = 0; i < 32; ++i) {
+    if ((bits >> i & 1) != 0) positions.push_back(i);
+  }
+  return positions;
+}
+
+v1::Definition::WordAttr::Encoding EncodingOf(const AttrValue& value) {
+  if (std::holds_alternative<int64_t>(value)) return v1::Definition::WordAttr::ENCODING_INT;
+  if (std::holds_alternative<double>(value)) return v1::Definition::WordAttr::ENCODING_FLOAT;
+  return v1::Definition::WordAttr::ENCODING_INTS;
+}
+
+// Returns the definition for the steps of an op.
+v1::Definition MakeDefinition(const OpToQueue& op, const OpCall& call, uint32_t number,
+                              size_t num_outputs) {
+  v1::Definition definition;
+  definition.set_number(number);
+  definition.set_name(op.op.data(), op.op.size());
+  definition.set_num_inputs(static_cast<uint32_t>(op.inputs.size()));
+  if (num_outputs > 1) definition.set_num_outputs(static_cast<uint32_t>(num_outputs));
+  if (op.device != nullptr) definition.set_device(op.device->ToString());
+  for (const auto& [name, value] : *op.attrs) {
+    if (IsWordAttr(value)) {
+      v1::Definition::WordAttr* attr = definition.add_word_attrs();
+      attr->set_name(name);
+      attr->set_encoding(EncodingOf(value));
+    } else {
+      AttrToProto(value, &(*definition.mutable_attrs())[name]);
+    }
+  }
+  for (uint32_t position : Positions(call.donate)) definition.add_donate(position);
+  for (uint32_t position : Positions(call.scalars)) {
+    v1::Definition::Scalar* scalar = definition.add_scalars();
+    scalar->set_position(position);
+    scalar->set_dtype(static_cast<v1::DType>(call.inputs[position]->dtype));
+  }
+  return definition;
+}
+
+// Returns the definition for an op of a program.
+v1::Definition MakeDefinition(const ProgramOp& op, uint32_t number) {
+  v1::Definition definition;
+  definition.set_number(number);
+  definition.set_name(op.op.data(), op.op.size());
+  definition.set_num_inputs(static_cast<uint32_t>(op.operands.size()));
+  if (op.num_outputs > 1) definition.set_num_outputs(op.num_outputs);
+  for (const auto& [name, value] : op.attrs) {
+    AttrToProto(value, &(*definition.mutable_attrs())[name]);
+  }
+  return definition;
+}
+
+}  // namespace
 
 std::string CommandQueue::Attach(const std::string& session) {
   // The server acknowledges each eighth of the queue's limits, long before a push must wait.
@@ -74,65 +133,62 @@ absl::Status CommandQueue::Push(const v1::Command& command, uint64_t* number) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<QueuedOp> CommandQueue::PushOp(absl::string_view op,
-                                              absl::Span<const QueuedInput> inputs,
-                                              const Attributes& attrs) {
-  absl::InlinedVector<const NumberedSpec*, 3> numbered;
-  absl::InlinedVector<const TensorSpec*, 3> specs;
-  absl::InlinedVector<uint64_t, 3> handles;
+absl::StatusOr<QueuedOp> CommandQueue::PushOp(const OpToQueue& op) {
+  OpCall call{.op = op.op, .attrs = op.attrs, .donate = op.donate, .device = op.device};
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    call.inputs.push_back(op.inputs[i].spec);
+    if (op.inputs[i].is_number) call.scalars |= 1u << i;
+  }
   MutexLock lock(&mu_);
   TENSORD_RETURN_IF_ERROR(WaitForRoom());
-  for (const QueuedInput& input : inputs) {
-    const NumberedSpec* number = input.numbered_spec->load(std::memory_order_relaxed);
-    if (number == nullptr) {
-      number = ops_.Number(*input.spec);
-      input.numbered_spec->store(number, std::memory_order_relaxed);
-    }
-    numbered.push_back(number);
-    specs.push_back(input.spec);
-    handles.push_back(input.handle);
-  }
-  TENSORD_ASSIGN_OR_RETURN(OpTable::Op found, ops_.Find(op, numbered, specs, attrs));
-  QueuedOp queued{NextHandle(), std::move(found.output), found.numbered_output};
-  if (found.is_new) AppendDefinitionLocked(found.definition, op, inputs.size(), attrs);
-  if (found.definition != 0) {
-    encoder_.AppendStep(found.definition, queued.output, handles);
+  TENSORD_ASSIGN_OR_RETURN(const OpTable::PlannedOp planned, ops_.Find(call));
+  const size_t num_outputs = planned.outputs.size();
+  QueuedOp queued{NextHandle(num_outputs), {planned.outputs.begin(), planned.outputs.end()}};
+  const auto [definition, is_new] = planned.definition;
+  if (definition == 0) {
+    AppendUnpackedLocked(op, queued.output, num_outputs);
   } else {
-    AppendUnpackedLocked(op, inputs, attrs, queued.output);
+    if (is_new) AppendDefinitionLocked(MakeDefinition(op, call, definition, num_outputs));
+    encoder_.BeginStep(definition, queued.output);
+    for (const QueuedInput& input : op.inputs) {
+      if (input.is_number) {
+        encoder_.AppendWord(input.handle);
+      } else {
+        encoder_.AppendInput(input.handle);
+      }
+    }
+    for (const auto& [name, value] : *op.attrs) {
+      if (IsWordAttr(value)) encoder_.AppendAttr(value);
+    }
+    encoder_.EndStep(num_outputs);
   }
   CountLocked(1);
   return queued;
 }
 
-void CommandQueue::AppendDefinitionLocked(uint32_t number, absl::string_view op, size_t num_inputs,
-                                          const Attributes& attrs) {
+void CommandQueue::AppendDefinitionLocked(const v1::Definition& definition) {
   v1::Command command;
-  v1::Definition* define = command.mutable_define();
-  define->set_number(number);
-  define->set_name(op.data(), op.size());
-  define->set_num_inputs(static_cast<uint32_t>(num_inputs));
-  for (const auto& [name, value] : attrs) AttrToProto(value, &(*define->mutable_attrs())[name]);
+  *command.mutable_define() = definition;
   encoder_.Append(command);
   CountLocked(1);
 }
 
-absl::StatusOr<uint32_t> CommandQueue::Define(absl::string_view op, size_t num_inputs,
-                                              const Attributes& attrs) {
-  MutexLock lock(&mu_);
-  TENSORD_RETURN_IF_ERROR(WaitForRoom());
-  TENSORD_ASSIGN_OR_RETURN(const OpTable::Definition definition,
-                           ops_.Define(op, num_inputs, attrs));
-  if (definition.is_new) AppendDefinitionLocked(definition.number, op, num_inputs, attrs);
-  return definition.number;
-}
-
-absl::StatusOr<uint32_t> CommandQueue::PushProgram(v1::Program program) {
+absl::StatusOr<uint32_t> CommandQueue::PushProgram(v1::Program program,
+                                                   absl::Span<const ProgramOp> ops) {
   constexpr uint32_t kMaxPrograms = 4096;
   MutexLock lock(&mu_);
   TENSORD_RETURN_IF_ERROR(WaitForRoom());
   if (live_programs_ == kMaxPrograms) {
     return absl::ResourceExhaustedError(
         absl::StrCat("this connection has ", kMaxPrograms, " programs, its limit; destroy some"));
+  }
+  TENSORD_RETURN_IF_ERROR(ops_.Reserve(ops.size()));
+  for (const ProgramOp& op : ops) {
+    const auto [number, is_new] =
+        ops_.DefineForProgram(op.op, op.operands.size(), op.num_outputs, op.attrs);
+    if (is_new) AppendDefinitionLocked(MakeDefinition(op, number));
+    program.add_ops(number);
+    program.mutable_ops()->Add(op.operands.begin(), op.operands.end());
   }
   ++live_programs_;
   program.set_number(++programs_);
@@ -153,14 +209,17 @@ void CommandQueue::PushDropProgram(uint32_t number) {
   CountLocked(1);
 }
 
-void CommandQueue::AppendUnpackedLocked(absl::string_view op, absl::Span<const QueuedInput> inputs,
-                                        const Attributes& attrs, uint64_t output) {
+void CommandQueue::AppendUnpackedLocked(const OpToQueue& op, uint64_t output,
+                                        size_t num_outputs) {
   v1::Command command;
   v1::Op* proto = command.mutable_op();
-  proto->set_name(op.data(), op.size());
-  for (const QueuedInput& input : inputs) proto->add_inputs(input.handle);
+  proto->set_name(op.op.data(), op.op.size());
+  for (const QueuedInput& input : op.inputs) proto->add_inputs(input.handle);
   proto->set_output(output);
-  for (const auto& [name, value] : attrs) AttrToProto(value, &(*proto->mutable_attrs())[name]);
+  if (num_outputs > 1) proto->set_num_outputs(static_cast<uint32_t>(num_outputs));
+  if (op.device != nullptr) proto->set_device(op.device->ToString());
+  for (const auto& [name, value] : *op.attrs) AttrToProto(value, &(*proto->mutable_attrs())[name]);
+  for (uint32_t position : Positions(op.donate)) proto->add_donate(position);
   encoder_.Append(command);
 }
 

@@ -20,18 +20,34 @@
 
 namespace tensord::internal {
 
-// One input of an op.
+// One input of an op: a tensor, or a number.
 struct QueuedInput {
-  uint64_t handle;
-  const TensorSpec* spec;
-  std::atomic<const NumberedSpec*>* numbered_spec;  // PushOp sets it if it is null
+  uint64_t handle;         // for a number, its word: op_words.h
+  const TensorSpec* spec;  // for a number, of shape []
+  bool is_number = false;
+};
+
+// An op to queue. The views must be valid during the call only.
+struct OpToQueue {
+  absl::string_view op;
+  absl::Span<const QueuedInput> inputs;
+  const Attributes* attrs;
+  uint32_t donate = 0;                 // bit i: input i is donated
+  const DeviceName* device = nullptr;  // of an op without inputs; otherwise null
 };
 
 // An op that has been queued.
 struct QueuedOp {
-  uint64_t output = 0;
-  TensorSpec spec;
-  const NumberedSpec* numbered_spec = nullptr;
+  uint64_t output = 0;                          // the handle of the first output
+  absl::InlinedVector<TensorSpec, 1> specs;  // of the outputs, which have consecutive handles
+};
+
+// An op of a program.
+struct ProgramOp {
+  absl::string_view op;  // valid until the end of the process: OpSchema::name
+  Attributes attrs;
+  absl::InlinedVector<uint32_t, 3> operands;
+  uint32_t num_outputs = 1;
 };
 
 // Packs commands into messages: commands that are pushed while a message is sent go into the next
@@ -63,21 +79,22 @@ class CommandQueue {
   absl::Status Push(const v1::Command& command) { return Push(command, nullptr); }
   // Sets `*number` to the command's number.
   absl::Status Push(const v1::Command& command, uint64_t* number);
-  // Appends an op with inputs. If the op's inference fails, returns its error and appends nothing.
-  absl::StatusOr<QueuedOp> PushOp(absl::string_view op, absl::Span<const QueuedInput> inputs,
-                                  const Attributes& attrs);
-  // Returns the number of an op's definition. Appends the definition if it is new. If the stream
-  // has too many, returns RESOURCE_EXHAUSTED.
-  absl::StatusOr<uint32_t> Define(absl::string_view op, size_t num_inputs, const Attributes& attrs);
-  // Appends a program with a new number, and returns the number. If there are too many programs,
-  // returns RESOURCE_EXHAUSTED.
-  absl::StatusOr<uint32_t> PushProgram(v1::Program program);
+  // Appends an op, and its definition if it is new. If the op's inference fails, returns its error
+  // and appends nothing.
+  absl::StatusOr<QueuedOp> PushOp(const OpToQueue& op);
+  // Appends a program with a new number, and the definitions of its ops that are new. Returns the
+  // number. `program` has everything but the number and the ops. If there are too many programs or
+  // ops, returns RESOURCE_EXHAUSTED.
+  absl::StatusOr<uint32_t> PushProgram(v1::Program program, absl::Span<const ProgramOp> ops);
   void PushDropProgram(uint32_t number);
   // Appends the drop of a handle. Never waits, because destructors call it. It needs no limit:
   // there are no more drops than commands that made tensors. If the queue is closed, has no effect.
   void PushDrop(uint64_t handle);
 
-  uint64_t NextHandle() { return next_handle_.fetch_add(1, std::memory_order_relaxed); }
+  // Returns the first of `count` consecutive handles that no tensor has had.
+  uint64_t NextHandle(size_t count = 1) {
+    return next_handle_.fetch_add(count, std::memory_order_relaxed);
+  }
 
   using Message = std::shared_ptr<const std::string>;
   // Returns the message to send next. Returns null if there is none, or if the queue is closed.
@@ -124,11 +141,9 @@ class CommandQueue {
   bool FullLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status WaitForRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountLocked(int64_t commands) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void AppendUnpackedLocked(absl::string_view op, absl::Span<const QueuedInput> inputs,
-                            const Attributes& attrs, uint64_t output)
+  void AppendUnpackedLocked(const OpToQueue& op, uint64_t output, size_t num_outputs)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void AppendDefinitionLocked(uint32_t number, absl::string_view op, size_t num_inputs,
-                              const Attributes& attrs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AppendDefinitionLocked(const v1::Definition& definition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int64_t max_pending_commands_;
   const int64_t max_pending_bytes_;

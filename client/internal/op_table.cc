@@ -1,12 +1,11 @@
 #include "tensord/client/internal/op_table.h"
 
-#include <type_traits>
+#include <algorithm>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
-#include "absl/hash/hash.h"
+#include "absl/strings/str_cat.h"
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/common/util/key.h"
 #include "tensord/common/util/status_macros.h"
@@ -14,113 +13,162 @@
 namespace tensord::internal {
 namespace {
 
-// The limit of a key. An op with longer attributes (a constant's elements) gets no entry.
-constexpr size_t kMaxKeyBytes = 512;
+// Mixes 64 bits into a hash. The multiplier is that of Fibonacci hashing, 2^64 divided by the golden
+// ratio.
+class Hasher {
+ public:
+  void Add(uint64_t value) {
+    hash_ = (hash_ ^ value) * 0x9e3779b97f4a7c15u;
+    hash_ ^= hash_ >> 32;
+  }
+  // Adds a few bytes of the text. Entry::Is() compares all of it.
+  void AddText(absl::string_view text) {
+    uint64_t bytes = text.size();
+    for (size_t i = 0; i < std::min<size_t>(text.size(), 6); ++i) {
+      bytes = bytes << 8 | static_cast<unsigned char>(text[i]);
+    }
+    Add(bytes);
+  }
+  void AddSpec(const TensorSpec& spec) {
+    Add(static_cast<uint64_t>(spec.dtype) << 8 | static_cast<uint64_t>(spec.shape.rank()));
+    for (int64_t dim : spec.shape.dims()) Add(static_cast<uint64_t>(dim));
+  }
+  void AddAttr(const AttrValue& value) {
+    struct Visitor {
+      Hasher* hasher;
+      void operator()(bool v) const { hasher->Add(v ? 1 : 0); }
+      void operator()(int64_t v) const { hasher->Add(static_cast<uint64_t>(v)); }
+      void operator()(double v) const { hasher->Add(__builtin_bit_cast(uint64_t, v)); }
+      void operator()(const std::string& v) const { hasher->AddText(v); }
+      void operator()(const Bytes& v) const { hasher->Add(v.data.size()); }
+      void operator()(DType v) const { hasher->Add(static_cast<uint64_t>(v)); }
+      void operator()(const std::vector<int64_t>& v) const {
+        for (int64_t item : v) hasher->Add(static_cast<uint64_t>(item));
+      }
+    };
+    std::visit(Visitor{this}, value);
+  }
 
-std::string KeyOf(const TensorSpec& spec) {
-  std::string key;
-  AppendKey(spec.dtype, &key);
-  for (int64_t dim : spec.shape.dims()) AppendKey(dim, &key);
-  return key;
+  uint64_t hash() const { return hash_; }
+
+ private:
+  uint64_t hash_ = 0;
+};
+
+uint64_t HashOf(const OpCall& call) {
+  Hasher hasher;
+  hasher.AddText(call.op);
+  for (const TensorSpec* input : call.inputs) hasher.AddSpec(*input);
+  for (const auto& [name, value] : *call.attrs) {
+    hasher.AddText(name);
+    hasher.AddAttr(value);
+  }
+  hasher.Add(uint64_t{call.scalars} << 32 | call.donate);
+  if (call.device != nullptr) hasher.Add(static_cast<uint64_t>(call.device->index));
+  return hasher.hash();
 }
 
-std::string KeyOf(absl::string_view op, absl::Span<const NumberedSpec* const> inputs,
-                  const Attributes& attrs) {
-  std::string key;
-  AppendKeyText(op, &key);
-  AppendKey(inputs.size(), &key);
-  for (const NumberedSpec* input : inputs) AppendKey(input->number, &key);
-  AppendKey(attrs, &key);
-  return key;
-}
-
-absl::StatusOr<OpTable::Op> Plan(absl::string_view op, absl::Span<const TensorSpec* const> specs,
-                                 const Attributes& attrs) {
-  absl::InlinedVector<TensorSpec, 3> inputs;
-  for (const TensorSpec* spec : specs) inputs.push_back(*spec);
-  TENSORD_ASSIGN_OR_RETURN(OpPlan plan, PlanOp(op, inputs, attrs));
-  OpTable::Op planned;
-  planned.output = std::move(plan.output);
-  return planned;
+bool HasBytes(const Attributes& attrs) {
+  return std::any_of(attrs.begin(), attrs.end(), [](const auto& attr) {
+    return std::holds_alternative<Bytes>(attr.second);
+  });
 }
 
 }  // namespace
 
-const NumberedSpec* OpTable::Number(const TensorSpec& spec) {
-  std::string key = KeyOf(spec);
-  const auto found = specs_.find(key);
-  if (found != specs_.end()) return &found->second;
-  if (specs_.size() >= kMaxSpecs) return nullptr;
-  const auto number = static_cast<uint32_t>(specs_.size() + 1);
-  return &specs_.emplace(std::move(key), NumberedSpec{spec, number}).first->second;
+bool IsWordAttr(const AttrValue& value) {
+  return std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value) ||
+         std::holds_alternative<std::vector<int64_t>>(value);
 }
 
-absl::StatusOr<OpTable::Definition> OpTable::Define(absl::string_view op, size_t num_inputs,
-                                                    const Attributes& attrs) {
-  std::string key = KeyOf(op, {}, attrs);
-  AppendKey(num_inputs, &key);
-  const auto found = for_programs_.find(key);
-  if (found != for_programs_.end()) return Definition{found->second, false};
-  if (definitions_ == kMaxDefinitions) {
-    return absl::ResourceExhaustedError(
-        "this connection has used too many different ops to record more; make a new connection");
+bool OpTable::Entry::Is(const OpCall& call, uint64_t call_hash) const {
+  if (hash != call_hash || op != call.op || inputs.size() != call.inputs.size() ||
+      scalars != call.scalars || donate != call.donate) {
+    return false;
   }
-  for_programs_.emplace(std::move(key), ++definitions_);
-  return Definition{definitions_, true};
-}
-
-OpTable::Recent& OpTable::RecentPlace(absl::string_view op,
-                                      absl::Span<const NumberedSpec* const> inputs) {
-  size_t hash = op.size() * 31 + static_cast<unsigned char>(op.back());
-  hash = hash * 31 + static_cast<unsigned char>(op.front());
-  for (const NumberedSpec* input : inputs) hash = hash * 31 + input->number;
-  return recent_[hash % kRecent];
-}
-
-absl::StatusOr<OpTable::Op> OpTable::Find(absl::string_view op,
-                                          absl::Span<const NumberedSpec* const> inputs,
-                                          absl::Span<const TensorSpec* const> specs,
-                                          const Attributes& attrs) {
-  bool numbered = !op.empty();
-  for (const NumberedSpec* input : inputs) numbered = numbered && input != nullptr;
-  if (!numbered) return Plan(op, specs, attrs);
-  if (!attrs.empty() || inputs.size() > kRecentInputs) return FindByKey(op, inputs, specs, attrs);
-
-  Recent& recent = RecentPlace(op, inputs);
-  bool same = recent.num_inputs == inputs.size() && recent.op == op;
-  for (size_t i = 0; same && i < inputs.size(); ++i) same = recent.inputs[i] == inputs[i]->number;
-  if (same) return Op{recent.known.output->spec, recent.known.output, recent.known.definition};
-
-  TENSORD_ASSIGN_OR_RETURN(Op found, FindByKey(op, inputs, specs, attrs));
-  if (found.definition == 0) return found;
-  recent.op = std::string(op);
-  recent.num_inputs = inputs.size();
-  for (size_t i = 0; i < inputs.size(); ++i) recent.inputs[i] = inputs[i]->number;
-  recent.known = {found.numbered_output, found.definition};
-  return found;
-}
-
-absl::StatusOr<OpTable::Op> OpTable::FindByKey(absl::string_view op,
-                                               absl::Span<const NumberedSpec* const> inputs,
-                                               absl::Span<const TensorSpec* const> specs,
-                                               const Attributes& attrs) {
-  std::string key = KeyOf(op, inputs, attrs);
-  const auto found = known_.find(key);
-  if (found != known_.end() && found->second.definition != 0) {
-    return Op{found->second.output->spec, found->second.output, found->second.definition};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] != *call.inputs[i]) return false;
   }
-  TENSORD_ASSIGN_OR_RETURN(Op planned, Plan(op, specs, attrs));
-  planned.numbered_output = Number(planned.output);
-  const bool full = definitions_ == kMaxDefinitions || known_.size() >= 4 * kMaxDefinitions;
-  if (planned.numbered_output == nullptr || key.size() > kMaxKeyBytes || full) return planned;
-  Known& known = known_[std::move(key)];
-  const bool again = known.output != nullptr;
-  known.output = planned.numbered_output;
-  if (attrs.empty() || again) {
-    known.definition = planned.definition = ++definitions_;
-    planned.is_new = true;
+  return attrs == *call.attrs && (call.device == nullptr || device == *call.device);
+}
+
+absl::StatusOr<OpTable::PlannedOp> OpTable::Find(const OpCall& call) {
+  const uint64_t hash = HashOf(call);
+  std::unique_ptr<Entry>& place = entries_[hash % kEntries];
+  if (place == nullptr || !place->Is(call, hash)) {
+    absl::InlinedVector<TensorSpec, 2> inputs;
+    for (const TensorSpec* input : call.inputs) inputs.push_back(*input);
+    TENSORD_ASSIGN_OR_RETURN(OpPlan plan, PlanOp(call.op, inputs, *call.attrs));
+    if (place == nullptr) place = std::make_unique<Entry>();
+    *place = {.hash = hash,
+              .op = std::string(call.op),
+              .inputs = std::move(inputs),
+              .attrs = *call.attrs,
+              .scalars = call.scalars,
+              .donate = call.donate,
+              .device = call.device == nullptr ? DeviceName() : *call.device,
+              .outputs = std::move(plan.outputs)};
   }
+  PlannedOp planned{place->outputs, {place->definition, false}};
+  if (place->generation == generation_) return planned;
+  if (HasBytes(*call.attrs)) return PlannedOp{place->outputs, {}};
+  planned.definition = DefineForSteps(call, place->outputs.size());
+  place->definition = planned.definition.number;
+  place->generation = generation_;
   return planned;
+}
+
+OpTable::Definition OpTable::Define(std::string key) {
+  const auto found = definitions_.find(key);
+  if (found != definitions_.end()) return {found->second, false};
+  if (definitions_.size() == kMaxDefinitions) {
+    definitions_.clear();
+    ++generation_;
+  }
+  const auto number = static_cast<uint32_t>(definitions_.size() + 1);
+  definitions_.emplace(std::move(key), number);
+  return {number, true};
+}
+
+OpTable::Definition OpTable::DefineForSteps(const OpCall& call, size_t num_outputs) {
+  std::string key = "s";
+  AppendKeyText(call.op, &key);
+  AppendKey(static_cast<uint32_t>(call.inputs.size()), &key);
+  AppendKey(static_cast<uint32_t>(num_outputs), &key);
+  AppendKey(call.scalars, &key);
+  AppendKey(call.donate, &key);
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (i < 32 && (call.scalars >> i & 1) != 0) AppendKey(call.inputs[i]->dtype, &key);
+  }
+  if (call.device != nullptr) AppendKeyText(call.device->ToString(), &key);
+  for (const auto& [name, value] : *call.attrs) {
+    AppendKeyText(name, &key);
+    AppendKey(static_cast<uint8_t>(value.index()), &key);
+    if (!IsWordAttr(value)) AppendKey(value, &key);
+  }
+  return Define(std::move(key));
+}
+
+absl::Status OpTable::Reserve(size_t count) {
+  if (count > kMaxDefinitions) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a program has at most ", kMaxDefinitions, " ops, not ", count, "; split it"));
+  }
+  if (definitions_.size() + count > kMaxDefinitions) {
+    definitions_.clear();
+    ++generation_;
+  }
+  return absl::OkStatus();
+}
+
+OpTable::Definition OpTable::DefineForProgram(absl::string_view op, size_t num_inputs,
+                                              size_t num_outputs, const Attributes& attrs) {
+  std::string key = "p";
+  AppendKeyText(op, &key);
+  AppendKey(static_cast<uint32_t>(num_inputs), &key);
+  AppendKey(static_cast<uint32_t>(num_outputs), &key);
+  AppendKey(attrs, &key);
+  return Define(std::move(key));
 }
 
 }  // namespace tensord::internal

@@ -1,80 +1,93 @@
-// A cache of inferred ops: each combination of op, shapes and attributes is inferred once.
+// A cache of inferred ops, and the numbers of a stream's definitions.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
-#include "absl/container/node_hash_map.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/common/attributes.h"
+#include "tensord/common/device_name.h"
 #include "tensord/common/tensor_spec.h"
 
 namespace tensord::internal {
 
-// A spec and its number in the table, from 1 on.
-struct NumberedSpec {
-  TensorSpec spec;
-  uint32_t number;
+// An op as a caller requests it. The views must be valid during the call only.
+struct OpCall {
+  absl::string_view op;
+  absl::InlinedVector<const TensorSpec*, 3> inputs;  // a number has shape []
+  const Attributes* attrs;
+  uint32_t scalars = 0;          // bit i: input i is a number
+  uint32_t donate = 0;           // bit i: input i is donated
+  const DeviceName* device = nullptr;  // of an op without inputs; otherwise null
 };
 
-// Finds specs by number, and ops by their inputs' numbers. Not thread-safe.
+// Memory is bounded: entries replace each other, and definitions that were not used for long get
+// other numbers. Not thread-safe.
 class OpTable {
  public:
-  struct Op {
-    TensorSpec output;
-    const NumberedSpec* numbered_output = nullptr;  // null if the table is full
-    uint32_t definition = 0;                        // its number on the stream; 0: none
-    bool is_new = false;                            // the definition must be sent first
-  };
+  // The most definitions that a stream has at once (v1::Definition).
+  static constexpr uint32_t kMaxDefinitions = 1 << 16;
 
+  // A definition on the stream.
   struct Definition {
-    uint32_t number;
-    bool is_new;  // the definition must be sent first
+    uint32_t number = 0;
+    bool is_new = false;  // it must be sent before it is used
   };
-  // Returns the definition of an op for programs, which accepts inputs of any specs. If there are
-  // too many definitions, returns RESOURCE_EXHAUSTED.
-  absl::StatusOr<Definition> Define(absl::string_view op, size_t num_inputs,
-                                    const Attributes& attrs);
+  struct PlannedOp {
+    absl::Span<const TensorSpec> outputs;  // valid until the next call
+    Definition definition;                 // of steps; number 0: send the op unpacked
+  };
 
-  // Returns the numbered spec, valid as long as the table. Null if the table is full.
-  const NumberedSpec* Number(const TensorSpec& spec);
+  // Returns the op's outputs and its definition for steps. Attributes that may vary are words of
+  // each step (IsWordAttr). If inference fails, returns its error. An op with an attribute of bytes
+  // has no definition.
+  absl::StatusOr<PlannedOp> Find(const OpCall& call);
 
-  // Returns the op's output, and its definition if it has one. An op without attributes gets a
-  // definition at its first use, other ops at their second use. If inference fails, returns its
-  // error. An input is null if its spec isn't in the table; `specs` has the specs of all inputs.
-  absl::StatusOr<Op> Find(absl::string_view op, absl::Span<const NumberedSpec* const> inputs,
-                          absl::Span<const TensorSpec* const> specs, const Attributes& attrs);
+  // Makes room for `count` definitions that are then made by DefineForProgram(). These numbers don't
+  // change until the next call of Find() or Reserve(). If `count` exceeds kMaxDefinitions, returns
+  // RESOURCE_EXHAUSTED.
+  absl::Status Reserve(size_t count);
+  // Returns the definition of a program's op, whose attributes are all in the definition.
+  Definition DefineForProgram(absl::string_view op, size_t num_inputs, size_t num_outputs,
+                              const Attributes& attrs);
 
  private:
-  // Entries are never removed. When the table is full, new specs and ops work without an entry.
-  static constexpr uint32_t kMaxDefinitions = 1 << 16;
-  static constexpr size_t kMaxSpecs = 1 << 18;
-  static constexpr size_t kRecent = 256;
-  static constexpr size_t kRecentInputs = 3;
+  static constexpr size_t kEntries = 4096;
 
-  struct Known {
-    const NumberedSpec* output = nullptr;
-    uint32_t definition = 0;  // 0: the op was used only once
-  };
-  // A small direct-mapped cache for ops without attributes.
-  struct Recent {
+  // An inferred op. An op's hash determines its place.
+  struct Entry {
+    uint64_t hash = 0;
     std::string op;
-    uint32_t inputs[kRecentInputs] = {};
-    size_t num_inputs = ~size_t{0};
-    Known known;
+    absl::InlinedVector<TensorSpec, 2> inputs;
+    Attributes attrs;
+    uint32_t scalars = 0;
+    uint32_t donate = 0;
+    DeviceName device;
+    absl::InlinedVector<TensorSpec, 1> outputs;
+    uint32_t definition = 0;
+    uint32_t generation = 0;  // generation_ when `definition` was made
+
+    bool Is(const OpCall& call, uint64_t hash) const;
   };
 
-  Recent& RecentPlace(absl::string_view op, absl::Span<const NumberedSpec* const> inputs);
-  absl::StatusOr<Op> FindByKey(absl::string_view op, absl::Span<const NumberedSpec* const> inputs,
-                               absl::Span<const TensorSpec* const> specs, const Attributes& attrs);
+  Definition Define(std::string key);
+  Definition DefineForSteps(const OpCall& call, size_t num_outputs);
 
-  absl::node_hash_map<std::string, NumberedSpec> specs_;
-  absl::node_hash_map<std::string, Known> known_;
-  absl::node_hash_map<std::string, uint32_t> for_programs_;
-  uint32_t definitions_ = 0;
-  Recent recent_[kRecent];
+  std::array<std::unique_ptr<Entry>, kEntries> entries_;
+  // When there are kMaxDefinitions, all are forgotten, and the numbers begin again at 1.
+  absl::flat_hash_map<std::string, uint32_t> definitions_;
+  uint32_t generation_ = 1;
 };
+
+// Returns whether each step has the attribute's value as words. The definition then has only its
+// name and type.
+bool IsWordAttr(const AttrValue& value);
 
 }  // namespace tensord::internal

@@ -44,14 +44,12 @@ absl::StatusOr<uint32_t> Recorder::ValueOf(const Tensor& tensor) {
   return number->second;
 }
 
-absl::StatusOr<Tensor> Recorder::Record(absl::string_view op,
-                                        absl::Span<const Tensor* const> inputs,
-                                        const Attributes& attrs) {
+absl::StatusOr<std::vector<Tensor>> Recorder::Record(absl::string_view op,
+                                                     absl::Span<const Tensor* const> inputs,
+                                                     const Attributes& attrs) {
   absl::InlinedVector<TensorSpec, 3> specs;
   for (const Tensor* input : inputs) specs.push_back(input->spec());
   TENSORD_ASSIGN_OR_RETURN(const OpPlan plan, PlanOp(op, specs, attrs));
-  TENSORD_ASSIGN_OR_RETURN(const uint32_t definition,
-                           device_.session()->DefineOp(op, inputs.size(), attrs));
   uint32_t value = 0;
   {
     MutexLock lock(&mu_);
@@ -59,17 +57,22 @@ absl::StatusOr<Tensor> Recorder::Record(absl::string_view op,
       return absl::FailedPreconditionError(absl::StrCat(
           op, ": an input is a value of a program whose recording has ended; call Program::Run"));
     }
-    absl::InlinedVector<uint32_t, 3> operands;
+    ProgramOp recorded{.op = plan.schema->name,
+                       .attrs = attrs,
+                       .num_outputs = static_cast<uint32_t>(plan.outputs.size())};
     for (const Tensor* input : inputs) {
       TENSORD_ASSIGN_OR_RETURN(const uint32_t operand, ValueOf(*input));
-      operands.push_back(operand);
+      recorded.operands.push_back(operand);
     }
-    ops_.push_back(definition);
-    ops_.push_back(static_cast<uint32_t>(operands.size()));
-    ops_.insert(ops_.end(), operands.begin(), operands.end());
-    value = num_inputs_ + num_ops_++;
+    ops_.push_back(std::move(recorded));
+    value = num_inputs_ + num_results_;
+    num_results_ += static_cast<uint32_t>(plan.outputs.size());
   }
-  return MakePlaceholder(value, plan.output);
+  std::vector<Tensor> placeholders;
+  for (const TensorSpec& output : plan.outputs) {
+    placeholders.push_back(MakePlaceholder(value++, output));
+  }
+  return placeholders;
 }
 
 void Recorder::Close() {
@@ -92,14 +95,11 @@ absl::StatusOr<Recorder::Recorded> Recorder::Finish(absl::Span<const Tensor> out
     values.push_back(value);
   }
   for (uint32_t value : values) recorded.outputs.push_back(Renumber(value));
-  for (size_t i = 0; i < ops_.size();) {
-    recorded.ops.push_back(ops_[i]);
-    const uint32_t operands = ops_[i + 1];
-    for (uint32_t j = 0; j < operands; ++j) recorded.ops.push_back(Renumber(ops_[i + 2 + j]));
-    i += 2 + operands;
+  recorded.ops = ops_;
+  for (ProgramOp& op : recorded.ops) {
+    for (uint32_t& operand : op.operands) operand = Renumber(operand);
   }
   recorded.captured = captured_;
-  recorded.num_ops = num_ops_;
   return recorded;
 }
 

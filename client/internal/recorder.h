@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/client/device.h"
+#include "tensord/client/internal/command_queue.h"
 #include "tensord/client/tensor.h"
 #include "tensord/common/attributes.h"
 #include "tensord/common/util/mutex.h"
@@ -27,20 +28,20 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   // Returns a placeholder for the next input.
   Tensor AddInput(const TensorSpec& spec);
 
-  // Records an op, and returns a placeholder for its result. At least one input must be a
+  // Records an op, and returns placeholders for its outputs. At least one input must be a
   // placeholder of this recorder. After Close, returns FAILED_PRECONDITION.
-  absl::StatusOr<Tensor> Record(absl::string_view op, absl::Span<const Tensor* const> inputs,
-                                const Attributes& attrs);
+  absl::StatusOr<std::vector<Tensor>> Record(absl::string_view op,
+                                             absl::Span<const Tensor* const> inputs,
+                                             const Attributes& attrs);
 
   // Ends the recording: ops on its placeholders fail from then on.
   void Close();
 
   // The program as v1::Program encodes it.
   struct Recorded {
-    std::vector<uint32_t> ops;
+    std::vector<ProgramOp> ops;
     std::vector<uint32_t> outputs;  // numbers of values
     std::vector<Tensor> captured;   // other tensors that it reads: inputs after the declared ones
-    int64_t num_ops = 0;
   };
   // Returns the recorded program. If an output has failed or belongs to another program, returns
   // its error.
@@ -59,8 +60,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   Mutex mu_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   uint32_t num_inputs_ ABSL_GUARDED_BY(mu_) = 0;
-  uint32_t num_ops_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<uint32_t> ops_ ABSL_GUARDED_BY(mu_);  // definition, number of operands, operands
+  uint32_t num_results_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<ProgramOp> ops_ ABSL_GUARDED_BY(mu_);
   std::vector<Tensor> captured_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, uint32_t> captured_numbers_ ABSL_GUARDED_BY(mu_);  // by handle
 };

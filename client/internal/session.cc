@@ -89,31 +89,23 @@ absl::Status Session::Push(const v1::Command& command) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<QueuedOp> Session::SendOp(absl::string_view op, absl::Span<const QueuedInput> inputs,
-                                         const Attributes& attrs) {
+absl::StatusOr<QueuedOp> Session::SendOp(const OpToQueue& op) {
   if (InForkedChild()) return ForkedError();
-  absl::StatusOr<QueuedOp> queued = connection_->queue.PushOp(op, inputs, attrs);
+  absl::StatusOr<QueuedOp> queued = connection_->queue.PushOp(op);
   connection_->stream->Flush();
   return queued;
 }
 
-absl::StatusOr<uint32_t> Session::DefineOp(absl::string_view op, size_t num_inputs,
-                                           const Attributes& attrs) {
-  if (InForkedChild()) return ForkedError();
-  return connection_->queue.Define(op, num_inputs, attrs);
-}
-
 absl::StatusOr<uint32_t> Session::SendProgram(DeviceName device,
                                               absl::Span<const TensorSpec> inputs,
-                                              absl::Span<const uint32_t> ops,
+                                              absl::Span<const ProgramOp> ops,
                                               absl::Span<const uint32_t> outputs) {
   if (InForkedChild()) return ForkedError();
   v1::Program program;
   program.set_device(device.ToString());
   for (const TensorSpec& input : inputs) SpecToProto(input, program.add_inputs());
-  program.mutable_ops()->Assign(ops.begin(), ops.end());
   program.mutable_outputs()->Assign(outputs.begin(), outputs.end());
-  absl::StatusOr<uint32_t> number = connection_->queue.PushProgram(std::move(program));
+  absl::StatusOr<uint32_t> number = connection_->queue.PushProgram(std::move(program), ops);
   connection_->stream->Flush();
   return number;
 }
@@ -133,17 +125,6 @@ void Session::DropProgram(uint32_t number) {
   if (InForkedChild()) return;
   connection_->queue.PushDropProgram(number);
   connection_->stream->Flush();
-}
-
-absl::Status Session::SendCreation(absl::string_view op, DeviceName device, uint64_t output,
-                                   const Attributes& attrs) {
-  v1::Command command;
-  v1::Op* proto = command.mutable_op();
-  proto->set_name(op.data(), op.size());
-  proto->set_output(output);
-  proto->set_device(device.ToString());
-  for (const auto& [name, value] : attrs) AttrToProto(value, &(*proto->mutable_attrs())[name]);
-  return Push(command);
 }
 
 absl::Status Session::SendCopy(uint64_t input, uint64_t output, DeviceName device) {

@@ -78,20 +78,12 @@ class Session {
   // the queue is full (ConnectOptions::max_pending_commands). If the session has ended, they send
   // nothing and return the reason.
 
-  // Runs an op with inputs. Its result has a new handle. If inference fails, returns its error.
-  absl::StatusOr<QueuedOp> SendOp(absl::string_view op, absl::Span<const QueuedInput> inputs,
-                                  const Attributes& attrs);
-  // Runs an op without inputs. Its result has the handle `output`.
-  absl::Status SendCreation(absl::string_view op, DeviceName device, uint64_t output,
-                            const Attributes& attrs);
-  // Defines an op for use in programs, and returns its number on the stream. RESOURCE_EXHAUSTED if
-  // the stream has too many.
-  absl::StatusOr<uint32_t> DefineOp(absl::string_view op, size_t num_inputs,
-                                    const Attributes& attrs);
+  // Runs an op. Its outputs have new handles. If inference fails, returns its error.
+  absl::StatusOr<QueuedOp> SendOp(const OpToQueue& op);
   // Sends a program (v1::Program), which the server keeps, and returns its number.
-  // RESOURCE_EXHAUSTED if the stream has too many.
+  // RESOURCE_EXHAUSTED if the stream has too many, or the program has too many ops.
   absl::StatusOr<uint32_t> SendProgram(DeviceName device, absl::Span<const TensorSpec> inputs,
-                                       absl::Span<const uint32_t> ops,
+                                       absl::Span<const ProgramOp> ops,
                                        absl::Span<const uint32_t> outputs);
   // Runs a program. Sets `outputs` to the new handles of its results.
   absl::Status SendRun(uint32_t program, absl::Span<const uint64_t> inputs, size_t num_outputs,

@@ -17,17 +17,12 @@ namespace tensord::internal {
 
 class Recorder;
 
-// Immutable after it is shared, except numbered_spec. A failed tensor has only a status. The
+// Immutable after it is shared, except `donated_to`. A failed tensor has only a status. The
 // destructor drops the handle at the server.
 struct TensorState {
   explicit TensorState(absl::Status error) : status(std::move(error)) {}
-  TensorState(std::shared_ptr<Session> session, uint64_t handle, TensorSpec spec, DeviceName device,
-              const NumberedSpec* numbered_spec = nullptr)
-      : session(std::move(session)),
-        handle(handle),
-        spec(std::move(spec)),
-        device(device),
-        numbered_spec(numbered_spec) {}
+  TensorState(std::shared_ptr<Session> session, uint64_t handle, TensorSpec spec, DeviceName device)
+      : session(std::move(session)), handle(handle), spec(std::move(spec)), device(device) {}
   // A placeholder of a program that is being recorded. It has no handle.
   TensorState(std::shared_ptr<Recorder> recorder, uint32_t value, std::shared_ptr<Session> session,
               TensorSpec spec, DeviceName device)
@@ -54,9 +49,14 @@ struct TensorState {
   const uint32_t value = 0;
   // For a copy made by Tensor::To: its outcome. Set before the state is shared.
   std::shared_ptr<CopyRecord> copy;
-  // The spec in the session's OpTable, after the first lookup.
-  mutable std::atomic<const NumberedSpec*> numbered_spec{nullptr};
+  // The op to which the tensor was donated, so that it can't be used any more (OpSchema::name); null
+  // if it wasn't. The destructor drops the handle nevertheless, because the server keeps it if it
+  // refuses the op.
+  mutable std::atomic<const char*> donated_to{nullptr};
 };
+
+// Returns the tensor's status, or FAILED_PRECONDITION if it was donated.
+absl::Status StatusOf(const TensorState& state);
 
 // Returns the handle of an input for a command. If the tensor is a running copy, the copy then goes
 // on even if the program drops it.

@@ -4,48 +4,13 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/common/dtype_limits.h"
 #include "tensord/common/ops/op_inference.h"
 #include "tensord/common/ops/op_registry.h"
 #include "tensord/common/util/status_macros.h"
 
 namespace tensord {
 namespace {
-
-struct IntegerRange {
-  int64_t min;
-  int64_t max;
-};
-
-IntegerRange RangeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kUInt8:
-      return {0, std::numeric_limits<uint8_t>::max()};
-    case DType::kInt8:
-      return {std::numeric_limits<int8_t>::min(), std::numeric_limits<int8_t>::max()};
-    case DType::kInt32:
-      return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
-    default:
-      return {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
-  }
-}
-
-double MaxFinite(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return 65504.0;
-    case DType::kBFloat16:
-      return 0x1.fep127;
-    case DType::kFloat32:
-      return std::numeric_limits<float>::max();
-    default:
-      return std::numeric_limits<double>::max();
-  }
-}
-
-bool FitsInteger(DType dtype, int64_t value) {
-  const IntegerRange range = RangeOf(dtype);
-  return value >= range.min && value <= range.max;
-}
 
 // Truncates toward zero. Returns nullopt if the result doesn't fit the dtype, or for NaN.
 std::optional<int64_t> ToInteger(DType dtype, double value) {

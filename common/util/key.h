@@ -23,8 +23,7 @@ inline void AppendKeyText(absl::string_view text, std::string* key) {
   key->append(text.data(), text.size());
 }
 
-// Appends the attributes in the order in which they were set.
-inline void AppendKey(const Attributes& attrs, std::string* key) {
+inline void AppendKey(const AttrValue& value, std::string* key) {
   struct Appender {
     std::string* key;
     void operator()(bool value) const { AppendKey(value, key); }
@@ -38,10 +37,15 @@ inline void AppendKey(const Attributes& attrs, std::string* key) {
       for (int64_t value : values) AppendKey(value, key);
     }
   };
+  AppendKey(value.index(), key);
+  std::visit(Appender{key}, value);
+}
+
+// Appends the attributes in the order in which they were set.
+inline void AppendKey(const Attributes& attrs, std::string* key) {
   for (const auto& [name, value] : attrs) {
     AppendKeyText(name, key);
-    AppendKey(value.index(), key);
-    std::visit(Appender{key}, value);
+    AppendKey(value, key);
   }
 }
 

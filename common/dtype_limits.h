@@ -1,0 +1,20 @@
+// The values that dtypes can hold.
+#pragma once
+
+#include <cstdint>
+
+#include "tensord/common/dtype.h"
+
+namespace tensord {
+
+// The values of an integer dtype, both ends included.
+struct IntegerRange {
+  int64_t min, max;
+};
+IntegerRange RangeOf(DType dtype);
+bool FitsInteger(DType dtype, int64_t value);
+
+// Returns the largest finite value of a floating dtype.
+double MaxFinite(DType dtype);
+
+}  // namespace tensord
