@@ -119,7 +119,7 @@ absl::StatusOr<Tensor> TryEnqueueCreation(absl::string_view op, const Device& de
       std::make_shared<TensorState>(session, output, std::move(plan.output), device.id()));
 }
 
-Tensor OrFailed(absl::StatusOr<Tensor> tensor) {
+Tensor TensorOrFailed(absl::StatusOr<Tensor> tensor) {
   return tensor.ok() ? *std::move(tensor) : Tensor::Failed(std::move(tensor).status());
 }
 
@@ -127,11 +127,11 @@ Tensor OrFailed(absl::StatusOr<Tensor> tensor) {
 
 Tensor Enqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
                const Attributes& attrs) {
-  return OrFailed(TryEnqueue(op, inputs, attrs));
+  return TensorOrFailed(TryEnqueue(op, inputs, attrs));
 }
 
 Tensor EnqueueCreation(absl::string_view op, const Device& device, const Attributes& attrs) {
-  return OrFailed(TryEnqueueCreation(op, device, attrs));
+  return TensorOrFailed(TryEnqueueCreation(op, device, attrs));
 }
 
 AttrValue ToAttr(Scalar value) {

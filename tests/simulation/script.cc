@@ -204,7 +204,7 @@ void Script::Read(const ValueRef& value) {
   command.mutable_get_elements()->set_handle(value->handle);
   command.mutable_get_elements()->set_request_id(id);
   uint64_t number = 0;
-  if (!client_->queue().Push(command, &number).ok()) return client_->replies().Forget(id);
+  if (!client_->queue().Push(command, &number).ok()) return client_->replies().Remove(id);
   client_->AddPending(id, {value, number});
   trace_->Note("  ", client_->name(), " command ", number, ": read ", id, " of ", value->handle);
 }
@@ -219,7 +219,7 @@ void Script::Barrier() {
   v1::Command command;
   command.mutable_barrier()->set_barrier_id(id);
   uint64_t number = 0;
-  if (!client_->queue().Push(command, &number).ok()) return client_->replies().Forget(id);
+  if (!client_->queue().Push(command, &number).ok()) return client_->replies().Remove(id);
   client_->AddPending(id, {nullptr, number});
   trace_->Note("  ", client_->name(), " command ", number, ": barrier ", id);
 }

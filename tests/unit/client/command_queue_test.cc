@@ -247,7 +247,7 @@ TEST(CommandQueueTest, ResendsUnacknowledgedMessagesUnchanged) {
 
 // The sender sends messages as long as an acknowledgement is due. Attach() sends the
 // acknowledgement, so none is due afterwards.
-TEST(CommandQueueTest, AttachAndCloseClearAnOwedReceipt) {
+TEST(CommandQueueTest, AttachAndCloseClearAPendingAcknowledgement) {
   Counters counters;
   CommandQueue queue(100, 1 << 20, &counters);
   queue.Acknowledge(0, /*answers=*/64, /*bytes=*/10);
