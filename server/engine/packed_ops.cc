@@ -144,7 +144,7 @@ absl::Status PackedOps::RunBatch(absl::Span<const uint64_t>* words, uint64_t* co
     Executor::InlineLock lock = AcquireInlineLock(released_at);
     absl::StatusOr<bool> all_ran = RunSteps(lock, words, command, &not_inline);
     released_at = lock.Release();
-    GiveUpUploads(dropped_);
+    AbandonUploads(dropped_);
     dropped_.clear();
     TENSORD_RETURN_IF_ERROR(all_ran.status());
     if (*all_ran) continue;

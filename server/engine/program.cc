@@ -125,7 +125,7 @@ absl::Status Program::PlanMemory(MemoryAccount& account) {
       const bool kept = !escapes[result] && bytes <= kMaxKeptBytes && !steps_[i].op->is_constant();
       places_[result] = kept ? ValuePlace::kKept : ValuePlace::kAllocated;
       if (kept && free[bytes].empty()) {
-        TENSORD_ASSIGN_OR_RETURN(Buffer * memory, KeepMemory(account, bytes));
+        TENSORD_ASSIGN_OR_RETURN(Buffer * memory, AllocatePersistent(account, bytes));
         free[bytes].push_back(memory);
       }
       if (kept) {
@@ -150,7 +150,7 @@ absl::Status Program::PlanMemory(MemoryAccount& account) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Buffer*> Program::KeepMemory(MemoryAccount& account, int64_t bytes) {
+absl::StatusOr<Buffer*> Program::AllocatePersistent(MemoryAccount& account, int64_t bytes) {
   TENSORD_ASSIGN_OR_RETURN(BufferRef memory, AllocateFor(account, *slot_->device, bytes));
   kept_.push_back(std::move(memory));
   return kept_.back().get();

@@ -70,7 +70,7 @@ class Program final : public Executable {
   // Determines how long each value lives, and which values share memory.
   absl::Status PlanMemory(MemoryAccount& account);
   // Allocates memory that the program keeps.
-  absl::StatusOr<Buffer*> KeepMemory(MemoryAccount& account, int64_t bytes);
+  absl::StatusOr<Buffer*> AllocatePersistent(MemoryAccount& account, int64_t bytes);
   // If the device was lost and serves again, allocates the kept memory again.
   absl::Status RenewMemory(MemoryAccount& account);
   absl::Status RunStep(MemoryAccount& account, const ProgramStep& step,

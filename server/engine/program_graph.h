@@ -75,7 +75,7 @@ class ProgramGraph final : public SpareMemory {
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account, absl::Span<const TensorRef> inputs,
                                  absl::Span<Buffer* const> values);
 
-  bool GiveUp(const MemoryAccount* account) override;
+  bool FreeUnused(const MemoryAccount* account) override;
 
  private:
   // A graph with its memory.
@@ -95,7 +95,7 @@ class ProgramGraph final : public SpareMemory {
 
   // Returns whether the graph saves more time than it costs, as far as the inputs' addresses are
   // known.
-  bool IsWorthIt() const;
+  bool IsProfitable() const;
   // Returns whether the inputs are at the addresses that `captured` reads. Records the inputs that
   // are not.
   bool Fits(const Captured& captured, absl::Span<const TensorRef> inputs);
@@ -139,7 +139,7 @@ class ProgramGraph final : public SpareMemory {
 
   Mutex mu_;
   std::unique_ptr<Captured> idle_ ABSL_GUARDED_BY(mu_);  // null during a run
-  bool given_up_ ABSL_GUARDED_BY(mu_) = false;           // GiveUp() freed it since the last run
+  bool freed_ ABSL_GUARDED_BY(mu_) = false;              // FreeUnused() freed it since the last run
 };
 
 }  // namespace tensord::server

@@ -354,7 +354,7 @@ ClientEnd* World::RandomClient() {
 
 void World::FinishPrograms() {
   trace_->Note("-- no more faults");
-  for (int i = 0; i < Host::kDevices; ++i) host_.faults(i).Take("clear").IgnoreError();
+  for (int i = 0; i < Host::kDevices; ++i) host_.faults(i).Apply("clear").IgnoreError();
   for (Connection& c : connections_) {
     if (!c.IsCurrent()) c.link->Break(&random_);
   }

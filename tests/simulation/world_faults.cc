@@ -23,7 +23,7 @@ void World::InjectFault() {
   if (random_.OneIn(30)) EndLeases();
   if (now(plan_.failing_allocations)) {
     const int device = static_cast<int>(random_.Below(Host::kDevices));
-    if (!host_.faults(device).Take(absl::StrCat("alloc ", 1 + random_.Below(6))).ok()) {
+    if (!host_.faults(device).Apply(absl::StrCat("alloc ", 1 + random_.Below(6))).ok()) {
       trace_->Fail("the fault plan rejects a command");
     }
   }

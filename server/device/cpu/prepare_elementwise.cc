@@ -117,7 +117,7 @@ std::unique_ptr<PreparedKernel> PrepareElementwise(const PrepareContext& ctx,
   const std::optional<ElementwiseLoop> loop =
       ElementwiseLoop::Find(ctx.team.loops, *spec.schema, *spec.attrs, dtypes, spec.output->dtype);
   if (!loop.has_value()) return nullptr;
-  if (IsPastCaches(spec.output->size_bytes())) return PrepareLarge(ctx, spec);
+  if (ExceedsCaches(spec.output->size_bytes())) return PrepareLarge(ctx, spec);
   const int64_t n = spec.output->num_elements();
   for (const TensorSpec& input : spec.inputs) {
     if (input.num_elements() != n && (input.num_elements() != 1 || n == 0)) {

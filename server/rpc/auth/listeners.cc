@@ -435,13 +435,13 @@ absl::Status Listeners::AddAdmitted(const ConnectionRef& connection, Connection:
                                                      Connection::kMaxOpenCalls,
                                                      " open calls; wait until some have ended"));
   }
-  UsageHold slot;
+  UsageCharge slot;
   if (!connection->admitted()) {
     UsageRef usage(principal, &principal->connections());
     const int64_t limit =
         principal->limit(PrincipalLimit::kConnections, limits_.max_connections_per_principal);
-    if (usage->Take(1, limit)) {
-      slot = UsageHold(std::move(usage), 1);
+    if (usage->Charge(1, limit)) {
+      slot = UsageCharge(std::move(usage), 1);
     } else if (!connection->admitted()) {  // another of its calls may have been admitted meanwhile
       return principal->Refuse({.reason = "PRINCIPAL_CONNECTIONS_EXCEEDED",
                                 .subject = "principal",

@@ -33,7 +33,7 @@ class RestartableDeviceTest : public testing::Test {
   }
 
   RestartableDevice& restartable() { return *device_->restartable(); }
-  void Order(const std::string& order) { ASSERT_TRUE(faults_.Take("cpu:0 " + order).ok()); }
+  void Order(const std::string& order) { ASSERT_TRUE(faults_.Apply("cpu:0 " + order).ok()); }
 
   absl::Status AbandonAndRestart() {
     restartable().Abandon();
@@ -161,10 +161,10 @@ TEST_F(RestartableDeviceTest, KernelsAndBuffersMayBeFreedAtAnyTime) {
 TEST(FaultPlanTest, RejectsInvalidOrders) {
   FaultPlan plan({DeviceKind::kCpu, 0});
   for (const char* order : {"", "kernel", "kernel x", "kernel -1", "delay-alloc 5", "nap 3"}) {
-    EXPECT_EQ(plan.Take(order).code(), Code::kInvalidArgument) << order;
+    EXPECT_EQ(plan.Apply(order).code(), Code::kInvalidArgument) << order;
   }
   FaultPlans plans;
-  EXPECT_EQ(plans.Take("cpu:0 die").code(), Code::kNotFound);
+  EXPECT_EQ(plans.Apply("cpu:0 die").code(), Code::kNotFound);
 }
 
 TEST(ParseFaultyDevices, OnlyCpusMayBeFaulty) {

@@ -11,13 +11,13 @@ using testing::ElementsAre;
 class PackedOpsTest : public EngineFixture {
  protected:
   // Calls PackedOps::RunBatch(). Appends each reported step to results_.
-  absl::Status Take(const std::vector<uint64_t>& words) {
+  absl::Status Apply(const std::vector<uint64_t>& words) {
     packed_.BeginBatch();
     absl::Span<const uint64_t> left = words;
-    return TakeUntil(PackedOps::kNoDeadline, &left);
+    return ApplyUntil(PackedOps::kNoDeadline, &left);
   }
-  absl::Status TakeUntil(std::chrono::steady_clock::time_point deadline,
-                         absl::Span<const uint64_t>* left) {
+  absl::Status ApplyUntil(std::chrono::steady_clock::time_point deadline,
+                          absl::Span<const uint64_t>* left) {
     return packed_.RunBatch(
         left, &command_,
         [this](uint64_t command, Handle output, const absl::StatusOr<TensorRef>& t) {
@@ -48,7 +48,7 @@ TEST_F(PackedOpsTest, StepsNameHandlesByTheirDistance) {
   ASSERT_TRUE(Upload(~Handle{0}, {10, 20}).ok());
   ASSERT_TRUE(packed_.Define(1, "add", {}, "", 2).ok());
   // Tensor 9 = 7 + ~0, tensor 10 = 9 + 7. Then tensor 9 is dropped.
-  ASSERT_TRUE(Take({1, 9, 2, 10, 1, 1, 1, 3, 0, 1}).ok());
+  ASSERT_TRUE(Apply({1, 9, 2, 10, 1, 1, 1, 3, 0, 1}).ok());
   EXPECT_EQ(command_, 3u);
   EXPECT_THAT(*Read(10), ElementsAre(12, 24));
   ExpectError(Read(9), absl::StatusCode::kNotFound, {"9"});
@@ -69,7 +69,7 @@ TEST_F(PackedOpsTest, ContinuesABatchAfterItsDeadline) {
   int calls = 0;
   for (; !left.empty(); ++calls) {
     const size_t before = left.size();
-    ASSERT_TRUE(TakeUntil(std::chrono::steady_clock::time_point(), &left).ok());
+    ASSERT_TRUE(ApplyUntil(std::chrono::steady_clock::time_point(), &left).ok());
     ASSERT_LT(left.size(), before);
   }
   EXPECT_GT(calls, 1);
@@ -82,10 +82,10 @@ TEST_F(PackedOpsTest, RefusedStepHarmsNoOther) {
   ASSERT_TRUE(Upload(2, {1, 2, 3}).ok());
   ASSERT_TRUE(packed_.Define(1, "add", {}, "", 2).ok());
   ASSERT_TRUE(packed_.Define(2, "no_such_op", {}, "", 1).ok());
-  ASSERT_TRUE(Take({1, 5, 4, 3,  // shapes that don't fit
-                    1, 1, 5, 3,  // 6 = 1 + 3, which isn't there
-                    2, 1, 6,     // 7
-                    1, 1, 7, 7})
+  ASSERT_TRUE(Apply({1, 5, 4, 3,  // shapes that don't fit
+                     1, 1, 5, 3,  // 6 = 1 + 3, which isn't there
+                     2, 1, 6,     // 7
+                     1, 1, 7, 7})
                   .ok());  // 8 = 1 + 1
   EXPECT_EQ(command_, 4u);
   using Code = absl::StatusCode;
@@ -101,9 +101,9 @@ TEST_F(PackedOpsTest, RejectsInvalidWords) {
   ASSERT_TRUE(packed_.Define(1, "neg", {}, "", 1).ok());
   for (const std::vector<uint64_t>& words :
        std::vector<std::vector<uint64_t>>{{1}, {1, 5}, {0}, {2, 5, 4}, {~uint64_t{0}, 1, 1}}) {
-    ExpectError(Take(words), absl::StatusCode::kInvalidArgument, {"packed"});
+    ExpectError(Apply(words), absl::StatusCode::kInvalidArgument, {"packed"});
   }
-  ExpectError(Take({1, 5, 4, 1}), absl::StatusCode::kInvalidArgument, {"middle"});
+  ExpectError(Apply({1, 5, 4, 1}), absl::StatusCode::kInvalidArgument, {"middle"});
   EXPECT_THAT(*Read(5), ElementsAre(-1, -2)) << "earlier steps have been applied";
 }
 
@@ -149,7 +149,7 @@ TEST_F(PackedOpsTest, LimitsDefinitionsAndPrograms) {
 TEST_F(PackedOpsTest, StopsIfAResultCannotBeReported) {
   ASSERT_TRUE(packed_.Define(1, "neg", {}, "", 1).ok());
   max_results_ = 2;
-  ExpectError(Take({1, 5, 1, 1, 1, 1, 1, 1, 1}), absl::StatusCode::kResourceExhausted, {"enough"});
+  ExpectError(Apply({1, 5, 1, 1, 1, 1, 1, 1, 1}), absl::StatusCode::kResourceExhausted, {"enough"});
   EXPECT_EQ(results_.size(), 2u);
   EXPECT_EQ(command_, 2u);
 }
@@ -160,7 +160,7 @@ TEST_F(PackedOpsTest, OneDefinitionServesAllShapes) {
     for (Handle i = 1; i <= 10; ++i) {
       const Handle handle = round * 100 + i;
       ASSERT_TRUE(Upload(handle, std::vector<int64_t>(i, static_cast<int64_t>(i))).ok());
-      ASSERT_TRUE(Take({1, handle + 50, 50}).ok());
+      ASSERT_TRUE(Apply({1, handle + 50, 50}).ok());
       EXPECT_EQ(*Read(handle + 50), std::vector<int64_t>(i, -static_cast<int64_t>(i)));
     }
   }
