@@ -129,7 +129,7 @@ void ForEachInParallel(size_t count, Do work) {
 
 }  // namespace
 
-std::string ServerStateWord(ServerState state) {
+std::string ServerStateName(ServerState state) {
   switch (state) {
     case ServerState::kConnected:
       return "connected";

@@ -31,7 +31,7 @@ enum class ServerState {
 };
 
 // "connected", "reconnecting", "lost".
-std::string ServerStateWord(ServerState state);
+std::string ServerStateName(ServerState state);
 
 struct ClusterServer {
   std::string name;     // "gpu-a"

@@ -18,7 +18,7 @@ enum class CopyPath {
 };
 
 // "same device", "peer", "shared memory", "network", "client".
-inline std::string CopyPathWord(CopyPath path) {
+inline std::string CopyPathName(CopyPath path) {
   switch (path) {
     case CopyPath::kPeer:
       return "peer";

@@ -32,7 +32,7 @@ enum class DeviceState {
 };
 
 // "serving", "lost", "resetting"; "unknown".
-inline std::string DeviceStateWord(DeviceState state) {
+inline std::string DeviceStateName(DeviceState state) {
   switch (state) {
     case DeviceState::kServing:
       return "serving";

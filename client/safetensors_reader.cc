@@ -38,7 +38,7 @@ struct MappedSafetensors {
 
 namespace {
 
-absl::Status Bad(const std::string& path, absl::string_view what) {
+absl::Status InvalidFileError(const std::string& path, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": not a safetensors file: ", what));
 }
 
@@ -47,9 +47,10 @@ absl::Status Map(MappedSafetensors* file) {
   const OwnedFd fd(open(file->path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (fd.get() < 0 || fstat(fd.get(), &info) != 0) return absl::ErrnoToStatus(errno, file->path);
-  if (!S_ISREG(info.st_mode)) return Bad(file->path, "it isn't a regular file");
+  if (!S_ISREG(info.st_mode)) return InvalidFileError(file->path, "it isn't a regular file");
   if (info.st_size < 8) {
-    return Bad(file->path, absl::StrCat("it has ", info.st_size, " bytes, and needs at least 8"));
+    return InvalidFileError(file->path,
+                            absl::StrCat("it has ", info.st_size, " bytes, and needs at least 8"));
   }
   const auto size_bytes = static_cast<uint64_t>(info.st_size);
   void* base = mmap(nullptr, size_bytes, PROT_READ, MAP_PRIVATE, fd.get(), 0);
@@ -64,19 +65,21 @@ absl::Status Parse(MappedSafetensors* file) {
   std::memcpy(&header_bytes, file->base, sizeof(header_bytes));
   const uint64_t rest_bytes = file->size_bytes - sizeof(header_bytes);
   if (header_bytes > kMaxSafetensorsHeaderBytes) {
-    return Bad(file->path, absl::StrCat("its header would have ", header_bytes,
-                                        " bytes; the limit is ", kMaxSafetensorsHeaderBytes));
+    return InvalidFileError(
+        file->path, absl::StrCat("its header would have ", header_bytes, " bytes; the limit is ",
+                                 kMaxSafetensorsHeaderBytes));
   }
   if (header_bytes > rest_bytes) {
-    return Bad(file->path, absl::StrCat("its header would have ", header_bytes, " bytes, but only ",
-                                        rest_bytes, " bytes follow"));
+    return InvalidFileError(
+        file->path, absl::StrCat("its header would have ", header_bytes, " bytes, but only ",
+                                 rest_bytes, " bytes follow"));
   }
   const uint8_t* json = file->base + sizeof(header_bytes);
   file->data = json + header_bytes;
   absl::StatusOr<SafetensorsHeader> header =
       ParseSafetensorsHeader(absl::string_view(reinterpret_cast<const char*>(json), header_bytes),
                              rest_bytes - header_bytes);
-  if (!header.ok()) return Bad(file->path, header.status().message());
+  if (!header.ok()) return InvalidFileError(file->path, header.status().message());
   file->header = *std::move(header);
   for (const SafetensorsEntry& entry : file->header.entries) {
     file->names.push_back(entry.name);

@@ -98,10 +98,10 @@ void AddServing(CLI::App& app, DaemonFlags* flags) {
       ->capture_default_str();
 }
 
-void AddIdentity(CLI::App& app, GateOptions* gate) {
+void AddIdentity(CLI::App& app, AuthenticationOptions* authentication) {
   const std::string group = "Authentication";
   app.add_option(
-         "--token-file", gate->token_file,
+         "--token-file", authentication->token_file,
          "File of hashed bearer tokens, one per line: NAME sha256:HEX [expires=TIME] [weight=N] "
          "[LIMIT=VALUE] [admin]. A LIMIT, such as max-bytes, replaces the server's flag "
          "--LIMIT-per-principal for NAME. \"tensorctl token NAME\" makes a line. Reloaded when it "
@@ -109,23 +109,23 @@ void AddIdentity(CLI::App& app, GateOptions* gate) {
       ->type_name("FILE")
       ->group(group);
   app.add_option(
-         "--tls-cert", gate->tls.cert_file,
+         "--tls-cert", authentication->tls.cert_file,
          "Certificate (PEM) and its intermediate certificates. Every TCP listener then uses TLS; "
          "Unix sockets don't. Reloaded when it changes")
       ->type_name("FILE")
       ->group(group);
-  app.add_option("--tls-key", gate->tls.key_file,
+  app.add_option("--tls-key", authentication->tls.key_file,
                  "Private key of --tls-cert (PEM, without a password)")
       ->type_name("FILE")
       ->group(group);
-  app.add_option("--tls-client-ca", gate->tls.client_ca_file,
+  app.add_option("--tls-client-ca", authentication->tls.client_ca_file,
                  "Certificate authorities (PEM) that authenticate clients by their certificates")
       ->type_name("FILE")
       ->group(group);
   app.add_option_function<std::string>(
          "--tls-client-auth",
-         [gate](const std::string& how) {
-           gate->tls.client_certificate_required = how == "require";
+         [authentication](const std::string& how) {
+           authentication->tls.client_certificate_required = how == "require";
          },
          "With --tls-client-ca: \"require\": a client must present a certificate. \"optional\": it "
          "may present a token instead")
@@ -133,7 +133,7 @@ void AddIdentity(CLI::App& app, GateOptions* gate) {
       ->type_name("HOW")
       ->default_str("require")
       ->group(group);
-  app.add_flag("--allow-anonymous-local", gate->allow_anonymous_local,
+  app.add_flag("--allow-anonymous-local", authentication->allow_anonymous_local,
                "Admit callers from this machine (loopback, Unix sockets) without credentials, even "
                "if other callers need them")
       ->group(group);
@@ -353,7 +353,7 @@ bool ParseFlags(int argc, char** argv, DaemonFlags* flags, int* exit_status) {
   app.footer(kExamples);
   app.set_version_flag("--version", "tensord " TENSORD_VERSION, "Print the version and exit");
   AddServing(app, flags);
-  AddIdentity(app, &flags->server.gate);
+  AddIdentity(app, &flags->server.authentication);
   AddPeers(app, &flags->server.peers);
   AddMetrics(app, flags);
   AddTuning(app, flags);

@@ -117,7 +117,8 @@ void DirectToThisThread(const sigset_t& signals) {
 }
 
 // Prints what is served. `exposer` may be null.
-void Announce(Server& server, const GateOptions& gate, const metrics::Exposer* exposer) {
+void Announce(Server& server, const AuthenticationOptions& authentication,
+              const metrics::Exposer* exposer) {
   for (const UnavailableKind& unavailable : UnavailableKinds(BuiltInBackends())) {
     std::cerr << "tensord: no " << unavailable.kind.name()
               << " device is served: " << unavailable.reason << "\n";
@@ -129,10 +130,10 @@ void Announce(Server& server, const GateOptions& gate, const metrics::Exposer* e
   }
   for (const std::string& address : server.addresses()) {
     if (IsLocalAddress(address)) continue;
-    if (!gate.tls.enabled()) {
+    if (!authentication.tls.enabled()) {
       std::cerr << "tensord: WARNING: " << address << " is open to the network, unencrypted\n";
     }
-    if (!gate.authenticates()) {
+    if (!authentication.authenticates()) {
       std::cerr << "tensord: WARNING: " << address << " is open to the network, unauthenticated\n";
     }
   }
@@ -200,7 +201,7 @@ absl::StatusOr<Daemon> StartDaemon(const DaemonFlags& flags, FaultPlans* faults)
   ServerOptions options = flags.server;
   std::vector<Backend> backends = BuiltInBackends();
   SetHostLimits(&options.limits, &backends.front());
-  SetPrincipalDefaults(&options.limits, options.gate.authenticates());
+  SetPrincipalDefaults(&options.limits, options.authentication.authenticates());
   options.grpc_quota_bytes = GrpcQuotaBytes(options.limits);
   options.unavailable_kinds = UnavailableKinds(backends);
   for (const Backend& backend : backends) {
@@ -222,7 +223,7 @@ absl::StatusOr<Daemon> StartDaemon(const DaemonFlags& flags, FaultPlans* faults)
   }
   // All that may fail has succeeded. The files appear last: a program that waits for one then finds
   // a complete log.
-  Announce(*server, options.gate, exposer.get());
+  Announce(*server, options.authentication, exposer.get());
   TENSORD_RETURN_IF_ERROR(metrics_port_file.Publish());
   TENSORD_RETURN_IF_ERROR(port_file.Publish());
   return Daemon{std::move(server), std::move(exposer)};

@@ -19,7 +19,7 @@ namespace {
 
 std::string NameOf(const CheckedServer& server) { return Printable(server.name); }
 
-bool IsOutOfReach(const absl::Status& status) {
+bool IsUnreachable(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsNotFound(status);
 }
@@ -40,17 +40,17 @@ std::string NamesOf(const ClusterCheck& check, absl::Span<const size_t> servers)
 PairState StateOf(const ClusterCheck& check, const CheckedPair& pair) {
   const ServerInfo& from = check.servers[pair.from].info;
   const ServerInfo& to = check.servers[pair.to].info;
-  if (absl::IsUnimplemented(pair.asked)) return PairState::kTooOld;
-  if (!pair.asked.ok()) return PairState::kNoAnswer;
+  if (absl::IsUnimplemented(pair.request_status)) return PairState::kTooOld;
+  if (!pair.request_status.ok()) return PairState::kNoAnswer;
   if (!HasFeature(to, "peer-copy")) return PairState::kNoPeers;
   if (from.peer_address.empty()) return PairState::kNoAddress;
   const absl::Status& status = pair.check.status;
   const std::string& found = pair.check.server.epoch;
-  if (!found.empty() && !from.epoch.empty() && found != from.epoch) return PairState::kElsewhere;
+  if (!found.empty() && !from.epoch.empty() && found != from.epoch) return PairState::kWrongServer;
   if (status.ok() && !pair.copied.ok()) {
-    return from.caller != to.caller ? PairState::kTwoNames : PairState::kNotCopied;
+    return from.caller != to.caller ? PairState::kDifferentIdentities : PairState::kNotCopied;
   }
-  if (status.ok()) return PairState::kFine;
+  if (status.ok()) return PairState::kOk;
   if (absl::IsUnauthenticated(status)) return PairState::kNotKnown;
   if (absl::IsPermissionDenied(status)) {
     // A server contacts only servers that it lists. So if `to` reached `from`, then `from` refused.
@@ -58,11 +58,11 @@ PairState StateOf(const ClusterCheck& check, const CheckedPair& pair) {
                          absl::StrContains(status.message(), "--peer-principals");
     return reached ? PairState::kNotAPeer : PairState::kNotListed;
   }
-  return IsOutOfReach(status) ? PairState::kUnreachable : PairState::kOther;
+  return IsUnreachable(status) ? PairState::kUnreachable : PairState::kOther;
 }
 
 const absl::Status& FailureOf(const CheckedPair& pair) {
-  if (!pair.asked.ok()) return pair.asked;
+  if (!pair.request_status.ok()) return pair.request_status;
   return pair.check.status.ok() ? pair.copied : pair.check.status;
 }
 
@@ -87,8 +87,8 @@ std::vector<PairGroup> GroupPairs(const ClusterCheck& check) {
   std::map<std::pair<size_t, PairState>, PairGroup> groups;
   for (const CheckedPair& pair : check.pairs) {
     const PairState state = StateOf(check, pair);
-    if (state == PairState::kFine || state == PairState::kNoAddress) continue;
-    const bool at_source = state == PairState::kNotAPeer || state == PairState::kElsewhere ||
+    if (state == PairState::kOk || state == PairState::kNoAddress) continue;
+    const bool at_source = state == PairState::kNotAPeer || state == PairState::kWrongServer ||
                            state == PairState::kUnreachable;
     const size_t where = at_source ? pair.from : pair.to;
     PairGroup& group =
@@ -127,9 +127,9 @@ std::string FlagFor(const PairGroup& group) {
       return "--peer-principals";
     case PairState::kNotKnown:
       return WantsCertificate(group) ? "--peer-tls-cert" : "--peer-token-file";
-    case PairState::kTwoNames:
+    case PairState::kDifferentIdentities:
       return "--token-file";
-    case PairState::kElsewhere:
+    case PairState::kWrongServer:
     case PairState::kUnreachable:
       return "--advertise";
     default:
@@ -183,7 +183,7 @@ std::string SentenceFor(const ClusterCheck& check, const PairGroup& group) {
                              from, " has signed.")
               : " a token by --peer-token-file, or a certificate by --peer-tls-cert and "
                 "--peer-tls-key.");
-    case PairState::kElsewhere:
+    case PairState::kWrongServer:
       return absl::StrCat(to, " finds another server at ", at, ", the address that ", name,
                           " advertises: start ", name,
                           " with --advertise=HOST:PORT, an address that the other servers reach.");
@@ -193,7 +193,7 @@ std::string SentenceFor(const ClusterCheck& check, const PairGroup& group) {
                           "), that the network allows the connection (firewall, network policy), "
                           "and that the authority in --peer-tls-ca of ",
                           to, " has signed the certificate of ", name, ".");
-    case PairState::kTwoNames:
+    case PairState::kDifferentIdentities:
       return absl::StrCat(name, " knows this client ", AsName(server.info.caller), ", and ", from,
                           " ", AsName(check.servers[group.from[0]].info.caller),
                           ", so tensors aren't copied directly. Give this client's token the "
@@ -252,8 +252,8 @@ Problem WrongCountProblem(const ClusterCheck& check) {
   const bool fewer = found < check.expected;
   return {.flag = "",
           .sentence = absl::StrCat(
-              Printable(check.asked_for), " names ", found, found == 1 ? " server" : " servers",
-              ", and ", check.expected, " are expected: ",
+              Printable(check.requested_addresses), " names ", found,
+              found == 1 ? " server" : " servers", ", and ", check.expected, " are expected: ",
               fewer ? "check that each server runs and is ready (a name resolves only to servers "
                       "that are ready), and that the list is complete."
                     : "check whether one of them belongs to another cluster."),

@@ -28,14 +28,14 @@ struct CheckedServer {
 struct CheckedPair {
   size_t from = 0;
   size_t to = 0;
-  absl::Status asked;                  // the status of the call that makes `to` check `from`
-  PeerCheck check;                     // the result, if `asked` is OK
+  absl::Status request_status;         // the status of the call that makes `to` check `from`
+  PeerCheck check;                     // the result, if `request_status` is OK
   absl::Status copied;                 // if `check` is OK: why a tensor wasn't copied directly
   std::optional<CopyReport> measured;  // of a large tensor, if --measure is given
 };
 
 // A test group of two servers, with one device each. Both are indices into ClusterCheck::servers.
-struct CheckedMeeting {
+struct CheckedGroupOfTwo {
   size_t one = 0;
   size_t other = 0;
   absl::Status status;
@@ -45,15 +45,15 @@ struct CheckedMeeting {
 struct CheckedGroup {
   // The servers that take part in groups. If there are fewer than two, no group is made.
   std::vector<size_t> members;
-  absl::Status together;                 // of the group of all members, and its barrier
-  std::vector<CheckedMeeting> meetings;  // of pairs, if `together` failed
+  absl::Status together;                         // of the group of all members, and its barrier
+  std::vector<CheckedGroupOfTwo> groups_of_two;  // of pairs, if `together` failed
   // By server: why it takes no part; OK if it does.
   std::vector<absl::Status> refusals;
 };
 
 struct ClusterCheck {
-  std::string asked_for;  // the addresses as given, "gpu-a:50051,gpu-b:50051"
-  size_t expected = 0;    // how many servers there should be; 0: any number
+  std::string requested_addresses;  // the addresses as given, "gpu-a:50051,gpu-b:50051"
+  size_t expected = 0;              // how many servers there should be; 0: any number
   std::vector<CheckedServer> servers;
   std::vector<CheckedPair> pairs;  // all ordered pairs of servers that could be used
   CheckedGroup group;
@@ -64,22 +64,22 @@ bool HasFeature(const ServerInfo& info, absl::string_view feature);
 // Whether server `to` can fetch a tensor directly from server `from`, or why not. The text reports
 // problems in this order.
 enum class PairState {
-  kFine,
-  kTooOld,       // `to` has no CheckPeer call
-  kNoPeers,      // `to` fetches from no server
-  kNotListed,    // `to` doesn't fetch from `from`
-  kNotAPeer,     // `from` doesn't accept `to` as a server
-  kNotKnown,     // `from` can't authenticate `to`
-  kElsewhere,    // another server answers at the address of `from`
-  kUnreachable,  // no server answers at the address of `from`
-  kNoAddress,    // `from` has no address for other servers
-  kNoAnswer,     // `to` itself didn't answer tensorctl
-  kTwoNames,     // the client has different identities at the two servers
-  kNotCopied,    // the check was fine, but a tensor wasn't copied directly
+  kOk,
+  kTooOld,               // `to` has no CheckPeer call
+  kNoPeers,              // `to` fetches from no server
+  kNotListed,            // `to` doesn't fetch from `from`
+  kNotAPeer,             // `from` doesn't accept `to` as a server
+  kNotKnown,             // `from` can't authenticate `to`
+  kWrongServer,          // another server answers at the address of `from`
+  kUnreachable,          // no server answers at the address of `from`
+  kNoAddress,            // `from` has no address for other servers
+  kNoAnswer,             // `to` itself didn't answer tensorctl
+  kDifferentIdentities,  // the client has different identities at the two servers
+  kNotCopied,            // the check was fine, but a tensor wasn't copied directly
   kOther,
 };
 PairState StateOf(const ClusterCheck& check, const CheckedPair& pair);
-// The error of a pair; OK for kFine.
+// The error of a pair; OK for kOk.
 const absl::Status& FailureOf(const CheckedPair& pair);
 
 // A problem, and where to solve it.
@@ -98,7 +98,7 @@ std::vector<Problem> FindGroupProblems(const ClusterCheck& check);
 
 // Returns the pairs of members to test if a group of all can't be made. If there are too many
 // pairs, returns a part of them that contains every member.
-std::vector<CheckedMeeting> MeetingsOf(absl::Span<const size_t> members);
+std::vector<CheckedGroupOfTwo> GroupsOfTwo(absl::Span<const size_t> members);
 
 // "gpu-a, gpu-b".
 std::string NamesOf(const ClusterCheck& check, absl::Span<const size_t> servers);

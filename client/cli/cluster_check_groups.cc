@@ -10,7 +10,7 @@ namespace tensord::cli {
 namespace {
 
 // The limit of pairs that are tested.
-constexpr size_t kMaxMeetings = 256;
+constexpr size_t kMaxGroupsOfTwo = 256;
 
 constexpr char kFlag[] = "--collectives";
 
@@ -39,15 +39,15 @@ Problem NoPartProblem(const ClusterCheck& check, size_t server) {
 // Returns the problems of members that can't form pairs. Attributes the failures to as few members
 // as possible: each time to the one with the most failures left.
 std::vector<Problem> PairProblems(const ClusterCheck& check) {
-  std::vector<CheckedMeeting> failed;
-  for (const CheckedMeeting& meeting : check.group.meetings) {
-    if (!meeting.status.ok()) failed.push_back(meeting);
+  std::vector<CheckedGroupOfTwo> failed;
+  for (const CheckedGroupOfTwo& group : check.group.groups_of_two) {
+    if (!group.status.ok()) failed.push_back(group);
   }
   std::vector<Problem> problems;
   while (!failed.empty()) {
     const auto failures = [&](size_t server) {
-      return std::count_if(failed.begin(), failed.end(), [&](const CheckedMeeting& meeting) {
-        return meeting.one == server || meeting.other == server;
+      return std::count_if(failed.begin(), failed.end(), [&](const CheckedGroupOfTwo& group) {
+        return group.one == server || group.other == server;
       });
     };
     const size_t worst =
@@ -55,10 +55,10 @@ std::vector<Problem> PairProblems(const ClusterCheck& check) {
                           [&](size_t a, size_t b) { return failures(a) < failures(b); });
     std::vector<size_t> others;
     absl::Status why;
-    std::erase_if(failed, [&](const CheckedMeeting& meeting) {
-      if (meeting.one != worst && meeting.other != worst) return false;
-      others.push_back(meeting.one == worst ? meeting.other : meeting.one);
-      if (why.ok()) why = meeting.status;
+    std::erase_if(failed, [&](const CheckedGroupOfTwo& group) {
+      if (group.one != worst && group.other != worst) return false;
+      others.push_back(group.one == worst ? group.other : group.one);
+      if (why.ok()) why = group.status;
       return true;
     });
     std::sort(others.begin(), others.end());
@@ -77,15 +77,15 @@ std::vector<Problem> PairProblems(const ClusterCheck& check) {
 
 }  // namespace
 
-std::vector<CheckedMeeting> MeetingsOf(absl::Span<const size_t> members) {
-  std::vector<CheckedMeeting> meetings;
+std::vector<CheckedGroupOfTwo> GroupsOfTwo(absl::Span<const size_t> members) {
+  std::vector<CheckedGroupOfTwo> groups_of_two;
   for (size_t distance = 1; distance < members.size(); ++distance) {
-    if (distance > 1 && meetings.size() + members.size() > kMaxMeetings) break;
+    if (distance > 1 && groups_of_two.size() + members.size() > kMaxGroupsOfTwo) break;
     for (size_t i = 0; i + distance < members.size(); ++i) {
-      meetings.push_back({.one = members[i], .other = members[i + distance]});
+      groups_of_two.push_back({.one = members[i], .other = members[i + distance]});
     }
   }
-  return meetings;
+  return groups_of_two;
 }
 
 std::vector<Problem> FindGroupProblems(const ClusterCheck& check) {

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 std::string Word(PairState state) {
   switch (state) {
-    case PairState::kFine:
+    case PairState::kOk:
       return "ok";
     case PairState::kTooOld:
       return "too old";
@@ -29,7 +29,7 @@ std::string Word(PairState state) {
       return "not a peer";
     case PairState::kNotKnown:
       return "not known";
-    case PairState::kElsewhere:
+    case PairState::kWrongServer:
       return "elsewhere";
     case PairState::kUnreachable:
       return "unreachable";
@@ -37,7 +37,7 @@ std::string Word(PairState state) {
       return "no address";
     case PairState::kNoAnswer:
       return "no answer";
-    case PairState::kTwoNames:
+    case PairState::kDifferentIdentities:
       return "two names";
     case PairState::kNotCopied:
       return "not copied";
@@ -74,18 +74,17 @@ Table ServerTable(const ClusterCheck& check, const Terminal& terminal) {
 std::string RateOf(const CheckedPair& pair) {
   if (!pair.measured.has_value()) return "";
   const auto rate = static_cast<int64_t>(pair.measured->bytes_per_second());
-  return absl::StrCat(", ", FormatBytes(rate), "/s by ", CopyPathWord(pair.measured->path));
+  return absl::StrCat(", ", FormatBytes(rate), "/s by ", CopyPathName(pair.measured->path));
 }
 
 std::string PairCell(const ClusterCheck& check, const CheckedPair& pair, const Terminal& terminal) {
   const PairState state = StateOf(check, pair);
-  return state == PairState::kFine
-             ? absl::StrCat(FormatElapsed(pair.check.round_trip), RateOf(pair))
-             : terminal.Paint(Style::kRed, Word(state));
+  return state == PairState::kOk ? absl::StrCat(FormatElapsed(pair.check.round_trip), RateOf(pair))
+                                 : terminal.Paint(Style::kRed, Word(state));
 }
 
 Json MeasuredJson(const CopyReport& report) {
-  return {{"path", CopyPathWord(report.path)},
+  return {{"path", CopyPathName(report.path)},
           {"bytes", report.bytes},
           {"connections", report.connections},
           {"transfer_seconds", absl::ToDoubleSeconds(report.transfer_time)},
@@ -124,7 +123,7 @@ Table PairList(const ClusterCheck& check, const Terminal& terminal) {
 std::string Summary(const ClusterCheck& check) {
   const size_t fine = std::count_if(
       check.pairs.begin(), check.pairs.end(),
-      [&](const CheckedPair& pair) { return StateOf(check, pair) == PairState::kFine; });
+      [&](const CheckedPair& pair) { return StateOf(check, pair) == PairState::kOk; });
   const size_t servers = check.servers.size();
   const size_t usable =
       std::count_if(check.servers.begin(), check.servers.end(),

@@ -10,7 +10,7 @@
 namespace tensord::cli {
 namespace {
 
-constexpr size_t kMaxQuestions = 64;  // in parallel, each on a thread of its own
+constexpr size_t kMaxConcurrentQueries = 64;  // in parallel, each on a thread of its own
 
 }  // namespace
 
@@ -62,7 +62,7 @@ absl::StatusOr<Cluster> ConnectAll(const CommandContext& context, absl::string_v
   return cluster;
 }
 
-void AtOnce(size_t count, size_t max_threads, const std::function<void(size_t index)>& work) {
+void ParallelFor(size_t count, size_t max_threads, const std::function<void(size_t index)>& work) {
   for (size_t begin = 0; begin < count; begin += max_threads) {
     std::vector<std::thread> threads;
     for (size_t i = begin; i < std::min(count, begin + max_threads); ++i) {
@@ -72,12 +72,12 @@ void AtOnce(size_t count, size_t max_threads, const std::function<void(size_t in
   }
 }
 
-void AskAll(std::vector<ClusterServer>& servers,
-            const std::function<absl::Status(size_t index, const ClusterServer&)>& ask) {
-  AtOnce(servers.size(), kMaxQuestions, [&](size_t i) {
+void QueryAll(std::vector<ClusterServer>& servers,
+              const std::function<absl::Status(size_t index, const ClusterServer&)>& query) {
+  ParallelFor(servers.size(), kMaxConcurrentQueries, [&](size_t i) {
     ClusterServer& server = servers[i];
     if (!server.status.ok()) return;
-    server.status = ask(i, server);
+    server.status = query(i, server);
     if (!server.status.ok()) server.state = ServerState::kLost;
   });
 }
@@ -85,7 +85,7 @@ void AskAll(std::vector<ClusterServer>& servers,
 std::vector<ServerListing> ListServers(const Cluster& cluster) {
   std::vector<ClusterServer> servers = cluster.servers();
   std::vector<ServerListing> listings(servers.size());
-  AskAll(servers, [&](size_t i, const ClusterServer& server) -> absl::Status {
+  QueryAll(servers, [&](size_t i, const ClusterServer& server) -> absl::Status {
     TENSORD_ASSIGN_OR_RETURN(listings[i].info, server.client.GetServerInfo());
     TENSORD_ASSIGN_OR_RETURN(listings[i].devices, server.client.ListDevices());
     return absl::OkStatus();

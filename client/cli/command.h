@@ -42,14 +42,14 @@ absl::StatusOr<Cluster> ConnectAll(const CommandContext& context, absl::string_v
 
 // Runs work(0) to work(count - 1), each on a thread of its own, at most `max_threads` at a time.
 // Blocks until all have returned.
-void AtOnce(size_t count, size_t max_threads, const std::function<void(size_t index)>& work);
+void ParallelFor(size_t count, size_t max_threads, const std::function<void(size_t index)>& work);
 
-// Runs `ask` for each server that isn't lost, in parallel. If it returns an error, sets the
+// Runs `query` for each server that isn't lost, in parallel. If it returns an error, sets the
 // server's status to that error, and its state to kLost.
-void AskAll(std::vector<ClusterServer>& servers,
-            const std::function<absl::Status(size_t index, const ClusterServer&)>& ask);
+void QueryAll(std::vector<ClusterServer>& servers,
+              const std::function<absl::Status(size_t index, const ClusterServer&)>& query);
 
-// Returns the information about all servers and their devices. Asks the servers in parallel.
+// Returns the information about all servers and their devices. Queries the servers in parallel.
 std::vector<ServerListing> ListServers(const Cluster& cluster);
 bool AnyLost(absl::Span<const ServerListing> servers);
 

@@ -16,8 +16,8 @@ namespace health_v1 = grpc::health::v1;
 
 }  // namespace
 
-HealthAnswer AskHealth(const std::string& address, const ConnectOptions& options,
-                       const std::string& service, absl::Duration timeout) {
+HealthAnswer CheckHealth(const std::string& address, const ConnectOptions& options,
+                         const std::string& service, absl::Duration timeout) {
   const auto credentials = internal::Credentials::Load(address, options);
   if (!credentials.ok()) {
     return {Health::kRefused, std::string(credentials.status().message())};

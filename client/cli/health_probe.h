@@ -25,7 +25,7 @@ struct HealthAnswer {
 
 // Asks for the health of `service`, a device's name, or of the whole server if it is empty. Makes a
 // connection of its own. Blocks for at most `timeout`.
-HealthAnswer AskHealth(const std::string& address, const ConnectOptions& options,
-                       const std::string& service, absl::Duration timeout);
+HealthAnswer CheckHealth(const std::string& address, const ConnectOptions& options,
+                         const std::string& service, absl::Duration timeout);
 
 }  // namespace tensord::cli

@@ -154,7 +154,7 @@ std::string StateLines(const std::string& name, const DeviceInfo& device,
                        const Terminal& terminal) {
   std::string text;
   if (device.state == DeviceState::kLost || device.state == DeviceState::kResetting) {
-    text = absl::StrCat(name, " is ", DeviceStateWord(device.state), ": ",
+    text = absl::StrCat(name, " is ", DeviceStateName(device.state), ": ",
                         Printable(device.state_reason));
   } else if (device.restarts > 0) {
     text = absl::StrCat(name, " was reset after ", device.restarts,
@@ -194,7 +194,7 @@ Json DeviceJson(const DeviceInfo& device, const ServerListing& server) {
                {"memory_peak_bytes", device.memory.peak_bytes},
                {"memory_limit_bytes", device.memory.limit_bytes},
                {"memory_total_bytes", device.memory.total_bytes},
-               {"state", DeviceStateWord(device.state)},
+               {"state", DeviceStateName(device.state)},
                {"state_reason", device.state_reason},
                {"restarts", device.restarts},
                {"utilization_percent", nullptr},

@@ -33,7 +33,7 @@ absl::Status Run(const std::string& servers, const std::string& /*data*/) {
   const Tensor wanted = Linear(Linear(x, w1, b1, {.activation = Activation::kGelu}), w2, b2);
   TENSORD_RETURN_IF_ERROR(CheckClose(y.back(), wanted, 1e-3));
   TENSORD_ASSIGN_OR_RETURN(const CopyReport report, Replicate(x, devices).back().copy_report());
-  std::cout << "copies used the path " << CopyPathWord(report.path) << "\n";
+  std::cout << "copies used the path " << CopyPathName(report.path) << "\n";
   return absl::OkStatus();
 }
 

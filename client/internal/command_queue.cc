@@ -93,16 +93,16 @@ std::string CommandQueue::Attach(const std::string& session) {
   return request.SerializeAsString();
 }
 
-void CommandQueue::CutLocked() {
-  auto message = std::make_shared<std::string>(encoder_.Take(cut_commands_ + 1, answers_));
-  cut_bytes_ += static_cast<int64_t>(message->size());
-  cuts_.push_back({cut_commands_ + 1, pushed_, std::move(message)});
-  cut_commands_ = pushed_;
+void CommandQueue::CompleteMessageLocked() {
+  auto message = std::make_shared<std::string>(encoder_.Take(complete_commands_ + 1, answers_));
+  complete_bytes_ += static_cast<int64_t>(message->size());
+  messages_.push_back({complete_commands_ + 1, pushed_, std::move(message)});
+  complete_commands_ = pushed_;
 }
 
 bool CommandQueue::FullLocked() const {
   return static_cast<int64_t>(pushed_ - acknowledged_) >= max_pending_commands_ ||
-         cut_bytes_ + encoder_.size_bytes() >= max_pending_bytes_;
+         complete_bytes_ + encoder_.size_bytes() >= max_pending_bytes_;
 }
 
 absl::Status CommandQueue::WaitForRoom() {
@@ -121,7 +121,7 @@ void CommandQueue::CountLocked(int64_t commands) {
   pushed_ += static_cast<uint64_t>(commands);
   num_unsent_commands_.fetch_add(commands, std::memory_order_relaxed);
   counters_->commands.fetch_add(commands, std::memory_order_relaxed);
-  if (encoder_.size_bytes() >= kMaxMessageBytes) CutLocked();
+  if (encoder_.size_bytes() >= kMaxMessageBytes) CompleteMessageLocked();
 }
 
 absl::Status CommandQueue::Push(const v1::Command& command, uint64_t* number) {
@@ -209,8 +209,7 @@ void CommandQueue::PushDropProgram(uint32_t number) {
   CountLocked(1);
 }
 
-void CommandQueue::AppendUnpackedLocked(const OpToQueue& op, uint64_t output,
-                                        size_t num_outputs) {
+void CommandQueue::AppendUnpackedLocked(const OpToQueue& op, uint64_t output, size_t num_outputs) {
   v1::Command command;
   v1::Op* proto = command.mutable_op();
   proto->set_name(op.op.data(), op.op.size());
@@ -233,15 +232,15 @@ void CommandQueue::PushDrop(uint64_t handle) {
 CommandQueue::Message CommandQueue::Take() {
   MutexLock lock(&mu_);
   if (!status_.ok()) return nullptr;
-  if (sent_ == cuts_.size() && !encoder_.empty()) CutLocked();
+  if (sent_ == messages_.size() && !encoder_.empty()) CompleteMessageLocked();
   Message message;
-  if (sent_ < cuts_.size()) {
-    const Cut& cut = cuts_[sent_++];
-    message = cut.message;
-    if (sent_ == cuts_.size() && encoder_.empty())
+  if (sent_ < messages_.size()) {
+    const CompleteMessage& complete = messages_[sent_++];
+    message = complete.message;
+    if (sent_ == messages_.size() && encoder_.empty())
       num_unsent_commands_.store(0, std::memory_order_relaxed);
-  } else if (OwesReceiptLocked()) {
-    message = std::make_shared<std::string>(encoder_.Take(cut_commands_ + 1, answers_));
+  } else if (MustAcknowledgeLocked()) {
+    message = std::make_shared<std::string>(encoder_.Take(complete_commands_ + 1, answers_));
   } else {
     return nullptr;
   }
@@ -252,7 +251,7 @@ CommandQueue::Message CommandQueue::Take() {
   return message;
 }
 
-bool CommandQueue::OwesReceiptLocked() const {
+bool CommandQueue::MustAcknowledgeLocked() const {
   // The server keeps unacknowledged answers, and an answer may hold device memory.
   constexpr uint64_t kMaxUnacknowledgedAnswers = 64;
   constexpr int64_t kMaxUnacknowledgedBytes = 256 * 1024;
@@ -265,19 +264,19 @@ void CommandQueue::Acknowledge(uint64_t received, uint64_t answers, int64_t byte
   if (answers > answers_) {
     answers_ = answers;
     unacknowledged_bytes_ += bytes;
-    has_answers_to_acknowledge_.store(OwesReceiptLocked(), std::memory_order_relaxed);
+    has_answers_to_acknowledge_.store(MustAcknowledgeLocked(), std::memory_order_relaxed);
   }
   acknowledged_ = std::max(acknowledged_, std::min(received, pushed_));
-  while (!cuts_.empty() && cuts_.front().last <= acknowledged_) {
-    const Cut& cut = cuts_.front();
-    cut_bytes_ -= static_cast<int64_t>(cut.message->size());
+  while (!messages_.empty() && messages_.front().last <= acknowledged_) {
+    const CompleteMessage& complete = messages_.front();
+    complete_bytes_ -= static_cast<int64_t>(complete.message->size());
     if (sent_ > 0) {
       --sent_;
     } else {  // it was sent on an earlier connection
-      num_unsent_commands_.fetch_sub(static_cast<int64_t>(cut.last - cut.first + 1),
+      num_unsent_commands_.fetch_sub(static_cast<int64_t>(complete.last - complete.first + 1),
                                      std::memory_order_relaxed);
     }
-    cuts_.pop_front();
+    messages_.pop_front();
   }
   space_.SignalAll();
 }
@@ -287,9 +286,9 @@ void CommandQueue::Close(absl::Status reason) {
     MutexLock lock(&mu_);
     if (!status_.ok()) return;
     status_ = std::move(reason);
-    cuts_.clear();
+    messages_.clear();
     sent_ = 0;
-    cut_bytes_ = 0;
+    complete_bytes_ = 0;
     encoder_ = CommandEncoder();
     num_unsent_commands_.store(0, std::memory_order_relaxed);
     has_answers_to_acknowledge_.store(false, std::memory_order_relaxed);

@@ -38,7 +38,7 @@ struct OpToQueue {
 
 // An op that has been queued.
 struct QueuedOp {
-  uint64_t output = 0;                          // the handle of the first output
+  uint64_t output = 0;                       // the handle of the first output
   absl::InlinedVector<TensorSpec, 1> specs;  // of the outputs, which have consecutive handles
 };
 
@@ -55,9 +55,9 @@ struct ProgramOp {
 // sent again if the connection breaks. It is bounded: a command counts until it is acknowledged,
 // and a push beyond a limit waits (backpressure).
 //
-//     Push ──▶ encoder ──▶ cut message ── Take ──▶ sent ── Acknowledge ──▶ deleted
-//                                ▲                  │
-//                                └──── Attach ──────┘  a new connection sends them again
+//     Push ──▶ encoder ──▶ complete message ── Take ──▶ sent ── Acknowledge ──▶ deleted
+//                                ▲                       │
+//                                └──────── Attach ───────┘  a new connection sends them again
 //
 // Thread-safe.
 class CommandQueue {
@@ -130,14 +130,14 @@ class CommandQueue {
 
  private:
   // A complete message with the commands `first` to `last`.
-  struct Cut {
+  struct CompleteMessage {
     uint64_t first;
     uint64_t last;
     Message message;
   };
 
-  void CutLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool OwesReceiptLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CompleteMessageLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MustAcknowledgeLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool FullLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status WaitForRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountLocked(int64_t commands) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -157,12 +157,13 @@ class CommandQueue {
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   OpTable ops_ ABSL_GUARDED_BY(mu_);
   CommandEncoder encoder_ ABSL_GUARDED_BY(mu_);  // the message that isn't complete yet
-  std::deque<Cut> cuts_ ABSL_GUARDED_BY(mu_);    // the messages before it that aren't acknowledged
-  size_t sent_ ABSL_GUARDED_BY(mu_) = 0;         // how many of cuts_ were sent on this connection
-  uint64_t attempts_ ABSL_GUARDED_BY(mu_) = 0;   // connections so far
-  int64_t cut_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t cut_commands_ ABSL_GUARDED_BY(mu_) = 0;  // the last command in a complete message
-  uint32_t programs_ ABSL_GUARDED_BY(mu_) = 0;      // the last program's number
+  // The complete messages that aren't acknowledged.
+  std::deque<CompleteMessage> messages_ ABSL_GUARDED_BY(mu_);
+  size_t sent_ ABSL_GUARDED_BY(mu_) = 0;  // how many of messages_ were sent on this connection
+  uint64_t attempts_ ABSL_GUARDED_BY(mu_) = 0;  // connections so far
+  int64_t complete_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t complete_commands_ ABSL_GUARDED_BY(mu_) = 0;  // the last command in a complete message
+  uint32_t programs_ ABSL_GUARDED_BY(mu_) = 0;           // the last program's number
   uint32_t live_programs_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t pushed_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;

@@ -19,7 +19,7 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-std::string Or(const std::string& option, const char* variable) {
+std::string OptionOrVariable(const std::string& option, const char* variable) {
   return option.empty() ? Environment(variable) : option;
 }
 
@@ -42,10 +42,10 @@ absl::StatusOr<std::string> ReadPem(const std::string& path, absl::string_view w
 }
 
 TlsOptions WithEnvironment(TlsOptions tls) {
-  tls.ca_file = Or(tls.ca_file, "TENSORD_TLS_CA");
-  tls.cert_file = Or(tls.cert_file, "TENSORD_TLS_CERT");
-  tls.key_file = Or(tls.key_file, "TENSORD_TLS_KEY");
-  tls.server_name = Or(tls.server_name, "TENSORD_TLS_SERVER_NAME");
+  tls.ca_file = OptionOrVariable(tls.ca_file, "TENSORD_TLS_CA");
+  tls.cert_file = OptionOrVariable(tls.cert_file, "TENSORD_TLS_CERT");
+  tls.key_file = OptionOrVariable(tls.key_file, "TENSORD_TLS_KEY");
+  tls.server_name = OptionOrVariable(tls.server_name, "TENSORD_TLS_SERVER_NAME");
   tls.use = tls.use || Environment("TENSORD_TLS") == "1" || !tls.ca_file.empty() ||
             !tls.cert_file.empty();
   return tls;
@@ -60,7 +60,7 @@ absl::Status CheckToken(absl::string_view token) {
 
 absl::StatusOr<std::string> FindToken(const ConnectOptions& options) {
   if (!options.token.empty()) return options.token;
-  const std::string path = Or(options.token_file, "TENSORD_TOKEN_FILE");
+  const std::string path = OptionOrVariable(options.token_file, "TENSORD_TOKEN_FILE");
   if (path.empty()) return "";
   TENSORD_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   return std::string(absl::StripAsciiWhitespace(text));

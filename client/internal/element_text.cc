@@ -11,10 +11,10 @@
 namespace tensord::internal {
 namespace {
 
-enum class Notation { kWhole, kFixed, kScientific };
+enum class Notation { kInteger, kFixed, kScientific };
 
 struct Style {
-  Notation notation = Notation::kWhole;
+  Notation notation = Notation::kInteger;
   size_t width = 1;
 };
 
@@ -22,7 +22,7 @@ std::string FormatReal(double value, Notation notation, int precision) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   switch (notation) {
-    case Notation::kWhole:
+    case Notation::kInteger:
       return absl::StrFormat("%.0f.", value);
     case Notation::kFixed:
       return absl::StrFormat("%.*f", precision, value);

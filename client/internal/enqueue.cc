@@ -124,8 +124,8 @@ absl::StatusOr<QueuedOp> Send(absl::string_view op, absl::Span<const Tensor* con
   }
   uint32_t donated = 0;
   for (int position : donate) donated |= 1u << position;
-  TENSORD_ASSIGN_OR_RETURN(QueuedOp sent, inputs[0]->state()->session->SendOp(
-                                              {op, queued, &attrs, donated}));
+  TENSORD_ASSIGN_OR_RETURN(QueuedOp sent,
+                           inputs[0]->state()->session->SendOp({op, queued, &attrs, donated}));
   return sent;
 }
 
@@ -135,9 +135,8 @@ absl::Status CheckDonations(absl::string_view op, absl::Span<const Tensor* const
   const int count = std::min<int>(static_cast<int>(inputs.size()), kMaxPosition + 1);
   for (int position : donate) {
     if (position >= 0 && position < count) continue;
-    return absl::InvalidArgumentError(absl::StrCat(op, ": can't donate input ", position,
-                                                   "; the inputs are numbered from 0 to ",
-                                                   count - 1));
+    return absl::InvalidArgumentError(absl::StrCat(
+        op, ": can't donate input ", position, "; the inputs are numbered from 0 to ", count - 1));
   }
   return absl::OkStatus();
 }
@@ -168,8 +167,8 @@ absl::StatusOr<Tensor> TryEnqueue(absl::string_view op, absl::Span<const Tensor*
   }
   TENSORD_ASSIGN_OR_RETURN(QueuedOp sent, Send(op, inputs, numbers, attrs, {}));
   const TensorState& first = *inputs[0]->state();
-  return Tensor(std::make_shared<TensorState>(first.session, sent.output,
-                                              std::move(sent.specs[0]), first.device));
+  return Tensor(std::make_shared<TensorState>(first.session, sent.output, std::move(sent.specs[0]),
+                                              first.device));
 }
 
 absl::StatusOr<Tensor> TryEnqueueCreation(absl::string_view op, const Device& device,
@@ -186,7 +185,7 @@ absl::StatusOr<Tensor> TryEnqueueCreation(absl::string_view op, const Device& de
       std::make_shared<TensorState>(session, sent.output, std::move(sent.specs[0]), name));
 }
 
-Tensor OrFailed(absl::StatusOr<Tensor> tensor) {
+Tensor TensorOrFailed(absl::StatusOr<Tensor> tensor) {
   return tensor.ok() ? *std::move(tensor) : Tensor::Failed(std::move(tensor).status());
 }
 
@@ -203,12 +202,12 @@ absl::Status StatusOf(const TensorState& state) {
 
 Tensor Enqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
                const Attributes& attrs) {
-  return OrFailed(TryEnqueue(op, inputs, {}, attrs));
+  return TensorOrFailed(TryEnqueue(op, inputs, {}, attrs));
 }
 
 Tensor EnqueueWithNumbers(absl::string_view op, absl::Span<const Tensor* const> inputs,
                           absl::Span<const NumberInput> numbers) {
-  return OrFailed(TryEnqueue(op, inputs, numbers, {}));
+  return TensorOrFailed(TryEnqueue(op, inputs, numbers, {}));
 }
 
 absl::StatusOr<std::vector<Tensor>> EnqueueAll(absl::string_view op,
@@ -219,7 +218,7 @@ absl::StatusOr<std::vector<Tensor>> EnqueueAll(absl::string_view op,
 }
 
 Tensor EnqueueCreation(absl::string_view op, const Device& device, const Attributes& attrs) {
-  return OrFailed(TryEnqueueCreation(op, device, attrs));
+  return TensorOrFailed(TryEnqueueCreation(op, device, attrs));
 }
 
 bool IsRecorded(const Tensor& tensor) {

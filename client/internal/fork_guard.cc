@@ -27,6 +27,6 @@ absl::Status ForkedError() {
       "(in Python: with the \"spawn\" start method)");
 }
 
-void NoteConnect() { has_connected.store(true); }
+void RecordConnect() { has_connected.store(true); }
 
 }  // namespace tensord::internal

@@ -19,7 +19,7 @@ namespace tensord::internal {
 // Set by the fork handler. Use InForkedChild() to read it.
 extern std::atomic<bool> in_forked_child;
 
-// Returns whether this process was forked after an ancestor called NoteConnect(). Costs one load.
+// Returns whether this process was forked after an ancestor called RecordConnect(). Costs one load.
 inline bool InForkedChild() {
   return ABSL_PREDICT_FALSE(in_forked_child.load(std::memory_order_relaxed));
 }
@@ -29,12 +29,12 @@ ABSL_ATTRIBUTE_COLD absl::Status ForkedError();
 
 // Records that this process uses gRPC: in children that are forked later, InForkedChild() returns
 // true. Call it before the first use of gRPC. Thread-safe.
-void NoteConnect();
+void RecordConnect();
 
 // Takes ownership of `object` and never destroys it. The object stays reachable, so leak checkers
 // don't report it. Thread-safe. Takes no lock of its own, so a forked child may call it.
 template <typename T>
-void KeepForever(T object) {
+void LeakObject(T object) {
   struct Node {
     T object;
     Node* next;

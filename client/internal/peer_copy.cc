@@ -121,7 +121,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
 
   // Holds the copy again. If it has been dropped, returns false.
-  bool HoldCopy() {
+  bool LockCopy() {
     copy_ = droppable_copy_.lock();
     return copy_ != nullptr;
   }
@@ -184,7 +184,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
 
   void OnPulled() {
-    if (!status_.ok() && !HoldCopy()) return EndDropped();
+    if (!status_.ok() && !LockCopy()) return EndDropped();
     if (RetryIfBroken(*destination_, &PeerCopy::RequestPull)) return;
     if (status_.ok()) {
       routes().RecordSuccess(source_epoch());
@@ -260,7 +260,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
 
   void Relay() {
-    if (!HoldCopy()) return EndDropped();
+    if (!LockCopy()) return EndDropped();
     CopyReport report;
     report.path = CopyPath::kClient;
     report.bytes = source_.size_bytes();
@@ -279,7 +279,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   void FailCopy(const absl::Status& error) {
     const absl::Status failure =
         WithPrefix(error, absl::StrCat("copy of ", source_.Describe(), ": "));
-    if (HoldCopy()) destination_->FailPromise(write_.handle(), failure);
+    if (LockCopy()) destination_->FailPromise(write_.handle(), failure);
     Finish(failure);
   }
 

@@ -13,7 +13,7 @@ uint64_t ReplyTable::Expect() {
   return id;
 }
 
-void ReplyTable::Forget(uint64_t id) {
+void ReplyTable::Remove(uint64_t id) {
   MutexLock lock(&mu_);
   slots_.erase(id);
 }

@@ -27,8 +27,8 @@ class ReplyTable {
 
   // Returns a new number for a command that has an answer. Call it before the command is pushed.
   uint64_t Expect();
-  // Forgets a number whose command wasn't pushed.
-  void Forget(uint64_t id);
+  // Removes a number whose command wasn't pushed.
+  void Remove(uint64_t id);
   // Blocks until the answer has come, and returns it: the elements or the tensor's error, or an
   // empty message for a Barrier. If the stream has ended, returns the reason given to Fail. Call it
   // once per number.

@@ -20,11 +20,13 @@ class SendPacing {
   using Clock = std::chrono::steady_clock;
   static constexpr auto kInterval = std::chrono::microseconds(100);
   // If this many commands were collected, they are sent before the interval is over.
-  static constexpr int64_t kMaxHeldCommands = 4096;
+  static constexpr int64_t kMaxDelayedCommands = 4096;
 
   bool collecting() const { return collecting_.load(std::memory_order_relaxed); }
   // Returns whether `num_unsent` commands must wait for the end of the interval.
-  bool Holds(int64_t num_unsent) const { return collecting() && num_unsent < kMaxHeldCommands; }
+  bool ShouldDelay(int64_t num_unsent) const {
+    return collecting() && num_unsent < kMaxDelayedCommands;
+  }
 
   void Begin() {
     deadline_ = Clock::now() + kInterval;

@@ -29,7 +29,7 @@ Session::Session(std::string address, std::string label, std::unique_ptr<Connect
 
 Session::~Session() {
   if (InForkedChild()) {
-    KeepForever(std::move(connection_));
+    LeakObject(std::move(connection_));
   } else {
     Close();
   }
@@ -45,7 +45,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& addres
         absl::StrCat("client_name is longer than ", kMaxClientNameBytes, " bytes"));
   }
   TENSORD_ASSIGN_OR_RETURN(const Credentials credentials, Credentials::Load(address, options));
-  NoteConnect();
+  RecordConnect();
   std::shared_ptr<Session> session(
       new Session(address, label, std::make_unique<Connection>(address, options, credentials)));
   TENSORD_RETURN_IF_ERROR(session->Handshake(options));

@@ -99,7 +99,7 @@ absl::Status Session::Barrier() {
   command.mutable_barrier()->set_barrier_id(id);
   const absl::Status pushed = connection_->queue.Push(command);
   if (!pushed.ok()) {
-    connection_->replies.Forget(id);
+    connection_->replies.Remove(id);
     return pushed;
   }
   WaitTimer timer(&connection_->counters, WaitKind::kSynchronize, {"everything sent so far"});

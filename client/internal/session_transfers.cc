@@ -141,7 +141,7 @@ absl::Status Session::GetElements(uint64_t handle, const TensorSpec& spec,
   command.mutable_get_elements()->set_request_id(id);
   const absl::Status pushed = connection_->queue.Push(command);
   if (!pushed.ok()) {
-    connection_->replies.Forget(id);
+    connection_->replies.Remove(id);
     return pushed;
   }
   TENSORD_ASSIGN_OR_RETURN(const v1::Elements elements, connection_->stream->Await(id));

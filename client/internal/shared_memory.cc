@@ -29,26 +29,26 @@ void SharedMemory::Enable(const std::string& boot_id) {
 std::optional<grpc::Status> SharedMemory::Upload(const v1::WriteSpec& spec,
                                                  absl::Span<const uint8_t> data,
                                                  const Progress& progress) {
-  std::unique_ptr<SharedRing> ring = Take(spec.session(), data.size());
+  std::unique_ptr<SharedRing> ring = TakeRing(spec.session(), data.size());
   if (ring == nullptr) return std::nullopt;
   const grpc::Status status = ring->Upload(spec, data, progress);
   if (!status.ok()) ring.reset();
-  GiveBack(std::move(ring));
+  ReturnRing(std::move(ring));
   return status;
 }
 
 std::optional<grpc::Status> SharedMemory::Download(const v1::ReadRequest& request,
                                                    absl::Span<uint8_t> out,
                                                    const Progress& progress) {
-  std::unique_ptr<SharedRing> ring = Take(request.session(), out.size());
+  std::unique_ptr<SharedRing> ring = TakeRing(request.session(), out.size());
   if (ring == nullptr) return std::nullopt;
   const grpc::Status status = ring->Download(request, out, progress);
   if (!status.ok()) ring.reset();
-  GiveBack(std::move(ring));
+  ReturnRing(std::move(ring));
   return status;
 }
 
-std::unique_ptr<SharedRing> SharedMemory::Take(const std::string& session, size_t bytes) {
+std::unique_ptr<SharedRing> SharedMemory::TakeRing(const std::string& session, size_t bytes) {
   if (bytes < kMinBytes) return nullptr;
   {
     MutexLock lock(&mu_);
@@ -63,7 +63,7 @@ std::unique_ptr<SharedRing> SharedMemory::Take(const std::string& session, size_
   }
   absl::StatusOr<std::unique_ptr<SharedRing>> ring = SharedRing::Open(stub_.get(), session, calls_);
   if (ring.ok()) return *std::move(ring);
-  GiveBack(nullptr);
+  ReturnRing(nullptr);
   MutexLock lock(&mu_);
   // A later attempt may succeed if there were too many rings or the connection broke. After any
   // other error it can't succeed.
@@ -73,7 +73,7 @@ std::unique_ptr<SharedRing> SharedMemory::Take(const std::string& session, size_
   return nullptr;
 }
 
-void SharedMemory::GiveBack(std::unique_ptr<SharedRing> ring) {
+void SharedMemory::ReturnRing(std::unique_ptr<SharedRing> ring) {
   MutexLock lock(&mu_);
   if (ring != nullptr && !closed_) {
     idle_.push_back(std::move(ring));

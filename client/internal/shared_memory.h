@@ -41,8 +41,8 @@ class SharedMemory {
 
  private:
   // Returns a ring for a transfer of `bytes`, or null.
-  std::unique_ptr<SharedRing> Take(const std::string& session, size_t bytes);
-  void GiveBack(std::unique_ptr<SharedRing> ring);
+  std::unique_ptr<SharedRing> TakeRing(const std::string& session, size_t bytes);
+  void ReturnRing(std::unique_ptr<SharedRing> ring);
 
   const std::unique_ptr<v1::TensorService::Stub> stub_;
   CallRegistry* const calls_;

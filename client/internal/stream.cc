@@ -89,7 +89,7 @@ void Stream::RunInBackground() {
 }
 
 void Stream::PollForWaiter() {
-  if (const auto occurrence = events_.NextSpinning()) Handle(*occurrence);
+  if (const auto occurrence = events_.SpinForNext()) Handle(*occurrence);
 }
 
 void Stream::PollInBackground() {

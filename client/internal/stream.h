@@ -63,7 +63,7 @@ class Stream {
     if (election_.paused()) {
       if (queue_->num_unsent_commands() >= kUnsentBeforeResume) ResumeBackgroundPolling();
     } else if (!send_state_.held()) {
-      if (pacing_.Holds(queue_->num_unsent_commands())) return;
+      if (pacing_.ShouldDelay(queue_->num_unsent_commands())) return;
       Send();
     }
   }

@@ -29,7 +29,7 @@ class StreamCall {
   // `reconnects`: an earlier call of the session was attached.
   StreamCall(grpc::GenericStub* stub, const Credentials& credentials, grpc::CompletionQueue* queue,
              bool reconnects)
-      : answer_pending_(reconnects) {
+      : awaits_answer_(reconnects) {
     credentials.AddTo(&context_);
     wire_ = stub->PrepareCall(&context_, "/tensord.v1.TensorService/SessionStream", queue);
   }
@@ -56,11 +56,11 @@ class StreamCall {
   bool attach_written() const { return attach_written_; }
   // Returns whether messages of commands may be sent: the message that attaches has been written,
   // and its answer has come if one was awaited.
-  bool attached() const { return attach_written_ && !answer_pending_; }
+  bool attached() const { return attach_written_ && !awaits_answer_; }
   void SetAttachWritten() { attach_written_ = true; }
   // Records that an answer has come. Returns true if it was the answer to the message that
   // attaches.
-  bool SetAnswered() { return std::exchange(answer_pending_, false); }
+  bool SetAnswered() { return std::exchange(awaits_answer_, false); }
 
  private:
   grpc::ClientContext context_;
@@ -68,7 +68,7 @@ class StreamCall {
   grpc::ByteBuffer response_;
   grpc::Status status_;
   bool attach_written_ = false;
-  bool answer_pending_;
+  bool awaits_answer_;
 };
 
 }  // namespace tensord::internal

@@ -19,7 +19,7 @@ std::optional<StreamEvents::Occurrence> StreamEvents::Next() {
   return FromTag(tag, ok);
 }
 
-std::optional<StreamEvents::Occurrence> StreamEvents::NextSpinning() {
+std::optional<StreamEvents::Occurrence> StreamEvents::SpinForNext() {
   if (spin_ > spin_.zero()) {
     void* tag = nullptr;
     bool ok = false;

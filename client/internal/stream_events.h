@@ -33,15 +33,15 @@ class StreamEvents {
     bool ok;
   };
 
-  // `spin`: for how long NextSpinning polls for an event before the thread sleeps.
+  // `spin`: for how long SpinForNext polls for an event before the thread sleeps.
   explicit StreamEvents(std::chrono::nanoseconds spin) : spin_(spin) {}
 
   grpc::CompletionQueue* queue() { return &queue_; }
 
-  // Each returns the next event. Next and NextSpinning block until there is one and return nullopt
+  // Each returns the next event. Next and SpinForNext block until there is one and return nullopt
   // after ShutDown; NextUntil also returns nullopt when `deadline` has passed.
   std::optional<Occurrence> Next();
-  std::optional<Occurrence> NextSpinning();
+  std::optional<Occurrence> SpinForNext();
   std::optional<Occurrence> NextUntil(Clock::time_point deadline);
 
   // Drops the events that are still to come, and blocks until all calls and alarms have ended.

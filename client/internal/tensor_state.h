@@ -35,7 +35,7 @@ struct TensorState {
     if (handle != 0) session->Drop(handle);
     // If threads of the parent waited for `copy`, the destructor of its condition variable would
     // wait for these threads. A forked child doesn't have them.
-    if (copy != nullptr && InForkedChild()) KeepForever(std::move(copy));
+    if (copy != nullptr && InForkedChild()) LeakObject(std::move(copy));
   }
   TensorState(const TensorState&) = delete;
   TensorState& operator=(const TensorState&) = delete;

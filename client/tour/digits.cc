@@ -62,7 +62,7 @@ absl::Status ReadDigits(Tour& tour) {
   TENSORD_RETURN_IF_ERROR(Expect(
       data.spec() == TensorSpec{DType::kUInt8, Shape({kRows, kSide * kSide})},
       absl::StrCat("the test digits should be uint8[597, 64] and are ", data.spec().ToString())));
-  narrator.Say(absl::StrCat(
+  narrator.Print(absl::StrCat(
       "A trained network, ", DescribeLayers(model.layers()), ", goes to ", tour.a.name(), " with ",
       kRows,
       " digits of 8×8 pixels that it wasn't trained on. Three linear ops and an argmax run on the "

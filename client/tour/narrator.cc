@@ -48,7 +48,7 @@ void Narrator::Heading(absl::string_view title) {
        << "\n";
 }
 
-void Narrator::Say(absl::string_view text) {
+void Narrator::Print(absl::string_view text) {
   out_ << "\n";
   for (const std::string& line : cli::Wrap(text, terminal_.width - kIndent)) {
     out_ << cli::Repeat(" ", kIndent) << line << "\n";

@@ -21,7 +21,7 @@ class Narrator {
   // Begins the next step, and writes its number, counted from 1.
   void Heading(absl::string_view title);
   // Writes a paragraph, wrapped.
-  void Say(absl::string_view text);
+  void Print(absl::string_view text);
   // Writes lines of C++, unchanged.
   void Code(absl::string_view lines);
   // Write a result: unchanged lines, a wrapped paragraph, or a table.

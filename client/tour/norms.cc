@@ -64,7 +64,7 @@ absl::Status CheckEqualNorms(const std::vector<float>& once, const std::vector<f
 absl::Status ReadOnce(Tour& tour) {
   Narrator& narrator = tour.narrator;
   narrator.Heading("Read once, not a thousand times");
-  narrator.Say(
+  narrator.Print(
       "1,000 products of 100×100 matrices, and the Frobenius norm of each. Ops are sent without "
       "waiting; only a read waits for the server. If the norms stay on the device, one read "
       "returns all of them.");
@@ -106,9 +106,9 @@ absl::Status ReadOnce(Tour& tour) {
   table.AddRow({"read one at a time", cli::FormatElapsed(each_time),
                 cli::FormatElapsed(each_time / kProducts), cli::FormatCount(waits_each)});
   narrator.Show(table);
-  narrator.Say(absl::StrCat("One at a time takes ", Ratio(each_time, once_time),
-                            " as long. Over a real network, with its longer round trips, the "
-                            "factor is much larger."));
+  narrator.Print(absl::StrCat("One at a time takes ", Ratio(each_time, once_time),
+                              " as long. Over a real network, with its longer round trips, the "
+                              "factor is much larger."));
   TENSORD_RETURN_IF_ERROR(CheckEqualNorms(once, each));
   TENSORD_RETURN_IF_ERROR(CheckFirstNorm(m, once[0]));
   return Expect(waits_once < waits_each, "one read should wait less often than a thousand");

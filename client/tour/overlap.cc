@@ -49,10 +49,10 @@ std::string ExplainRatio(const Tour& tour, double ratio) {
 
 }  // namespace
 
-absl::Status WorkAtOnce(Tour& tour) {
+absl::Status OverlapWork(Tour& tour) {
   Narrator& narrator = tour.narrator;
   narrator.Heading("Two devices in parallel");
-  narrator.Say(
+  narrator.Print(
       "Because calls don't wait, one thread keeps both devices busy. Each device computes some "
       "products, first one after the other, then in parallel; the better of two runs counts.");
   narrator.Code(
@@ -69,10 +69,10 @@ absl::Status WorkAtOnce(Tour& tour) {
   // Equal devices get the same work: their times differ only by noise.
   if (ShareHardware(tour)) products_a = products_b = std::min(products_a, products_b);
   TENSORD_ASSIGN_OR_RETURN(const absl::Duration first,
-                           BestTime([&] { return Finish(Chain(p, products_a)); }));
+                           MinTime([&] { return Finish(Chain(p, products_a)); }));
   TENSORD_ASSIGN_OR_RETURN(const absl::Duration second,
-                           BestTime([&] { return Finish(Chain(q, products_b)); }));
-  TENSORD_ASSIGN_OR_RETURN(const absl::Duration together, BestTime([&] {
+                           MinTime([&] { return Finish(Chain(q, products_b)); }));
+  TENSORD_ASSIGN_OR_RETURN(const absl::Duration together, MinTime([&] {
                              const Tensor r = Chain(p, products_a);
                              const Tensor s = Chain(q, products_b);
                              TENSORD_RETURN_IF_ERROR(Finish(r));
@@ -94,7 +94,7 @@ absl::Status WorkAtOnce(Tour& tour) {
   table.AddRow({"in parallel", absl::StrCat(products_a + products_b), cli::FormatElapsed(together),
                 FlopRate(flops_a + flops_b, together)});
   narrator.Show(table);
-  narrator.Say(ExplainRatio(tour, absl::FDivDuration(first + second, together)));
+  narrator.Print(ExplainRatio(tour, absl::FDivDuration(first + second, together)));
   return absl::OkStatus();
 }
 

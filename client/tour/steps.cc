@@ -25,7 +25,7 @@ absl::StatusOr<absl::Duration> Time(const std::function<absl::Status()>& work) {
   return absl::Now() - start;
 }
 
-absl::StatusOr<absl::Duration> BestTime(const std::function<absl::Status()>& work) {
+absl::StatusOr<absl::Duration> MinTime(const std::function<absl::Status()>& work) {
   TENSORD_ASSIGN_OR_RETURN(const absl::Duration first, Time(work));
   TENSORD_ASSIGN_OR_RETURN(const absl::Duration second, Time(work));
   return std::min(first, second);

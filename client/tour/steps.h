@@ -39,7 +39,7 @@ absl::Status Finish(const Tensor& tensor);
 // Returns how long `work` takes, or its error.
 absl::StatusOr<absl::Duration> Time(const std::function<absl::Status()>& work);
 // Runs `work` twice and returns the shorter time, which is less disturbed by other work.
-absl::StatusOr<absl::Duration> BestTime(const std::function<absl::Status()>& work);
+absl::StatusOr<absl::Duration> MinTime(const std::function<absl::Status()>& work);
 
 // Returns how long a product of square float32 matrices takes on the warmed-up device.
 absl::StatusOr<absl::Duration> TimeProduct(const Device& device, int64_t side);
@@ -49,14 +49,14 @@ std::string FlopRate(double flops, absl::Duration duration);
 // "3.21 times".
 std::string Ratio(absl::Duration longer, absl::Duration shorter);
 
-absl::Status MeetDevices(Tour& tour);
+absl::Status ShowDevices(Tour& tour);
 absl::Status CreateTensors(Tour& tour);
 absl::Status MixDevices(Tour& tour);
 absl::Status CopyAndAdd(Tour& tour);
 absl::Status CopyInPlace(Tour& tour);
 absl::Status MultiplyAndTransfer(Tour& tour);
 absl::Status ReadOnce(Tour& tour);
-absl::Status WorkAtOnce(Tour& tour);
+absl::Status OverlapWork(Tour& tour);
 absl::Status ReadDigits(Tour& tour);
 
 }  // namespace tensord::tour

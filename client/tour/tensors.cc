@@ -17,7 +17,7 @@ constexpr int64_t kMaxBigBytes = 64 << 20;
 constexpr int kMemoryAttempts = 5;
 
 void ExplainOneDevice(const Tour& tour) {
-  tour.narrator.Say(
+  tour.narrator.Print(
       "This server has one device, and the tour needs two. Any machine can offer two devices on "
       "the same hardware: stop the server, start it as follows, and run the tour again.");
   const absl::string_view kind = tour.a.kind().name();
@@ -26,10 +26,10 @@ void ExplainOneDevice(const Tour& tour) {
 
 }  // namespace
 
-absl::Status MeetDevices(Tour& tour) {
+absl::Status ShowDevices(Tour& tour) {
   Narrator& narrator = tour.narrator;
   narrator.Heading("The devices of a server");
-  narrator.Say(
+  narrator.Print(
       "A server offers its devices, GPUs and CPUs, under names such as cuda:0 and cpu:0. A program "
       "connects and chooses devices. Here, value() ends the program with the message if there is "
       "an error; to handle errors, check ok() first.");
@@ -44,9 +44,9 @@ absl::Status MeetDevices(Tour& tour) {
     return absl::FailedPreconditionError("the tour needs a server with two devices");
   }
   if (tour.infos[0].uuid == tour.infos[1].uuid) {
-    narrator.Say(absl::StrCat(tour.a.name(), " and ", tour.b.name(),
-                              " use the same hardware. A program sees two devices, each with its "
-                              "own memory and its own work."));
+    narrator.Print(absl::StrCat(tour.a.name(), " and ", tour.b.name(),
+                                " use the same hardware. A program sees two devices, each with its "
+                                "own memory and its own work."));
   }
   return absl::OkStatus();
 }
@@ -54,7 +54,7 @@ absl::Status MeetDevices(Tour& tour) {
 absl::Status CreateTensors(Tour& tour) {
   Narrator& narrator = tour.narrator;
   narrator.Heading("A tensor is on one device");
-  narrator.Say(
+  narrator.Print(
       "X is made on the first device, Y on the second. The program holds handles; the numbers are "
       "on the server. The calls don't wait for it.");
   narrator.Code(
@@ -73,7 +73,7 @@ absl::Status CreateTensors(Tour& tour) {
 absl::Status MixDevices(Tour& tour) {
   Narrator& narrator = tour.narrator;
   narrator.Heading("X + Y is refused");
-  narrator.Say(
+  narrator.Print(
       "The library never copies between devices unless the program calls To. The client finds the "
       "mistake at the call, before it sends anything, and says how to correct it.");
   narrator.Code("Tensor z = x + y;\nstd::cout << z.status().message() << \"\\n\";");
@@ -89,9 +89,9 @@ absl::Status MixDevices(Tour& tour) {
 absl::Status CopyAndAdd(Tour& tour) {
   Narrator& narrator = tour.narrator;
   narrator.Heading("Copy, then add");
-  narrator.Say(absl::StrCat("A copy of Y on ", tour.a.name(),
-                            " is a separate tensor, and can be added to X. Printing reads the "
-                            "numbers back: only the read waits."));
+  narrator.Print(absl::StrCat("A copy of Y on ", tour.a.name(),
+                              " is a separate tensor, and can be added to X. Printing reads the "
+                              "numbers back: only the read waits."));
   narrator.Code("Tensor z = x + y.To(a);\nstd::cout << z << \"\\n\";");
   const Tensor z = tour.x + tour.y.To(tour.a);
   TENSORD_ASSIGN_OR_RETURN(const std::vector<float> values, z.Read<float>());
@@ -104,7 +104,7 @@ absl::Status CopyAndAdd(Tour& tour) {
 absl::Status CopyInPlace(Tour& tour) {
   Narrator& narrator = tour.narrator;
   narrator.Heading("A copy to the same device costs nothing");
-  narrator.Say(
+  narrator.Print(
       "Tensors never change, so two variables can share one tensor: To returns the same handle and "
       "uses no memory.");
   int64_t side = 4096;

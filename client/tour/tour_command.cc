@@ -43,9 +43,9 @@ absl::StatusOr<std::string> FindDataDir(const cli::Flags& flags) {
 }
 
 absl::Status TakeSteps(Tour& tour) {
-  constexpr absl::Status (*kSteps[])(Tour&) = {MeetDevices, CreateTensors, MixDevices,
+  constexpr absl::Status (*kSteps[])(Tour&) = {ShowDevices, CreateTensors, MixDevices,
                                                CopyAndAdd,  CopyInPlace,   MultiplyAndTransfer,
-                                               ReadOnce,    WorkAtOnce,    ReadDigits};
+                                               ReadOnce,    OverlapWork,   ReadDigits};
   for (const auto step : kSteps) TENSORD_RETURN_IF_ERROR(step(tour));
   return absl::OkStatus();
 }
@@ -61,7 +61,7 @@ absl::StatusOr<int> RunTour(cli::CommandContext& context) {
   const absl::Time start = absl::Now();
   Narrator narrator(context.out, context.out_terminal);
   narrator.Title("A tour of tensord");
-  narrator.Say(
+  narrator.Print(
       absl::StrCat("tensord lets a program use the devices of another machine as if they were its "
                    "own. This tour computes on the server at ",
                    client.address(), " (", cli::ServerLine(client.info()),
@@ -87,7 +87,7 @@ absl::StatusOr<int> RunTour(cli::CommandContext& context) {
   narrator.Conclude(absl::StrCat("✓ All ", narrator.step(), " steps gave the expected results, in ",
                                  cli::FormatElapsed(absl::Now() - start), "."),
                     /*good=*/true);
-  narrator.Say(
+  narrator.Print(
       "Next: README.md shows how to build a first program with the client library; "
       "\"tensorctl help\" lists the other commands of this tool.");
   return 0;

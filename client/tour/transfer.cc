@@ -55,18 +55,18 @@ absl::StatusOr<TransferTimes> TimeTransfers(Tour& tour, int64_t side) {
   TransferTimes times;
   Tensor m;
   Tensor n;
-  TENSORD_ASSIGN_OR_RETURN(times.up, BestTime([&] {
+  TENSORD_ASSIGN_OR_RETURN(times.up, MinTime([&] {
                              m = send("m", left);
                              n = send("n", right);
                              TENSORD_RETURN_IF_ERROR(m.Wait());
                              return n.Wait();
                            }));
   Tensor c;
-  TENSORD_ASSIGN_OR_RETURN(times.multiply, BestTime([&] {
+  TENSORD_ASSIGN_OR_RETURN(times.multiply, MinTime([&] {
                              c = Matmul(m, n);
                              return Finish(c);
                            }));
-  TENSORD_ASSIGN_OR_RETURN(times.down, BestTime([&] {
+  TENSORD_ASSIGN_OR_RETURN(times.down, MinTime([&] {
                              cli::Progress progress("Reading m·n", tour.err, tour.err_terminal);
                              return c.ReadInto<float>(absl::MakeSpan(product), progress.options());
                            }));
@@ -82,10 +82,11 @@ absl::Status MultiplyAndTransfer(Tour& tour) {
   TENSORD_ASSIGN_OR_RETURN(const absl::Duration trial, TimeProduct(tour.a, kTrialSide));
   const double speed = MatmulFlops(kTrialSide) / absl::ToDoubleSeconds(trial);
   const int64_t side = MatmulSide(speed, kMatmulTime, tour.infos[0].memory.limit_bytes);
-  narrator.Say(absl::StrCat("Two matrices of ", cli::FormatCount(side), "×", cli::FormatCount(side),
-                            " go from this program to ", tour.a.name(),
-                            ", are multiplied there, and the product comes back. The size is "
-                            "chosen for the speed of the device; the better of two runs counts."));
+  narrator.Print(
+      absl::StrCat("Two matrices of ", cli::FormatCount(side), "×", cli::FormatCount(side),
+                   " go from this program to ", tour.a.name(),
+                   ", are multiplied there, and the product comes back. The size is "
+                   "chosen for the speed of the device; the better of two runs counts."));
   narrator.Code(absl::StrCat("Tensor m = FromVector(a, {", side, ", ", side,
                              "}, numbers);  // and n alike\n"
                              "Tensor c = Matmul(m, n);\n"
@@ -105,11 +106,11 @@ absl::Status MultiplyAndTransfer(Tour& tour) {
   narrator.Show(table);
   const absl::Duration transferring = times.up + times.down;
   if (transferring > times.multiply) {
-    narrator.Say(absl::StrCat("Transferring took ", Ratio(transferring, times.multiply),
-                              " as long as multiplying: send data once, and leave results on the "
-                              "device that uses them next."));
+    narrator.Print(absl::StrCat("Transferring took ", Ratio(transferring, times.multiply),
+                                " as long as multiplying: send data once, and leave results on the "
+                                "device that uses them next."));
   } else {
-    narrator.Say(absl::StrCat(
+    narrator.Print(absl::StrCat(
         "At this size the product took ", Ratio(times.multiply, transferring),
         " as long as all transfers. But work grows with the cube of the side, and data with its "
         "square: a smaller product costs less than its transfer. Leave results on the device that "

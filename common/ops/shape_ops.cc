@@ -1,6 +1,7 @@
 // Ops that rearrange elements: reshape, permute, slice, concat, broadcast_to.
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/ops/op_inference.h"
@@ -11,6 +12,8 @@ namespace tensord {
 namespace {
 
 constexpr int kMaxConcatInputs = 1024;
+// Views begin at multiples of this. So all tensors are aligned to it, as allocated memory is.
+constexpr int64_t kViewAlignmentBytes = 64;
 
 std::vector<int64_t> ToInts(const Shape& shape) {
   return {shape.dims().begin(), shape.dims().end()};
@@ -124,6 +127,24 @@ int64_t ClampIndex(int64_t index, int64_t dim) {
   return std::clamp<int64_t>(index < 0 ? index + dim : index, 0, dim);
 }
 
+// Returns where the slice begins in the input, in elements, if it is one range of the input's
+// elements; otherwise nullopt.
+std::optional<int64_t> RangeOffset(const Shape& in, const Shape& out,
+                                   absl::Span<const int64_t> starts,
+                                   absl::Span<const int64_t> steps) {
+  if (out == in) return 0;
+  if (out.num_elements() == 0) return std::nullopt;
+  int axis = 0;
+  while (axis < out.rank() && out.dim(axis) == 1) ++axis;
+  if (axis < out.rank() && steps[axis] != 1) return std::nullopt;
+  for (int inner = axis + 1; inner < out.rank(); ++inner) {
+    if (out.dim(inner) != in.dim(inner)) return std::nullopt;
+  }
+  int64_t offset = 0;
+  for (int i = 0; i < in.rank(); ++i) offset = offset * in.dim(i) + starts[i];
+  return offset;
+}
+
 absl::Status InferSlice(InferenceContext& ctx) {
   const Shape& in = ctx.input(0).shape;
   TENSORD_ASSIGN_OR_RETURN(const SliceArgs args, ReadSliceArgs(ctx));
@@ -141,7 +162,9 @@ absl::Status InferSlice(InferenceContext& ctx) {
     const int64_t extent = stops[axis] - starts[axis];
     out.set_dim(axis, extent == 0 ? 0 : (extent - 1) / steps[axis] + 1);
   }
-  if (out == in) ctx.SetAlias();  // no element moves
+  const std::optional<int64_t> offset = RangeOffset(in, out, starts, steps);
+  const int64_t offset_bytes = offset.value_or(0) * SizeOf(ctx.input(0).dtype);
+  if (offset.has_value() && offset_bytes % kViewAlignmentBytes == 0) ctx.SetAlias(offset_bytes);
   ctx.SetAttr("starts", std::move(starts));
   ctx.SetAttr("stops", std::move(stops));
   ctx.SetAttr("steps", std::move(steps));

@@ -88,7 +88,7 @@ class MemberTable final : public SessionMembers {
   }
 
   // Makes End() end a member that TakeOut() has returned, and that still runs its last operations.
-  void AddLeaving(const std::shared_ptr<CollectiveMember>& leaving) {
+  void AddLeavingMember(const std::shared_ptr<CollectiveMember>& leaving) {
     MutexLock lock(&mu_);
     if (ended_) return leaving->Leave(SessionEndedError());
     RemoveEndedLocked();
@@ -186,10 +186,10 @@ absl::Status Collectives::Check(const Join& join) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<UsageHold> Collectives::CountMember(const PrincipalRef& principal) const {
+absl::StatusOr<UsageCharge> Collectives::CountMember(const PrincipalRef& principal) const {
   const int64_t limit = principal->limit(PrincipalLimit::kGroupMembers, max_members_per_principal_);
   UsageRef usage(principal, &principal->group_members());
-  if (usage->Take(1, limit)) return UsageHold(std::move(usage), 1);
+  if (usage->Charge(1, limit)) return UsageCharge(std::move(usage), 1);
   return principal->Refuse({.reason = "PRINCIPAL_GROUP_MEMBERS_EXCEEDED",
                             .subject = "principal",
                             .limit = "max-group-members-per-principal",
@@ -211,7 +211,7 @@ absl::StatusOr<std::shared_ptr<CollectiveMember>> Collectives::Make(const Sessio
   TENSORD_ASSIGN_OR_RETURN(const auto table, TableOf(session));
   HostCharge charge(session->host_account());
   TENSORD_RETURN_IF_ERROR(charge.Add(HostBytesFor(join)));
-  TENSORD_ASSIGN_OR_RETURN(UsageHold counted, CountMember(session->principal()));
+  TENSORD_ASSIGN_OR_RETURN(UsageCharge counted, CountMember(session->principal()));
   const GroupPlace place{static_cast<int>(join.rank), static_cast<int>(join.size),
                          join.timeout_milliseconds == 0
                              ? kDefaultTimeout
@@ -299,7 +299,7 @@ absl::Status Collectives::LeaveWhenDone(const SessionRef& session, uint32_t memb
   TENSORD_ASSIGN_OR_RETURN(const auto table, TableOf(session));
   TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<CollectiveMember> left, table->TakeOut(member));
   left->LeaveWhenDone();
-  table->AddLeaving(left);
+  table->AddLeavingMember(left);
   return absl::OkStatus();
 }
 

@@ -26,7 +26,7 @@ absl::Status HasLeft() { return absl::CancelledError("the member has left its gr
 
 CollectiveMember::CollectiveMember(Engine* engine, DeviceSlot* slot, const GroupPlace& place,
                                    std::unique_ptr<Communicator> communicator, HostCharge charge,
-                                   UsageHold counted)
+                                   UsageCharge counted)
     : engine_(engine),
       slot_(slot),
       place_(place),
@@ -151,7 +151,7 @@ bool CollectiveMember::IsConnected() {
   return connected_;
 }
 
-absl::Status CollectiveMember::CheckLeaving() {
+absl::Status CollectiveMember::LeaveStatus() {
   MutexLock lock(&mu_);
   return leaving_ && queue_.empty() ? HasLeft() : absl::OkStatus();
 }
@@ -177,10 +177,10 @@ void CollectiveMember::Serve() {
   while (status.ok()) {
     status = ConnectNow();
     if (!status.ok()) break;
-    status = CheckLeaving();
+    status = LeaveStatus();
     // Other members may still run the last operation. So this member waits for their messages
     // before it leaves.
-    if (!status.ok() && IsConnected()) communicator_->Exchange(EncodeLeaving()).IgnoreError();
+    if (!status.ok() && IsConnected()) communicator_->Exchange(EncodeLeaveIntent()).IgnoreError();
     if (!status.ok()) break;
     const WorkRef work = TakeReady();
     status = work == nullptr ? communicator_->Watch() : RunNow(*work);

@@ -36,7 +36,7 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   // destroyed.
   CollectiveMember(Engine* engine, DeviceSlot* slot, const GroupPlace& place,
                    std::unique_ptr<Communicator> communicator, HostCharge charge,
-                   UsageHold counted);
+                   UsageCharge counted);
 
   const Communicator& communicator() const { return *communicator_; }
   int size() const { return place_.size; }
@@ -80,7 +80,7 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
                                       const CollectiveRequest& request) const;
   void AwaitInput(const WorkRef& work, const TensorRef& input);
   // Returns CANCELLED if the member must leave and has no more operations.
-  absl::Status CheckLeaving();
+  absl::Status LeaveStatus();
   bool IsConnected();
   // Returns the first operation if its input is complete, and null otherwise.
   WorkRef TakeReady();
@@ -99,7 +99,7 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   const GroupPlace place_;
   const std::unique_ptr<Communicator> communicator_;
   const HostCharge charge_;
-  const UsageHold counted_;
+  const UsageCharge counted_;
 
   Mutex mu_;
   bool asked_to_connect_ ABSL_GUARDED_BY(mu_) = false;

@@ -103,7 +103,7 @@ std::string EncodeIntent(uint64_t sequence, const CollectiveOp& op, const absl::
   return absl::StrCat(absl::string_view(&code, 1), text);
 }
 
-std::string EncodeLeaving() {
+std::string EncodeLeaveIntent() {
   const char code = static_cast<char>(absl::StatusCode::kAborted);
   return absl::StrCat(absl::string_view(&code, 1), "next operation: it is leaving");
 }

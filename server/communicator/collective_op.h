@@ -46,7 +46,7 @@ std::string EncodeIntent(uint64_t sequence, const CollectiveOp& op, const absl::
 
 // Returns the message of a member that has no more ops. The member leaves once it has the messages
 // of all other members.
-std::string EncodeLeaving();
+std::string EncodeLeaveIntent();
 
 // Returns the outcome of the agreement. `intents` are the messages of all members, by rank. If all
 // members run the same op, returns OK. If two ops differ, returns INVALID_ARGUMENT that names both

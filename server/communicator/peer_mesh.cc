@@ -81,11 +81,11 @@ absl::Status PeerMesh::Poll(std::vector<pollfd>* fds, Clock::time_point deadline
 }
 
 absl::Status PeerMesh::Watch() {
-  TENSORD_RETURN_IF_ERROR(broken_);
+  TENSORD_RETURN_IF_ERROR(error_);
   expecting_ = false;
   while (!woken_) {
     for (int rank = 0; rank < size(); ++rank) {
-      if (peers_[rank].gone) return Break(GoneError(rank));
+      if (peers_[rank].disconnected) return Fail(DisconnectError(rank));
     }
     TENSORD_RETURN_IF_ERROR(Progress(Clock::now() + std::chrono::hours(1)));
   }
@@ -94,24 +94,24 @@ absl::Status PeerMesh::Watch() {
 }
 
 absl::Status PeerMesh::WatchFor(std::chrono::milliseconds pause) {
-  TENSORD_RETURN_IF_ERROR(broken_);
+  TENSORD_RETURN_IF_ERROR(error_);
   TENSORD_RETURN_IF_ERROR(Progress(Clock::now() + pause));
   for (int rank = 0; rank < size(); ++rank) {
-    if (peers_[rank].gone) return Break(GoneError(rank));
+    if (peers_[rank].disconnected) return Fail(DisconnectError(rank));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::string>> PeerMesh::Exchange(absl::string_view word) {
-  TENSORD_RETURN_IF_ERROR(broken_);
+  TENSORD_RETURN_IF_ERROR(error_);
   const Clock::time_point deadline = Clock::now() + timeout_;
   int num_sent = 0;
   expecting_ = true;
   for (int rank = 0; rank < size(); ++rank) {
     Peer& peer = peers_[rank];
     if (rank == rank_) continue;
-    if (peer.gone && peer.words.empty()) return Break(GoneError(rank));
-    if (peer.gone) {
+    if (peer.disconnected && peer.words.empty()) return Fail(DisconnectError(rank));
+    if (peer.disconnected) {
       ++num_sent;  // the peer's word has arrived, and the peer needs none from this member
       continue;
     }
@@ -124,12 +124,12 @@ absl::StatusOr<std::vector<std::string>> PeerMesh::Exchange(absl::string_view wo
     missing.clear();
     for (int rank = 0; rank < size(); ++rank) {
       if (rank == rank_ || !peers_[rank].words.empty()) continue;
-      if (peers_[rank].gone) return Break(GoneError(rank));
+      if (peers_[rank].disconnected) return Fail(DisconnectError(rank));
       missing.push_back(rank);
     }
     if (missing.empty() && num_sent >= size() - 1) break;
     if (Clock::now() >= deadline) {
-      return Break(TimeoutError(missing.empty() ? "the network" : names_.Describe(missing)));
+      return Fail(TimeoutError(missing.empty() ? "the network" : names_.Describe(missing)));
     }
     TENSORD_RETURN_IF_ERROR(Progress(deadline));
   }
@@ -146,41 +146,41 @@ absl::StatusOr<std::vector<std::string>> PeerMesh::Exchange(absl::string_view wo
 }
 
 void PeerMesh::Send(int rank, uint64_t slot, const void* data, size_t bytes, int* done) {
-  if (!broken_.ok()) return;
+  if (!error_.ok()) return;
   peers_[rank].sends.push_back({{kData, 0, slot, bytes}, data, 0, done, {}});
-  if (peers_[rank].gone) {
-    Break(GoneError(rank)).IgnoreError();
+  if (peers_[rank].disconnected) {
+    Fail(DisconnectError(rank)).IgnoreError();
   } else {
     Flush(rank).IgnoreError();
   }
 }
 
 void PeerMesh::Receive(int rank, uint64_t slot, void* data, size_t bytes, int* done) {
-  if (!broken_.ok()) return;
+  if (!error_.ok()) return;
   Peer& peer = peers_[rank];
   peer.receives.push_back({slot, data, bytes, done});
   peer.parked = false;
-  if (peer.gone) Break(GoneError(rank)).IgnoreError();
+  if (peer.disconnected) Fail(DisconnectError(rank)).IgnoreError();
 }
 
 absl::Status PeerMesh::Await(const int* done) {
   last_transfer_ = Clock::now();
-  while (broken_.ok() && *done <= 0) {
+  while (error_.ok() && *done <= 0) {
     if (Clock::now() >= last_transfer_ + timeout_) {
       std::vector<int> awaited;
       for (int rank = 0; rank < size(); ++rank) {
         const Peer& peer = peers_[rank];
         if (!peer.receives.empty() || !peer.sends.empty()) awaited.push_back(rank);
       }
-      return Break(TimeoutError(absl::StrCat(names_.Describe(awaited), " to continue")));
+      return Fail(TimeoutError(absl::StrCat(names_.Describe(awaited), " to continue")));
     }
     Progress(last_transfer_ + timeout_).IgnoreError();
   }
-  return broken_;
+  return error_;
 }
 
 absl::Status PeerMesh::Progress(Clock::time_point deadline) {
-  TENSORD_RETURN_IF_ERROR(broken_);
+  TENSORD_RETURN_IF_ERROR(error_);
   fds_.clear();
   fd_ranks_.clear();
   for (int rank = 0; rank < size(); ++rank) {
@@ -192,7 +192,7 @@ absl::Status PeerMesh::Progress(Clock::time_point deadline) {
     fd_ranks_.push_back(rank);
   }
   const absl::Status cancelled = Poll(&fds_, deadline);
-  if (!cancelled.ok()) return broken_ = cancelled;
+  if (!cancelled.ok()) return error_ = cancelled;
   for (size_t i = 0; i < fds_.size(); ++i) {
     const int rank = fd_ranks_[i];
     if ((fds_[i].revents & POLLOUT) != 0) TENSORD_RETURN_IF_ERROR(Flush(rank));
@@ -222,7 +222,7 @@ absl::Status PeerMesh::Flush(int rank) {
       if (MayTryLater(errno)) return absl::OkStatus();
       // The peer may have sent a leave frame before it closed the connection.
       if (!peer.parked) return ReceiveFrames(rank);
-      return Lose(rank, absl::StrCat("was lost: ", strerror(errno)));
+      return HandleDisconnect(rank, absl::StrCat("was lost: ", strerror(errno)));
     }
     last_transfer_ = Clock::now();
     out.sent += sent;
@@ -240,7 +240,7 @@ absl::Status PeerMesh::ReceiveFrames(int rank) {
     if (!whole) break;
     TENSORD_RETURN_IF_ERROR(EndFrame(&peer, rank));
   }
-  return broken_;
+  return error_;
 }
 
 absl::StatusOr<bool> PeerMesh::ReceiveFrame(Peer* peer, int rank) {
@@ -311,11 +311,11 @@ absl::Status PeerMesh::EndFrame(Peer* peer, int rank) {
       break;
   }
   const auto code = static_cast<absl::StatusCode>(peer->frame.code);
-  if (peer->frame.code == 0) return Lose(rank, "has left it");
+  if (peer->frame.code == 0) return HandleDisconnect(rank, "has left it");
   if (code != absl::StatusCode::kAborted && code != absl::StatusCode::kDeadlineExceeded) {
     return Reject(rank, "an unknown error code");
   }
-  return Break(absl::Status(code, peer->content));
+  return Fail(absl::Status(code, peer->content));
 }
 
 absl::StatusOr<size_t> PeerMesh::ReadSome(Peer* peer, int rank, void* data, size_t bytes) {
@@ -327,28 +327,28 @@ absl::StatusOr<size_t> PeerMesh::ReadSome(Peer* peer, int rank, void* data, size
     }
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && MayTryLater(errno)) return size_t{0};
-    TENSORD_RETURN_IF_ERROR(
-        Lose(rank, count == 0 ? "has gone" : absl::StrCat("was lost: ", strerror(errno))));
+    TENSORD_RETURN_IF_ERROR(HandleDisconnect(
+        rank, count == 0 ? "has gone" : absl::StrCat("was lost: ", strerror(errno))));
     return size_t{0};
   }
 }
 
-absl::Status PeerMesh::Lose(int rank, absl::string_view reason) {
+absl::Status PeerMesh::HandleDisconnect(int rank, absl::string_view reason) {
   Peer& peer = peers_[rank];
-  if (peer.gone) return broken_;
+  if (peer.disconnected) return error_;
   close(peer.fd);
   peer.fd = -1;
-  peer.gone = true;
-  peer.gone_reason = std::string(reason);
+  peer.disconnected = true;
+  peer.disconnect_reason = std::string(reason);
   if (!peer.sends.empty() || !peer.receives.empty() || peer.head_bytes != 0) {
-    return Break(GoneError(rank));
+    return Fail(DisconnectError(rank));
   }
   return absl::OkStatus();
 }
 
-absl::Status PeerMesh::GoneError(int rank) const {
+absl::Status PeerMesh::DisconnectError(int rank) const {
   return absl::AbortedError(absl::StrCat(names_.Describe(rank), " of the group ",
-                                         peers_[rank].gone_reason,
+                                         peers_[rank].disconnect_reason,
                                          "; make another group to continue"));
 }
 
@@ -359,19 +359,19 @@ absl::Status PeerMesh::TimeoutError(const std::string& what) const {
 }
 
 absl::Status PeerMesh::Reject(int rank, absl::string_view what) {
-  return Break(absl::AbortedError(absl::StrCat(names_.Describe(rank), " of the group sent ", what,
-                                               "; make another group to continue")));
+  return Fail(absl::AbortedError(absl::StrCat(names_.Describe(rank), " of the group sent ", what,
+                                              "; make another group to continue")));
 }
 
-absl::Status PeerMesh::Break(absl::Status status) {
-  if (!broken_.ok()) return broken_;
-  broken_ = std::move(status);
-  Leave(broken_);
-  return broken_;
+absl::Status PeerMesh::Fail(absl::Status status) {
+  if (!error_.ok()) return error_;
+  error_ = std::move(status);
+  Leave(error_);
+  return error_;
 }
 
 void PeerMesh::Leave(const absl::Status& why) {
-  if (broken_.ok()) broken_ = absl::AbortedError("this member has left its group");
+  if (error_.ok()) error_ = absl::AbortedError("this member has left its group");
   const bool failed = absl::IsAborted(why) || absl::IsDeadlineExceeded(why);
   const std::string message = failed ? ToUtf8(why.message(), kMaxLeaveBytes) : "";
   const uint32_t code = failed ? static_cast<uint32_t>(why.code()) : 0;

@@ -111,8 +111,8 @@ class PeerMesh {
     std::string content;            // of a word or a leave frame
     bool parked = false;            // a data frame has arrived before its Receive()
     std::deque<std::string> words;  // not yet returned by Exchange(), the oldest first
-    bool gone = false;
-    std::string gone_reason;  // how the connection ended: "has left it"
+    bool disconnected = false;
+    std::string disconnect_reason;  // how the connection ended: "has left it"
   };
 
   // Blocks until bytes can be sent or received, and transfers them. Returns OK at the deadline.
@@ -128,12 +128,12 @@ class PeerMesh {
   // Reads up to `bytes`. Returns how many; 0 if none are available now.
   absl::StatusOr<size_t> ReadSome(Peer* peer, int rank, void* data, size_t bytes);
   // Handles a closed connection. Returns an error if this member still needs that peer.
-  absl::Status Lose(int rank, absl::string_view reason);
-  absl::Status GoneError(int rank) const;
+  absl::Status HandleDisconnect(int rank, absl::string_view reason);
+  absl::Status DisconnectError(int rank) const;
   absl::Status TimeoutError(const std::string& what) const;
   // Records the first error, and leaves with it. Returns the first error.
-  absl::Status Break(absl::Status status);
-  // Calls Break() with the error that a peer has sent something invalid.
+  absl::Status Fail(absl::Status status);
+  // Calls Fail() with the error that a peer has sent something invalid.
   absl::Status Reject(int rank, absl::string_view what);
 
   const int rank_;
@@ -146,7 +146,7 @@ class PeerMesh {
   Clock::time_point last_transfer_;
   bool expecting_ = false;  // Exchange() has begun an operation, so peers may send elements early
   bool woken_ = false;
-  absl::Status broken_;
+  absl::Status error_;
 
   Mutex mu_;
   absl::Status cancelled_ ABSL_GUARDED_BY(mu_);

@@ -39,7 +39,7 @@ MemoryAccount::~MemoryAccount() {
   if (options_.accounts != nullptr) options_.accounts->Remove(this);
 }
 
-absl::Status MemoryAccount::Take(int64_t bytes) {
+absl::Status MemoryAccount::Charge(int64_t bytes) {
   const int64_t limit = options_.session_limit_bytes;
   if (limit == 0) {
     used_.fetch_add(bytes, std::memory_order_relaxed);
@@ -50,7 +50,7 @@ absl::Status MemoryAccount::Take(int64_t bytes) {
     } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
   }
   if (options_.principal != nullptr &&
-      !options_.principal->Take(bytes, options_.principal_limit_bytes())) {
+      !options_.principal->Charge(bytes, options_.principal_limit_bytes())) {
     Return(bytes);
     return Refuse(false, bytes, options_.principal->used());
   }
@@ -88,7 +88,8 @@ absl::Status MemoryAccount::WithMemoryHolders(const absl::Status& refused, int64
                                  std::max<int64_t>(0, device_bytes - own)));
 }
 
-absl::StatusOr<BufferRef> MemoryAccount::Charge(absl::StatusOr<BufferRef> buffer, int64_t bytes) {
+absl::StatusOr<BufferRef> MemoryAccount::BindCharge(absl::StatusOr<BufferRef> buffer,
+                                                    int64_t bytes) {
   if (buffer.ok()) {
     if (bytes > 0) (*buffer)->account_ = this;
   } else {
@@ -103,27 +104,27 @@ absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, in
     return first_use == FirstUse::kTransfer ? device.AllocateForTransfer(size_bytes)
                                             : device.Allocate(size_bytes);
   };
-  absl::Status taken = account.Take(size_bytes);
-  if (!taken.ok() && device.spares().GiveUp(&account)) taken = account.Take(size_bytes);
-  if (!taken.ok()) {
-    account.ReportRefused(taken);
-    return taken;
+  absl::Status charged = account.Charge(size_bytes);
+  if (!charged.ok() && device.spares().FreeUnused(&account)) charged = account.Charge(size_bytes);
+  if (!charged.ok()) {
+    account.ReportRefused(charged);
+    return charged;
   }
   absl::StatusOr<BufferRef> buffer = allocate();
-  if (absl::IsResourceExhausted(buffer.status()) && device.spares().GiveUp(nullptr)) {
+  if (absl::IsResourceExhausted(buffer.status()) && device.spares().FreeUnused(nullptr)) {
     buffer = allocate();
   }
   if (absl::IsResourceExhausted(buffer.status())) {
     buffer = account.WithMemoryHolders(buffer.status(), size_bytes, device.memory().used_bytes);
     account.ReportRefused(buffer.status());
   }
-  return account.Charge(std::move(buffer), size_bytes);
+  return account.BindCharge(std::move(buffer), size_bytes);
 }
 
 absl::StatusOr<BufferRef> AllocateSpareFor(MemoryAccount& account, Device& device,
                                            int64_t size_bytes) {
-  TENSORD_RETURN_IF_ERROR(account.Take(size_bytes));
-  return account.Charge(device.Allocate(size_bytes), size_bytes);
+  TENSORD_RETURN_IF_ERROR(account.Charge(size_bytes));
+  return account.BindCharge(device.Allocate(size_bytes), size_bytes);
 }
 
 }  // namespace tensord::server

@@ -22,7 +22,7 @@ class Usage {
  public:
   // Adds `amount`. If the sum would exceed `limit`, changes nothing and returns false. A `limit` of
   // 0 means no limit.
-  bool Take(int64_t amount, int64_t limit) {
+  bool Charge(int64_t amount, int64_t limit) {
     int64_t used = used_.load(std::memory_order_relaxed);
     do {
       // `used` may exceed the limit, because the operator can lower the limit at any time.
@@ -40,16 +40,16 @@ class Usage {
 using UsageRef = std::shared_ptr<Usage>;
 
 // Returns an amount to its Usage when it is destroyed.
-class UsageHold {
+class UsageCharge {
  public:
-  UsageHold() = default;
-  // The caller has taken `amount` from `usage`.
-  UsageHold(UsageRef usage, int64_t amount) : usage_(std::move(usage)), amount_(amount) {}
-  ~UsageHold() {
+  UsageCharge() = default;
+  // The caller has charged `amount` from `usage`.
+  UsageCharge(UsageRef usage, int64_t amount) : usage_(std::move(usage)), amount_(amount) {}
+  ~UsageCharge() {
     if (usage_ != nullptr) usage_->Return(amount_);
   }
-  UsageHold(UsageHold&& other) noexcept = default;
-  UsageHold& operator=(UsageHold&& other) noexcept {
+  UsageCharge(UsageCharge&& other) noexcept = default;
+  UsageCharge& operator=(UsageCharge&& other) noexcept {
     std::swap(usage_, other.usage_);
     std::swap(amount_, other.amount_);
     return *this;
@@ -109,7 +109,7 @@ class MemoryAccount {
 
   // Charges `bytes`. If that would exceed a limit, changes nothing and returns RESOURCE_EXHAUSTED,
   // which names the limit.
-  absl::Status Take(int64_t bytes);
+  absl::Status Charge(int64_t bytes);
   void ReturnBytes(int64_t bytes) {
     if (options_.principal != nullptr) options_.principal->Return(bytes);
     Return(bytes);
@@ -140,7 +140,7 @@ class MemoryAccount {
   }
   // The caller has charged `bytes` for `buffer`. If the allocation succeeded, makes the buffer
   // return the bytes when it is destroyed. Otherwise returns them now.
-  absl::StatusOr<BufferRef> Charge(absl::StatusOr<BufferRef> buffer, int64_t bytes);
+  absl::StatusOr<BufferRef> BindCharge(absl::StatusOr<BufferRef> buffer, int64_t bytes);
   absl::Status Refuse(bool session, int64_t bytes, int64_t used) const;
   // Returns a device's error. Adds to its message how many bytes the caller and all other callers
   // hold on the device. `bytes` are charged for the allocation that failed; `device_bytes` are in

@@ -124,7 +124,7 @@ absl::Status RestartableDevice::RecordLoss(const Inner& inner, absl::Status stat
   const absl::Status check = inner->Check();
   if (check.ok()) return status;
   MutexLock lock(&mu_);
-  if (inner == inner_) LoseLocked(check);
+  if (inner == inner_) SetLostLocked(check);
   const absl::Status* loss = inner->loss();
   return loss != nullptr ? *loss : status;
 }
@@ -145,12 +145,12 @@ void RestartableDevice::Poll() {
   if (!check.ok()) RecordLoss(inner, check).IgnoreError();
 }
 
-void RestartableDevice::Lose(const absl::Status& reason) {
+void RestartableDevice::MarkLostByDomain(const absl::Status& reason) {
   MutexLock lock(&mu_);
-  LoseLocked(reason);
+  SetLostLocked(reason);
 }
 
-void RestartableDevice::LoseLocked(const absl::Status& reason) {
+void RestartableDevice::SetLostLocked(const absl::Status& reason) {
   if (state_ != DeviceState::kServing) return;
   state_ = DeviceState::kLost;
   ++losses_;
@@ -241,16 +241,16 @@ DeviceHealth RestartableDevice::health() const {
 
 absl::StatusOr<BufferRef> RestartableDevice::Allocate(int64_t size_bytes) {
   TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
-  return Keep(inner, inner->Allocate(size_bytes));
+  return KeepInnerAlive(inner, inner->Allocate(size_bytes));
 }
 
 absl::StatusOr<BufferRef> RestartableDevice::AllocateForTransfer(int64_t size_bytes) {
   TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
-  return Keep(inner, inner->AllocateForTransfer(size_bytes));
+  return KeepInnerAlive(inner, inner->AllocateForTransfer(size_bytes));
 }
 
-absl::StatusOr<BufferRef> RestartableDevice::Keep(const Inner& inner,
-                                                  absl::StatusOr<BufferRef> buffer) {
+absl::StatusOr<BufferRef> RestartableDevice::KeepInnerAlive(const Inner& inner,
+                                                            absl::StatusOr<BufferRef> buffer) {
   if (!buffer.ok()) return RecordLoss(inner, buffer.status());
   (*buffer)->KeepAlive(inner);
   return buffer;

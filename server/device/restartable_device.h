@@ -22,7 +22,8 @@ namespace tensord::server {
 
 // Thread-safe as Device is. Its states:
 //
-//               a call or Poll() finds DATA_LOSS, or Lose()          Abandon()
+//               a call or Poll() finds DATA_LOSS,
+//               or MarkLostByDomain()                                Abandon()
 //   +---------+ -------------------------------------------> +------+ --------> +-----------+
 //   | SERVING |                                              | LOST |           | RESETTING |
 //   +---------+ <------------------------------------+       +------+ <-------- +-----------+
@@ -60,7 +61,7 @@ class RestartableDevice final : public Device {
   // Checks whether the backend device is lost. If so, marks this device as lost.
   void Poll();
   // Marks the device as lost because another device of its domain is lost.
-  void Lose(const absl::Status& reason);
+  void MarkLostByDomain(const absl::Status& reason);
 
   // Executor thread. Abandons the lost backend device and drops the reference to it.
   void Abandon() override;
@@ -110,11 +111,11 @@ class RestartableDevice final : public Device {
   absl::StatusOr<Inner> Current() const;
   // Makes a buffer that `inner` has allocated keep `inner` alive. If the allocation failed, returns
   // RecordLoss() of its error.
-  absl::StatusOr<BufferRef> Keep(const Inner& inner, absl::StatusOr<BufferRef> buffer);
+  absl::StatusOr<BufferRef> KeepInnerAlive(const Inner& inner, absl::StatusOr<BufferRef> buffer);
   // Takes the status of a call of `inner`. If the status shows that `inner` is lost, records and
   // returns the loss. Otherwise returns the status.
   absl::Status RecordLoss(const Inner& inner, absl::Status status);
-  void LoseLocked(const absl::Status& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetLostLocked(const absl::Status& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareBy(Prepares prepare);
   // Makes `to` launch `kernel`, unless `inner` was dropped meanwhile.
   void Attach(Kernel* to, const Inner& inner, std::unique_ptr<PreparedKernel> kernel);

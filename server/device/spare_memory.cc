@@ -14,10 +14,10 @@ void SpareMemoryList::Remove(SpareMemory* spare) {
   spares_.erase(std::find(spares_.begin(), spares_.end(), spare));
 }
 
-bool SpareMemoryList::GiveUp(const MemoryAccount* account) {
+bool SpareMemoryList::FreeUnused(const MemoryAccount* account) {
   MutexLock lock(&mu_);
   bool any = false;
-  for (SpareMemory* spare : spares_) any |= spare->GiveUp(account);
+  for (SpareMemory* spare : spares_) any |= spare->FreeUnused(account);
   return any;
 }
 

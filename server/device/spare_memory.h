@@ -18,7 +18,7 @@ class SpareMemory {
   // if that makes room below a limit of `account`. Returns false if nothing was freed. Called from
   // any thread, with the list's lock held. Must return within microseconds, and must neither
   // allocate memory of the device nor call the list.
-  virtual bool GiveUp(const MemoryAccount* account) = 0;
+  virtual bool FreeUnused(const MemoryAccount* account) = 0;
 };
 
 // Thread-safe. Does not own its entries: each must call Remove() before it is destroyed.
@@ -27,9 +27,9 @@ class SpareMemoryList {
   void Add(SpareMemory* spare);
   void Remove(SpareMemory* spare);
 
-  // Calls GiveUp(account) of all entries. `account` is null if the device itself is out of memory.
-  // If nothing was freed, returns false. Another attempt to allocate would then fail, too.
-  bool GiveUp(const MemoryAccount* account);
+  // Calls FreeUnused(account) of all entries. `account` is null if the device itself is out of
+  // memory. If nothing was freed, returns false. Another attempt to allocate would then fail, too.
+  bool FreeUnused(const MemoryAccount* account);
 
  private:
   Mutex mu_;

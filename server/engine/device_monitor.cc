@@ -62,7 +62,7 @@ void DeviceMonitor::CheckDevices() {
   }
   if (lost.empty()) return;
   const absl::Status reason = absl::DataLossError(lost);
-  for (DeviceSlot* slot : slots_) DeviceOf(slot).Lose(reason);
+  for (DeviceSlot* slot : slots_) DeviceOf(slot).MarkLostByDomain(reason);
   if (std::exchange(reported_serving_, false)) {
     for (DeviceSlot* slot : slots_) listener_(*slot, false);
   }

@@ -85,7 +85,8 @@ absl::Status PackedOps::CheckDefinition(uint32_t number, const OpDefinition& def
     if (position >= definition.num_inputs) return refuse(" donates input ", position);
   }
   for (const OpDefinition::Scalar& scalar : definition.scalars) {
-    if (scalar.position >= definition.num_inputs) return refuse(" has a scalar as input ", scalar.position);
+    if (scalar.position >= definition.num_inputs)
+      return refuse(" has a scalar as input ", scalar.position);
     if (!IsValid(scalar.dtype)) return refuse(" has a scalar without a dtype");
   }
   for (const OpDefinition::WordAttr& attr : definition.word_attrs) {
@@ -99,8 +100,8 @@ absl::Status PackedOps::CheckDefinition(uint32_t number, const OpDefinition& def
 
 absl::Status PackedOps::Define(uint32_t number, OpDefinition definition) {
   if (number == 0 || number > definitions_.size() + 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "definition ", number, ": the next number is ", definitions_.size() + 1));
+    return absl::InvalidArgumentError(
+        absl::StrCat("definition ", number, ": the next number is ", definitions_.size() + 1));
   }
   if (number > kMaxDefinitions) {
     return absl::ResourceExhaustedError(
@@ -226,7 +227,7 @@ absl::Status PackedOps::RunBatch(absl::Span<const uint64_t>* words, uint64_t* co
     Executor::InlineLock lock = AcquireInlineLock(released_at);
     absl::StatusOr<bool> all_ran = RunSteps(lock, words, command, &not_inline);
     released_at = lock.Release();
-    GiveUpUploads(dropped_);
+    AbandonUploads(dropped_);
     dropped_.clear();
     TENSORD_RETURN_IF_ERROR(all_ran.status());
     if (*all_ran) continue;
@@ -234,8 +235,8 @@ absl::Status PackedOps::RunBatch(absl::Span<const uint64_t>* words, uint64_t* co
     const absl::StatusOr<TensorRefs> promised = RunViaEngine(not_inline);
     ++*command;
     if (promised.ok()) likely_slot_ = (*promised)[0]->slot();
-    TENSORD_RETURN_IF_ERROR(on_result(*command, not_inline.handle,
-                                      not_inline.definition->num_outputs, promised));
+    TENSORD_RETURN_IF_ERROR(
+        on_result(*command, not_inline.handle, not_inline.definition->num_outputs, promised));
   }
   return absl::OkStatus();
 }
@@ -258,8 +259,7 @@ absl::Status PackedOps::Parse(absl::Span<const uint64_t>* words, Step* step) {
   const uint64_t distance = (*words)[1];
   step->inputs = words->subspan(2, definition.num_inputs);
   words->remove_prefix(2 + definition.num_inputs);
-  TENSORD_ASSIGN_OR_RETURN(const size_t attr_words,
-                           CountAttrWords(definition.word_attrs, *words));
+  TENSORD_ASSIGN_OR_RETURN(const size_t attr_words, CountAttrWords(definition.word_attrs, *words));
   step->attr_words = words->first(attr_words);
   words->remove_prefix(attr_words);
   step->definition = &definition;
@@ -353,8 +353,7 @@ bool PackedOps::AddScalars(const Step& step, TensorRefs* inputs) {
         AllocateFor(session_->account(slot), *slot.device, SizeOf(scalar.dtype));
     if (!buffer.ok()) return false;
     StoreScalar(value, (*buffer)->data());
-    (*inputs)[scalar.position] =
-        Tensor::Make(Handle{0}, SpecOf(value), &slot, *std::move(buffer));
+    (*inputs)[scalar.position] = Tensor::Make(Handle{0}, SpecOf(value), &slot, *std::move(buffer));
   }
   return true;
 }
@@ -391,9 +390,9 @@ absl::StatusOr<TensorRefs> PackedOps::RunViaEngine(const Step& step) {
   for (const OpDefinition::Scalar& scalar : definition.scalars) {
     scalars.push_back({scalar.position, scalar.dtype, step.inputs[scalar.position]});
   }
-  return engine_->RunOp(
-      session_, {definition.op, inputs, step.handle, AttrsOf(step), definition.device,
-                 definition.num_outputs, definition.donate, scalars});
+  return engine_->RunOp(session_,
+                        {definition.op, inputs, step.handle, AttrsOf(step), definition.device,
+                         definition.num_outputs, definition.donate, scalars});
 }
 
 }  // namespace tensord::server

@@ -62,8 +62,7 @@ class PackedOps {
   // The limit of all programs. They have one word for each op, operand, input and output.
   static constexpr size_t kMaxProgramWords = 1 << 20;
 
-  PackedOps(Engine* engine, SessionRef session)
-      : engine_(engine), session_(std::move(session)) {}
+  PackedOps(Engine* engine, SessionRef session) : engine_(engine), session_(std::move(session)) {}
 
   // Defines `number` as an op. If the number is defined already, replaces its definition. If
   // `number` is 0 or higher than the number of definitions plus 1, or the definition exceeds a limit
@@ -88,7 +87,7 @@ class PackedOps {
   // preparation failed, returns that error.
   absl::StatusOr<TensorRefs> RunProgram(uint32_t number, absl::Span<const Handle> inputs,
                                         absl::Span<const Handle> outputs,
-                                        absl::Span<const uint32_t> donate);
+                                        absl::Span<const uint32_t> donate = {});
 
   // RunBatch() calls one for each op that did not run inline. `tensors` are the promised tensors, or
   // the error with which the engine refused the op. Their handles are the `num_outputs` ones from
@@ -130,8 +129,9 @@ class PackedOps {
   // One step: an op, or a drop of `handle` if `definition` is null.
   struct Step {
     Definition* definition = nullptr;
-    Handle handle = 0;                  // of the first output
-    absl::Span<const uint64_t> inputs;  // `handle` minus the handle of each input; or a scalar's word
+    Handle handle = 0;  // of the first output
+    absl::Span<const uint64_t>
+        inputs;  // `handle` minus the handle of each input; or a scalar's word
     absl::Span<const uint64_t> attr_words;
   };
 

@@ -94,8 +94,8 @@ class PreparedOp final : public Executable {
   int64_t host_bytes() const { return host_bytes_; }
   // Both charge host_bytes() to the caller that the op was made for, until this object is
   // destroyed. If there is no such caller, or its account no longer exists, both charge nothing.
-  // Past a limit, ChargeCaller() returns an error, as HostAccount::Take() does. Call at most one of
-  // the two functions, and only once: before the op is shared, or with the cache's lock held.
+  // Past a limit, ChargeCaller() returns an error, as HostAccount::Charge() does. Call at most one
+  // of the two functions, and only once: before the op is shared, or with the cache's lock held.
   absl::Status ChargeCaller();
   void ChargeCallerPastLimit();
 

@@ -130,7 +130,7 @@ absl::Status Program::PlanMemory(MemoryAccount& account) {
         places_[result] = kept ? ValuePlace::kKept : ValuePlace::kAllocated;
       }
       if (places_[result] == ValuePlace::kKept) {
-        TENSORD_RETURN_IF_ERROR(KeepMemory(account, result, &free[bytes]));
+        TENSORD_RETURN_IF_ERROR(AssignPersistent(account, result, &free[bytes]));
       } else {
         holding_.push_back(result);
       }
@@ -151,11 +151,11 @@ absl::Status Program::PlanMemory(MemoryAccount& account) {
   return absl::OkStatus();
 }
 
-absl::Status Program::KeepMemory(MemoryAccount& account, uint32_t value,
-                                 std::vector<BufferRef>* free) {
+absl::Status Program::AssignPersistent(MemoryAccount& account, uint32_t value,
+                                       std::vector<BufferRef>* free) {
   if (free->empty()) {
-    TENSORD_ASSIGN_OR_RETURN(
-        held_[value], AllocateFor(account, *slot_->device, specs_[value].size_bytes()));
+    TENSORD_ASSIGN_OR_RETURN(held_[value],
+                             AllocateFor(account, *slot_->device, specs_[value].size_bytes()));
   } else {
     held_[value] = std::move(free->back());
     free->pop_back();
@@ -234,8 +234,8 @@ absl::Status Program::RunStep(MemoryAccount& account, const ProgramStep& step,
   absl::InlinedVector<Buffer*, 2> results;
   for (uint32_t result : step.results()) {
     if (places_[result] == ValuePlace::kAllocated) {
-      TENSORD_ASSIGN_OR_RETURN(
-          BufferRef memory, AllocateFor(account, *slot_->device, specs_[result].size_bytes()));
+      TENSORD_ASSIGN_OR_RETURN(BufferRef memory,
+                               AllocateFor(account, *slot_->device, specs_[result].size_bytes()));
       hold(result, std::move(memory));
     }
     results.push_back(values_[result]);

@@ -71,7 +71,8 @@ class Program final : public Executable {
   // Determines how long each value lives, and which values share memory.
   absl::Status PlanMemory(MemoryAccount& account);
   // Gives a value memory that the program keeps: memory of `free`, or new memory.
-  absl::Status KeepMemory(MemoryAccount& account, uint32_t value, std::vector<BufferRef>* free);
+  absl::Status AssignPersistent(MemoryAccount& account, uint32_t value,
+                                std::vector<BufferRef>* free);
   // If the device was lost and serves again, allocates the kept memory again.
   absl::Status RenewMemory(MemoryAccount& account);
   absl::Status RunStep(MemoryAccount& account, const ProgramStep& step,
@@ -86,8 +87,8 @@ class Program final : public Executable {
   std::vector<ProgramStep> steps_;
   std::vector<uint32_t> outputs_;
   std::vector<ValuePlace> places_;  // of every value
-  std::vector<uint32_t> kept_;  // values whose memory the program keeps
-  std::vector<uint32_t> holding_;  // results that a run allocates, and aliases
+  std::vector<uint32_t> kept_;      // values whose memory the program keeps
+  std::vector<uint32_t> holding_;   // results that a run allocates, and aliases
   bool runs_inline_ = false;
 
   // The buffers of the current run, by value. Those of inputs are only in values_. The buffers of

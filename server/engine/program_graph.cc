@@ -46,7 +46,7 @@ void LogCaptureFailure(const Device& device, size_t num_steps, const absl::Statu
 std::unique_ptr<ProgramGraph> ProgramGraph::Make(const Body& body) {
   if (!body.slot->device->has_graphs() || body.steps.size() > kMaxSteps) return nullptr;
   std::unique_ptr<ProgramGraph> graph(new ProgramGraph(body));
-  if (!graph->IsWorthIt()) return nullptr;
+  if (!graph->IsProfitable()) return nullptr;
   return graph;
 }
 
@@ -79,7 +79,7 @@ ProgramGraph::ProgramGraph(const Body& body) : body_(body), device_(*body.slot->
 
 ProgramGraph::~ProgramGraph() { device_.spares().Remove(this); }
 
-bool ProgramGraph::IsWorthIt() const {
+bool ProgramGraph::IsProfitable() const {
   int64_t copies = 0, bytes = 0;
   const auto copy = [&](uint32_t value) {
     ++copies;
@@ -96,7 +96,7 @@ bool ProgramGraph::IsWorthIt() const {
          (1 + copies) * kLaunchNanos + bytes / kCopiedBytesPerNano;
 }
 
-bool ProgramGraph::GiveUp(const MemoryAccount* account) {
+bool ProgramGraph::FreeUnused(const MemoryAccount* account) {
   std::unique_ptr<Captured> dropped;
   MutexLock lock(&mu_);
   if (idle_ == nullptr || idle_->memory.empty()) return false;
@@ -105,7 +105,7 @@ bool ProgramGraph::GiveUp(const MemoryAccount* account) {
            (memory->account() != nullptr && account->SharesLimitWith(*memory->account()));
   };
   if (!std::any_of(idle_->memory.begin(), idle_->memory.end(), gains)) return false;
-  given_up_ = true;
+  freed_ = true;
   dropped = std::move(idle_);
   return true;
 }
@@ -118,7 +118,7 @@ absl::StatusOr<BufferRefs> ProgramGraph::Run(MemoryAccount& account,
   {
     MutexLock lock(&mu_);
     captured = std::move(idle_);
-    if (std::exchange(given_up_, false)) runs_to_wait_ = kRunsToWait;
+    if (std::exchange(freed_, false)) runs_to_wait_ = kRunsToWait;
   }
   if (captured != nullptr && (captured->kernels->lost() || !Fits(*captured, inputs))) {
     captured = nullptr;
@@ -166,7 +166,7 @@ bool ProgramGraph::IsDue(absl::Span<const TensorRef> inputs) {
     --runs_to_wait_;
     return false;
   }
-  never_ = !IsWorthIt();
+  never_ = !IsProfitable();
   return !never_;
 }
 
@@ -321,9 +321,8 @@ absl::StatusOr<BufferRefs> ProgramGraph::Replay(MemoryAccount& account, Captured
                               : constant_[root]       ? captured->constants.at(root)
                                                       : made[root];
     const int64_t bytes = body_.specs[value].size_bytes();
-    outputs.push_back(bytes == buffer->size_bytes()
-                          ? buffer
-                          : BufferView::Make(buffer, offsets_[value], bytes));
+    outputs.push_back(
+        bytes == buffer->size_bytes() ? buffer : BufferView::Make(buffer, offsets_[value], bytes));
   }
   return outputs;
 }

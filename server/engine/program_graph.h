@@ -75,14 +75,14 @@ class ProgramGraph final : public SpareMemory {
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account, absl::Span<const TensorRef> inputs,
                                  absl::Span<Buffer* const> values);
 
-  bool GiveUp(const MemoryAccount* account) override;
+  bool FreeUnused(const MemoryAccount* account) override;
 
  private:
   // A graph with its memory.
   struct Captured {
     std::vector<BufferRef> memory;
     std::vector<BufferRef> views;  // of buffers that aren't in `memory`, too
-    std::vector<Buffer*> values;  // by value; null for inputs that no kernel reads
+    std::vector<Buffer*> values;   // by value; null for inputs that no kernel reads
     absl::flat_hash_map<uint32_t, BufferRef> constants;  // by value
     std::vector<uint32_t> copied_inputs;
     std::vector<uint32_t> fixed_inputs;
@@ -96,7 +96,7 @@ class ProgramGraph final : public SpareMemory {
 
   // Returns whether the graph saves more time than it costs, as far as the inputs' addresses are
   // known.
-  bool IsWorthIt() const;
+  bool IsProfitable() const;
   // Returns whether the inputs are at the addresses that `captured` reads. Records the inputs that
   // are not.
   bool Fits(const Captured& captured, absl::Span<const TensorRef> inputs);
@@ -131,7 +131,7 @@ class ProgramGraph final : public SpareMemory {
   Device& device_;
   std::vector<uint32_t> roots_;   // by value: the value that owns its memory
   std::vector<int64_t> offsets_;  // by value: where its bytes begin in its root's
-  std::vector<bool> constant_;   // by value
+  std::vector<bool> constant_;    // by value
   std::vector<uint32_t> read_inputs_;
   int64_t num_launches_ = 0;
 
@@ -145,7 +145,7 @@ class ProgramGraph final : public SpareMemory {
 
   Mutex mu_;
   std::unique_ptr<Captured> idle_ ABSL_GUARDED_BY(mu_);  // null during a run
-  bool given_up_ ABSL_GUARDED_BY(mu_) = false;           // GiveUp() freed it since the last run
+  bool freed_ ABSL_GUARDED_BY(mu_) = false;              // FreeUnused() freed it since the last run
 };
 
 }  // namespace tensord::server

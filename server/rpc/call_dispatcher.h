@@ -38,10 +38,10 @@ enum class QueueKind { kMain, kBulk };
 // RegisterWith(); from then on this object is thread-safe.
 //
 // If gRPC knows that a method takes one request, it reads the request, up to the maximum message
-// size, before the gate has checked the caller. gRPC doesn't read the requests of generic methods
-// and of bidirectional streams. Therefore unary methods are generic, and all others are registered
-// as bidirectional streams. The queue of a generic call must be chosen before its method is known,
-// so unary methods are served by the main queues.
+// size, before the authenticator has checked the caller. gRPC doesn't read the requests of generic
+// methods and of bidirectional streams. Therefore unary methods are generic, and all others are
+// registered as bidirectional streams. The queue of a generic call must be chosen before its method
+// is known, so unary methods are served by the main queues.
 class CallDispatcher {
  public:
   CallDispatcher();

@@ -11,7 +11,7 @@
 #include "absl/functional/any_invocable.h"
 #include "tensord/common/util/mutex.h"
 #include "tensord/common/util/tsan_annotations.h"
-#include "tensord/server/rpc/auth/gate.h"
+#include "tensord/server/rpc/auth/authenticator.h"
 
 namespace tensord::server {
 
@@ -58,15 +58,15 @@ class CallQueue {
  public:
   using Task = absl::AnyInvocable<void() &&>;
 
-  // Adds a queue to a server that is being built. `gate` admits the callers, and outlives the
-  // queue. `spin`: how long the thread polls for the next event before it sleeps.
-  CallQueue(grpc::ServerBuilder* builder, Gate* gate,
+  // Adds a queue to a server that is being built. `authenticator` admits the callers, and outlives
+  // the queue. `spin`: how long the thread polls for the next event before it sleeps.
+  CallQueue(grpc::ServerBuilder* builder, Authenticator* authenticator,
             std::chrono::microseconds spin = std::chrono::microseconds(0))
-      : gate_(gate), spin_(spin), queue_(builder->AddCompletionQueue()) {}
+      : authenticator_(authenticator), spin_(spin), queue_(builder->AddCompletionQueue()) {}
   // Adds a queue for rare calls. New calls arrive at `accept_queue`, which outlives this queue.
   // While this queue has no call, its thread polls no connection.
   CallQueue(grpc::ServerBuilder* builder, CallQueue* accept_queue)
-      : gate_(accept_queue->gate()),
+      : authenticator_(accept_queue->authenticator()),
         spin_(0),
         accept_queue_(accept_queue),
         queue_(builder->AddCompletionQueue(/*is_frequently_polled=*/false)) {}
@@ -90,7 +90,7 @@ class CallQueue {
   // Blocks until there is no call, or until the deadline.
   void AwaitNoCalls(std::chrono::steady_clock::time_point deadline);
 
-  Gate* gate() const { return gate_; }
+  Authenticator* authenticator() const { return authenticator_; }
   grpc::ServerCompletionQueue* get() const { return queue_.get(); }
   // Returns the queue at which new calls arrive: this one, unless it was made with another.
   CallQueue* accept_queue() { return accept_queue_ != nullptr ? accept_queue_ : this; }
@@ -101,7 +101,7 @@ class CallQueue {
   void AwaitCall();
   bool Next(void** tag, bool* ok);
 
-  Gate* const gate_;
+  Authenticator* const authenticator_;
   const std::chrono::microseconds spin_;
   CallQueue* const accept_queue_ = nullptr;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;

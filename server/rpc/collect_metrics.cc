@@ -74,7 +74,7 @@ void AddPrincipal(PrincipalCounters& counters, const std::vector<DeviceSlot*>& s
   }
 }
 
-void AddSessions(const SessionTable& table, Gate& gate,
+void AddSessions(const SessionTable& table, Authenticator& authenticator,
                  const std::vector<PrincipalCountersRef>& principals, Snapshot* snapshot) {
   struct Held {
     int64_t sessions = 0;
@@ -93,7 +93,7 @@ void AddSessions(const SessionTable& table, Gate& gate,
   }
   // A principal without sessions may still have tickets and published tensors. Several principals
   // may share counters.
-  for (const PrincipalRef& principal : gate.principals()) {
+  for (const PrincipalRef& principal : authenticator.principals()) {
     const auto found = held.find(&principal->counters());
     if (found != held.end()) found->second.host_bytes += principal->host_bytes().used();
   }
@@ -123,7 +123,8 @@ void AddMethod(const std::string& name, const MethodCounters& counters, Snapshot
   snapshot->Add(metrics::kCallDuration, {name}, counters.duration());
 }
 
-void AddConnections(const Listeners& listeners, const Gate& gate, Snapshot* snapshot) {
+void AddConnections(const Listeners& listeners, const Authenticator& authenticator,
+                    Snapshot* snapshot) {
   const Listeners::Counts counts = listeners.counts();
   snapshot->Add(metrics::kConnections, {"unadmitted"}, Count(counts.unadmitted));
   snapshot->Add(metrics::kConnections, {"admitted"}, Count(counts.admitted));
@@ -136,7 +137,7 @@ void AddConnections(const Listeners& listeners, const Gate& gate, Snapshot* snap
     snapshot->Add(metrics::kConnectionsClosed, {std::string(Listeners::kCloseReasons[i])},
                   Count(counts.closed[i]));
   }
-  const Gate::Failures failures = gate.failures();
+  const Authenticator::Failures failures = authenticator.failures();
   snapshot->Add(metrics::kAuthenticationFailures, {"missing"}, Count(failures.missing));
   snapshot->Add(metrics::kAuthenticationFailures, {"invalid"}, Count(failures.invalid));
   snapshot->Add(metrics::kAuthenticationFailures, {"expired"}, Count(failures.expired));
@@ -149,14 +150,14 @@ void CollectMetrics(const MetricsSources& sources, Snapshot* snapshot) {
   const std::vector<DeviceSlot*>& slots = sources.engine->slots();
   for (const DeviceSlot* slot : slots) AddDevice(*slot, snapshot);
   snapshot->Add(metrics::kKernelsToCompile, {}, Count(sources.engine->kernels_to_compile()));
-  const std::vector<PrincipalCountersRef> principals = sources.gate->principal_counters();
+  const std::vector<PrincipalCountersRef> principals = sources.authenticator->principal_counters();
   for (const PrincipalCountersRef& counters : principals) AddPrincipal(*counters, slots, snapshot);
-  AddSessions(*sources.sessions, *sources.gate, principals, snapshot);
+  AddSessions(*sources.sessions, *sources.authenticator, principals, snapshot);
   sources.dispatcher->ForEachMethod(
       [snapshot](const std::string& name, const MethodCounters& counters) {
         AddMethod(name, counters, snapshot);
       });
-  AddConnections(*sources.listeners, *sources.gate, snapshot);
+  AddConnections(*sources.listeners, *sources.authenticator, snapshot);
 }
 
 }  // namespace tensord::server

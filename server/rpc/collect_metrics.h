@@ -5,7 +5,7 @@
 
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/metrics/snapshot.h"
-#include "tensord/server/rpc/auth/gate.h"
+#include "tensord/server/rpc/auth/authenticator.h"
 #include "tensord/server/rpc/auth/listeners.h"
 #include "tensord/server/rpc/call_dispatcher.h"
 #include "tensord/server/session/session_table.h"
@@ -17,7 +17,7 @@ struct MetricsSources {
   std::chrono::system_clock::time_point started_at;
   const Engine* engine;
   const SessionTable* sessions;
-  Gate* gate;
+  Authenticator* authenticator;
   const Listeners* listeners;
   const CallDispatcher* dispatcher;
 };

@@ -61,7 +61,7 @@ class HealthService::Watch final : public ServerCall {
       MutexLock lock(&mu_);
       client_gone_ = true;
     }
-    End(ClientGone());
+    End(ClientDisconnected());
   }
 
   // Ends the call with `reason` after it has sent the last status.

@@ -71,9 +71,9 @@ absl::Status LoadReflection() {
 
 // Returns FAILED_PRECONDITION unless an address that other machines can reach has encryption and
 // authentication.
-absl::Status CheckRemote(const std::string& address, const GateOptions& gate) {
-  const bool encrypts = gate.tls.enabled();
-  const bool authenticates = gate.authenticates();
+absl::Status CheckRemote(const std::string& address, const AuthenticationOptions& authentication) {
+  const bool encrypts = authentication.tls.enabled();
+  const bool authenticates = authentication.authenticates();
   if (encrypts && authenticates) return absl::OkStatus();
   std::string missing;
   if (!encrypts) missing = "no encryption (give --tls-cert and --tls-key)";
@@ -99,28 +99,30 @@ absl::Status CheckAddress(const std::string& address, const ServerOptions& optio
         "\"", address, "\" is not a listen address; write HOST:PORT, [IPV6]:PORT or unix:PATH"));
   }
   if (IsLocalAddress(address) || options.allow_insecure_remote) return absl::OkStatus();
-  return CheckRemote(address, options.gate);
+  return CheckRemote(address, options.authentication);
 }
 
 // Returns INVALID_ARGUMENT if the flags for TLS and authentication conflict, or if no client could
 // authenticate on one of the addresses.
 absl::Status CheckGateOptions(const ServerOptions& options) {
-  const GateOptions& gate = options.gate;
-  if (gate.tls.cert_file.empty() != gate.tls.key_file.empty()) {
+  const AuthenticationOptions& authentication = options.authentication;
+  if (authentication.tls.cert_file.empty() != authentication.tls.key_file.empty()) {
     return absl::InvalidArgumentError("--tls-cert and --tls-key go together");
   }
-  if (!gate.tls.client_ca_file.empty() && !gate.tls.enabled()) {
+  if (!authentication.tls.client_ca_file.empty() && !authentication.tls.enabled()) {
     return absl::InvalidArgumentError("--tls-client-ca needs --tls-cert and --tls-key");
   }
-  const bool certificates_alone = !gate.tls.client_ca_file.empty() && gate.token_file.empty();
+  const bool certificates_alone =
+      !authentication.tls.client_ca_file.empty() && authentication.token_file.empty();
   for (const std::string& address : options.listen) {
-    if (certificates_alone && !gate.allow_anonymous_local && absl::StartsWith(address, "unix:")) {
+    if (certificates_alone && !authentication.allow_anonymous_local &&
+        absl::StartsWith(address, "unix:")) {
       return absl::InvalidArgumentError(
           absl::StrCat("clients can't present a certificate on ", address,
                        ": add --token-file or --allow-anonymous-local, or remove the address"));
     }
   }
-  if (options.reflection && gate.authenticates()) {
+  if (options.reflection && authentication.authenticates()) {
     return absl::InvalidArgumentError(
         "--reflection conflicts with --token-file and --tls-client-ca: gRPC's reflection service "
         "doesn't authenticate callers. Give grpcurl the .proto files instead (-import-path, "
@@ -153,10 +155,10 @@ std::string HostName() {
 
 }  // namespace
 
-Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
+Server::Server(const ServerOptions& options, std::unique_ptr<Authenticator> authenticator,
                std::unique_ptr<Peers> peers, std::vector<std::unique_ptr<Device>> devices)
     : session_log_(options.log_sessions ? std::make_unique<SessionLog>() : nullptr),
-      gate_(std::move(gate)),
+      authenticator_(std::move(authenticator)),
       listeners_(options.limits),
       engine_(std::move(devices), options.fusion, options.graphs),
       memory_reclaimer_(DevicesOf(engine_)),
@@ -190,11 +192,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   for (const std::string& address : options.listen) {
     TENSORD_RETURN_IF_ERROR(CheckAddress(address, options));
   }
-  TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Gate> gate, Gate::Make(options.gate));
-  TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Peers> peers, Peers::Make(options.peers, options.gate));
+  TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Authenticator> authenticator,
+                           Authenticator::Make(options.authentication));
+  TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Peers> peers,
+                           Peers::Make(options.peers, options.authentication));
   if (options.reflection) TENSORD_RETURN_IF_ERROR(LoadReflection());
   std::unique_ptr<Server> server(
-      new Server(options, std::move(gate), std::move(peers), std::move(devices)));
+      new Server(options, std::move(authenticator), std::move(peers), std::move(devices)));
   TENSORD_RETURN_IF_ERROR(server->OpenCollectives(options));
   TENSORD_RETURN_IF_ERROR(server->Listen(options));
   return server;
@@ -248,18 +252,18 @@ absl::Status Server::Listen(const ServerOptions& options) {
         grpc::ResourceQuota("tensord").Resize(static_cast<size_t>(options.grpc_quota_bytes)));
   }
   for (const std::string& address : options.listen) {
-    credentials_.push_back(gate_->CredentialsFor(address));
+    credentials_.push_back(authenticator_->CredentialsFor(address));
     TENSORD_RETURN_IF_ERROR(listeners_.Listen(address, &builder, credentials_.back()));
   }
-  gate_->SetListeners(&listeners_);
+  authenticator_->SetListeners(&listeners_);
   context_.peer_address =
       PeerAddress(options.peers.advertise, listeners_.addresses(), context_.host_name);
-  gate_->SetLog(session_log_.get());
+  authenticator_->SetLog(session_log_.get());
   sessions_.SetLog(session_log_.get());
   dispatcher_.RegisterWith(&builder);
   const auto spin = std::chrono::microseconds(options.spin_microseconds);
   for (int i = 0; i < NumQueues(); ++i) {
-    queues_.push_back(std::make_unique<CallQueue>(&builder, gate_.get(), spin));
+    queues_.push_back(std::make_unique<CallQueue>(&builder, authenticator_.get(), spin));
   }
   bulk_.AddQueues(&builder, queues_.front().get());
   if (bulk_.shares_memory()) context_.boot_id = BootId();
@@ -334,7 +338,7 @@ void Server::CollectMetrics(metrics::Snapshot* snapshot) {
   server::CollectMetrics({.started_at = started_at_,
                           .engine = &engine_,
                           .sessions = &sessions_,
-                          .gate = gate_.get(),
+                          .authenticator = authenticator_.get(),
                           .listeners = &listeners_,
                           .dispatcher = &dispatcher_},
                          snapshot);

@@ -15,7 +15,7 @@
 #include "tensord/server/device/memory_reclaimer.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/metrics/snapshot.h"
-#include "tensord/server/rpc/auth/gate.h"
+#include "tensord/server/rpc/auth/authenticator.h"
 #include "tensord/server/rpc/auth/listeners.h"
 #include "tensord/server/rpc/bulk/bulk_service.h"
 #include "tensord/server/rpc/call_dispatcher.h"
@@ -34,7 +34,7 @@ struct ServerOptions {
   // "127.0.0.1:50051", "[::1]:0", "unix:/run/tensord.sock". Port 0: the system chooses a free one.
   std::vector<std::string> listen = {"127.0.0.1:50051"};
   // Tokens and certificates.
-  GateOptions gate;
+  AuthenticationOptions authentication;
   // If false, Start() fails for an address that other machines can reach, unless the server has
   // both TLS and authentication.
   bool allow_insecure_remote = false;
@@ -78,8 +78,9 @@ class Server {
   const std::vector<std::string>& addresses() const { return listeners_.addresses(); }
   Engine& engine() { return engine_; }
   SessionTable& sessions() { return sessions_; }
-  // Makes the gate's thread reload the files of tokens and certificates. Doesn't wait for it.
-  void Reload() { gate_->Reload(); }
+  // Makes the authenticator's thread reload the files of tokens and certificates. Doesn't wait for
+  // it.
+  void Reload() { authenticator_->Reload(); }
 
   // Adds a sample for each metric (rpc/collect_metrics.h). Call it from one thread at a time, also
   // during Shutdown().
@@ -91,8 +92,8 @@ class Server {
   void Shutdown(std::chrono::milliseconds grace);
 
  private:
-  Server(const ServerOptions& options, std::unique_ptr<Gate> gate, std::unique_ptr<Peers> peers,
-         std::vector<std::unique_ptr<Device>> devices);
+  Server(const ServerOptions& options, std::unique_ptr<Authenticator> authenticator,
+         std::unique_ptr<Peers> peers, std::vector<std::unique_ptr<Device>> devices);
   absl::Status Listen(const ServerOptions& options);
   absl::Status OpenCollectives(const ServerOptions& options);
   std::vector<CallQueue*> AllQueues() const;
@@ -112,7 +113,7 @@ class Server {
   const std::chrono::system_clock::time_point started_at_ = std::chrono::system_clock::now();
   // Each member outlives the members after it.
   const std::unique_ptr<SessionLog> session_log_;  // null unless sessions are logged
-  const std::unique_ptr<Gate> gate_;
+  const std::unique_ptr<Authenticator> authenticator_;
   Listeners listeners_;
   std::vector<std::shared_ptr<grpc::ServerCredentials>> credentials_;
   Engine engine_;

@@ -37,7 +37,7 @@ void ServerCall::Start() {
   const bool done_early = grpc_call_->done_.completed;
   if (!done_early) grpc_call_->done_.call = shared_from_this();
   const absl::Status admitted =
-      admission_.Enter(queue()->gate(), &context(), [this](const absl::Status& status) {
+      admission_.Admit(queue()->authenticator(), &context(), [this](const absl::Status& status) {
         // Runs on another thread. While it runs, this call exists, or its destructor waits in
         // ~Admission().
         Post(weak_from_this().lock(), [this, status] { OnRevoked(status); });
@@ -74,7 +74,7 @@ void ServerCall::HandleRead(bool ok) {
 void ServerCall::ReleaseMessage() { admission_.MessageReleased(std::exchange(waiting_bytes_, 0)); }
 
 void ServerCall::HandleDone() {
-  admission_.Leave();
+  admission_.Release();
   if (half_closed_ && !cancelled()) admission_.RequestComplete();
   if (counts_cancellation_ && cancelled()) admission_.Cancelled();
   done_ = true;

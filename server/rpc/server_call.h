@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tensord/common/util/mutex.h"
-#include "tensord/server/rpc/auth/gate.h"
+#include "tensord/server/rpc/auth/authenticator.h"
 #include "tensord/server/rpc/call_group.h"
 #include "tensord/server/rpc/call_queue.h"
 #include "tensord/server/rpc/method_counters.h"
@@ -70,8 +70,8 @@ class GrpcCall {
 // One call of a client, from its arrival to its end. This class calls the functions below; a
 // derived class does the method's own work in them:
 //
-//   arrival      CallDispatcher makes the handler, and Start() has the gate authenticate it.
-//   OnAdmitted   The gate has admitted the caller. (OnRefused: it has not.)
+//   arrival      CallDispatcher makes the handler, and Start() authenticates the call.
+//   OnAdmitted   The authenticator has admitted the caller. (OnRefused: it has not.)
 //   OnRead, OnWritten   The operation that StartRead() or StartWrite() began has ended.
 //   OnRevoked    The caller's credentials were revoked or have expired, a message is too large, or
 //                the unfinished requests of the caller take too much memory.
@@ -90,7 +90,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   ServerCall(const ServerCall&) = delete;
   ServerCall& operator=(const ServerCall&) = delete;
 
-  // Returns the caller; null if the gate hasn't authenticated the caller.
+  // Returns the caller; null if the authenticator hasn't authenticated the caller.
   const PrincipalRef& principal() const { return admission_.principal(); }
 
   // Returns whether the caller may list and close the sessions of all principals.
@@ -116,7 +116,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   virtual void OnDrainTimeout() {}
   // If the call hasn't finished, it must finish here, or when its unfinished work has ended. gRPC
   // requires that even if the client has disconnected.
-  virtual void OnDone() { Finish(ClientGone()); }
+  virtual void OnDone() { Finish(ClientDisconnected()); }
   virtual void AfterEvent() {}
 
   // Reports that a message for which MayWait() was true no longer waits for a worker. Thread-safe.
@@ -173,7 +173,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   // it from OnDone on.
   bool cancelled() const { return grpc_call_->context().IsCancelled(); }
 
-  static absl::Status ClientGone() { return absl::CancelledError("the client has gone"); }
+  static absl::Status ClientDisconnected() { return absl::CancelledError("the client has gone"); }
 
  private:
   friend class CallDispatcher;

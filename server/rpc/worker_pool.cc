@@ -26,7 +26,7 @@ void WorkerPool::Post(Owner owner, std::function<void()> job) {
     stopped = stopping_;
     if (!stopped) {
       Queue& queue = queues_[owner];
-      if (queue.jobs.empty()) turns_.push_back(owner);
+      if (queue.jobs.empty()) waiting_owners_.push_back(owner);
       queue.jobs.push_back(std::move(job));
     }
   }
@@ -35,8 +35,8 @@ void WorkerPool::Post(Owner owner, std::function<void()> job) {
 }
 
 std::deque<WorkerPool::Owner>::iterator WorkerPool::FindNextLocked() {
-  auto next = turns_.begin();
-  while (next != turns_.end() && queues_[*next].running >= max_running_per_owner_) ++next;
+  auto next = waiting_owners_.begin();
+  while (next != waiting_owners_.end() && queues_[*next].running >= max_running_per_owner_) ++next;
   return next;
 }
 
@@ -44,17 +44,17 @@ void WorkerPool::Run() {
   MutexLock lock(&mu_);
   while (true) {
     const auto next = FindNextLocked();
-    if (next == turns_.end()) {
-      if (stopping_ && turns_.empty()) return;
+    if (next == waiting_owners_.end()) {
+      if (stopping_ && waiting_owners_.empty()) return;
       wake_.Wait(&mu_);
       continue;
     }
     const Owner owner = *next;
-    turns_.erase(next);
+    waiting_owners_.erase(next);
     Queue& queue = queues_[owner];
     std::function<void()> job = std::move(queue.jobs.front());
     queue.jobs.pop_front();
-    if (!queue.jobs.empty()) turns_.push_back(owner);
+    if (!queue.jobs.empty()) waiting_owners_.push_back(owner);
     ++queue.running;
     mu_.Unlock();
     job();

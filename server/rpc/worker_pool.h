@@ -36,14 +36,14 @@ class WorkerPool {
   };
 
   void Run();
-  // Returns the first of `turns_` that may start a job, or turns_.end().
+  // Returns the first of `waiting_owners_` that may start a job, or waiting_owners_.end().
   std::deque<Owner>::iterator FindNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int max_running_per_owner_;
   Mutex mu_;
   CondVar wake_;
-  std::map<Owner, Queue> queues_ ABSL_GUARDED_BY(mu_);  // of owners that have jobs
-  std::deque<Owner> turns_ ABSL_GUARDED_BY(mu_);        // owners with queued jobs
+  std::map<Owner, Queue> queues_ ABSL_GUARDED_BY(mu_);     // of owners that have jobs
+  std::deque<Owner> waiting_owners_ ABSL_GUARDED_BY(mu_);  // owners with queued jobs
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::thread> threads_;
 };

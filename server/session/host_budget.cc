@@ -18,17 +18,17 @@ int64_t HostBytesOf(const absl::Status& error) {
   return bytes;
 }
 
-absl::Status HostAccount::Take(int64_t bytes) {
+absl::Status HostAccount::Charge(int64_t bytes) {
   Usage& own = principal_->host_bytes();
-  if (!own.Take(bytes, principal_limit_bytes())) return Refuse(true, bytes);
-  if (budget_->used_.Take(bytes, budget_->limit_bytes_)) return absl::OkStatus();
+  if (!own.Charge(bytes, principal_limit_bytes())) return Refuse(true, bytes);
+  if (budget_->used_.Charge(bytes, budget_->limit_bytes_)) return absl::OkStatus();
   own.Return(bytes);
   return Refuse(false, bytes);
 }
 
-void HostAccount::TakePastLimit(int64_t bytes) {
-  principal_->host_bytes().Take(bytes, /*limit=*/0);
-  budget_->used_.Take(bytes, /*limit=*/0);
+void HostAccount::ChargePastLimit(int64_t bytes) {
+  principal_->host_bytes().Charge(bytes, /*limit=*/0);
+  budget_->used_.Charge(bytes, /*limit=*/0);
 }
 
 void HostAccount::Return(int64_t bytes) {
@@ -54,29 +54,29 @@ absl::Status HostAccount::Refuse(bool principal, int64_t bytes) const {
 }
 
 int64_t BatchedHostCharge::MissingBytes(int64_t bytes) const {
-  const int64_t missing = used_bytes_ + bytes - taken_bytes_;
+  const int64_t missing = used_bytes_ + bytes - charged_bytes_;
   return std::max<int64_t>(0, (missing + kBlockBytes - 1) / kBlockBytes * kBlockBytes);
 }
 
-absl::Status BatchedHostCharge::TakeBlocks(int64_t bytes) {
+absl::Status BatchedHostCharge::ChargeBlocks(int64_t bytes) {
   const int64_t missing = MissingBytes(bytes);
-  TENSORD_RETURN_IF_ERROR(account_->Take(missing));
-  taken_bytes_ += missing;
+  TENSORD_RETURN_IF_ERROR(account_->Charge(missing));
+  charged_bytes_ += missing;
   used_bytes_ += bytes;
   return absl::OkStatus();
 }
 
-void BatchedHostCharge::TakePastLimit(int64_t bytes) {
+void BatchedHostCharge::ChargePastLimit(int64_t bytes) {
   const int64_t missing = MissingBytes(bytes);
-  if (missing > 0) account_->TakePastLimit(missing);
-  taken_bytes_ += missing;
+  if (missing > 0) account_->ChargePastLimit(missing);
+  charged_bytes_ += missing;
   used_bytes_ += bytes;
 }
 
 void BatchedHostCharge::ReturnBlocks() {
-  const int64_t spare = (taken_bytes_ - used_bytes_) / kBlockBytes * kBlockBytes - kBlockBytes;
+  const int64_t spare = (charged_bytes_ - used_bytes_) / kBlockBytes * kBlockBytes - kBlockBytes;
   account_->Return(spare);
-  taken_bytes_ -= spare;
+  charged_bytes_ -= spare;
 }
 
 }  // namespace tensord::server

@@ -45,9 +45,9 @@ class HostAccount {
 
   // Charges `bytes`. If that would exceed a limit, changes nothing and returns RESOURCE_EXHAUSTED.
   // The message names the flag, and the bytes that the caller and all other callers hold.
-  absl::Status Take(int64_t bytes);
+  absl::Status Charge(int64_t bytes);
   // Charges `bytes` of memory that is in use already, even past the limits.
-  void TakePastLimit(int64_t bytes);
+  void ChargePastLimit(int64_t bytes);
   void Return(int64_t bytes);
 
  private:
@@ -79,15 +79,15 @@ class HostCharge {
 
   const HostAccountRef& account() const { return account_; }
 
-  // Add() and AddPastLimit() charge as HostAccount::Take() and TakePastLimit() do. The object must
-  // have an account.
+  // Add() and AddPastLimit() charge as HostAccount::Charge() and ChargePastLimit() do. The object
+  // must have an account.
   absl::Status Add(int64_t bytes) {
-    absl::Status taken = account_->Take(bytes);
-    if (taken.ok()) bytes_ += bytes;
-    return taken;
+    absl::Status charged = account_->Charge(bytes);
+    if (charged.ok()) bytes_ += bytes;
+    return charged;
   }
   void AddPastLimit(int64_t bytes) {
-    account_->TakePastLimit(bytes);
+    account_->ChargePastLimit(bytes);
     bytes_ += bytes;
   }
 
@@ -107,20 +107,20 @@ class BatchedHostCharge {
   BatchedHostCharge(const BatchedHostCharge&) = delete;
   BatchedHostCharge& operator=(const BatchedHostCharge&) = delete;
 
-  // Charges `bytes` as HostAccount::Take() does.
-  absl::Status Take(int64_t bytes) {
-    if (used_bytes_ + bytes > taken_bytes_) return TakeBlocks(bytes);
+  // Charges `bytes` as HostAccount::Charge() does.
+  absl::Status Charge(int64_t bytes) {
+    if (used_bytes_ + bytes > charged_bytes_) return ChargeBlocks(bytes);
     used_bytes_ += bytes;
     return absl::OkStatus();
   }
-  void TakePastLimit(int64_t bytes);
+  void ChargePastLimit(int64_t bytes);
   void Return(int64_t bytes) {
     used_bytes_ -= bytes;
-    if (taken_bytes_ - used_bytes_ >= kMaxSpareBytes) ReturnBlocks();
+    if (charged_bytes_ - used_bytes_ >= kMaxSpareBytes) ReturnBlocks();
   }
 
   void ReturnAll() {
-    account_->Return(std::exchange(taken_bytes_, 0));
+    account_->Return(std::exchange(charged_bytes_, 0));
     used_bytes_ = 0;
   }
 
@@ -131,11 +131,11 @@ class BatchedHostCharge {
 
   // Returns the size of the blocks to take from the account before `bytes` more can be used.
   int64_t MissingBytes(int64_t bytes) const;
-  absl::Status TakeBlocks(int64_t bytes);
+  absl::Status ChargeBlocks(int64_t bytes);
   void ReturnBlocks();
 
   const HostAccountRef account_;
-  int64_t taken_bytes_ = 0;  // from the account: whole blocks
+  int64_t charged_bytes_ = 0;  // from the account: whole blocks
   int64_t used_bytes_ = 0;
 };
 

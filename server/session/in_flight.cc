@@ -43,7 +43,7 @@ absl::Status InFlight::ChargeMore() {
       BytesIn(count_and_bytes_.load(std::memory_order_relaxed)) - charged_bytes_;
   if (missing <= 0) return absl::OkStatus();
   const int64_t bytes = (missing + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
-  TENSORD_RETURN_IF_ERROR(account_->Take(bytes));
+  TENSORD_RETURN_IF_ERROR(account_->Charge(bytes));
   charged_bytes_ += bytes;
   return absl::OkStatus();
 }

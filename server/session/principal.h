@@ -23,8 +23,8 @@ namespace tensord::server {
 
 // The name never changes. There is one object for each kind and name while it is referenced. So
 // usage is counted on it, and two references are to the same principal if their addresses are
-// equal. Only a PrincipalTable makes principals. The server's table belongs to the gate
-// (server/rpc/auth/gate.h), so each principal has passed the gate.
+// equal. Only a PrincipalTable makes principals. The server's table belongs to the authenticator
+// (server/rpc/auth/authenticator.h), so the authenticator has authenticated each principal.
 class Principal {
  public:
   // How the caller was authenticated. One name of two kinds stands for two principals, because

@@ -89,7 +89,7 @@ absl::Status Publications::Publish(const SessionRef& session, absl::string_view 
   }
   const int64_t limit = owner->limit(PrincipalLimit::kPublished, max_names_per_principal_);
   UsageRef usage(owner, &owner->published());
-  if (limit == 0 || !usage->Take(1, limit)) {
+  if (limit == 0 || !usage->Charge(1, limit)) {
     return owner->Refuse(
         {.reason = "PRINCIPAL_PUBLICATIONS_EXCEEDED",
          .subject = "principal",
@@ -100,7 +100,7 @@ absl::Status Publications::Publish(const SessionRef& session, absl::string_view 
   }
   publications_.emplace(key,
                         Publication{owner, session.get(), std::move(tensor), std::move(readers),
-                                    std::move(charge), UsageHold(std::move(usage), 1)});
+                                    std::move(charge), UsageCharge(std::move(usage), 1)});
   return absl::OkStatus();
 }
 

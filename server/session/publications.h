@@ -56,7 +56,7 @@ class Publications {
     TensorRef tensor;
     std::vector<std::string> readers;
     HostCharge charge;
-    UsageHold counted;
+    UsageCharge counted;
   };
 
   // Charges the host memory of a publication: its entry, the names, and a tensor that may have no

@@ -5,14 +5,14 @@
 
 namespace tensord::server {
 
-void ResponseBudget::Take(int64_t bytes, int64_t limit, std::function<void()> granted) {
+void ResponseBudget::Acquire(int64_t bytes, int64_t limit, std::function<void()> granted) {
   {
     MutexLock lock(&mu_);
     if (!waiting_.empty() || !FitsLocked(bytes, limit)) {
       waiting_.push_back({bytes, limit, std::move(granted)});
       return;
     }
-    taken_ += bytes;
+    used_ += bytes;
   }
   granted();
 }
@@ -21,9 +21,9 @@ void ResponseBudget::Return(int64_t bytes) {
   std::vector<std::function<void()>> granted;
   {
     MutexLock lock(&mu_);
-    taken_ -= bytes;
+    used_ -= bytes;
     while (!waiting_.empty() && FitsLocked(waiting_.front().bytes, waiting_.front().limit)) {
-      taken_ += waiting_.front().bytes;
+      used_ += waiting_.front().bytes;
       granted.push_back(std::move(waiting_.front().granted));
       waiting_.pop_front();
     }

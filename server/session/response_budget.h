@@ -9,15 +9,15 @@
 
 namespace tensord::server {
 
-// The bytes of a large response are taken before the response is built, and returned when gRPC has
-// sent or dropped it. If there is no room, the response waits, first come, first served.
+// The bytes of a large response are acquired before the response is built, and returned when gRPC
+// has sent or dropped it. If there is no room, the response waits, first come, first served.
 // Thread-safe.
 class ResponseBudget {
  public:
-  // Runs `granted` when `bytes` have been taken: at once, or later on the thread that calls
-  // Return(). There is room if at most `limit` bytes are then taken in all, or if none are taken
-  // yet.
-  void Take(int64_t bytes, int64_t limit, std::function<void()> granted);
+  // Runs `granted` when `bytes` have been acquired: at once, or later on the thread that calls
+  // Return(). There is room if at most `limit` bytes are then in use, or if none are in
+  // use now.
+  void Acquire(int64_t bytes, int64_t limit, std::function<void()> granted);
   void Return(int64_t bytes);
 
  private:
@@ -27,11 +27,11 @@ class ResponseBudget {
     std::function<void()> granted;
   };
   bool FitsLocked(int64_t bytes, int64_t limit) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return taken_ == 0 || bytes <= limit - taken_;
+    return used_ == 0 || bytes <= limit - used_;
   }
 
   Mutex mu_;
-  int64_t taken_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t used_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
 };
 

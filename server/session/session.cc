@@ -116,12 +116,12 @@ Session::~Session() {
   ReturnAllHandles();
 }
 
-absl::StatusOr<UsageHold> Session::BeginUpload(int64_t bytes) {
+absl::StatusOr<UsageCharge> Session::BeginUpload(int64_t bytes) {
   const int64_t limit =
       principal_->limit(PrincipalLimit::kUploadBytes, limits_.max_upload_bytes_per_principal);
-  if (limit == 0 && !principal_->can_have_own_limits()) return UsageHold();
+  if (limit == 0 && !principal_->can_have_own_limits()) return UsageCharge();
   UsageRef usage(principal_, &principal_->upload_bytes());
-  if (usage->Take(bytes, limit)) return UsageHold(std::move(usage), bytes);
+  if (usage->Charge(bytes, limit)) return UsageCharge(std::move(usage), bytes);
   return principal_->Refuse(
       {.reason = "PRINCIPAL_UPLOAD_BYTES_EXCEEDED",
        .subject = "principal",
@@ -133,11 +133,11 @@ absl::StatusOr<UsageHold> Session::BeginUpload(int64_t bytes) {
 }
 
 absl::Status Session::TakeHandle(const Tensor& tensor) {
-  TENSORD_RETURN_IF_ERROR(handle_charge_.Take(tensor.host_bytes()));
+  TENSORD_RETURN_IF_ERROR(handle_charge_.Charge(tensor.host_bytes()));
   if (!counts_handles_) return absl::OkStatus();
   const int64_t limit =
       principal_->limit(PrincipalLimit::kHandles, limits_.max_handles_per_principal);
-  if (principal_->handles().Take(1, limit)) return absl::OkStatus();
+  if (principal_->handles().Charge(1, limit)) return absl::OkStatus();
   handle_charge_.Return(tensor.host_bytes());
   return principal_->Refuse(
       {.reason = "PRINCIPAL_HANDLES_EXCEEDED",
@@ -216,7 +216,7 @@ absl::Status Session::ChargeError(const TensorRef& tensor, absl::Status error) {
   if (it == tensors_.end() || it->second != tensor) return error;
   const int64_t bytes = HostBytesOf(error);
   const RefusalCountingPause pause;  // the request has failed already
-  if (!handle_charge_.Take(bytes).ok()) return NoRoomForError();
+  if (!handle_charge_.Charge(bytes).ok()) return NoRoomForError();
   tensor->AddHostBytes(bytes);
   return error;
 }
@@ -230,7 +230,7 @@ absl::Status Session::Delete(absl::Span<const Handle> handles) {
     }
     removed = TakeOut(handles);
   }
-  GiveUpUploads(removed);
+  AbandonUploads(removed);
   return absl::OkStatus();
 }
 
@@ -240,7 +240,7 @@ void Session::Drop(absl::Span<const Handle> handles) {
     MutexLock lock(&mu_);
     removed = TakeOut(handles);
   }
-  GiveUpUploads(removed);
+  AbandonUploads(removed);
 }
 
 void Session::Abandon(TensorRef tensor) {

@@ -96,7 +96,7 @@ class Session {
 
   // Counts an upload of `bytes` until the result is destroyed. Past max_upload_bytes_per_principal,
   // returns RESOURCE_EXHAUSTED.
-  absl::StatusOr<UsageHold> BeginUpload(int64_t bytes);
+  absl::StatusOr<UsageCharge> BeginUpload(int64_t bytes);
 
   // If the session has no such handle, returns NOT_FOUND. The message does not depend on whether
   // another session has it. For handle 0, returns INVALID_ARGUMENT.
@@ -295,7 +295,7 @@ class ABSL_SCOPED_LOCKABLE Session::Table {
   }
 
   // Removes the handle and returns its tensor; null if there is none. After the Table is destroyed,
-  // the caller must call GiveUpUploads() and drop the tensor.
+  // the caller must call AbandonUploads() and drop the tensor.
   TensorRef TakeOut(Handle handle) ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
  private:

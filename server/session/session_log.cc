@@ -14,15 +14,15 @@ namespace {
 constexpr size_t kMaxShownName = 160;
 constexpr size_t kMaxShownMessage = 600;  // most messages of the server are shorter
 
-std::string Shown(absl::string_view text, size_t max_bytes = kMaxShownName) {
+std::string EscapeForLog(absl::string_view text, size_t max_bytes = kMaxShownName) {
   return absl::StrCat(absl::CHexEscape(text.substr(0, max_bytes)),
                       text.size() > max_bytes ? "…" : "");
 }
 
 // Leaves quotes unescaped, because the server's own messages quote names. Use it only at the end of
 // a line.
-std::string ShownMessage(absl::string_view text) {
-  return absl::StrReplaceAll(Shown(text, kMaxShownMessage),
+std::string EscapeMessageForLog(absl::string_view text) {
+  return absl::StrReplaceAll(EscapeForLog(text, kMaxShownMessage),
                              {{"\\\\", "\\\\"}, {"\\\"", "\""}, {"\\'", "'"}});
 }
 
@@ -40,7 +40,7 @@ absl::string_view KindWord(Principal::Kind kind) {
 
 std::string SessionAndOwner(const Session& session) {
   const Principal& principal = *session.principal();
-  return absl::StrCat("session ", session.number(), " of ", Shown(principal.unique_name()),
+  return absl::StrCat("session ", session.number(), " of ", EscapeForLog(principal.unique_name()),
                       KindWord(principal.kind()));
 }
 
@@ -55,7 +55,7 @@ SessionLog::SessionLog(std::function<void(absl::string_view)> write, LeaseClock 
     : write_(write ? std::move(write) : &ToStandardError), clock_(clock), counted_at_(clock()) {}
 
 void SessionLog::Opened(const Session& session) {
-  Write(absl::StrCat(SessionAndOwner(session), " opened by \"", Shown(session.client_name()),
+  Write(absl::StrCat(SessionAndOwner(session), " opened by \"", EscapeForLog(session.client_name()),
                      "\", lease ", session.lease().count(), " s"));
 }
 
@@ -65,7 +65,7 @@ void SessionLog::Ended(const Session& session, absl::string_view how, int64_t te
 }
 
 void SessionLog::Refused(absl::string_view caller, const absl::Status& why) {
-  Write(absl::StrCat("refused ", Shown(caller), ": ", ShownMessage(why.message())));
+  Write(absl::StrCat("refused ", EscapeForLog(caller), ": ", EscapeMessageForLog(why.message())));
 }
 
 void SessionLog::Write(const std::string& text) {

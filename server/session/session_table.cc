@@ -45,7 +45,7 @@ SessionTable::SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots,
       clock_(clock == nullptr ? &std::chrono::steady_clock::now : clock),
       publications_(limits.max_published_per_principal),
       tickets_(limits.max_tickets_per_principal, clock_) {
-  if (clock == nullptr) reaper_ = std::thread([this] { Reap(); });
+  if (clock == nullptr) reaper_ = std::thread([this] { RunReaper(); });
 }
 
 SessionTable::~SessionTable() {
@@ -117,7 +117,7 @@ absl::StatusOr<SessionRef> SessionTable::Add(const PrincipalRef& principal, int6
   TENSORD_RETURN_IF_ERROR(host.Add(Session::HostBytesFor(slots_.size())));
   const int64_t limit =
       principal->limit(PrincipalLimit::kSessions, limits_.max_sessions_per_principal);
-  if (!principal->sessions().Take(1, limit)) {
+  if (!principal->sessions().Charge(1, limit)) {
     return principal->Refuse(
         {.reason = "PRINCIPAL_SESSIONS_EXCEEDED",
          .subject = "principal",
@@ -231,7 +231,7 @@ SessionTable::Counts SessionTable::counts() const {
   return counts_;
 }
 
-void SessionTable::Reap() {
+void SessionTable::RunReaper() {
   while (true) {
     {
       MutexLock lock(&mu_);

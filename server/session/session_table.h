@@ -36,8 +36,9 @@ class SessionTable {
   // Logs sessions to `log`. Call it before the first session. `log` must outlive the table.
   void SetLog(SessionLog* log) { log_ = log; }
 
-  // In all functions, `principal` is the one that the gate assigned to the call. For a session of
-  // another principal, the functions return the same NOT_FOUND as for one that never existed.
+  // In all functions, `principal` is the one that the authenticator assigned to the call. For a
+  // session of another principal, the functions return the same NOT_FOUND as for one that never
+  // existed.
 
   // Opens a session. If `lease_seconds` is 0, the lease is the default; if it is more than the
   // maximum, the lease is the maximum. If it is negative, or `client_name` has more than 128 bytes,
@@ -95,7 +96,7 @@ class SessionTable {
   // Returns end() if there is no session of this id, or it belongs to another principal.
   Sessions::iterator FindLocked(const PrincipalRef& principal, absl::string_view id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Reap();
+  void RunReaper();
   // Returns the number of handles freed. `how`: as in SessionLog.
   int64_t End(Session& session, absl::string_view how);
   void RemoveLocked(Sessions::iterator session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

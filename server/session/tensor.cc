@@ -64,9 +64,9 @@ void Tensor::WhenDone(Waiter waiter) {
   waiter();
 }
 
-void GiveUpUploads(absl::Span<const TensorRef> tensors) {
+void AbandonUploads(absl::Span<const TensorRef> tensors) {
   for (const TensorRef& tensor : tensors) {
-    if (tensor->upload() != nullptr) tensor->upload()->GiveUp();
+    if (tensor->upload() != nullptr) tensor->upload()->Abandon();
   }
 }
 

@@ -143,8 +143,8 @@ class Tensor {
   std::unique_ptr<std::vector<Waiter>> waiters_;  // guarded by mu(); null if there are none
 };
 
-// Calls UploadState::GiveUp() for each of these tensors that has an upload. Their handles have been
-// deleted.
-void GiveUpUploads(absl::Span<const TensorRef> tensors);
+// Calls UploadState::Abandon() for each of these tensors that has an upload. Their handles have
+// been deleted.
+void AbandonUploads(absl::Span<const TensorRef> tensors);
 
 }  // namespace tensord::server

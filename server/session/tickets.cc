@@ -67,12 +67,12 @@ std::string Tickets::Sign(absl::string_view id, const Ticket& ticket,
   return signature;
 }
 
-absl::StatusOr<std::string> Tickets::Give(const SessionRef& session, TensorRef tensor,
-                                          absl::string_view destination_epoch) {
+absl::StatusOr<std::string> Tickets::Issue(const SessionRef& session, TensorRef tensor,
+                                           absl::string_view destination_epoch) {
   const PrincipalRef& principal = session->principal();
   UsageRef usage(principal, &principal->tickets());
   const int64_t limit = principal->limit(PrincipalLimit::kTickets, max_per_principal_);
-  if (!usage->Take(1, limit)) {
+  if (!usage->Charge(1, limit)) {
     return principal->Refuse({.reason = "PRINCIPAL_TICKETS_EXCEEDED",
                               .subject = "principal",
                               .limit = "max-tickets-per-principal",
@@ -81,7 +81,7 @@ absl::StatusOr<std::string> Tickets::Give(const SessionRef& session, TensorRef t
                                   "the caller has as many outstanding tickets as the limit allows; "
                                   "have their tensors fetched, or wait until they expire"});
   }
-  UsageHold counted(std::move(usage), 1);
+  UsageCharge counted(std::move(usage), 1);
   HostCharge charge(session->host_account());
   TENSORD_RETURN_IF_ERROR(charge.Add(kHostBytes));
   Ticket ticket{.principal = principal,
@@ -156,7 +156,7 @@ void Tickets::End(const std::string& id, bool finished) {
   // tensor exists.
   ticket.fetched = ticket.tensor;
   released = std::move(ticket.tensor);
-  ticket.counted = UsageHold();
+  ticket.counted = UsageCharge();
 }
 
 void Tickets::EndOf(const Session& session) {

@@ -50,8 +50,8 @@ class Tickets {
   // Returns a ticket for a tensor of the session. The tensor need not be done. If a limit of
   // tickets or of host memory is reached, returns RESOURCE_EXHAUSTED; if the session is closed,
   // FAILED_PRECONDITION.
-  absl::StatusOr<std::string> Give(const SessionRef& session, TensorRef tensor,
-                                   absl::string_view destination_epoch);
+  absl::StatusOr<std::string> Issue(const SessionRef& session, TensorRef tensor,
+                                    absl::string_view destination_epoch);
 
   // One connection of a pull. The table must outlive it.
   class Use {
@@ -112,7 +112,7 @@ class Tickets {
     std::string pull_id;            // of the pull that has presented the ticket; empty: none
     int uses = 0;                   // open connections of that pull
     std::chrono::steady_clock::time_point expires_at;  // if no connection is open
-    UsageHold counted;
+    UsageCharge counted;
     HostCharge charge;
   };
 

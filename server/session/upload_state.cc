@@ -24,35 +24,35 @@ std::optional<PartialUpload> UploadState::Claim(std::function<void()> stop) {
 
 void UploadState::Park(PartialUpload partial) {
   parts_.Close();
-  bool given_up = false;
-  std::vector<Waiter> resting;
+  bool abandoned = false;
+  std::vector<Waiter> on_inactive;
   std::function<void()> stop;  // outlives the lock: it may hold the last reference to the writer
   {
     MutexLock lock(&mu_);
     if (state_ != State::kActive) return;
-    given_up = given_up_;
-    if (!given_up) {
+    abandoned = abandoned_;
+    if (!abandoned) {
       state_ = State::kParked;
       partial_ = std::move(partial);
       stop.swap(stop_);
-      resting.swap(resting_);
+      on_inactive.swap(inactive_waiters_);
     }
   }
-  if (given_up) return FailGivenUp();
-  for (Waiter& waiter : resting) waiter();
+  if (abandoned) return FailAbandoned();
+  for (Waiter& waiter : on_inactive) waiter();
 }
 
-void UploadState::GiveUp() {
+void UploadState::Abandon() {
   {
     MutexLock lock(&mu_);
-    given_up_ = true;
+    abandoned_ = true;
     if (!claimable()) return;
     state_ = State::kActive;  // so that no writer can claim it before the tensor has failed
   }
-  FailGivenUp();
+  FailAbandoned();
 }
 
-void UploadState::FailGivenUp() {
+void UploadState::FailAbandoned() {
   tensor_->Finish(absl::FailedPreconditionError(
       absl::StrCat("tensor ", tensor_->handle(),
                    " was promised, and its handle was deleted before its upload finished")));
@@ -64,16 +64,16 @@ void UploadState::Fail(const absl::Status& error) {
   tensor_->Finish(error);
 }
 
-void UploadState::Abort(Waiter resting) {
+void UploadState::Abort(Waiter on_inactive) {
   {
     MutexLock lock(&mu_);
     if (state_ == State::kActive && stop_) {
-      resting_.push_back(std::move(resting));
+      inactive_waiters_.push_back(std::move(on_inactive));
       stop_();
       return;
     }
   }
-  resting();
+  on_inactive();
 }
 
 void UploadState::ReportReceived(const BufferRef& buffer, int64_t bytes) {
@@ -127,8 +127,8 @@ std::vector<UploadState::Waiter> UploadState::Finish() {
   std::swap(received, received_);
   for (ByteWaiter& waiting : byte_waiters_) due.push_back(std::move(waiting.waiter));
   byte_waiters_.clear();
-  for (Waiter& waiter : resting_) due.push_back(std::move(waiter));
-  resting_.clear();
+  for (Waiter& waiter : inactive_waiters_) due.push_back(std::move(waiter));
+  inactive_waiters_.clear();
   return due;
 }
 

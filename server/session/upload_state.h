@@ -22,7 +22,7 @@ class Tensor;
 struct PartialUpload {
   BufferRef buffer;
   int64_t written_bytes = 0;
-  UsageHold in_flight;  // counts the upload against the principal's limit
+  UsageCharge in_flight;  // counts the upload against the principal's limit
 };
 
 // The first `bytes` bytes of `buffer` have been written. If nothing was reported, `buffer` is null.
@@ -84,21 +84,21 @@ class UploadState {
   std::optional<PartialUpload> Claim(std::function<void()> stop);
 
   // ACTIVE → PARKED: keeps `partial` for the next writer and runs the waiters of Abort().
-  // If GiveUp() was called meanwhile, keeps nothing and fails the tensor.
+  // If Abandon() was called meanwhile, keeps nothing and fails the tensor.
   void Park(PartialUpload partial);
 
   // Records that no later writer can claim the upload, because the tensor's handle was deleted. If
   // the upload is ANNOUNCED or PARKED, fails the tensor. If a writer is active, it may still
   // finish; if it parks instead, Park() fails the tensor.
-  void GiveUp();
+  void Abandon();
 
   // Fails the tensor with `error`, even if a writer is active. No later writer can claim the
   // upload. If the tensor is done already, does nothing.
   void Fail(const absl::Status& error);
 
-  // Aborts the active writer, if any, and runs `resting` when the writer has parked or the upload
-  // is DONE. If no writer is active, or its `stop` is empty, runs `resting` at once.
-  void Abort(Waiter resting);
+  // Aborts the active writer, if any, and runs `on_inactive` when the writer has parked or the
+  // upload is DONE. If no writer is active, or its `stop` is empty, runs `on_inactive` at once.
+  void Abort(Waiter on_inactive);
 
   // Reports that the first `bytes` bytes of `buffer` have been written and may be forwarded. Only
   // the active writer calls it, and only if the host can access the memory. Runs the waiters of
@@ -130,7 +130,7 @@ class UploadState {
   };
 
   // Fails the tensor with the error of a deleted handle.
-  void FailGivenUp();
+  void FailAbandoned();
 
   bool claimable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return state_ == State::kAnnounced || state_ == State::kParked;
@@ -139,12 +139,12 @@ class UploadState {
   Tensor* const tensor_;
   mutable Mutex mu_;
   State state_ ABSL_GUARDED_BY(mu_) = State::kAnnounced;
-  bool given_up_ ABSL_GUARDED_BY(mu_) = false;
+  bool abandoned_ ABSL_GUARDED_BY(mu_) = false;
   bool done_unclaimed_ ABSL_GUARDED_BY(mu_) = false;  // DONE, and the next Claim() succeeds
   std::function<void()> stop_ ABSL_GUARDED_BY(mu_);   // of the active writer
   PartialUpload partial_ ABSL_GUARDED_BY(mu_);        // while PARKED
   ReceivedPart received_ ABSL_GUARDED_BY(mu_);        // until DONE
-  std::vector<Waiter> resting_ ABSL_GUARDED_BY(mu_);  // of Abort()
+  std::vector<Waiter> inactive_waiters_ ABSL_GUARDED_BY(mu_);  // of Abort()
   std::vector<ByteWaiter> byte_waiters_ ABSL_GUARDED_BY(mu_);
   UploadParts parts_;
 };

@@ -95,7 +95,7 @@ TEST_F(ClockTest, ExpiredTokensAreRefusedAfterAJumpForward) {
 }
 
 // The calls have a deadline of 60 seconds, which a jump of a day must not affect.
-TEST_F(ClockTest, WaitingCallsGoOnAfterJumps) {
+TEST_F(ClockTest, WaitingCallsContinueAfterJumps) {
   RpcClient client(daemon_->address(), {.token = kAlice});
   RpcSession session(client);
   for (const int64_t shift : {kDaySeconds, -kDaySeconds, int64_t{0}}) {

@@ -50,7 +50,7 @@ class HpackTokenTest : public TokenAttackFixture {
 
 // One header of 4 KiB occurs thousands of times in each call: 16 MB of headers in 8 kB. Then
 // headers of two bytes occur 50,000 times in each call. The client never acknowledges the server's
-// settings, so gRPC doesn't limit the size of headers. The gate refuses the calls.
+// settings, so gRPC doesn't limit the size of headers. The authenticator refuses the calls.
 TEST_F(HpackTest, CallsWithManyIndexedHeadersAreRefused) {
   for (const auto& [value_bytes, count] : {std::pair<size_t, size_t>(4000, 3900), {1, 50000}}) {
     const auto connection = Connect();

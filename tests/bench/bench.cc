@@ -73,13 +73,14 @@ void KeepTo(pid_t process, const cpu_set_t& cores) {
 
 }  // namespace
 
-Apart::Apart(const std::vector<pid_t>& others) : all_(CoresOfThisProgram()), others_(others) {
+SeparateCores::SeparateCores(const std::vector<pid_t>& others)
+    : all_(CoresOfThisProgram()), others_(others) {
   if (CPU_COUNT(&all_) < 2) return;
   KeepTo(getpid(), NthOf(all_, 0));
   for (const pid_t other : others_) KeepTo(other, NthOf(all_, 1));
 }
 
-Apart::~Apart() {
+SeparateCores::~SeparateCores() {
   KeepTo(getpid(), all_);
   for (const pid_t other : others_) KeepTo(other, all_);
 }
@@ -156,17 +157,17 @@ void Bench::Skip(const std::string& what, const std::string& why) {
   skipped_.emplace_back(what, why);
 }
 
-void Turns::Join(const std::string& name, Sample sample) {
+void Comparison::Add(const std::string& name, Sample sample) {
   contenders_.push_back({name, std::move(sample)});
 }
 
-void Turns::JoinOne(const std::string& name, std::function<double()> sample) {
-  Join(name, [sample = std::move(sample)] { return std::vector<double>{sample()}; });
+void Comparison::AddSingle(const std::string& name, std::function<double()> sample) {
+  Add(name, [sample = std::move(sample)] { return std::vector<double>{sample()}; });
 }
 
-void Turns::JoinPeer(const std::string& name, Peer* peer, const std::string& question) {
+void Comparison::AddPeer(const std::string& name, Peer* peer, const std::string& question) {
   if (peer == nullptr) return;
-  Join(name, [this, name, peer, question] {
+  Add(name, [this, name, peer, question] {
     auto answer = peer->Ask(question);
     if (answer.ok()) return *std::move(answer);
     bench_.Skip(name, std::string(answer.status().message()));
@@ -174,7 +175,7 @@ void Turns::JoinPeer(const std::string& name, Peer* peer, const std::string& que
   });
 }
 
-void Turns::Run(int rounds) {
+void Comparison::Run(int rounds) {
   if (bench_.quick()) rounds = (rounds + 1) / 2;
   for (int round = -1; round < rounds; ++round) {
     for (size_t i = 0; i < contenders_.size();) {
@@ -191,14 +192,14 @@ void Turns::Run(int rounds) {
   }
 }
 
-double Turns::Value(const std::string& name, double quantile) const {
+double Comparison::Value(const std::string& name, double quantile) const {
   std::vector<double> all;
   for (const auto& sample : samples_.at(name)) all.insert(all.end(), sample.begin(), sample.end());
   return Quantile(std::move(all), quantile);
 }
 
-double Turns::Ratio(const std::string& ours, const std::string& reference, Better better,
-                    double quantile) const {
+double Comparison::Ratio(const std::string& ours, const std::string& reference, Better better,
+                         double quantile) const {
   const auto divide = [&](double a, double b) { return better == Better::kHigher ? a / b : b / a; };
   const auto& a = samples_.at(ours);
   const auto& b = samples_.at(reference);
@@ -210,7 +211,7 @@ double Turns::Ratio(const std::string& ours, const std::string& reference, Bette
   return Quantile(std::move(ratios), 0.5);
 }
 
-void Turns::AddRow(const RowSpec& spec) const {
+void Comparison::AddRow(const RowSpec& spec) const {
   if (!Has(spec.reference) || !Has(spec.ours)) return;
   bench_.Add({.measure = spec.measure,
               .unit = spec.unit,

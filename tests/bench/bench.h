@@ -4,11 +4,11 @@
 // each round every contender runs once, so that noise of the machine affects all alike. The table
 // has medians and ratios. To add a row:
 //
-//   Turns turns(bench);
-//   turns.JoinOne(kOurs, [&] { return OpsPerSecond(...); });
-//   turns.JoinPeer("PyTorch", bench.torch(), "chain 1000");
-//   turns.Run(9);
-//   turns.AddRow({.measure = "…", .unit = "op/s", .reference = "PyTorch", .goal = 1.5});
+//   Comparison comparison(bench);
+//   comparison.AddSingle(kOurs, [&] { return OpsPerSecond(...); });
+//   comparison.AddPeer("PyTorch", bench.torch(), "chain 1000");
+//   comparison.Run(9);
+//   comparison.AddRow({.measure = "…", .unit = "op/s", .reference = "PyTorch", .goal = 1.5});
 #pragma once
 
 #include <sched.h>
@@ -126,7 +126,7 @@ struct RowSpec {
 };
 
 // Contenders that do the same work, and run alternately.
-class Turns {
+class Comparison {
  public:
   // Measures once. Returns one figure, or many (latencies). If it returns none, the contender has
   // failed and is removed.
@@ -136,11 +136,11 @@ class Turns {
     Sample sample;
   };
 
-  explicit Turns(Bench& bench) : bench_(bench) {}
-  void Join(const std::string& name, Sample sample);
-  void JoinOne(const std::string& name, std::function<double()> sample);
+  explicit Comparison(Bench& bench) : bench_(bench) {}
+  void Add(const std::string& name, Sample sample);
+  void AddSingle(const std::string& name, std::function<double()> sample);
   // Adds a contender that sends `question` to the peer. If `peer` is null, does nothing.
-  void JoinPeer(const std::string& name, Peer* peer, const std::string& question);
+  void AddPeer(const std::string& name, Peer* peer, const std::string& question);
 
   // Runs one round that isn't recorded, and then `rounds`; with --quick about half of them.
   void Run(int rounds);
@@ -175,7 +175,7 @@ double Chain(const Client& client, const Tensor& x, int n);
 class Transfer {
  public:
   Transfer(Client client, int64_t size);
-  absl::Span<uint8_t> here() { return absl::MakeSpan(here_); }
+  absl::Span<uint8_t> local() { return absl::MakeSpan(local_); }
   // Each transfers the bytes once, waits until all have arrived, and returns GiB/s.
   double Upload();
   double Download();
@@ -183,20 +183,20 @@ class Transfer {
  private:
   Client client_;
   Device device_;
-  std::vector<uint8_t> here_;
-  Tensor there_;
+  std::vector<uint8_t> local_;
+  Tensor remote_;
 };
 
 // While this object exists, this program runs on one core and the `others` on a second core. As on
 // two machines, each end then sleeps and is woken up. Otherwise the scheduler may run both ends on
 // one core for minutes, then on two, and latencies differ by a factor of two. Does nothing on a
 // machine with one core.
-class Apart {
+class SeparateCores {
  public:
-  explicit Apart(const std::vector<pid_t>& others);
-  ~Apart();
-  Apart(const Apart&) = delete;
-  Apart& operator=(const Apart&) = delete;
+  explicit SeparateCores(const std::vector<pid_t>& others);
+  ~SeparateCores();
+  SeparateCores(const SeparateCores&) = delete;
+  SeparateCores& operator=(const SeparateCores&) = delete;
 
  private:
   const cpu_set_t all_;

@@ -87,20 +87,20 @@ void Copies(Bench& bench) {
   const Tensor there = Resident(servers.On(0), {kBytes / 4});
   RawConnection tcp(RawTcpAddress(bench.echo()));
   std::vector<float> here(kBytes / 4, 1);
-  Turns turns(bench);
-  turns.JoinOne(kOurs, [&] { return CopyRate(servers, there); });
-  turns.JoinOne("raw TCP", [&] {
+  Comparison comparison(bench);
+  comparison.AddSingle(kOurs, [&] { return CopyRate(servers, there); });
+  comparison.AddSingle("raw TCP", [&] {
     return tcp.Upload({reinterpret_cast<const uint8_t*>(here.data()), kBytes});
   });
-  turns.JoinOne("through the client", [&] {
+  comparison.AddSingle("through the client", [&] {
     return kBytes / kGiB / SecondsOf([&] {
              Check(there.ReadInto(absl::MakeSpan(here)));
              Check(FromSpan<float>(servers.On(1), there.shape(), here).Wait());
            });
   });
-  turns.Run(11);
-  turns.AddRow({measure, "GiB/s", "raw TCP", Better::kHigher, 0.5, 0.85});
-  turns.AddRow({measure, "GiB/s", "through the client", Better::kHigher, 0.5, 1.8});
+  comparison.Run(11);
+  comparison.AddRow({measure, "GiB/s", "raw TCP", Better::kHigher, 0.5, 0.85});
+  comparison.AddRow({measure, "GiB/s", "through the client", Better::kHigher, 0.5, 1.8});
 }
 
 void SharedCopies(Bench& bench, int64_t mib) {
@@ -113,16 +113,16 @@ void SharedCopies(Bench& bench, int64_t mib) {
   const Tensor there_too = Resident(networked.On(0), {bytes / 4});
   const std::vector<uint8_t> from(bytes, 1);
   std::vector<uint8_t> to(bytes, 2);
-  Turns turns(bench);
-  turns.JoinOne(kOurs, [&] { return CopyRate(sharing, there); });
-  turns.JoinOne("memcpy", [&] {
+  Comparison comparison(bench);
+  comparison.AddSingle(kOurs, [&] { return CopyRate(sharing, there); });
+  comparison.AddSingle("memcpy", [&] {
     return static_cast<double>(bytes) / kGiB /
            SecondsOf([&] { std::memcpy(to.data(), from.data(), bytes); });
   });
-  turns.JoinOne("network", [&] { return CopyRate(networked, there_too); });
-  turns.Run(11);
-  turns.AddRow({measure, "GiB/s", "memcpy", Better::kHigher, 0.5, 0.4});
-  turns.AddRow({measure, "GiB/s", "network", Better::kHigher, 0.5, 1.5});
+  comparison.AddSingle("network", [&] { return CopyRate(networked, there_too); });
+  comparison.Run(11);
+  comparison.AddRow({measure, "GiB/s", "memcpy", Better::kHigher, 0.5, 0.4});
+  comparison.AddRow({measure, "GiB/s", "network", Better::kHigher, 0.5, 1.5});
 }
 
 // Returns a free port of 127.0.0.1. In theory another program could take it before the caller does.
@@ -183,11 +183,11 @@ void SpreadCopies(Bench& bench) {
     return static_cast<double>(there.size_bytes()) / kGiB /
            SecondsOf([&] { Check(there.To(device).copy_report().status()); });
   };
-  Turns turns(bench);
-  turns.JoinOne(kOurs, [&] { return rate(of_spread, spread.On(1)); });
-  turns.JoinOne("one connection", [&] { return rate(of_single, single.On(1)); });
-  turns.Run(3);
-  turns.AddRow({measure, "GiB/s", "one connection", Better::kHigher, 0.5, 2.5});
+  Comparison comparison(bench);
+  comparison.AddSingle(kOurs, [&] { return rate(of_spread, spread.On(1)); });
+  comparison.AddSingle("one connection", [&] { return rate(of_single, single.On(1)); });
+  comparison.Run(3);
+  comparison.AddRow({measure, "GiB/s", "one connection", Better::kHigher, 0.5, 2.5});
 }
 
 void ClientBytes(Bench& bench) {
@@ -220,11 +220,11 @@ void TwoAtOnce(Bench& bench) {
   Servers servers(2);
   std::vector<Tensor> both;
   for (const Device& device : servers.devices()) both.push_back(Resident(device, {1024, 1024}));
-  Turns turns(bench);
-  turns.JoinOne(kOurs, [&] { return Products(both, 8); });
-  turns.JoinOne("one of them", [&] { return Products({both[0]}, 8); });
-  turns.Run(11);
-  turns.AddRow({measure, "matmul/s", "one of them", Better::kHigher, 0.5, 1.9});
+  Comparison comparison(bench);
+  comparison.AddSingle(kOurs, [&] { return Products(both, 8); });
+  comparison.AddSingle("one of them", [&] { return Products({both[0]}, 8); });
+  comparison.Run(11);
+  comparison.AddRow({measure, "matmul/s", "one of them", Better::kHigher, 0.5, 1.9});
 }
 
 void AllReduce(Bench& bench) {
@@ -236,15 +236,15 @@ void AllReduce(Bench& bench) {
   const Group group = Check(Group::Create(servers.devices()));
   std::vector<Tensor> x;
   for (const Device& device : servers.devices()) x.push_back(Resident(device, {kBytes / 4}));
-  Turns turns(bench);
-  turns.JoinOne(kOurs, [&] {
+  Comparison comparison(bench);
+  comparison.AddSingle(kOurs, [&] {
     return kBytes / kGiB / SecondsOf([&] {
              for (const Tensor& y : group.AllReduce(x)) Check(y.Wait());
            });
   });
-  turns.JoinPeer("Gloo", gloo, absl::StrCat("all_reduce ", kBytes));
-  turns.Run(11);
-  turns.AddRow({measure, "GiB/s", "Gloo", Better::kHigher, 0.5, 0.9});
+  comparison.AddPeer("Gloo", gloo, absl::StrCat("all_reduce ", kBytes));
+  comparison.Run(11);
+  comparison.AddRow({measure, "GiB/s", "Gloo", Better::kHigher, 0.5, 0.9});
 }
 
 void FarPipeline(Bench& bench) {
@@ -265,11 +265,11 @@ void FarPipeline(Bench& bench) {
     servers.SetDelay(round_trip / 2);
     return 1e3 * SecondsOf([&] { Check(pipeline.Forward(x, kMicroBatches).Wait()); });
   };
-  Turns turns(bench);
-  turns.JoinOne(kOurs, [&] { return run(std::chrono::milliseconds(10)); });
-  turns.JoinOne("beside it", [&] { return run(std::chrono::milliseconds(0)); });
-  turns.Run(11);
-  turns.AddRow({measure, "ms", "beside it", Better::kLower, 0.5, 1 / 1.15});
+  Comparison comparison(bench);
+  comparison.AddSingle(kOurs, [&] { return run(std::chrono::milliseconds(10)); });
+  comparison.AddSingle("beside it", [&] { return run(std::chrono::milliseconds(0)); });
+  comparison.Run(11);
+  comparison.AddRow({measure, "ms", "beside it", Better::kLower, 0.5, 1 / 1.15});
 }
 
 // Returns the CPU time of the calling thread.
@@ -298,11 +298,11 @@ void ManyServers(Bench& bench) {
   const control_plane::ControlPlane plane;
   const Cluster one = Check(Cluster::Connect(control_plane::ControlPlane::Addresses(1)));
   const Cluster thousand = Check(Cluster::Connect(control_plane::ControlPlane::Addresses(1000)));
-  Turns turns(bench);
-  turns.JoinOne(kOurs, [&] { return OpNanoseconds(thousand); });
-  turns.JoinOne("of one", [&] { return OpNanoseconds(one); });
-  turns.Run(11);
-  turns.AddRow({measure, "ns", "of one", Better::kLower, 0.5, 0.9});
+  Comparison comparison(bench);
+  comparison.AddSingle(kOurs, [&] { return OpNanoseconds(thousand); });
+  comparison.AddSingle("of one", [&] { return OpNanoseconds(one); });
+  comparison.Run(11);
+  comparison.AddRow({measure, "ns", "of one", Better::kLower, 0.5, 0.9});
 }
 
 }  // namespace

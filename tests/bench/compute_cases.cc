@@ -85,19 +85,19 @@ struct ProductCase {
 
 void RunProduct(Bench& bench, const Client& client, ProductCase product) {
   const auto rate = [&](double seconds) { return 1e-9 * product.flop * product.count / seconds; };
-  Turns turns(bench);
-  turns.JoinOne(kOurs, [&] {
+  Comparison comparison(bench);
+  comparison.AddSingle(kOurs, [&] {
     return rate(SecondsOf([&] {
       for (int i = 0; i < product.count; ++i) Check(product.op().status());
       Check(client.Synchronize());
     }));
   });
-  turns.JoinOne(kLibrary,
-                [&] { return rate(SecondsOf([&] { product.reference.Run(product.count); })); });
-  turns.JoinPeer(kTorch, bench.torch(), product.question);
-  turns.Run(13);
-  turns.AddRow({product.measure, "GFLOP/s", kLibrary, Better::kHigher, 0.5, 0.97});
-  turns.AddRow({product.measure, "GFLOP/s", kTorch, Better::kHigher, 0.5, 1.0});
+  comparison.AddSingle(
+      kLibrary, [&] { return rate(SecondsOf([&] { product.reference.Run(product.count); })); });
+  comparison.AddPeer(kTorch, bench.torch(), product.question);
+  comparison.Run(13);
+  comparison.AddRow({product.measure, "GFLOP/s", kLibrary, Better::kHigher, 0.5, 0.97});
+  comparison.AddRow({product.measure, "GFLOP/s", kTorch, Better::kHigher, 0.5, 1.0});
 }
 
 void SquareProducts(Bench& bench, int64_t n, int count) {
@@ -146,16 +146,16 @@ void ElementwiseChain(Bench& bench) {
   constexpr int64_t kElements = 64 * kMiB;
   const Client client = bench.Connect();
   const Tensor x = Uniform(Check(client.device("cpu:0")), {kElements}, /*seed=*/1);
-  Turns turns(bench);
-  turns.JoinOne(kOurs, [&] {
+  Comparison comparison(bench);
+  comparison.AddSingle(kOurs, [&] {
     return 1e3 * SecondsOf([&] {
              const Tensor y = EightOps(x);
              Check(client.Synchronize());
            });
   });
-  turns.JoinPeer(kTorch, bench.torch(), absl::StrCat("elementwise ", kElements));
-  turns.Run(7);
-  turns.AddRow({measure, "ms", kTorch, Better::kLower, 0.5, 2.0});
+  comparison.AddPeer(kTorch, bench.torch(), absl::StrCat("elementwise ", kElements));
+  comparison.Run(7);
+  comparison.AddRow({measure, "ms", kTorch, Better::kLower, 0.5, 2.0});
 }
 
 }  // namespace

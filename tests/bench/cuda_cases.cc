@@ -108,8 +108,8 @@ void Product(Bench& bench, const Client& client, const Device& gpu, const std::s
   DirectMatmul direct(a, b, dtype == DType::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F,
                       tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
   const double tera_flop = 2e-12 * kSize * kSize * kSize * kProducts;
-  Turns turns(bench);
-  turns.JoinOne(kOurs, [&] {
+  Comparison comparison(bench);
+  comparison.AddSingle(kOurs, [&] {
     return tera_flop / SecondsOf([&] {
              for (int i = 0; i < kProducts; ++i) {
                Check(Matmul(a, b, {.allow_tf32 = tf32}).status());
@@ -117,9 +117,10 @@ void Product(Bench& bench, const Client& client, const Device& gpu, const std::s
              Check(client.Synchronize());
            });
   });
-  turns.JoinOne(kDirect, [&] { return tera_flop / SecondsOf([&] { direct.Run(kProducts); }); });
-  turns.Run(9);
-  turns.AddRow({measure, "TFLOP/s", kDirect, Better::kHigher, 0.5, 0.97});
+  comparison.AddSingle(kDirect,
+                       [&] { return tera_flop / SecondsOf([&] { direct.Run(kProducts); }); });
+  comparison.Run(9);
+  comparison.AddRow({measure, "TFLOP/s", kDirect, Better::kHigher, 0.5, 0.97});
 }
 
 // Records a program of a thousand small ops in which each op uses the last result, and reruns it.
@@ -137,22 +138,22 @@ void Replay(Bench& bench, const Client& client, const std::string& measure, cons
     return std::vector<Tensor>{repeat(inputs[0], kOps)};
   };
   const Program program = Check(Program::Record(first.device(), {first.spec()}, body));
-  Turns turns(bench);
+  Comparison comparison(bench);
   const auto rate = [&client](const std::function<void()>& work) {
     return kOps * kRuns / SecondsOf([&] {
              work();
              Check(client.Synchronize());
            });
   };
-  turns.JoinOne(kOurs, [&] {
+  comparison.AddSingle(kOurs, [&] {
     return rate([&] {
       Tensor y = first;
       for (int i = 0; i < kRuns; ++i) y = program.Run({y})[0];
     });
   });
-  turns.JoinOne("call by call", [&] { return rate([&] { repeat(first, kOps * kRuns); }); });
-  turns.Run(9);
-  turns.AddRow({measure, "op/s", "call by call"});
+  comparison.AddSingle("call by call", [&] { return rate([&] { repeat(first, kOps * kRuns); }); });
+  comparison.Run(9);
+  comparison.AddRow({measure, "op/s", "call by call"});
 }
 
 // The daemon fuses adds into a few kernels, but runs each product as a kernel.
@@ -180,19 +181,19 @@ void HostTransfers(Bench& bench, const Device& gpu) {
     return rate([&] { CheckCuda(cudaMemcpy(to, from, kBytes, kind)); });
   };
   const std::string reference = "cudaMemcpy, pinned";
-  Turns uploads(bench);
-  uploads.JoinOne(kOurs, [&] {
+  Comparison uploads(bench);
+  uploads.AddSingle(kOurs, [&] {
     return rate([&] { Check(FromSpan<uint8_t>(gpu, {kBytes}, absl::MakeConstSpan(here)).Wait()); });
   });
-  uploads.JoinOne(reference,
-                  [&] { return copy(device.get(), pinned.get(), cudaMemcpyHostToDevice); });
+  uploads.AddSingle(reference,
+                    [&] { return copy(device.get(), pinned.get(), cudaMemcpyHostToDevice); });
   uploads.Run(9);
   uploads.AddRow({up, "GiB/s", reference});
-  Turns downloads(bench);
-  downloads.JoinOne(kOurs,
-                    [&] { return rate([&] { Check(there.ReadInto(absl::MakeSpan(here))); }); });
-  downloads.JoinOne(reference,
-                    [&] { return copy(pinned.get(), device.get(), cudaMemcpyDeviceToHost); });
+  Comparison downloads(bench);
+  downloads.AddSingle(kOurs,
+                      [&] { return rate([&] { Check(there.ReadInto(absl::MakeSpan(here))); }); });
+  downloads.AddSingle(reference,
+                      [&] { return copy(pinned.get(), device.get(), cudaMemcpyDeviceToHost); });
   downloads.Run(9);
   downloads.AddRow({down, "GiB/s", reference});
 }

@@ -27,7 +27,7 @@ using integration::RpcSession;
 constexpr char kBusyLoops[] = "beside busy loops";
 constexpr char kAttackersToken[] = "the-token-of-the-attacker";
 constexpr char kClientsToken[] = "the-token-of-the-client";
-// The ops that are measured in a turn. In a much shorter turn, the results would depend mostly on
+// The ops that are measured in a round. In a much shorter round, the results would depend mostly on
 // how the operating system's scheduler treats threads that have just become busy.
 constexpr int kOpsPerTurn = 2000;
 
@@ -262,11 +262,11 @@ void FairnessCases(Bench& bench) {
     const Client client =
         Check(Client::Connect(daemon->address(), {.shared_memory = false, .token = kClientsToken}));
     const Tensor x = Ones(Check(client.device("cpu:0")), {kSmall});
-    Turns turns(bench);
+    Comparison comparison(bench);
     clockid_t daemon_clock = 0;
     clock_getcpuclockid(daemon->pid(), &daemon_clock);
     double cores = 0;  // how many the flood occupied
-    turns.Join(kOurs, [&] {
+    comparison.Add(kOurs, [&] {
       std::vector<std::unique_ptr<Attacker>> attackers;
       for (int i = 0; i < attack.sessions; ++i) {
         attackers.push_back(std::make_unique<Attacker>(daemon->address()));
@@ -283,17 +283,17 @@ void FairnessCases(Bench& bench) {
       cores = cpu_seconds / seconds;
       return microseconds;
     });
-    turns.Join(kBusyLoops, [&] {
+    comparison.Add(kBusyLoops, [&] {
       const BusyLoops loops(cores);
       return OpAndRead(x, kOpsPerTurn);
     });
-    turns.Run(9);
-    turns.AddRow({.measure = measure,
-                  .unit = "us",
-                  .reference = kBusyLoops,
-                  .better = Better::kLower,
-                  .quantile = 0.99,
-                  .goal = 0.5});
+    comparison.Run(9);
+    comparison.AddRow({.measure = measure,
+                       .unit = "us",
+                       .reference = kBusyLoops,
+                       .better = Better::kLower,
+                       .quantile = 0.99,
+                       .goal = 0.5});
   }
 }
 

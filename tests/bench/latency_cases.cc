@@ -24,22 +24,22 @@ void OneOp(Bench& bench) {
   RawConnection tcp(RawTcpAddress(bench.echo()));
   RawConnection local(RawUnixAddress(bench.echo()));
   GrpcEcho grpc(GrpcAddress(bench.echo()));
-  const Apart apart({bench.daemon().pid(), bench.echo().pid()});
+  const SeparateCores apart({bench.daemon().pid(), bench.echo().pid()});
 
-  Turns turns(bench);
-  turns.Join(kOurs, [&] { return OpAndRead(x, kEach); });
-  turns.Join("TCP ping-pong", [&] { return tcp.PingPong(kEach); });
-  turns.Join("Unix-socket ping-pong", [&] { return local.PingPong(kEach); });
-  turns.Join("bare gRPC stream echo", [&] { return grpc.Stream(kEach); });
-  turns.Run(24);
+  Comparison comparison(bench);
+  comparison.Add(kOurs, [&] { return OpAndRead(x, kEach); });
+  comparison.Add("TCP ping-pong", [&] { return tcp.PingPong(kEach); });
+  comparison.Add("Unix-socket ping-pong", [&] { return local.PingPong(kEach); });
+  comparison.Add("bare gRPC stream echo", [&] { return grpc.Stream(kEach); });
+  comparison.Run(24);
   const auto add = [&](const std::string& reference, std::optional<double> p50,
                        std::optional<double> p99) {
     RowSpec spec = {median, "us", reference, Better::kLower, 0.5, p50};
-    turns.AddRow(spec);
+    comparison.AddRow(spec);
     spec.measure = tail;
     spec.quantile = 0.99;
     spec.goal = p99;
-    turns.AddRow(spec);
+    comparison.AddRow(spec);
   };
   add("TCP ping-pong", 1 / 1.2, 1 / 2.0);
   add("Unix-socket ping-pong", {}, {});
@@ -56,12 +56,12 @@ void OneOpSpinning(Bench& bench) {
   const Client client = Check(Client::Connect(daemon->address(), {.spin = absl::Milliseconds(1)}));
   const Tensor x = Ones(Cpu(client), {kSmall});
   RawConnection tcp(RawTcpAddress(bench.echo()));
-  const Apart apart({daemon->pid(), bench.echo().pid()});
-  Turns turns(bench);
-  turns.Join(kOurs, [&] { return OpAndRead(x, kEach); });
-  turns.Join("TCP ping-pong", [&] { return tcp.PingPong(kEach); });
-  turns.Run(16);
-  turns.AddRow({median, "us", "TCP ping-pong", Better::kLower, 0.5, 1 / 0.6});
+  const SeparateCores apart({daemon->pid(), bench.echo().pid()});
+  Comparison comparison(bench);
+  comparison.Add(kOurs, [&] { return OpAndRead(x, kEach); });
+  comparison.Add("TCP ping-pong", [&] { return tcp.PingPong(kEach); });
+  comparison.Run(16);
+  comparison.AddRow({median, "us", "TCP ping-pong", Better::kLower, 0.5, 1 / 0.6});
 }
 
 // As OneOp, while another thread of the same client uploads 1 GiB.
@@ -74,9 +74,9 @@ void OneOpBesideAnUpload(Bench& bench) {
   const Tensor x = Ones(device, {kSmall});
   const std::vector<float> big(256 * kMiB, 1.0f);
 
-  Turns turns(bench);
-  turns.Join("idle", [&] { return OpAndRead(x, 250); });
-  turns.Join(kOurs, [&] {
+  Comparison comparison(bench);
+  comparison.Add("idle", [&] { return OpAndRead(x, 250); });
+  comparison.Add(kOurs, [&] {
     std::atomic<bool> done{false};
     std::thread upload([&] {
       Check(FromSpan<float>(device, {256 * kMiB}, big).status());
@@ -89,9 +89,9 @@ void OneOpBesideAnUpload(Bench& bench) {
     upload.join();
     return all;
   });
-  turns.Run(5);
-  turns.AddRow({median, "us", "idle", Better::kLower, 0.5, 1 / 4.0});
-  const double p99 = turns.Value(kOurs, 0.99);
+  comparison.Run(5);
+  comparison.AddRow({median, "us", "idle", Better::kLower, 0.5, 1 / 4.0});
+  const double p99 = comparison.Value(kOurs, 0.99);
   bench.Add({tail, "us", p99, "limit of 10 ms", 10000, 10000 / p99, 1.0});
 }
 
@@ -164,12 +164,12 @@ void UnaryAdd(Bench& bench) {
   constexpr int kEach = 250;
   UnarySession session(bench.daemon().address());
   GrpcEcho grpc(GrpcAddress(bench.echo()));
-  const Apart apart({bench.daemon().pid(), bench.echo().pid()});
-  Turns turns(bench);
-  turns.Join(kOurs, [&] { return session.Add(kEach); });
-  turns.Join("bare gRPC unary echo", [&] { return grpc.Unary(kEach); });
-  turns.Run(20);
-  turns.AddRow({measure, "us", "bare gRPC unary echo", Better::kLower, 0.5, 1 / 1.15});
+  const SeparateCores apart({bench.daemon().pid(), bench.echo().pid()});
+  Comparison comparison(bench);
+  comparison.Add(kOurs, [&] { return session.Add(kEach); });
+  comparison.Add("bare gRPC unary echo", [&] { return grpc.Unary(kEach); });
+  comparison.Run(20);
+  comparison.AddRow({measure, "us", "bare gRPC unary echo", Better::kLower, 0.5, 1 / 1.15});
 }
 
 // Runs 100 ops and one read. Returns milliseconds.
@@ -201,15 +201,15 @@ void FarAway(Bench& bench) {
   RawConnection near_echo(RawTcpAddress(bench.echo()));
   RawConnection far_echo(to_echo->address());
 
-  Turns turns(bench);
-  turns.JoinOne(kOurs, [&] { return HundredOps(there, there); });
-  turns.JoinOne("RTT + compute", [&] {
+  Comparison comparison(bench);
+  comparison.AddSingle(kOurs, [&] { return HundredOps(there, there); });
+  comparison.AddSingle("RTT + compute", [&] {
     const double round_trip = 1e-3 * Quantile(far_echo.PingPong(3), 0.5);
     const double compute = HundredOps(near, near) - 1e-3 * Quantile(near_echo.PingPong(10), 0.5);
     return round_trip + std::max(compute, 0.0);
   });
-  turns.Run(21);
-  turns.AddRow({measure, "ms", "RTT + compute", Better::kLower, 0.5, 1 / 1.1});
+  comparison.Run(21);
+  comparison.AddRow({measure, "ms", "RTT + compute", Better::kLower, 0.5, 1 / 1.1});
 }
 
 }  // namespace

@@ -17,12 +17,12 @@ void DependentChain(Bench& bench) {
   constexpr int kOps = 200000;
   const Client client = bench.Connect();
   const Tensor x = Ones(Check(client.device("cpu:0")), {kSmall});
-  Turns turns(bench);
-  turns.JoinOne(kOurs, [&] { return Chain(client, x, kOps); });
-  turns.JoinPeer("PyTorch eager", bench.torch(), absl::StrCat("chain ", kOps));
-  turns.Run(11);
-  turns.AddRow({measure, "op/s", "PyTorch eager", Better::kHigher, 0.5, 1.5});
-  const double rate = turns.Value(kOurs);
+  Comparison comparison(bench);
+  comparison.AddSingle(kOurs, [&] { return Chain(client, x, kOps); });
+  comparison.AddPeer("PyTorch eager", bench.torch(), absl::StrCat("chain ", kOps));
+  comparison.Run(11);
+  comparison.AddRow({measure, "op/s", "PyTorch eager", Better::kHigher, 0.5, 1.5});
+  const double rate = comparison.Value(kOurs);
   bench.Add({measure, "op/s", rate, "ggml-rpc (published)", kGgmlRpcOpsPerSecond,
              rate / kGgmlRpcOpsPerSecond, 20.0});
 }
@@ -44,17 +44,17 @@ void RecordedChain(Bench& bench) {
   const Device device = Check(client.device("cpu:0"));
   const Tensor one = Ones(device, {kSmall});
   const Program program = RecordChain(device, one, kOps);
-  Turns turns(bench);
-  turns.JoinOne(kOurs, [&] {
+  Comparison comparison(bench);
+  comparison.AddSingle(kOurs, [&] {
     return kOps * kRuns / SecondsOf([&] {
              Tensor y = one;
              for (int i = 0; i < kRuns; ++i) y = program.Run({y})[0];
              Check(client.Synchronize());
            });
   });
-  turns.JoinPeer("PyTorch eager", bench.torch(), absl::StrCat("chain ", 200000));
-  turns.Run(11);
-  const double rate = turns.Value(kOurs);
+  comparison.AddPeer("PyTorch eager", bench.torch(), absl::StrCat("chain ", 200000));
+  comparison.Run(11);
+  const double rate = comparison.Value(kOurs);
   constexpr double kWanted = 10e6;
   bench.Add({measure, "op/s", rate, "limit of 10 M", kWanted, rate / kWanted, 1.0});
   bench.Add({measure,
@@ -64,7 +64,7 @@ void RecordedChain(Bench& bench) {
              kGgmlStoredGraphOpsPerSecond,
              rate / kGgmlStoredGraphOpsPerSecond,
              {}});
-  turns.AddRow({measure, "op/s", "PyTorch eager"});
+  comparison.AddRow({measure, "op/s", "PyTorch eager"});
 }
 
 constexpr int kClients = 64;
@@ -123,25 +123,26 @@ void ManyClients(Bench& bench) {
   }
   int least_served = kClients;
   ClientsResult result;
-  Turns turns(bench);
-  turns.JoinOne("slowest", [&] {
+  Comparison comparison(bench);
+  comparison.AddSingle("slowest", [&] {
     result = RunClients(starts);
     least_served = std::min(least_served, result.served);
     return result.slowest_seconds;
   });
-  turns.JoinOne("together", [&] { return kClients * (kOpsEach + 1) / result.wall_seconds; });
+  comparison.AddSingle("together", [&] { return kClients * (kOpsEach + 1) / result.wall_seconds; });
   double alone_seconds = 0;
-  turns.JoinOne("fair share", [&] {
+  comparison.AddSingle("fair share", [&] {
     return alone_seconds = SecondsOf([&] {
              for (int i = 0; i < kClients; ++i) OneShare(starts[0]);
            });
   });
-  turns.JoinOne("one client alone", [&] { return kClients * (kOpsEach + 1) / alone_seconds; });
-  turns.Run(9);
+  comparison.AddSingle("one client alone",
+                       [&] { return kClients * (kOpsEach + 1) / alone_seconds; });
+  comparison.Run(9);
   bench.Add({served, "clients", static_cast<double>(least_served), "all", kClients,
              static_cast<double>(least_served) / kClients, 1.0});
-  turns.AddRow({slowest, "s", "fair share", Better::kLower, 0.5, 0.5, "slowest"});
-  turns.AddRow({together, "op/s", "one client alone", Better::kHigher, 0.5, 1.0, "together"});
+  comparison.AddRow({slowest, "s", "fair share", Better::kLower, 0.5, 0.5, "slowest"});
+  comparison.AddRow({together, "op/s", "one client alone", Better::kHigher, 0.5, 1.0, "together"});
 }
 
 // Plots op/s over the number of ops between two waits.

@@ -12,7 +12,7 @@ struct PeerCase {
   Better better;
   std::optional<double> goal;
   std::string question;
-  Turns::Sample ours;
+  Comparison::Sample ours;
 };
 
 void AgainstOne(Bench& bench, const std::string& name, const std::string& chain_question) {
@@ -42,11 +42,12 @@ void AgainstOne(Bench& bench, const std::string& name, const std::string& chain_
     if (!bench.Wants(peer_case.measure)) continue;
     Peer* const peer = bench.FindPeer(name);
     if (peer == nullptr) return;
-    Turns turns(bench);
-    turns.Join(kOurs, peer_case.ours);
-    turns.JoinPeer(name, peer, peer_case.question);
-    turns.Run(5);
-    turns.AddRow({peer_case.measure, peer_case.unit, name, peer_case.better, 0.5, peer_case.goal});
+    Comparison comparison(bench);
+    comparison.Add(kOurs, peer_case.ours);
+    comparison.AddPeer(name, peer, peer_case.question);
+    comparison.Run(5);
+    comparison.AddRow(
+        {peer_case.measure, peer_case.unit, name, peer_case.better, 0.5, peer_case.goal});
   }
 }
 

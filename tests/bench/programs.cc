@@ -28,24 +28,24 @@ double Chain(const Client& client, const Tensor& x, int n) {
 Transfer::Transfer(Client client, int64_t size)
     : client_(std::move(client)),
       device_(Check(client_.device("cpu:0"))),
-      here_(size, 1),
-      there_(FromSpan<uint8_t>(device_, {size}, here_)) {
-  Check(there_.status());
+      local_(size, 1),
+      remote_(FromSpan<uint8_t>(device_, {size}, local_)) {
+  Check(remote_.status());
 }
 
 double Transfer::Upload() {
   const double seconds = SecondsOf([&] {
-    const Tensor tensor = FromSpan<uint8_t>(device_, there_.shape(), here_);
+    const Tensor tensor = FromSpan<uint8_t>(device_, remote_.shape(), local_);
     Check(tensor.status());
     // A small upload goes with the commands, and FromSpan returns before the server has it.
-    if (here_.size() <= kMaxInlineBytes) Check(tensor.Wait());
+    if (local_.size() <= kMaxInlineBytes) Check(tensor.Wait());
   });
-  return static_cast<double>(here_.size()) / kGiB / seconds;
+  return static_cast<double>(local_.size()) / kGiB / seconds;
 }
 
 double Transfer::Download() {
-  const double seconds = SecondsOf([&] { Check(there_.ReadInto(absl::MakeSpan(here_))); });
-  return static_cast<double>(here_.size()) / kGiB / seconds;
+  const double seconds = SecondsOf([&] { Check(remote_.ReadInto(absl::MakeSpan(local_))); });
+  return static_cast<double>(local_.size()) / kGiB / seconds;
 }
 
 }  // namespace tensord::bench

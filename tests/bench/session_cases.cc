@@ -55,14 +55,14 @@ void Ops(Bench& bench, SecureDaemon& secure) {
   const Client safe = secure.Connect();
   const Tensor plain_x = Ones(Check(plain.device("cpu:0")), {kSmall});
   const Tensor safe_x = Ones(Check(safe.device("cpu:0")), {kSmall});
-  Turns chains(bench);
-  chains.JoinOne(kOurs, [&] { return Chain(safe, safe_x, kOps); });
-  chains.JoinOne(kPlain, [&] { return Chain(plain, plain_x, kOps); });
+  Comparison chains(bench);
+  chains.AddSingle(kOurs, [&] { return Chain(safe, safe_x, kOps); });
+  chains.AddSingle(kPlain, [&] { return Chain(plain, plain_x, kOps); });
   chains.Run(11);
   chains.AddRow({chain, "op/s", kPlain});
-  Turns ones(bench);
-  ones.Join(kOurs, [&] { return OpAndRead(safe_x, 250); });
-  ones.Join(kPlain, [&] { return OpAndRead(plain_x, 250); });
+  Comparison ones(bench);
+  ones.Add(kOurs, [&] { return OpAndRead(safe_x, 250); });
+  ones.Add(kPlain, [&] { return OpAndRead(plain_x, 250); });
   ones.Run(11);
   ones.AddRow({one, "us", kPlain, Better::kLower});
 }
@@ -74,16 +74,16 @@ void Transfers(Bench& bench, SecureDaemon& secure) {
   Transfer safe(secure.Connect(), 256 * kMiB);
   Transfer plain(bench.Connect({.shared_memory = false}), 256 * kMiB);
   GrpcEcho bare(GrpcTlsAddress(bench.echo()), GrpcTlsAuthority(bench.echo()));
-  Turns uploads(bench);
-  uploads.JoinOne(kOurs, [&] { return safe.Upload(); });
-  uploads.JoinOne(kPlain, [&] { return plain.Upload(); });
-  uploads.JoinOne(kBareGrpc, [&] { return bare.Upload(safe.here()); });
+  Comparison uploads(bench);
+  uploads.AddSingle(kOurs, [&] { return safe.Upload(); });
+  uploads.AddSingle(kPlain, [&] { return plain.Upload(); });
+  uploads.AddSingle(kBareGrpc, [&] { return bare.Upload(safe.local()); });
   uploads.Run(5);
   uploads.AddRow({up, "GiB/s", kPlain});
   uploads.AddRow({up, "GiB/s", kBareGrpc, Better::kHigher, 0.5, 0.9});
-  Turns downloads(bench);
-  downloads.JoinOne(kOurs, [&] { return safe.Download(); });
-  downloads.JoinOne(kPlain, [&] { return plain.Download(); });
+  Comparison downloads(bench);
+  downloads.AddSingle(kOurs, [&] { return safe.Download(); });
+  downloads.AddSingle(kPlain, [&] { return plain.Download(); });
   downloads.Run(5);
   downloads.AddRow({down, "GiB/s", kPlain});
 }

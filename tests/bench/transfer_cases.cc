@@ -23,27 +23,27 @@ void Direction(Bench& bench, bool up, bool shared) {
   std::vector<uint8_t> copy(kBytes, 1);
   const auto ours = [&] { return up ? transfer.Upload() : transfer.Download(); };
   const auto raw = [&](RawConnection& connection) {
-    return up ? connection.Upload(transfer.here()) : connection.Download(transfer.here());
+    return up ? connection.Upload(transfer.local()) : connection.Download(transfer.local());
   };
 
-  Turns turns(bench);
-  turns.JoinOne(kOurs, ours);
-  turns.JoinOne("raw TCP", [&] { return raw(tcp); });
-  turns.JoinOne("raw Unix socket", [&] { return raw(local); });
-  turns.JoinOne("memcpy", [&] {
+  Comparison comparison(bench);
+  comparison.AddSingle(kOurs, ours);
+  comparison.AddSingle("raw TCP", [&] { return raw(tcp); });
+  comparison.AddSingle("raw Unix socket", [&] { return raw(local); });
+  comparison.AddSingle("memcpy", [&] {
     return kBytes / kGiB /
-           SecondsOf([&] { std::memcpy(copy.data(), transfer.here().data(), kBytes); });
+           SecondsOf([&] { std::memcpy(copy.data(), transfer.local().data(), kBytes); });
   });
-  turns.Run(11);
+  comparison.Run(11);
   if (shared) {
-    turns.AddRow({measure, "GiB/s", "memcpy", Better::kHigher, 0.5, 0.85});
-    turns.AddRow({measure, "GiB/s", "raw TCP"});
+    comparison.AddRow({measure, "GiB/s", "memcpy", Better::kHigher, 0.5, 0.85});
+    comparison.AddRow({measure, "GiB/s", "raw TCP"});
     return;
   }
-  turns.AddRow({measure, "GiB/s", "raw TCP", Better::kHigher, 0.5, 0.9});
-  turns.AddRow({measure, "GiB/s", "raw Unix socket"});
-  turns.AddRow({measure, "GiB/s", "memcpy"});
-  const double rate = turns.Value(kOurs);
+  comparison.AddRow({measure, "GiB/s", "raw TCP", Better::kHigher, 0.5, 0.9});
+  comparison.AddRow({measure, "GiB/s", "raw Unix socket"});
+  comparison.AddRow({measure, "GiB/s", "memcpy"});
+  const double rate = comparison.Value(kOurs);
   const double published = up ? kGgmlRpcUpload : kGgmlRpcDownload;
   bench.Add({measure, "GiB/s", rate, "ggml-rpc (published)", published, rate / published, 1.0});
 }
@@ -81,8 +81,8 @@ void BandwidthOverSize(Bench& bench) {
     for (int i = 0; i < repeats; ++i) {
       rates[0].push_back(transfer.Upload());
       rates[1].push_back(transfer.Download());
-      rates[2].push_back(tcp.Upload(transfer.here()));
-      rates[3].push_back(tcp.Download(transfer.here()));
+      rates[2].push_back(tcp.Upload(transfer.local()));
+      rates[3].push_back(tcp.Download(transfer.local()));
     }
     for (size_t i = 0; i < series.size(); ++i) {
       series[i].points.emplace_back(size, Quantile(rates[i], 0.5));

@@ -1,4 +1,5 @@
-// Runs the table through the way in that the program links with: one test for each device and op.
+// Runs the table through the execution path that the program links with: one test for each device
+// and op.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -11,9 +12,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "tensord/common/ops/op_schema.h"
+#include "tensord/tests/conformance/execution_path.h"
 #include "tensord/tests/conformance/reference.h"
 #include "tensord/tests/conformance/row.h"
-#include "tensord/tests/conformance/way_in.h"
 
 namespace tensord::conformance {
 namespace {
@@ -28,7 +29,7 @@ struct Tally {
   std::map<std::string, int64_t> off;  // reason -> rows
   std::set<std::string> devices;
 };
-Tally& TheTally() {
+Tally& GetTally() {
   static Tally tally;
   return tally;
 }
@@ -36,11 +37,11 @@ Tally& TheTally() {
 class Report : public testing::Environment {
  public:
   void TearDown() override {
-    const Tally& tally = TheTally();
+    const Tally& tally = GetTally();
     if (tally.runs == 0) return;
-    std::printf("conformance: %s, %zu rows of %zu, %lld runs on %s, %lld failed\n", WayInName(),
-                tally.rows.size(), AllRows().size(), static_cast<long long>(tally.runs),
-                absl::StrJoin(tally.devices, " and ").c_str(),
+    std::printf("conformance: %s, %zu rows of %zu, %lld runs on %s, %lld failed\n",
+                ExecutionPathName(), tally.rows.size(), AllRows().size(),
+                static_cast<long long>(tally.runs), absl::StrJoin(tally.devices, " and ").c_str(),
                 static_cast<long long>(tally.failed));
     for (const auto& [reason, rows] : tally.off) {
       std::printf("conformance: %lld rows are off: %s\n", static_cast<long long>(rows),
@@ -50,17 +51,20 @@ class Report : public testing::Environment {
 };
 const auto* const kReport = testing::AddGlobalTestEnvironment(new Report);
 
-// Returns the program's way in, or the error if it can't be made. The first call makes it.
-absl::StatusOr<std::unique_ptr<WayIn>>& TheWayIn() {
-  static auto* way_in = new absl::StatusOr<std::unique_ptr<WayIn>>(MakeWayIn());
-  return *way_in;
+// Returns the program's execution path, or the error if it can't be made. The first call makes it.
+absl::StatusOr<std::unique_ptr<ExecutionPath>>& GetExecutionPath() {
+  static auto* execution_path =
+      new absl::StatusOr<std::unique_ptr<ExecutionPath>>(MakeExecutionPath());
+  return *execution_path;
 }
 
-class DestroyWayIn : public testing::Environment {
+class DestroyExecutionPath : public testing::Environment {
  public:
-  void TearDown() override { TheWayIn() = absl::FailedPreconditionError("the tests are over"); }
+  void TearDown() override {
+    GetExecutionPath() = absl::FailedPreconditionError("the tests are over");
+  }
 };
-const auto* const kDestroyWayIn = testing::AddGlobalTestEnvironment(new DestroyWayIn);
+const auto* const kDestroyWayIn = testing::AddGlobalTestEnvironment(new DestroyExecutionPath);
 
 // Returns the prepared rows of one op. Keeps only those of the last op: tests are ordered by op, so
 // the devices of an op follow each other.
@@ -73,14 +77,15 @@ const std::vector<Prepared>& PreparedRows(const std::string& op) {
   for (const Row& row : AllRows()) {
     if (row.op != op) continue;
     prepared.push_back(row.off_reason.empty() ? Prepare(row) : Prepared{});
-    if (!row.off_reason.empty()) ++TheTally().off[row.off_reason];
+    if (!row.off_reason.empty()) ++GetTally().off[row.off_reason];
   }
   return prepared;
 }
 
-std::optional<std::string> RunRow(WayIn& way_in, const Row& row, const Prepared& prepared,
-                                  const std::string& device) {
-  const absl::StatusOr<HostTensor> got = way_in.Run(row.op, row.attrs, prepared.inputs, device);
+std::optional<std::string> RunRow(ExecutionPath& execution_path, const Row& row,
+                                  const Prepared& prepared, const std::string& device) {
+  const absl::StatusOr<HostTensor> got =
+      execution_path.Run(row.op, row.attrs, prepared.inputs, device);
   if (row.refusal == absl::StatusCode::kOk) {
     if (!got.ok()) return absl::StrCat("failed: ", got.status().ToString());
     return Mismatch(row, prepared.expected, *got);
@@ -106,8 +111,8 @@ class ConformanceTest : public testing::TestWithParam<Param> {};
 
 TEST_P(ConformanceTest, AgreesWithTheReference) {
   const auto& [op, device] = GetParam();
-  ASSERT_TRUE(TheWayIn().ok()) << TheWayIn().status();
-  WayIn& way_in = **TheWayIn();
+  ASSERT_TRUE(GetExecutionPath().ok()) << GetExecutionPath().status();
+  ExecutionPath& execution_path = **GetExecutionPath();
   const std::vector<Prepared>& prepared = PreparedRows(op);
   size_t at = 0;
   int failed = 0;
@@ -115,15 +120,15 @@ TEST_P(ConformanceTest, AgreesWithTheReference) {
     if (row.op != op) continue;
     const Prepared& now = prepared[at++];
     if (!row.off_reason.empty()) continue;
-    TheTally().rows.insert(&row);
-    ++TheTally().runs;
-    const std::optional<std::string> wrong = RunRow(way_in, row, now, device);
+    GetTally().rows.insert(&row);
+    ++GetTally().runs;
+    const std::optional<std::string> wrong = RunRow(execution_path, row, now, device);
     if (!wrong.has_value()) continue;
-    ++TheTally().failed;
+    ++GetTally().failed;
     if (++failed <= kMaxFailuresShown)
       ADD_FAILURE() << row.Name() << " on " << device << ": " << *wrong;
   }
-  TheTally().devices.insert(device);
+  GetTally().devices.insert(device);
   EXPECT_GT(at, 0u) << "no row for " << op;
   EXPECT_LE(failed, kMaxFailuresShown) << failed - kMaxFailuresShown << " more rows failed";
 }
@@ -146,20 +151,20 @@ INSTANTIATE_TEST_SUITE_P(Cpu, ConformanceTest, testing::ValuesIn(Params({"cpu:0"
 
 // One test for all ops, so that a machine without a GPU reports one test skipped, not fifty.
 TEST(CudaConformanceTest, AgreesWithTheReference) {
-  ASSERT_TRUE(TheWayIn().ok()) << TheWayIn().status();
-  WayIn& way_in = **TheWayIn();
-  const std::string reason = way_in.cuda_unavailable_reason();
+  ASSERT_TRUE(GetExecutionPath().ok()) << GetExecutionPath().status();
+  ExecutionPath& execution_path = **GetExecutionPath();
+  const std::string reason = execution_path.cuda_unavailable_reason();
   if (!reason.empty()) GTEST_SKIP() << reason;
   for (const Row& row : AllRows()) {
     if (!row.off_reason.empty()) continue;
-    TheTally().rows.insert(&row);
-    ++TheTally().runs;
-    const std::optional<std::string> wrong = RunRow(way_in, row, Prepare(row), "cuda:0");
+    GetTally().rows.insert(&row);
+    ++GetTally().runs;
+    const std::optional<std::string> wrong = RunRow(execution_path, row, Prepare(row), "cuda:0");
     if (!wrong.has_value()) continue;
-    ++TheTally().failed;
+    ++GetTally().failed;
     ADD_FAILURE() << row.Name() << " on cuda:0: " << *wrong;
   }
-  TheTally().devices.insert("cuda:0");
+  GetTally().devices.insert("cuda:0");
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <string>
 
+#include "tensord/tests/conformance/execution_path.h"
 #include "tensord/tests/conformance/reference.h"
 #include "tensord/tests/conformance/row.h"
-#include "tensord/tests/conformance/way_in.h"
 
 namespace tensord::conformance {
 namespace {
@@ -34,18 +34,18 @@ TEST(RandomTest, ReferenceGivesTheKnownAnswers) {
 class RandomOpsTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto way_in = MakeWayIn();
-    ASSERT_TRUE(way_in.ok()) << way_in.status();
-    way_in_ = *std::move(way_in);
+    auto execution_path = MakeExecutionPath();
+    ASSERT_TRUE(execution_path.ok()) << execution_path.status();
+    execution_path_ = *std::move(execution_path);
   }
 
   HostTensor Draw(const std::string& op, const Attributes& attrs, const std::string& device) {
-    absl::StatusOr<HostTensor> drawn = way_in_->Run(op, attrs, {}, device);
+    absl::StatusOr<HostTensor> drawn = execution_path_->Run(op, attrs, {}, device);
     EXPECT_TRUE(drawn.ok()) << drawn.status();
     return drawn.ok() ? *std::move(drawn) : HostTensor{};
   }
 
-  std::unique_ptr<WayIn> way_in_;
+  std::unique_ptr<ExecutionPath> execution_path_;
 };
 
 Attributes Seeded(std::vector<int64_t> shape, int64_t seed, DType dtype = DType::kFloat32) {
@@ -54,7 +54,7 @@ Attributes Seeded(std::vector<int64_t> shape, int64_t seed, DType dtype = DType:
 
 TEST_F(RandomOpsTest, FirstBlockOfSeedZeroIsTheKnownAnswer) {
   const uint32_t words[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
-  for (const std::string& device : way_in_->devices()) {
+  for (const std::string& device : execution_path_->devices()) {
     const Values drawn = Widen(Draw("uniform", Seeded({4}, 0), device));
     ASSERT_EQ(drawn.size(), 4);
     for (int i = 0; i < 4; ++i) EXPECT_EQ(drawn.real[i], (words[i] >> 8) * 0x1p-24) << device;
@@ -66,15 +66,15 @@ TEST_F(RandomOpsTest, SameSeedGivesEqualBitsOnEveryDevice) {
     for (DType dtype : kFloatingDTypes) {
       const Attributes attrs = Seeded({10007}, 20260101, dtype);
       const HostTensor first = Draw(op, attrs, "cpu:0");
-      for (const std::string& device : way_in_->devices()) {
+      for (const std::string& device : execution_path_->devices()) {
         EXPECT_EQ(Draw(op, attrs, device).bytes, first.bytes) << op << " on " << device;
       }
     }
   }
 }
 
-// The FNV-1a hash of a normal tensor of a million elements must be the same for all ways in,
-// devices, compilers and machines.
+// The FNV-1a hash of a normal tensor of a million elements must be the same for all execution
+// paths, devices, compilers and machines.
 TEST_F(RandomOpsTest, BitsDontDependOnTheBuild) {
   const HostTensor drawn = Draw("normal", Seeded({1 << 20}, 7, DType::kFloat64), "cpu:0");
   uint64_t hash = 0xcbf29ce484222325ull;

@@ -114,7 +114,7 @@ class ControlPlane::Service final : public v1::TensorService::CallbackService {
     return messages_;
   }
 
-  void Lose(int session) {
+  void Disconnect(int session) {
     MutexLock lock(&mu_);
     sessions_[session].lost = true;
     for (Stream* stream : streams_) {
@@ -250,6 +250,6 @@ std::vector<std::string> ControlPlane::Addresses(int count) {
 int64_t ControlPlane::sessions() const { return service_->sessions(); }
 int64_t ControlPlane::commands() const { return service_->commands(); }
 int64_t ControlPlane::messages() const { return service_->messages(); }
-void ControlPlane::Lose(int session) { service_->Lose(session); }
+void ControlPlane::Disconnect(int session) { service_->Disconnect(session); }
 
 }  // namespace tensord::control_plane

@@ -36,7 +36,7 @@ class ControlPlane {
 
   // Loses the session that was opened as number `session`, counted from 0: its streams end with
   // NOT_FOUND, and a new stream can't attach to it.
-  void Lose(int session);
+  void Disconnect(int session);
 
  private:
   class Service;

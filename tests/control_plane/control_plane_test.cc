@@ -112,7 +112,7 @@ TEST(ControlPlaneTest, LosingOneServerOfAThousandDisturbsNoOther) {
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   const Device first = *cluster->device(0);
   const auto lost = static_cast<int>(cluster->servers()[0].client.session_number()) - 1;
-  plane.Lose(lost);
+  plane.Disconnect(lost);
   absl::Status end;
   // Commands fail as soon as the client has received the end of the stream.
   for (int i = 0; i < 1000 && end.ok(); ++i) end = cluster->servers()[0].client.Synchronize();

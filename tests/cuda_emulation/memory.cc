@@ -114,10 +114,10 @@ void Free(const char* data, Allocation* allocation, Table* table)
   allocation->freed = allocation->gone = true;
   MakeInaccessible(allocation->mapping, allocation->mapping_bytes);
   if (allocation->pool != nullptr) {
-    allocation->pool->GiveBack(allocation->bytes);
+    allocation->pool->Release(allocation->bytes);
     allocation->pool = nullptr;
   } else {
-    GiveBackDeviceMemory(allocation->device, allocation->bytes);
+    ReleaseDeviceMemory(allocation->device, allocation->bytes);
   }
   table->freed.push_back(data);
   if (table->freed.size() <= kMaxFreed) return;
@@ -135,24 +135,24 @@ cudaError_t Refuse(absl::string_view call, const void* data, absl::string_view w
 }  // namespace
 
 cudaError_t AllocateOnDevice(void** out, size_t bytes, int device) {
-  if (!TakeDeviceMemory(device, bytes)) return cudaErrorMemoryAllocation;
+  if (!AcquireDeviceMemory(device, bytes)) return cudaErrorMemoryAllocation;
   Allocation allocation;
   allocation.bytes = bytes;
   allocation.device = device;
   const cudaError_t error = Add(out, std::move(allocation));
-  if (error != cudaSuccess) GiveBackDeviceMemory(device, bytes);
+  if (error != cudaSuccess) ReleaseDeviceMemory(device, bytes);
   return error;
 }
 
 cudaError_t AllocateFromPool(void** out, size_t bytes, const std::shared_ptr<Pool>& pool) {
-  if (!pool->Take(bytes)) return cudaErrorMemoryAllocation;
+  if (!pool->Acquire(bytes)) return cudaErrorMemoryAllocation;
   Allocation allocation;
   allocation.bytes = bytes;
   allocation.device = pool->device();
   allocation.pool = pool;
   allocation.reached = false;
   const cudaError_t error = Add(out, std::move(allocation));
-  if (error != cudaSuccess) pool->GiveBack(bytes);
+  if (error != cudaSuccess) pool->Release(bytes);
   return error;
 }
 

@@ -47,7 +47,7 @@ Pool::~Pool() {
   UsageOf(device_).taken_bytes -= kept_bytes_;
 }
 
-bool Pool::Take(uint64_t bytes) {
+bool Pool::Acquire(uint64_t bytes) {
   MutexLock lock(&usage_mu);
   if (max_bytes_ > 0 && allocated_bytes_ + bytes > max_bytes_) return false;
   const uint64_t wanted = allocated_bytes_ + bytes;
@@ -61,7 +61,7 @@ bool Pool::Take(uint64_t bytes) {
   return true;
 }
 
-void Pool::GiveBack(uint64_t bytes) {
+void Pool::Release(uint64_t bytes) {
   bool destroyed = false;
   {
     MutexLock lock(&usage_mu);
@@ -113,14 +113,14 @@ bool Pool::IsAccessibleFrom(int device) const {
   return device == device_ || (accessible_from_ >> device & 1) != 0;
 }
 
-bool TakeDeviceMemory(int device, uint64_t bytes) {
+bool AcquireDeviceMemory(int device, uint64_t bytes) {
   MutexLock lock(&usage_mu);
   if (!TakeLocked(device, bytes)) return false;
   UsageOf(device).allocated_bytes += bytes;
   return true;
 }
 
-void GiveBackDeviceMemory(int device, uint64_t bytes) {
+void ReleaseDeviceMemory(int device, uint64_t bytes) {
   MutexLock lock(&usage_mu);
   UsageOf(device).allocated_bytes -= bytes;
   UsageOf(device).taken_bytes -= bytes;

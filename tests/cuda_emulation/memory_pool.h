@@ -22,9 +22,9 @@ class Pool {
 
   // Takes `bytes` of the memory that the pool keeps, and of the device if that isn't enough.
   // Returns false if the device has too little memory, or the pool would exceed its maximum size.
-  bool Take(uint64_t bytes);
-  // Frees `bytes` that Take() took. The pool keeps them, unless it has been destroyed.
-  void GiveBack(uint64_t bytes);
+  bool Acquire(uint64_t bytes);
+  // Frees `bytes` that Acquire() took. The pool keeps them, unless it has been destroyed.
+  void Release(uint64_t bytes);
 
   void set_release_threshold(uint64_t bytes);
   // Returns freed memory to the device until the pool holds no more than `keep_bytes`, or only
@@ -51,8 +51,8 @@ class Pool {
 
 // Takes memory of a device for an allocation outside of pools. Returns false if the device has too
 // little memory. Thread-safe.
-bool TakeDeviceMemory(int device, uint64_t bytes);
-void GiveBackDeviceMemory(int device, uint64_t bytes);
+bool AcquireDeviceMemory(int device, uint64_t bytes);
+void ReleaseDeviceMemory(int device, uint64_t bytes);
 
 // Called after a stream, event or device was synchronized. Trims each pool of the device to its
 // release threshold. Thread-safe.

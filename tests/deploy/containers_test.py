@@ -16,7 +16,7 @@ import time
 import unittest
 import uuid
 
-import given
+import path_options
 
 SKIPPED = 77
 PATIENCE_SECONDS = 60
@@ -88,7 +88,7 @@ class ContainersTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    OPTIONS = given.take("tensorctl")
+    OPTIONS = path_options.parse("tensorctl")
     if not os.environ.get("TENSORD_TEST_IMAGE"):
         print("skipped: TENSORD_TEST_IMAGE isn't set to an image of deploy/Dockerfile")
         sys.exit(SKIPPED)

@@ -22,7 +22,7 @@ except ImportError as error:
     print(f"skipped: {error}; pip install PyYAML")
     sys.exit(SKIPPED)
 
-import given
+import path_options
 from deploy_files import commands_in, flag_values, flags_in, kustomized, port_of, read
 
 OPTIONS = None
@@ -399,5 +399,5 @@ class ScriptTest(DeployTest):
 
 
 if __name__ == "__main__":
-    OPTIONS = given.take("daemon", "tensorctl", "source")
+    OPTIONS = path_options.parse("daemon", "tensorctl", "source")
     unittest.main(verbosity=2)

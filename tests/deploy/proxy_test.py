@@ -18,7 +18,7 @@ import tempfile
 import time
 import unittest
 
-import given
+import path_options
 
 SKIPPED = 77
 PATIENCE_SECONDS = 60
@@ -339,7 +339,7 @@ def reason_to_skip():
 
 
 if __name__ == "__main__":
-    OPTIONS = given.take("daemon", "tensorctl", "transfer-client", "source")
+    OPTIONS = path_options.parse("daemon", "tensorctl", "transfer-client", "source")
     WHY = reason_to_skip()
     if WHY is not None:
         print(f"skipped: {WHY}")

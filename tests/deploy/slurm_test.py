@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import unittest
 
-import given
+import path_options
 
 OPTIONS = None
 PATIENCE_SECONDS = 120
@@ -156,5 +156,5 @@ class SlurmTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    OPTIONS = given.take("daemon", "tensorctl", "source")
+    OPTIONS = path_options.parse("daemon", "tensorctl", "source")
     unittest.main(verbosity=2)

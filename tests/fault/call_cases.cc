@@ -35,47 +35,47 @@ absl::Status ExpectValues(const Tensor& tensor, const std::vector<float>& expect
   return Expect(values == expected, "the elements are wrong");
 }
 
-absl::Status ConnectClient(Visit& visit) {
-  TENSORD_ASSIGN_OR_RETURN(visit.client, Client::Connect(visit.proxy->address(), visit.options));
-  TENSORD_ASSIGN_OR_RETURN(visit.device, visit.client.device("cpu:0"));
+absl::Status ConnectClient(CaseRun& run) {
+  TENSORD_ASSIGN_OR_RETURN(run.client, Client::Connect(run.proxy->address(), run.options));
+  TENSORD_ASSIGN_OR_RETURN(run.device, run.client.device("cpu:0"));
   return absl::OkStatus();
 }
 
-absl::Status MakeKept(Visit& visit) {
-  visit.kept = Full(visit.device, {8}, 7.0f);
-  return visit.client.Synchronize();
+absl::Status MakeKept(CaseRun& run) {
+  run.kept = Full(run.device, {8}, 7.0f);
+  return run.client.Synchronize();
 }
 
 // If the connection breaks, Connect() may return UNAVAILABLE with the address.
-absl::Status ActConnect(Visit& visit) {
-  const absl::Status status = ConnectClient(visit);
-  if (status.ok()) return MakeKept(visit);
-  const bool promised = visit.breaks && absl::IsUnavailable(status) &&
-                        absl::StrContains(status.message(), visit.proxy->address());
+absl::Status ActConnect(CaseRun& run) {
+  const absl::Status status = ConnectClient(run);
+  if (status.ok()) return MakeKept(run);
+  const bool promised = run.breaks && absl::IsUnavailable(status) &&
+                        absl::StrContains(status.message(), run.proxy->address());
   return promised ? absl::OkStatus() : status;
 }
 
-// Makes the client connect again. A trap acts on a connection's first call of its method, and
+// Makes the client connect again. A fault acts on a connection's first call of its method, and
 // Connect() has made this call on the old connection.
-absl::Status ConnectAnew(Visit& visit) {
-  visit.proxy->CutAll();
-  const Tensor unused = visit.kept + 1;
-  return visit.client.Synchronize();
+absl::Status ConnectAnew(CaseRun& run) {
+  run.proxy->CutAll();
+  const Tensor unused = run.kept + 1;
+  return run.client.Synchronize();
 }
 
-absl::Status ActServerInfo(Visit& visit) {
-  TENSORD_ASSIGN_OR_RETURN(const ServerInfo info, visit.client.GetServerInfo());
-  return Expect(info.epoch == visit.client.epoch(), "another epoch");
+absl::Status ActServerInfo(CaseRun& run) {
+  TENSORD_ASSIGN_OR_RETURN(const ServerInfo info, run.client.GetServerInfo());
+  return Expect(info.epoch == run.client.epoch(), "another epoch");
 }
 
-absl::Status ActListDevices(Visit& visit) {
-  TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, visit.client.ListDevices());
+absl::Status ActListDevices(CaseRun& run) {
+  TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, run.client.ListDevices());
   return Expect(devices.size() == 2, "another number of devices");
 }
 
-absl::Status ActListTensors(Visit& visit) {
-  TENSORD_ASSIGN_OR_RETURN(const std::vector<TensorInfo> tensors, visit.client.ListTensors());
-  return Expect(tensors.size() == 1 && tensors[0].handle == visit.kept.handle(), "other tensors");
+absl::Status ActListTensors(CaseRun& run) {
+  TENSORD_ASSIGN_OR_RETURN(const std::vector<TensorInfo> tensors, run.client.ListTensors());
+  return Expect(tensors.size() == 1 && tensors[0].handle == run.kept.handle(), "other tensors");
 }
 
 // Returns whether the server has a session with this number that holds tensors.
@@ -91,88 +91,88 @@ absl::StatusOr<bool> HoldsTensors(const std::string& server, uint64_t session_nu
 }
 
 // The session must have ended when its lease has expired, even if the call is lost.
-absl::Status ActClose(Visit& visit) {
-  const uint64_t number = visit.client.session_number();
-  visit.client.Close();
+absl::Status ActClose(CaseRun& run) {
+  const uint64_t number = run.client.session_number();
+  run.client.Close();
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
   while (absl::Now() < deadline) {
-    TENSORD_ASSIGN_OR_RETURN(const bool there, HoldsTensors(visit.server, number));
+    TENSORD_ASSIGN_OR_RETURN(const bool there, HoldsTensors(run.server, number));
     if (!there) return absl::OkStatus();
     absl::SleepFor(absl::Milliseconds(20));
   }
   return Wrong("the session has not ended");
 }
 
-absl::Status PublishKept(Visit& visit) { return visit.client.Publish(visit.kept, visit.unique); }
+absl::Status PublishKept(CaseRun& run) { return run.client.Publish(run.kept, run.unique); }
 
-absl::Status ActPublish(Visit& visit) {
-  TENSORD_RETURN_IF_ERROR(PublishKept(visit));
-  TENSORD_ASSIGN_OR_RETURN(const Tensor opened, visit.client.Open(visit.unique));
+absl::Status ActPublish(CaseRun& run) {
+  TENSORD_RETURN_IF_ERROR(PublishKept(run));
+  TENSORD_ASSIGN_OR_RETURN(const Tensor opened, run.client.Open(run.unique));
   TENSORD_RETURN_IF_ERROR(ExpectValues(opened, std::vector<float>(8, 7)));
-  return visit.client.Unpublish(visit.unique);
+  return run.client.Unpublish(run.unique);
 }
 
-absl::Status ActOpenPublished(Visit& visit) {
-  TENSORD_ASSIGN_OR_RETURN(const Tensor opened, visit.client.Open(visit.unique));
+absl::Status ActOpenPublished(CaseRun& run) {
+  TENSORD_ASSIGN_OR_RETURN(const Tensor opened, run.client.Open(run.unique));
   TENSORD_RETURN_IF_ERROR(ExpectValues(opened, std::vector<float>(8, 7)));
-  return visit.client.Unpublish(visit.unique);
+  return run.client.Unpublish(run.unique);
 }
 
-absl::Status ActUnpublish(Visit& visit) {
-  TENSORD_RETURN_IF_ERROR(visit.client.Unpublish(visit.unique));
-  const auto opened = visit.client.Open(visit.unique);
+absl::Status ActUnpublish(CaseRun& run) {
+  TENSORD_RETURN_IF_ERROR(run.client.Unpublish(run.unique));
+  const auto opened = run.client.Open(run.unique);
   return Expect(absl::IsNotFound(opened.status()), "the name is still there");
 }
 
-absl::Status ActUpload(Visit& visit, int64_t elements, const TransferOptions& options = {}) {
+absl::Status ActUpload(CaseRun& run, int64_t elements, const TransferOptions& options = {}) {
   const std::vector<float> values = Counting(elements);
-  const int64_t before = visit.client.stats().bytes_uploaded;
-  const Tensor tensor = FromSpan<float>(visit.device, {elements}, values, options);
+  const int64_t before = run.client.stats().bytes_uploaded;
+  const Tensor tensor = FromSpan<float>(run.device, {elements}, values, options);
   TENSORD_RETURN_IF_ERROR(ExpectValues(tensor, values));
-  return Expect(visit.client.stats().bytes_uploaded - before == elements * 4,
+  return Expect(run.client.stats().bytes_uploaded - before == elements * 4,
                 "the upload counts more than once, or not at all");
 }
 
-absl::Status ActDownload(Visit& visit, int64_t elements) {
-  const Tensor tensor = Arange(visit.device, elements, {.dtype = DType::kFloat32});
+absl::Status ActDownload(CaseRun& run, int64_t elements) {
+  const Tensor tensor = Arange(run.device, elements, {.dtype = DType::kFloat32});
   return ExpectValues(tensor, Counting(elements));
 }
 
 // Cuts the connection during an upload. The client then calls GetUpload to find the offset at which
 // it resumes.
-absl::Status ActGetUpload(Visit& visit) {
+absl::Status ActGetUpload(CaseRun& run) {
   bool cut = false;
-  return ActUpload(visit, kChunkedElements, {.progress = [&](int64_t done, int64_t total) {
+  return ActUpload(run, kChunkedElements, {.progress = [&](int64_t done, int64_t total) {
                      if (done == total || std::exchange(cut, true)) return;
-                     visit.proxy->CutAll();
+                     run.proxy->CutAll();
                    }});
 }
 
 // Copies between this client and one that bypasses the proxy. Only the calls go through the proxy,
 // not the tensor's bytes.
-absl::Status ActCopy(Visit& visit, bool from_near) {
-  TENSORD_ASSIGN_OR_RETURN(Client near, Client::Connect(visit.server));
+absl::Status ActCopy(CaseRun& run, bool from_near) {
+  TENSORD_ASSIGN_OR_RETURN(Client near, Client::Connect(run.server));
   TENSORD_ASSIGN_OR_RETURN(const Device device, near.device("cpu:0"));
-  const Tensor copy = from_near ? Full(device, {8}, 7.0f).To(visit.device) : visit.kept.To(device);
+  const Tensor copy = from_near ? Full(device, {8}, 7.0f).To(run.device) : run.kept.To(device);
   TENSORD_ASSIGN_OR_RETURN(const CopyReport report, copy.copy_report());
   TENSORD_RETURN_IF_ERROR(
-      Expect(report.path == CopyPath::kNetwork, "the bytes went " + CopyPathWord(report.path)));
+      Expect(report.path == CopyPath::kNetwork, "the bytes went " + CopyPathName(report.path)));
   TENSORD_RETURN_IF_ERROR(ExpectValues(copy, std::vector<float>(8, 7)));
   near.Close();
   return absl::OkStatus();
 }
 
-absl::Status ActGroup(Visit& visit) {
-  TENSORD_ASSIGN_OR_RETURN(const Group group, Group::Create({visit.device}));
-  return ExpectValues(group.AllReduce({visit.kept})[0], std::vector<float>(8, 7));
+absl::Status ActGroup(CaseRun& run) {
+  TENSORD_ASSIGN_OR_RETURN(const Group group, Group::Create({run.device}));
+  return ExpectValues(group.AllReduce({run.kept})[0], std::vector<float>(8, 7));
 }
 
 // Adds one with each op, so that the sum shows ops that are lost or run twice.
-absl::Status ActStream(Visit& visit) {
-  TENSORD_RETURN_IF_ERROR(ConnectClient(visit));
-  TENSORD_RETURN_IF_ERROR(MakeKept(visit));
-  const Tensor one = Ones(visit.device, {8});
-  Tensor sum = Zeros(visit.device, {8});
+absl::Status ActStream(CaseRun& run) {
+  TENSORD_RETURN_IF_ERROR(ConnectClient(run));
+  TENSORD_RETURN_IF_ERROR(MakeKept(run));
+  const Tensor one = Ones(run.device, {8});
+  Tensor sum = Zeros(run.device, {8});
   for (int round = 1; round <= 12; ++round) {
     for (int i = 0; i < 5; ++i) sum = sum + one;
     TENSORD_RETURN_IF_ERROR(ExpectValues(sum, std::vector<float>(8, 5.0f * round)));
@@ -215,19 +215,19 @@ absl::Status MakeGroup(RpcSession& session) {
   return session.client().Call<v1::ConnectGroupResponse>("ConnectGroup", request).status();
 }
 
-absl::Status ActRaw(const RawCase& raw, Visit& visit) {
-  RpcClient direct(visit.server);
+absl::Status ActRaw(const RawCase& raw, CaseRun& run) {
+  RpcClient direct(run.server);
   RpcSession session(direct);
   TENSORD_RETURN_IF_ERROR(session.CreateFloats(1, {7, 7, 7, 7}).status());
   TENSORD_RETURN_IF_ERROR(
       session.Run("reshape", {1}, 2, {{"shape", std::vector<int64_t>{2, 2}}}).status());
   if (raw.prepare) TENSORD_RETURN_IF_ERROR(raw.prepare(session));
   const std::string path = absl::StrCat("/tensord.v1.TensorService/", raw.method);
-  RpcClient broken(visit.proxy->address());
-  if (visit.silent) broken.set_deadline_seconds(0.5);
+  RpcClient broken(run.proxy->address());
+  if (run.silent) broken.set_deadline_seconds(0.5);
   const absl::Status first = broken.CallAnyKind(path, raw.request(session.id()));
-  const bool promised = visit.breaks && (absl::IsUnavailable(first) || absl::IsUnknown(first) ||
-                                         (visit.silent && absl::IsDeadlineExceeded(first)));
+  const bool promised = run.breaks && (absl::IsUnavailable(first) || absl::IsUnknown(first) ||
+                                       (run.silent && absl::IsDeadlineExceeded(first)));
   if (!first.ok() && !promised) return first;
   const absl::Status second = direct.CallAnyKind(path, raw.request(session.id()));
   if (!second.ok() && second.code() != raw.again) return second;
@@ -329,51 +329,51 @@ std::vector<RawCase> RawCases() {
 }
 
 // Checks that the client still works, and that the session holds only the kept tensor.
-absl::Status CheckSession(Visit& visit) {
-  TENSORD_RETURN_IF_ERROR(visit.client.status());
-  TENSORD_RETURN_IF_ERROR(ExpectValues(visit.kept + 1, std::vector<float>(8, 8)));
-  TENSORD_RETURN_IF_ERROR(visit.client.Synchronize());
-  return ActListTensors(visit);
+absl::Status CheckSession(CaseRun& run) {
+  TENSORD_RETURN_IF_ERROR(run.client.status());
+  TENSORD_RETURN_IF_ERROR(ExpectValues(run.kept + 1, std::vector<float>(8, 8)));
+  TENSORD_RETURN_IF_ERROR(run.client.Synchronize());
+  return ActListTensors(run);
 }
 
-absl::Status RunVisit(const CallCase& call, const Fault& fault, Visit& visit) {
+absl::Status RunPreparedCase(const CallCase& call, const Fault& fault, CaseRun& run) {
   if (!call.connects) {
-    TENSORD_RETURN_IF_ERROR(ConnectClient(visit));
-    TENSORD_RETURN_IF_ERROR(MakeKept(visit));
+    TENSORD_RETURN_IF_ERROR(ConnectClient(run));
+    TENSORD_RETURN_IF_ERROR(MakeKept(run));
   }
-  if (call.prepare) TENSORD_RETURN_IF_ERROR(call.prepare(visit));
-  if (fault.trap) {
-    proxy::Trap trap = *fault.trap;
-    trap.spot.method = absl::StrCat("/tensord.v1.TensorService/", call.method);
-    visit.proxy->SetTrap(trap);
+  if (call.prepare) TENSORD_RETURN_IF_ERROR(call.prepare(run));
+  if (fault.call_fault) {
+    proxy::CallFault call_fault = *fault.call_fault;
+    call_fault.position.method = absl::StrCat("/tensord.v1.TensorService/", call.method);
+    run.proxy->SetCallFault(call_fault);
   }
-  visit.proxy->SetDelay(fault.delay);
-  visit.proxy->SetBandwidth(fault.bytes_per_second);
-  TENSORD_RETURN_IF_ERROR(call.act(visit));
-  visit.proxy->ClearTrap();
-  if (call.ends_session || !visit.kept.ok()) return absl::OkStatus();
-  return CheckSession(visit);
+  run.proxy->SetDelay(fault.delay);
+  run.proxy->SetBandwidth(fault.bytes_per_second);
+  TENSORD_RETURN_IF_ERROR(call.act(run));
+  run.proxy->ClearCallFault();
+  if (call.ends_session || !run.kept.ok()) return absl::OkStatus();
+  return CheckSession(run);
 }
 
 }  // namespace
 
 CallCase UploadCase() {
-  return {"Write", [](Visit& visit) { return ActUpload(visit, kChunkedElements); }};
+  return {"Write", [](CaseRun& run) { return ActUpload(run, kChunkedElements); }};
 }
 
 CallCase DownloadCase() {
-  return {"Read", [](Visit& visit) { return ActDownload(visit, kChunkedElements); }};
+  return {"Read", [](CaseRun& run) { return ActDownload(run, kChunkedElements); }};
 }
 
 CallCase SharedUploadCase() {
   return {.method = "SharedMemory",
-          .act = [](Visit& visit) { return ActUpload(visit, kSharedElements); },
+          .act = [](CaseRun& run) { return ActUpload(run, kSharedElements); },
           .shared_memory = true};
 }
 
 CallCase SharedDownloadCase() {
   return {.method = "SharedMemory",
-          .act = [](Visit& visit) { return ActDownload(visit, kSharedElements); },
+          .act = [](CaseRun& run) { return ActDownload(run, kSharedElements); },
           .shared_memory = true};
 }
 
@@ -385,16 +385,16 @@ std::vector<CallCase> CallCases() {
       {.method = "GetServerInfo", .act = ActServerInfo, .prepare = ConnectAnew},
       {.method = "ListDevices", .act = ActListDevices, .prepare = ConnectAnew},
       {.method = "CloseSession", .act = ActClose, .ends_session = true},
-      {.method = "GetTensor", .act = [](Visit& visit) { return visit.kept.Wait(); }},
+      {.method = "GetTensor", .act = [](CaseRun& run) { return run.kept.Wait(); }},
       {.method = "ListTensors", .act = ActListTensors},
       {.method = "PublishTensor", .act = ActPublish},
       {.method = "OpenPublished", .act = ActOpenPublished, .prepare = PublishKept},
       {.method = "UnpublishTensor", .act = ActUnpublish, .prepare = PublishKept},
       {.method = "GetUpload", .act = ActGetUpload},
       {.method = "CreateTicket",
-       .act = [](Visit& visit) { return ActCopy(visit, /*from_near=*/false); }},
+       .act = [](CaseRun& run) { return ActCopy(run, /*from_near=*/false); }},
       {.method = "PullTensor",
-       .act = [](Visit& visit) { return ActCopy(visit, /*from_near=*/true); }},
+       .act = [](CaseRun& run) { return ActCopy(run, /*from_near=*/true); }},
       {.method = "JoinGroup", .act = ActGroup},
       {.method = "ConnectGroup", .act = ActGroup},
       {.method = "SessionStream", .act = ActStream, .connects = true},
@@ -405,36 +405,35 @@ std::vector<CallCase> CallCases() {
   };
   for (const RawCase& raw : RawCases()) {
     cases.push_back(
-        {.method = raw.method, .act = [raw](Visit& visit) { return ActRaw(raw, visit); }});
+        {.method = raw.method, .act = [raw](CaseRun& run) { return ActRaw(raw, run); }});
   }
   return cases;
 }
 
 absl::Status RunCase(const std::string& server, const CallCase& call, const Fault& fault,
-                     bool* sprung) {
-  Visit visit;
-  visit.server = server;
-  TENSORD_ASSIGN_OR_RETURN(visit.proxy, proxy::DelayProxy::Start({.target = server}));
-  visit.breaks = fault.trap.has_value();
-  visit.silent = visit.breaks && !fault.trap->cut;
-  visit.unique = absl::StrCat("visit", visit.proxy->address().substr(10));
-  visit.options.connect_timeout = absl::Seconds(visit.silent && call.connects ? 3 : 30);
+                     bool* injected) {
+  CaseRun run;
+  run.server = server;
+  TENSORD_ASSIGN_OR_RETURN(run.proxy, proxy::DelayProxy::Start({.target = server}));
+  run.breaks = fault.call_fault.has_value();
+  run.silent = run.breaks && !fault.call_fault->cut;
+  run.unique = absl::StrCat("run", run.proxy->address().substr(10));
+  run.options.connect_timeout = absl::Seconds(run.silent && call.connects ? 3 : 30);
   // With a long lease, the checks find a session that the client fails to close. The lease must be
   // short if the fault can lose the calls that open or close the session.
   const bool may_lose_session = call.connects && call.method != "SessionStream";
-  visit.options.lease =
-      may_lose_session || call.ends_session ? absl::Seconds(2) : absl::Seconds(90);
-  visit.options.shared_memory = call.shared_memory;
-  if (visit.silent) {
-    visit.options.keepalive_interval = absl::Seconds(1);
-    visit.options.keepalive_timeout = absl::Seconds(1);
+  run.options.lease = may_lose_session || call.ends_session ? absl::Seconds(2) : absl::Seconds(90);
+  run.options.shared_memory = call.shared_memory;
+  if (run.silent) {
+    run.options.keepalive_interval = absl::Seconds(1);
+    run.options.keepalive_timeout = absl::Seconds(1);
   }
-  const absl::Status status = RunVisit(call, fault, visit);
-  *sprung = visit.proxy->stats().traps_sprung > 0;
+  const absl::Status status = RunPreparedCase(call, fault, run);
+  *injected = run.proxy->stats().faults_injected > 0;
   TENSORD_RETURN_IF_ERROR(status);
-  const uint64_t number = visit.client.session_number();
-  visit.client.Close();
-  TENSORD_ASSIGN_OR_RETURN(const bool there, HoldsTensors(visit.server, number));
+  const uint64_t number = run.client.session_number();
+  run.client.Close();
+  TENSORD_ASSIGN_OR_RETURN(const bool there, HoldsTensors(run.server, number));
   return Expect(!there, "the session is still there after Close");
 }
 

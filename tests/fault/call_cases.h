@@ -18,13 +18,13 @@ namespace tensord::fault {
 // A fault of the network during a case.
 struct Fault {
   std::string name;
-  std::optional<proxy::Trap> trap;  // without the method, which RunCase() sets
+  std::optional<proxy::CallFault> call_fault;  // without the method, which RunCase() sets
   std::chrono::microseconds delay{0};
   int64_t bytes_per_second = 0;
 };
 
 // One run of a case: a client that reaches the server through its own proxy.
-struct Visit {
+struct CaseRun {
   std::string server;  // the server's own address, which bypasses the proxy
   std::unique_ptr<proxy::DelayProxy> proxy;
   ConnectOptions options;
@@ -40,9 +40,9 @@ struct CallCase {
   std::string method;
   // Uses the method. Returns OK if the result is right, or if the call failed as the library's
   // headers permit. Otherwise returns what is wrong.
-  std::function<absl::Status(Visit&)> act;
+  std::function<absl::Status(CaseRun&)> act;
   // Runs before the fault.
-  std::function<absl::Status(Visit&)> prepare = nullptr;
+  std::function<absl::Status(CaseRun&)> prepare = nullptr;
   // `act` connects the client, so there is no session before.
   bool connects = false;
   // `act` ends the session.
@@ -62,8 +62,8 @@ CallCase SharedUploadCase();
 CallCase SharedDownloadCase();
 
 // Runs the case with this fault: connects, prepares, acts, checks the session, and closes it.
-// `sprung` receives whether the fault's trap has acted. Returns what is wrong, or OK.
+// `injected` receives whether the fault has acted. Returns what is wrong, or OK.
 absl::Status RunCase(const std::string& server, const CallCase& call, const Fault& fault,
-                     bool* sprung);
+                     bool* injected);
 
 }  // namespace tensord::fault

@@ -10,16 +10,16 @@
 namespace tensord::fault {
 namespace {
 
-using proxy::CallSpot;
+using proxy::CallPosition;
 using proxy::Direction;
 
 // The phases of a call: before and within the request, before and within the response, and before
 // the status.
-const CallSpot kBefore = {.direction = Direction::kToServer};
-const CallSpot kInRequest = {.direction = Direction::kToServer, .bytes = 40};
-const CallSpot kAnswered = {.direction = Direction::kToClient};
-const CallSpot kInAnswer = {.direction = Direction::kToClient, .bytes = 15};
-const CallSpot kBeforeStatus = {.direction = Direction::kToClient, .messages = 1};
+const CallPosition kBefore = {.direction = Direction::kToServer};
+const CallPosition kInRequest = {.direction = Direction::kToServer, .bytes = 40};
+const CallPosition kAnswered = {.direction = Direction::kToClient};
+const CallPosition kInAnswer = {.direction = Direction::kToClient, .bytes = 15};
+const CallPosition kBeforeStatus = {.direction = Direction::kToClient, .messages = 1};
 
 class EveryCallTest : public NetworkFaultFixture {};
 
@@ -35,15 +35,16 @@ TEST_F(EveryCallTest, EveryMethodHasACase) {
 TEST_F(EveryCallTest, Cut) {
   std::vector<Job> jobs;
   for (const CallCase& call : CallCases()) {
-    for (const CallSpot& spot : {kBefore, kInRequest, kAnswered, kInAnswer, kBeforeStatus}) {
-      jobs.push_back({call, Break(spot, /*cut=*/true, /*all=*/false)});
+    for (const CallPosition& position :
+         {kBefore, kInRequest, kAnswered, kInAnswer, kBeforeStatus}) {
+      jobs.push_back({call, Break(position, /*cut=*/true, /*all=*/false)});
     }
-    for (const CallSpot& spot : {kBefore, kAnswered}) {
-      jobs.push_back({call, Break(spot, /*cut=*/true, /*all=*/true)});
+    for (const CallPosition& position : {kBefore, kAnswered}) {
+      jobs.push_back({call, Break(position, /*cut=*/true, /*all=*/true)});
     }
   }
   Run(jobs);
-  ExpectNothingLeft();
+  ExpectNoLeaks();
 }
 
 TEST_F(EveryCallTest, HalfOpen) {
@@ -52,14 +53,15 @@ TEST_F(EveryCallTest, HalfOpen) {
     jobs.push_back({call, Break(kBefore, /*cut=*/false, /*all=*/false)});
     jobs.push_back({call, Break(kAnswered, /*cut=*/false, /*all=*/true)});
     if (!Long()) continue;
-    for (const CallSpot& spot : {kBefore, kInRequest, kAnswered, kInAnswer, kBeforeStatus}) {
+    for (const CallPosition& position :
+         {kBefore, kInRequest, kAnswered, kInAnswer, kBeforeStatus}) {
       for (const bool all : {false, true}) {
-        jobs.push_back({call, Break(spot, /*cut=*/false, all)});
+        jobs.push_back({call, Break(position, /*cut=*/false, all)});
       }
     }
   }
   Run(jobs);
-  ExpectNothingLeft();
+  ExpectNoLeaks();
 }
 
 // On a slow network, all calls must succeed in the end.
@@ -72,7 +74,7 @@ TEST_F(EveryCallTest, SlowNetworks) {
     jobs.push_back({call, {.name = "throttled", .bytes_per_second = large ? 2 << 20 : 4 << 10}});
   }
   Run(jobs);
-  ExpectNothingLeft();
+  ExpectNoLeaks();
 }
 
 // The long form cuts at each of the first 500 bytes of the request and of the response. The short
@@ -80,8 +82,8 @@ TEST_F(EveryCallTest, SlowNetworks) {
 TEST_F(EveryCallTest, CutAtEveryByte) {
   const int64_t stride = Long() ? 1 : 53;
   const int64_t max_bytes = Long() ? 500 : 7 * stride;
-  const int64_t batch_bytes = 4 * kAtOnce * stride;
-  int sprung = 0;
+  const int64_t batch_bytes = 4 * kMaxConcurrentCases * stride;
+  int injected = 0;
   for (const CallCase& call : CallCases()) {
     for (const Direction direction : {Direction::kToServer, Direction::kToClient}) {
       for (int64_t begin = 0; begin < max_bytes; begin += batch_bytes) {
@@ -91,17 +93,17 @@ TEST_F(EveryCallTest, CutAtEveryByte) {
           jobs.push_back({call,
                           Break({.direction = direction, .bytes = bytes}, /*cut=*/true,
                                 /*all=*/bytes % 2 == 1),
-                          /*must_spring=*/false});
+                          /*must_inject=*/false});
         }
         const int here = Run(jobs);
-        sprung += here;
+        injected += here;
         if (here == 0 || HasFailure()) break;
       }
     }
   }
-  EXPECT_GT(sprung, Long() ? 2000 : 80);
-  RecordProperty("cuts", sprung);
-  ExpectNothingLeft();
+  EXPECT_GT(injected, Long() ? 2000 : 80);
+  RecordProperty("cuts", injected);
+  ExpectNoLeaks();
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ int Main(int argc, char** argv) {
   std::printf("ready\n");
   std::fflush(stdout);
   std::minstd_rand random(std::random_device{}());
-  while (WorkAtRandom(device, random).ok()) {
+  while (RunRandomWork(device, random).ok()) {
   }
   return 1;
 }

@@ -25,9 +25,9 @@ using testing::Each;
 bool Long() { return std::getenv("TENSORD_TEST_LONG") != nullptr; }
 
 // A process of fault_client.
-class Victim {
+class KilledClient {
  public:
-  explicit Victim(const std::string& address) {
+  explicit KilledClient(const std::string& address) {
     int ends[2];
     if (pipe(ends) != 0) return;
     pid_ = fork();
@@ -42,7 +42,7 @@ class Victim {
     ready_ = read(ends[0], word, sizeof(word)) == sizeof(word);
     close(ends[0]);
   }
-  ~Victim() {
+  ~KilledClient() {
     if (pid_ <= 0) return;
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
@@ -67,21 +67,21 @@ class FaultTest : public DaemonFixture {
 // second has expired.
 TEST_F(FaultTest, ReleasesResourcesOfKilledClients) {
   const int rounds = Long() ? 2500 : 5;
-  constexpr int kAtOnce = 4;
+  constexpr int kMaxConcurrentCases = 4;
   ASSERT_TRUE(session_->Ones(1, {16}).ok());
   const int64_t used = Used(0);
   const int64_t descriptors = Descriptors();
   std::minstd_rand random(1);
   for (int round = 0; round < rounds; ++round) {
-    std::vector<std::unique_ptr<Victim>> victims;
-    for (int i = 0; i < kAtOnce; ++i) {
-      victims.push_back(std::make_unique<Victim>(daemon_->address()));
-      ASSERT_TRUE(victims.back()->ready());
+    std::vector<std::unique_ptr<KilledClient>> clients;
+    for (int i = 0; i < kMaxConcurrentCases; ++i) {
+      clients.push_back(std::make_unique<KilledClient>(daemon_->address()));
+      ASSERT_TRUE(clients.back()->ready());
     }
-    for (auto& victim : victims) {
+    for (auto& client : clients) {
       // Kills each client at another phase of its work.
       std::this_thread::sleep_for(std::chrono::milliseconds(random() % 30));
-      victim.reset();
+      client.reset();
     }
     const auto values = session_->ReadFloats(1);
     ASSERT_TRUE(values.ok()) << values.status();
@@ -107,13 +107,13 @@ TEST_F(FaultTest, ResultsAreCorrectOnUnreliableNetwork) {
     ASSERT_TRUE(client.ok()) << client.status();
     const Device device = *client->device("cpu:0");
     std::minstd_rand random(7);
-    const Disturbance disturbance(proxy->get(), 7);
+    const RandomFaults faults(proxy->get(), 7);
     for (int program = 0; program < programs; ++program) {
-      const absl::Status done = WorkAtRandom(device, random);
+      const absl::Status done = RunRandomWork(device, random);
       ASSERT_TRUE(done.ok()) << "program " << program << ": " << done;
     }
-    while (disturbance.cuts() < 3 || client->stats().reconnects == 0) {
-      const absl::Status done = WorkAtRandom(device, random);
+    while (faults.cuts() < 3 || client->stats().reconnects == 0) {
+      const absl::Status done = RunRandomWork(device, random);
       ASSERT_TRUE(done.ok()) << done;
     }
   }

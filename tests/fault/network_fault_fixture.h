@@ -17,21 +17,21 @@ namespace tensord::fault {
 
 // The number of concurrent cases. Cases mostly wait. Under ThreadSanitizer they need more CPU time.
 #ifdef __SANITIZE_THREAD__
-inline constexpr int kAtOnce = 6;
+inline constexpr int kMaxConcurrentCases = 6;
 #else
-inline constexpr int kAtOnce = 24;
+inline constexpr int kMaxConcurrentCases = 24;
 #endif
 inline constexpr int kMaxSessions = 64;
 
 inline bool Long() { return std::getenv("TENSORD_TEST_LONG") != nullptr; }
 
-inline Fault Break(const proxy::CallSpot& spot, bool cut, bool all) {
-  return {
-      .name = absl::StrCat(
-          cut ? "cut" : "half open", all ? ", all connections" : "", ", ",
-          spot.direction == proxy::Direction::kToServer ? "to server" : "to client", " after ",
-          spot.messages, " messages and ", spot.bytes, " bytes", spot.at_end ? ", at the end" : ""),
-      .trap = proxy::Trap{.spot = spot, .cut = cut, .all = all}};
+inline Fault Break(const proxy::CallPosition& position, bool cut, bool all) {
+  return {.name = absl::StrCat(
+              cut ? "cut" : "half open", all ? ", all connections" : "", ", ",
+              position.direction == proxy::Direction::kToServer ? "to server" : "to client",
+              " after ", position.messages, " messages and ", position.bytes, " bytes",
+              position.at_end ? ", at the end" : ""),
+          .call_fault = proxy::CallFault{.position = position, .cut = cut, .all = all}};
 }
 
 class NetworkFaultFixture : public integration::DaemonFixture {
@@ -45,11 +45,11 @@ class NetworkFaultFixture : public integration::DaemonFixture {
     ASSERT_TRUE(session_->Close().ok());  // its lease would expire during a test
     // The server keeps its connection to a peer, which is the server itself here. The copy opens
     // this connection before the descriptors are counted.
-    TakeCopy();
+    CopyOnce();
     descriptors_ = Descriptors();
   }
 
-  void TakeCopy() {
+  void CopyOnce() {
     const auto from = Client::Connect(daemon_->address());
     const auto to = Client::Connect(daemon_->address());
     ASSERT_TRUE(from.ok() && to.ok()) << from.status() << to.status();
@@ -66,38 +66,38 @@ class NetworkFaultFixture : public integration::DaemonFixture {
   struct Job {
     CallCase call;
     Fault fault;
-    bool must_spring = true;
+    bool must_inject = true;
   };
 
-  // Runs the job and returns whether the trap has acted. If the trap must act and hasn't, tries
+  // Runs the job and returns whether the fault has acted. If the fault must act and hasn't, tries
   // again: on a busy machine, connection admission may close a new connection before the
   // connection's first call.
   bool RunJob(const Job& job) {
-    const bool must_spring = job.fault.trap && job.must_spring;
+    const bool must_inject = job.fault.call_fault && job.must_inject;
     for (int i = 0; i < 10; ++i) {
-      bool sprung = false;
-      const absl::Status status = RunCase(daemon_->address(), job.call, job.fault, &sprung);
+      bool injected = false;
+      const absl::Status status = RunCase(daemon_->address(), job.call, job.fault, &injected);
       EXPECT_TRUE(status.ok()) << job.call.method << ": " << job.fault.name << ": " << status;
-      if (sprung || !must_spring || !status.ok()) return sprung;
+      if (injected || !must_inject || !status.ok()) return injected;
     }
-    ADD_FAILURE() << job.call.method << ": " << job.fault.name << ": the trap never acted";
+    ADD_FAILURE() << job.call.method << ": " << job.fault.name << ": the fault never acted";
     return false;
   }
 
-  // Runs the jobs, kAtOnce at a time. Returns how many of the traps have acted.
+  // Runs the jobs, kMaxConcurrentCases at a time. Returns how many of the faults have acted.
   int Run(const std::vector<Job>& jobs) {
     std::atomic<size_t> next{0};
-    std::atomic<int> all_sprung{0};
+    std::atomic<int> num_injected{0};
     std::vector<std::thread> threads;
-    for (int t = 0; t < kAtOnce; ++t) {
+    for (int t = 0; t < kMaxConcurrentCases; ++t) {
       threads.emplace_back([&] {
         for (size_t i = next++; i < jobs.size(); i = next++) {
-          all_sprung += RunJob(jobs[i]) ? 1 : 0;
+          num_injected += RunJob(jobs[i]) ? 1 : 0;
         }
       });
     }
     for (std::thread& thread : threads) thread.join();
-    return all_sprung;
+    return num_injected;
   }
 
   // Returns how many sessions can be opened.
@@ -112,7 +112,7 @@ class NetworkFaultFixture : public integration::DaemonFixture {
     return static_cast<int>(sessions.size());
   }
 
-  void ExpectNothingLeft() {
+  void ExpectNoLeaks() {
     EXPECT_TRUE(integration::Eventually([&] { return FreeSessions() == kMaxSessions; }))
         << kMaxSessions - FreeSessions() << " sessions";
     EXPECT_TRUE(integration::Eventually([&] { return Used(0) == 0 && Used(1) == 0; }))

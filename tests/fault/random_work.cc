@@ -102,7 +102,7 @@ absl::Status Rerun(const Device& device, std::minstd_rand& random) {
 }
 
 // Adds tensors whose shapes don't match. The error must stay with the result.
-absl::Status Mistake(const Device& device, std::minstd_rand& random) {
+absl::Status RunInvalidOp(const Device& device, std::minstd_rand& random) {
   const auto size = static_cast<int64_t>(random() % 100 + 2);
   const Tensor wrong = Ones(device, {size}) + Ones(device, {size + 1});
   const auto values = (wrong * 2).Read<float>();
@@ -113,7 +113,7 @@ absl::Status Mistake(const Device& device, std::minstd_rand& random) {
 
 }  // namespace
 
-absl::Status WorkAtRandom(const Device& device, std::minstd_rand& random) {
+absl::Status RunRandomWork(const Device& device, std::minstd_rand& random) {
   switch (random() % 8) {
     case 0:
       return Transfer(device, random);
@@ -122,26 +122,26 @@ absl::Status WorkAtRandom(const Device& device, std::minstd_rand& random) {
     case 2:
       return Rerun(device, random);
     case 3:
-      return Mistake(device, random);
+      return RunInvalidOp(device, random);
     default:
       return Chain(device, random);
   }
 }
 
-Disturbance::Disturbance(proxy::DelayProxy* proxy, int seed)
+RandomFaults::RandomFaults(proxy::DelayProxy* proxy, int seed)
     : proxy_(proxy), thread_([this, seed] { Run(seed); }) {}
 
-Disturbance::~Disturbance() {
+RandomFaults::~RandomFaults() {
   done_ = true;
   thread_.join();
 }
 
-void Disturbance::Run(int seed) {
+void RandomFaults::Run(int seed) {
   std::minstd_rand random(seed);
   proxy::CutLimiter limiter(proxy_);
   while (!done_) {
     std::this_thread::sleep_for(std::chrono::milliseconds(random() % 40));
-    Disturb(random, &limiter);
+    InjectFault(random, &limiter);
   }
   for (const Direction way : {Direction::kToClient, Direction::kToServer}) {
     proxy_->SetHeld(way, false);
@@ -150,7 +150,7 @@ void Disturbance::Run(int seed) {
   proxy_->SetBandwidth(0);
 }
 
-void Disturbance::Disturb(std::minstd_rand& random, proxy::CutLimiter* limiter) {
+void RandomFaults::InjectFault(std::minstd_rand& random, proxy::CutLimiter* limiter) {
   const auto way = random() % 2 == 0 ? Direction::kToClient : Direction::kToServer;
   switch (random() % 8) {
     case 0:

@@ -1,4 +1,4 @@
-// Random work of a client, and random disturbances of its network.
+// Random work of a client, and random faults of its network.
 #pragma once
 
 #include <atomic>
@@ -15,21 +15,21 @@ namespace tensord::fault {
 // Does one piece of work of random kind and size: a chain of ops, a transfer, a matmul, a recorded
 // program, or an invalid op. Computes the same locally. If the results differ, returns INTERNAL
 // with a description. If the client fails, returns its error.
-absl::Status WorkAtRandom(const Device& device, std::minstd_rand& random);
+absl::Status RunRandomWork(const Device& device, std::minstd_rand& random);
 
 // Cuts, delays, throttles and holds a proxy's connections at random. The destructor ends this.
-class Disturbance {
+class RandomFaults {
  public:
-  Disturbance(proxy::DelayProxy* proxy, int seed);
-  ~Disturbance();
-  Disturbance(const Disturbance&) = delete;
-  Disturbance& operator=(const Disturbance&) = delete;
+  RandomFaults(proxy::DelayProxy* proxy, int seed);
+  ~RandomFaults();
+  RandomFaults(const RandomFaults&) = delete;
+  RandomFaults& operator=(const RandomFaults&) = delete;
 
   int cuts() const { return cuts_; }
 
  private:
   void Run(int seed);
-  void Disturb(std::minstd_rand& random, proxy::CutLimiter* limiter);
+  void InjectFault(std::minstd_rand& random, proxy::CutLimiter* limiter);
 
   proxy::DelayProxy* const proxy_;
   std::atomic<bool> done_{false};

@@ -36,7 +36,7 @@ class SoakTest : public DaemonFixture {
         ASSERT_TRUE(client.ok()) << client.status();
         const Device device = *client->device("cpu:0");
         for (int piece = 0; piece < pieces && Clock::now() < end; ++piece, ++done_) {
-          const absl::Status done = WorkAtRandom(device, random);
+          const absl::Status done = RunRandomWork(device, random);
           ASSERT_TRUE(done.ok()) << done;
         }
       }
@@ -66,7 +66,7 @@ TEST_F(SoakTest, ResultsStayCorrectAndMemoryIsBounded) {
   std::vector<int64_t> resident;
   int cuts = 0;
   {
-    const Disturbance disturbance(proxy->get(), 11);
+    const RandomFaults faults(proxy->get(), 11);
     std::vector<std::thread> programs;
     programs.push_back(Program(1, 1000000, end, far));
     programs.push_back(Program(2, 200, end, far));
@@ -77,7 +77,7 @@ TEST_F(SoakTest, ResultsStayCorrectAndMemoryIsBounded) {
       resident.push_back(daemon_->MemoryBytes("VmRSS"));
     }
     for (std::thread& program : programs) program.join();
-    cuts = disturbance.cuts();
+    cuts = faults.cuts();
   }
   EXPECT_GT(cuts, 0);
   EXPECT_TRUE(Eventually([&] { return Used(0) == 0; })) << Used(0) << " bytes";

@@ -8,32 +8,32 @@
 namespace tensord::fault {
 namespace {
 
-using proxy::CallSpot;
+using proxy::CallPosition;
 using proxy::Direction;
 
 class TransferPhaseTest : public NetworkFaultFixture {
  protected:
-  // Runs the transfer with a cut and a half-open connection at each of these spots. The fault
+  // Runs the transfer with a cut and a half-open connection at each of these positions. The fault
   // affects all of the client's connections, or the call's connection only.
-  void RunAll(const CallCase& transfer, const std::vector<CallSpot>& spots) {
+  void RunAll(const CallCase& transfer, const std::vector<CallPosition>& positions) {
     std::vector<Job> jobs;
     for (int round = 0; round < (Long() ? 30 : 1); ++round) {
-      for (const CallSpot& spot : spots) {
+      for (const CallPosition& position : positions) {
         for (const bool cut : {true, false}) {
-          jobs.push_back({transfer, Break(spot, cut, /*all=*/true)});
-          if (cut || Long()) jobs.push_back({transfer, Break(spot, cut, /*all=*/false)});
+          jobs.push_back({transfer, Break(position, cut, /*all=*/true)});
+          if (cut || Long()) jobs.push_back({transfer, Break(position, cut, /*all=*/false)});
         }
       }
     }
     Run(jobs);
-    ExpectNothingLeft();
+    ExpectNoLeaks();
   }
 };
 
-CallSpot ToServer(int64_t messages, int64_t bytes = 0) {
+CallPosition ToServer(int64_t messages, int64_t bytes = 0) {
   return {.direction = Direction::kToServer, .messages = messages, .bytes = bytes};
 }
-CallSpot ToClient(int64_t messages, int64_t bytes = 0) {
+CallPosition ToClient(int64_t messages, int64_t bytes = 0) {
   return {.direction = Direction::kToClient, .messages = messages, .bytes = bytes};
 }
 

@@ -142,7 +142,7 @@ std::string Uploads() {
   write.mutable_spec()->set_resumable(true);
   write.set_data("12345678");
   AppendFrame(FrameKind::kWrite, write.SerializeAsString(), &frames);
-  AppendFrame(FrameKind::kBreakOffWrite, "", &frames);
+  AppendFrame(FrameKind::kAbortWrite, "", &frames);
   v1::GetUploadRequest get;
   get.set_handle(1);
   AppendFrame(FrameKind::kGetUpload, get.SerializeAsString(), &frames);

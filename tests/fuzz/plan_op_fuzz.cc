@@ -23,11 +23,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (plan.status().message().empty()) std::abort();
     return 0;
   }
-  if (!IsValid(plan->output.dtype) || !plan->output.shape.Validate().ok()) std::abort();
+  if (!IsValid(plan->output().dtype) || !plan->output().shape.Validate().ok()) std::abort();
 
   const auto again = PlanOp(schema.name, inputs, plan->attrs);
-  if (!again.ok() || again->output.dtype != plan->output.dtype ||
-      again->output.shape != plan->output.shape) {
+  if (!again.ok() || again->output().dtype != plan->output().dtype ||
+      again->output().shape != plan->output().shape) {
     std::abort();
   }
   return 0;

@@ -16,7 +16,7 @@ enum class FrameKind : uint8_t {
   kCutUnnoticed,   // nothing
   kWrite,          // v1::WriteRequest
   kEndWrite,       // nothing
-  kBreakOffWrite,  // nothing
+  kAbortWrite,     // nothing
   kGetUpload,      // v1::GetUploadRequest
   kPublish,        // v1::PublishTensorRequest
   kOpen,           // v1::OpenPublishedRequest

@@ -45,8 +45,8 @@ void Play(SessionPlayer& client, FrameKind kind, const std::string& bytes) {
       return client.Write(bytes);
     case FrameKind::kEndWrite:
       return client.EndWrite();
-    case FrameKind::kBreakOffWrite:
-      return client.BreakOffWrite();
+    case FrameKind::kAbortWrite:
+      return client.AbortWrite();
     case FrameKind::kGetUpload:
       return With<v1::GetUploadRequest>(bytes,
                                         [&](const auto& m) { client.GetUpload(m.handle()); });

@@ -253,7 +253,7 @@ void Speaker::Step(FuzzInput& in) {
     case 4:
       return Write(in);
     case 5:
-      return in.Bool() ? player_.EndWrite() : player_.BreakOffWrite();
+      return in.Bool() ? player_.EndWrite() : player_.AbortWrite();
     case 6:
       return player_.GetUpload(AnyHandle(in));
     case 7: {

@@ -102,7 +102,7 @@ void SessionPlayer::OpenSession() {
 
 SessionPlayer::~SessionPlayer() {
   if (!world_->sessions.Close(principal_, session_->id()).ok()) std::abort();
-  BreakOffWrite();
+  AbortWrite();
   wire_.reset();
   for (const std::shared_ptr<Wire>& wire : wires_) wire->ended = true;
   Continue(Slice::kAll);
@@ -205,7 +205,7 @@ void SessionPlayer::Write(const std::string& message) {
   const grpc::Slice slice(message);
   grpc::ByteBuffer buffer(&slice, 1);
   const absl::StatusOr<WriteChunk> chunk = DecodeWriteRequest(&buffer);
-  if (!chunk.ok()) return BreakOffWrite();
+  if (!chunk.ok()) return AbortWrite();
   if (upload_ == nullptr) {
     upload_ = std::make_unique<TensorUpload>(&world_->context);
     const absl::Status begun = BeginWrite(chunk->spec);
@@ -215,10 +215,10 @@ void SessionPlayer::Write(const std::string& message) {
       return;
     }
   }
-  Land(&buffer, *chunk);
+  StoreChunk(&buffer, *chunk);
 }
 
-void SessionPlayer::Land(grpc::ByteBuffer* message, const WriteChunk& chunk) {
+void SessionPlayer::StoreChunk(grpc::ByteBuffer* message, const WriteChunk& chunk) {
   if (chunk.data_bytes == 0) return;
   const absl::Status status = upload_->Check(chunk.offset, chunk.data_bytes);
   if (!status.ok()) {
@@ -233,13 +233,13 @@ void SessionPlayer::Land(grpc::ByteBuffer* message, const WriteChunk& chunk) {
 void SessionPlayer::EndWrite() {
   if (upload_ == nullptr) return;
   if (upload_->resumable() && upload_->written_bytes() < upload_->size_bytes()) {
-    return BreakOffWrite();
+    return AbortWrite();
   }
   upload_->Finish().status().IgnoreError();
   upload_.reset();
 }
 
-void SessionPlayer::BreakOffWrite() { upload_.reset(); }
+void SessionPlayer::AbortWrite() { upload_.reset(); }
 
 void SessionPlayer::GetUpload(uint64_t handle) {
   const absl::StatusOr<TensorRef> found = session_->Find(handle);
@@ -250,7 +250,7 @@ void SessionPlayer::GetUpload(uint64_t handle) {
       if (!tensor->done() && upload->parked_bytes() > tensor->spec().size_bytes()) std::abort();
     });
   }
-  if (upload_ != nullptr && stop_ != nullptr && *stop_) BreakOffWrite();
+  if (upload_ != nullptr && stop_ != nullptr && *stop_) AbortWrite();
 }
 
 void SessionPlayer::Publish(const v1::PublishTensorRequest& request) {
@@ -280,7 +280,7 @@ void SessionPlayer::CreateTicket(const v1::CreateTicketRequest& request) {
   const absl::StatusOr<TensorRef> found = session_->Find(request.handle());
   if (!found.ok() || ((*found)->done() && !(*found)->status().ok())) return;
   absl::StatusOr<std::string> ticket =
-      world_->sessions.tickets().Give(session_, *found, request.destination_epoch());
+      world_->sessions.tickets().Issue(session_, *found, request.destination_epoch());
   if (ticket.ok()) tickets_.push_back(*std::move(ticket));
 }
 

@@ -71,7 +71,7 @@ class SessionPlayer {
   // Handles the bytes of a Write message. The first message of an upload has a spec.
   void Write(const std::string& message);
   void EndWrite();
-  void BreakOffWrite();
+  void AbortWrite();
   void GetUpload(uint64_t handle);
 
   void Publish(const v1::PublishTensorRequest& request);
@@ -95,7 +95,7 @@ class SessionPlayer {
   void Apply(Wire& wire, bool begin, Slice slice);
   // Detaches the connections that have ended, except those whose message is unfinished.
   void DetachEnded();
-  void Land(grpc::ByteBuffer* message, const WriteChunk& chunk);
+  void StoreChunk(grpc::ByteBuffer* message, const WriteChunk& chunk);
   absl::Status BeginWrite(v1::WriteSpec spec);
 
   FuzzWorld* const world_;

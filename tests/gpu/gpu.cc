@@ -98,8 +98,8 @@ absl::StatusOr<std::unique_ptr<Op>> Op::Make(Gpu* gpu, const std::string& name,
     op->buffers_.push_back(std::move(buffer));
   }
   TENSORD_ASSIGN_OR_RETURN(op->kernel_, gpu->device().Prepare({op->plan_.schema, &op->plan_.attrs,
-                                                               op->specs_, &op->plan_.output}));
-  TENSORD_ASSIGN_OR_RETURN(op->output_, gpu->device().Allocate(op->plan_.output.size_bytes()));
+                                                               op->specs_, op->plan_.outputs}));
+  TENSORD_ASSIGN_OR_RETURN(op->output_, gpu->device().Allocate(op->plan_.output().size_bytes()));
   return op;
 }
 
@@ -113,7 +113,7 @@ absl::Status Op::Run(int count) {
 absl::Status Op::RunIntoNewMemory(int count) {
   for (int i = 0; i < count; ++i) {
     TENSORD_ASSIGN_OR_RETURN(server::BufferRef output,
-                             gpu_->device().Allocate(plan_.output.size_bytes()));
+                             gpu_->device().Allocate(plan_.output().size_bytes()));
     TENSORD_RETURN_IF_ERROR(kernel_->Launch(inputs_, output.get()));
     output_ = std::move(output);
   }

@@ -66,8 +66,8 @@ class Op {
   absl::Status Run(int count);
   // Like Run(), but allocates new memory for each launch. Frees it after the next launch.
   absl::Status RunIntoNewMemory(int count);
-  absl::StatusOr<Checksum> ResultChecksum() { return gpu_->ChecksumOf(plan_.output, *output_); }
-  const TensorSpec& output() const { return plan_.output; }
+  absl::StatusOr<Checksum> ResultChecksum() { return gpu_->ChecksumOf(plan_.output(), *output_); }
+  const TensorSpec& output() const { return plan_.output(); }
 
  private:
   Op() = default;

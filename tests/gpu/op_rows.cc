@@ -23,7 +23,7 @@ double ToleranceOf(DType dtype, bool tf32 = false) {
 int64_t OutputBytes(const std::string& op, const std::vector<TensorSpec>& inputs,
                     const Attributes& attrs) {
   const absl::StatusOr<OpPlan> plan = PlanOp(op, inputs, attrs);
-  return plan.ok() ? plan->output.size_bytes() : 0;
+  return plan.ok() ? plan->output().size_bytes() : 0;
 }
 
 // Makes a reference that reads and writes `bytes` in all with cudaMemcpyAsync within the GPU.

@@ -289,7 +289,7 @@ TEST_F(ClientTest, TryDeviceFallsBackToTheProcessor) {
 }
 
 // The trained network, on the 597 digits that it was not trained on.
-TEST_F(ClientTest, TheDigitsNetworkGets556Right) {
+TEST_F(ClientTest, DigitsNetworkClassifies556Correctly) {
   auto digits = SafetensorsFile::Open(TENSORD_TEST_DATA "/digits.safetensors");
   auto weights = SafetensorsFile::Open(TENSORD_TEST_DATA "/digits_mlp.safetensors");
   ASSERT_TRUE(digits.ok()) << digits.status();

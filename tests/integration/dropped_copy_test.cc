@@ -111,7 +111,7 @@ TEST_F(DroppedCopyTest, FreesItsTicketIfItIsDroppedAtOnce) {
   EXPECT_TRUE(RequestTicket().ok());
 }
 
-TEST_F(DroppedCopyTest, GoesOnIfAnOpUsesIt) {
+TEST_F(DroppedCopyTest, ContinuesIfAnOpUsesIt) {
   Tensor copy = source_.To(On(1));
   const Tensor sum = copy + 1.0;
   AwaitFetch();
@@ -139,7 +139,7 @@ TEST_F(DroppedRelayTest, FreesItsHandle) {
   ExpectHandles(0);
 }
 
-TEST_F(DroppedRelayTest, GoesOnIfTheServerUsesIt) {
+TEST_F(DroppedRelayTest, ContinuesIfTheServerUsesIt) {
   const auto add_one = [](absl::Span<const Tensor> x) { return std::vector<Tensor>{x[0] + 1.0}; };
   const auto program = Program::Record(On(1), {source_.spec()}, add_one);
   ASSERT_TRUE(program.ok()) << program.status();

@@ -116,10 +116,10 @@ TEST_F(ParallelUploadTest, SendsAPartAgainIfItsConnectionIsCut) {
   ExpectUploads(
       client, {.progress = [&](int64_t, int64_t) {
         if (std::exchange(trapped, true)) return;
-        proxy_->SetTrap(
+        proxy_->SetCallFault(
             {.spot = {.method = "/tensord.v1.TensorService/Write", .messages = 3, .bytes = 1000}});
       }});
-  EXPECT_EQ(proxy_->stats().traps_sprung, 1);
+  EXPECT_EQ(proxy_->stats().faults_injected, 1);
   EXPECT_EQ(client.stats().reconnects, 0) << "only the connection of the part was cut";
 }
 

@@ -97,8 +97,8 @@ class Node {
   }
 
   // Uploads a tensor's bytes from offset `begin` on.
-  absl::Status Bring(uint64_t handle, const TensorSpec& spec, const std::string& bytes,
-                     size_t begin = 0) {
+  absl::Status UploadBytes(uint64_t handle, const TensorSpec& spec, const std::string& bytes,
+                           size_t begin = 0) {
     constexpr size_t kChunkBytes = 1 << 20;
     auto write = client->Write();
     bool sending = write->Send(session->FirstWrite(handle, spec));
@@ -143,11 +143,11 @@ class Node {
     request.set_ticket(ticket);
     return request;
   }
-  std::future<absl::StatusOr<v1::PullTensorResponse>> PullSoon(uint64_t handle,
-                                                               const TensorSpec& spec,
-                                                               const Node& source,
-                                                               const std::string& ticket,
-                                                               const std::string& address = "") {
+  std::future<absl::StatusOr<v1::PullTensorResponse>> PullAsync(uint64_t handle,
+                                                                const TensorSpec& spec,
+                                                                const Node& source,
+                                                                const std::string& ticket,
+                                                                const std::string& address = "") {
     return std::async(std::launch::async,
                       [=, this, &source] { return Pull(handle, spec, source, ticket, address); });
   }

@@ -86,7 +86,7 @@ class PullSharedTest : public testing::Test {
     }
   }
   void Make(uint64_t handle, const TensorSpec& spec, const std::string& bytes) {
-    const absl::Status brought = a_.Bring(handle, spec, bytes);
+    const absl::Status brought = a_.UploadBytes(handle, spec, bytes);
     ASSERT_TRUE(brought.ok()) << brought;
   }
 

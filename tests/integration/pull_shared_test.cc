@@ -72,7 +72,7 @@ TEST_F(PullSharedTest, ManyCopiesAtOnceSucceed) {
   const TensorSpec spec{DType::kFloat32, {5 * kMiB}};
   for (uint64_t handle = 1; handle <= kCopies; ++handle) {
     a_.Random(handle, 5 * kMiB);
-    pulled.push_back(b_.PullSoon(handle, spec, a_, Ticket(handle)));
+    pulled.push_back(b_.PullAsync(handle, spec, a_, Ticket(handle)));
   }
   std::map<v1::CopyPath, int> paths;
   for (auto& copy : pulled) {
@@ -89,7 +89,7 @@ TEST_F(PullSharedTest, ManyCopiesAtOnceSucceed) {
 
 TEST_F(PullSharedTest, ForwardsAnActiveUpload) {
   ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB + 7)));
-  auto pulled = b_.PullSoon(2, Bytes(32 * kMiB + 7), a_, Ticket(1));
+  auto pulled = b_.PullAsync(2, Bytes(32 * kMiB + 7), a_, Ticket(1));
   UploadTo(20 * kMiB);
   ASSERT_TRUE(UnderWay());
   UploadTo(32 * kMiB + 7);
@@ -102,7 +102,7 @@ TEST_F(PullSharedTest, ForwardsAnActiveUpload) {
 
 TEST_F(PullSharedTest, FailedUploadFailsItsCopy) {
   ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
-  auto pulled = b_.PullSoon(2, Bytes(32 * kMiB), a_, Ticket(1));
+  auto pulled = b_.PullAsync(2, Bytes(32 * kMiB), a_, Ticket(1));
   UploadTo(20 * kMiB);
   ASSERT_TRUE(UnderWay());
   a_.FailPromise(1, Code::kAborted, "the root of it");
@@ -115,7 +115,7 @@ TEST_F(PullSharedTest, FailedUploadFailsItsCopy) {
 TEST_F(PullSharedTest, ResumesOverTheNetworkAfterABrokenConnection) {
   ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(48 * kMiB)));
   const auto proxy = *DelayProxy::Start({.target = a_.address()});
-  auto pulled = b_.PullSoon(2, Bytes(48 * kMiB), a_, Ticket(1), proxy->address());
+  auto pulled = b_.PullAsync(2, Bytes(48 * kMiB), a_, Ticket(1), proxy->address());
   UploadTo(36 * kMiB);
   ASSERT_TRUE(UnderWay());
   ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > 0; }));
@@ -133,7 +133,7 @@ TEST_F(PullSharedTest, ResumesOverTheNetworkAfterABrokenConnection) {
 TEST_F(PullSharedTest, KilledSourceKeepsThePromise) {
   ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
   b_.Promise(2, Bytes(32 * kMiB));
-  auto pulled = b_.PullSoon(2, Bytes(32 * kMiB), a_, Ticket(1));
+  auto pulled = b_.PullAsync(2, Bytes(32 * kMiB), a_, Ticket(1));
   UploadTo(20 * kMiB);
   ASSERT_TRUE(UnderWay());
   a_.daemon->Signal(SIGKILL);
@@ -144,13 +144,13 @@ TEST_F(PullSharedTest, KilledSourceKeepsThePromise) {
   EXPECT_GT(upload->received_bytes(), 0);
   EXPECT_LE(upload->received_bytes(), 20 * kMiB);
   // The test uploads the rest.
-  ASSERT_TRUE(b_.Bring(2, Bytes(32 * kMiB), bytes_, upload->received_bytes()).ok());
+  ASSERT_TRUE(b_.UploadBytes(2, Bytes(32 * kMiB), bytes_, upload->received_bytes()).ok());
   EXPECT_TRUE(*b_.Bytes(2) == bytes_);
 }
 
 TEST_F(PullSharedTest, KilledDestinationLeavesNoMemory) {
   ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
-  auto pulled = b_.PullSoon(2, Bytes(32 * kMiB), a_, Ticket(1));
+  auto pulled = b_.PullAsync(2, Bytes(32 * kMiB), a_, Ticket(1));
   UploadTo(20 * kMiB);
   ASSERT_TRUE(UnderWay());
   b_.daemon->Signal(SIGKILL);
@@ -164,7 +164,7 @@ TEST_F(PullSharedTest, KilledDestinationLeavesNoMemory) {
 TEST_F(PullSharedTest, ClosingTheSessionEndsItsPull) {
   ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
   b_.Promise(2, Bytes(32 * kMiB));
-  auto pulled = b_.PullSoon(2, Bytes(32 * kMiB), a_, Ticket(1));
+  auto pulled = b_.PullAsync(2, Bytes(32 * kMiB), a_, Ticket(1));
   UploadTo(20 * kMiB);
   ASSERT_TRUE(UnderWay());
   ASSERT_TRUE(b_.session->Close().ok());
@@ -176,7 +176,7 @@ TEST_F(PullSharedTest, ClosingTheSessionEndsItsPull) {
 
 TEST_F(PullSharedTest, DrainFinishesActivePulls) {
   ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
-  auto pulled = b_.PullSoon(2, Bytes(32 * kMiB), a_, Ticket(1));
+  auto pulled = b_.PullAsync(2, Bytes(32 * kMiB), a_, Ticket(1));
   UploadTo(20 * kMiB);
   ASSERT_TRUE(UnderWay());
   a_.daemon->Signal(SIGTERM);

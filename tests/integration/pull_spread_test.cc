@@ -41,7 +41,7 @@ class PullSpreadTest : public testing::Test {
     EXPECT_TRUE(ticket.ok()) << ticket.status();
     return ticket.ok() ? ticket->ticket() : "";
   }
-  auto PullSoon() { return b_.PullSoon(2, kLarge, a_, Ticket(b_), proxy_->address()); }
+  auto PullAsync() { return b_.PullAsync(2, kLarge, a_, Ticket(b_), proxy_->address()); }
   bool AwaitBytes(int64_t bytes) {
     return proxy_->Await([=](const auto& stats) { return stats.bytes_to_client > bytes; });
   }
@@ -70,7 +70,7 @@ class PullSpreadTest : public testing::Test {
 };
 
 TEST_F(PullSpreadTest, UsesSeveralConnectionsIfOneIsSlow) {
-  const auto outcome = PullSoon().get();
+  const auto outcome = PullAsync().get();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->connections(), 4);
   EXPECT_EQ(outcome->path(), v1::COPY_PATH_NETWORK);
@@ -92,7 +92,7 @@ TEST_F(PullSpreadTest, UsesOneConnectionIfMoreAreNotAllowed) {
 }
 
 TEST_F(PullSpreadTest, ResumesAfterConnectionsAreCut) {
-  auto pulled = PullSoon();
+  auto pulled = PullAsync();
   for (int cut = 1; cut <= 3; ++cut) {
     ASSERT_TRUE(AwaitBytes(cut * 30 * kMiB)) << Progress(pulled);
     proxy_->CutAll();
@@ -107,7 +107,7 @@ TEST_F(PullSpreadTest, ResumesAfterConnectionsAreCut) {
 
 TEST_F(PullSpreadTest, ClosingTheSessionEndsItsPull) {
   b_.Promise(2, kLarge);
-  auto pulled = PullSoon();
+  auto pulled = PullAsync();
   ASSERT_TRUE(AwaitConnections(4));
   ASSERT_TRUE(b_.session->Close().ok());
   EXPECT_FALSE(pulled.get().ok());
@@ -117,7 +117,7 @@ TEST_F(PullSpreadTest, ClosingTheSessionEndsItsPull) {
 TEST_F(PullSpreadTest, LostSourceKeepsReceivedBytesWithoutGaps) {
   const std::string expected = *a_.Bytes(1);
   b_.Promise(2, kLarge);
-  auto pulled = PullSoon();
+  auto pulled = PullAsync();
   ASSERT_TRUE(AwaitBytes(60 * kMiB));
   a_.daemon->Signal(SIGKILL);
   ExpectError(pulled.get(), Code::kUnavailable, {proxy_->address()});
@@ -126,7 +126,7 @@ TEST_F(PullSpreadTest, LostSourceKeepsReceivedBytesWithoutGaps) {
   EXPECT_GT(upload->received_bytes(), 0);
   EXPECT_LT(upload->received_bytes(), kSize);
   // The test uploads the rest.
-  ASSERT_TRUE(b_.Bring(2, kLarge, expected, upload->received_bytes()).ok());
+  ASSERT_TRUE(b_.UploadBytes(2, kLarge, expected, upload->received_bytes()).ok());
   EXPECT_TRUE(*b_.Bytes(2) == expected);
 }
 
@@ -137,7 +137,7 @@ TEST_F(PullSpreadTest, ForwardsAnActiveUpload) {
   ASSERT_TRUE(upload->Send(a_.session->FirstWrite(3, kLarge)));
   const auto ticket = a_.Ticket(3, b_);
   ASSERT_TRUE(ticket.ok()) << ticket.status();
-  auto pulled = b_.PullSoon(2, kLarge, a_, ticket->ticket(), proxy_->address());
+  auto pulled = b_.PullAsync(2, kLarge, a_, ticket->ticket(), proxy_->address());
   for (int64_t at = 0; at < kSize; at += kMiB) {
     // Waits until the other server has received most of the bytes that have been uploaded.
     if (at == 48 * kMiB) {

@@ -83,7 +83,7 @@ TEST_F(PullTest, CopyFulfillsAPromiseAndRunsWaitingOps) {
 TEST_F(PullTest, CopyWaitsForAPromisedSource) {
   a_.Promise(1, {DType::kFloat32, {3}});
   const std::string ticket = Ticket(1);
-  auto pulled = b_.PullSoon(2, {DType::kFloat32, {3}}, a_, ticket);
+  auto pulled = b_.PullAsync(2, {DType::kFloat32, {3}}, a_, ticket);
   v1::WriteRequest write = a_.session->FirstWrite(1, {DType::kFloat32, {3}});
   const float values[] = {1, 2, 3};
   write.set_data(std::string(reinterpret_cast<const char*>(values), sizeof(values)));
@@ -98,7 +98,7 @@ TEST_F(PullTest, CopyCarriesTheErrorOfItsSource) {
   a_.Promise(1, kMillion);
   const std::string ticket = Ticket(1);
   b_.Promise(2, kMillion);
-  auto pulled = b_.PullSoon(2, kMillion, a_, ticket);
+  auto pulled = b_.PullAsync(2, kMillion, a_, ticket);
   a_.FailPromise(1, Code::kUnavailable, "the root of it");
   ExpectError(pulled.get(), Code::kUnavailable, {"the root of it"});
   ExpectError(b_.session->Get(2), Code::kUnavailable, {"the root of it"});
@@ -109,8 +109,8 @@ TEST_F(PullTest, CopyCarriesTheErrorOfItsSource) {
 
 TEST_F(PullTest, FailCommandFailsOnlyPromises) {
   b_.Promise(1, kMillion);
-  const uint64_t failed = b_.FailPromise(1, Code::kAborted, "nobody brings it");
-  ExpectError(b_.session->Get(1, failed), Code::kAborted, {"nobody brings it"});
+  const uint64_t failed = b_.FailPromise(1, Code::kAborted, "no upload follows");
+  ExpectError(b_.session->Get(1, failed), Code::kAborted, {"no upload follows"});
   // A tensor that isn't a promise doesn't change.
   ASSERT_TRUE(b_.session->Ones(2, {3}).ok());
   const uint64_t passed = b_.FailPromise(2, Code::kAborted, "");
@@ -219,7 +219,7 @@ TEST_F(PullTest, ConnectsOnlyToListedPeers) {
 TEST_F(PullTest, ResumesAfterConnectionsAreCut) {
   a_.Random(1, 8 << 20);
   const auto proxy = ProxyTo(a_, 32 << 20);
-  auto pulled = b_.PullSoon(2, kLarge, a_, Ticket(1), proxy->address());
+  auto pulled = b_.PullAsync(2, kLarge, a_, Ticket(1), proxy->address());
   for (int cut = 1; cut <= 3; ++cut) {
     ASSERT_TRUE(
         proxy->Await([&](const auto& stats) { return stats.bytes_to_client > cut * (6 << 20); }));
@@ -239,7 +239,7 @@ TEST_F(PullTest, LostSourceKeepsThePromise) {
   const std::string bytes = *a_.Bytes(1);
   const auto proxy = ProxyTo(a_, 32 << 20);
   b_.Promise(2, kLarge);
-  auto pulled = b_.PullSoon(2, kLarge, a_, Ticket(1), proxy->address());
+  auto pulled = b_.PullAsync(2, kLarge, a_, Ticket(1), proxy->address());
   ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > (16 << 20); }));
   a_.daemon->Signal(SIGKILL);
   ExpectError(pulled.get(), Code::kUnavailable, {proxy->address(), "2 s"});
@@ -280,7 +280,7 @@ TEST_F(PullTest, RepeatedPullReturnsTheSameOutcome) {
   const std::string ticket = Ticket(1);
   std::vector<std::future<absl::StatusOr<v1::PullTensorResponse>>> asked;
   for (int i = 0; i < 3; ++i) {
-    asked.push_back(b_.PullSoon(2, kMillion, a_, ticket, proxy->address()));
+    asked.push_back(b_.PullAsync(2, kMillion, a_, ticket, proxy->address()));
   }
   // This client cancels its call, as after a broken connection. The pull continues.
   ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.accepted == 1; }));
@@ -305,7 +305,7 @@ TEST_F(PullTest, DroppingTheHandleEndsItsPull) {
   a_.Promise(1, kMillion);  // never fulfilled
   b_.Promise(2, kMillion);
   const auto proxy = ProxyTo(a_);
-  auto pulled = b_.PullSoon(2, kMillion, a_, Ticket(1), proxy->address());
+  auto pulled = b_.PullAsync(2, kMillion, a_, Ticket(1), proxy->address());
   ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > 0; }));
   v1::Command drop;
   drop.mutable_drop()->add_handles(2);
@@ -316,7 +316,7 @@ TEST_F(PullTest, DroppingTheHandleEndsItsPull) {
 
 TEST_F(PullTest, APullEndsWithItsSession) {
   a_.Promise(1, kMillion);
-  auto pulled = b_.PullSoon(2, kMillion, a_, Ticket(1));
+  auto pulled = b_.PullAsync(2, kMillion, a_, Ticket(1));
   ASSERT_TRUE(Eventually([&] { return b_.session->List()->tensors_size() == 1; }));
   ASSERT_TRUE(b_.session->Close().ok());
   EXPECT_FALSE(pulled.get().ok());
@@ -333,7 +333,7 @@ class TicketReleaseTest : public PullTest {
     proxy_ = ProxyTo(source_);
     const auto ticket = source_.Ticket(1, b_);
     ASSERT_TRUE(ticket.ok()) << ticket.status();
-    pulled_ = b_.PullSoon(2, kMillion, source_, ticket->ticket(), proxy_->address());
+    pulled_ = b_.PullAsync(2, kMillion, source_, ticket->ticket(), proxy_->address());
     ASSERT_TRUE(proxy_->Await([](const auto& stats) { return stats.bytes_to_client > 0; }));
     ExpectError(source_.Ticket(1, b_), Code::kResourceExhausted, {"--max-tickets-per-principal=1"});
   }
@@ -372,7 +372,7 @@ TEST_F(TicketReleaseTest, DroppingTheCopyAfterABrokenConnectionFreesItsTicket) {
 TEST_F(PullTest, DroppingAPartlyReceivedCopyEndsItsPull) {
   a_.Promise(1, kMillion);
   b_.Promise(2, kMillion);
-  auto pulled = b_.PullSoon(2, kMillion, a_, Ticket(1));
+  auto pulled = b_.PullAsync(2, kMillion, a_, Ticket(1));
   auto write = a_.client->Write();
   ASSERT_TRUE(write->Send(a_.session->FirstWrite(1, kMillion)));
   v1::WriteRequest half;
@@ -391,7 +391,7 @@ TEST_F(PullTest, GetUploadEndsTheActivePull) {
   a_.Promise(1, {DType::kFloat32, {2}});
   b_.Promise(2, {DType::kFloat32, {2}});
   const auto proxy = ProxyTo(a_);
-  auto pulled = b_.PullSoon(2, {DType::kFloat32, {2}}, a_, Ticket(1), proxy->address());
+  auto pulled = b_.PullAsync(2, {DType::kFloat32, {2}}, a_, Ticket(1), proxy->address());
   ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > 0; }));
   EXPECT_EQ(b_.Upload(2)->received_bytes(), 0);
   ExpectError(pulled.get(), Code::kUnavailable, {"broken off"});
@@ -406,7 +406,7 @@ TEST_F(PullTest, GetUploadEndsTheActivePull) {
 TEST_F(PullTest, DrainFinishesActivePulls) {
   a_.Random(1, 8 << 20);
   const auto proxy = ProxyTo(a_, 32 << 20);
-  auto pulled = b_.PullSoon(2, kLarge, a_, Ticket(1), proxy->address());
+  auto pulled = b_.PullAsync(2, kLarge, a_, Ticket(1), proxy->address());
   ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > (4 << 20); }));
   b_.daemon->ExpectTerminatesCleanly();
   const auto outcome = pulled.get();
@@ -420,8 +420,8 @@ TEST_F(PullTest, ChainForwardsReceivedBytes) {
   const auto to_a = ProxyTo(a_, 64 << 20);
   const auto to_b = ProxyTo(b_);
   b_.Promise(2, kLarge);
-  auto third = c.PullSoon(3, kLarge, b_, b_.Ticket(2, c)->ticket(), to_b->address());
-  auto second = b_.PullSoon(2, kLarge, a_, Ticket(1), to_a->address());
+  auto third = c.PullAsync(3, kLarge, b_, b_.Ticket(2, c)->ticket(), to_b->address());
+  auto second = b_.PullAsync(2, kLarge, a_, Ticket(1), to_a->address());
   ASSERT_TRUE(to_a->Await([](const auto& stats) { return stats.bytes_to_client > (8 << 20); }));
   to_a->SetHeld(Direction::kToClient, true);
   EXPECT_TRUE(to_b->Await([](const auto& stats) { return stats.bytes_to_client > (4 << 20); }));
@@ -436,7 +436,7 @@ TEST_F(PullTest, ForwardsAnActiveUpload) {
   const std::string bytes(4 << 20, 'x');
   a_.Promise(1, kMillion);
   const auto proxy = ProxyTo(a_);
-  auto pulled = b_.PullSoon(2, kMillion, a_, Ticket(1), proxy->address());
+  auto pulled = b_.PullAsync(2, kMillion, a_, Ticket(1), proxy->address());
   auto write = a_.client->Write();
   ASSERT_TRUE(write->Send(a_.session->FirstWrite(1, kMillion)));
   v1::WriteRequest half;
@@ -453,7 +453,7 @@ TEST_F(PullTest, ForwardsAnActiveUpload) {
 TEST_F(PullTest, FailedUploadFailsItsCopy) {
   a_.Promise(1, kMillion);
   const auto proxy = ProxyTo(a_);
-  auto pulled = b_.PullSoon(2, kMillion, a_, Ticket(1), proxy->address());
+  auto pulled = b_.PullAsync(2, kMillion, a_, Ticket(1), proxy->address());
   auto write = a_.client->Write();
   ASSERT_TRUE(write->Send(a_.session->FirstWrite(1, kMillion)));
   v1::WriteRequest all;
@@ -473,7 +473,7 @@ TEST_F(PullTest, ErrorsNameTheLimits) {
   ExpectError(few.Ticket(1, b_), Code::kResourceExhausted, {"--max-tickets-per-principal=2"});
   a_.Promise(1, kMillion);
   const std::string ticket = a_.Ticket(1, few)->ticket();
-  auto pulled = few.PullSoon(2, kMillion, a_, ticket);
+  auto pulled = few.PullAsync(2, kMillion, a_, ticket);
   ASSERT_TRUE(Eventually([&] { return few.session->List()->tensors_size() == 2; }));
   ASSERT_TRUE(Eventually([&] {
     return few.Pull(3, kMillion, a_, ticket).status().code() == Code::kResourceExhausted;

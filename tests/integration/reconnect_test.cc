@@ -222,14 +222,14 @@ TEST_F(ReconnectTest, DetectsASilentNetwork) {
   const Device device = *client.device("cpu:0");
   const Tensor x = Ones(device, {4});
   ASSERT_TRUE(client.Synchronize().ok());
-  proxy_->SetSwallowed(Direction::kToServer, true);
-  proxy_->SetSwallowed(Direction::kToClient, true);
+  proxy_->SetDiscarding(Direction::kToServer, true);
+  proxy_->SetDiscarding(Direction::kToClient, true);
   auto reader = std::async(std::launch::async, [&] { return (x + 1).Read<float>(); });
   // The bytes of the old connection stay lost.
   const int64_t accepted = proxy_->stats().accepted;
   EXPECT_TRUE(proxy_->Await([&](const auto& stats) { return stats.accepted > accepted; }));
-  proxy_->SetSwallowed(Direction::kToServer, false);
-  proxy_->SetSwallowed(Direction::kToClient, false);
+  proxy_->SetDiscarding(Direction::kToServer, false);
+  proxy_->SetDiscarding(Direction::kToClient, false);
   const auto values = reader.get();
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_THAT(*values, Each(2.0f));

@@ -33,7 +33,7 @@ using std::chrono::milliseconds;
 
 // Connect() requests the server's information, its devices and a session. The handshakes of TCP
 // and HTTP/2 come before and aren't counted.
-constexpr int kTurnsToConnect = 3;
+constexpr int kRoundTripsToConnect = 3;
 
 constexpr auto kOneWay = milliseconds(25);
 // So long that the answer to a last request, which Connect() sends without waiting, hasn't arrived
@@ -59,8 +59,8 @@ class RttTest : public testing::Test {
     cpu1_ = *client_.device("cpu:1");
   }
 
-  // The values that a program read, and the tensors that it made. The tensors must live while turns
-  // are counted, because the client also sends a message when a tensor is freed.
+  // The values that a program read, and the tensors that it made. The tensors must live while
+  // round trips are counted, because the client also sends a message when a tensor is freed.
   struct Outcome {
     absl::StatusOr<std::vector<float>> values;
     std::vector<Tensor> made;
@@ -80,7 +80,7 @@ class RttTest : public testing::Test {
     });
     EXPECT_TRUE(answered) << "the program waits before its read";
     const ProxyStats asked = proxy_->stats();
-    EXPECT_EQ(asked.turns, before.turns) << "nothing has been passed on";
+    EXPECT_EQ(asked.round_trips, before.round_trips) << "nothing has been passed on";
     proxy_->SetHeld(Direction::kToClient, false);
     if (!answered || running.wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
       ADD_FAILURE() << "the program doesn't end";
@@ -89,9 +89,9 @@ class RttTest : public testing::Test {
     const Outcome outcome = running.get();
     EXPECT_TRUE(outcome.values.ok()) << outcome.values.status();
     // The answer may have come before the proxy has counted it.
-    proxy_->Await([&](const ProxyStats& stats) { return stats.turns > before.turns; });
+    proxy_->Await([&](const ProxyStats& stats) { return stats.round_trips > before.round_trips; });
     const ProxyStats after = proxy_->stats();
-    EXPECT_EQ(after.turns - before.turns, 1);
+    EXPECT_EQ(after.round_trips - before.round_trips, 1);
     EXPECT_EQ(after.client_bursts, asked.client_bursts) << "the client sent after the answer";
     EXPECT_EQ(client_.stats().waits - waits_before.waits, 1);
     EXPECT_EQ(client_.stats().reads.count - waits_before.reads.count, 1);
@@ -110,8 +110,8 @@ TEST_F(RttTest, ConnectingTakesThreeRoundTrips) {
   proxy_->SetDelay(kVeryFar);
   ASSERT_NO_FATAL_FAILURE(Connect());
   // An answer may have come before the proxy has counted it.
-  proxy_->Await([](const ProxyStats& stats) { return stats.turns >= kTurnsToConnect; });
-  EXPECT_EQ(proxy_->stats().turns, kTurnsToConnect);
+  proxy_->Await([](const ProxyStats& stats) { return stats.round_trips >= kRoundTripsToConnect; });
+  EXPECT_EQ(proxy_->stats().round_trips, kRoundTripsToConnect);
   EXPECT_EQ(client_.stats().waits, 0) << "waits of Connect() aren't counted";
 }
 

@@ -59,7 +59,7 @@ TEST_F(SharingTest, HidesNamesFromOtherPrincipals) {
   const absl::Status foreign = carol_.Open("x", "alice").status();
   EXPECT_EQ(foreign.code(), Code::kNotFound);
   EXPECT_EQ(foreign, carol_.Open("y", "alice").status()) << "the same error";
-  EXPECT_EQ(foreign, carol_.Open("x", "nobody").status());
+  EXPECT_EQ(foreign, carol_.Open("x", "unknown").status());
   EXPECT_EQ(foreign, bob_.Open("x").status()) << "each owner has its own names";
   EXPECT_EQ(foreign, bob_.Unpublish("x"));
   EXPECT_EQ(ErrorReason(foreign), "PUBLICATION_NOT_FOUND");

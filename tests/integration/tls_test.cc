@@ -256,7 +256,7 @@ TEST(ClientCredentialsTest, BadFilesAreNamed) {
 }
 
 // Runs the programs together, as README.md describes.
-class FirstTryTest : public IdentityFixture {
+class CredentialCommandsTest : public IdentityFixture {
  protected:
   int Run(const std::string& command) {
     return std::system(
@@ -264,7 +264,7 @@ class FirstTryTest : public IdentityFixture {
   }
 };
 
-TEST_F(FirstTryTest, TwoCommandsMakeCertificatesAndAToken) {
+TEST_F(CredentialCommandsTest, TwoCommandsMakeCertificatesAndAToken) {
   ASSERT_EQ(Run(TENSORD_CERTS_PATH " certs --client carol"), 0);
   ASSERT_EQ(Run(TENSORCTL_PATH " token alice --add tokens >alice.token"), 0);
   StartDaemon({"--tls-cert=" + folder_.File("certs/server.pem"),

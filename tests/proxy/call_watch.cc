@@ -33,8 +33,8 @@ bool NameMethod(absl::string_view headers, const std::string& method) {
 
 }  // namespace
 
-void CallWatch::LookFor(std::optional<CallSpot> spot) {
-  spot_ = std::move(spot);
+void CallWatch::LookFor(std::optional<CallPosition> position) {
+  position_ = std::move(position);
   call_ = 0;
 }
 
@@ -69,7 +69,7 @@ bool CallWatch::IsOfCall(Direction direction, absl::string_view body) {
   Side& side = sides_[direction == Direction::kToServer ? 0 : 1];
   if (call_ == 0 && direction == Direction::kToServer && side.is_headers) {
     side.headers.append(body.data(), body.size());
-    if (!NameMethod(side.headers, spot_->method)) return false;
+    if (!NameMethod(side.headers, position_->method)) return false;
     call_ = side.stream;
     for (Side& each : sides_) {
       each.messages = each.bytes = each.message_left = 0;
@@ -82,11 +82,11 @@ bool CallWatch::IsOfCall(Direction direction, absl::string_view body) {
 std::optional<size_t> CallWatch::Count(Direction direction, size_t size) {
   Side& side = sides_[direction == Direction::kToServer ? 0 : 1];
   const int64_t before = std::exchange(side.bytes, side.bytes + static_cast<int64_t>(size));
-  const bool here = spot_->direction == direction && !spot_->at_end &&
-                    spot_->messages == side.messages && spot_->bytes >= before &&
-                    spot_->bytes <= side.bytes;
+  const bool here = position_->direction == direction && !position_->at_end &&
+                    position_->messages == side.messages && position_->bytes >= before &&
+                    position_->bytes <= side.bytes;
   if (!here) return std::nullopt;
-  return spot_->bytes - before;
+  return position_->bytes - before;
 }
 
 std::optional<size_t> CallWatch::CountData(Direction direction, absl::string_view data) {
@@ -119,9 +119,9 @@ std::optional<size_t> CallWatch::CountData(Direction direction, absl::string_vie
 std::optional<size_t> CallWatch::PassFrame(Direction direction, size_t head_bytes,
                                            absl::string_view body) {
   Side& side = sides_[direction == Direction::kToServer ? 0 : 1];
-  if (!spot_ || !IsOfCall(direction, body)) return std::nullopt;
+  if (!position_ || !IsOfCall(direction, body)) return std::nullopt;
   if (head_bytes > 0) {
-    if (spot_->direction == direction && spot_->at_end && side.ends_stream) return 0;
+    if (position_->direction == direction && position_->at_end && side.ends_stream) return 0;
     if (const auto found = Count(direction, head_bytes)) return found;
   }
   const auto found = side.is_data ? CountData(direction, body) : Count(direction, body.size());
@@ -144,7 +144,7 @@ std::optional<size_t> CallWatch::Pass(Direction direction, absl::string_view byt
     const absl::string_view body = bytes.substr(0, std::min<size_t>(bytes.size(), side.body_left));
     const auto found = PassFrame(direction, head_bytes, body);
     if (found) {
-      spot_.reset();
+      position_.reset();
       return at + std::max(*found, came_before) - came_before;
     }
     bytes.remove_prefix(body.size());

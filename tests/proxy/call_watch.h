@@ -1,4 +1,4 @@
-// Finds a spot in an HTTP/2 call while the bytes of its connection pass.
+// Finds a position in an HTTP/2 call while the bytes of its connection pass.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@ namespace tensord::proxy {
 // HTTP/2 it finds nothing. Not thread-safe.
 class CallWatch {
  public:
-  // Looks for this spot from now on, or for none. Ignores calls that have already begun.
-  void LookFor(std::optional<CallSpot> spot);
+  // Looks for this position from now on, or for none. Ignores calls that have already begun.
+  void LookFor(std::optional<CallPosition> position);
 
-  // Takes the next bytes of this direction. If they contain the spot, returns the number of bytes
-  // before it, and stops looking for it.
+  // Takes the next bytes of this direction. If they contain the position, returns the number of
+  // bytes before it, and stops looking for it.
   std::optional<size_t> Pass(Direction direction, absl::string_view bytes);
 
  private:
@@ -44,13 +44,13 @@ class CallWatch {
   void TakePreface(absl::string_view* bytes);
   // Returns whether the current frame belongs to the call. `body` is the received part of its body.
   bool IsOfCall(Direction direction, absl::string_view body);
-  // Each counts bytes of the call. If the spot is among them, returns the number of bytes before
-  // it.
+  // Each counts bytes of the call. If the position is among them, returns the number of bytes
+  // before it.
   std::optional<size_t> Count(Direction direction, size_t size);
   std::optional<size_t> CountData(Direction direction, absl::string_view data);
   std::optional<size_t> PassFrame(Direction direction, size_t head_bytes, absl::string_view body);
 
-  std::optional<CallSpot> spot_;
+  std::optional<CallPosition> position_;
   bool is_http2_ = true;
   bool preface_seen_ = false;
   uint32_t call_ = 0;  // the call's stream; 0 if the call hasn't begun

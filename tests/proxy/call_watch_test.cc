@@ -50,18 +50,19 @@ struct Talk {
   std::string all() const { return before + headers + first + other + second + end; }
 };
 
-// Returns the position of the spot, if each read has `read_bytes` bytes; npos if it isn't found.
-size_t Find(const CallSpot& spot, const std::string& bytes, size_t read_bytes) {
+// Returns where the position is found, if each read has `read_bytes` bytes; npos if it isn't found.
+size_t Find(const CallPosition& position, const std::string& bytes, size_t read_bytes) {
   CallWatch watch;
-  watch.LookFor(spot);
+  watch.LookFor(position);
   for (size_t at = 0; at < bytes.size(); at += read_bytes) {
-    const auto found = watch.Pass(spot.direction, absl::string_view(bytes).substr(at, read_bytes));
+    const auto found =
+        watch.Pass(position.direction, absl::string_view(bytes).substr(at, read_bytes));
     if (found) return at + *found;
   }
   return std::string::npos;
 }
 
-TEST(CallWatchTest, FindsEachSpotOfACall) {
+TEST(CallWatchTest, FindsEachPositionOfACall) {
   const Talk talk;
   const size_t begin = talk.before.size();
   const size_t data = begin + talk.headers.size();
@@ -85,7 +86,7 @@ TEST(CallWatchTest, FindsEachSpotOfACall) {
 }
 
 // Finds the exact position in a frame's body, even if the body arrives in several reads.
-TEST(CallWatchTest, FindsSpotInFragments) {
+TEST(CallWatchTest, FindsPositionInFragments) {
   const Talk talk;
   const size_t data = talk.before.size() + talk.headers.size();
   for (size_t read_bytes = 1; read_bytes < 40; ++read_bytes) {
@@ -95,18 +96,18 @@ TEST(CallWatchTest, FindsSpotInFragments) {
   }
 }
 
-TEST(CallWatchTest, FindsSpotsOfTheResponse) {
+TEST(CallWatchTest, FindsPositionsOfTheResponse) {
   const Talk talk;
   const std::string settings = Frame(kSettings, 0, 0, "");
   const std::string other = Frame(kHeaders, 0, 1, "another's");
   const std::string answer = Frame(kHeaders, 0, 3, "ok") + Frame(kData, 0, 3, Message(4));
   const std::string status = Frame(kHeaders, kEndStream, 3, "status");
   const std::string all = settings + other + answer + status;
-  const auto find = [&](CallSpot spot) {
-    spot.method = kMethod;
-    spot.direction = Direction::kToClient;
+  const auto find = [&](CallPosition position) {
+    position.method = kMethod;
+    position.direction = Direction::kToClient;
     CallWatch watch;
-    watch.LookFor(spot);
+    watch.LookFor(position);
     EXPECT_FALSE(watch.Pass(Direction::kToServer, talk.all()));
     return watch.Pass(Direction::kToClient, all).value_or(std::string::npos);
   };
@@ -119,7 +120,7 @@ TEST(CallWatchTest, FindsSpotsOfTheResponse) {
 
 TEST(CallWatchTest, IgnoresOtherProtocols) {
   CallWatch watch;
-  watch.LookFor(CallSpot{.method = kMethod});
+  watch.LookFor(CallPosition{.method = kMethod});
   EXPECT_FALSE(watch.Pass(Direction::kToServer, absl::StrCat("GET ", Path(kMethod))));
   EXPECT_FALSE(watch.Pass(Direction::kToServer, Talk().headers));
 }

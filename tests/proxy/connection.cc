@@ -13,33 +13,34 @@ constexpr int kStepsPerPump = 16;
 
 }  // namespace
 
-void Tally::FromClient(int64_t bytes, bool message) {
+void TrafficCounter::FromClient(int64_t bytes, bool message) {
   bytes_to_server_ += bytes;
   if (!message) return;
   ++client_bursts_;
   client_has_spoken_ = true;
 }
 
-void Tally::ToClient(int64_t bytes, bool message) {
+void TrafficCounter::ToClient(int64_t bytes, bool message) {
   bytes_to_client_ += bytes;
   if (message && client_has_spoken_) {
-    ++turns_;
+    ++round_trips_;
     client_has_spoken_ = false;
   }
 }
 
-void Tally::Report(ProxyStats* stats) const {
+void TrafficCounter::Report(ProxyStats* stats) const {
   stats->bytes_to_server = bytes_to_server_;
   stats->bytes_to_client = bytes_to_client_;
-  stats->turns = turns_;
+  stats->round_trips = round_trips_;
   stats->client_bursts = client_bursts_;
 }
 
-Connection::Connection(int client_fd, int server_fd, const Treatment* to_server,
-                       const Treatment* to_client, int64_t max_buffered_bytes, Tally* tally)
+Connection::Connection(int client_fd, int server_fd, const DirectionSettings* to_server,
+                       const DirectionSettings* to_client, int64_t max_buffered_bytes,
+                       TrafficCounter* counter)
     : client_fd_(client_fd),
       server_fd_(server_fd),
-      tally_(tally),
+      counter_(counter),
       to_server_(client_fd, server_fd, to_server, max_buffered_bytes),
       to_client_(server_fd, client_fd, to_client, max_buffered_bytes) {}
 
@@ -61,7 +62,7 @@ Connection::Outcome Connection::PumpOnce(Clock::time_point now) {
   const Pipe::Step from_client = to_server_.Read(now, &bytes);
   if (!bytes.empty()) {
     Watch(Direction::kToServer, bytes);
-    tally_->FromClient(size(), from_client_.Scan(bytes));
+    counter_->FromClient(size(), from_client_.Scan(bytes));
     if (from_client_.is_http2() || from_client_.is_raw()) {
       from_server_.SetIsHttp2(from_client_.is_http2());
     }
@@ -70,7 +71,7 @@ Connection::Outcome Connection::PumpOnce(Clock::time_point now) {
   const Pipe::Step from_server = to_client_.Read(now, &bytes);
   if (!bytes.empty()) Watch(Direction::kToClient, bytes);
   const Pipe::Step to_client = to_client_.Write(now, &bytes);
-  if (!bytes.empty()) tally_->ToClient(size(), from_server_.Scan(bytes));
+  if (!bytes.empty()) counter_->ToClient(size(), from_server_.Scan(bytes));
 
   const auto steps = {from_client, to_server, from_server, to_client};
   const auto any = [&](Pipe::Step step) {
@@ -83,22 +84,22 @@ Connection::Outcome Connection::PumpOnce(Clock::time_point now) {
 void Connection::Watch(Direction direction, absl::string_view bytes) {
   const std::optional<size_t> kept = watch_.Pass(direction, bytes);
   if (!kept) return;
-  trap_sprung_ = true;
+  fault_injected_ = true;
   Pipe& here = direction == Direction::kToServer ? to_server_ : to_client_;
   Pipe& other = direction == Direction::kToServer ? to_client_ : to_server_;
-  here.Sever(bytes.size() - *kept, trap_cuts_);
-  other.Sever(0, /*reset=*/false);
+  here.DiscardRest(bytes.size() - *kept, fault_resets_);
+  other.DiscardRest(0, /*reset=*/false);
 }
 
-void Connection::SetTrap(const std::optional<Trap>& trap) {
-  trap_cuts_ = trap && trap->cut;
-  trap_sprung_ = false;
-  watch_.LookFor(trap ? std::optional(trap->spot) : std::nullopt);
+void Connection::SetCallFault(const std::optional<CallFault>& call_fault) {
+  fault_resets_ = call_fault && call_fault->cut;
+  fault_injected_ = false;
+  watch_.LookFor(call_fault ? std::optional(call_fault->position) : std::nullopt);
 }
 
-void Connection::Sever() {
-  to_server_.Sever(0, /*reset=*/false);
-  to_client_.Sever(0, /*reset=*/false);
+void Connection::DiscardRest() {
+  to_server_.DiscardRest(0, /*reset=*/false);
+  to_client_.DiscardRest(0, /*reset=*/false);
 }
 
 bool Connection::Pump(Clock::time_point now) {

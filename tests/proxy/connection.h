@@ -13,8 +13,8 @@
 
 namespace tensord::proxy {
 
-// Counts bytes, turns and bursts of all connections (ProxyStats). Not thread-safe.
-class Tally {
+// Counts bytes, round trips and bursts of all connections (ProxyStats). Not thread-safe.
+class TrafficCounter {
  public:
   // `message`: whether the bytes contain part of a message.
   void FromClient(int64_t bytes, bool message);
@@ -25,7 +25,7 @@ class Tally {
  private:
   int64_t bytes_to_server_ = 0;
   int64_t bytes_to_client_ = 0;
-  int64_t turns_ = 0;
+  int64_t round_trips_ = 0;
   int64_t client_bursts_ = 0;
   bool client_has_spoken_ = false;
 };
@@ -33,8 +33,9 @@ class Tally {
 // Owns both sockets, which must be non-blocking. Only the proxy's thread uses it.
 class Connection {
  public:
-  Connection(int client_fd, int server_fd, const Treatment* to_server, const Treatment* to_client,
-             int64_t max_buffered_bytes, Tally* tally);
+  Connection(int client_fd, int server_fd, const DirectionSettings* to_server,
+             const DirectionSettings* to_client, int64_t max_buffered_bytes,
+             TrafficCounter* counter);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -53,12 +54,12 @@ class Connection {
   std::optional<Clock::time_point> NextDue() const;
   int64_t pending_bytes(Direction direction) const;
 
-  // Waits for the trap's spot, or for none.
-  void SetTrap(const std::optional<Trap>& trap);
-  // Returns whether the trap has acted on this connection.
-  bool trap_sprung() const { return trap_sprung_; }
+  // Waits for the fault's position, or for none.
+  void SetCallFault(const std::optional<CallFault>& call_fault);
+  // Returns whether the fault has acted on this connection.
+  bool fault_injected() const { return fault_injected_; }
   // Discards all bytes that either end sends from now on.
-  void Sever();
+  void DiscardRest();
 
   // Makes the destructor reset both sockets.
   void Abort();
@@ -70,14 +71,14 @@ class Connection {
 
   const int client_fd_;
   const int server_fd_;
-  Tally* const tally_;
+  TrafficCounter* const counter_;
   Pipe to_server_;
   Pipe to_client_;
   FrameScanner from_client_{FrameScanner::From::kClient};
   FrameScanner from_server_{FrameScanner::From::kServer};
   CallWatch watch_;
-  bool trap_cuts_ = false;
-  bool trap_sprung_ = false;
+  bool fault_resets_ = false;
+  bool fault_injected_ = false;
   bool has_more_ = false;
 };
 

@@ -18,7 +18,7 @@ class CutLimiter {
   // Cuts all connections and returns true. If clients must get answers first, does nothing and
   // returns false.
   bool CutAll() {
-    const int64_t answers = proxy_->stats().turns;
+    const int64_t answers = proxy_->stats().round_trips;
     const bool without_progress = answers - answers_at_cut_ < kMinAnswers;
     if (without_progress && cuts_without_progress_ == kMaxCutsWithoutProgress) return false;
     cuts_without_progress_ = without_progress ? cuts_without_progress_ + 1 : 0;

@@ -24,22 +24,22 @@ void DelayProxy::SetDelay(std::chrono::microseconds one_way) {
 }
 
 void DelayProxy::SetDelay(Direction direction, std::chrono::microseconds one_way) {
-  loop_->Run([=](Loop& loop) { loop.treatment(direction).delay = one_way; });
+  loop_->Run([=](Loop& loop) { loop.settings(direction).delay = one_way; });
 }
 
 void DelayProxy::SetBandwidth(int64_t bytes_per_second) {
   loop_->Run([=](Loop& loop) {
-    loop.treatment(Direction::kToServer).bytes_per_second = bytes_per_second;
-    loop.treatment(Direction::kToClient).bytes_per_second = bytes_per_second;
+    loop.settings(Direction::kToServer).bytes_per_second = bytes_per_second;
+    loop.settings(Direction::kToClient).bytes_per_second = bytes_per_second;
   });
 }
 
 void DelayProxy::SetHeld(Direction direction, bool held) {
-  loop_->Run([=](Loop& loop) { loop.treatment(direction).held = held; });
+  loop_->Run([=](Loop& loop) { loop.settings(direction).held = held; });
 }
 
-void DelayProxy::SetSwallowed(Direction direction, bool swallowed) {
-  loop_->Run([=](Loop& loop) { loop.treatment(direction).swallowed = swallowed; });
+void DelayProxy::SetDiscarding(Direction direction, bool discarding) {
+  loop_->Run([=](Loop& loop) { loop.settings(direction).discarding = discarding; });
 }
 
 void DelayProxy::SetResets(int connections) {
@@ -50,12 +50,12 @@ void DelayProxy::SetAccepting(bool accepting) {
   loop_->Run([=](Loop& loop) { loop.SetAccepting(accepting); });
 }
 
-void DelayProxy::SetTrap(const Trap& trap) {
-  loop_->Run([&](Loop& loop) { loop.SetTrap(trap); });
+void DelayProxy::SetCallFault(const CallFault& call_fault) {
+  loop_->Run([&](Loop& loop) { loop.SetCallFault(call_fault); });
 }
 
-void DelayProxy::ClearTrap() {
-  loop_->Run([](Loop& loop) { loop.SetTrap(std::nullopt); });
+void DelayProxy::ClearCallFault() {
+  loop_->Run([](Loop& loop) { loop.SetCallFault(std::nullopt); });
 }
 
 void DelayProxy::CutAll() {

@@ -23,22 +23,22 @@ struct DelayProxyOptions {
 };
 
 // A position in the bytes of a gRPC call.
-struct CallSpot {
+struct CallPosition {
   std::string method;  // "/tensord.v1.TensorService/Read"
   Direction direction = Direction::kToServer;
-  // The spot follows `messages` complete messages of this direction and then `bytes` bytes of
+  // The position follows `messages` complete messages of this direction and then `bytes` bytes of
   // HTTP/2 frames. 0 and 0 is before the call's first byte in this direction, 1 and 0 is right
   // after the first message. The position is exact, unless a frame's head arrives in two reads.
   int64_t messages = 0;
   int64_t bytes = 0;
-  // If true, `messages` and `bytes` are ignored, and the spot is before the frame that ends the
+  // If true, `messages` and `bytes` are ignored, and the position is before the frame that ends the
   // call in this direction.
   bool at_end = false;
 };
 
-// A fault at a spot. Bytes before the spot arrive, and bytes after it don't.
-struct Trap {
-  CallSpot spot;
+// A fault at a position. Bytes before the position arrive, and bytes after it don't.
+struct CallFault {
+  CallPosition position;
   // True: resets the connection. False: leaves it half-open, so that no further bytes of either end
   // arrive.
   bool cut = true;
@@ -57,10 +57,10 @@ struct ProxyStats {
   // How often a client received a message from the server after it had sent a message. Several
   // messages in a row count once. Frames of the transport don't count (frame_scanner.h). If a
   // program only sends requests and waits for each response, this is the number of its requests.
-  int64_t turns = 0;
+  int64_t round_trips = 0;
   // The number of reads that contained part of a client's message.
   int64_t client_bursts = 0;
-  int64_t traps_sprung = 0;
+  int64_t faults_injected = 0;
 };
 
 // Runs on its own thread. Thread-safe. A setting applies to all existing and new connections, and
@@ -81,16 +81,16 @@ class DelayProxy {
 
   // While `held` is true, keeps all bytes of this direction in the proxy.
   void SetHeld(Direction direction, bool held);
-  // While `swallowed` is true, discards the bytes that arrive, as a half-open connection does.
-  void SetSwallowed(Direction direction, bool swallowed);
+  // While `discarding` is true, discards the bytes that arrive, as a half-open connection does.
+  void SetDiscarding(Direction direction, bool discarding);
   // While `accepting` is false, new connections wait in the listener's queue.
   void SetAccepting(bool accepting);
   // Resets this number of new connections as soon as they are accepted.
   void SetResets(int connections);
-  // Acts once, on the first call of the trap's method in any connection. Ignores calls that have
-  // already begun. Replaces the previous trap.
-  void SetTrap(const Trap& trap);
-  void ClearTrap();
+  // Acts once, on the first call of the fault's method in any connection. Ignores calls that have
+  // already begun. Replaces the previous fault.
+  void SetCallFault(const CallFault& call_fault);
+  void ClearCallFault();
   // Resets all connections.
   void CutAll();
 

@@ -122,7 +122,7 @@ TEST_F(DelayProxyTest, PassesBytesBothWaysAndCountsThem) {
   }));
 }
 
-TEST_F(DelayProxyTest, CountsTurnsAndNotMessages) {
+TEST_F(DelayProxyTest, CountsRoundTripsAndNotMessages) {
   ASSERT_NO_FATAL_FAILURE(Connect());
   for (int question = 1; question <= 3; ++question) {
     for (int i = 0; i < 5; ++i) client_.Send("?");
@@ -131,11 +131,12 @@ TEST_F(DelayProxyTest, CountsTurnsAndNotMessages) {
       server_.Send("!");
       EXPECT_EQ(client_.Receive(1), "!");
     }
-    EXPECT_TRUE(proxy_->Await([&](const ProxyStats& stats) { return stats.turns == question; }));
+    EXPECT_TRUE(
+        proxy_->Await([&](const ProxyStats& stats) { return stats.round_trips == question; }));
   }
   server_.Send("unasked");
   EXPECT_EQ(client_.Receive(7), "unasked");
-  EXPECT_EQ(proxy_->stats().turns, 3);
+  EXPECT_EQ(proxy_->stats().round_trips, 3);
 }
 
 TEST_F(DelayProxyTest, AMessageTakesAtLeastTheDelay) {
@@ -221,12 +222,12 @@ TEST_F(DelayProxyTest, HeldBytesArriveAfterRelease) {
 
 TEST_F(DelayProxyTest, SwallowsOneDirection) {
   ASSERT_NO_FATAL_FAILURE(Connect());
-  proxy_->SetSwallowed(Direction::kToServer, true);
+  proxy_->SetDiscarding(Direction::kToServer, true);
   client_.Send("into the void");
   EXPECT_TRUE(proxy_->Await([](const ProxyStats& stats) { return stats.bytes_to_server == 13; }));
   server_.Send("hello?");
   EXPECT_EQ(client_.Receive(6), "hello?");
-  proxy_->SetSwallowed(Direction::kToServer, false);
+  proxy_->SetDiscarding(Direction::kToServer, false);
   client_.Send("again");
   EXPECT_EQ(server_.Receive(5), "again") << "earlier bytes were discarded";
 }
@@ -275,31 +276,31 @@ std::string CallOf(const std::string& method) {
                       std::string(1, static_cast<char>(method.size())), method);
 }
 
-TEST_F(DelayProxyTest, TrapCutsCallAtItsSpot) {
+TEST_F(DelayProxyTest, CallFaultCutsCallAtItsPosition) {
   const std::string call = CallOf("/a.Service/Do");
   ASSERT_NO_FATAL_FAILURE(Connect());
-  proxy_->SetTrap({.spot = {.method = "/a.Service/Do", .bytes = 20}});
+  proxy_->SetCallFault({.position = {.method = "/a.Service/Do", .bytes = 20}});
   client_.Send(call);
   const std::string arrived = call.substr(0, call.size() - 3);  // 9 of the frame's head, 11 more
   EXPECT_EQ(server_.Receive(arrived.size()), arrived);
   EXPECT_EQ(server_.End(), ECONNRESET);
   EXPECT_EQ(client_.End(), ECONNRESET);
   EXPECT_TRUE(proxy_->Await([](const ProxyStats& stats) { return stats.connections == 0; }));
-  EXPECT_EQ(proxy_->stats().traps_sprung, 1);
+  EXPECT_EQ(proxy_->stats().faults_injected, 1);
   ASSERT_NO_FATAL_FAILURE(Connect());
   client_.Send(call);
-  EXPECT_EQ(server_.Receive(call.size()), call) << "a trap acts once";
+  EXPECT_EQ(server_.Receive(call.size()), call) << "a fault acts once";
 }
 
-TEST_F(DelayProxyTest, TrapLeavesAllConnectionsHalfOpen) {
+TEST_F(DelayProxyTest, CallFaultLeavesAllConnectionsHalfOpen) {
   const std::string call = CallOf("/a.Service/Do");
   ASSERT_NO_FATAL_FAILURE(Connect());
   const Socket other_client = std::move(client_);
   const Socket other_server = std::move(server_);
   ASSERT_NO_FATAL_FAILURE(Connect());
-  proxy_->SetTrap({.spot = {.method = "/a.Service/Do"}, .cut = false, .all = true});
+  proxy_->SetCallFault({.position = {.method = "/a.Service/Do"}, .cut = false, .all = true});
   client_.Send(call);
-  EXPECT_TRUE(proxy_->Await([](const ProxyStats& stats) { return stats.traps_sprung == 1; }));
+  EXPECT_TRUE(proxy_->Await([](const ProxyStats& stats) { return stats.faults_injected == 1; }));
   const int64_t passed = proxy_->stats().bytes_to_server;
   other_client.Send("lost");
   server_.Send("lost");

@@ -70,9 +70,9 @@ absl::Status DelayProxy::Loop::Open(const DelayProxyOptions& options) {
   TENSORD_ASSIGN_OR_RETURN(sockaddr_in address, ParseAddress(options.listen));
   target_ = options.target;
   max_buffered_bytes_ = options.max_buffered_bytes;
-  for (Treatment& treatment : treatments_) {
-    treatment.delay = options.one_way_delay;
-    treatment.bytes_per_second = options.bytes_per_second;
+  for (DirectionSettings& settings : settings_) {
+    settings.delay = options.one_way_delay;
+    settings.bytes_per_second = options.bytes_per_second;
   }
   epoll_ = epoll_create1(EPOLL_CLOEXEC);
   wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -150,20 +150,20 @@ void DelayProxy::Loop::SetAccepting(bool accepting) {
   epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event);
 }
 
-void DelayProxy::Loop::SetTrap(const std::optional<Trap>& trap) {
-  trap_ = trap;
-  for (const auto& connection : connections_) connection->SetTrap(trap);
+void DelayProxy::Loop::SetCallFault(const std::optional<CallFault>& call_fault) {
+  call_fault_ = call_fault;
+  for (const auto& connection : connections_) connection->SetCallFault(call_fault);
 }
 
-void DelayProxy::Loop::FinishTrap() {
-  ++traps_sprung_;
-  const Trap trap = *std::exchange(trap_, std::nullopt);
+void DelayProxy::Loop::FinishCallFault() {
+  ++faults_injected_;
+  const CallFault call_fault = *std::exchange(call_fault_, std::nullopt);
   const auto over = [&](const std::unique_ptr<Connection>& connection) {
-    const bool has_been_treated = connection->trap_sprung();
-    connection->SetTrap(std::nullopt);
-    if (has_been_treated || !trap.all) return false;
-    connection->Sever();
-    if (!trap.cut) return false;
+    const bool had_fault = connection->fault_injected();
+    connection->SetCallFault(std::nullopt);
+    if (had_fault || !call_fault.all) return false;
+    connection->DiscardRest();
+    if (!call_fault.cut) return false;
     connection->Abort();
     by_fd_.erase(connection->client_fd());
     by_fd_.erase(connection->server_fd());
@@ -234,9 +234,9 @@ void DelayProxy::Loop::Accept() {
     return;
   }
   ++accepted_;
-  connections_.push_back(std::make_unique<Connection>(
-      client, server, &treatments_[0], &treatments_[1], max_buffered_bytes_, &tally_));
-  connections_.back()->SetTrap(trap_);
+  connections_.push_back(std::make_unique<Connection>(client, server, &settings_[0], &settings_[1],
+                                                      max_buffered_bytes_, &counter_));
+  connections_.back()->SetCallFault(call_fault_);
   by_fd_[client] = connections_.back().get();
   by_fd_[server] = connections_.back().get();
   Watch(client, kBothEdges);
@@ -245,17 +245,17 @@ void DelayProxy::Loop::Accept() {
 
 void DelayProxy::Loop::PumpAll() {
   const auto now = Clock::now();
-  bool sprung = false;
+  bool injected = false;
   const auto over = [&](const std::unique_ptr<Connection>& connection) {
     const bool lives = connection->Pump(now);
-    sprung = sprung || connection->trap_sprung();
+    injected = injected || connection->fault_injected();
     if (lives) return false;
     by_fd_.erase(connection->client_fd());
     by_fd_.erase(connection->server_fd());
     return true;
   };
   std::erase_if(connections_, over);
-  if (sprung) FinishTrap();
+  if (injected) FinishCallFault();
 }
 
 void DelayProxy::Loop::SetTimer() {
@@ -278,9 +278,9 @@ void DelayProxy::Loop::SetTimer() {
 void DelayProxy::Loop::Publish(size_t tasks_done) {
   ProxyStats stats;
   stats.accepted = accepted_;
-  stats.traps_sprung = traps_sprung_;
+  stats.faults_injected = faults_injected_;
   stats.connections = static_cast<int64_t>(connections_.size());
-  tally_.Report(&stats);
+  counter_.Report(&stats);
   for (const auto& connection : connections_) {
     stats.pending_to_server_bytes += connection->pending_bytes(Direction::kToServer);
     stats.pending_to_client_bytes += connection->pending_bytes(Direction::kToClient);

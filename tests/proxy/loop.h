@@ -31,12 +31,12 @@ class DelayProxy::Loop {
              std::chrono::milliseconds timeout) const;
 
   // Call these on the loop's thread only.
-  Treatment& treatment(Direction direction) {
-    return treatments_[direction == Direction::kToServer ? 0 : 1];
+  DirectionSettings& settings(Direction direction) {
+    return settings_[direction == Direction::kToServer ? 0 : 1];
   }
   void SetAccepting(bool accepting);
   void SetResets(int connections) { resets_ = connections; }
-  void SetTrap(const std::optional<Trap>& trap);
+  void SetCallFault(const std::optional<CallFault>& call_fault);
   void CutAll();
 
  private:
@@ -48,9 +48,9 @@ class DelayProxy::Loop {
   void Accept();
   void Watch(int fd, uint32_t events);
   void PumpAll();
-  // Called when the trap has acted on a connection. Removes the trap and, with Trap::all, does the
-  // same to the other connections.
-  void FinishTrap();
+  // Called when the fault has acted on a connection. Removes the fault and, with CallFault::all,
+  // does the same to the other connections.
+  void FinishCallFault();
   void SetTimer();
   // Publishes the statistics, and the number of tasks that have run.
   void Publish(size_t tasks_done);
@@ -64,12 +64,12 @@ class DelayProxy::Loop {
   int timer_ = -1;
 
   // Once the loop's thread runs, only this thread uses these.
-  Treatment treatments_[2];
-  Tally tally_;
+  DirectionSettings settings_[2];
+  TrafficCounter counter_;
   int64_t accepted_ = 0;
   int resets_ = 0;  // the number of new connections to reset
-  std::optional<Trap> trap_;
-  int64_t traps_sprung_ = 0;
+  std::optional<CallFault> call_fault_;
+  int64_t faults_injected_ = 0;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::map<int, Connection*> by_fd_;
 

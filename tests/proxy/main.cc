@@ -48,8 +48,8 @@ int main(int argc, char** argv) {
   }
   if (refuse) (*proxy)->SetAccepting(false);
   using tensord::proxy::Direction;
-  if (swallow == "to-server") (*proxy)->SetSwallowed(Direction::kToServer, true);
-  if (swallow == "to-client") (*proxy)->SetSwallowed(Direction::kToClient, true);
+  if (swallow == "to-server") (*proxy)->SetDiscarding(Direction::kToServer, true);
+  if (swallow == "to-client") (*proxy)->SetDiscarding(Direction::kToClient, true);
   std::printf("%s\n", (*proxy)->address().c_str());
   std::fflush(stdout);
   for (int number = 0; sigwait(&signals, &number) == 0 && number == SIGUSR1;) (*proxy)->CutAll();

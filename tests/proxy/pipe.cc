@@ -30,41 +30,41 @@ ssize_t Retry(Call call) {
 }  // namespace
 
 size_t Pipe::ReadSize() const {
-  if (treatment_->bytes_per_second == 0) return kReadBytes;
-  return std::clamp(treatment_->bytes_per_second / kPiecesPerSecond, kMinPieceBytes, kReadBytes);
+  if (settings_->bytes_per_second == 0) return kReadBytes;
+  return std::clamp(settings_->bytes_per_second / kPiecesPerSecond, kMinPieceBytes, kReadBytes);
 }
 
 void Pipe::Append(absl::string_view bytes, Clock::time_point now) {
   Clock::time_point sent = now;
-  if (treatment_->bytes_per_second > 0) {
+  if (settings_->bytes_per_second > 0) {
     const std::chrono::duration<double> on_the_line(
-        static_cast<double>(bytes.size()) / static_cast<double>(treatment_->bytes_per_second));
+        static_cast<double>(bytes.size()) / static_cast<double>(settings_->bytes_per_second));
     line_free_ =
         std::max(line_free_, now) + std::chrono::duration_cast<Clock::duration>(on_the_line);
     sent = line_free_;
   }
-  Clock::time_point due = sent + treatment_->delay;
+  Clock::time_point due = sent + settings_->delay;
   // Keeps the order of the bytes even if the delay has become shorter.
   if (!chunks_.empty()) due = std::max(due, chunks_.back().due);
   buffered_bytes_ += static_cast<int64_t>(bytes.size());
   chunks_.push_back({.bytes = std::string(bytes), .due = due});
 }
 
-void Pipe::Sever(size_t bytes, bool reset) {
-  if (bytes > 0 && !treatment_->swallowed && !severed_) {
+void Pipe::DiscardRest(size_t bytes, bool reset) {
+  if (bytes > 0 && !settings_->discarding && !discards_rest_) {
     std::string& last = chunks_.back().bytes;
     last.resize(last.size() - bytes);
     buffered_bytes_ -= static_cast<int64_t>(bytes);
     if (last.empty()) chunks_.pop_back();
   }
-  severed_ = true;
+  discards_rest_ = true;
   if (reset) chunks_.push_back({.reset = true, .due = Clock::time_point()});
 }
 
 Pipe::Step Pipe::Read(Clock::time_point now, absl::string_view* bytes) {
   *bytes = {};
   if (!readable_ || ended_ || buffered_bytes_ >= max_buffered_bytes_) return Step::kNothing;
-  const bool discard = treatment_->swallowed || severed_;
+  const bool discard = settings_->discarding || discards_rest_;
   last_.resize(ReadSize());
   const ssize_t got = Retry([&] { return recv(from_, last_.data(), last_.size(), 0); });
   if (got < 0) {
@@ -84,7 +84,7 @@ Pipe::Step Pipe::Read(Clock::time_point now, absl::string_view* bytes) {
 Pipe::Step Pipe::Write(Clock::time_point now, absl::string_view* bytes) {
   *bytes = {};
   const bool something = !chunks_.empty() && chunks_.front().due <= now;
-  if (!something || !writable_ || treatment_->held) return Step::kNothing;
+  if (!something || !writable_ || settings_->held) return Step::kNothing;
   Chunk& chunk = chunks_.front();
   if (chunk.reset) return Step::kBroken;
   if (chunk.bytes.empty()) {
@@ -112,7 +112,7 @@ Pipe::Step Pipe::Write(Clock::time_point now, absl::string_view* bytes) {
 }
 
 std::optional<Clock::time_point> Pipe::NextDue() const {
-  if (chunks_.empty() || !writable_ || treatment_->held) return std::nullopt;
+  if (chunks_.empty() || !writable_ || settings_->held) return std::nullopt;
   return chunks_.front().due;
 }
 

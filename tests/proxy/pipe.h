@@ -14,11 +14,11 @@ namespace tensord::proxy {
 using Clock = std::chrono::steady_clock;
 
 // The settings of one direction, for all connections. They may change at any time.
-struct Treatment {
+struct DirectionSettings {
   std::chrono::microseconds delay{0};
   int64_t bytes_per_second = 0;  // of each connection; 0: no limit
   bool held = false;             // bytes stay in the proxy
-  bool swallowed = false;        // bytes that arrive are discarded, and so is the end
+  bool discarding = false;       // bytes that arrive are discarded, and so is the end
 };
 
 // Copies bytes from one socket to another. Both must be non-blocking; the pipe doesn't own them. If
@@ -26,8 +26,8 @@ struct Treatment {
 // ends `to` after the buffered bytes; the other direction continues. Not thread-safe.
 class Pipe {
  public:
-  Pipe(int from, int to, const Treatment* treatment, int64_t max_buffered_bytes)
-      : from_(from), to_(to), treatment_(treatment), max_buffered_bytes_(max_buffered_bytes) {}
+  Pipe(int from, int to, const DirectionSettings* settings, int64_t max_buffered_bytes)
+      : from_(from), to_(to), settings_(settings), max_buffered_bytes_(max_buffered_bytes) {}
 
   // epoll reports that `from` may be readable, or that `to` may be writable.
   void SetReadable() { readable_ = true; }
@@ -43,7 +43,7 @@ class Pipe {
 
   // Removes the last `bytes` of the bytes that the last Read() returned, and discards all bytes
   // that arrive later. With `reset`, Write() returns kBroken after the buffered bytes.
-  void Sever(size_t bytes, bool reset);
+  void DiscardRest(size_t bytes, bool reset);
 
   // Returns when Write() can continue, if this depends on time only.
   std::optional<Clock::time_point> NextDue() const;
@@ -63,13 +63,13 @@ class Pipe {
 
   const int from_;
   const int to_;
-  const Treatment* const treatment_;
+  const DirectionSettings* const settings_;
   const int64_t max_buffered_bytes_;
 
   bool readable_ = false;
   bool writable_ = false;
   bool ended_ = false;  // `from` has ended
-  bool severed_ = false;
+  bool discards_rest_ = false;
   bool finished_ = false;
   std::deque<Chunk> chunks_;
   size_t written_ = 0;  // bytes of the first chunk that have been written

@@ -44,24 +44,28 @@ def generate_stubs(proto, out):
     return tensord_pb2, types_pb2, tensord_pb2_grpc
 
 
+def start_daemon(path, folder, *flags):
+    """Starts the daemon on a free port. Returns the process and its address once it serves."""
+    port_file = os.path.join(folder, "port")
+    daemon = subprocess.Popen([path, "--listen=127.0.0.1:0", f"--port-file={port_file}", *flags])
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not os.path.exists(port_file):
+        if time.monotonic() > deadline or daemon.poll() is not None:
+            daemon.kill()
+            raise RuntimeError("the daemon doesn't serve")
+        time.sleep(0.01)
+    with open(port_file, encoding="utf-8") as file:
+        return daemon, file.read().split()[0]
+
+
 class StubTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.pb, cls.types, cls.grpc = generate_stubs(OPTIONS.proto, cls.folder.name)
-        port_file = os.path.join(cls.folder.name, "port")
-        cls.daemon = subprocess.Popen([
-            OPTIONS.daemon, "--listen=127.0.0.1:0", "--devices=cpu=1GiB,cpu=64MiB",
-            f"--port-file={port_file}"
-        ])
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not os.path.exists(port_file):
-            if time.monotonic() > deadline or cls.daemon.poll() is not None:
-                raise RuntimeError("the daemon doesn't serve")
-            time.sleep(0.01)
-        with open(port_file, encoding="utf-8") as file:
-            address = file.read().split()[0]
+        cls.daemon, address = start_daemon(OPTIONS.daemon, cls.folder.name,
+                                           "--devices=cpu=1GiB,cpu=64MiB")
         cls.channel = grpc.insecure_channel(address)
         cls.stub = cls.grpc.TensorServiceStub(cls.channel)
 

@@ -10,11 +10,11 @@ constexpr std::chrono::milliseconds kMaxPause(1000);
 
 }  // namespace
 
-ClientEnd::ClientEnd(Options options, const Troubles& troubles, Journal* journal)
+ClientEnd::ClientEnd(Options options, const ExpectedErrors& expected_errors, Trace* trace)
     : options_(std::move(options)),
-      journal_(journal),
+      trace_(trace),
       queue_(options_.max_pending_commands, options_.max_pending_bytes, &counters_),
-      model_(troubles) {}
+      model_(expected_errors) {}
 
 void ClientEnd::Connect(std::shared_ptr<Link> link) {
   link_ = std::move(link);
@@ -31,14 +31,14 @@ bool ClientEnd::Send() {
   const bool announced = queue_.num_unsent_commands() > 0 || queue_.has_answers_to_acknowledge();
   const internal::CommandQueue::Message message = queue_.Take();
   if (message == nullptr) return false;
-  if (!announced) journal_->Fail(name(), ": the queue has a message that it hasn't announced");
+  if (!announced) trace_->Fail(name(), ": the queue has a message that it hasn't announced");
   link_->Send(&link_->to_server, *message);
   return true;
 }
 
 void ClientEnd::OnMessage(const std::string& bytes) {
   v1::SessionStreamResponse response;
-  if (!response.ParseFromString(bytes)) return journal_->Fail(name(), ": invalid message");
+  if (!response.ParseFromString(bytes)) return trace_->Fail(name(), ": invalid message");
   CheckAnswers(response);
   draining_ = draining_ || response.draining();
   queue_.Acknowledge(response.commands_received(), response.answers(),
@@ -54,49 +54,49 @@ void ClientEnd::CheckAnswers(const v1::SessionStreamResponse& response) {
   const uint64_t count =
       response.errors_size() + response.elements_size() + response.barriers_size();
   if (response.answers() != answers_ + count) {
-    journal_->Fail(name(), ": the server counts ", response.answers(), " answers, but sent ",
-                   answers_, " and ", count, " more");
+    trace_->Fail(name(), ": the server counts ", response.answers(), " answers, but sent ",
+                 answers_, " and ", count, " more");
   }
   answers_ = response.answers();
   if (response.commands_received() < received_ || response.commands_received() > queue_.pushed()) {
-    journal_->Fail(name(), ": the server acknowledges ", response.commands_received(),
-                   " commands, before ", received_, ", of ", queue_.pushed());
+    trace_->Fail(name(), ": the server acknowledges ", response.commands_received(),
+                 " commands, before ", received_, ", of ", queue_.pushed());
   }
   received_ = response.commands_received();
   for (const v1::HandleError& error : response.errors()) {
-    journal_->Note("    error of tensor ", error.handle(), ": ", error.message());
-    if (const std::string wrong = model_.Told(error); !wrong.empty()) {
-      journal_->Fail(name(), ": ", wrong);
+    trace_->Note("    error of tensor ", error.handle(), ": ", error.message());
+    if (const std::string wrong = model_.OnHandleError(error); !wrong.empty()) {
+      trace_->Fail(name(), ": ", wrong);
     }
   }
   const auto expected = [&](uint64_t id, bool barrier) {
-    const auto asked = questions_.find(id);
-    if (asked != questions_.end() && (asked->second.value == nullptr) == barrier) return;
-    journal_->Fail(name(), ": question ", id, " was answered before, or never asked");
+    const auto asked = pending_.find(id);
+    if (asked != pending_.end() && (asked->second.value == nullptr) == barrier) return;
+    trace_->Fail(name(), ": pending answer ", id, " was answered before, or never expected");
   };
   for (const v1::Elements& elements : response.elements()) expected(elements.request_id(), false);
   for (const v1::BarrierDone& done : response.barriers()) expected(done.barrier_id(), true);
 }
 
 void ClientEnd::TakeAnswers() {
-  for (auto it = questions_.begin(); it != questions_.end();) {
-    const auto& [id, question] = *it;
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    const auto& [id, pending] = *it;
     if (!replies_.Arrived(id)) {
       ++it;
       continue;
     }
     const absl::StatusOr<v1::Elements> answer = replies_.Await(id);
-    if (question.value == nullptr) {
-      journal_->Note("    barrier ", id, " is done");
-      on_barrier_(question.command);
+    if (pending.value == nullptr) {
+      trace_->Note("    barrier ", id, " is done");
+      on_barrier_(pending.command);
     } else {
-      journal_->Note("    tensor ", question.value->handle,
-                     " is read: ", absl::StatusCodeToString(answer.status().code()));
-      if (const std::string wrong = model_.Read(*question.value, answer); !wrong.empty()) {
-        journal_->Fail(name(), ": ", wrong);
+      trace_->Note("    tensor ", pending.value->handle,
+                   " is read: ", absl::StatusCodeToString(answer.status().code()));
+      if (const std::string wrong = model_.Read(*pending.value, answer); !wrong.empty()) {
+        trace_->Fail(name(), ": ", wrong);
       }
     }
-    it = questions_.erase(it);
+    it = pending_.erase(it);
   }
 }
 
@@ -104,9 +104,9 @@ void ClientEnd::OnEnd(const absl::Status& status, bool broken) {
   if (over_) return;
   link_ = nullptr;
   if (draining_ && !broken) {
-    for (const auto& [id, question] : questions_) {
-      if (question.command > received_) continue;
-      journal_->Fail(name(), ": the server shut down and left question ", id, " unanswered");
+    for (const auto& [id, pending] : pending_) {
+      if (pending.command > received_) continue;
+      trace_->Fail(name(), ": the server shut down and left pending answer ", id, " unanswered");
     }
   }
   const absl::Status reason = ClassifyCloseStatus(status);
@@ -114,13 +114,13 @@ void ClientEnd::OnEnd(const absl::Status& status, bool broken) {
   if (!absl::IsUnavailable(reason) || draining_) return End(reason);
   const auto pause = std::min(kFirstPause * (1 << std::min(attempts_++, 10)), kMaxPause);
   retry_at_ = Clock::Now() + pause;
-  MaybeGiveUp();
+  EndIfLeaseExpired();
 }
 
-void ClientEnd::MaybeGiveUp() {
+void ClientEnd::EndIfLeaseExpired() {
   if (over_ || connected_ || Clock::Now() < lost_at_ + options_.lease) return;
   if (link_ != nullptr) link_->broken = true;
-  gave_up_ = true;
+  lease_expired_ = true;
   End(absl::UnavailableError("the server couldn't be reached in time"));
 }
 
@@ -133,17 +133,17 @@ void ClientEnd::End(const absl::Status& reason) {
   if (over_) return;
   over_ = true;
   link_ = nullptr;
-  journal_->Note("  ", name(), " is over: ", absl::StatusCodeToString(reason.code()));
+  trace_->Note("  ", name(), " is over: ", absl::StatusCodeToString(reason.code()));
   queue_.Close(reason);
   replies_.Fail(reason);
-  for (const auto& [id, question] : questions_) {
+  for (const auto& [id, pending] : pending_) {
     const absl::StatusOr<v1::Elements> answer = replies_.Await(id);
     if (answer.status() != reason) {
-      journal_->Fail(name(), ": the stream has ended, but the answer to question ", id, " is ",
-                     answer.status().ToString());
+      trace_->Fail(name(), ": the stream has ended, but pending answer ", id, " is ",
+                   answer.status().ToString());
     }
   }
-  questions_.clear();
+  pending_.clear();
 }
 
 // Like ClassifyCloseStatus() in client/internal/stream_connection.h.

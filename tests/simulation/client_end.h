@@ -11,9 +11,9 @@
 #include "tensord/client/internal/command_queue.h"
 #include "tensord/client/internal/reply_table.h"
 #include "tensord/tests/simulation/clock.h"
-#include "tensord/tests/simulation/journal.h"
 #include "tensord/tests/simulation/link.h"
 #include "tensord/tests/simulation/model.h"
+#include "tensord/tests/simulation/trace.h"
 
 namespace tensord::simulation {
 
@@ -31,7 +31,7 @@ class ClientEnd {
     // library waits for the server's acknowledgement first.
     bool eager = false;
   };
-  ClientEnd(Options options, const Troubles& troubles, Journal* journal);
+  ClientEnd(Options options, const ExpectedErrors& expected_errors, Trace* trace);
 
   const Options& options() const { return options_; }
   std::string name() const { return absl::StrCat("client ", options_.number); }
@@ -49,25 +49,25 @@ class ClientEnd {
   // The connection has ended. `broken`: because the network failed.
   void OnEnd(const absl::Status& status, bool broken);
   // Ends the stream if the client has tried to reconnect for the length of a lease.
-  void MaybeGiveUp();
+  void EndIfLeaseExpired();
   // Like the library's Close(): sends no more commands.
   void Close();
   // Returns whether the stream has ended for good. status() is then the reason.
   bool over() const { return over_; }
   bool closed() const { return closed_; }
   absl::Status status() const { return queue_.status(); }
-  bool gave_up() const { return gave_up_; }  // MaybeGiveUp() ended the stream
+  bool lease_expired() const { return lease_expired_; }  // EndIfLeaseExpired() ended the stream
   bool draining() const { return draining_; }
   uint64_t received() const { return received_; }
   Clock::Time retry_at() const { return retry_at_; }
 
-  // Called by the script. A question is a read or a barrier without an answer.
-  struct Question {
+  // Called by the script. An answer that a read or a barrier waits for.
+  struct PendingAnswer {
     ValueRef value;  // null: a barrier
     uint64_t command;
   };
-  void Ask(uint64_t id, Question question) { questions_[id] = std::move(question); }
-  const std::map<uint64_t, Question>& questions() const { return questions_; }
+  void AddPending(uint64_t id, PendingAnswer pending) { pending_[id] = std::move(pending); }
+  const std::map<uint64_t, PendingAnswer>& pending() const { return pending_; }
   // Sets a function that is called when a barrier has been answered, with its command's number.
   void set_on_barrier(std::function<void(uint64_t)> check) { on_barrier_ = std::move(check); }
 
@@ -78,7 +78,7 @@ class ClientEnd {
   absl::Status ClassifyCloseStatus(const absl::Status& status) const;
 
   const Options options_;
-  Journal* const journal_;
+  Trace* const trace_;
   internal::Counters counters_;
   internal::CommandQueue queue_;
   internal::ReplyTable replies_;
@@ -91,14 +91,14 @@ class ClientEnd {
   bool draining_ = false;
   bool over_ = false;
   bool closed_ = false;
-  bool gave_up_ = false;
+  bool lease_expired_ = false;
   int attempts_ = 0;
   bool connected_ = false;  // the stream is attached to the session
   Clock::Time lost_at_ = Clock::Now();
   Clock::Time retry_at_ = Clock::Now();
   uint64_t received_ = 0;
   uint64_t answers_ = 0;
-  std::map<uint64_t, Question> questions_;
+  std::map<uint64_t, PendingAnswer> pending_;
 };
 
 }  // namespace tensord::simulation

@@ -12,7 +12,7 @@ namespace tensord::simulation {
 using server::DeviceSlot;
 using server::Executor;
 
-Host::Host(const HostOptions& options, Journal* journal) : options_(options), journal_(journal) {
+Host::Host(const HostOptions& options, Trace* trace) : options_(options), trace_(trace) {
   for (int i = 0; i < kDevices; ++i) {
     plans_.push_back(std::make_unique<server::FaultPlan>(DeviceName{DeviceKind::kCpu, i}));
   }
@@ -46,11 +46,11 @@ void Host::Stop() {
     for (DeviceSlot* slot : engine_->slots()) had_work |= slot->executor->Drain();
   }
   for (int i = 0; i < kDevices; ++i) {
-    if (UsedBytes(i) != 0) journal_->Fail("a server ends with ", UsedBytes(i), " bytes in use");
+    if (UsedBytes(i) != 0) trace_->Fail("a server ends with ", UsedBytes(i), " bytes in use");
   }
   for (const auto& [number, principal] : seen_) {
     const int64_t bytes = principal->host_bytes().used();
-    if (bytes != 0) journal_->Fail("a server ends with ", bytes, " bytes of host memory charged");
+    if (bytes != 0) trace_->Fail("a server ends with ", bytes, " bytes of host memory charged");
   }
   seen_.clear();
   context_.reset();
@@ -73,11 +73,11 @@ int64_t Host::UsedBytes(int device) const {
 
 bool Host::RunSlice(int device) {
   if (!engine_->slots()[device]->executor->RunSlice()) return false;
-  journal_->Note("  cpu:", device, " runs a slice, ", UsedBytes(device), " bytes are in use");
+  trace_->Note("  cpu:", device, " runs a slice, ", UsedBytes(device), " bytes are in use");
   return true;
 }
 
-void Host::Hold(int device) {
+void Host::BlockDevice(int device) {
   Executor& executor = *engine_->slots()[device]->executor;
   executor.Post(executor.NewLane(), [] {});
 }

@@ -8,7 +8,7 @@
 
 #include "tensord/server/device/fault/fault_plan.h"
 #include "tensord/server/rpc/service_context.h"
-#include "tensord/tests/simulation/journal.h"
+#include "tensord/tests/simulation/trace.h"
 
 namespace tensord::simulation {
 
@@ -23,7 +23,7 @@ class Host {
  public:
   static constexpr int kDevices = 2;
 
-  Host(const HostOptions& options, Journal* journal);
+  Host(const HostOptions& options, Trace* trace);
   ~Host() { Stop(); }
 
   // Starts a server with a new epoch. The previous server must have been stopped.
@@ -43,11 +43,11 @@ class Host {
   bool RunSlice(int device);
   // Posts a task to the device's executor. Until it has run, later ops wait, including ops that
   // would otherwise run at once.
-  void Hold(int device);
+  void BlockDevice(int device);
 
  private:
   const HostOptions options_;
-  Journal* const journal_;
+  Trace* const trace_;
   std::vector<std::unique_ptr<server::FaultPlan>> plans_;
   std::unique_ptr<server::PrincipalTable> principals_;
   // The server's principals so far. A principal's charges exist only as long as the principal, so

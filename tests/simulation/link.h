@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "tensord/tests/simulation/dice.h"
+#include "tensord/tests/simulation/random_source.h"
 
 namespace tensord::simulation {
 
@@ -14,14 +14,14 @@ namespace tensord::simulation {
 // of the messages in flight still arrive, and the others are lost. Each end notices the break at
 // some later time. Messages that it sends before that are lost.
 struct Link {
-  explicit Link(Dice* dice) : room(1 + dice->Below(4)), stalls(dice->OneIn(2)) {}
+  explicit Link(RandomSource* random) : room(1 + random->Below(4)), stalls(random->OneIn(2)) {}
 
-  void Break(Dice* dice) {
+  void Break(RandomSource* random) {
     if (broken) return;
     broken = true;
     outcome.reset();
-    to_server.resize(dice->Below(static_cast<int64_t>(to_server.size()) + 1));
-    to_client.resize(dice->Below(static_cast<int64_t>(to_client.size()) + 1));
+    to_server.resize(random->Below(static_cast<int64_t>(to_server.size()) + 1));
+    to_client.resize(random->Below(static_cast<int64_t>(to_client.size()) + 1));
   }
   void Send(std::deque<std::string>* way, std::string message) {
     if (!broken) way->push_back(std::move(message));

@@ -71,23 +71,25 @@ bool Matches(const TensorSpec& spec, absl::string_view bytes,
 
 bool Model::IsLimitOf(const absl::Status& error) const {
   const std::string reason = ErrorReason(error);
-  if (reason == "SESSION_BYTES_EXCEEDED") return troubles_.session_bytes;
-  if (reason == "PRINCIPAL_BYTES_EXCEEDED") return troubles_.principal_bytes;
-  if (reason == "SESSION_HANDLES_EXCEEDED") return troubles_.session_handles;
-  if (reason == "PRINCIPAL_HANDLES_EXCEEDED") return troubles_.principal_handles;
-  if (reason == "PRINCIPAL_UPLOAD_BYTES_EXCEEDED") return troubles_.upload_bytes;
+  if (reason == "SESSION_BYTES_EXCEEDED") return expected_errors_.session_bytes;
+  if (reason == "PRINCIPAL_BYTES_EXCEEDED") return expected_errors_.principal_bytes;
+  if (reason == "SESSION_HANDLES_EXCEEDED") return expected_errors_.session_handles;
+  if (reason == "PRINCIPAL_HANDLES_EXCEEDED") return expected_errors_.principal_handles;
+  if (reason == "PRINCIPAL_UPLOAD_BYTES_EXCEEDED") return expected_errors_.upload_bytes;
   const std::string text(error.message());
-  if (absl::StrContains(text, "a fault that was asked for")) return troubles_.allocations_fail;
-  if (absl::StrContains(text, "ops waiting to run")) return troubles_.ops_in_flight;
-  return absl::StrContains(text, "is out of memory") && troubles_.small_devices;
+  if (absl::StrContains(text, "a fault that was asked for"))
+    return expected_errors_.allocations_fail;
+  if (absl::StrContains(text, "ops waiting to run")) return expected_errors_.ops_in_flight;
+  return absl::StrContains(text, "is out of memory") && expected_errors_.small_devices;
 }
 
 bool Model::MayBeMissing(const Value& value) const {
   // A failed tensor takes a handle, too, unless the limit is reached.
-  return !value.error.ok() && (troubles_.session_handles || troubles_.principal_handles);
+  return !value.error.ok() &&
+         (expected_errors_.session_handles || expected_errors_.principal_handles);
 }
 
-std::string Model::Possible(const Value& value, const absl::Status& error) const {
+std::string Model::CheckPossible(const Value& value, const absl::Status& error) const {
   const std::string text(error.message());
   const std::string what =
       absl::StrCat("tensor ", value.handle, " (", value.made_by, ") fails with ", error.ToString());
@@ -121,16 +123,16 @@ std::string Model::Possible(const Value& value, const absl::Status& error) const
   return absl::StrCat(what, ", but it doesn't depend on that tensor");
 }
 
-std::string Model::Failed(Value& value, const absl::Status& error) {
+std::string Model::RecordFailure(Value& value, const absl::Status& error) {
   if (value.good) {
     return absl::StrCat("tensor ", value.handle, " fails with ", error.ToString(),
                         ", but it was read before");
   }
   value.error = error;
-  return Possible(value, error);
+  return CheckPossible(value, error);
 }
 
-std::string Model::Good(Value& value) {
+std::string Model::RecordSuccess(Value& value) {
   if (!value.error.ok()) {
     return absl::StrCat("tensor ", value.handle, " has failed (", value.error.ToString(),
                         "), but a tensor that depends on it is good");
@@ -138,27 +140,29 @@ std::string Model::Good(Value& value) {
   if (value.good) return "";
   value.good = true;
   for (const ValueRef& input : value.inputs) {
-    if (std::string wrong = Good(*input); !wrong.empty()) return wrong;
+    if (std::string wrong = RecordSuccess(*input); !wrong.empty()) return wrong;
   }
   return "";
 }
 
-std::string Model::Told(const v1::HandleError& told) {
-  const absl::Status error = StatusFromCode(told.code(), told.message(), told.status_details());
-  const auto found = values_.find(told.handle());
+std::string Model::OnHandleError(const v1::HandleError& reported) {
+  const absl::Status error =
+      StatusFromCode(reported.code(), reported.message(), reported.status_details());
+  const auto found = values_.find(reported.handle());
   if (found == values_.end()) {
-    return absl::StrCat("an error of tensor ", told.handle(),
+    return absl::StrCat("an error of tensor ", reported.handle(),
                         ", which the client hasn't made: ", error.ToString());
   }
   Value& value = *found->second;
-  if (told.command() != value.command) {
+  if (reported.command() != value.command) {
     return absl::StrCat("tensor ", value.handle, " was made by command ", value.command,
-                        ", but the error is of command ", told.command(), ": ", error.ToString());
+                        ", but the error is of command ", reported.command(), ": ",
+                        error.ToString());
   }
   if (!value.error.ok()) {
     return absl::StrCat("a second error of tensor ", value.handle, ": ", error.ToString());
   }
-  return Failed(value, error);
+  return RecordFailure(value, error);
 }
 
 std::string Model::Read(const Value& read, const absl::StatusOr<v1::Elements>& answer) {
@@ -169,7 +173,7 @@ std::string Model::Read(const Value& read, const absl::StatusOr<v1::Elements>& a
       return absl::StrCat("tensor ", value.handle, " (", value.made_by, ", ", value.spec.ToString(),
                           ") has wrong elements");
     }
-    return Good(value);
+    return RecordSuccess(value);
   }
   const absl::Status& error = answer.status();
   if (value.error.ok()) {
@@ -182,9 +186,9 @@ std::string Model::Read(const Value& read, const absl::StatusOr<v1::Elements>& a
                       ", but failed before with ", value.error.ToString());
 }
 
-std::string Model::ReadBeside(const Value& read, const absl::StatusOr<std::string>& bytes) {
+std::string Model::OnUnaryRead(const Value& read, const absl::StatusOr<std::string>& bytes) {
   Value& value = *values_.at(read.handle);
-  if (bytes.ok() && Matches(value.spec, *bytes, value.elements)) return Good(value);
+  if (bytes.ok() && Matches(value.spec, *bytes, value.elements)) return RecordSuccess(value);
   if (bytes.ok()) {
     return absl::StrCat("a unary read of tensor ", value.handle, " (", value.made_by, ", ",
                         value.spec.ToString(), ") returns wrong elements");
@@ -192,7 +196,7 @@ std::string Model::ReadBeside(const Value& read, const absl::StatusOr<std::strin
   // The stream may report the error later.
   if (bytes.status().message() == value.error.message()) return "";
   if (absl::IsNotFound(bytes.status())) {
-    return troubles_.session_handles || troubles_.principal_handles
+    return expected_errors_.session_handles || expected_errors_.principal_handles
                ? ""
                : absl::StrCat("a unary read doesn't find tensor ", value.handle);
   }
@@ -201,7 +205,7 @@ std::string Model::ReadBeside(const Value& read, const absl::StatusOr<std::strin
                         bytes.status().ToString(), ", but the stream reported ",
                         value.error.ToString());
   }
-  return Possible(value, bytes.status());
+  return CheckPossible(value, bytes.status());
 }
 
 }  // namespace tensord::simulation

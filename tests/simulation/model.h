@@ -26,7 +26,6 @@ struct Value {
   std::vector<std::shared_ptr<Value>> inputs;
   std::vector<uint64_t> siblings;  // all outputs of the same command
   std::string made_by;
-  mutable std::atomic<const internal::NumberedSpec*> numbered_spec{nullptr};
 
   bool good = false;    // it, or a tensor computed from it, has been read without an error
   bool upload = false;  // it needs an upload, which may never finish
@@ -44,7 +43,7 @@ std::string Encode(const TensorSpec& spec, const std::vector<int64_t>& elements)
 bool Matches(const TensorSpec& spec, absl::string_view bytes, const std::vector<int64_t>& elements);
 
 // The errors that can occur in a world, except errors of connections.
-struct Troubles {
+struct ExpectedErrors {
   bool allocations_fail = false;
   bool small_devices = false;
   bool session_bytes = false;
@@ -59,27 +58,27 @@ struct Troubles {
 // description of the failure, or an empty string.
 class Model {
  public:
-  explicit Model(const Troubles& troubles) : troubles_(troubles) {}
+  explicit Model(const ExpectedErrors& expected_errors) : expected_errors_(expected_errors) {}
 
   void Add(const ValueRef& value) { values_[value->handle] = value; }
 
   // Checks and records an error of a handle that the server reports on the stream.
-  std::string Told(const v1::HandleError& told);
+  std::string OnHandleError(const v1::HandleError& reported);
   // Checks the result of a unary read.
-  std::string ReadBeside(const Value& value, const absl::StatusOr<std::string>& bytes);
+  std::string OnUnaryRead(const Value& value, const absl::StatusOr<std::string>& bytes);
   // Checks the result of a read on the stream.
   std::string Read(const Value& value, const absl::StatusOr<v1::Elements>& answer);
 
  private:
-  std::string Good(Value& value);
-  std::string Failed(Value& value, const absl::Status& error);
+  std::string RecordSuccess(Value& value);
+  std::string RecordFailure(Value& value, const absl::Status& error);
   // Checks that something in this world explains the error.
-  std::string Possible(const Value& value, const absl::Status& error) const;
+  std::string CheckPossible(const Value& value, const absl::Status& error) const;
   // Returns whether the value's handle may have exceeded a limit on handles.
   bool MayBeMissing(const Value& value) const;
   bool IsLimitOf(const absl::Status& error) const;
 
-  const Troubles troubles_;
+  const ExpectedErrors expected_errors_;
   std::map<uint64_t, ValueRef> values_;
 };
 

@@ -1,16 +1,16 @@
-// The properties of a seed's world. A world has few kinds of trouble, so that each occurs alone in
+// The properties of a seed's world. A world has few kinds of faults, so that each occurs alone in
 // some worlds and with others in other worlds.
 #pragma once
 
-#include "tensord/tests/simulation/dice.h"
 #include "tensord/tests/simulation/host.h"
 #include "tensord/tests/simulation/model.h"
+#include "tensord/tests/simulation/random_source.h"
 
 namespace tensord::simulation {
 
 struct Plan {
   HostOptions host;
-  Troubles troubles;
+  ExpectedErrors expected_errors;
   int principals = 1;
   int max_clients = 1;  // in all, not at once
   int64_t actions = 0;  // of each client
@@ -25,15 +25,15 @@ struct Plan {
   int64_t upload_drops = 0;  // of handles during their upload
   int64_t long_pauses = 0;   // may be longer than a lease
   int64_t failing_allocations = 0;
-  int64_t holds = 0;   // Host::Hold()
-  int64_t slices = 0;  // slices of messages that are as small as possible
+  int64_t device_blocks = 0;  // Host::BlockDevice()
+  int64_t slices = 0;         // slices of messages that are as small as possible
   int64_t restarts = 0;
   int64_t drains = 0;
-  int64_t deaths = 0;    // clients that end without closing their session
-  int64_t closings = 0;  // clients that close their session
-  int64_t thefts = 0;    // another connection takes over a client's session
+  int64_t crashes = 0;    // clients that end without closing their session
+  int64_t closings = 0;   // clients that close their session
+  int64_t takeovers = 0;  // another connection takes over a client's session
 };
 
-Plan MakePlan(Dice* dice);
+Plan MakePlan(RandomSource* random);
 
 }  // namespace tensord::simulation

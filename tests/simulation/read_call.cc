@@ -14,14 +14,14 @@ ReadCall::Call::~Call() {
 }
 
 ReadCall::ReadCall(server::ServiceContext* context, server::PrincipalRef principal,
-                   ClientEnd* client, ValueRef value, LeaseBook* leases, Journal* journal)
+                   ClientEnd* client, ValueRef value, LeaseBook* leases, Trace* trace)
     : context_(context),
       principal_(std::move(principal)),
       client_(client),
       value_(std::move(value)),
       after_command_(client->queue().pushed()),
       leases_(leases),
-      journal_(journal) {
+      trace_(trace) {
   ++value_->reads;
 }
 
@@ -34,7 +34,7 @@ bool ReadCall::Step() {
     return false;
   }
   if (call_ == nullptr) {
-    Ask();
+    AddPending();
     return true;
   }
   if (!call_->ready) return false;
@@ -42,7 +42,7 @@ bool ReadCall::Step() {
   return true;
 }
 
-void ReadCall::Ask() {
+void ReadCall::AddPending() {
   absl::StatusOr<server::SessionUse> use =
       context_->sessions->Use(principal_, client_->options().session);
   if (!use.ok()) {
@@ -73,14 +73,14 @@ void ReadCall::TakeAnswer() {
     std::string bytes(tensor.spec().size_bytes(), '\0');
     const absl::Status status =
         tensor.device().Read(*tensor.buffer(), 0, bytes.data(), static_cast<int64_t>(bytes.size()));
-    if (!status.ok()) journal_->Fail("a device can't be read: ", status.ToString());
+    if (!status.ok()) trace_->Fail("a device can't be read: ", status.ToString());
     read = std::move(bytes);
   }
   call_ = nullptr;
-  journal_->Note("  tensor ", value_->handle,
-                 " is read by a unary call: ", absl::StatusCodeToString(read.status().code()));
-  if (const std::string wrong = client_->model().ReadBeside(*value_, read); !wrong.empty()) {
-    journal_->Fail(client_->name(), ": ", wrong);
+  trace_->Note("  tensor ", value_->handle,
+               " is read by a unary call: ", absl::StatusCodeToString(read.status().code()));
+  if (const std::string wrong = client_->model().OnUnaryRead(*value_, read); !wrong.empty()) {
+    trace_->Fail(client_->name(), ": ", wrong);
   }
 }
 

@@ -14,7 +14,7 @@ namespace tensord::simulation {
 class ReadCall {
  public:
   ReadCall(server::ServiceContext* context, server::PrincipalRef principal, ClientEnd* client,
-           ValueRef value, LeaseBook* leases, Journal* journal);
+           ValueRef value, LeaseBook* leases, Trace* trace);
   ~ReadCall();
 
   // Makes one step. Returns false if there is nothing to do.
@@ -33,7 +33,7 @@ class ReadCall {
     absl::StatusOr<server::TensorRef> tensor = absl::UnknownError("");
   };
 
-  void Ask();
+  void AddPending();
   void TakeAnswer();
 
   server::ServiceContext* const context_;
@@ -42,7 +42,7 @@ class ReadCall {
   const ValueRef value_;
   const uint64_t after_command_;
   LeaseBook* const leases_;
-  Journal* const journal_;
+  Trace* const trace_;
   std::shared_ptr<Call> call_;
   bool done_ = false;
 };

@@ -46,9 +46,7 @@ Elements Binary(absl::string_view op, const Elements& a, const Elements& b) {
   return result;
 }
 
-QueuedInput InputOf(const Value& value) {
-  return {value.handle, &value.spec, &value.numbered_spec};
-}
+QueuedInput InputOf(const Value& value) { return {value.handle, &value.spec}; }
 
 }  // namespace
 
@@ -56,21 +54,21 @@ TensorSpec Script::RandomSpec() {
   static const auto* dtypes =
       new std::vector<DType>{DType::kFloat32, DType::kFloat32, DType::kInt64, DType::kInt32};
   static const auto* lengths = new std::vector<int64_t>{1, 4, 4, 16, 16, 16, 300, 0};
-  return {dice_->Pick(*dtypes), Shape{dice_->Pick(*lengths)}};
+  return {random_->Pick(*dtypes), Shape{random_->Pick(*lengths)}};
 }
 
 Elements Script::RandomElements(const TensorSpec& spec) {
   Elements elements(spec.num_elements());
-  const int64_t begin = dice_->Below(100) - 50;
-  const int64_t step = dice_->Below(7) - 3;
+  const int64_t begin = random_->Below(100) - 50;
+  const int64_t step = random_->Below(7) - 3;
   for (size_t i = 0; i < elements.size(); ++i) {
     elements[i] = begin + step * static_cast<int64_t>(i % 64);
   }
   return elements;
 }
 
-ValueRef Script::Made(std::string by, uint64_t handle, const TensorSpec& spec, int device,
-                      Elements elements, std::vector<ValueRef> inputs) {
+ValueRef Script::AddResult(std::string by, uint64_t handle, const TensorSpec& spec, int device,
+                           Elements elements, std::vector<ValueRef> inputs) {
   auto value = std::make_shared<Value>();
   value->handle = handle;
   value->command = client_->queue().pushed();
@@ -81,13 +79,13 @@ ValueRef Script::Made(std::string by, uint64_t handle, const TensorSpec& spec, i
   value->made_by = std::move(by);
   client_->model().Add(value);
   live_.push_back(value);
-  journal_->Note("  ", client_->name(), " command ", value->command, ": tensor ", handle, " = ",
-                 value->made_by, " ", spec.ToString());
+  trace_->Note("  ", client_->name(), " command ", value->command, ": tensor ", handle, " = ",
+               value->made_by, " ", spec.ToString());
   return value;
 }
 
 void Script::Act() {
-  const int64_t what = dice_->Below(100);
+  const int64_t what = random_->Below(100);
   if (live_.size() < 2 || what < 12) return Create();
   if (what < 52) return Compute();
   if (what < 60) return Copy();
@@ -101,7 +99,7 @@ void Script::Act() {
 
 void Script::Create() {
   const TensorSpec spec = RandomSpec();
-  const int device = static_cast<int>(dice_->Below(devices_));
+  const int device = static_cast<int>(random_->Below(devices_));
   v1::Command command;
   v1::Op& op = *command.mutable_op();
   op.set_output(client_->queue().NextHandle());
@@ -110,12 +108,12 @@ void Script::Create() {
   internal::AttrToProto(std::vector<int64_t>{spec.shape.dim(0)}, &attrs["shape"]);
   internal::AttrToProto(spec.dtype, &attrs["dtype"]);
   Elements elements;
-  if (dice_->OneIn(2)) {
+  if (random_->OneIn(2)) {
     elements = RandomElements(spec);
     op.set_name("constant");
     internal::AttrToProto(Bytes{Encode(spec, elements)}, &attrs["data"]);
   } else {
-    const int64_t fill = dice_->Below(200) - 100;
+    const int64_t fill = random_->Below(200) - 100;
     elements.assign(spec.num_elements(), fill);
     op.set_name("full");
     internal::AttrToProto(
@@ -123,7 +121,7 @@ void Script::Create() {
         &attrs["value"]);
   }
   if (!client_->queue().Push(command).ok()) return;
-  Made(op.name(), op.output(), spec, device, std::move(elements), {});
+  AddResult(op.name(), op.output(), spec, device, std::move(elements), {});
 }
 
 ValueRef Script::Partner(const ValueRef& value) {
@@ -134,7 +132,7 @@ ValueRef Script::Partner(const ValueRef& value) {
     const size_t b = other->elements.size();
     if (a == b || a == 1 || b == 1) fitting.push_back(other);
   }
-  return dice_->Pick(fitting);  // itself, if nothing else
+  return random_->Pick(fitting);  // itself, if nothing else
 }
 
 void Script::Compute() {
@@ -142,13 +140,13 @@ void Script::Compute() {
   static const auto* binary = new std::vector<std::string>{"add", "sub", "mul", "maximum"};
   const ValueRef x = Any();
   std::vector<ValueRef> inputs = {x};
-  std::string op = dice_->Pick(*unary);
+  std::string op = random_->Pick(*unary);
   Elements elements;
   Attributes attrs;
-  const int64_t kind = dice_->Below(10);
+  const int64_t kind = random_->Below(10);
   if (kind < 6) {
     const ValueRef y = Partner(x);
-    const std::string& name = dice_->Pick(*binary);
+    const std::string& name = random_->Pick(*binary);
     elements = Binary(name, x->elements, y->elements);
     if (IsSmall(elements)) {
       op = name;
@@ -175,27 +173,26 @@ void Script::Send(const std::string& op, std::vector<ValueRef> inputs, const Att
                   Elements elements) {
   absl::InlinedVector<QueuedInput, 2> queued;
   for (const ValueRef& input : inputs) queued.push_back(InputOf(*input));
-  const absl::StatusOr<internal::QueuedOp> sent = client_->queue().PushOp(op, queued, attrs);
+  const absl::StatusOr<internal::QueuedOp> sent = client_->queue().PushOp({op, queued, &attrs});
   if (!sent.ok()) {
-    if (client_->status().ok()) journal_->Fail(op, ": ", sent.status().ToString());
+    if (client_->status().ok()) trace_->Fail(op, ": ", sent.status().ToString());
     return;
   }
   const int device = inputs[0]->device;
-  Made(op, sent->output, sent->spec, device, std::move(elements), std::move(inputs))
-      ->numbered_spec = sent->numbered_spec;
+  AddResult(op, sent->output, sent->specs[0], device, std::move(elements), std::move(inputs));
 }
 
 void Script::Copy() {
   const ValueRef value = Any();
-  const int device = static_cast<int>(dice_->Below(devices_));
+  const int device = static_cast<int>(random_->Below(devices_));
   v1::Command command;
   v1::Copy& copy = *command.mutable_copy();
   copy.set_input(value->handle);
   copy.set_output(client_->queue().NextHandle());
   copy.set_device(DeviceName(device));
   if (!client_->queue().Push(command).ok()) return;
-  Made(absl::StrCat("copy of ", value->handle), copy.output(), value->spec, device, value->elements,
-       {value});
+  AddResult(absl::StrCat("copy of ", value->handle), copy.output(), value->spec, device,
+            value->elements, {value});
 }
 
 void Script::Read(const ValueRef& value) {
@@ -204,9 +201,9 @@ void Script::Read(const ValueRef& value) {
   command.mutable_get_elements()->set_handle(value->handle);
   command.mutable_get_elements()->set_request_id(id);
   uint64_t number = 0;
-  if (!client_->queue().Push(command, &number).ok()) return client_->replies().Forget(id);
-  client_->Ask(id, {value, number});
-  journal_->Note("  ", client_->name(), " command ", number, ": read ", id, " of ", value->handle);
+  if (!client_->queue().Push(command, &number).ok()) return client_->replies().Remove(id);
+  client_->AddPending(id, {value, number});
+  trace_->Note("  ", client_->name(), " command ", number, ": read ", id, " of ", value->handle);
 }
 
 void Script::ReadAll() {
@@ -219,20 +216,20 @@ void Script::Barrier() {
   v1::Command command;
   command.mutable_barrier()->set_barrier_id(id);
   uint64_t number = 0;
-  if (!client_->queue().Push(command, &number).ok()) return client_->replies().Forget(id);
-  client_->Ask(id, {nullptr, number});
-  journal_->Note("  ", client_->name(), " command ", number, ": barrier ", id);
+  if (!client_->queue().Push(command, &number).ok()) return client_->replies().Remove(id);
+  client_->AddPending(id, {nullptr, number});
+  trace_->Note("  ", client_->name(), " command ", number, ": barrier ", id);
 }
 
 void Script::Drop(const ValueRef& value) {
   if (!Holds(value)) return;
   client_->queue().PushDrop(value->handle);
-  Forget(value);
+  RemoveLive(value);
 }
 
-void Script::Forget(const ValueRef& value) {
+void Script::RemoveLive(const ValueRef& value) {
   live_.erase(std::find(live_.begin(), live_.end(), value));
-  journal_->Note("  ", client_->name(), " drops ", value->handle);
+  trace_->Note("  ", client_->name(), " drops ", value->handle);
 }
 
 bool Script::Holds(const ValueRef& value) const {
@@ -243,25 +240,26 @@ void Script::DropOne() {
   for (int i = 0; i < 3; ++i) {
     const ValueRef value = Any();
     if (value->upload || value->reads > 0) continue;  // the world drops it after its upload
-    if (!dice_->OneIn(4)) return Drop(value);
+    if (!random_->OneIn(4)) return Drop(value);
     // As a separate command, which other clients may send.
     v1::Command command;
     command.mutable_drop()->add_handles(value->handle);
-    if (client_->queue().Push(command).ok()) Forget(value);
+    if (client_->queue().Push(command).ok()) RemoveLive(value);
     return;
   }
 }
 
 ValueRef Script::Promise() {
   const TensorSpec spec = RandomSpec();
-  const int device = static_cast<int>(dice_->Below(devices_));
+  const int device = static_cast<int>(random_->Below(devices_));
   v1::Command command;
   v1::Promise& promise = *command.mutable_promise();
   promise.set_handle(client_->queue().NextHandle());
   internal::SpecToProto(spec, promise.mutable_spec());
   promise.set_device(DeviceName(device));
   if (!client_->queue().Push(command).ok()) return nullptr;
-  const ValueRef value = Made("upload", promise.handle(), spec, device, RandomElements(spec), {});
+  const ValueRef value =
+      AddResult("upload", promise.handle(), spec, device, RandomElements(spec), {});
   value->upload = true;
   return value;
 }
@@ -269,42 +267,38 @@ ValueRef Script::Promise() {
 // Records a program with one input x, and outputs 2x and 2x * x; or with two inputs x and y, and
 // outputs x - y and relu(x - y). Sometimes drops a program instead.
 void Script::Record() {
-  if (!programs_.empty() && dice_->OneIn(4)) {
+  if (!programs_.empty() && random_->OneIn(4)) {
     client_->queue().PushDropProgram(programs_.back().number);
     programs_.pop_back();
     return;
   }
   const ValueRef like = Any();
-  const bool two_inputs = dice_->OneIn(2);
-  const auto first = client_->queue().Define(two_inputs ? "sub" : "add", 2, {});
-  const auto second =
-      two_inputs ? client_->queue().Define("relu", 1, {}) : client_->queue().Define("mul", 2, {});
-  if (!first.ok() || !second.ok()) return;
+  const bool two_inputs = random_->OneIn(2);
   v1::Program program;
   program.set_device(DeviceName(like->device));
   internal::SpecToProto(like->spec, program.add_inputs());
   if (two_inputs) internal::SpecToProto(like->spec, program.add_inputs());
-  const std::vector<uint32_t> ops = two_inputs ? std::vector<uint32_t>{*first, 0, 1, *second, 2}
-                                               : std::vector<uint32_t>{*first, 0, 0, *second, 1, 0};
-  program.mutable_ops()->Assign(ops.begin(), ops.end());
+  const std::vector<internal::ProgramOp> ops =
+      two_inputs ? std::vector<internal::ProgramOp>{{"sub", {}, {0, 1}}, {"relu", {}, {2}}}
+                 : std::vector<internal::ProgramOp>{{"add", {}, {0, 0}}, {"mul", {}, {1, 0}}};
   program.add_outputs(two_inputs ? 2 : 1);
   program.add_outputs(two_inputs ? 3 : 2);
-  const auto number = client_->queue().PushProgram(std::move(program));
+  const auto number = client_->queue().PushProgram(std::move(program), ops);
   if (!number.ok()) return;
   programs_.push_back({*number, like->device, like->spec, two_inputs});
-  journal_->Note("  ", client_->name(), " records program ", *number);
+  trace_->Note("  ", client_->name(), " records program ", *number);
 }
 
 void Script::Run() {
   if (programs_.empty()) return;
-  const Recorded program = dice_->Pick(programs_);
+  const Recorded program = random_->Pick(programs_);
   std::vector<ValueRef> fitting;
   for (const ValueRef& value : live_) {
     if (value->device == program.device && value->spec == program.spec) fitting.push_back(value);
   }
   if (fitting.empty()) return;
-  const ValueRef x = dice_->Pick(fitting);
-  const ValueRef y = dice_->Pick(fitting);
+  const ValueRef x = random_->Pick(fitting);
+  const ValueRef y = random_->Pick(fitting);
   const Elements first = program.two_inputs ? Binary("sub", x->elements, y->elements)
                                             : Binary("add", x->elements, x->elements);
   const Elements second =
@@ -320,8 +314,8 @@ void Script::Run() {
   const std::vector<ValueRef> inputs =
       program.two_inputs ? std::vector<ValueRef>{x, y} : std::vector<ValueRef>{x};
   for (int i = 0; i < 2; ++i) {
-    Made(absl::StrCat("program ", program.number), run.outputs(i), program.spec, program.device,
-         i == 0 ? first : second, inputs)
+    AddResult(absl::StrCat("program ", program.number), run.outputs(i), program.spec,
+              program.device, i == 0 ? first : second, inputs)
         ->siblings = {run.outputs().begin(), run.outputs().end()};
   }
 }

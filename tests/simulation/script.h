@@ -7,17 +7,17 @@
 
 #include "absl/container/inlined_vector.h"
 #include "tensord/tests/simulation/client_end.h"
-#include "tensord/tests/simulation/dice.h"
-#include "tensord/tests/simulation/journal.h"
 #include "tensord/tests/simulation/model.h"
+#include "tensord/tests/simulation/random_source.h"
+#include "tensord/tests/simulation/trace.h"
 
 namespace tensord::simulation {
 
 class Script {
  public:
   // `devices`: the number of devices. The other objects must outlive this one.
-  Script(ClientEnd* client, int devices, Dice* dice, Journal* journal)
-      : client_(client), devices_(devices), dice_(dice), journal_(journal) {}
+  Script(ClientEnd* client, int devices, RandomSource* random, Trace* trace)
+      : client_(client), devices_(devices), random_(random), trace_(trace) {}
 
   // Does one random action. Ignores errors that occur because the client has ended.
   void Act();
@@ -49,24 +49,24 @@ class Script {
   void Copy();
   void Read(const ValueRef& value);
   void DropOne();
-  void Forget(const ValueRef& value);
+  void RemoveLive(const ValueRef& value);
   void Record();
   void Run();
 
   // Adds a value that the queue's last command makes.
-  ValueRef Made(std::string by, uint64_t handle, const TensorSpec& spec, int device,
-                std::vector<int64_t> elements, std::vector<ValueRef> inputs);
+  ValueRef AddResult(std::string by, uint64_t handle, const TensorSpec& spec, int device,
+                     std::vector<int64_t> elements, std::vector<ValueRef> inputs);
   TensorSpec RandomSpec();
   std::vector<int64_t> RandomElements(const TensorSpec& spec);
-  ValueRef Any() { return live_.empty() ? nullptr : dice_->Pick(live_); }
+  ValueRef Any() { return live_.empty() ? nullptr : random_->Pick(live_); }
   // Returns a value that can be the other operand of an elementwise op, possibly the value itself.
   ValueRef Partner(const ValueRef& value);
   std::string DeviceName(int device) const { return absl::StrCat("cpu:", device); }
 
   ClientEnd* const client_;
   const int devices_;
-  Dice* const dice_;
-  Journal* const journal_;
+  RandomSource* const random_;
+  Trace* const trace_;
   std::vector<ValueRef> live_;
   std::vector<Recorded> programs_;
 };

@@ -11,12 +11,12 @@ namespace tensord::simulation {
 using server::SessionCommands;
 
 ServerEnd::ServerEnd(server::ServiceContext* context, server::PrincipalRef principal,
-                     std::shared_ptr<Link> link, LeaseBook* leases, Journal* journal)
+                     std::shared_ptr<Link> link, LeaseBook* leases, Trace* trace)
     : context_(context),
       principal_(std::move(principal)),
       link_(std::move(link)),
       leases_(leases),
-      journal_(journal) {}
+      trace_(trace) {}
 
 void ServerEnd::OnMessage(const std::string& bytes, Deadline deadline) {
   reading_ = false;
@@ -48,7 +48,7 @@ void ServerEnd::OnProgress(const absl::StatusOr<SessionCommands::Progress>& prog
   if (!progress.ok() || *progress == SessionCommands::Progress::kDone) {
     return EndMessage(progress.status());
   }
-  if (on_worker_) journal_->Fail("a message without a deadline is unfinished");
+  if (on_worker_) trace_->Fail("a message without a deadline is unfinished");
   on_worker_ = *progress == SessionCommands::Progress::kLongCommand;
 }
 
@@ -136,12 +136,12 @@ void ServerEnd::End(const absl::Status& error) { Finish(error); }
 void ServerEnd::Finish(const absl::Status& status) {
   if (finished_) return;
   finished_ = true;
-  journal_->Note("  the server ends a stream: ", absl::StatusCodeToString(status.code()));
+  trace_->Note("  the server ends a stream: ", absl::StatusCodeToString(status.code()));
   if (!link_->broken) link_->outcome = status;
 }
 
-void ServerEnd::LetGo() {
-  if (std::exchange(let_go_, true)) return;
+void ServerEnd::Detach() {
+  if (std::exchange(detached_, true)) return;
   finished_ = true;
   if (commands_ != nullptr) commands_->Detach(this);
   if (session_.ref() != nullptr) leases_->End(session_.ref().get());

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "tensord/server/rpc/stream/session_commands.h"
-#include "tensord/tests/simulation/journal.h"
 #include "tensord/tests/simulation/lease_book.h"
 #include "tensord/tests/simulation/link.h"
+#include "tensord/tests/simulation/trace.h"
 
 namespace tensord::simulation {
 
@@ -18,8 +18,8 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
   using Deadline = server::SessionCommands::Clock::time_point;
 
   ServerEnd(server::ServiceContext* context, server::PrincipalRef principal,
-            std::shared_ptr<Link> link, LeaseBook* leases, Journal* journal);
-  ~ServerEnd() { LetGo(); }
+            std::shared_ptr<Link> link, LeaseBook* leases, Trace* trace);
+  ~ServerEnd() { Detach(); }
 
   // Returns whether the stream waits for a message.
   bool reading() const { return reading_ && !finished_; }
@@ -35,8 +35,8 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
   bool finished() const { return finished_; }
   // The transport is done with the stream: detaches it from the session. Unless the server ends,
   // applying() must be false.
-  void LetGo();
-  bool let_go() const { return let_go_; }
+  void Detach();
+  bool detached() const { return detached_; }
   // Like SessionStream::OnDrain.
   void Drain();
 
@@ -58,7 +58,7 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
   const server::PrincipalRef principal_;
   const std::shared_ptr<Link> link_;
   LeaseBook* const leases_;
-  Journal* const journal_;
+  Trace* const trace_;
   server::SessionUse session_;
   std::shared_ptr<server::SessionCommands> commands_;
   v1::SessionStreamRequest request_;  // the message that is being applied
@@ -72,7 +72,7 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
   bool draining_ = false;
   bool draining_sent_ = false;
   bool finished_ = false;
-  bool let_go_ = false;
+  bool detached_ = false;
 };
 
 }  // namespace tensord::simulation

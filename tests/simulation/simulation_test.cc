@@ -48,11 +48,11 @@ void OnAlarm(int /*signal*/) {
   _exit(1);
 }
 
-// Runs a seed's world. The journal has its failure, if any.
-World::Counts RunSeed(uint64_t seed, Journal* journal) {
+// Runs a seed's world. The trace has its failure, if any.
+World::Counts RunSeed(uint64_t seed, Trace* trace) {
   current_seed = seed;
   alarm(kSecondsPerSeed);
-  World world(seed, journal);
+  World world(seed, trace);
   world.Run();
   alarm(0);
   return world.counts();
@@ -94,10 +94,10 @@ bool MaybeReplay() {
     ADD_FAILURE() << "TENSORD_SIMULATION_SEED isn't a number";
     return true;
   }
-  Journal journal(/*keep=*/true);
-  RunSeed(seed, &journal);
-  for (const std::string& line : journal.lines()) std::cout << line << "\n";
-  EXPECT_FALSE(journal.failed()) << journal.failure();
+  Trace trace(/*keep=*/true);
+  RunSeed(seed, &trace);
+  for (const std::string& line : trace.lines()) std::cout << line << "\n";
+  EXPECT_FALSE(trace.failed()) << trace.failure();
   return true;
 }
 
@@ -107,10 +107,10 @@ TEST(SimulationTest, Seeds) {
   const uint64_t count = std::getenv("TENSORD_TEST_LONG") != nullptr ? kLong : kShort;
   World::Counts sum;
   for (uint64_t seed = 1; seed <= count; ++seed) {
-    Journal journal(/*keep=*/false);
-    Add(RunSeed(seed, &journal), &sum);
-    ASSERT_FALSE(journal.failed())
-        << "seed " << seed << ": " << journal.failure() << "\n  " << Replay(seed);
+    Trace trace(/*keep=*/false);
+    Add(RunSeed(seed, &trace), &sum);
+    ASSERT_FALSE(trace.failed()) << "seed " << seed << ": " << trace.failure() << "\n  "
+                                 << Replay(seed);
   }
   std::cout << count << " seeds: " << sum.steps << " steps, " << sum.commands << " commands, "
             << sum.breaks << " connections broken, " << sum.restarts << " restarts, "
@@ -129,8 +129,8 @@ TEST(SimulationTest, SameSeedGivesSameTrace) {
   signal(SIGALRM, OnAlarm);
   const uint64_t count = std::getenv("TENSORD_TEST_LONG") != nullptr ? kLongTraces : kShortTraces;
   for (uint64_t seed = 1; seed <= count; ++seed) {
-    Journal first(/*keep=*/true);
-    Journal second(/*keep=*/true);
+    Trace first(/*keep=*/true);
+    Trace second(/*keep=*/true);
     RunSeed(seed, &first);
     // Shifts the addresses of the second world's allocations. The iteration order of Abseil's hash
     // maps depends on addresses.

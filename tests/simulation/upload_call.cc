@@ -20,16 +20,16 @@ void WriteEnd::Release() {
 }
 
 UploadCall::UploadCall(server::ServiceContext* context, server::PrincipalRef principal,
-                       ClientEnd* client, ValueRef value, LeaseBook* leases, Dice* dice,
-                       Journal* journal)
+                       ClientEnd* client, ValueRef value, LeaseBook* leases, RandomSource* random,
+                       Trace* trace)
     : context_(context),
       principal_(std::move(principal)),
       client_(client),
       value_(std::move(value)),
       bytes_(Encode(value_->spec, value_->elements)),
       leases_(leases),
-      dice_(dice),
-      journal_(journal) {
+      random_(random),
+      trace_(trace) {
   spec_.set_session(client->options().session);
   spec_.set_handle(value_->handle);
   internal::SpecToProto(value_->spec, spec_.mutable_spec());
@@ -58,7 +58,7 @@ void UploadCall::Write() {
 
 bool UploadCall::Step() {
   if (!done_ && client_->over()) Finish(client_->status());
-  if (BreakOffOne()) return true;
+  if (AbortOneWrite()) return true;
   if (done_) {
     answer_ = nullptr;
     return false;
@@ -78,7 +78,7 @@ bool UploadCall::Step() {
 }
 
 // Breaks off one end whose client has disconnected, or that must stop.
-bool UploadCall::BreakOffOne() {
+bool UploadCall::AbortOneWrite() {
   for (auto it = ends_.begin(); it != ends_.end(); ++it) {
     if (*it == writing_ && !(*it)->stop) continue;
     const std::shared_ptr<WriteEnd> end = *it;
@@ -98,7 +98,7 @@ void UploadCall::StepWrite(WriteEnd& end) {
   }
   const auto left = static_cast<int64_t>(bytes_.size()) - sent_;
   if (status.ok() && left > 0) {
-    const int64_t chunk = 1 + dice_->Below(left);
+    const int64_t chunk = 1 + random_->Below(left);
     status = end.upload.Check(sent_, chunk);
     if (status.ok()) {
       std::memcpy(end.upload.destination(), bytes_.data() + sent_, chunk);
@@ -114,13 +114,13 @@ void UploadCall::StepWrite(WriteEnd& end) {
   }
   end.Release();
   ends_.erase(std::find(ends_.begin(), ends_.end(), writing_));
-  if (dice_->OneIn(4)) return Break();  // the result is lost on the way
+  if (random_->OneIn(4)) return Break();  // the result is lost on the way
   Finish(status);
 }
 
 void UploadCall::Break() {
   if (done_ || writing_ == nullptr) return;
-  journal_->Note("  the upload of ", value_->handle, " breaks after ", sent_);
+  trace_->Note("  the upload of ", value_->handle, " breaks after ", sent_);
   writing_ = nullptr;
   must_get_upload_ = true;
 }
@@ -169,11 +169,11 @@ void UploadCall::TakeAnswer() {
   answer_ = nullptr;
   if (!answer->status.ok() || answer->complete) return Finish(answer->status);
   if (answer->received_bytes > sent_) {
-    journal_->Fail("the server claims ", answer->received_bytes, " bytes of tensor ",
-                   value_->handle, ", but ", sent_, " were sent");
+    trace_->Fail("the server claims ", answer->received_bytes, " bytes of tensor ", value_->handle,
+                 ", but ", sent_, " were sent");
   }
   sent_ = answer->received_bytes;
-  journal_->Note("  the upload of ", value_->handle, " resumes at ", sent_);
+  trace_->Note("  the upload of ", value_->handle, " resumes at ", sent_);
   Write();
 }
 
@@ -182,11 +182,11 @@ void UploadCall::Finish(absl::Status status) {
   must_get_upload_ = false;
   done_ = true;
   status_ = std::move(status);
-  journal_->Note("  the upload of ", value_->handle,
-                 " is done: ", absl::StatusCodeToString(status_.code()));
+  trace_->Note("  the upload of ", value_->handle,
+               " is done: ", absl::StatusCodeToString(status_.code()));
 }
 
-void UploadCall::LoseServer() {
+void UploadCall::OnServerLost() {
   writing_ = nullptr;
   answer_ = nullptr;
   ends_.clear();

@@ -7,9 +7,9 @@
 
 #include "tensord/server/rpc/bulk/tensor_upload.h"
 #include "tensord/tests/simulation/client_end.h"
-#include "tensord/tests/simulation/dice.h"
 #include "tensord/tests/simulation/lease_book.h"
 #include "tensord/tests/simulation/model.h"
+#include "tensord/tests/simulation/random_source.h"
 
 namespace tensord::simulation {
 
@@ -33,7 +33,7 @@ struct WriteEnd {
 class UploadCall {
  public:
   UploadCall(server::ServiceContext* context, server::PrincipalRef principal, ClientEnd* client,
-             ValueRef value, LeaseBook* leases, Dice* dice, Journal* journal);
+             ValueRef value, LeaseBook* leases, RandomSource* random, Trace* trace);
 
   const ValueRef& value() const { return value_; }
   ClientEnd* client() const { return client_; }
@@ -43,7 +43,7 @@ class UploadCall {
   // Breaks the connection. The client notices at once, the server in a later step.
   void Break();
   // The server has ended, with all its state.
-  void LoseServer();
+  void OnServerLost();
 
   // Returns whether the client's end is done. status() is then the result.
   bool done() const { return done_; }
@@ -67,7 +67,7 @@ class UploadCall {
   void CallGetUpload();
   void TakeAnswer();
   void Finish(absl::Status status);
-  bool BreakOffOne();
+  bool AbortOneWrite();
 
   server::ServiceContext* context_;
   server::PrincipalRef principal_;
@@ -75,8 +75,8 @@ class UploadCall {
   const ValueRef value_;
   const std::string bytes_;
   LeaseBook* const leases_;
-  Dice* const dice_;
-  Journal* const journal_;
+  RandomSource* const random_;
+  Trace* const trace_;
   v1::WriteSpec spec_;
   int64_t sent_ = 0;
   std::shared_ptr<WriteEnd> writing_;            // the end of the current connection

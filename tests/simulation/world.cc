@@ -18,8 +18,8 @@ constexpr int kMaxSettlingSteps = 20000;
 
 }  // namespace
 
-World::World(uint64_t seed, Journal* journal)
-    : journal_(journal), dice_(seed), plan_(MakePlan(&dice_)), host_(plan_.host, journal) {
+World::World(uint64_t seed, Trace* trace)
+    : trace_(trace), random_(seed), plan_(MakePlan(&random_)), host_(plan_.host, trace) {
   Clock::Reset();
   host_.Start();
 }
@@ -33,7 +33,7 @@ World::~World() {
 
 void World::Run() {
   OpenClient();
-  for (; counts_.steps < kMaxSteps && !journal_->failed(); ++counts_.steps) {
+  for (; counts_.steps < kMaxSteps && !trace_->failed(); ++counts_.steps) {
     const bool working = std::any_of(actors_.begin(), actors_.end(), [](const auto& actor) {
       return actor->actions_left > 0 && !actor->client->over();
     });
@@ -42,17 +42,17 @@ void World::Run() {
     CheckLimits();
     CheckEnds();
   }
-  troubled_ = false;
-  if (!journal_->failed()) FinishPrograms();
-  if (!journal_->failed()) EndClients();
-  if (!journal_->failed()) CheckNothingLeft();
+  injects_faults_ = false;
+  if (!trace_->failed()) FinishPrograms();
+  if (!trace_->failed()) EndClients();
+  if (!trace_->failed()) CheckNothingLeft();
   for (const auto& actor : actors_) {
     counts_.commands += static_cast<int64_t>(actor->client->queue().pushed());
   }
 }
 
 void World::Step() {
-  const int64_t what = dice_.Below(100);
+  const int64_t what = random_.Below(100);
   if (what < 25) {
     ActOnce();
   } else if (what < 90) {
@@ -60,15 +60,15 @@ void World::Step() {
   } else if (what < 96) {
     StepCalls();
   } else {
-    Pass(milliseconds(dice_.Below(30)));
+    Pass(milliseconds(random_.Below(30)));
   }
-  CauseTrouble();
+  InjectFault();
 }
 
 void World::ActOnce() {
   const bool more = static_cast<int>(actors_.size()) < plan_.max_clients;
-  if (more && (dice_.OneIn(20) || RandomClient() == nullptr)) return OpenClient();
-  Actor& actor = *dice_.Pick(actors_);
+  if (more && (random_.OneIn(20) || RandomClient() == nullptr)) return OpenClient();
+  Actor& actor = *random_.Pick(actors_);
   if (actor.client->over() || actor.actions_left == 0) return;
   --actor.actions_left;
   acting_ = true;
@@ -77,31 +77,31 @@ void World::ActOnce() {
 }
 
 void World::Act(Actor& actor) {
-  if (plan_.uploads && dice_.OneIn(10)) {
+  if (plan_.uploads && random_.OneIn(10)) {
     const ValueRef value = actor.script->Promise();
     if (value == nullptr) return;
     ++counts_.uploads;
     uploads_.push_back(std::make_unique<UploadCall>(
         host_.context(), host_.Principal(actor.client->options().principal), actor.client.get(),
-        value, &leases_, &dice_, journal_));
+        value, &leases_, &random_, trace_));
     return;
   }
-  if (dice_.OneIn(10)) return ReadBeside(actor);
-  for (int64_t i = dice_.Below(6); i >= 0; --i) actor.script->Act();
+  if (random_.OneIn(10)) return ReadBeside(actor);
+  for (int64_t i = random_.Below(6); i >= 0; --i) actor.script->Act();
 }
 
 void World::ReadBeside(Actor& actor) {
   if (actor.script->live().empty()) return;
-  const ValueRef value = dice_.Pick(actor.script->live());
+  const ValueRef value = random_.Pick(actor.script->live());
   if (value->upload) return;  // it may be dropped at any time
   reads_.push_back(std::make_unique<ReadCall>(host_.context(),
                                               host_.Principal(actor.client->options().principal),
-                                              actor.client.get(), value, &leases_, journal_));
+                                              actor.client.get(), value, &leases_, trace_));
 }
 
 void World::OpenClient() {
   ClientEnd::Options options{.number = static_cast<int>(actors_.size()),
-                             .principal = static_cast<int>(dice_.Below(plan_.principals)),
+                             .principal = static_cast<int>(random_.Below(plan_.principals)),
                              .lease = std::chrono::seconds(plan_.lease_seconds),
                              .max_pending_commands = plan_.max_pending_commands,
                              .max_pending_bytes = plan_.max_pending_bytes,
@@ -115,19 +115,18 @@ void World::OpenClient() {
                                                    own < limits.max_sessions_per_principal);
   const absl::StatusOr<SessionRef> session = sessions.Open(principal, plan_.lease_seconds, "");
   if (session.ok() != room || (!room && !absl::IsResourceExhausted(session.status()))) {
-    return journal_->Fail("OpenSession returns ", session.status().ToString(), " with ", open,
-                          " open sessions, ", own, " of them the caller's");
+    return trace_->Fail("OpenSession returns ", session.status().ToString(), " with ", open,
+                        " open sessions, ", own, " of them the caller's");
   }
   if (!room) return EndLeases();
   options.session = (*session)->id();
-  journal_->Note("client ", options.number, " of principal ", options.principal,
-                 " opens a session");
+  trace_->Note("client ", options.number, " of principal ", options.principal, " opens a session");
   leases_.Opened(session->get());
   sessions_.push_back(*session);
   auto actor = std::make_unique<Actor>();
-  actor->client = std::make_unique<ClientEnd>(std::move(options), plan_.troubles, journal_);
+  actor->client = std::make_unique<ClientEnd>(std::move(options), plan_.expected_errors, trace_);
   ClientEnd* client = actor->client.get();
-  actor->script = std::make_unique<Script>(client, Host::kDevices, &dice_, journal_);
+  actor->script = std::make_unique<Script>(client, Host::kDevices, &random_, trace_);
   actor->session = *session;
   actor->epoch = epoch_;
   actor->actions_left = plan_.actions;
@@ -138,26 +137,26 @@ void World::OpenClient() {
 }
 
 void World::Connect(ClientEnd* client) {
-  auto link = std::make_shared<Link>(&dice_);
+  auto link = std::make_shared<Link>(&random_);
   connections_.push_back(
       {link,
        std::make_shared<ServerEnd>(host_.context(), host_.Principal(client->options().principal),
-                                   link, &leases_, journal_),
+                                   link, &leases_, trace_),
        client});
-  journal_->Note("  ", client->name(), " connects");
+  trace_->Note("  ", client->name(), " connects");
   client->Connect(std::move(link));
 }
 
 ServerEnd::Deadline World::EndOfSlice() {
-  return dice_.OneIn(plan_.slices) ? ServerEnd::Deadline() : server::PackedOps::kNoDeadline;
+  return random_.OneIn(plan_.slices) ? ServerEnd::Deadline() : server::PackedOps::kNoDeadline;
 }
 
 bool World::DeliverToServer(Connection& c) {
   if (c.server == nullptr || !c.server->reading() || c.link->to_server.empty()) return false;
   const std::string message = std::move(c.link->to_server.front());
   c.link->to_server.pop_front();
-  journal_->Note("  the server gets ", message.size(), " bytes", c.link->broken ? " late" : "",
-                 c.client == nullptr ? " of another connection" : "");
+  trace_->Note("  the server gets ", message.size(), " bytes", c.link->broken ? " late" : "",
+               c.client == nullptr ? " of another connection" : "");
   c.server->OnMessage(message, EndOfSlice());
   if (c.server->applying()) ++counts_.interrupted;
   return true;
@@ -165,7 +164,7 @@ bool World::DeliverToServer(Connection& c) {
 
 bool World::ContinueMessage(Connection& c) {
   if (c.server == nullptr || !c.server->applying()) return false;
-  journal_->Note("  the server continues a message", c.link->broken ? " late" : "");
+  trace_->Note("  the server continues a message", c.link->broken ? " late" : "");
   c.server->Continue(EndOfSlice());
   return true;
 }
@@ -174,8 +173,8 @@ bool World::DeliverToClient(Connection& c) {
   if (c.link->to_client.empty()) return false;
   const std::string message = std::move(c.link->to_client.front());
   c.link->to_client.pop_front();
-  if (!c.ClientIsThere()) return true;
-  journal_->Note("  ", c.client->name(), " gets ", message.size(), " bytes");
+  if (!c.IsCurrent()) return true;
+  trace_->Note("  ", c.client->name(), " gets ", message.size(), " bytes");
   c.client->OnMessage(message);
   return true;
 }
@@ -188,34 +187,34 @@ bool World::EndWrite(Connection& c) {
   return true;
 }
 
-bool World::ClientNotices(Connection& c) {
+bool World::DetectBreakAtClient(Connection& c) {
   const bool over = c.link->broken || c.link->outcome.has_value();
-  if (!c.ClientIsThere() || !over || !c.link->to_client.empty()) return false;
+  if (!c.IsCurrent() || !over || !c.link->to_client.empty()) return false;
   const bool broken = c.link->broken;
   const absl::Status status =
       broken ? absl::UnavailableError("broken") : *std::move(c.link->outcome);
-  c.link->Break(&dice_);
-  journal_->Note("  ", c.client->name(),
-                 " loses its connection: ", absl::StatusCodeToString(status.code()));
+  c.link->Break(&random_);
+  trace_->Note("  ", c.client->name(),
+               " loses its connection: ", absl::StatusCodeToString(status.code()));
   c.client->OnEnd(status, broken);
   return true;
 }
 
-bool World::ServerNotices(Connection& c) {
-  if (c.server == nullptr || c.server->let_go()) return false;
+bool World::DetectBreakAtServer(Connection& c) {
+  if (c.server == nullptr || c.server->detached()) return false;
   if (!c.server->finished()) {
     if (!c.link->broken || (c.server->reading() && !c.link->to_server.empty())) return false;
-    journal_->Note("  the server notices that a connection is gone");
+    trace_->Note("  the server notices that a connection is gone");
     c.server->OnGone();
     return true;
   }
   if (c.server->applying()) return false;
-  c.server->LetGo();
+  c.server->Detach();
   return true;
 }
 
 bool World::RandomTransport() {
-  const int64_t what = dice_.Below(21);
+  const int64_t what = random_.Below(21);
   if (what < 6) {
     ClientEnd* const client = RandomClient();
     if (client == nullptr) return false;
@@ -223,17 +222,17 @@ bool World::RandomTransport() {
     Connect(client);
     return true;
   }
-  if (what < 8) return host_.RunSlice(static_cast<int>(dice_.Below(Host::kDevices)));
+  if (what < 8) return host_.RunSlice(static_cast<int>(random_.Below(Host::kDevices)));
   if (connections_.empty()) return false;
-  const size_t index = dice_.Below(static_cast<int64_t>(connections_.size()));
+  const size_t index = random_.Below(static_cast<int64_t>(connections_.size()));
   Connection& c = connections_[index];
   if (what < 12) return DeliverToServer(c);
   if (what < 16) return DeliverToClient(c);
   if (what < 18) return EndWrite(c);
-  if (what < 19) return ClientNotices(c);
+  if (what < 19) return DetectBreakAtClient(c);
   if (what < 20) return ContinueMessage(c);
-  const bool noticed = ServerNotices(c);
-  if ((c.server == nullptr || c.server->let_go()) && !c.ClientIsThere()) {
+  const bool noticed = DetectBreakAtServer(c);
+  if ((c.server == nullptr || c.server->detached()) && !c.IsCurrent()) {
     connections_.erase(connections_.begin() + static_cast<int64_t>(index));
   }
   return noticed;
@@ -286,7 +285,7 @@ void World::TakeOutcome(const UploadCall& upload) {
   const SessionRef session = actor.session.lock();
   const bool gone = session == nullptr || session->closed();
   if (!client.over() && !gone && !absl::IsResourceExhausted(upload.status())) {
-    journal_->Fail("an upload ends with ", upload.status().ToString());
+    trace_->Fail("an upload ends with ", upload.status().ToString());
   }
   failed_uploads_.push_back({actor.script.get(), upload.value()});
 }
@@ -306,15 +305,15 @@ bool World::Progress() {
     any = DeliverToServer(connections_[i]) || any;
     any = EndWrite(connections_[i]) || any;
     any = DeliverToClient(connections_[i]) || any;
-    any = ClientNotices(connections_[i]) || any;
-    any = ServerNotices(connections_[i]) || any;
+    any = DetectBreakAtClient(connections_[i]) || any;
+    any = DetectBreakAtServer(connections_[i]) || any;
   }
   for (int device = 0; device < Host::kDevices; ++device) any = host_.RunSlice(device) || any;
   return StepCalls() || any;
 }
 
-void World::Settle() {
-  for (int i = 0; i < kMaxSettlingSteps && !journal_->failed(); ++i) {
+void World::RunUntilIdle() {
+  for (int i = 0; i < kMaxSettlingSteps && !trace_->failed(); ++i) {
     if (Progress()) continue;
     Clock::Time next = Clock::Time::max();
     for (const auto& actor : actors_) {
@@ -324,25 +323,25 @@ void World::Settle() {
     if (next == Clock::Time::max()) return;
     Pass(std::chrono::duration_cast<milliseconds>(next - Clock::Now()) + milliseconds(1));
   }
-  journal_->Fail("the world doesn't settle");
+  trace_->Fail("the world doesn't settle");
 }
 
 void World::MakeRoom(ClientEnd* client) {
-  journal_->Note("  ", client->name(), " waits for room");
+  trace_->Note("  ", client->name(), " waits for room");
   const auto idle = [client] { return client->queue().pushed() == client->received(); };
-  for (int i = 0; i < 300 && !client->over() && !idle() && !journal_->failed(); ++i) {
+  for (int i = 0; i < 300 && !client->over() && !idle() && !trace_->failed(); ++i) {
     RandomTransport();
     StepCalls();
-    Pass(milliseconds(dice_.Below(10)));
-    if (plan_.breaks > 0 && troubled_ && dice_.OneIn(plan_.breaks)) BreakOne();
+    Pass(milliseconds(random_.Below(10)));
+    if (plan_.breaks > 0 && injects_faults_ && random_.OneIn(plan_.breaks)) BreakOne();
   }
   if (client->over() || idle()) return;
-  if (!journal_->failed()) Settle();
+  if (!trace_->failed()) RunUntilIdle();
   const auto pending = static_cast<int64_t>(client->queue().pushed() - client->received());
   if (!client->over() && pending >= plan_.max_pending_commands) {
-    journal_->Fail(client->name(), "'s queue stays full: ", pending, " commands are pending");
+    trace_->Fail(client->name(), "'s queue stays full: ", pending, " commands are pending");
   }
-  if (journal_->failed()) client->Close();  // otherwise the queue would wait for room
+  if (trace_->failed()) client->Close();  // otherwise the queue would wait for room
 }
 
 ClientEnd* World::RandomClient() {
@@ -350,16 +349,16 @@ ClientEnd* World::RandomClient() {
   for (const auto& actor : actors_) {
     if (!actor->client->over()) there.push_back(actor->client.get());
   }
-  return there.empty() ? nullptr : dice_.Pick(there);
+  return there.empty() ? nullptr : random_.Pick(there);
 }
 
 void World::FinishPrograms() {
-  journal_->Note("-- no more troubles");
-  for (int i = 0; i < Host::kDevices; ++i) host_.faults(i).Take("clear").IgnoreError();
+  trace_->Note("-- no more faults");
+  for (int i = 0; i < Host::kDevices; ++i) host_.faults(i).Apply("clear").IgnoreError();
   for (Connection& c : connections_) {
-    if (!c.ClientIsThere()) c.link->Break(&dice_);
+    if (!c.IsCurrent()) c.link->Break(&random_);
   }
-  Settle();
+  RunUntilIdle();
   CheckEnds();
   for (const auto& actor : actors_) {
     if (actor->client->over()) continue;
@@ -367,23 +366,23 @@ void World::FinishPrograms() {
     actor->script->Barrier();
     counts_.reads += static_cast<int64_t>(actor->script->live().size());
   }
-  Settle();
+  RunUntilIdle();
   CheckEnds();
   CheckLimits();
   for (const auto& actor : actors_) {
     if (!actor->client->over()) CheckHandles(*actor);
   }
-  if (!uploads_.empty()) journal_->Fail(uploads_.size(), " uploads don't end");
-  if (!reads_.empty()) journal_->Fail(reads_.size(), " reads don't end");
+  if (!uploads_.empty()) trace_->Fail(uploads_.size(), " uploads don't end");
+  if (!reads_.empty()) trace_->Fail(reads_.size(), " reads don't end");
 }
 
 void World::EndClients() {
-  for (const auto& actor : actors_) Leave(*actor, dice_.OneIn(2));
-  Settle();
+  for (const auto& actor : actors_) EndClient(*actor, random_.OneIn(2));
+  RunUntilIdle();
   EndLeases();
   Pass(std::chrono::seconds(plan_.lease_seconds) + milliseconds(1));
   EndLeases();
-  Settle();  // waiting ops see that their sessions have ended
+  RunUntilIdle();  // waiting ops see that their sessions have ended
 }
 
 }  // namespace tensord::simulation

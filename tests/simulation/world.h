@@ -19,10 +19,10 @@ namespace tensord::simulation {
 
 class World {
  public:
-  World(uint64_t seed, Journal* journal);
+  World(uint64_t seed, Trace* trace);
   ~World();
 
-  // Runs the world to its end. The journal has its failure, if any.
+  // Runs the world to its end. The trace has its failure, if any.
   void Run();
 
   // Counts of events, to be summed over many worlds.
@@ -45,7 +45,7 @@ class World {
     std::shared_ptr<ServerEnd> server;  // null if the server has been restarted
     ClientEnd* client;                  // null if TakeOverSession() made the connection
     // Returns whether this is the client's current connection.
-    bool ClientIsThere() const { return client != nullptr && client->link() == link; }
+    bool IsCurrent() const { return client != nullptr && client->link() == link; }
   };
   struct Actor {
     std::unique_ptr<ClientEnd> client;
@@ -70,8 +70,8 @@ class World {
   bool ContinueMessage(Connection& connection);
   bool DeliverToClient(Connection& connection);
   bool EndWrite(Connection& connection);
-  bool ClientNotices(Connection& connection);
-  bool ServerNotices(Connection& connection);
+  bool DetectBreakAtClient(Connection& connection);
+  bool DetectBreakAtServer(Connection& connection);
   bool RandomTransport();
   bool StepCalls();  // uploads and unary reads
   bool StepUploads();
@@ -80,17 +80,17 @@ class World {
   // Makes one step of everything that can make progress. Returns false if nothing can.
   bool Progress();
   // Calls Progress() until nothing can make progress, and no client waits to reconnect.
-  void Settle();
+  void RunUntilIdle();
   // Called when the client's command queue is full. Runs the world until it has room.
   void MakeRoom(ClientEnd* client);
 
-  void CauseTrouble();
+  void InjectFault();
   void BreakOne();
   void Pass(std::chrono::milliseconds time);
   void EndLeases();
   void Restart();
   void Drain();
-  void Leave(Actor& actor, bool in_good_order);
+  void EndClient(Actor& actor, bool in_good_order);
   void TakeOverSession();
   ClientEnd* RandomClient();
 
@@ -104,8 +104,8 @@ class World {
   void FinishPrograms();
   void EndClients();
 
-  Journal* const journal_;
-  Dice dice_;
+  Trace* const trace_;
+  RandomSource random_;
   const Plan plan_;
   Host host_;
   LeaseBook leases_;
@@ -117,7 +117,7 @@ class World {
   bool acting_ = false;                                       // a script is running
   std::vector<std::weak_ptr<server::Session>> sessions_;      // all sessions that were opened
   int epoch_ = 0;
-  bool troubled_ = true;
+  bool injects_faults_ = true;
   Counts counts_;
 };
 

@@ -10,7 +10,7 @@ using server::DeviceSlot;
 using server::SessionRef;
 
 void World::CheckUse(absl::string_view what, int64_t used, int64_t limit) {
-  if (used < 0 || (limit != 0 && used > limit)) journal_->Fail(what, ": ", used, " of ", limit);
+  if (used < 0 || (limit != 0 && used > limit)) trace_->Fail(what, ": ", used, " of ", limit);
 }
 
 void World::CheckLimits() {
@@ -45,10 +45,10 @@ void World::CheckPrincipal(const server::PrincipalRef& principal) {
              limits.max_bytes_per_principal);
   }
   if (principal->sessions().used() != sessions) {
-    journal_->Fail(principal->sessions().used(), " sessions are counted, not ", sessions);
+    trace_->Fail(principal->sessions().used(), " sessions are counted, not ", sessions);
   }
   if (limits.max_handles_per_principal != 0 && principal->handles().used() != handles) {
-    journal_->Fail(principal->handles().used(), " handles are counted, not ", handles);
+    trace_->Fail(principal->handles().used(), " handles are counted, not ", handles);
   }
 }
 
@@ -60,8 +60,8 @@ void World::CheckAllDone(Actor& actor, uint64_t before_command) {
     if (value->command > before_command) continue;
     const absl::StatusOr<server::TensorRef> tensor = session->Find(value->handle);
     if (tensor.ok() ? !(*tensor)->done() : value->error.ok()) {
-      journal_->Fail(actor.client->name(), ": a barrier was answered before tensor ", value->handle,
-                     tensor.ok() ? " was done" : " existed");
+      trace_->Fail(actor.client->name(), ": a barrier was answered before tensor ", value->handle,
+                   tensor.ok() ? " was done" : " existed");
     }
   }
 }
@@ -78,11 +78,11 @@ void World::CheckEnds() {
     const bool gone = actor->epoch != epoch_ || session == nullptr || session->closed();
     bool explained = false;
     if (absl::IsDataLoss(status)) explained = gone;
-    if (absl::IsUnavailable(status)) explained = client.draining() || client.gave_up();
+    if (absl::IsUnavailable(status)) explained = client.draining() || client.lease_expired();
     if (absl::IsAborted(status)) explained = actor->session_taken_over;
     if (!explained) {
-      journal_->Fail(client.name(), " has ended with ", status.ToString(), ", its session ",
-                     gone ? "has ended" : "exists");
+      trace_->Fail(client.name(), " has ended with ", status.ToString(), ", its session ",
+                   gone ? "has ended" : "exists");
     }
   }
 }
@@ -90,52 +90,52 @@ void World::CheckEnds() {
 // Checks that the session holds the tensors that the client expects.
 void World::CheckHandles(Actor& actor) {
   const ClientEnd& client = *actor.client;
-  for (const auto& [id, question] : client.questions()) {
-    journal_->Fail(client.name(), ": question ", id, " has no answer");
+  for (const auto& [id, pending] : client.pending()) {
+    trace_->Fail(client.name(), ": pending answer ", id, " has no answer");
   }
   if (actor.client->queue().pushed() != client.received()) {
-    journal_->Fail(client.name(), ": the server acknowledged ", client.received(), " commands of ",
-                   actor.client->queue().pushed());
+    trace_->Fail(client.name(), ": the server acknowledged ", client.received(), " commands of ",
+                 actor.client->queue().pushed());
   }
   const SessionRef session = actor.session.lock();
   if (session == nullptr || session->closed()) {
-    return journal_->Fail(client.name(), " works, but its session has ended");
+    return trace_->Fail(client.name(), " works, but its session has ended");
   }
   std::set<uint64_t> held;
   for (const server::TensorRef& tensor : session->List(0, SIZE_MAX)) held.insert(tensor->handle());
   for (const ValueRef& value : actor.script->live()) {
     if (held.erase(value->handle) == 0 && value->error.ok()) {
-      journal_->Fail(client.name(), ": tensor ", value->handle, " is missing");
+      trace_->Fail(client.name(), ": tensor ", value->handle, " is missing");
     }
   }
   if (!held.empty()) {
-    journal_->Fail(client.name(), ": tensor ", *held.begin(), " was dropped, but exists");
+    trace_->Fail(client.name(), ": tensor ", *held.begin(), " was dropped, but exists");
   }
 }
 
 // Called when all clients have ended and all leases have expired.
 void World::CheckNothingLeft() {
   const size_t sessions = host_.sessions().All().size();
-  if (sessions != 0) journal_->Fail(sessions, " sessions still exist");
+  if (sessions != 0) trace_->Fail(sessions, " sessions still exist");
   for (int i = 0; i < Host::kDevices; ++i) {
-    if (host_.UsedBytes(i) != 0) journal_->Fail(host_.UsedBytes(i), " bytes in use on cpu:", i);
+    if (host_.UsedBytes(i) != 0) trace_->Fail(host_.UsedBytes(i), " bytes in use on cpu:", i);
   }
   for (int p = 0; p < plan_.principals; ++p) {
     const server::PrincipalRef principal = host_.Principal(p);
     int64_t left = principal->sessions().used() + principal->handles().used() +
                    principal->upload_bytes().used();
     for (int i = 0; i < Host::kDevices; ++i) left += principal->device_bytes(i).used();
-    if (left != 0) journal_->Fail("a principal still has charges");
+    if (left != 0) trace_->Fail("a principal still has charges");
   }
   connections_.clear();
   for (int p = 0; p < plan_.principals; ++p) {
     const int64_t bytes = host_.Principal(p)->host_bytes().used();
-    if (bytes != 0) journal_->Fail(bytes, " bytes of host memory are charged to a principal");
+    if (bytes != 0) trace_->Fail(bytes, " bytes of host memory are charged to a principal");
   }
   const int64_t bytes = host_.sessions().host_budget().used_bytes();
-  if (bytes != 0) journal_->Fail(bytes, " bytes of host memory are charged");
+  if (bytes != 0) trace_->Fail(bytes, " bytes of host memory are charged");
   for (const auto& session : sessions_) {
-    if (!session.expired()) journal_->Fail("a session isn't freed");
+    if (!session.expired()) trace_->Fail("a session isn't freed");
   }
 }
 

@@ -19,7 +19,7 @@ namespace {
 constexpr char kCheck[] = "check";
 // The time limit for a group to be made, and for its barrier.
 constexpr absl::Duration kGroupTimeout = absl::Seconds(5);
-constexpr size_t kMaxMeetingsAtOnce = 32;
+constexpr size_t kMaxConcurrentGroups = 32;
 constexpr int64_t kMaxServers = 1000000;
 constexpr int64_t kMaxMeasuredMib = 16384;
 constexpr int kMeasurements = 3;
@@ -39,7 +39,7 @@ void MeasureRoutes(int64_t mib, const std::vector<ClusterServer>& servers, Clust
   for (CheckedPair& pair : check->pairs) {
     const Client& from = servers[pair.from].client;
     const Client& to = servers[pair.to].client;
-    if (StateOf(*check, pair) != PairState::kFine || from.devices().empty()) continue;
+    if (StateOf(*check, pair) != PairState::kOk || from.devices().empty()) continue;
     const Tensor tensor = Ones(from.devices()[0], {mib << 20}, {.dtype = DType::kUInt8});
     pair.copied = tensor.Wait();  // excludes this time from the measurement
     if (!pair.copied.ok()) continue;
@@ -68,9 +68,9 @@ std::vector<CheckedPair> CheckPairsTo(const ClusterCheck& check, size_t to,
     const std::string& address =
         other.info.peer_address.empty() ? other.address : other.info.peer_address;
     absl::StatusOr<PeerCheck> answer = servers[to].client.CheckPeer(address);
-    pair.asked = answer.status();
+    pair.request_status = answer.status();
     if (answer.ok()) pair.check = *std::move(answer);
-    if (StateOf(check, pair) == PairState::kFine) {
+    if (StateOf(check, pair) == PairState::kOk) {
       pair.copied = TryCopy(servers[from].client, servers[to].client);
     }
     pairs.push_back(std::move(pair));
@@ -125,10 +125,10 @@ CheckedGroup CheckGroups(const std::vector<ClusterServer>& servers) {
   if (group.members.size() < 2) return group;
   group.together = TryGroup(servers, group.members);
   if (group.together.ok()) return group;
-  group.meetings = MeetingsOf(group.members);
-  AtOnce(group.meetings.size(), kMaxMeetingsAtOnce, [&](size_t i) {
-    CheckedMeeting& meeting = group.meetings[i];
-    meeting.status = TryGroup(servers, {meeting.one, meeting.other});
+  group.groups_of_two = GroupsOfTwo(group.members);
+  ParallelFor(group.groups_of_two.size(), kMaxConcurrentGroups, [&](size_t i) {
+    CheckedGroupOfTwo& pair = group.groups_of_two[i];
+    pair.status = TryGroup(servers, {pair.one, pair.other});
   });
   return group;
 }
@@ -144,7 +144,7 @@ ClusterCheck Check(const Cluster& cluster, int64_t measured_mib) {
                              .devices = server.client.devices().size()});
   }
   std::vector<std::vector<CheckedPair>> pairs(servers.size());
-  AskAll(servers, [&](size_t i, const ClusterServer& /*server*/) {
+  QueryAll(servers, [&](size_t i, const ClusterServer& /*server*/) {
     pairs[i] = CheckPairsTo(check, i, servers);
     return absl::OkStatus();
   });
@@ -169,7 +169,7 @@ absl::StatusOr<int> RunCluster(CommandContext& context) {
   if (context.servers.several.empty()) context.servers.several = context.servers.one;
   TENSORD_ASSIGN_OR_RETURN(const Cluster cluster, ConnectAll(context, "cluster check"));
   ClusterCheck check = Check(cluster, measured_mib);
-  check.asked_for = context.servers.several;
+  check.requested_addresses = context.servers.several;
   check.expected = static_cast<size_t>(expected);
   const std::vector<Problem> problems = FindProblems(check);
   context.out << (context.flags.Has("json") ? CheckJson(check, problems)

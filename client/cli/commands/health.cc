@@ -22,13 +22,13 @@ constexpr absl::Duration kPause = absl::Milliseconds(100);
 
 // Calls the health service at least once. Repeats the call until the server serves, the server
 // refuses the client, or `end` has passed.
-HealthAnswer AskUntilServing(const CommandContext& context, const std::string& address,
-                             const std::string& service, absl::Duration timeout, absl::Time end) {
+HealthAnswer PollUntilServing(const CommandContext& context, const std::string& address,
+                              const std::string& service, absl::Duration timeout, absl::Time end) {
   const bool waits = absl::Now() < end;
   while (true) {
     const absl::Duration left = end - absl::Now();
-    HealthAnswer answer = AskHealth(address, context.connect, service,
-                                    waits ? std::min(timeout, std::max(left, kPause)) : timeout);
+    HealthAnswer answer = CheckHealth(address, context.connect, service,
+                                      waits ? std::min(timeout, std::max(left, kPause)) : timeout);
     if (answer.health == Health::kServing || answer.health == Health::kRefused ||
         absl::Now() + kPause >= end)
       return answer;
@@ -76,7 +76,7 @@ absl::StatusOr<int> RunHealth(CommandContext& context) {
        absl::StrSplit(servers.several.empty() ? servers.one : servers.several, ',')) {
     const std::string server(absl::StripAsciiWhitespace(address));
     const HealthAnswer answer =
-        AskUntilServing(context, server, service, absl::Seconds(timeout), end);
+        PollUntilServing(context, server, service, absl::Seconds(timeout), end);
     worst = std::max(worst, Report(context.out, answer, service, server));
   }
   return worst;

@@ -67,7 +67,7 @@ absl::StatusOr<int> RunTensorsOfAll(CommandContext& context) {
   TENSORD_ASSIGN_OR_RETURN(const Cluster cluster, ConnectAll(context, "tensors"));
   std::vector<ClusterServer> servers = cluster.servers();
   std::vector<std::vector<TensorInfo>> of_each(servers.size());
-  AskAll(servers, [&](size_t i, const ClusterServer& server) {
+  QueryAll(servers, [&](size_t i, const ClusterServer& server) {
     return TensorsOf(context, server, &of_each[i]);
   });
   std::vector<ServerListing> listings;

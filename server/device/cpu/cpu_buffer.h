@@ -25,11 +25,11 @@ class CpuBuffer final : public Buffer {
 
   // Drops the packed copy. Call it before a buffer that kernels may have read is written again.
   void BeforeOverwrite() {
-    if (packed_.load(std::memory_order_relaxed)) ForgetPacked();
+    if (packed_.load(std::memory_order_relaxed)) InvalidatePacked();
   }
 
  private:
-  void ForgetPacked();
+  void InvalidatePacked();
 
   mutable std::atomic<bool> packed_{false};
 };

@@ -129,12 +129,12 @@ CpuBuffer::CpuBuffer(CpuDevice* device, void* data, int64_t size_bytes)
 
 CpuBuffer::~CpuBuffer() {
   CpuDevice& owner = static_cast<CpuDevice&>(device());
-  if (packed_.load(std::memory_order_relaxed)) ForgetPacked();
+  if (packed_.load(std::memory_order_relaxed)) InvalidatePacked();
   if (size_bytes() > kMaxSmallBytes) owner.pool_.Free(data(), size_bytes());
   owner.memory_limit_.Release(size_bytes());
 }
 
-void CpuBuffer::ForgetPacked() {
+void CpuBuffer::InvalidatePacked() {
   static_cast<CpuDevice&>(device()).packed_weights_.Erase(this);
   packed_.store(false, std::memory_order_relaxed);
 }

@@ -76,7 +76,7 @@ class Planner {
       if (!status.ok()) return status;
     }
     SetGrain();
-    plan_.streams = IsPastCaches(plan_.elements * plan_.output_bytes);
+    plan_.streams = ExceedsCaches(plan_.elements * plan_.output_bytes);
     AddInputs();
     if (!AssignSlots()) {
       return absl::UnimplementedError("cpu: too many intermediate values for a fused kernel");
@@ -310,7 +310,7 @@ class FusedElementwise final : public PreparedKernel {
 
 }  // namespace
 
-bool IsPastCaches(int64_t size_bytes) {
+bool ExceedsCaches(int64_t size_bytes) {
   static const int64_t cache_bytes = std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), 8 << 20);
   return size_bytes > cache_bytes;
 }

@@ -55,20 +55,20 @@ struct GroupMemory {
 };
 
 // Returns the smallest of the limits from the process's control group up to the root.
-GroupMemory TightestGroup(const std::string& root, std::string path, const char* limit_file,
-                          const char* used_file) {
-  GroupMemory tightest;
+GroupMemory SmallestGroupMemory(const std::string& root, std::string path, const char* limit_file,
+                                const char* used_file) {
+  GroupMemory smallest;
   while (true) {
     const std::string folder = absl::StrCat(root, path == "/" ? "" : path, "/");
     const int64_t limit = BytesIn(folder + limit_file);
     if (limit != kUnlimited) {
       const int64_t used = BytesIn(folder + used_file);
-      tightest.limit_bytes = std::min(tightest.limit_bytes, limit);
+      smallest.limit_bytes = std::min(smallest.limit_bytes, limit);
       if (used != kUnlimited) {
-        tightest.free_bytes = std::min(tightest.free_bytes, std::max<int64_t>(0, limit - used));
+        smallest.free_bytes = std::min(smallest.free_bytes, std::max<int64_t>(0, limit - used));
       }
     }
-    if (path.empty() || path == "/") return tightest;
+    if (path.empty() || path == "/") return smallest;
     path.resize(path.rfind('/'));
   }
 }
@@ -83,10 +83,10 @@ GroupMemory ControlGroupMemory() {
     if (parts.size() != 3 || !absl::StartsWith(parts[2], "/")) continue;
     GroupMemory group;
     if (parts[0] == "0" && parts[1].empty()) {
-      group = TightestGroup("/sys/fs/cgroup", parts[2], "memory.max", "memory.current");
+      group = SmallestGroupMemory("/sys/fs/cgroup", parts[2], "memory.max", "memory.current");
     } else if (parts[1] == "memory") {
-      group = TightestGroup("/sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes",
-                            "memory.usage_in_bytes");
+      group = SmallestGroupMemory("/sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes",
+                                  "memory.usage_in_bytes");
     }
     memory.limit_bytes = std::min(memory.limit_bytes, group.limit_bytes);
     memory.free_bytes = std::min(memory.free_bytes, group.free_bytes);

@@ -143,7 +143,7 @@ constexpr int64_t kMinTileSide = 128;
 TileSize TileSizeOf(const OneDnnMatmul& key) {
   const int64_t area = std::max<int64_t>(1, kTileProducts * key.threads / key.k);
   const auto side = [](int64_t wanted, int64_t whole) {
-    return EvenPart(whole, std::clamp(wanted, std::min(kMinTileSide, whole), whole));
+    return EvenTileLength(whole, std::clamp(wanted, std::min(kMinTileSide, whole), whole));
   };
   if (key.packed_b) return {key.m, side(area / OneDnn::kMaxPackedRows, key.n), key.k};
   if (key.m * key.n <= area) return {key.m, key.n, key.k};

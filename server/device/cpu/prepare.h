@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFusedElementwise(const Pr
 
 // Returns true if a result is larger than the last-level cache. It is then written to memory
 // without the caches.
-bool IsPastCaches(int64_t size_bytes);
+bool ExceedsCaches(int64_t size_bytes);
 
 // Returns true if both have the same number of elements, and elements of the same size. Only then
 // may the output of an elementwise kernel overwrite the input.

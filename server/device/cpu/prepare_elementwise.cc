@@ -100,7 +100,8 @@ class BroadcastElementwise final : public PreparedKernel {
 std::unique_ptr<PreparedKernel> PrepareLarge(const PrepareContext& ctx, const KernelSpec& spec) {
   FusedSpec::Step step = {spec.schema, spec.attrs, {}, spec.output().dtype};
   for (size_t i = 0; i < spec.inputs.size(); ++i) step.operands.push_back(static_cast<int>(i));
-  return *PrepareFusedElementwise(ctx, {spec.inputs, absl::MakeConstSpan(&step, 1), &spec.output()});
+  return *PrepareFusedElementwise(ctx,
+                                  {spec.inputs, absl::MakeConstSpan(&step, 1), &spec.output()});
 }
 
 }  // namespace
@@ -121,7 +122,7 @@ std::unique_ptr<PreparedKernel> PrepareElementwise(const PrepareContext& ctx,
   const std::optional<ElementwiseLoop> loop =
       ElementwiseLoop::Find(ctx.team.loops, *spec.schema, *spec.attrs, dtypes, spec.output().dtype);
   if (!loop.has_value()) return nullptr;
-  if (IsPastCaches(spec.output().size_bytes())) return PrepareLarge(ctx, spec);
+  if (ExceedsCaches(spec.output().size_bytes())) return PrepareLarge(ctx, spec);
   const int64_t n = spec.output().num_elements();
   for (const TensorSpec& input : spec.inputs) {
     if (input.num_elements() != n && (input.num_elements() != 1 || n == 0)) {
@@ -144,8 +145,8 @@ absl::Status ElementwiseKernel(const Context& ctx, const KernelCall& call) {
     specs.push_back(call.inputs[i].spec);
     x[i] = call.inputs[i].data;
   }
-  const std::optional<ElementwiseLoop> loop =
-      ElementwiseLoop::Find(ctx.loops, *call.schema, *call.attrs, dtypes, call.output().spec->dtype);
+  const std::optional<ElementwiseLoop> loop = ElementwiseLoop::Find(
+      ctx.loops, *call.schema, *call.attrs, dtypes, call.output().spec->dtype);
   if (!loop.has_value()) return NoKernel(call);
   ForEachRun(
       ctx, MakeNest(specs, *call.output().spec), x, call.output().data, loop->grain(),

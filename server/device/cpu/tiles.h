@@ -20,7 +20,7 @@ struct Tile {
 
 // Returns the length of the parts if [0, n) is divided evenly into parts of at most `max`. Lengths
 // of 128 and more are multiples of 64, except that of the last part.
-inline int64_t EvenPart(int64_t n, int64_t max) {
+inline int64_t EvenTileLength(int64_t n, int64_t max) {
   const int64_t parts = (n + max - 1) / max;
   const int64_t length = (n + parts - 1) / parts;
   return length < 128 ? length : std::min(max, (length + 63) / 64 * 64);
@@ -32,8 +32,8 @@ inline int64_t EvenPart(int64_t n, int64_t max) {
 template <typename Fn>
 void ForEachTile(const TileSize& whole, const TileSize& max, Fn fn) {
   if (whole.m * whole.n * whole.k <= max.m * max.n * max.k) return fn(Tile{0, 0, 0, whole});
-  const TileSize part = {EvenPart(whole.m, max.m), EvenPart(whole.n, max.n),
-                         EvenPart(whole.k, max.k)};
+  const TileSize part = {EvenTileLength(whole.m, max.m), EvenTileLength(whole.n, max.n),
+                         EvenTileLength(whole.k, max.k)};
   for (int64_t row = 0; row < whole.m; row += part.m) {
     for (int64_t col = 0; col < whole.n; col += part.n) {
       for (int64_t depth = 0; depth < whole.k; depth += part.k) {

@@ -33,7 +33,7 @@ void PeerRead::Await() {
   }
 }
 
-void PeerRead::Forget() {
+void PeerRead::DestroyEvent() {
   MutexLock lock(&mu_);
   event_ = Event();
 }

@@ -36,8 +36,8 @@ absl::Status CudaDevice::Start(int64_t limit_bytes, SmallBlocks small_blocks, in
 }
 
 CudaDevice::~CudaDevice() {
-  const CallGate::Entry entry(&gate_);
-  if (!entry.entered()) return;  // Abandon() has destroyed everything
+  const CallTracker::Call call(&calls_);
+  if (!call.admitted()) return;  // Abandon() has destroyed everything
   const DeviceGuard guard(info_.physical_index);
   fences_.reset();
   for (const Stream* stream : {&compute_, &retire_}) {
@@ -55,7 +55,7 @@ HardwareUse CudaDevice::QueryHardwareUse() const { return ProcessNvml().Query(in
 void CudaDevice::BindThread() { MakeCurrent(info_.physical_index); }
 
 absl::StatusOr<void*> CudaDevice::AllocateMemory(int64_t size_bytes, MemoryOrder order) {
-  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
+  TENSORD_BEGIN_CALL_OR_RETURN_LOSS(calls_);
   const DeviceGuard guard(info_.physical_index);
   absl::StatusOr<void*> data = pool_->Allocate(
       size_bytes, order == MemoryOrder::kUpload ? uploads_->stream() : compute_.get());
@@ -92,8 +92,8 @@ absl::StatusOr<BufferRef> CudaDevice::AllocateIn(MemoryOrder order, int64_t size
 }
 
 void CudaDevice::Release(CudaBuffer& buffer) {
-  const CallGate::Entry entry(&gate_);
-  if (buffer.data() != nullptr && entry.entered()) {
+  const CallTracker::Call call(&calls_);
+  if (buffer.data() != nullptr && call.admitted()) {
     const DeviceGuard guard(info_.physical_index);
     // Removes the pointer before the free, because another thread may allocate the same memory
     // after it.
@@ -135,7 +135,7 @@ absl::Status CudaDevice::Launch(const KernelCall& call) {
     return absl::InternalError(
         absl::StrCat("the CUDA backend has no kernel for ", call.schema->name));
   }
-  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
+  TENSORD_BEGIN_CALL_OR_RETURN_LOSS(calls_);
   const DeviceGuard guard(info_.physical_index);
   if (context_.graph_scratch != nullptr) context_.graph_scratch->BeginOp();
   for (const Operand& input : call.inputs) {
@@ -156,14 +156,14 @@ absl::StatusOr<Event> CudaDevice::RecordOnCompute() {
 }
 
 absl::Status CudaDevice::Call(absl::FunctionRef<absl::Status()> call) {
-  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
+  TENSORD_BEGIN_CALL_OR_RETURN_LOSS(calls_);
   const DeviceGuard guard(info_.physical_index);
   return call();
 }
 
 void CudaDevice::Fence(std::function<void(absl::Status)> done) {
-  const CallGate::Entry entry(&gate_);
-  if (!entry.entered()) {
+  const CallTracker::Call call(&calls_);
+  if (!call.admitted()) {
     done(*loss());
     return;
   }
@@ -177,7 +177,7 @@ void CudaDevice::Fence(std::function<void(absl::Status)> done) {
 }
 
 absl::Status CudaDevice::Check() {
-  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
+  TENSORD_BEGIN_CALL_OR_RETURN_LOSS(calls_);
   const DeviceGuard guard(info_.physical_index);
   // The stream is valid, so any error except "not ready" is an error of the context.
   const cudaError_t state = cudaStreamQuery(compute_.get());
@@ -189,7 +189,7 @@ absl::Status CudaDevice::Check() {
 }
 
 void CudaDevice::Abandon() {
-  gate_.Close();
+  calls_.Close();
   const DeviceGuard guard(info_.physical_index);
   fences_.reset();
   std::vector<PeerReadRef> reads;
@@ -204,7 +204,7 @@ void CudaDevice::Abandon() {
   // Waits until other devices have copied from this device's memory, which is freed later. Copies
   // to this device don't run after the loss.
   for (const PeerReadRef& read : reads) read->Await();
-  for (const PeerReadRef& read : reads) read->Forget();
+  for (const PeerReadRef& read : reads) read->DestroyEvent();
   fused_kernels_.reset();
   blas_.reset();
   downloads_.reset();

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tensord/common/util/mutex.h"
-#include "tensord/server/device/call_gate.h"
+#include "tensord/server/device/call_tracker.h"
 #include "tensord/server/device/cuda/blas.h"
 #include "tensord/server/device/cuda/cuda_handles.h"
 #include "tensord/server/device/cuda/fence_thread.h"
@@ -26,9 +26,9 @@
 
 // If the device has been abandoned, returns its loss from the enclosing function. Otherwise
 // Abandon() waits until the enclosing block ends.
-#define TENSORD_ENTER_OR_RETURN_LOSS(gate)    \
-  const CallGate::Entry tensord_entry(&gate); \
-  if (!tensord_entry.entered()) return *loss()
+#define TENSORD_BEGIN_CALL_OR_RETURN_LOSS(tracker) \
+  const CallTracker::Call tensord_call(&tracker);  \
+  if (!tensord_call.admitted()) return *loss()
 
 namespace tensord::server::cuda {
 
@@ -47,11 +47,12 @@ class PeerRead {
   void Await();
   // Destroys the event. Call it when the copy has ended or the reader is lost. The functions above
   // then treat the copy as ended.
-  void Forget();
+  void DestroyEvent();
 
  private:
   Mutex mu_;
-  Event event_ ABSL_GUARDED_BY(mu_);  // after the copy on the reader's stream; null after Forget()
+  // Recorded after the copy, on the reader's stream. Null after DestroyEvent().
+  Event event_ ABSL_GUARDED_BY(mu_);
 };
 
 using PeerReadRef = std::shared_ptr<PeerRead>;
@@ -186,7 +187,7 @@ class CudaDevice final : public Device {
   absl::StatusOr<Event> RecordOnCompute();
 
   const DeviceInfo info_;
-  CallGate gate_;  // every call enters it before it uses objects that Abandon() destroys
+  CallTracker calls_;  // counts each call before it uses objects that Abandon() destroys
   DeviceMemoryLimit memory_limit_;
   Mutex mu_;
   // The memory of all buffers. A reset of the GPU doesn't free it.

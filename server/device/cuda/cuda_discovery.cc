@@ -18,7 +18,7 @@ namespace {
 
 std::string Version(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
 
-std::string WhyNone(cudaError_t error) {
+std::string NoGpuReason(cudaError_t error) {
   if (error == cudaErrorInsufficientDriver) {
     int driver = 0;
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
@@ -118,7 +118,7 @@ int CudaDeviceCount(std::string* reason) {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) return count;
   cudaGetLastError();
-  if (reason != nullptr) *reason = cuda::WhyNone(error);
+  if (reason != nullptr) *reason = cuda::NoGpuReason(error);
   return 0;
 }
 

@@ -26,13 +26,13 @@ absl::Status CudaDevice::OrderTransfers(CudaBuffer& buffer, cudaStream_t stream)
 }
 
 absl::Status CudaDevice::OrderAfterUploads(const Buffer& buffer, cudaStream_t stream) {
-  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
+  TENSORD_BEGIN_CALL_OR_RETURN_LOSS(calls_);
   const DeviceGuard guard(info_.physical_index);
   return uploads_->OrderAfterUploads(buffer.data(), buffer.size_bytes(), stream);
 }
 
 absl::Status CudaDevice::OrderAfterAllocation(Buffer& buffer, cudaStream_t stream) {
-  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
+  TENSORD_BEGIN_CALL_OR_RETURN_LOSS(calls_);
   const DeviceGuard guard(info_.physical_index);
   return OrderTransfers(static_cast<CudaBuffer&>(buffer), stream);
 }
@@ -45,7 +45,7 @@ absl::Status CudaDevice::Write(Buffer& dst, int64_t offset, const void* src, int
 
 absl::Status CudaDevice::WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fill) {
   if (bytes == 0) return absl::OkStatus();
-  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
+  TENSORD_BEGIN_CALL_OR_RETURN_LOSS(calls_);
   const DeviceGuard guard(info_.physical_index);
   auto& buffer = static_cast<CudaBuffer&>(dst);
   TENSORD_RETURN_IF_ERROR(OrderTransfers(buffer, uploads_->stream()));
@@ -56,7 +56,7 @@ absl::Status CudaDevice::WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fil
 absl::Status CudaDevice::WriteFrom(Buffer& dst, int64_t offset, HostMemory& src, int64_t src_offset,
                                    int64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
+  TENSORD_BEGIN_CALL_OR_RETURN_LOSS(calls_);
   const DeviceGuard guard(info_.physical_index);
   const HostRegistration::Use use(&HostRegistration::Of(src), info_.physical_index);
   const char* const data = src.data() + src_offset;
@@ -69,7 +69,7 @@ absl::Status CudaDevice::WriteFrom(Buffer& dst, int64_t offset, HostMemory& src,
 
 absl::Status CudaDevice::Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
+  TENSORD_BEGIN_CALL_OR_RETURN_LOSS(calls_);
   const DeviceGuard guard(info_.physical_index);
   const char* data = static_cast<const char*>(src.data()) + offset;
   TENSORD_RETURN_IF_ERROR(uploads_->OrderAfterUploads(data, bytes, downloads_->stream()));
@@ -91,8 +91,8 @@ absl::Status CudaDevice::CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes)
 
 absl::Status CudaDevice::CopyFromCuda(Buffer& dst, const Buffer& src, int64_t bytes) {
   auto& source = static_cast<CudaDevice&>(src.device());
-  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
-  const CallGate::Entry at_source(&source.gate_);
+  TENSORD_BEGIN_CALL_OR_RETURN_LOSS(calls_);
+  const CallTracker::Call at_source(&source.calls_);
   if (!at_source.entered()) return *source.loss();
   const DeviceGuard guard(info_.physical_index);
   // All kernels that write `src` have finished or are on this stream. An upload into `src` may

@@ -149,8 +149,8 @@ absl::StatusOr<FusedCodeRef> FusedKernels::Find(const std::string& source, const
 
 absl::StatusOr<std::unique_ptr<PreparedKernel>> CudaDevice::PrepareFused(const FusedSpec& spec) {
   TENSORD_ASSIGN_OR_RETURN(FusedSource source, MakeFusedSource(spec));
-  const CallGate::Entry entry(&gate_);
-  if (!entry.entered()) return *loss();
+  const CallTracker::Call call(&calls_);
+  if (!call.admitted()) return *loss();
   const DeviceGuard guard(info_.physical_index);
   TENSORD_ASSIGN_OR_RETURN(FusedCodeRef code, fused_kernels_->Find(source.text, kFusedName));
   return std::make_unique<FusedElementwise>(this, std::move(code), source.pack_width,
@@ -159,8 +159,8 @@ absl::StatusOr<std::unique_ptr<PreparedKernel>> CudaDevice::PrepareFused(const F
 
 absl::Status CudaDevice::LaunchCompiled(cudaKernel_t kernel, dim3 grid, dim3 block,
                                         void** arguments, absl::Span<const Buffer* const> inputs) {
-  const CallGate::Entry entry(&gate_);
-  if (!entry.entered()) return *loss();
+  const CallTracker::Call call(&calls_);
+  if (!call.admitted()) return *loss();
   const DeviceGuard guard(info_.physical_index);
   for (const Buffer* input : inputs) {
     TENSORD_RETURN_IF_ERROR(OrderInput(input->data(), input->size_bytes()));

@@ -64,8 +64,8 @@ absl::StatusOr<Graph> CudaDevice::Record(absl::FunctionRef<absl::Status()> launc
 
 absl::StatusOr<std::unique_ptr<KernelGraph>> CudaDevice::Capture(
     MemoryAccount& account, absl::FunctionRef<absl::Status()> launch) {
-  const CallGate::Entry entry(&gate_);
-  if (!entry.entered()) return *loss();
+  const CallTracker::Call call(&calls_);
+  if (!call.admitted()) return *loss();
   const DeviceGuard guard(info_.physical_index);
   GraphScratch scratch(&account, this);
   TENSORD_ASSIGN_OR_RETURN(const Graph graph, Record(launch, &scratch));
@@ -76,8 +76,8 @@ absl::StatusOr<std::unique_ptr<KernelGraph>> CudaDevice::Capture(
 
 absl::Status CudaDevice::LaunchGraph(cudaGraphExec_t graph,
                                      absl::Span<const Buffer* const> inputs) {
-  const CallGate::Entry entry(&gate_);
-  if (!entry.entered()) return *loss();
+  const CallTracker::Call call(&calls_);
+  if (!call.admitted()) return *loss();
   const DeviceGuard guard(info_.physical_index);
   for (const Buffer* input : inputs) {
     TENSORD_RETURN_IF_ERROR(OrderInput(input->data(), input->size_bytes()));
@@ -87,8 +87,8 @@ absl::Status CudaDevice::LaunchGraph(cudaGraphExec_t graph,
 }
 
 void CudaDevice::DestroyGraph(cudaGraphExec_t graph) {
-  const CallGate::Entry entry(&gate_);
-  if (!entry.entered()) return;  // the reset of the context destroys the graph
+  const CallTracker::Call call(&calls_);
+  if (!call.admitted()) return;  // the reset of the context destroys the graph
   const DeviceGuard guard(info_.physical_index);
   // If a launch of the graph still runs, the driver frees the graph after it.
   if (cudaGraphExecDestroy(graph) != cudaSuccess) cudaGetLastError();

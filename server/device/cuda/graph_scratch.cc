@@ -7,7 +7,7 @@
 
 namespace tensord::server::cuda {
 
-absl::StatusOr<void*> GraphScratch::Take(int64_t bytes) {
+absl::StatusOr<void*> GraphScratch::Allocate(int64_t bytes) {
   if (next_ == blocks_.size()) blocks_.emplace_back();
   BufferRef& block = blocks_[next_++];
   if (block == nullptr || block->size_bytes() < bytes) {
@@ -29,7 +29,7 @@ std::vector<BufferRef> GraphScratch::ReleaseMemory() {
 
 absl::StatusOr<Scratch> MakeScratch(KernelContext& context, int64_t bytes) {
   if (context.graph_scratch == nullptr) return Scratch::Make(*context.pool, bytes, context.stream);
-  TENSORD_ASSIGN_OR_RETURN(void* data, context.graph_scratch->Take(bytes));
+  TENSORD_ASSIGN_OR_RETURN(void* data, context.graph_scratch->Allocate(bytes));
   return Scratch::Of(data);
 }
 

@@ -21,14 +21,14 @@ class GraphScratch {
  public:
   GraphScratch(MemoryAccount* account, Device* device) : account_(account), device_(device) {}
 
-  // Begins an op. Take() may return memory that earlier ops took.
+  // Begins an op. Allocate() may return memory that earlier ops took.
   void BeginOp() { next_ = 0; }
 
-  // Returns memory that no other Take() of this op returns. If there is too little memory, returns
-  // RESOURCE_EXHAUSTED.
-  absl::StatusOr<void*> Take(int64_t bytes);
+  // Returns memory that no other Allocate() of this op returns. If there is too little memory,
+  // returns RESOURCE_EXHAUSTED.
+  absl::StatusOr<void*> Allocate(int64_t bytes);
 
-  // Moves all memory that Take() has returned to the caller.
+  // Moves all memory that Allocate() has returned to the caller.
   std::vector<BufferRef> ReleaseMemory();
 
  private:

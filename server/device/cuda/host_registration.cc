@@ -19,7 +19,7 @@ struct HostRegistration::Registry {
   bool logged ABSL_GUARDED_BY(mu) = false;
 };
 
-HostRegistration::Registry& HostRegistration::TheRegistry() {
+HostRegistration::Registry& HostRegistration::GlobalRegistry() {
   static auto* registry = new Registry;  // outlives every static
   return *registry;
 }
@@ -31,13 +31,13 @@ HostRegistration& HostRegistration::Of(HostMemory& memory) {
 
 HostRegistration::HostRegistration(void* data, int64_t size_bytes)
     : data_(data), size_bytes_(size_bytes) {
-  Registry& registry = TheRegistry();
+  Registry& registry = GlobalRegistry();
   MutexLock lock(&registry.mu);
   registry.all.insert(this);
 }
 
 HostRegistration::~HostRegistration() {
-  Registry& registry = TheRegistry();
+  Registry& registry = GlobalRegistry();
   {
     MutexLock lock(&registry.mu);
     registry.all.erase(this);
@@ -64,7 +64,7 @@ HostRegistration::Use::~Use() {
 }
 
 bool HostRegistration::BeginUse(int physical_index) {
-  Registry& registry = TheRegistry();
+  Registry& registry = GlobalRegistry();
   MutexLock lock(&registry.mu);
   if (state_ == State::kNone) {
     const cudaError_t error =
@@ -88,13 +88,13 @@ bool HostRegistration::BeginUse(int physical_index) {
 }
 
 void HostRegistration::EndUse() {
-  Registry& registry = TheRegistry();
+  Registry& registry = GlobalRegistry();
   MutexLock lock(&registry.mu);
   if (--uses_ == 0) registry.changed.SignalAll();
 }
 
 absl::Status HostRegistration::Reset(int physical_index, absl::FunctionRef<absl::Status()> reset) {
-  Registry& registry = TheRegistry();
+  Registry& registry = GlobalRegistry();
   MutexLock lock(&registry.mu);
   for (HostRegistration* registration : registry.all) {
     if (registration->state_ == State::kRegistered &&

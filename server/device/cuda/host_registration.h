@@ -47,7 +47,7 @@ class HostRegistration final : public HostMemory::Preparation {
   enum class State { kNone, kRegistered, kRefused, kResetting };
   struct Registry;
 
-  static Registry& TheRegistry();
+  static Registry& GlobalRegistry();
   bool BeginUse(int physical_index);
   void EndUse();
 

@@ -81,7 +81,7 @@ void FaultControl::Serve(int connection) {
     if (count <= 0 || input.size() > kMaxLineLength) return;
     input.append(bytes, count);
     for (size_t end = input.find('\n'); end != std::string::npos; end = input.find('\n')) {
-      const absl::Status taken = plans_->Take(input.substr(0, end));
+      const absl::Status taken = plans_->Apply(input.substr(0, end));
       input.erase(0, end + 1);
       const std::string answer = absl::StrCat(taken.ok() ? "ok" : taken.message(), "\n");
       if (send(connection, answer.data(), answer.size(), MSG_NOSIGNAL) < 0) return;

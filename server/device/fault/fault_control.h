@@ -10,7 +10,7 @@
 
 namespace tensord::server {
 
-// Reads lines such as "cpu:0 kernel 1" (FaultPlan::Take lists the orders). If an order was
+// Reads lines such as "cpu:0 kernel 1" (FaultPlan::Apply lists the orders). If an order was
 // accepted, it has taken effect, and the answer is "ok". Otherwise the answer is the error. Serves
 // one connection after another:
 //   printf 'cpu:0 die\n' | nc -U PATH

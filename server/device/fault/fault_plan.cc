@@ -23,7 +23,7 @@ size_t FindStep(absl::string_view word) {
 
 }  // namespace
 
-absl::Status FaultPlan::Take(absl::string_view order) {
+absl::Status FaultPlan::Apply(absl::string_view order) {
   const std::vector<absl::string_view> words = absl::StrSplit(order, ' ', absl::SkipEmpty());
   if (words.size() == 1 && words[0] == "die") {
     MutexLock lock(&mu_);
@@ -98,7 +98,7 @@ absl::Status FaultPlan::Make() {
   return absl::UnavailableError("it can't be made (a fault that was asked for)");
 }
 
-absl::Status FaultPlan::TakeDeath() {
+absl::Status FaultPlan::ConsumeLoss() {
   MutexLock lock(&mu_);
   if (!dead_) return absl::OkStatus();
   dead_ = false;
@@ -112,7 +112,7 @@ FaultPlan& FaultPlans::Add(DeviceName device) {
   return *plan;
 }
 
-absl::Status FaultPlans::Take(absl::string_view line) {
+absl::Status FaultPlans::Apply(absl::string_view line) {
   const std::vector<absl::string_view> parts = absl::StrSplit(line, absl::MaxSplits(' ', 1));
   FaultPlan* plan = nullptr;
   {
@@ -124,7 +124,7 @@ absl::Status FaultPlans::Take(absl::string_view line) {
     return absl::NotFoundError(
         absl::StrCat("\"", line, "\" doesn't name a faulty device and an order"));
   }
-  return plan->Take(parts[1]);
+  return plan->Apply(parts[1]);
 }
 
 }  // namespace tensord::server

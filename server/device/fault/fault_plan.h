@@ -37,7 +37,7 @@ class FaultPlan {
   //   no-return N      the next N attempts to restart the device fail
   //   clear            cancels all orders; a device that is lost stays lost
   // If the order is invalid, returns INVALID_ARGUMENT with the cause.
-  absl::Status Take(absl::string_view order);
+  absl::Status Apply(absl::string_view order);
 
   // Called at each step. If `may_be_late`, blocks for the step's delay. Then returns OK, or the
   // fault that is due.
@@ -45,7 +45,7 @@ class FaultPlan {
   // Called when the device is made. Returns an error if that must fail.
   absl::Status Make();
   // If "die" was ordered since the last call, returns DATA_LOSS. Otherwise returns OK.
-  absl::Status TakeDeath();
+  absl::Status ConsumeLoss();
 
  private:
   static constexpr int kSteps = 4;
@@ -70,8 +70,8 @@ class FaultPlans {
   FaultPlan& Add(DeviceName device);
 
   // Executes a line with a device and an order for it: "cpu:0 kernel 3". If there is no such faulty
-  // device, or no order, returns NOT_FOUND. Otherwise returns the errors of FaultPlan::Take().
-  absl::Status Take(absl::string_view line);
+  // device, or no order, returns NOT_FOUND. Otherwise returns the errors of FaultPlan::Apply().
+  absl::Status Apply(absl::string_view line);
 
  private:
   Mutex mu_;

@@ -66,7 +66,7 @@ class FaultyDevice final : public Device {
   void BindThread() override { device_->BindThread(); }
 
   absl::Status Check() override {
-    const absl::Status death = plan_->TakeDeath();
+    const absl::Status death = plan_->ConsumeLoss();
     MutexLock lock(&mu_);
     if (broken_.ok()) broken_ = death;
     return broken_;

@@ -35,8 +35,8 @@ constexpr int64_t kRefillBytes = 512;
 constexpr int64_t kUnadmittedRefillBytes = 32;
 // Bytes of calls that ended before handlers had received their requests: the most that are
 // credited at once, and how many more every kInspectInterval.
-constexpr int64_t kMaxForgivable = 64 << 20;
-constexpr int64_t kForgivableRefill = 1 << 20;
+constexpr int64_t kMaxForgivenBytes = 64 << 20;
+constexpr int64_t kForgivenRefillBytes = 1 << 20;
 // Each round ends when all queues have handled the events that preceded it. If handlers have made
 // no progress in this many consecutive rounds, gRPC has passed them all that it has received. One
 // round would suffice if each event caused no other one: but a call, for example, is passed on to
@@ -81,7 +81,7 @@ bool Connection::has_max_calls() const {
   return calls_.size() >= kMaxOpenCalls;
 }
 
-int64_t Connection::HeldLocked() const { return socket_->received_bytes() - credit_bytes_; }
+int64_t Connection::HeldBytesLocked() const { return socket_->received_bytes() - credit_bytes_; }
 
 int64_t Connection::MaxWindowLocked() const {
   return kMinWindow + (any_call_ended_early_ ? kDroppedBytes : 0) +
@@ -99,7 +99,7 @@ void Connection::UpdateLocked() {
 }
 
 bool Connection::AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool,
-                             UsageHold slot) {
+                             UsageCharge slot) {
   MutexLock lock(&mu_);
   const bool first = !std::exchange(admitted_, true);
   if (first) {
@@ -107,7 +107,7 @@ bool Connection::AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePoo
     slot_ = std::move(slot);
     socket_->ChangePool(pool);
     window_bytes_ = kMinWindow;
-    forgivable_bytes_ = kMaxForgivable;
+    forgiven_bytes_ = kMaxForgivenBytes;
     EnlargeReceiveBuffer(socket_->fd());
   }
   call->admitted = true;
@@ -175,9 +175,9 @@ void Connection::Remove(Call* call) {
     // gRPC has dropped what it held of this call. How much that was isn't known, so this assumes an
     // average call.
     const int64_t forgiven =
-        std::min(std::max<int64_t>(HeldLocked(), 0) / num_calls, forgivable_bytes_);
+        std::min(std::max<int64_t>(HeldBytesLocked(), 0) / num_calls, forgiven_bytes_);
     credit_bytes_ += forgiven;
-    forgivable_bytes_ -= forgiven;
+    forgiven_bytes_ -= forgiven;
   }
   UpdateLocked();
 }
@@ -216,7 +216,7 @@ bool Connection::ResolveStall() {
     waits_for_reader_ = true;
     return AnyReadingLocked();  // a handler may have begun to read meanwhile
   }
-  const int64_t held = HeldLocked();
+  const int64_t held = HeldBytesLocked();
   const int64_t max_window = MaxWindowLocked();
   if (held < max_window) {
     window_bytes_ = std::min(2 * std::max(window_bytes_, held), max_window);
@@ -232,7 +232,7 @@ bool Connection::ResolveStall() {
 
 bool Connection::DeadlockedLocked() const {
   if (!admitted_ || !socket_->stalled()) return false;
-  if (calls_.empty()) return HeldLocked() >= MaxWindowLocked();
+  if (calls_.empty()) return HeldBytesLocked() >= MaxWindowLocked();
   return pool_.full() && std::none_of(calls_.begin(), calls_.end(), [](const Call* call) {
            return call->state == CallState::kIdle;
          });
@@ -272,7 +272,7 @@ Connection::Inspection Connection::Inspect() {
   }
   credit_bytes_ += admitted_ ? kRefillBytes : kUnadmittedRefillBytes;
   if (admitted_) {
-    forgivable_bytes_ = std::min(forgivable_bytes_ + kForgivableRefill, kMaxForgivable);
+    forgiven_bytes_ = std::min(forgiven_bytes_ + kForgivenRefillBytes, kMaxForgivenBytes);
   }
   UpdateLocked();
   inspected_credit_ = credit_bytes_;

@@ -27,20 +27,20 @@ absl::Status MessageTooLarge(int64_t max_message_bytes);
 //              headers of calls, control frames, and what calls leave behind when they end
 //   limit      credit + window: what gRPC may read
 //
-// Before the gate has admitted a call of the connection (unadmitted), the window is constant (8 MiB
-// larger after a call has ended early), and the bytes of all such connections together are limited
-// by a pool. After that (admitted), each message sets the window to 64 times its size, but at least
-// to kMinWindow and at most to 32 MiB. If the connection is stalled although handlers have handled
-// everything that has arrived, the window grows in two cases. If a handler waits for a message, the
-// rest of the message is missing. If no call is open, the rest of calls that ended early is
-// missing. The window grows up to kMinWindow, plus one message for each open call, plus 64 MiB
-// after a call has ended early. A call ends early if it ends before its request is complete; gRPC
-// drops the remaining bytes. If the largest window is full, and handlers have handled everything
-// that has arrived, one message is larger than a message may be: the newest call that waits for a
-// message ends with RESOURCE_EXHAUSTED. The bytes of all connections of a principal together are
-// limited by the principal's pool. If the pool remains full and no message can be completed, the
-// same call ends. If the connection has no open call and its window remains full, the server closes
-// the connection.
+// Before the authenticator has admitted a call of the connection (unadmitted), the window is
+// constant (8 MiB larger after a call has ended early), and the bytes of all such connections
+// together are limited by a pool. After that (admitted), each message sets the window to 64 times
+// its size, but at least to kMinWindow and at most to 32 MiB. If the connection is stalled although
+// handlers have handled everything that has arrived, the window grows in two cases. If a handler
+// waits for a message, the rest of the message is missing. If no call is open, the rest of calls
+// that ended early is missing. The window grows up to kMinWindow, plus one message for each open
+// call, plus 64 MiB after a call has ended early. A call ends early if it ends before its request
+// is complete; gRPC drops the remaining bytes. If the largest window is full, and handlers have
+// handled everything that has arrived, one message is larger than a message may be: the newest call
+// that waits for a message ends with RESOURCE_EXHAUSTED. The bytes of all connections of a
+// principal together are limited by the principal's pool. If the pool remains full and no message
+// can be completed, the same call ends. If the connection has no open call and its window remains
+// full, the server closes the connection.
 //
 // A limit delays bytes, but no byte is lost: the peer's TCP connection waits. No decision depends
 // on how fast bytes arrive.
@@ -106,10 +106,10 @@ class Connection {
   // Events of calls. If AddRefused() or CountCancelled() returns false, the connection's token
   // bucket of refused and cancelled calls is used up, and the caller must close the connection.
   //
-  // Adds a call that the gate has admitted; `headers_bytes`: the size of its headers. If it is the
-  // connection's first one, the function returns true, the connection leaves the pool of unadmitted
-  // connections for `pool`, and it keeps `slot`, which counts it.
-  bool AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool, UsageHold slot);
+  // Adds a call that the authenticator has admitted; `headers_bytes`: the size of its headers. If
+  // it is the connection's first one, the function returns true, the connection leaves the pool of
+  // unadmitted connections for `pool`, and it keeps `slot`, which counts it.
+  bool AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool, UsageCharge slot);
   bool AddRefused(Call* call);
   // Reports that a refused call is served, because its request is public. The call then doesn't
   // count as refused.
@@ -146,7 +146,7 @@ class Connection {
   void Reset() { socket_->Reset(); }
 
  private:
-  int64_t HeldLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  int64_t HeldBytesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void UpdateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Counts a refused or cancelled call. Returns false if the token bucket is used up.
   bool CountRejectionLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -171,7 +171,7 @@ class Connection {
   mutable Mutex mu_;
   bool admitted_ ABSL_GUARDED_BY(mu_) = false;
   ReceivePool pool_ ABSL_GUARDED_BY(mu_);  // the principal's; none if unadmitted
-  UsageHold slot_ ABSL_GUARDED_BY(mu_);
+  UsageCharge slot_ ABSL_GUARDED_BY(mu_);
   std::vector<Call*> calls_ ABSL_GUARDED_BY(mu_);  // the oldest first
   bool any_call_ended_early_ ABSL_GUARDED_BY(mu_) = false;
   int64_t credit_bytes_ ABSL_GUARDED_BY(mu_) = 0;
@@ -186,7 +186,7 @@ class Connection {
   int deadlocked_inspections_ ABSL_GUARDED_BY(mu_) = 0;  // consecutive ones
   int64_t inspected_credit_ ABSL_GUARDED_BY(mu_) = 0;    // at the last inspection
   // How many bytes of calls that ended early may still be credited.
-  int64_t forgivable_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t forgiven_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   double rejections_ ABSL_GUARDED_BY(mu_) = 0;  // refused and cancelled calls in the token bucket
   Clock::time_point rejections_at_ ABSL_GUARDED_BY(mu_);  // when rejections_ was computed
 };

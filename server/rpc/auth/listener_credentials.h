@@ -26,7 +26,7 @@ class TlsListenerCredentials final : public grpc::ServerCredentials {
 
  private:
   int AddPortToServer(const std::string& address, grpc_server* server) override;
-  // Does nothing: the gate authenticates calls.
+  // Does nothing: the authenticator authenticates calls.
   void SetAuthMetadataProcessor(
       const std::shared_ptr<grpc::AuthMetadataProcessor>& /*processor*/) override {}
   static grpc_ssl_certificate_config_reload_status Fetch(

@@ -35,7 +35,7 @@ constexpr int kRoundsWithoutRefusals = 2;
 // After this time, gRPC reads on even if handlers haven't seen all calls.
 constexpr auto kMaxRefillTime = std::chrono::seconds(5);
 // The size of everything but the elements in the largest message.
-constexpr int64_t kMessageOverheadBytes = 64 << 10;
+constexpr int64_t kRequestOverheadBytes = 64 << 10;
 // SO_RCVBUF of an unadmitted connection. The kernel doubles this value.
 constexpr int kReceiveBufferBytes = 64 << 10;
 constexpr int kMaxUnadmitted = 1024;
@@ -423,7 +423,7 @@ ConnectionRef Listeners::Find(absl::string_view peer) const {
 
 absl::Status Listeners::CheckMessageSize(size_t bytes) const {
   const int64_t max_bytes = limits_.max_message_bytes;
-  if (static_cast<int64_t>(bytes) <= max_bytes + kMessageOverheadBytes) return absl::OkStatus();
+  if (static_cast<int64_t>(bytes) <= max_bytes + kRequestOverheadBytes) return absl::OkStatus();
   return MessageTooLarge(max_bytes);
 }
 
@@ -435,13 +435,13 @@ absl::Status Listeners::AddAdmitted(const ConnectionRef& connection, Connection:
                                                      Connection::kMaxOpenCalls,
                                                      " open calls; wait until some have ended"));
   }
-  UsageHold slot;
+  UsageCharge slot;
   if (!connection->admitted()) {
     UsageRef usage(principal, &principal->connections());
     const int64_t limit =
         principal->limit(PrincipalLimit::kConnections, limits_.max_connections_per_principal);
-    if (usage->Take(1, limit)) {
-      slot = UsageHold(std::move(usage), 1);
+    if (usage->Charge(1, limit)) {
+      slot = UsageCharge(std::move(usage), 1);
     } else if (!connection->admitted()) {  // another of its calls may have been admitted meanwhile
       return principal->Refuse({.reason = "PRINCIPAL_CONNECTIONS_EXCEEDED",
                                 .subject = "principal",

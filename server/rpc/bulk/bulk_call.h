@@ -21,7 +21,7 @@ class BulkCall : public ServerCall {
   // Ends the call with an error and gives up its transfer. If the call has finished, does nothing.
   virtual void Fail(const absl::Status& status) = 0;
   // Ends the call, because the client has cancelled it while it waited.
-  virtual void OnWaitCancelled() { Fail(ClientGone()); }
+  virtual void OnWaitCancelled() { Fail(ClientDisconnected()); }
 
   // Begins a wait: calls `start` with a callback that ends the wait. After the callback has run,
   // `then` runs with the callback's arguments on the queue's thread, unless the call has finished.
@@ -29,7 +29,7 @@ class BulkCall : public ServerCall {
   // call.
   template <typename Start, typename Then>
   void Wait(Start start, Then then) {
-    if (done()) return Fail(ClientGone());  // no OnDone will end this wait
+    if (done()) return Fail(ClientDisconnected());  // no OnDone will end this wait
     waiting_ = true;
     start([this, weak = weak_from_this(), then = std::move(then)](const auto&... result) {
       Post(weak.lock(), [this, then, result...] {

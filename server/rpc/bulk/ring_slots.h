@@ -37,7 +37,7 @@ class RingSlots {
   void Returned() { --out_; }
   // Handles the other side's message that `slot` has been returned. If `slot` isn't the oldest
   // filled slot, returns INVALID_ARGUMENT.
-  absl::Status GiveBack(const v1::SharedSlot& slot) {
+  absl::Status HandleReturn(const v1::SharedSlot& slot) {
     if (out_ == 0) return absl::InvalidArgumentError("a slot was returned that isn't filled");
     const absl::Status expected = CheckSlot(slot, (next_ + slots_ - out_) % slots_, 0);
     if (expected.ok()) --out_;

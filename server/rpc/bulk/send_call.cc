@@ -58,7 +58,7 @@ void SendCall::SendNext() {
 
 void SendCall::OnWritten(bool ok) {
   writing_ = false;
-  if (!ok) return Fail(ClientGone());
+  if (!ok) return Fail(ClientDisconnected());
   if (begun()) SendNext();
 }
 

@@ -33,7 +33,7 @@ class SharedCall final : public UploadCall {
     writing_ = false;
     if (ok) return SendNext();
     // A busy call ends after its wait or its worker's work.
-    if (!busy()) End(ClientGone());
+    if (!busy()) End(ClientDisconnected());
   }
 
   // Cancels the call, because its client would keep the ring without a limit of time.
@@ -52,7 +52,7 @@ class SharedCall final : public UploadCall {
   // If no transfer is under way, the client has half-closed the call and the status is OK.
   void OnLastMessage() override {
     const bool idle = state_ == State::kIdle;
-    End(idle ? absl::OkStatus() : ClientGone());
+    End(idle ? absl::OkStatus() : ClientDisconnected());
   }
 
   // Runs `step` after a wait or a worker's work. Then processes the next message, or ends the call
@@ -209,7 +209,7 @@ class SharedCall final : public UploadCall {
 
   // In a download: the client has emptied a slot.
   absl::Status OnSlotEmptied(const v1::SharedSlot& slot) {
-    TENSORD_RETURN_IF_ERROR(slots_.GiveBack(slot));
+    TENSORD_RETURN_IF_ERROR(slots_.HandleReturn(slot));
     return FillSlots();
   }
 

@@ -20,7 +20,7 @@ constexpr int kMaxRingsPerPrincipal = kMaxRings / 2;
 
 }  // namespace
 
-SharedRings::Ring::~Ring() { rings_->Leave(this); }
+SharedRings::Ring::~Ring() { rings_->Remove(this); }
 
 void SharedRings::Close(std::unique_ptr<Ring> ring) {
   if (!ring->region_->memory().prepared()) return;
@@ -62,13 +62,13 @@ absl::StatusOr<std::unique_ptr<SharedRings::Ring>> SharedRings::OpenForFetch(
 absl::StatusOr<std::unique_ptr<SharedRings::Ring>> SharedRings::Open(std::unique_ptr<Ring> ring) {
   ring->rings_ = this;
   if (!available()) return absl::FailedPreconditionError("the server shares no memory");
-  TENSORD_RETURN_IF_ERROR(Enter(ring.get()));
+  TENSORD_RETURN_IF_ERROR(Add(ring.get()));
   TENSORD_ASSIGN_OR_RETURN(ring->region_, SharedRegion::Make(ring->slots_ * ring->slot_bytes_));
   ring->secret_ = broker_.Offer(ring->region_);
   return ring;
 }
 
-absl::Status SharedRings::Enter(Ring* ring) {
+absl::Status SharedRings::Add(Ring* ring) {
   MutexLock lock(&mu_);
   if (draining_) return absl::UnavailableError("the server is shutting down");
   const auto of_session = std::count_if(rings_.begin(), rings_.end(), [&](const Ring* other) {
@@ -90,7 +90,7 @@ absl::Status SharedRings::Enter(Ring* ring) {
   return absl::OkStatus();
 }
 
-void SharedRings::Leave(Ring* ring) {
+void SharedRings::Remove(Ring* ring) {
   if (!ring->secret_.empty()) broker_.Withdraw(ring->secret_);
   ring->region_.reset();  // unmaps the memory before another ring may be opened
   MutexLock lock(&mu_);

@@ -94,8 +94,8 @@ class SharedRings {
 
  private:
   absl::StatusOr<std::unique_ptr<Ring>> Open(std::unique_ptr<Ring> ring);
-  absl::Status Enter(Ring* ring);
-  void Leave(Ring* ring);
+  absl::Status Add(Ring* ring);
+  void Remove(Ring* ring);
   void Sweep();
 
   Mutex mu_;

@@ -54,7 +54,7 @@ class FetchCall final : public SendCall {
 
   void OnWritten(bool ok) override {
     writing_ = false;
-    if (!ok) return Fail(ClientGone());
+    if (!ok) return Fail(ClientDisconnected());
     SendQueued();
     if (begun()) SendNext();
   }
@@ -185,7 +185,7 @@ class FetchCall final : public SendCall {
       return BeginSending();
     }
     route_ = Route::kOffered;
-    turns_ = RingSlots(ring_->slots());
+    ring_slots_ = RingSlots(ring_->slots());
     v1::FetchResponse offer;
     offer.set_offset(request_.offset());
     ring_->Describe(offer.mutable_ring());
@@ -197,13 +197,13 @@ class FetchCall final : public SendCall {
 
   // Handles the destination's answer to the offered ring, or to a filled slot.
   void OnAnswer(bool ok) {
-    if (!ok) return FailWhenIdle(ClientGone());
+    if (!ok) return FailWhenIdle(ClientDisconnected());
     v1::FetchRequest answer;
     const absl::Status decoded = DecodeMessage(&request_bytes_, &answer);
     if (!decoded.ok()) return FailWhenIdle(decoded);
     last_answer_time_ = Clock::now();
     if (route_ == Route::kRing && answer.has_slot()) {
-      const absl::Status due = turns_.GiveBack(answer.slot());
+      const absl::Status due = ring_slots_.HandleReturn(answer.slot());
       if (!due.ok()) return FailWhenIdle(due);
       StartRead(&request_bytes_);
       return SendNext();
@@ -227,11 +227,12 @@ class FetchCall final : public SendCall {
   // returned, ends the call.
   void FillSlots() {
     if (finished() || busy() || FailIfTensorFailed()) return;
-    while (turns_.any_free()) {
+    while (ring_slots_.any_free()) {
       const int64_t bytes = std::min(ring_->slot_bytes(), SendableBytes());
       if (bytes == 0) break;
       const auto fill = [this, bytes] {
-        return buffer()->device().Read(*buffer(), next_offset(), ring_->slot(turns_.next()), bytes);
+        return buffer()->device().Read(*buffer(), next_offset(), ring_->slot(ring_slots_.next()),
+                                       bytes);
       };
       if (!buffer()->device().host_accessible()) {
         return RunByWorker(fill, [this, bytes] {
@@ -244,19 +245,19 @@ class FetchCall final : public SendCall {
       SlotFilled(bytes);
     }
     if (next_offset() == end()) {
-      if (turns_.out() == 0) Succeed();
-    } else if (turns_.any_free()) {
+      if (ring_slots_.out() == 0) Succeed();
+    } else if (ring_slots_.any_free()) {
       AwaitMore();
     }
   }
 
   void SlotFilled(int64_t bytes) {
-    if (turns_.out() == 0) last_answer_time_ = Clock::now();  // no answer was outstanding
+    if (ring_slots_.out() == 0) last_answer_time_ = Clock::now();  // no answer was outstanding
     v1::FetchResponse response;
     response.set_offset(next_offset());
-    response.mutable_slot()->set_slot(turns_.next());
+    response.mutable_slot()->set_slot(ring_slots_.next());
     response.mutable_slot()->set_bytes(bytes);
-    turns_.Filled();
+    ring_slots_.Filled();
     Sent(bytes);
     Send(response);
   }
@@ -287,7 +288,7 @@ class FetchCall final : public SendCall {
   // freed.
   void OnTimeout(bool ok) {
     if (!ok || finished() || route_ == Route::kMessages) return;
-    const bool awaits_answer = route_ == Route::kOffered || turns_.out() > 0;
+    const bool awaits_answer = route_ == Route::kOffered || ring_slots_.out() > 0;
     const auto now = Clock::now();
     if (!awaits_answer) last_answer_time_ = now;
     const auto timeout = bulk_->service->peers->timeout();
@@ -313,7 +314,7 @@ class FetchCall final : public SendCall {
 
   Route route_ = Route::kUnknown;
   std::unique_ptr<SharedRings::Ring> ring_;
-  RingSlots turns_;
+  RingSlots ring_slots_;
   std::deque<grpc::ByteBuffer> queued_;
   Clock::time_point last_answer_time_;  // or when the oldest answer fell due
   CallEvent<FetchCall> timeout_event_{&FetchCall::OnTimeout};

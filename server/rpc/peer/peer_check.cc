@@ -11,7 +11,7 @@ void PeerCheck::Start() {
   deadline_ = std::chrono::system_clock::now() + peers_->timeout();
   channel_ = peers_->Connect(address_);
   stub_ = v1::TensorService::NewStub(channel_);
-  peers_->queue()->Began(this);
+  peers_->queue()->BeginOperation(this);
   RequestInfo();
 }
 
@@ -69,7 +69,7 @@ void PeerCheck::End(const grpc::Status& status) {
   }
   if (response_.server().epoch().empty()) response_.clear_server();
   done_(response_);
-  peers_->queue()->Ended(this);
+  peers_->queue()->EndOperation(this);
 }
 
 }  // namespace tensord::server

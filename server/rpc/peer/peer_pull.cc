@@ -37,7 +37,7 @@ bool IsTransient(grpc::StatusCode code) {
 }  // namespace
 
 PeerPull::PeerPull(ServiceContext* context, Peers* peers, SessionRef session,
-                   v1::PullTensorRequest request, bool promised_here, UsageHold counted)
+                   v1::PullTensorRequest request, bool promised_here, UsageCharge counted)
     : context_(context),
       peers_(peers),
       session_(std::move(session)),
@@ -52,7 +52,7 @@ PeerPull::PeerPull(ServiceContext* context, Peers* peers, SessionRef session,
 void PeerPull::Start(const TensorRef& tensor, std::function<void(Outcome)> ended) {
   tensor_ = tensor;
   on_ended_ = std::move(ended);
-  peers_->queue()->Began(this);
+  peers_->queue()->BeginOperation(this);
   const auto stop = [weak = weak_from_this()] {
     if (const std::shared_ptr<PeerPull> self = weak.lock()) self->Cancel();
   };
@@ -126,7 +126,7 @@ void PeerPull::StartAttempt() {
     if (stopped_) attempt_->call->Cancel();
   }
   attempt_->call->Start(std::shared_ptr<SourceCall::User>(shared_from_this(), this), request,
-                        /*sends_more=*/attempt_->wants_ring, retries_.GiveUpAt(peers_->timeout()));
+                        /*sends_more=*/attempt_->wants_ring, retries_.Deadline(peers_->timeout()));
 }
 
 void PeerPull::OnMessageRead() {
@@ -278,9 +278,9 @@ void PeerPull::End(Result result) {
   // PERMISSION_DENIED: the source has refused the ticket, so there is nothing to release.
   if (!status.ok() && !absl::IsPermissionDenied(status)) ReleaseTicket();
   outcome.status = std::move(status);
-  counted_ = UsageHold();
+  counted_ = UsageCharge();
   std::exchange(on_ended_, nullptr)(std::move(outcome));
-  peers_->queue()->Ended(this);
+  peers_->queue()->EndOperation(this);
 }
 
 }  // namespace tensord::server

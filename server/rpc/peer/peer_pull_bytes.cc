@@ -50,7 +50,7 @@ void PeerPull::MapRing(const v1::SharedRing& ring) {
 
 void PeerPull::OnRingMapped() {
   const bool mapped = attempt_->ring.mapped();
-  if (!mapped) peers_->CantShareWith(request_.source_address());
+  if (!mapped) peers_->DisableSharingWith(request_.source_address());
   v1::FetchRequest answer;
   answer.set_ring_mapped(mapped);
   attempt_->call->Send(answer);
@@ -96,7 +96,7 @@ void PeerPull::OnChunkStored() {
   CountReceived(store_.chunk_bytes(), chunk.has_slot);
   store_.ClearMessage();
   if (!chunk.has_slot) return OnMessageStored();
-  attempt_->ring.Emptied();
+  attempt_->ring.MarkCopied();
   v1::FetchRequest emptied;
   emptied.mutable_slot()->set_slot(chunk.slot.slot());
   attempt_->call->Send(emptied);

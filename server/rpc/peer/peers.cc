@@ -128,14 +128,14 @@ PeerQueue::~PeerQueue() {
   thread_.join();
 }
 
-void PeerQueue::Began(PeerOperation* operation) {
+void PeerQueue::BeginOperation(PeerOperation* operation) {
   MutexLock lock(&mu_);
   operations_.insert(operation);
   if (stopping_) operation->Cancel();
   changed_.SignalAll();
 }
 
-void PeerQueue::Ended(PeerOperation* operation) {
+void PeerQueue::EndOperation(PeerOperation* operation) {
   MutexLock lock(&mu_);
   operations_.erase(operation);
   changed_.SignalAll();
@@ -167,14 +167,14 @@ void PeerQueue::Run() {
   }
 }
 
-Peers::Peers(const PeerOptions& options, const GateOptions& gate)
-    : options_(WithOwnCertificate(options, gate.tls)),
-      authenticates_callers_(gate.authenticates()),
-      use_tls_(gate.tls.enabled() || !options.ca_file.empty()) {}
+Peers::Peers(const PeerOptions& options, const AuthenticationOptions& authentication)
+    : options_(WithOwnCertificate(options, authentication.tls)),
+      authenticates_callers_(authentication.authenticates()),
+      use_tls_(authentication.tls.enabled() || !options.ca_file.empty()) {}
 
 absl::StatusOr<std::unique_ptr<Peers>> Peers::Make(const PeerOptions& options,
-                                                   const GateOptions& gate) {
-  std::unique_ptr<Peers> peers(new Peers(options, gate));
+                                                   const AuthenticationOptions& authentication) {
+  std::unique_ptr<Peers> peers(new Peers(options, authentication));
   TENSORD_RETURN_IF_ERROR(peers->Check());
   TENSORD_ASSIGN_OR_RETURN(Files files, peers->ReadFiles());
   MutexLock lock(&peers->mu_);
@@ -323,7 +323,7 @@ bool Peers::MayShareWith(const std::string& address) {
   return found == no_sharing_until_.end() || std::chrono::steady_clock::now() >= found->second;
 }
 
-void Peers::CantShareWith(const std::string& address) {
+void Peers::DisableSharingWith(const std::string& address) {
   MutexLock lock(&mu_);
   if (no_sharing_until_.size() >= kMaxChannels) no_sharing_until_.clear();
   no_sharing_until_[address] = std::chrono::steady_clock::now() + kSharingRetryInterval;

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "tensord/common/util/mutex.h"
-#include "tensord/server/rpc/auth/gate.h"
+#include "tensord/server/rpc/auth/authenticator.h"
 #include "tensord/server/session/principal.h"
 
 namespace tensord::server {
@@ -65,9 +65,10 @@ class PeerQueue {
 
   grpc::CompletionQueue* get() { return &queue_; }
 
-  // Call Began() before an operation's first event, and Ended() after its last. Thread-safe.
-  void Began(PeerOperation* operation);
-  void Ended(PeerOperation* operation);
+  // Call BeginOperation() before an operation's first event, and EndOperation() after its last.
+  // Thread-safe.
+  void BeginOperation(PeerOperation* operation);
+  void EndOperation(PeerOperation* operation);
   // Returns whether an operation is under way. Thread-safe.
   bool Any() const;
   // Cancels all operations, including those that begin later, and blocks until none is under way.
@@ -92,7 +93,7 @@ class Peers {
   // Reads the files. If the options contradict each other, or a token would be sent unencrypted to
   // another machine, returns INVALID_ARGUMENT. If a file can't be read, returns its error.
   static absl::StatusOr<std::unique_ptr<Peers>> Make(const PeerOptions& options,
-                                                     const GateOptions& gate);
+                                                     const AuthenticationOptions& authentication);
 
   // Returns whether any peer is listed.
   bool any() const { return !options_.peers.empty(); }
@@ -116,9 +117,9 @@ class Peers {
   void Authorize(grpc::ClientContext* call);
 
   // Returns whether to request shared memory from a server. Returns false for a minute after
-  // CantShareWith(), which records that the server's memory couldn't be mapped.
+  // DisableSharingWith(), which records that the server's memory couldn't be mapped.
   bool MayShareWith(const std::string& address);
-  void CantShareWith(const std::string& address);
+  void DisableSharingWith(const std::string& address);
 
   PeerQueue* queue() { return &queue_; }
 
@@ -131,7 +132,7 @@ class Peers {
     std::string token;
   };
 
-  Peers(const PeerOptions& options, const GateOptions& gate);
+  Peers(const PeerOptions& options, const AuthenticationOptions& authentication);
   absl::Status Check() const;
   absl::StatusOr<Files> ReadFiles() const;
   // If the last read was more than a second ago, reads the files again. If that fails, keeps the

@@ -39,7 +39,7 @@ class PullRetries {
   }
 
   // Returns the deadline for the source's answer to a call.
-  Clock::time_point GiveUpAt(std::chrono::seconds timeout) const {
+  Clock::time_point Deadline(std::chrono::seconds timeout) const {
     return unreachable_since_ + timeout;
   }
 

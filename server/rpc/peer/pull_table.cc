@@ -76,14 +76,14 @@ void PullTable::Start(const SessionRef& session, const v1::PullTensorRequest& re
   UsageRef usage(principal, &principal->pulls());
   const int64_t limit =
       principal->limit(PrincipalLimit::kPulls, context_->limits.max_pulls_per_principal);
-  if (!usage->Take(1, limit)) {
+  if (!usage->Charge(1, limit)) {
     const absl::Status refused = RefusePull(*principal, limit);
     if (made) session->Remove(tensor);
     if (tensor->upload() != nullptr) tensor->upload()->Fail(refused);
     return OnPullEnded(tensor.get(), record, {.status = refused});
   }
   const auto pull = std::make_shared<PeerPull>(context_, peers_, session, request, made,
-                                               UsageHold(std::move(usage), 1));
+                                               UsageCharge(std::move(usage), 1));
   pull->Start(tensor, [this, raw = tensor.get(), record](Outcome outcome) {
     OnPullEnded(raw, record, std::move(outcome));
   });

@@ -25,7 +25,7 @@ RangeFetch::RangeFetch(Peers* peers, const std::string& address, int connection,
 void RangeFetch::Start(v1::FetchRequest request) {
   request.set_offset(begin_);
   request.set_limit_bytes(end_ - begin_);
-  peers_->queue()->Began(this);
+  peers_->queue()->BeginOperation(this);
   call_->Start(std::shared_ptr<SourceCall::User>(shared_from_this(), this), request,
                /*sends_more=*/false, SourceCall::Clock::now() + kMaxTime);
 }
@@ -61,7 +61,7 @@ void RangeFetch::OnCallEnded() {
   ended_ = true;
   const std::function<void()> on_progress = std::exchange(on_progress_, nullptr);
   if (!abandoned_) on_progress();
-  peers_->queue()->Ended(this);
+  peers_->queue()->EndOperation(this);
 }
 
 }  // namespace tensord::server

@@ -24,7 +24,7 @@ class RingReceiver {
                                       SharedMapping::Access::kRead, kMaxRingBytes);
     if (!mapping.ok()) return;
     mapping_ = *std::move(mapping);
-    turns_ = RingSlots(mapping_->slots());
+    slots_ = RingSlots(mapping_->slots());
   }
   bool mapped() const { return mapping_ != nullptr; }
   // Returns whether the source has withdrawn the ring. Bytes that were copied out of a slot are
@@ -33,26 +33,26 @@ class RingReceiver {
 
   // If the source must not fill this slot now, returns INTERNAL.
   absl::Status CheckSlot(const v1::SharedSlot& slot) const {
-    const bool due = mapped() && turns_.any_free() && slot.slot() == turns_.next() &&
+    const bool due = mapped() && slots_.any_free() && slot.slot() == slots_.next() &&
                      slot.bytes() > 0 && slot.bytes() <= mapping_->slot_bytes();
     return due ? absl::OkStatus() : absl::InternalError("the source fills a slot that isn't due");
   }
   // Returns the memory of the slot that CheckSlot() has accepted.
-  const uint8_t* slot() const { return mapping_->slot(turns_.next()); }
+  const uint8_t* slot() const { return mapping_->slot(slots_.next()); }
 
   // Records that the slot's bytes have been copied. The slot must still be returned to the source.
-  void Emptied() { turns_.Filled(); }
+  void MarkCopied() { slots_.Filled(); }
   // Records that a message has been sent to the source. If slots wait for their return, the message
   // returned the oldest one.
   void MessageSent() {
-    if (turns_.out() > 0) turns_.Returned();
+    if (slots_.out() > 0) slots_.Returned();
   }
 
  private:
   static constexpr int64_t kMaxRingBytes = 64 << 20;  // more than any source offers
 
   std::unique_ptr<SharedMapping> mapping_;
-  RingSlots turns_;
+  RingSlots slots_;
 };
 
 }  // namespace tensord::server

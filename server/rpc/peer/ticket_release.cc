@@ -3,7 +3,7 @@
 namespace tensord::server {
 
 void TicketRelease::Start(const std::string& address, const v1::ReleaseTicketRequest& request) {
-  peers_->queue()->Began(this);
+  peers_->queue()->BeginOperation(this);
   peers_->Authorize(&context_);
   context_.set_deadline(std::chrono::system_clock::now() + kTimeout);
   context_.set_wait_for_ready(true);  // the connection may have just broken
@@ -13,8 +13,8 @@ void TicketRelease::Start(const std::string& address, const v1::ReleaseTicketReq
 }
 
 void TicketRelease::OnFinished(bool /*ok*/) {
-  counted_ = UsageHold();
-  peers_->queue()->Ended(this);
+  counted_ = UsageCharge();
+  peers_->queue()->EndOperation(this);
 }
 
 }  // namespace tensord::server

@@ -94,7 +94,7 @@ absl::Status SessionCommands::Attach(const std::shared_ptr<CommandWire>& wire,
     unsent_errors_ = std::count_if(answers_.begin(), answers_.end(), [](const Answer& answer) {
       return std::holds_alternative<v1::HandleError>(answer);
     });
-    if (resumable_) ForgetAnswersLocked(answers_received);
+    if (resumable_) DropReceivedAnswersLocked(answers_received);
     answers_refused_ = absl::OkStatus();
     // Makes the next response acknowledge commands at once, also after a reconnect.
     acked_ = ~uint64_t{0};
@@ -185,7 +185,7 @@ absl::Status SessionCommands::Begin(const CommandWire* wire,
     if (owner_ != wire) {
       return absl::AbortedError("another stream of the session has replaced this one");
     }
-    if (resumable_) ForgetAnswersLocked(request.answers_received());
+    if (resumable_) DropReceivedAnswersLocked(request.answers_received());
     if (answers_.size() > kMaxUnacknowledged) {
       return absl::ResourceExhaustedError(
           absl::StrCat(answers_.size(), " answers haven't been acknowledged by answers_received; ",
@@ -206,7 +206,7 @@ absl::StatusOr<SessionCommands::Progress> SessionCommands::ContinueMessage(
   const absl::StatusOr<Progress> progress = ApplyCommands(deadline);
   if (progress.ok() && *progress != Progress::kDone) return progress;
   session_->NotifyReceived(taken_);
-  CatchUp();
+  AwaitPostedCommands();
   MutexLock lock(&mu_);
   received_ = taken_;
   unacked_bytes_ += std::exchange(message_, {}).bytes;
@@ -268,9 +268,9 @@ void SessionCommands::ChargeAnswerLocked(int64_t bytes) {
   answer_bytes_ += bytes;
   const int64_t more = ChargedAnswerBytesLocked() - charged_before;
   if (more == 0) return;
-  absl::Status charged = answer_charge_.Take(more);
+  absl::Status charged = answer_charge_.Charge(more);
   if (charged.ok()) return;
-  answer_charge_.TakePastLimit(more);
+  answer_charge_.ChargePastLimit(more);
   answers_refused_ = std::move(charged);
 }
 
@@ -280,9 +280,9 @@ void SessionCommands::RefundAnswerLocked(int64_t bytes) {
   answer_charge_.Return(charged_before - ChargedAnswerBytesLocked());
 }
 
-void SessionCommands::CatchUp() {
-  if (posted_since_catch_up_ < kCommandsInFlight) return;
-  posted_since_catch_up_ = 0;
+void SessionCommands::AwaitPostedCommands() {
+  if (posted_since_await_ < kCommandsInFlight) return;
+  posted_since_await_ = 0;
   {
     MutexLock lock(&mu_);
     catching_up_ = true;
@@ -331,7 +331,7 @@ void SessionCommands::AppendError(Handle handle, uint64_t number, const absl::St
   answers_.push_back(std::move(out));
 }
 
-void SessionCommands::ForgetAnswersLocked(uint64_t answers_received) {
+void SessionCommands::DropReceivedAnswersLocked(uint64_t answers_received) {
   while (forgotten_answers_ < answers_received && !answers_.empty()) {
     const auto* error = std::get_if<v1::HandleError>(&answers_.front());
     RefundAnswerLocked(error == nullptr ? kAnswerBytes : HostBytesOf(*error));
@@ -411,7 +411,7 @@ bool SessionCommands::NextResponse(const CommandWire* wire, bool must_ack,
   if (resumable_) {
     response->set_answers(forgotten_answers_ + sent_);
   } else {
-    ForgetAnswersLocked(forgotten_answers_ + sent_);
+    DropReceivedAnswersLocked(forgotten_answers_ + sent_);
   }
   return true;
 }

@@ -148,7 +148,7 @@ class SessionCommands final : public StreamState,
   // If the session has no host memory left for the wait, returns RESOURCE_EXHAUSTED.
   absl::Status ApplyBarrier(const v1::Barrier& barrier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   // If many commands have been posted, stops reading until the devices have run them.
-  void CatchUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
+  void AwaitPostedCommands() ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
 
   // Handles a refused op or promise: stores the error under `handle`, and sends it to the client.
   void Refuse(Handle handle, uint64_t number, const absl::Status& error);
@@ -172,7 +172,7 @@ class SessionCommands final : public StreamState,
   void ChargeAnswerLocked(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RefundAnswerLocked(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Drops the answers up to number `answers_received`.
-  void ForgetAnswersLocked(uint64_t answers_received) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DropReceivedAnswersLocked(uint64_t answers_received) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Drops all answers, including those that are still to come.
   void ResetAnswersLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MustAckLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -186,8 +186,8 @@ class SessionCommands final : public StreamState,
   Mutex apply_mu_;  // held while commands are applied
   Message message_ ABSL_GUARDED_BY(apply_mu_);
   PackedOps packed_ ABSL_GUARDED_BY(apply_mu_);
-  uint64_t taken_ ABSL_GUARDED_BY(apply_mu_) = 0;                 // commands that have taken effect
-  int64_t posted_since_catch_up_ ABSL_GUARDED_BY(apply_mu_) = 0;  // since CatchUp() waited
+  uint64_t taken_ ABSL_GUARDED_BY(apply_mu_) = 0;              // commands that have taken effect
+  int64_t posted_since_await_ ABSL_GUARDED_BY(apply_mu_) = 0;  // since AwaitPostedCommands() waited
 
   mutable Mutex mu_;  // acquired after apply_mu_
   std::weak_ptr<CommandWire> wire_ ABSL_GUARDED_BY(mu_);

@@ -52,7 +52,7 @@ absl::Status SessionCommands::ApplyCommand(const v1::Command& command) {
     ++taken_;
     return ApplyProgram(command.program());
   }
-  ++posted_since_catch_up_;
+  ++posted_since_await_;
   ++taken_;
   if (command.has_barrier()) return ApplyBarrier(command.barrier());
   if (command.has_run()) {
@@ -127,7 +127,7 @@ absl::StatusOr<SessionCommands::Progress> SessionCommands::ApplyBatch(const v1::
         return CheckAnswers();
       },
       deadline);
-  posted_since_catch_up_ += posted;
+  posted_since_await_ += posted;
   TENSORD_RETURN_IF_ERROR(status);
   message_.next_word = static_cast<int>(words.size() - left.size());
   return left.empty() ? Progress::kDone : Progress::kTimedOut;

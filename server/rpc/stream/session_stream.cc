@@ -288,7 +288,7 @@ void SessionStream::OnWritten(bool ok) {
   {
     MutexLock lock(&mu_);
     writing_ = false;
-    if (!ok) EndLocked(ClientGone());
+    if (!ok) EndLocked(ClientDisconnected());
     MaybeFinishLocked();
   }
   Advance();
@@ -297,7 +297,7 @@ void SessionStream::OnWritten(bool ok) {
 void SessionStream::OnDone() {
   MutexLock lock(&mu_);
   grpc_done_ = true;
-  EndLocked(ClientGone());
+  EndLocked(ClientDisconnected());
 }
 
 void SessionStream::EndLocked(const absl::Status& status) {

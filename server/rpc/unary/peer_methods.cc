@@ -18,7 +18,8 @@ absl::Status IssueTicket(SessionTable& sessions, const SessionRef& session, Hand
   const absl::StatusOr<TensorRef> tensor = session->Find(handle);
   if (!tensor.ok()) return tensor.status();
   if ((*tensor)->done() && !(*tensor)->status().ok()) return (*tensor)->status();
-  absl::StatusOr<std::string> issued = sessions.tickets().Give(session, *tensor, destination_epoch);
+  absl::StatusOr<std::string> issued =
+      sessions.tickets().Issue(session, *tensor, destination_epoch);
   if (!issued.ok()) return issued.status();
   ticket->set_ticket(*std::move(issued));
   ticket->set_expires_in_seconds(Tickets::kLifetime.count());

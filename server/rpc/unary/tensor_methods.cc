@@ -28,14 +28,14 @@ constexpr size_t kMaxListedPrincipalBytes = 128;
 constexpr int64_t kMaxListedTensorBytes =
     (1 << 10) + 2 * (kMaxListedErrorBytes + kMaxListedPrincipalBytes);
 // The maximum size of everything but the elements in a response.
-constexpr int64_t kMessageOverheadBytes = 1024;
+constexpr int64_t kResponseOverheadBytes = 1024;
 // Tensors up to this size are read at once, if the host can access their memory. A worker reads all
 // others.
 constexpr int64_t kMaxInlineReadBytes = 64 << 10;
 
 absl::Status CheckFitsMessage(const Tensor& tensor, int64_t max_message_bytes) {
   const int64_t bytes = tensor.spec().size_bytes();
-  if (bytes <= max_message_bytes - kMessageOverheadBytes) return absl::OkStatus();
+  if (bytes <= max_message_bytes - kResponseOverheadBytes) return absl::OkStatus();
   return absl::OutOfRangeError(absl::StrCat(
       "tensor ", tensor.handle(), " (", tensor.spec().ToString(), ") has ", bytes,
       " bytes, more than a message may hold (", max_message_bytes, "); use Read, which streams"));

@@ -25,7 +25,7 @@ class PublicCalls {
   }
 
   // Adds a call. If there are more than kMaxPublicCalls, removes the oldest and ends it with the
-  // gate's error.
+  // authenticator's error.
   void Add(UnaryCallBase* call) {
     std::shared_ptr<UnaryCallBase> oldest;
     {
@@ -122,14 +122,14 @@ void UnaryCallBase::Finish(const absl::Status& status) {
 void UnaryCallBase::WhenResponseFits(int64_t bytes, int64_t limit, std::function<void()> build) {
   if (bytes <= kMaxUncountedResponseBytes) return build();
   const PrincipalRef owner = principal();
-  owner->responses().Take(bytes, limit,
-                          [weak = weak_from_this(), owner, bytes, build = std::move(build)] {
-                            const std::shared_ptr<UnaryCallBase> call = weak.lock();
-                            if (call == nullptr) return owner->responses().Return(bytes);
-                            call->response_owner_ = owner;
-                            call->response_bytes_ = bytes;
-                            if (!call->over()) build();
-                          });
+  owner->responses().Acquire(bytes, limit,
+                             [weak = weak_from_this(), owner, bytes, build = std::move(build)] {
+                               const std::shared_ptr<UnaryCallBase> call = weak.lock();
+                               if (call == nullptr) return owner->responses().Return(bytes);
+                               call->response_owner_ = owner;
+                               call->response_bytes_ = bytes;
+                               if (!call->over()) build();
+                             });
 }
 
 void UnaryCallBase::Use(SessionUse session, TensorRef made) {

@@ -46,7 +46,7 @@ void Communicator::Fail(ncclResult_t error, const std::string& text) {
   if (state_ == ncclSuccess || state_ == ncclInProgress) state_ = error;
 }
 
-void Communicator::Break(ncclResult_t error, const std::string& text) {
+void Communicator::FailConnection(ncclResult_t error, const std::string& text) {
   Fail(error, text);
   MutexLock lock(&mu_);
   broken_ = error;
@@ -123,8 +123,9 @@ int Communicator::Connect() {
   if (error == 0) return fd;
   close(fd);
   if (error != EINPROGRESS) {
-    Break(ncclRemoteError, absl::StrCat("ncclCommInitRankConfig: rank ", rank(),
-                                        " can't connect to the root: ", std::strerror(error)));
+    FailConnection(ncclRemoteError,
+                   absl::StrCat("ncclCommInitRankConfig: rank ", rank(),
+                                " can't connect to the root: ", std::strerror(error)));
   }
   return -1;
 }
@@ -141,7 +142,8 @@ void Communicator::Run() {
       if (broken_ != ncclSuccess) return;
     }
     if (!connected) {
-      Break(ncclRemoteError, absl::StrCat("rank ", rank(), " has lost its connection to the root"));
+      FailConnection(ncclRemoteError,
+                     absl::StrCat("rank ", rank(), " has lost its connection to the root"));
       return;
     }
     std::vector<Frame> frames;
@@ -183,7 +185,7 @@ void Communicator::HandleFrame(const Frame& frame) {
     if (!Unpack(frame.payload, &head, &text)) return;
     const auto error = static_cast<ncclResult_t>(head.result);
     if (error != ncclRemoteError) cuda_emulation::Report(text);
-    Break(error, std::string(text));
+    FailConnection(error, std::string(text));
     return;
   }
   MutexLock lock(&mu_);

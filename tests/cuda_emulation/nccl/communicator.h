@@ -63,7 +63,7 @@ class Communicator {
   void HandleFrame(const Frame& frame);
   // Fails the communicator after an error of the hub or of a connection. Exchange() then returns
   // nullopt: at once, or after ncclRemoteError at Abort().
-  void Break(ncclResult_t error, const std::string& text);
+  void FailConnection(ncclResult_t error, const std::string& text);
 
   void Wake();
   // Blocks until Wake() is called or `fd` has one of `events`. Returns whether `fd` has one.

@@ -90,7 +90,7 @@ DEFECTS = [
            "access.location.id = peer_physical_index;", "access.location.id = physical_index_;"),
     # Faults and errors.
     Defect("events outlive a reset", "failures", CUDA + "cuda_device.cc",
-           "  for (const PeerReadRef& read : reads) read->Forget();\n", ""),
+           "  for (const PeerReadRef& read : reads) read->DestroyEvent();\n", ""),
     Defect("stream outlives a reset", "failures", CUDA + "cuda_device.cc", "  retire_ = Stream();\n", ""),
     Defect("capture isn't ended after an error", "failures", CUDA + "graph.cc",
            "  const absl::Status launched = launch();\n",

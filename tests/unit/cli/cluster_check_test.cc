@@ -141,11 +141,11 @@ TEST(ClusterCheck, ReportsAServerWithoutCollectives) {
 TEST(ClusterCheck, ReportsAnUnreachableCollectiveAddress) {
   ClusterCheck check = Good(4);
   check.group.together = absl::DeadlineExceededError("rank 0 waited");
-  check.group.meetings = MeetingsOf(check.group.members);
-  ASSERT_EQ(check.group.meetings.size(), 6u);
-  for (CheckedMeeting& meeting : check.group.meetings) {
-    if (meeting.one == 2 || meeting.other == 2) {
-      meeting.status = absl::AbortedError("Connection refused.");
+  check.group.groups_of_two = GroupsOfTwo(check.group.members);
+  ASSERT_EQ(check.group.groups_of_two.size(), 6u);
+  for (CheckedGroupOfTwo& group : check.group.groups_of_two) {
+    if (group.one == 2 || group.other == 2) {
+      group.status = absl::AbortedError("Connection refused.");
     }
   }
   const Problem problem = OnlyProblem(check);
@@ -161,7 +161,7 @@ TEST(ClusterCheck, ReportsAnUnreachableCollectiveAddress) {
 TEST(ClusterCheck, ReportsAGroupThatOnlyFailsAsAWhole) {
   ClusterCheck check = Good(3);
   check.group.together = absl::ResourceExhaustedError("no descriptors");
-  check.group.meetings = MeetingsOf(check.group.members);
+  check.group.groups_of_two = GroupsOfTwo(check.group.members);
   EXPECT_THAT(OnlyProblem(check).sentence,
               HasSubstr("No group can be made of gpu-a, gpu-b, gpu-c: no descriptors."));
 }
@@ -169,10 +169,10 @@ TEST(ClusterCheck, ReportsAGroupThatOnlyFailsAsAWhole) {
 TEST(ClusterCheck, LimitsThePairsOfManyServers) {
   std::vector<size_t> members(1000);
   std::iota(members.begin(), members.end(), 0);
-  EXPECT_EQ(MeetingsOf(members).size(), 999u);
+  EXPECT_EQ(GroupsOfTwo(members).size(), 999u);
   members.resize(50);
-  EXPECT_LE(MeetingsOf(members).size(), 256u);
-  EXPECT_EQ(MeetingsOf({}).size(), 0u);
+  EXPECT_LE(GroupsOfTwo(members).size(), 256u);
+  EXPECT_EQ(GroupsOfTwo({}).size(), 0u);
 }
 
 TEST(ClusterCheck, ReportsACallerWithTwoNames) {
@@ -197,7 +197,7 @@ TEST(ClusterCheck, ReportsAFailedCopy) {
 
 TEST(ClusterCheck, ReportsMoreOrFewerServersThanExpected) {
   ClusterCheck check = Good(2);
-  check.asked_for = "tensord.local:50051";
+  check.requested_addresses = "tensord.local:50051";
   check.expected = 2;
   EXPECT_TRUE(FindProblems(check).empty());
   check.expected = 3;
@@ -223,7 +223,7 @@ TEST(ClusterCheck, ReportsAServerThatIsTooOld) {
   ClusterCheck check = Good(3);
   check.servers[2].info.features = {"session-stream"};
   check.servers[2].info.peer_address.clear();
-  for (size_t to : {0, 1}) Fetching(check, 2, to).asked = absl::UnimplementedError("");
+  for (size_t to : {0, 1}) Fetching(check, 2, to).request_status = absl::UnimplementedError("");
   for (size_t from : {0, 1}) Fail(Fetching(check, from, 2), absl::PermissionDeniedError("--peers"));
   const Problem problem = OnlyProblem(check);
   EXPECT_EQ(problem.server, "gpu-c");
@@ -328,7 +328,7 @@ TEST(ClusterCheck, ReportsOneServerWithTwoNames) {
 
 TEST(ClusterCheck, ReportsAServerThatDisconnects) {
   ClusterCheck check = Good(2);
-  Fetching(check, 1, 0).asked = absl::UnavailableError("Socket closed");
+  Fetching(check, 1, 0).request_status = absl::UnavailableError("Socket closed");
   const Problem problem = OnlyProblem(check);
   EXPECT_EQ(problem.server, "gpu-b");
   EXPECT_THAT(problem.sentence, HasSubstr("Socket closed"));

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "tensord/common/util/op_words.h"
+
 namespace tensord::internal {
 namespace {
 
@@ -85,12 +87,16 @@ TEST(CommandQueueTest, DropsInARowAreOneBatch) {
 class Tensors {
  public:
   explicit Tensors(TensorSpec spec) : spec_(std::move(spec)) {}
-  QueuedInput With(uint64_t handle) { return {handle, &spec_, &number_}; }
+  QueuedInput With(uint64_t handle) const { return {handle, &spec_}; }
 
  private:
   const TensorSpec spec_;
-  std::atomic<const NumberedSpec*> number_{nullptr};
 };
+
+absl::StatusOr<QueuedOp> PushOp(CommandQueue* queue, absl::string_view op,
+                                std::vector<QueuedInput> inputs, const Attributes& attrs = {}) {
+  return queue->PushOp({op, inputs, &attrs});
+}
 
 TEST(CommandQueueTest, AnOpIsDefinedOnceAndThenTakesAFewWords) {
   Counters counters;
@@ -98,12 +104,12 @@ TEST(CommandQueueTest, AnOpIsDefinedOnceAndThenTakesAFewWords) {
   Tensors rows({DType::kFloat32, Shape{2, 3}});
   Tensors row({DType::kFloat32, Shape{3}});
   for (int i = 0; i < 9; ++i) queue.NextHandle();
-  const auto first = queue.PushOp("add", {rows.With(4), row.With(9)}, {});
-  const auto second = queue.PushOp("add", {rows.With(10), row.With(9)}, {});
+  const auto first = PushOp(&queue, "add", {rows.With(4), row.With(9)});
+  const auto second = PushOp(&queue, "add", {rows.With(10), row.With(9)});
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(first->output, 10u);
   EXPECT_EQ(second->output, 11u);
-  EXPECT_EQ(second->spec, (TensorSpec{DType::kFloat32, Shape{2, 3}}));
+  EXPECT_EQ(second->specs[0], (TensorSpec{DType::kFloat32, Shape{2, 3}}));
   queue.PushDrop(10);
   v1::SessionStreamRequest message;
   ASSERT_TRUE(Take(&queue, &message));
@@ -120,24 +126,50 @@ TEST(CommandQueueTest, OpsThatInferenceRefusesAreNotSent) {
   CommandQueue queue(100, 1 << 20, &counters);
   Tensors a({DType::kFloat32, Shape{2}});
   Tensors b({DType::kFloat32, Shape{3}});
-  EXPECT_EQ(queue.PushOp("add", {a.With(1), b.With(2)}, {}).status().code(),
+  EXPECT_EQ(PushOp(&queue, "add", {a.With(1), b.With(2)}).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(queue.pushed(), 0u);
 }
 
-// Attributes may change with each call, and a definition for each would be wasteful.
-TEST(CommandQueueTest, OpWithAttributesIsDefinedWhenItRepeats) {
+TEST(CommandQueueTest, NumbersAndAttributesAreWordsOfAStep) {
   Counters counters;
   CommandQueue queue(100, 1 << 20, &counters);
-  Tensors x({DType::kFloat32, Shape{2, 3}});
-  const Attributes attrs{{"axis", int64_t{1}}};
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(queue.PushOp("softmax", {x.With(1)}, attrs).ok());
+  const TensorSpec scalar = {DType::kFloat32, {}};
+  Tensors x({DType::kFloat32, Shape{8}});
+  const QueuedInput two = {FloatToWord(2.0), &scalar, /*is_number=*/true};
+  ASSERT_TRUE(PushOp(&queue, "mul", {x.With(1), two}).ok());
+  for (int64_t start : {0, 3}) {
+    const Attributes attrs = {{"starts", std::vector<int64_t>{start}},
+                              {"stops", std::vector<int64_t>{start + 2}}};
+    ASSERT_TRUE(PushOp(&queue, "slice", {x.With(1)}, attrs).ok());
+  }
   v1::SessionStreamRequest message;
   ASSERT_TRUE(Take(&queue, &message));
-  ASSERT_EQ(message.commands_size(), 3);
-  EXPECT_EQ(message.commands(0).op().attrs().at("axis").i(), 1);
-  EXPECT_EQ(message.commands(1).define().attrs().at("axis").i(), 1);
-  EXPECT_EQ(message.commands(2).batch().words_size(), 6);
+  ASSERT_EQ(message.commands_size(), 4) << "both slices have one definition";
+  const v1::Definition& mul = message.commands(0).define();
+  ASSERT_EQ(mul.scalars_size(), 1);
+  EXPECT_EQ(mul.scalars(0).position(), 1u);
+  EXPECT_EQ(mul.scalars(0).dtype(), v1::DTYPE_FLOAT32);
+  EXPECT_THAT(Words(message, 1), ElementsAre(1, 1, 0, 0x40));
+  const v1::Definition& slice = message.commands(2).define();
+  ASSERT_EQ(slice.word_attrs_size(), 2);
+  EXPECT_EQ(slice.word_attrs(0).name(), "starts");
+  EXPECT_EQ(slice.word_attrs(0).encoding(), v1::Definition::WordAttr::ENCODING_INTS);
+  EXPECT_TRUE(slice.attrs().empty());
+  EXPECT_THAT(Words(message, 3), ElementsAre(2, 2, 1, 1, 0, 1, 4, 2, 1, 2, 1, 6, 1, 10));
+}
+
+// A model that generates text has a new shape in every step.
+TEST(CommandQueueTest, NewShapesNeedNoNewDefinition) {
+  Counters counters;
+  CommandQueue queue(1 << 20, 1 << 28, &counters);
+  for (int64_t n = 1; n <= 70000; ++n) {
+    Tensors x({DType::kFloat32, Shape{n}});
+    const auto sent = PushOp(&queue, "relu", {x.With(1)});
+    ASSERT_TRUE(sent.ok());
+    ASSERT_EQ(sent->specs[0], (TensorSpec{DType::kFloat32, Shape{n}}));
+  }
+  EXPECT_EQ(queue.pushed(), 70001u) << "one definition";
 }
 
 // Pushes a command on another thread. done() returns whether Push() has returned.
@@ -247,7 +279,7 @@ TEST(CommandQueueTest, ResendsUnacknowledgedMessagesUnchanged) {
 
 // The sender sends messages as long as an acknowledgement is due. Attach() sends the
 // acknowledgement, so none is due afterwards.
-TEST(CommandQueueTest, AttachAndCloseClearAnOwedReceipt) {
+TEST(CommandQueueTest, AttachAndCloseClearAPendingAcknowledgement) {
   Counters counters;
   CommandQueue queue(100, 1 << 20, &counters);
   queue.Acknowledge(0, /*answers=*/64, /*bytes=*/10);

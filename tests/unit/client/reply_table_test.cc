@@ -50,7 +50,7 @@ TEST(ReplyTableTest, WaitsForTheAnswer) {
 TEST(ReplyTableTest, UnexpectedAnswersAreIgnored) {
   ReplyTable table;
   const uint64_t id = table.Expect();
-  table.Forget(id);
+  table.Remove(id);
   v1::SessionStreamResponse response;
   AddFetched(&response, id, "a");
   AddFetched(&response, 12345, "b");

@@ -72,7 +72,7 @@ TEST(JudgeIntentsTest, ErrorOfOneMemberIsTheErrorOfAll) {
 TEST(JudgeIntentsTest, LeavingMemberAbortsTheOperation) {
   const CollectiveOp op = Of(CollectiveKind::kAllReduce, {DType::kFloat32, Shape({4})});
   const absl::Status status =
-      CompareIntents({EncodeIntent(1, op, absl::OkStatus()), EncodeLeaving()});
+      CompareIntents({EncodeIntent(1, op, absl::OkStatus()), EncodeLeaveIntent()});
   EXPECT_TRUE(absl::IsAborted(status));
   EXPECT_EQ(status.message(),
             "rank 1 of the group can't take part in its next operation: it is leaving");

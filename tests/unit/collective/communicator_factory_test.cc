@@ -11,8 +11,8 @@ namespace {
 
 constexpr DeviceKind kToy("toy");
 
-absl::StatusOr<std::unique_ptr<Communicator>> RefuseToyGroup(const CollectiveNetwork&,
-                                                             Device& device, const GroupPlace&) {
+absl::StatusOr<std::unique_ptr<Communicator>> RefuseTestGroup(const CollectiveNetwork&,
+                                                              Device& device, const GroupPlace&) {
   return absl::UnimplementedError(device.name().ToString() + " forms no groups");
 }
 
@@ -38,7 +38,7 @@ class CommunicatorFactoryTest : public testing::Test {
 };
 
 TEST_F(CommunicatorFactoryTest, UsesTheLibraryOfTheBackend) {
-  const auto communicator = Make({{DeviceKind::kCpu, nullptr}, {kToy, &RefuseToyGroup}});
+  const auto communicator = Make({{DeviceKind::kCpu, nullptr}, {kToy, &RefuseTestGroup}});
   EXPECT_EQ(communicator.status(), absl::UnimplementedError("toy:3 forms no groups"));
 }
 

@@ -135,7 +135,7 @@ class NcclCommunicatorTest : public testing::Test {
     const BufferRef out = *device.Allocate(kFour.size_bytes());
     const Attributes attrs;
     const Operand input = {&kFour, reinterpret_cast<void*>(uintptr_t{0x1000})};
-    device.Launch({FindOp("neg"), &attrs, absl::MakeConstSpan(&input, 1), {&kFour, out->data()}})
+    device.Launch({FindOp("neg"), &attrs, absl::MakeConstSpan(&input, 1), {{&kFour, out->data()}}})
         .IgnoreError();
     std::promise<absl::Status> fenced;
     device.Fence([&](absl::Status status) { fenced.set_value(std::move(status)); });

@@ -56,7 +56,7 @@ TEST(Registry, EveryRowOfTheElementwiseListIsAnOp) {
       << #name;                                                                               \
   EXPECT_EQ(FunctionName(BinaryFunction::k##Function), #name);                                \
   EXPECT_EQ(IsComparison(BinaryFunction::k##Function),                                        \
-            PlanOp(#name, {F32({2}), F32({2})}, {})->output.dtype == DType::kBool)            \
+            PlanOp(#name, {F32({2}), F32({2})}, {})->output().dtype == DType::kBool)          \
       << #name;
   TENSORD_BINARY_OPS(TENSORD_CHECK)
 #undef TENSORD_CHECK
@@ -165,7 +165,7 @@ TEST(PlanOp, HostileAttributesNeverCrash) {
         const std::vector<TensorSpec> inputs(op->min_inputs, F32(shape));
         const absl::StatusOr<OpPlan> plan = PlanOp(op->name, inputs, attrs);
         if (plan.ok()) {
-          EXPECT_TRUE(plan->output.Validate().ok()) << op->name;
+          EXPECT_TRUE(plan->output().Validate().ok()) << op->name;
         } else {
           EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
           EXPECT_THAT(std::string(plan.status().message()), StartsWith(op->name + ": "));

@@ -18,7 +18,8 @@ constexpr const char* kReductions[] = {"sum", "mean", "max", "min", "norm", "arg
 std::string Reduce(const char* op, Shape shape, Ints axes, bool keepdims = false) {
   return PlanOp(op, {F32(std::move(shape))}, {{"axes", std::move(axes)}, {"keepdims", keepdims}})
       .value()
-      .output.shape.ToString();
+      .output()
+      .shape.ToString();
 }
 
 TEST(Reduction, RemovesOrKeepsReducedAxes) {

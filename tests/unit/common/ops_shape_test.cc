@@ -74,11 +74,11 @@ TEST(Slice, FollowsPython) {
   EXPECT_EQ(Slice({10}, {2}, {7}), "float32[5]");
   EXPECT_EQ(Slice({10}, {2}, {7}, {}, {2}), "float32[3]");
   EXPECT_EQ(Slice({10}, {-3}, {kMax}), "float32[3]");
-  EXPECT_EQ(Slice({10}, {kMin}, {-1}), "float32[9]");
+  EXPECT_EQ(Slice({10}, {kMin}, {-1}), "float32[9] alias");
   EXPECT_EQ(Slice({10}, {7}, {2}), "float32[0]");
   EXPECT_EQ(Slice({10}, {20}, {30}), "float32[0]");
   EXPECT_EQ(Slice({10}, {kMax}, {kMin}), "float32[0]");
-  EXPECT_EQ(Slice({10}, {0}, {10}, {}, {kMax}), "float32[1]");
+  EXPECT_EQ(Slice({10}, {0}, {10}, {}, {kMax}), "float32[1] alias");
   EXPECT_EQ(Slice({4, 10}, {1}, {3}, {-1}), "float32[4, 2]");
   EXPECT_EQ(Slice({4, 10}, {1, 1}, {3, 2}, {1, 0}, {1, 1}), "float32[1, 2]");
   EXPECT_EQ(Slice({0, 3}, {0}, {5}), "float32[0, 3] alias");
@@ -88,6 +88,14 @@ TEST(Slice, OfEverythingIsAnAlias) {
   EXPECT_EQ(Slice({4, 10}, {}, {}), "float32[4, 10] alias");
   EXPECT_EQ(Slice({4, 10}, {0, -10}, {kMax, 10}), "float32[4, 10] alias");
   EXPECT_EQ(Slice({}, {}, {}), "float32[] alias");
+}
+
+TEST(Slice, OfAnAlignedRangeIsAnAlias) {
+  EXPECT_EQ(Slice({4, 16}, {1}, {3}), "float32[2, 16] alias");
+  EXPECT_EQ(Slice({4, 16}, {2, 0}, {3, 5}), "float32[1, 5] alias");
+  EXPECT_EQ(Slice({4, 10}, {1}, {3}), "float32[2, 10]") << "begins at byte 40";
+  EXPECT_EQ(Slice({4, 16}, {0, 0}, {4, 8}), "float32[4, 8]") << "several ranges";
+  EXPECT_EQ(Slice({64}, {0}, {64}, {}, {2}), "float32[32]") << "a step";
 }
 
 TEST(Slice, NormalFormCoversEveryAxis) {

@@ -18,7 +18,7 @@ inline bool SamePlan(const OpPlan& a, const OpPlan& b) {
     const AttrValue* other = b.attrs.Find(name);
     if (other == nullptr || !(*other == value)) return false;
   }
-  return a.output == b.output && a.alias == b.alias && a.input_dtypes == b.input_dtypes;
+  return a.outputs == b.outputs && a.alias == b.alias && a.input_dtypes == b.input_dtypes;
 }
 
 // Returns the result's spec, followed by " alias" if the result is one. If inference fails, returns
@@ -30,7 +30,7 @@ inline std::string Result(absl::string_view op, const std::vector<TensorSpec>& i
   if (!plan.ok()) return plan.status().ToString();
   const absl::StatusOr<OpPlan> again = PlanOp(op, inputs, plan->attrs);
   if (!again.ok() || !SamePlan(*plan, *again)) return "planning again gives a different plan";
-  return plan->output.ToString() + (plan->alias ? " alias" : "");
+  return plan->output().ToString() + (plan->alias ? " alias" : "");
 }
 
 // Returns the attributes in normal form. The inputs and attributes must be valid.

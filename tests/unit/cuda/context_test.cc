@@ -67,7 +67,7 @@ TEST_F(CudaContextTest, DevicesOnTwoGpusTakeTurnsOnOneThread) {
   const auto negate = [&](int gpu) {
     const Operand input = {&spec, inputs[gpu]->data()};
     return devices[gpu]->Launch(
-        {FindOp("neg"), &attrs, absl::MakeConstSpan(&input, 1), {&spec, outputs[gpu]->data()}});
+        {FindOp("neg"), &attrs, absl::MakeConstSpan(&input, 1), {{&spec, outputs[gpu]->data()}}});
   };
   take_turns(negate);
   const MemoryAccount::Ref account = MemoryAccount::Open({.device = "cuda:0"});
@@ -115,7 +115,7 @@ TEST_F(CudaContextTest, AddTakesFewRuntimeCalls) {
   for (int i = 0; i < kOps + 2; ++i) {
     if (i == 2) before = cuda_emulation::RuntimeCalls();
     const BufferRef out = *(*device)->Allocate(spec.size_bytes());
-    ASSERT_TRUE((*device)->Launch({FindOp("add"), &attrs, inputs, {&spec, out->data()}}).ok());
+    ASSERT_TRUE((*device)->Launch({FindOp("add"), &attrs, inputs, {{&spec, out->data()}}}).ok());
   }
   EXPECT_LE(cuda_emulation::RuntimeCalls() - before, kOps * kMaxCallsOfAnOp);
 }

@@ -162,10 +162,10 @@ BufferRef CudaTest::RunOne(Device& device, const OpPlan& plan, const std::vector
   };
   std::vector<Operand> operands;
   for (size_t i = 0; i < inputs.size(); ++i) operands.push_back(operand(specs[i], inputs[i]));
-  auto out = device.Allocate(plan.output.size_bytes() + ShiftBytes(device, plan.output));
+  auto out = device.Allocate(plan.output().size_bytes() + ShiftBytes(device, plan.output()));
   EXPECT_TRUE(out.ok()) << out.status();
   const absl::Status launched = device.Launch(
-      {plan.schema, &plan.attrs, absl::MakeConstSpan(operands), operand(plan.output, *out)});
+      {plan.schema, &plan.attrs, absl::MakeConstSpan(operands), {operand(plan.output(), *out)}});
   EXPECT_TRUE(launched.ok()) << launched;
   return *out;
 }
@@ -180,18 +180,21 @@ HostTensor CudaTest::Run(Device& device, absl::string_view op,
   }
   auto plan = PlanOp(op, specs, attrs);
   EXPECT_TRUE(plan.ok()) << plan.status();
-  if (plan->alias) return Download(plan->output, buffers[0]);
+  if (plan->alias) {
+    return Download(plan->output(), BufferView::Make(buffers[0], plan->alias_offset_bytes,
+                                                     plan->output().size_bytes()));
+  }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const DType dtype = plan->input_dtypes[i];
     if (specs[i].dtype == dtype) continue;
     auto cast = PlanOp("cast", {specs[i]}, {{"dtype", dtype}});
     EXPECT_TRUE(cast.ok()) << cast.status();
     buffers[i] = RunOne(device, *cast, {specs[i]}, {buffers[i]});
-    specs[i] = cast->output;
+    specs[i] = cast->output();
   }
   const BufferRef out = RunOne(device, *plan, specs, buffers);
   Wait(device);
-  return Download(plan->output, out);
+  return Download(plan->output(), out);
 }
 
 void CudaTest::ExpectSame(absl::string_view op, const std::vector<HostTensor>& inputs,

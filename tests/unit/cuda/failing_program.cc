@@ -64,10 +64,10 @@ absl::StatusOr<BufferRef> FailingProgram::Compute(Device& device, absl::string_v
   TENSORD_ASSIGN_OR_RETURN(const OpPlan plan, PlanOp(op, specs, attrs));
   std::vector<Operand> operands;
   for (size_t i = 0; i < inputs.size(); ++i) operands.push_back({&specs[i], inputs[i]->data()});
-  TENSORD_ASSIGN_OR_RETURN(BufferRef output, device.Allocate(plan.output.size_bytes()));
+  TENSORD_ASSIGN_OR_RETURN(BufferRef output, device.Allocate(plan.output().size_bytes()));
   buffers_.push_back(output);
   TENSORD_RETURN_IF_ERROR(
-      device.Launch({plan.schema, &plan.attrs, operands, {&plan.output, output->data()}}));
+      device.Launch({plan.schema, &plan.attrs, operands, {{&plan.output(), output->data()}}}));
   return output;
 }
 
@@ -121,8 +121,10 @@ absl::Status FailingProgram::RunGraph(Device& device) {
   TENSORD_ASSIGN_OR_RETURN(const OpPlan plan, PlanOp("sum", {large}, {}));
   const Operand input = {&large, many->data()};
   const auto launch = [&] {
-    return device.Launch(
-        {plan.schema, &plan.attrs, absl::MakeConstSpan(&input, 1), {&plan.output, total->data()}});
+    return device.Launch({plan.schema,
+                          &plan.attrs,
+                          absl::MakeConstSpan(&input, 1),
+                          {{&plan.output(), total->data()}}});
   };
   TENSORD_ASSIGN_OR_RETURN(const std::unique_ptr<KernelGraph> graph,
                            device.Capture(*account_, launch));

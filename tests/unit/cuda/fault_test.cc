@@ -44,7 +44,7 @@ class CudaFaultTest : public CudaTest {
     const Attributes attrs;
     const Operand input = {&spec, reinterpret_cast<void*>(uintptr_t{0x1000})};
     // The error may appear only at the fence.
-    cuda_->Launch({FindOp("neg"), &attrs, absl::MakeConstSpan(&input, 1), {&spec, out->data()}})
+    cuda_->Launch({FindOp("neg"), &attrs, absl::MakeConstSpan(&input, 1), {{&spec, out->data()}}})
         .IgnoreError();
     std::promise<absl::Status> fenced;
     cuda_->Fence([&](absl::Status status) { fenced.set_value(std::move(status)); });

@@ -30,7 +30,7 @@ class Builder {
     steps_.push_back({plans_.back()->schema,
                       &plans_.back()->attrs,
                       {operands.begin(), operands.end()},
-                      plans_.back()->output.dtype});
+                      plans_.back()->output().dtype});
   }
 
   absl::StatusOr<FusedSource> Source() const {

@@ -27,7 +27,7 @@ class FusedCudaTest : public CudaTest {
       steps.push_back({plans[i].schema,
                        &plans[i].attrs,
                        {operands[i].begin(), operands[i].end()},
-                       plans[i].output.dtype});
+                       plans[i].output().dtype});
     }
     const std::vector<TensorSpec> specs = {x.spec, s.spec, y.spec};
     const auto kernel = cuda_->PrepareFused({specs, steps, &expected.spec});

@@ -35,19 +35,19 @@ class CudaGraphTest : public CudaTest {
                 const std::vector<BufferRef>& inputs, const Attributes& attrs = {}) {
     auto plan = PlanOp(op, specs, attrs);
     EXPECT_TRUE(plan.ok()) << plan.status();
-    auto kernel = cuda_->Prepare({plan->schema, &plan->attrs, specs, &plan->output});
+    auto kernel = cuda_->Prepare({plan->schema, &plan->attrs, specs, plan->outputs});
     EXPECT_TRUE(kernel.ok()) << kernel.status();
-    BufferRef output = *cuda_->Allocate(plan->output.size_bytes());
+    BufferRef output = *cuda_->Allocate(plan->output().size_bytes());
     Step step{*std::move(kernel), {}, output.get()};
     for (const BufferRef& input : inputs) step.inputs.push_back(input.get());
     steps_.push_back(std::move(step));
-    spec_ = plan->output;
+    spec_ = plan->output();
     return output;
   }
 
   absl::Status Launch() {
     for (Step& step : steps_) {
-      const absl::Status launched = step.kernel->Launch(step.inputs, step.output);
+      const absl::Status launched = step.kernel->Launch(step.inputs, step.output());
       if (!launched.ok()) return launched;
     }
     return absl::OkStatus();

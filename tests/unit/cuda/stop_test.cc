@@ -23,17 +23,17 @@ constexpr int64_t kMiB = 1 << 20;
 constexpr uint32_t kSteps = 200;
 
 // Spare memory that fills the device, so that an allocation of the program fails at first. The
-// server then calls GiveUp() on the executor's thread, between two kernels. GiveUp() closes the
-// session.
-class ClosingSpare final : public SpareMemory {
+// server then calls FreeUnused() on the executor's thread, between two kernels. FreeUnused() closes
+// the session.
+class SpareThatClosesSession final : public SpareMemory {
  public:
-  ClosingSpare(Device* device, SessionRef session, int64_t bytes)
+  SpareThatClosesSession(Device* device, SessionRef session, int64_t bytes)
       : device_(device), session_(std::move(session)), memory_(*device->Allocate(bytes)) {
     device_->spares().Add(this);
   }
-  ~ClosingSpare() override { device_->spares().Remove(this); }
+  ~SpareThatClosesSession() override { device_->spares().Remove(this); }
 
-  bool GiveUp(const MemoryAccount* /*account*/) override {
+  bool FreeUnused(const MemoryAccount* /*account*/) override {
     if (memory_ == nullptr) return false;
     session_->Close();
     memory_ = nullptr;
@@ -105,7 +105,7 @@ TEST_F(CudaStopTest, ProgramOfAClosedSessionStopsBetweenItsLaunches) {
   session_->Drop({2});
   Device& device = *engine_->slots()[0]->device;
   // The first result fits beside the input and the spare memory; the second result doesn't.
-  const ClosingSpare spare(&device, session_, 5 * kMiB + kMiB / 2);
+  const SpareThatClosesSession spare(&device, session_, 5 * kMiB + kMiB / 2);
   ExpectError(Run(3, &calls), absl::StatusCode::kFailedPrecondition,
               {"program (tensor 3)", "the session has ended"});
   EXPECT_TRUE(spare.given_up());

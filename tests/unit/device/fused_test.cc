@@ -41,7 +41,7 @@ class FusedTest : public ::testing::Test {
       steps_.push_back({plans_[i].schema,
                         &plans_[i].attrs,
                         {ops[i].operands.begin(), ops[i].operands.end()},
-                        plans_[i].output.dtype});
+                        plans_[i].output().dtype});
     }
     std::vector<TensorSpec> specs;
     for (const HostTensor& input : inputs) specs.push_back(input.spec);
@@ -65,7 +65,7 @@ class FusedTest : public ::testing::Test {
     ASSERT_TRUE((*kernel_)->Launch(pointers, output.get()).ok());
     EXPECT_TRUE(runner_.Download(*output, expected_.spec).bytes == expected_.bytes) << what;
     for (size_t i = 0; i < buffers.size(); ++i) {
-      if (!(*kernel_)->in_place(static_cast<int>(i))) continue;
+      if ((*kernel_)->in_place(static_cast<int>(i)) != 0) continue;
       ASSERT_EQ(buffers[i]->size_bytes(), expected_.spec.size_bytes());
       ++in_place_runs_;
       const std::string original = runner_.Download(*buffers[i], inputs[i].spec).bytes;

@@ -26,7 +26,7 @@ TEST(KernelTableTest, EveryElementwiseOpHasALoopForEveryDTypeThatItTakes) {
       const absl::StatusOr<OpPlan> plan = PlanOp(schema->name, inputs, {});
       if (!plan.ok()) continue;
       EXPECT_TRUE(cpu::ElementwiseLoop::Find(cpu::BestLoops(), *schema, plan->attrs,
-                                             plan->input_dtypes, plan->output.dtype)
+                                             plan->input_dtypes, plan->output().dtype)
                       .has_value())
           << schema->name << " of " << DTypeName(dtype);
     }
@@ -41,7 +41,8 @@ TEST(KernelTableTest, MissingKernelIsAnErrorAndNoCrash) {
   const Attributes attrs = {{"axes", std::vector<int64_t>{0}}};
   for (const char* op : {"sub", "div", "neg", "exp", "mean", "constant"}) {
     const auto inputs = absl::MakeConstSpan(operands, FindOp(op)->max_inputs == 1 ? 1 : 2);
-    const absl::Status status = device->Launch({FindOp(op), &attrs, inputs, {&spec, out->data()}});
+    const absl::Status status =
+        device->Launch({FindOp(op), &attrs, inputs, {{&spec, out->data()}}});
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << op;
     EXPECT_THAT(status.message(), ::testing::HasSubstr(op));
   }

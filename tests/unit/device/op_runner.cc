@@ -143,16 +143,20 @@ absl::StatusOr<HostTensor> OpRunner::Run(absl::string_view op,
     TENSORD_ASSIGN_OR_RETURN(BufferRef buffer, Upload(read[i]));
     buffers.push_back(std::move(buffer));
   }
-  if (plan.alias) return HostTensor{plan.output, read[0].bytes};
+  if (plan.alias) {
+    return HostTensor{plan.output(),
+                      read[0].bytes.substr(plan.alias_offset_bytes, plan.output().size_bytes())};
+  }
   std::vector<Operand> operands;
   for (size_t i = 0; i < read.size(); ++i) operands.push_back({&read[i].spec, buffers[i]->data()});
-  HostTensor result{plan.output, std::string(plan.output.size_bytes(), '\0')};
-  TENSORD_ASSIGN_OR_RETURN(const BufferRef output, device_->Allocate(plan.output.size_bytes()));
+  HostTensor result{plan.output(), std::string(plan.output().size_bytes(), '\0')};
+  TENSORD_ASSIGN_OR_RETURN(const BufferRef output, device_->Allocate(plan.output().size_bytes()));
   // Makes elements visible that the kernel doesn't write.
   if (output->size_bytes() > 0) std::memset(output->data(), 0x5a, output->size_bytes());
   TENSORD_RETURN_IF_ERROR(
-      device_->Launch({plan.schema, &plan.attrs, operands, {&plan.output, output->data()}}));
-  TENSORD_RETURN_IF_ERROR(device_->Read(*output, 0, result.bytes.data(), plan.output.size_bytes()));
+      device_->Launch({plan.schema, &plan.attrs, operands, {{&plan.output(), output->data()}}}));
+  TENSORD_RETURN_IF_ERROR(
+      device_->Read(*output, 0, result.bytes.data(), plan.output().size_bytes()));
   return result;
 }
 

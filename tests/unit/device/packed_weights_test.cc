@@ -27,7 +27,7 @@ class PackedWeightsTest : public ::testing::Test {
     const std::vector<TensorSpec> specs = {{DType::kFloat32, {kRows, kIn}},
                                            {DType::kFloat32, {kOut, kIn}}};
     plan_ = *PlanOp("linear", specs, {});
-    kernel_ = *device_->Prepare({plan_.schema, &plan_.attrs, specs, &plan_.output});
+    kernel_ = *device_->Prepare({plan_.schema, &plan_.attrs, specs, plan_.outputs});
   }
 
   BufferRef Upload(const HostTensor& tensor) {
@@ -37,7 +37,7 @@ class PackedWeightsTest : public ::testing::Test {
   }
 
   std::vector<float> Multiply() {
-    const BufferRef y = *device_->Allocate(plan_.output.size_bytes());
+    const BufferRef y = *device_->Allocate(plan_.output().size_bytes());
     const Buffer* const inputs[] = {x_.get(), weight_.get()};
     EXPECT_TRUE(kernel_->Launch(inputs, y.get()).ok());
     std::vector<float> result(kRows * kOut);
@@ -67,7 +67,7 @@ TEST_F(PackedWeightsTest, OpThatStopsLeavesNoIncompleteCopy) {
   const int64_t before = device_->memory().used_bytes;
   {
     const StopScope scope(&token);
-    const BufferRef y = *device_->Allocate(plan_.output.size_bytes());
+    const BufferRef y = *device_->Allocate(plan_.output().size_bytes());
     const Buffer* const inputs[] = {x_.get(), weight_.get()};
     ExpectError(kernel_->Launch(inputs, y.get()), absl::StatusCode::kCancelled);
   }
@@ -111,8 +111,8 @@ TEST_F(PackedWeightsTest, AreUpdatedAfterTheBufferIsWritten) {
   const TensorSpec spec = {DType::kFloat32, {kOut, kIn}};
   const OpPlan neg = *PlanOp("neg", {spec}, {});
   const std::vector<TensorSpec> specs = {spec};
-  const auto kernel = *device_->Prepare({neg.schema, &neg.attrs, specs, &neg.output});
-  ASSERT_TRUE(kernel->in_place(0));
+  const auto kernel = *device_->Prepare({neg.schema, &neg.attrs, specs, &neg.output()});
+  ASSERT_EQ(kernel->in_place(0), 0);
   const std::vector<float> before = Multiply();
   const Buffer* const inputs[] = {weight_.get()};
   ASSERT_TRUE(kernel->Launch(inputs, weight_.get()).ok());

@@ -41,15 +41,15 @@ class PreparedTest : public ::testing::Test {
       c.buffers.push_back(*runner_.Upload(inputs[i]));
     }
     c.inputs = std::move(inputs);
-    c.kernel = *runner_.device().Prepare({c.plan.schema, &c.plan.attrs, specs, &c.plan.output});
+    c.kernel = *runner_.device().Prepare({c.plan.schema, &c.plan.attrs, specs, c.plan.outputs});
     return c;
   }
 
   HostTensor Run(Case& c) {
-    const BufferRef output = *runner_.device().Allocate(c.plan.output.size_bytes());
+    const BufferRef output = *runner_.device().Allocate(c.plan.output().size_bytes());
     if (output->size_bytes() > 0) std::memset(output->data(), 0x5a, output->size_bytes());
     EXPECT_TRUE(c.kernel->Launch(c.Inputs(), output.get()).ok());
-    return runner_.Download(*output, c.plan.output);
+    return runner_.Download(*output, c.plan.output());
   }
 
   // Runs the kernel twice out of place, and then in place over each input that allows it. Expects
@@ -62,7 +62,7 @@ class PreparedTest : public ::testing::Test {
     EXPECT_EQ(Run(c).bytes, expected.bytes) << what;
     EXPECT_EQ(Run(c).bytes, expected.bytes) << what << " again";
     for (size_t i = 0; i < c.buffers.size(); ++i) {
-      if (!c.kernel->in_place(static_cast<int>(i))) continue;
+      if (c.kernel->in_place(static_cast<int>(i)) != 0) continue;
       if (c.buffers[i]->size_bytes() != expected.spec.size_bytes()) continue;
       ++in_place_runs_;
       ASSERT_TRUE(c.kernel->Launch(c.Inputs(), c.buffers[i].get()).ok());

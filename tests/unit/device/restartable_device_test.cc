@@ -33,7 +33,7 @@ class RestartableDeviceTest : public testing::Test {
   }
 
   RestartableDevice& restartable() { return *device_->restartable(); }
-  void Order(const std::string& order) { ASSERT_TRUE(faults_.Take("cpu:0 " + order).ok()); }
+  void Order(const std::string& order) { ASSERT_TRUE(faults_.Apply("cpu:0 " + order).ok()); }
 
   absl::Status AbandonAndRestart() {
     restartable().Abandon();
@@ -42,7 +42,8 @@ class RestartableDeviceTest : public testing::Test {
 
   std::unique_ptr<PreparedKernel> PrepareNeg() {
     const Attributes attrs;
-    auto kernel = device_->Prepare({FindOp("neg"), &attrs, absl::MakeConstSpan(&spec_, 1), &spec_});
+    auto kernel = device_->Prepare(
+        {FindOp("neg"), &attrs, absl::MakeConstSpan(&spec_, 1), absl::MakeConstSpan(&spec_, 1)});
     return kernel.ok() ? *std::move(kernel) : nullptr;
   }
 
@@ -75,7 +76,7 @@ TEST_F(RestartableDeviceTest, BehavesLikeItsBackendDevice) {
   const auto kernel = PrepareNeg();
   ASSERT_NE(kernel, nullptr);
   EXPECT_TRUE(kernel->runs_inline());
-  EXPECT_TRUE(kernel->in_place(0));
+  EXPECT_EQ(kernel->in_place(0), 0);
   EXPECT_EQ(*RunOn(*kernel), -1);
 }
 
@@ -161,10 +162,10 @@ TEST_F(RestartableDeviceTest, KernelsAndBuffersMayBeFreedAtAnyTime) {
 TEST(FaultPlanTest, RejectsInvalidOrders) {
   FaultPlan plan({DeviceKind::kCpu, 0});
   for (const char* order : {"", "kernel", "kernel x", "kernel -1", "delay-alloc 5", "nap 3"}) {
-    EXPECT_EQ(plan.Take(order).code(), Code::kInvalidArgument) << order;
+    EXPECT_EQ(plan.Apply(order).code(), Code::kInvalidArgument) << order;
   }
   FaultPlans plans;
-  EXPECT_EQ(plans.Take("cpu:0 die").code(), Code::kNotFound);
+  EXPECT_EQ(plans.Apply("cpu:0 die").code(), Code::kNotFound);
 }
 
 TEST(ParseFaultyDevices, OnlyCpusMayBeFaulty) {

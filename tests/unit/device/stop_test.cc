@@ -128,7 +128,7 @@ class StopTest : public testing::TestWithParam<StopCase> {
       ASSERT_TRUE(FillWithIncreasingNumbers(spec, *inputs_.back()).ok());
       operands_.push_back({&spec, inputs_.back()->data()});
     }
-    output_ = *device_->Allocate(plan_.output.size_bytes());
+    output_ = *device_->Allocate(plan_.output().size_bytes());
     ASSERT_TRUE(Launch().ok());
     expected_ = Result();
   }
@@ -144,7 +144,7 @@ class StopTest : public testing::TestWithParam<StopCase> {
     const double step = IsFloating(spec.dtype) ? 1.0 / static_cast<double>(n) : 1.0;
     const Attributes attrs = {
         {"start", 0.0}, {"step", step}, {"stop", (static_cast<double>(n) - 0.5) * step}};
-    return device_->Launch({FindOp("arange"), &attrs, {}, {&spec, buffer.data()}});
+    return device_->Launch({FindOp("arange"), &attrs, {}, {{&spec, buffer.data()}}});
   }
 
   // Runs the kernel with this token, which gets a deadline when the kernel begins.
@@ -153,7 +153,7 @@ class StopTest : public testing::TestWithParam<StopCase> {
     const StopScope scope(token);
     if (deadline != kNever) token->deadline = StopToken::Clock::now() + deadline;
     return device_->Launch(
-        {plan_.schema, &plan_.attrs, operands_, {&plan_.output, output_->data()}});
+        {plan_.schema, &plan_.attrs, operands_, {{&plan_.output(), output_->data()}}});
   }
 
   std::string Result() const {

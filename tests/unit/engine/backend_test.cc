@@ -19,7 +19,7 @@ namespace {
 constexpr DeviceKind kToy("toy");
 
 // Two physical devices of 1 MiB that compute on the host.
-Backend ToyBackend(int* resets) {
+Backend TestBackend(int* resets) {
   Backend backend;
   backend.kind = kToy;
   backend.count = [](std::string*) { return 2; };
@@ -45,7 +45,7 @@ class BackendTest : public testing::Test {
   }
 
   int resets_ = 0;
-  const std::vector<Backend> backends_ = {CpuBackend(), ToyBackend(&resets_)};
+  const std::vector<Backend> backends_ = {CpuBackend(), TestBackend(&resets_)};
 };
 
 TEST_F(BackendTest, AllPhysicalDevicesAreMadeByDefault) {
@@ -87,7 +87,7 @@ TEST_F(BackendTest, ResettableDeviceRestartsAfterAFault) {
   Engine engine(Make("toy"));
   Device& device = *engine.slots()[0]->device;
   ASSERT_NE(device.restartable(), nullptr);
-  device.restartable()->Lose(absl::DataLossError("it broke"));
+  device.restartable()->MarkLostByDomain(absl::DataLossError("it broke"));
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (device.health().restarts == 0 && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::yield();

@@ -12,14 +12,14 @@ constexpr int kOpsEach = 200;
 
 using EngineConcurrencyTest = EngineFixture;
 
-void InThreads(const std::function<void(int)>& body) {
+void RunInThreads(const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) threads.emplace_back(body, i);
   for (std::thread& thread : threads) thread.join();
 }
 
 TEST_F(EngineConcurrencyTest, ThreadsShareASession) {
-  InThreads([this](int thread) {
+  RunInThreads([this](int thread) {
     const Handle base = 1000 * (thread + 1);
     const std::string device = thread % 2 == 0 ? "cpu:0" : "cpu:1";
     EXPECT_TRUE(Full(base, 4, 1, device).ok());
@@ -36,7 +36,7 @@ TEST_F(EngineConcurrencyTest, ThreadsShareASession) {
 }
 
 TEST_F(EngineConcurrencyTest, SessionsOpenAndCloseDuringWork) {
-  InThreads([this](int thread) {
+  RunInThreads([this](int thread) {
     for (int round = 0; round < 20; ++round) {
       const SessionRef session = *sessions_->Open(TestPrincipal(), 0, "short-lived");
       for (Handle handle = 1; handle <= 10; ++handle) {
@@ -55,7 +55,7 @@ TEST_F(EngineConcurrencyTest, SessionsOpenAndCloseDuringWork) {
 
 TEST_F(EngineConcurrencyTest, OneOfManyThreadsGetsTheHandle) {
   std::atomic<int> won{0};
-  InThreads([this, &won](int thread) {
+  RunInThreads([this, &won](int thread) {
     for (Handle handle = 1; handle <= 100; ++handle) won += Full(handle, 1, thread).ok();
   });
   EXPECT_EQ(won.load(), 100);
@@ -68,7 +68,7 @@ TEST_F(EngineConcurrencyTest, UploadsOfOtherThreadsFulfillPromises) {
   for (Handle handle = 1; handle <= 100; ++handle) {
     ASSERT_TRUE(engine_->Promise(*session_, handle, spec, "cpu:0").ok());
   }
-  InThreads([this](int thread) {
+  RunInThreads([this](int thread) {
     for (Handle handle = 1; handle <= 100; ++handle) {
       if (static_cast<int>(handle) % kThreads == thread) {
         EXPECT_TRUE(Upload(handle, {static_cast<int64_t>(handle)}).ok());

@@ -40,7 +40,7 @@ class EngineFaultTest : public testing::Test {
     engine_.reset();
   }
 
-  void Order(const std::string& order) { ASSERT_TRUE(faults_.Take("cpu:0 " + order).ok()); }
+  void Order(const std::string& order) { ASSERT_TRUE(faults_.Apply("cpu:0 " + order).ok()); }
 
   absl::StatusOr<TensorRef> Run(absl::string_view op, std::vector<Handle> inputs, Handle output,
                                 Attributes attrs = {}, absl::string_view device = "", int by = 0) {
@@ -283,7 +283,7 @@ TEST(FaultDomainTest, DevicesOfOneGpuRestartTogether) {
     }
     absl::Status Check() override {
       MutexLock lock(&mu_);
-      if (death_.ok()) death_ = plan_->TakeDeath();
+      if (death_.ok()) death_ = plan_->ConsumeLoss();
       return death_;
     }
     void Abandon() override { living_->fetch_sub(1); }
@@ -310,7 +310,7 @@ TEST(FaultDomainTest, DevicesOfOneGpuRestartTogether) {
   Engine engine(std::move(devices));
   std::atomic<int> back{0};
   engine.SetServingListener([&](DeviceSlot&, bool serving) { back.fetch_add(serving ? 1 : 0); });
-  ASSERT_TRUE(plans[1].Take("die").ok());
+  ASSERT_TRUE(plans[1].Apply("die").ok());
   EXPECT_TRUE(Eventually([&] { return back.load() == 2; }));
   EXPECT_EQ(resets.load(), 1);
   EXPECT_FALSE(shared_while_living.load());

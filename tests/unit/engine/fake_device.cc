@@ -59,7 +59,8 @@ struct FakeDevice::Recorded {
   void Run() const {
     std::vector<Operand> operands;
     for (size_t i = 0; i < inputs.size(); ++i) operands.push_back({&inputs[i], addresses[i]});
-    const KernelCall call{schema, &attrs, operands, {&output, out}};
+    const Operand result{&output, out};
+    const KernelCall call{schema, &attrs, operands, absl::MakeConstSpan(&result, 1)};
     if (output.dtype == DType::kInt32) Compute<int32_t>(call);
     if (output.dtype == DType::kInt64) Compute<int64_t>(call);
   }

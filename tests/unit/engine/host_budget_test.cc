@@ -37,7 +37,7 @@ TEST_F(EngineHostBudgetTest, DefinitionsAreCharged) {
   absl::Status refused;
   while (refused.ok()) {
     const Attributes attrs{{"text", std::string(1000, 'x')}};
-    refused = packed_.Define(++number, "neg", attrs, "", 1);
+    refused = packed_.Define(++number, {"neg", attrs, "", 1});
   }
   ExpectError(refused, Code::kResourceExhausted, {"--max-host-bytes-per-principal"});
   EXPECT_GT(number, 1000u);
@@ -46,7 +46,7 @@ TEST_F(EngineHostBudgetTest, DefinitionsAreCharged) {
 }
 
 TEST_F(EngineHostBudgetTest, ProgramsAreChargedUntilTheyAreDropped) {
-  ASSERT_TRUE(packed_.Define(1, "neg", {}, "", 1).ok());
+  ASSERT_TRUE(packed_.Define(1, {"neg", {}, "", 1}).ok());
   ASSERT_TRUE(Upload(1, {1, 2}).ok());
   std::vector<uint32_t> ops;
   for (uint32_t i = 0; i < 1000; ++i) ops.insert(ops.end(), {1, i});
@@ -67,7 +67,7 @@ TEST_F(EngineHostBudgetTest, ProgramsAreChargedUntilTheyAreDropped) {
 
 // The error of a program may contain a long name.
 TEST_F(EngineHostBudgetTest, ErrorsOfProgramsAreCharged) {
-  ASSERT_TRUE(packed_.Define(1, std::string(100000, 'x'), {}, "", 1).ok());
+  ASSERT_TRUE(packed_.Define(1, {std::string(100000, 'x'), {}, "", 1}).ok());
   const int64_t before = used_bytes();
   for (uint32_t number = 1; number <= 1000; ++number) {
     ASSERT_TRUE(packed_.AddProgram(number, "cpu:0", {two_}, {1, 0}, {1}).ok());

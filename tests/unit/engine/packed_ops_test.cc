@@ -11,17 +11,17 @@ using testing::ElementsAre;
 class PackedOpsTest : public EngineFixture {
  protected:
   // Calls PackedOps::RunBatch(). Appends each reported step to results_.
-  absl::Status Take(const std::vector<uint64_t>& words) {
+  absl::Status Apply(const std::vector<uint64_t>& words) {
     packed_.BeginBatch();
     absl::Span<const uint64_t> left = words;
-    return TakeUntil(PackedOps::kNoDeadline, &left);
+    return ApplyUntil(PackedOps::kNoDeadline, &left);
   }
-  absl::Status TakeUntil(std::chrono::steady_clock::time_point deadline,
-                         absl::Span<const uint64_t>* left) {
+  absl::Status ApplyUntil(std::chrono::steady_clock::time_point deadline,
+                          absl::Span<const uint64_t>* left) {
     return packed_.RunBatch(
         left, &command_,
-        [this](uint64_t command, Handle output, const absl::StatusOr<TensorRef>& t) {
-          results_.push_back({command, output, t.status().code()});
+        [this](uint64_t command, Handle output, uint32_t, const absl::StatusOr<TensorRefs>& made) {
+          results_.push_back({command, output, made.status().code()});
           return results_.size() < max_results_ ? absl::OkStatus()
                                                 : absl::ResourceExhaustedError("enough");
         },
@@ -46,9 +46,9 @@ class PackedOpsTest : public EngineFixture {
 TEST_F(PackedOpsTest, StepsNameHandlesByTheirDistance) {
   ASSERT_TRUE(Upload(7, {1, 2}).ok());
   ASSERT_TRUE(Upload(~Handle{0}, {10, 20}).ok());
-  ASSERT_TRUE(packed_.Define(1, "add", {}, "", 2).ok());
+  ASSERT_TRUE(packed_.Define(1, {"add", {}, "", 2}).ok());
   // Tensor 9 = 7 + ~0, tensor 10 = 9 + 7. Then tensor 9 is dropped.
-  ASSERT_TRUE(Take({1, 9, 2, 10, 1, 1, 1, 3, 0, 1}).ok());
+  ASSERT_TRUE(Apply({1, 9, 2, 10, 1, 1, 1, 3, 0, 1}).ok());
   EXPECT_EQ(command_, 3u);
   EXPECT_THAT(*Read(10), ElementsAre(12, 24));
   ExpectError(Read(9), absl::StatusCode::kNotFound, {"9"});
@@ -57,7 +57,7 @@ TEST_F(PackedOpsTest, StepsNameHandlesByTheirDistance) {
 // The deadline has passed already, so each call runs the least number of steps.
 TEST_F(PackedOpsTest, ContinuesABatchAfterItsDeadline) {
   ASSERT_TRUE(Upload(1, {1, 2}).ok());
-  ASSERT_TRUE(packed_.Define(1, "neg", {}, "", 1).ok());
+  ASSERT_TRUE(packed_.Define(1, {"neg", {}, "", 1}).ok());
   constexpr Handle kLast = 5000;
   max_results_ = kLast;
   std::vector<uint64_t> words;
@@ -69,7 +69,7 @@ TEST_F(PackedOpsTest, ContinuesABatchAfterItsDeadline) {
   int calls = 0;
   for (; !left.empty(); ++calls) {
     const size_t before = left.size();
-    ASSERT_TRUE(TakeUntil(std::chrono::steady_clock::time_point(), &left).ok());
+    ASSERT_TRUE(ApplyUntil(std::chrono::steady_clock::time_point(), &left).ok());
     ASSERT_LT(left.size(), before);
   }
   EXPECT_GT(calls, 1);
@@ -80,12 +80,12 @@ TEST_F(PackedOpsTest, ContinuesABatchAfterItsDeadline) {
 TEST_F(PackedOpsTest, RefusedStepHarmsNoOther) {
   ASSERT_TRUE(Upload(1, {1, 2}).ok());
   ASSERT_TRUE(Upload(2, {1, 2, 3}).ok());
-  ASSERT_TRUE(packed_.Define(1, "add", {}, "", 2).ok());
-  ASSERT_TRUE(packed_.Define(2, "no_such_op", {}, "", 1).ok());
-  ASSERT_TRUE(Take({1, 5, 4, 3,  // shapes that don't fit
-                    1, 1, 5, 3,  // 6 = 1 + 3, which isn't there
-                    2, 1, 6,     // 7
-                    1, 1, 7, 7})
+  ASSERT_TRUE(packed_.Define(1, {"add", {}, "", 2}).ok());
+  ASSERT_TRUE(packed_.Define(2, {"no_such_op", {}, "", 1}).ok());
+  ASSERT_TRUE(Apply({1, 5, 4, 3,  // shapes that don't fit
+                     1, 1, 5, 3,  // 6 = 1 + 3, which isn't there
+                     2, 1, 6,     // 7
+                     1, 1, 7, 7})
                   .ok());  // 8 = 1 + 1
   EXPECT_EQ(command_, 4u);
   using Code = absl::StatusCode;
@@ -98,22 +98,38 @@ TEST_F(PackedOpsTest, RefusedStepHarmsNoOther) {
 
 TEST_F(PackedOpsTest, RejectsInvalidWords) {
   ASSERT_TRUE(Upload(1, {1, 2}).ok());
-  ASSERT_TRUE(packed_.Define(1, "neg", {}, "", 1).ok());
+  ASSERT_TRUE(packed_.Define(1, {"neg", {}, "", 1}).ok());
   for (const std::vector<uint64_t>& words :
        std::vector<std::vector<uint64_t>>{{1}, {1, 5}, {0}, {2, 5, 4}, {~uint64_t{0}, 1, 1}}) {
-    ExpectError(Take(words), absl::StatusCode::kInvalidArgument, {"packed"});
+    ExpectError(Apply(words), absl::StatusCode::kInvalidArgument, {"packed"});
   }
-  ExpectError(Take({1, 5, 4, 1}), absl::StatusCode::kInvalidArgument, {"middle"});
+  ExpectError(Apply({1, 5, 4, 1}), absl::StatusCode::kInvalidArgument, {"middle"});
   EXPECT_THAT(*Read(5), ElementsAre(-1, -2)) << "earlier steps have been applied";
 }
 
-TEST_F(PackedOpsTest, DefinitionsComeInOrder) {
+TEST_F(PackedOpsTest, DefinitionsHaveNoGaps) {
   using Code = absl::StatusCode;
-  ExpectError(packed_.Define(0, "neg", {}, "", 1), Code::kInvalidArgument, {"1"});
-  ExpectError(packed_.Define(2, "neg", {}, "", 1), Code::kInvalidArgument, {"1"});
-  ExpectError(packed_.Define(1, "neg", {}, "", 5000), Code::kInvalidArgument, {"5000"});
-  ASSERT_TRUE(packed_.Define(1, "neg", {}, "", 1).ok());
-  ExpectError(packed_.Define(1, "neg", {}, "", 1), Code::kInvalidArgument, {"2"});
+  ExpectError(packed_.Define(0, {"neg", {}, "", 1}), Code::kInvalidArgument, {"1"});
+  ExpectError(packed_.Define(2, {"neg", {}, "", 1}), Code::kInvalidArgument, {"1"});
+  ExpectError(packed_.Define(1, {"neg", {}, "", 5000}), Code::kInvalidArgument, {"5000"});
+  ASSERT_TRUE(packed_.Define(1, {"neg", {}, "", 1}).ok());
+  ExpectError(packed_.Define(3, {"neg", {}, "", 1}), Code::kInvalidArgument, {"2"});
+}
+
+TEST_F(PackedOpsTest, RejectsDefinitionsThatNameInputsTheyLack) {
+  const OpDefinition neg = {.op = "neg", .num_inputs = 1};
+  const auto refused = [&](auto change) {
+    OpDefinition wrong = neg;
+    change(wrong);
+    return packed_.Define(1, wrong).code() == absl::StatusCode::kInvalidArgument;
+  };
+  EXPECT_TRUE(refused([](auto& d) { d.donate = {1}; }));
+  EXPECT_TRUE(refused([](auto& d) { d.donate = {0, 0}; }));
+  EXPECT_TRUE(refused([](auto& d) { d.scalars = {{1, DType::kFloat32}}; }));
+  EXPECT_TRUE(refused([](auto& d) { d.scalars = {{0, DType::kUnspecified}}; }));
+  EXPECT_TRUE(refused([](auto& d) { d.num_outputs = 0; }));
+  EXPECT_TRUE(refused([](auto& d) { d.num_outputs = 1000; }));
+  EXPECT_TRUE(refused([](auto& d) { d.word_attrs = {{"x", AttrType::kString}}; }));
 }
 
 TEST_F(PackedOpsTest, LimitsDefinitionsAndPrograms) {
@@ -121,7 +137,7 @@ TEST_F(PackedOpsTest, LimitsDefinitionsAndPrograms) {
   const Attributes large{{"data", Bytes{std::string(1 << 20, 'x')}}};
   uint32_t number = 0;
   absl::Status status;
-  while (status.ok() && number < 100) status = packed_.Define(++number, "neg", large, "", 1);
+  while (status.ok() && number < 100) status = packed_.Define(++number, {"neg", large, "", 1});
   ExpectError(status, Code::kResourceExhausted, {"definitions"});
   EXPECT_LE(number, 33u);
 
@@ -147,20 +163,20 @@ TEST_F(PackedOpsTest, LimitsDefinitionsAndPrograms) {
 }
 
 TEST_F(PackedOpsTest, StopsIfAResultCannotBeReported) {
-  ASSERT_TRUE(packed_.Define(1, "neg", {}, "", 1).ok());
+  ASSERT_TRUE(packed_.Define(1, {"neg", {}, "", 1}).ok());
   max_results_ = 2;
-  ExpectError(Take({1, 5, 1, 1, 1, 1, 1, 1, 1}), absl::StatusCode::kResourceExhausted, {"enough"});
+  ExpectError(Apply({1, 5, 1, 1, 1, 1, 1, 1, 1}), absl::StatusCode::kResourceExhausted, {"enough"});
   EXPECT_EQ(results_.size(), 2u);
   EXPECT_EQ(command_, 2u);
 }
 
 TEST_F(PackedOpsTest, OneDefinitionServesAllShapes) {
-  ASSERT_TRUE(packed_.Define(1, "neg", {}, "", 1).ok());
+  ASSERT_TRUE(packed_.Define(1, {"neg", {}, "", 1}).ok());
   for (int round = 0; round < 2; ++round) {
     for (Handle i = 1; i <= 10; ++i) {
       const Handle handle = round * 100 + i;
       ASSERT_TRUE(Upload(handle, std::vector<int64_t>(i, static_cast<int64_t>(i))).ok());
-      ASSERT_TRUE(Take({1, handle + 50, 50}).ok());
+      ASSERT_TRUE(Apply({1, handle + 50, 50}).ok());
       EXPECT_EQ(*Read(handle + 50), std::vector<int64_t>(i, -static_cast<int64_t>(i)));
     }
   }
@@ -168,7 +184,7 @@ TEST_F(PackedOpsTest, OneDefinitionServesAllShapes) {
 
 TEST_F(PackedOpsTest, RejectsInvalidProgramsWhenTheyAreRun) {
   using Code = absl::StatusCode;
-  ASSERT_TRUE(packed_.Define(1, "add", {}, "", 2).ok());
+  ASSERT_TRUE(packed_.Define(1, {"add", {}, "", 2}).ok());
   ASSERT_TRUE(Upload(1, {1, 2}).ok());
   const TensorSpec two{DType::kInt64, {2}};
   struct Case {

@@ -417,7 +417,7 @@ TEST_F(ProgramGraphFaultTest, IsCapturedAgainAfterARestart) {
     Full(x, round);
     for (int run = 0; run < 4; ++run) EXPECT_THAT(*RunAndRead(*program, x), Each(-round));
     EXPECT_EQ(CapturesOfThisLife(), 1);
-    engine_->slots()[0]->device->restartable()->Lose(absl::DataLossError("it broke"));
+    engine_->slots()[0]->device->restartable()->MarkLostByDomain(absl::DataLossError("it broke"));
     EXPECT_EQ(RunAndRead(*program, x).status().code(), Code::kDataLoss);
     ASSERT_TRUE(Eventually([&] { return back_.load() == round + 1; }));
   }

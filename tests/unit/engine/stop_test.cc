@@ -142,7 +142,7 @@ TEST_F(EngineStopTest, AbandonedOpThatHasNotBegunNeverRuns) {
   EXPECT_THAT(*Read(1), ElementsAre(1, 1)) << "other ops of the session aren't affected";
 }
 
-TEST_F(EngineStopTest, AbandonedOpGoesOnIfItsResultIsUsed) {
+TEST_F(EngineStopTest, AbandonedOpContinuesIfItsResultIsUsed) {
   TensorRef output = StartProgram();
   WaitOnBehalfOfACall(output);
   ASSERT_TRUE(Run("neg", {50}, 51).ok());

@@ -140,7 +140,7 @@ TEST_F(LimitedSocketTest, ReportsThatItIsStalled) {
 }
 
 TEST_F(LimitedSocketTest, WaitsWhileThePoolIsFull) {
-  used_->Take(7, 0);
+  used_->Charge(7, 0);
   Limit(100);
   Send("0123456789");
   ASSERT_TRUE(AwaitReadable());

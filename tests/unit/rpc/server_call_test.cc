@@ -35,7 +35,7 @@ constexpr char kEcho[] = "/test.Service/Echo";
 constexpr char kUnary[] = "/test.Service/Unary";
 
 // Events that the handlers of a test record.
-struct Journal {
+struct CallEvents {
   Event admitted;
   Event drained;
   Event done;
@@ -51,7 +51,7 @@ struct Journal {
 };
 
 struct TestContext {
-  Journal journal;
+  CallEvents events;
   CallGroup group;
   BulkContext bulk;
 };
@@ -62,40 +62,40 @@ class TestCall final : public BulkCall {
   TestCall(TestContext* context, std::unique_ptr<GrpcCall> grpc_call, const char* method)
       : BulkCall(&context->bulk, std::move(grpc_call)),
         context_(context),
-        journal_(&context->journal),
+        events_(&context->events),
         method_(method) {}
-  ~TestCall() override { journal_->destroyed.Set(); }
+  ~TestCall() override { events_->destroyed.Set(); }
 
  private:
   void OnAdmitted() override {
     {
-      MutexLock lock(&journal_->mu);
-      journal_->caller = principal()->name();
+      MutexLock lock(&events_->mu);
+      events_->caller = principal()->name();
     }
     if (!Join(&context_->group)) return Fail(absl::UnavailableError("draining"));
     if (method_ == kWait) {
       BeginWait();
     } else if (method_ == kWork) {
       RunByWorker(
-          [journal = journal_] {
-            journal->work_begun.Set();
-            return journal->work_may_end.Wait() ? absl::OkStatus() : absl::InternalError("held");
+          [events = events_] {
+            events->work_begun.Set();
+            return events->work_may_end.Wait() ? absl::OkStatus() : absl::InternalError("held");
           },
           [this] { Finish(absl::OkStatus()); });
     } else {
       StartRead(&message_);
     }
-    journal_->admitted.Set();
+    events_->admitted.Set();
   }
 
   void BeginWait() {
     Wait(
         [this](auto on_end) {
-          MutexLock lock(&journal_->mu);
-          journal_->end_wait = on_end;
+          MutexLock lock(&events_->mu);
+          events_->end_wait = on_end;
         },
         [this] {
-          journal_->wait_ended.Set();
+          events_->wait_ended.Set();
           Finish(absl::OkStatus());
         });
   }
@@ -105,21 +105,21 @@ class TestCall final : public BulkCall {
     StartWrite(message_);
   }
   void OnWritten(bool ok) override {
-    if (!ok) return Fail(ClientGone());
+    if (!ok) return Fail(ClientDisconnected());
     StartRead(&message_);
   }
   void OnDrain() override {
-    journal_->drained.Set();
+    events_->drained.Set();
     if (method_ == kWait) Fail(absl::UnavailableError("draining"));
   }
   void OnDone() override {
-    journal_->done.Set();
+    events_->done.Set();
     BulkCall::OnDone();
   }
   void Fail(const absl::Status& status) override { Finish(status); }
 
   TestContext* const context_;
-  Journal* const journal_;
+  CallEvents* const events_;
   const std::string method_;
   grpc::ByteBuffer message_;
 };
@@ -192,9 +192,9 @@ class ServerCallTest : public testing::TestWithParam<QueueKind> {
 
   void SetUp() override {
     WriteTokens({{"alice", kAlice}, {"bob", kBob}});
-    auto gate = Gate::Make({.token_file = token_file_});
-    ASSERT_TRUE(gate.ok()) << gate.status();
-    gate_ = *std::move(gate);
+    auto authenticator = Authenticator::Make({.token_file = token_file_});
+    ASSERT_TRUE(authenticator.ok()) << authenticator.status();
+    authenticator_ = *std::move(authenticator);
     for (const char* method : {kWait, kWork, kEcho}) {
       dispatcher_.AddStreaming(method, GetParam(), [this, method](auto grpc_call) {
         return std::make_shared<TestCall>(&context_, std::move(grpc_call), method);
@@ -202,15 +202,15 @@ class ServerCallTest : public testing::TestWithParam<QueueKind> {
     }
     dispatcher_.AddUnary(kUnary, MakeUnaryFactory<v1::ListOpsRequest, v1::ListOpsResponse>(
                                      &workers_, {.handle = [this](const auto& call) {
-                                       MutexLock lock(&context_.journal.mu);
-                                       context_.journal.unary = call;
-                                       context_.journal.admitted.Set();
+                                       MutexLock lock(&context_.events.mu);
+                                       context_.events.unary = call;
+                                       context_.events.admitted.Set();
                                      }}));
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     dispatcher_.RegisterWith(&builder);
-    main_queue_ = std::make_unique<CallQueue>(&builder, gate_.get());
+    main_queue_ = std::make_unique<CallQueue>(&builder, authenticator_.get());
     bulk_queue_ = std::make_unique<CallQueue>(&builder, main_queue_.get());
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
@@ -227,12 +227,12 @@ class ServerCallTest : public testing::TestWithParam<QueueKind> {
     bulk_queue_.reset();
     main_queue_.reset();
     server_.reset();
-    gate_.reset();
+    authenticator_.reset();
     std::remove(token_file_.c_str());
   }
 
   void ShutDown() {
-    context_.journal.work_may_end.Set();
+    context_.events.work_may_end.Set();
     server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();
     main_queue_->AwaitEarlierEvents();
@@ -257,27 +257,27 @@ class ServerCallTest : public testing::TestWithParam<QueueKind> {
   void EndWait() {
     std::function<void()> end_wait;
     {
-      MutexLock lock(&journal().mu);
-      end_wait = journal().end_wait;
+      MutexLock lock(&events().mu);
+      end_wait = events().end_wait;
     }
     end_wait();
   }
 
   // Returns the last unary call, which nothing else holds while it waits.
   std::shared_ptr<UnaryCallBase> Unary() {
-    MutexLock lock(&journal().mu);
-    return journal().unary.lock();
+    MutexLock lock(&events().mu);
+    return events().unary.lock();
   }
 
   bool HasCalls() const { return main_queue_->HasCalls() || bulk_queue_->HasCalls(); }
-  Journal& journal() { return context_.journal; }
+  CallEvents& events() { return context_.events; }
 
   const std::string token_file_;
   WorkerPool workers_{1};
   ServiceContext service_;
   TestContext context_;
   CallDispatcher dispatcher_;
-  std::unique_ptr<Gate> gate_;
+  std::unique_ptr<Authenticator> authenticator_;
   std::unique_ptr<CallQueue> main_queue_;
   std::unique_ptr<CallQueue> bulk_queue_;
   std::unique_ptr<grpc::Server> server_;
@@ -297,9 +297,9 @@ TEST_P(ServerCallTest, EchoesMessagesToTheAdmittedCaller) {
   }
   EXPECT_TRUE(call.HalfClose());
   EXPECT_TRUE(call.Finish().ok());
-  EXPECT_TRUE(journal().destroyed.Wait());
-  MutexLock lock(&journal().mu);
-  EXPECT_EQ(journal().caller, "bob");
+  EXPECT_TRUE(events().destroyed.Wait());
+  MutexLock lock(&events().mu);
+  EXPECT_EQ(events().caller, "bob");
 }
 
 TEST_P(ServerCallTest, RefusesCallerWithoutValidToken) {
@@ -309,7 +309,7 @@ TEST_P(ServerCallTest, RefusesCallerWithoutValidToken) {
     EXPECT_EQ(Call("/test.Service/Unknown", token).Finish().error_code(),
               grpc::StatusCode::UNAUTHENTICATED);
   }
-  EXPECT_FALSE(journal().admitted.happened());
+  EXPECT_FALSE(events().admitted.happened());
 }
 
 TEST_P(ServerCallTest, UnknownMethodIsUnimplemented) {
@@ -320,25 +320,25 @@ TEST_P(ServerCallTest, UnknownMethodIsUnimplemented) {
 
 TEST_P(ServerCallTest, RevocationEndsWaitingCall) {
   ClientCall call = Call(kWait);
-  ASSERT_TRUE(journal().admitted.Wait());
+  ASSERT_TRUE(events().admitted.Wait());
   WriteTokens({{"bob", kBob}});
-  gate_->Reload();
+  authenticator_->Reload();
   const grpc::Status status = call.Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_NE(status.error_message().find("revoked"), std::string::npos) << status.error_message();
-  EXPECT_TRUE(journal().destroyed.Wait());
+  EXPECT_TRUE(events().destroyed.Wait());
   EndWait();  // changes nothing
-  EXPECT_FALSE(journal().wait_ended.happened());
+  EXPECT_FALSE(events().wait_ended.happened());
 }
 
 TEST_P(ServerCallTest, RevocationEndsUnaryCall) {
   ClientCall call = Call(kUnary);
   ASSERT_TRUE(call.Write(""));
-  ASSERT_TRUE(journal().admitted.Wait());
+  ASSERT_TRUE(events().admitted.Wait());
   const std::shared_ptr<UnaryCallBase> held = Unary();
   ASSERT_NE(held, nullptr);
   WriteTokens({});
-  gate_->Reload();
+  authenticator_->Reload();
   EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_TRUE(held->over());
   held->Finish(absl::OkStatus());  // changes nothing
@@ -347,45 +347,45 @@ TEST_P(ServerCallTest, RevocationEndsUnaryCall) {
 // The worker uses the call's memory.
 TEST_P(ServerCallTest, RevocationWaitsForWorker) {
   ClientCall call = Call(kWork);
-  ASSERT_TRUE(journal().work_begun.Wait());
+  ASSERT_TRUE(events().work_begun.Wait());
   WriteTokens({{"bob", kBob}});
-  gate_->Reload();
+  authenticator_->Reload();
   EXPECT_TRUE(Eventually([&] {
     return Call("/test.Service/Unknown").Finish().error_code() == grpc::StatusCode::UNAUTHENTICATED;
   }));
-  EXPECT_FALSE(journal().done.happened());
-  journal().work_may_end.Set();
+  EXPECT_FALSE(events().done.happened());
+  events().work_may_end.Set();
   EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
 }
 
 TEST_P(ServerCallTest, CallEndsWhenItsWaitEnds) {
   ClientCall call = Call(kWait);
-  ASSERT_TRUE(journal().admitted.Wait());
+  ASSERT_TRUE(events().admitted.Wait());
   EndWait();
   EXPECT_TRUE(call.Finish().ok());
-  EXPECT_TRUE(journal().wait_ended.happened());
+  EXPECT_TRUE(events().wait_ended.happened());
 }
 
 TEST_P(ServerCallTest, CancellationEndsWaitingCall) {
   ClientCall call = Call(kWait);
-  ASSERT_TRUE(journal().admitted.Wait());
+  ASSERT_TRUE(events().admitted.Wait());
   call.Cancel();
   EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(journal().destroyed.Wait());
+  EXPECT_TRUE(events().destroyed.Wait());
   EndWait();  // changes nothing
-  EXPECT_FALSE(journal().wait_ended.happened());
+  EXPECT_FALSE(events().wait_ended.happened());
   EXPECT_TRUE(Eventually([&] { return !HasCalls(); }));
 }
 
 TEST_P(ServerCallTest, CancelledCallOutlivesItsWorker) {
   ClientCall call = Call(kWork);
-  ASSERT_TRUE(journal().work_begun.Wait());
+  ASSERT_TRUE(events().work_begun.Wait());
   call.Cancel();
   EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(journal().done.Wait());
-  EXPECT_FALSE(journal().destroyed.happened());
-  journal().work_may_end.Set();
-  EXPECT_TRUE(journal().destroyed.Wait());
+  EXPECT_TRUE(events().done.Wait());
+  EXPECT_FALSE(events().destroyed.happened());
+  events().work_may_end.Set();
+  EXPECT_TRUE(events().destroyed.Wait());
 }
 
 // gRPC may be done with a call before its handler exists.
@@ -409,7 +409,7 @@ TEST_P(ServerCallTest, DrainReachesOpenCallsAndRefusesLaterOnes) {
   ASSERT_TRUE(echo.Write("before"));
   EXPECT_EQ(echo.Read(), "before");
   context_.group.Drain();
-  EXPECT_TRUE(journal().drained.Wait());
+  EXPECT_TRUE(events().drained.Wait());
   EXPECT_EQ(Call(kEcho).Finish().error_message(), "draining");
   // This call doesn't end because of a drain.
   context_.group.AwaitNone(std::chrono::steady_clock::now() + std::chrono::milliseconds(100));
@@ -424,14 +424,14 @@ TEST_P(ServerCallTest, DrainReachesOpenCallsAndRefusesLaterOnes) {
 
 TEST_P(ServerCallTest, DrainEndsCallThatChoosesTo) {
   ClientCall call = Call(kWait);
-  ASSERT_TRUE(journal().admitted.Wait());
+  ASSERT_TRUE(events().admitted.Wait());
   context_.group.Drain();
   EXPECT_EQ(call.Finish().error_message(), "draining");
 }
 
 TEST_P(ServerCallTest, ShutdownEndsOpenCalls) {
   ClientCall waiting = Call(kWait);
-  ASSERT_TRUE(journal().admitted.Wait());
+  ASSERT_TRUE(events().admitted.Wait());
   ClientCall echo = Call(kEcho);
   ASSERT_TRUE(echo.Write("open"));
   EXPECT_EQ(echo.Read(), "open");

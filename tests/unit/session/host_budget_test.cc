@@ -24,19 +24,19 @@ TEST(HostBudgetTest, ErrorNamesTheFlagAndWhatTheCallerAndOthersHold) {
   const auto budget = std::make_shared<HostBudget>(1000, 600);
   HostAccount alice(budget, TestPrincipal("alice"));
   HostAccount bob(budget, TestPrincipal("bob"));
-  ASSERT_TRUE(alice.Take(500).ok());
-  const absl::Status own = alice.Take(101);
+  ASSERT_TRUE(alice.Charge(500).ok());
+  const absl::Status own = alice.Charge(101);
   ExpectError(own, Code::kResourceExhausted, {"--max-host-bytes-per-principal=600", "500 bytes"});
   EXPECT_EQ(ErrorReason(own), "PRINCIPAL_HOST_BYTES_EXCEEDED");
   EXPECT_EQ(ErrorMetadataValue(own, "limit"), "max-host-bytes-per-principal");
-  ASSERT_TRUE(bob.Take(450).ok());
-  const absl::Status all = bob.Take(60);
+  ASSERT_TRUE(bob.Charge(450).ok());
+  const absl::Status all = bob.Charge(60);
   ExpectError(all, Code::kResourceExhausted,
               {"--max-host-bytes=1000", "holds 450 bytes", "all other callers 500 bytes"});
   EXPECT_EQ(ErrorReason(all), "SERVER_HOST_BYTES_EXCEEDED");
   EXPECT_EQ(budget->used_bytes(), 950) << "a refused charge changes nothing";
   alice.Return(500);
-  EXPECT_TRUE(bob.Take(60).ok());
+  EXPECT_TRUE(bob.Charge(60).ok());
   bob.Return(510);
   EXPECT_EQ(budget->used_bytes(), 0);
 }
@@ -59,15 +59,15 @@ TEST(HostBudgetTest, ChargesWholeBlocksAndReturnsUnusedOnes) {
   const auto account = std::make_shared<HostAccount>(budget, TestPrincipal());
   {
     BatchedHostCharge credit(account);
-    for (int i = 0; i < 100; ++i) ASSERT_TRUE(credit.Take(10).ok());
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(credit.Charge(10).ok());
     EXPECT_EQ(budget->used_bytes(), kBlock);
-    ASSERT_TRUE(credit.Take(3 * kBlock).ok());
+    ASSERT_TRUE(credit.Charge(3 * kBlock).ok());
     EXPECT_EQ(budget->used_bytes(), 4 * kBlock);
-    ExpectError(credit.Take(kBlock), Code::kResourceExhausted);
+    ExpectError(credit.Charge(kBlock), Code::kResourceExhausted);
     EXPECT_EQ(budget->used_bytes(), 4 * kBlock);
     credit.Return(3 * kBlock);
     EXPECT_LE(budget->used_bytes(), 2 * kBlock);
-    EXPECT_TRUE(credit.Take(kBlock).ok());
+    EXPECT_TRUE(credit.Charge(kBlock).ok());
   }
   EXPECT_EQ(budget->used_bytes(), 0);
 }
@@ -169,7 +169,7 @@ TEST_F(HostLimitsTest, TicketsAndNamesAreCharged) {
   int tickets = 0;
   absl::Status refused;
   while (refused.ok()) {
-    refused = table_.tickets().Give(session_, tensor, "epoch").status();
+    refused = table_.tickets().Issue(session_, tensor, "epoch").status();
     ++tickets;
   }
   ExpectError(refused, Code::kResourceExhausted, {"--max-host-bytes-per-principal"});

@@ -110,8 +110,8 @@ TEST_F(PrincipalCountersTest, MemoryCountsUntilItsLastBufferIsFreed) {
   MemoryAccount::Ref first = open();
   const MemoryAccount::Ref second = open();
   MemoryAccount* const closed = first.get();
-  ASSERT_TRUE(first->Take(100).ok());
-  ASSERT_TRUE(second->Take(10).ok());
+  ASSERT_TRUE(first->Charge(100).ok());
+  ASSERT_TRUE(second->Charge(10).ok());
   EXPECT_EQ(accounts.used_bytes(), 110);
   first.reset();
   EXPECT_EQ(accounts.used_bytes(), 110);

@@ -83,15 +83,14 @@ TEST_F(SessionLogTest, ShowsReasonsOfUsualLengthWhole) {
 }
 
 TEST_F(SessionLogTest, LimitsAndCountsFloods) {
-  for (int i = 0; i < 5000; ++i) log_.Refused("somebody", absl::UnauthenticatedError("no"));
+  for (int i = 0; i < 5000; ++i) log_.Refused("alice", absl::UnauthenticatedError("no"));
   EXPECT_THAT(lines_, SizeIs(SessionLog::kMaxAtOnce));
-  EXPECT_THAT(lines_, Each("tensord: refused somebody: no\n"));
+  EXPECT_THAT(lines_, Each("tensord: refused alice: no\n"));
   lines_.clear();
   now += std::chrono::seconds(1);
-  for (int i = 0; i < 5000; ++i) log_.Refused("somebody", absl::UnauthenticatedError("no"));
+  for (int i = 0; i < 5000; ++i) log_.Refused("alice", absl::UnauthenticatedError("no"));
   ASSERT_THAT(lines_, SizeIs(SessionLog::kLinesPerSecond));
-  EXPECT_EQ(lines_[0],
-            "tensord: 4900 lines about sessions left out\ntensord: refused somebody: no\n");
+  EXPECT_EQ(lines_[0], "tensord: 4900 lines about sessions left out\ntensord: refused alice: no\n");
 }
 
 }  // namespace

@@ -27,8 +27,8 @@ class SessionTableTest : public testing::Test {
 };
 
 TEST_F(SessionTableTest, OpensFindsAndCloses) {
-  const SessionRef session = *table_.Open(TestPrincipal(), 0, "somebody");
-  EXPECT_EQ(session->client_name(), "somebody");
+  const SessionRef session = *table_.Open(TestPrincipal(), 0, "alice");
+  EXPECT_EQ(session->client_name(), "alice");
   {
     const auto use = table_.Use(TestPrincipal(), session->id());
     ASSERT_TRUE(use.ok());

@@ -1,4 +1,4 @@
-// Principals and accounts for tests that have no gate.
+// Principals and accounts for tests that have no authenticator.
 #pragma once
 
 #include <memory>

@@ -27,7 +27,7 @@ class TicketsTest : public testing::Test {
     tensor_ = Tensor::Make(1, TensorSpec{}, nullptr);
   }
 
-  std::string Give() { return *tickets().Give(session_, tensor_, "there"); }
+  std::string Issue() { return *tickets().Issue(session_, tensor_, "there"); }
   Tickets& tickets() { return table_.tickets(); }
 
   // Begins a pull with the ticket. The pull lasts as long as the returned object. Returns null if
@@ -53,13 +53,13 @@ class TicketsTest : public testing::Test {
 };
 
 TEST_F(TicketsTest, AllowsItsPull) {
-  const auto use = Begin(Give());
+  const auto use = Begin(Issue());
   ASSERT_NE(use, nullptr);
   EXPECT_EQ(use->tensor(), tensor_);
 }
 
 TEST_F(TicketsTest, RefusesEveryOtherPull) {
-  const std::string ticket = Give();
+  const std::string ticket = Issue();
   EXPECT_EQ(Begin(ticket, kPullId, "elsewhere"), nullptr);
   EXPECT_EQ(Begin(ticket, kPullId, "there", "token", "bob"), nullptr);
   EXPECT_EQ(Begin(ticket, kPullId, "there", "certificate"), nullptr);
@@ -73,7 +73,7 @@ TEST_F(TicketsTest, RefusesEveryOtherPull) {
 }
 
 TEST_F(TicketsTest, BelongsToItsFirstPull) {
-  const std::string ticket = Give();
+  const std::string ticket = Issue();
   {
     const auto use = Begin(ticket);
     EXPECT_EQ(Begin(ticket, kOther), nullptr);
@@ -84,8 +84,8 @@ TEST_F(TicketsTest, BelongsToItsFirstPull) {
 }
 
 TEST_F(TicketsTest, ExpiresUnlessAPullHasBegun) {
-  const std::string unused = Give();
-  const std::string used = Give();
+  const std::string unused = Issue();
+  const std::string used = Issue();
   auto use = Begin(used);
   now += Tickets::kLifetime;
   EXPECT_NE(Begin(unused), nullptr) << "the last moment";
@@ -101,7 +101,7 @@ TEST_F(TicketsTest, ExpiresUnlessAPullHasBegun) {
 }
 
 TEST_F(TicketsTest, HoldsTheTensorUntilItIsPulled) {
-  const std::string ticket = Give();
+  const std::string ticket = Issue();
   const std::weak_ptr<Tensor> tensor = tensor_;
   tensor_.reset();
   EXPECT_FALSE(tensor.expired());
@@ -113,14 +113,14 @@ TEST_F(TicketsTest, HoldsTheTensorUntilItIsPulled) {
 }
 
 TEST_F(TicketsTest, FinishedPullMayBeRepeatedWhileTheTensorExists) {
-  const std::string ticket = Give();
+  const std::string ticket = Issue();
   Begin(ticket)->Finished();
   EXPECT_NE(Begin(ticket), nullptr);
   EXPECT_EQ(Begin(ticket, kOther), nullptr);
 }
 
 TEST_F(TicketsTest, FinishedPullMayReconnectAgainAndAgain) {
-  const std::string ticket = Give();
+  const std::string ticket = Issue();
   for (int i = 0; i < 3; ++i) {
     const auto use = Begin(ticket);
     ASSERT_NE(use, nullptr) << i;
@@ -129,7 +129,7 @@ TEST_F(TicketsTest, FinishedPullMayReconnectAgainAndAgain) {
 }
 
 TEST_F(TicketsTest, ReleasedTicketIsFreedAtOnce) {
-  const std::string ticket = Give();
+  const std::string ticket = Issue();
   const Tickets::Claim claim = {"there", "token", "alice", kPullId};
   const std::weak_ptr<Tensor> tensor = tensor_;
   tensor_.reset();
@@ -146,7 +146,7 @@ TEST_F(TicketsTest, ReleasedTicketIsFreedAtOnce) {
 }
 
 TEST_F(TicketsTest, OnlyItsPullReleasesATicket) {
-  const std::string ticket = Give();
+  const std::string ticket = Issue();
   const auto use = Begin(ticket);
   for (const Tickets::Claim& claim : {Tickets::Claim{"there", "token", "alice", kOther},
                                       Tickets::Claim{"elsewhere", "token", "alice", kPullId},
@@ -157,36 +157,36 @@ TEST_F(TicketsTest, OnlyItsPullReleasesATicket) {
 }
 
 TEST_F(TicketsTest, UnusedTicketMayBeReleased) {
-  const std::string ticket = Give();
+  const std::string ticket = Issue();
   EXPECT_TRUE(tickets().Release(ticket, {"there", "token", "alice", kPullId}).ok());
   EXPECT_EQ(session_->principal()->tickets().used(), 0);
   EXPECT_EQ(Begin(ticket), nullptr);
 }
 
 TEST_F(TicketsTest, EndsWithItsSession) {
-  const std::string ticket = Give();
+  const std::string ticket = Issue();
   const auto use = Begin(ticket);
   ASSERT_TRUE(table_.Close(session_->principal(), session_->id()).ok());
   EXPECT_EQ(session_->principal()->tickets().used(), 0);
   EXPECT_EQ(Begin(ticket), nullptr);
   EXPECT_EQ(use->tensor(), tensor_) << "an active pull continues";
-  EXPECT_EQ(tickets().Give(session_, tensor_, "there").status().code(), Code::kFailedPrecondition);
+  EXPECT_EQ(tickets().Issue(session_, tensor_, "there").status().code(), Code::kFailedPrecondition);
 }
 
 TEST_F(TicketsTest, LimitsTicketsPerPrincipal) {
   std::vector<std::string> given;
-  for (int i = 0; i < 3; ++i) given.push_back(Give());
-  const auto refused = tickets().Give(session_, tensor_, "there");
+  for (int i = 0; i < 3; ++i) given.push_back(Issue());
+  const auto refused = tickets().Issue(session_, tensor_, "there");
   EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
   EXPECT_THAT(std::string(refused.status().message()),
               testing::HasSubstr("--max-tickets-per-principal=3"));
   const SessionRef others = *table_.Open(TestPrincipal("bob"), 0, "");
-  EXPECT_TRUE(tickets().Give(others, tensor_, "there").ok());
+  EXPECT_TRUE(tickets().Issue(others, tensor_, "there").ok());
   Begin(given[0])->Finished();
-  EXPECT_TRUE(tickets().Give(session_, tensor_, "there").ok());
+  EXPECT_TRUE(tickets().Issue(session_, tensor_, "there").ok());
   now += Tickets::kLifetime + seconds(1);
   table_.EndExpired();
-  EXPECT_TRUE(tickets().Give(session_, tensor_, "there").ok());
+  EXPECT_TRUE(tickets().Issue(session_, tensor_, "there").ok());
 }
 
 }  // namespace

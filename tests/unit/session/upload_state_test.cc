@@ -103,7 +103,7 @@ TEST_F(UploadStateTest, DoneUploadTakesNothing) {
   upload_.Park({std::move(buffer), 12, {}});
   EXPECT_EQ(memory.use_count(), 1);
   EXPECT_EQ(upload_.parked_bytes(), 0);
-  upload_.GiveUp();
+  upload_.Abandon();
   EXPECT_EQ(tensor_->status().code(), Code::kCancelled) << "the first error stays";
 }
 
@@ -177,16 +177,16 @@ TEST_F(UploadStateTest, RunsWaitersWhenEnoughHasBeenReceived) {
   EXPECT_EQ(runs_, 2) << "at once when done";
 }
 
-TEST_F(UploadStateTest, FailsTheTensorAtOnceIfGivenUpWithoutWriter) {
-  upload_.GiveUp();
+TEST_F(UploadStateTest, FailsTheTensorAtOnceIfAbandonedWithoutWriter) {
+  upload_.Abandon();
   ASSERT_TRUE(tensor_->done());
   EXPECT_EQ(tensor_->status().code(), Code::kFailedPrecondition);
   EXPECT_FALSE(upload_.Claim(CountStop()).has_value());
 }
 
-TEST_F(UploadStateTest, FailsTheTensorIfTheWriterParksAfterGiveUp) {
+TEST_F(UploadStateTest, FailsTheTensorIfTheWriterParksAfterAbandon) {
   ASSERT_TRUE(upload_.Claim(CountStop()).has_value());
-  upload_.GiveUp();
+  upload_.Abandon();
   EXPECT_FALSE(tensor_->done()) << "the active writer may still fill the tensor";
   upload_.Abort(CountRun());
   EXPECT_EQ(runs_, 0);
@@ -197,9 +197,9 @@ TEST_F(UploadStateTest, FailsTheTensorIfTheWriterParksAfterGiveUp) {
   EXPECT_EQ(upload_.parked_bytes(), 0);
 }
 
-TEST_F(UploadStateTest, ActiveWriterMayFinishAfterGiveUp) {
+TEST_F(UploadStateTest, ActiveWriterMayFinishAfterAbandon) {
   ASSERT_TRUE(upload_.Claim(CountStop()).has_value());
-  upload_.GiveUp();
+  upload_.Abandon();
   tensor_->Finish(MakeBuffer());
   EXPECT_NE(tensor_->buffer(), nullptr);
 }
@@ -235,7 +235,7 @@ TEST_F(UploadStateTest, DestructionStopsOnlyTheActiveWriter) {
 TEST(TensorTest, ResultOfAnOpHasNoUpload) {
   const TensorRef result = Tensor::Make(1, TensorSpec{DType::kInt64, {2}}, nullptr);
   EXPECT_EQ(result->upload(), nullptr);
-  GiveUpUploads({result});
+  AbandonUploads({result});
   EXPECT_FALSE(result->done());
 }
 

@@ -18,7 +18,7 @@ TEST(Narrator, PrintsAStep) {
   std::ostringstream out;
   Narrator narrator(out, {.width = 40});
   narrator.Heading("Copy, then add");
-  narrator.Say("A copy is a tensor of its own, and can be added.");
+  narrator.Print("A copy is a tensor of its own, and can be added.");
   narrator.Code("Tensor z = x + y;\nstd::cout << z;\n");
   narrator.Show("tensor([1.])\n");
   EXPECT_EQ(narrator.step(), 1);
@@ -33,7 +33,7 @@ TEST(Narrator, UsesPartOfVeryWideTerminals) {
   std::ostringstream out;
   Narrator narrator(out, {.width = 300});
   narrator.Heading("Wide");
-  for (int i = 0; i < 50; ++i) narrator.Say("many words that go on and on and on and on and on");
+  for (int i = 0; i < 50; ++i) narrator.Print("many words that go on and on and on and on and on");
   for (absl::string_view line : absl::StrSplit(out.str(), '\n')) {
     EXPECT_LE(cli::DisplayWidth(line), 100);
   }

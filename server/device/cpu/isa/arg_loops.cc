@@ -5,7 +5,7 @@ namespace {
 
 // Returns true if x equals the extreme value, or if both are NaN.
 template <typename T>
-bool IsThe(T extreme, T x) {
+bool EqualsExtreme(T extreme, T x) {
   return (x == extreme) | (IsNan(x) & IsNan(extreme));
 }
 
@@ -24,11 +24,11 @@ int64_t ArgRow(const void* x_data, int64_t n) {
                                      std::conditional_t<sizeof(Acc) == 4, uint32_t, uint64_t>>;
     Count found = 0;
     for (int j = 0; j < kBlock; ++j) {
-      found |= IsThe<Acc>(extreme, Widen(x[i + j])) ? Count{1} : Count{0};
+      found |= EqualsExtreme<Acc>(extreme, Widen(x[i + j])) ? Count{1} : Count{0};
     }
     if (found != 0) break;
   }
-  while (i < n - 1 && !IsThe<Acc>(extreme, Widen(x[i]))) ++i;
+  while (i < n - 1 && !EqualsExtreme<Acc>(extreme, Widen(x[i]))) ++i;
   return i;
 }
 
@@ -52,7 +52,7 @@ void ArgColumns(const void* x_data, int64_t rows, int64_t row_stride, int64_t co
           const Acc value = Widen(row[j]);
           // `value` is better if it differs from best[j] and would replace it in a reduction.
           const bool better = (value != best[j]) & !IsNan(best[j]) &
-                              IsThe<Acc>(Policy::Combine(best[j], value), value);
+                              EqualsExtreme<Acc>(Policy::Combine(best[j], value), value);
           best[j] = better ? value : best[j];
           index[c + j] = better ? r : index[c + j];
         }

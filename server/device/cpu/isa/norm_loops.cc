@@ -7,31 +7,31 @@ namespace {
 
 // Norms are computed in double, where the square of a float neither overflows nor underflows.
 struct SumAbs {
-  static double Take(double x, double /*power*/) { return math::Fabs(x); }
+  static double Map(double x, double /*power*/) { return math::Fabs(x); }
 };
 struct SumSquares {
-  static double Take(double x, double /*power*/) { return x * x; }
+  static double Map(double x, double /*power*/) { return x * x; }
 };
 struct SumPowers {
-  static double Take(double x, double power) { return math::Pow(math::Fabs(x), power); }
+  static double Map(double x, double power) { return math::Pow(math::Fabs(x), power); }
 };
 struct CountNonzero {
-  static double Take(double x, double /*power*/) { return x != 0.0 ? 1.0 : 0.0; }
+  static double Map(double x, double /*power*/) { return x != 0.0 ? 1.0 : 0.0; }
 };
 
 template <typename Term, typename T>
 struct NormPolicy : SumPolicy<T, double> {
-  static double Take(T x, double power) { return Term::Take(x, power); }
+  static double Map(T x, double power) { return Term::Map(x, power); }
 };
 template <typename T>
 struct MaxAbsPolicy : MaxPolicy<double> {
   using In = T;
-  static double Take(T x, double /*power*/) { return math::Fabs(static_cast<double>(x)); }
+  static double Map(T x, double /*power*/) { return math::Fabs(static_cast<double>(x)); }
 };
 template <typename T>
 struct MinAbsPolicy : MinPolicy<double> {
   using In = T;
-  static double Take(T x, double /*power*/) { return math::Fabs(static_cast<double>(x)); }
+  static double Map(T x, double /*power*/) { return math::Fabs(static_cast<double>(x)); }
 };
 
 template <typename T>

@@ -2,7 +2,7 @@
 // of elements. So results are the same at every level and for any number of threads.
 //
 // A Policy has the types In (storage) and Acc, and the static functions Identity() -> Acc,
-// Take(MathOf<In>, power) -> Acc and Combine(Acc, Acc) -> Acc.
+// Map(MathOf<In>, power) -> Acc and Combine(Acc, Acc) -> Acc.
 #pragma once
 
 #include "tensord/server/device/cpu/isa/fill.h"
@@ -29,11 +29,11 @@ typename Policy::Acc ReduceRun(const typename Policy::In* x, int64_t n, double p
   int64_t i = 0;
   for (; i + kWidth <= n; i += kWidth) {
     for (int j = 0; j < kWidth; ++j) {
-      lane[j] = Policy::Combine(lane[j], Policy::Take(Widen(x[i + j]), power));
+      lane[j] = Policy::Combine(lane[j], Policy::Map(Widen(x[i + j]), power));
     }
   }
   for (int j = 0; i + j < n; ++j) {
-    lane[j] = Policy::Combine(lane[j], Policy::Take(Widen(x[i + j]), power));
+    lane[j] = Policy::Combine(lane[j], Policy::Map(Widen(x[i + j]), power));
   }
   for (width /= 2; width > 0; width /= 2) {
     for (int j = 0; j < width; ++j) lane[j] = Policy::Combine(lane[j], lane[j + width]);
@@ -64,7 +64,7 @@ void ReduceShortRows(const typename Policy::In* x, int64_t rows, int64_t n, doub
     for (int64_t j = 0; j < n; ++j) {
       const auto* column = x + first * n + j;
       for (int r = 0; r < width; ++r) {
-        lane[r] = Policy::Combine(lane[r], Policy::Take(Widen(column[r * n]), power));
+        lane[r] = Policy::Combine(lane[r], Policy::Map(Widen(column[r * n]), power));
       }
     }
     for (int r = 0; r < width; ++r) acc[first + r] = lane[r];
@@ -93,7 +93,7 @@ void ReduceColumns(const void* x_data, int64_t rows, int64_t row_stride, int64_t
     for (int64_t r = 0; r < rows; ++r) {
       const auto* row = x + r * row_stride + c;
       for (int j = 0; j < kWidth; ++j) {
-        lane[j] = Policy::Combine(lane[j], Policy::Take(Widen(row[j]), power));
+        lane[j] = Policy::Combine(lane[j], Policy::Map(Widen(row[j]), power));
       }
     }
     for (int j = 0; j < kWidth; ++j) acc[c + j] = lane[j];
@@ -102,7 +102,7 @@ void ReduceColumns(const void* x_data, int64_t rows, int64_t row_stride, int64_t
   for (int64_t r = 0; r < rows; ++r) {
     const auto* row = x + r * row_stride;
     for (int64_t j = c; j < cols; ++j) {
-      acc[j] = Policy::Combine(acc[j], Policy::Take(Widen(row[j]), power));
+      acc[j] = Policy::Combine(acc[j], Policy::Map(Widen(row[j]), power));
     }
   }
 }
@@ -128,7 +128,7 @@ struct SumPolicy {
   using In = InType;
   using Acc = AccType;
   static Acc Identity() { return Acc{0}; }
-  static Acc Take(MathOf<In> x, double /*power*/) { return static_cast<Acc>(x); }
+  static Acc Map(MathOf<In> x, double /*power*/) { return static_cast<Acc>(x); }
   static Acc Combine(Acc a, Acc b) { return Add()(a, b); }
 };
 
@@ -141,7 +141,7 @@ struct MaxPolicy {
     if constexpr (std::is_floating_point_v<T>) return -static_cast<T>(HUGE_VAL);
     return kLowestOf<Acc>;
   }
-  static Acc Take(MathOf<In> x, double /*power*/) { return x; }
+  static Acc Map(MathOf<In> x, double /*power*/) { return x; }
   static Acc Combine(Acc a, Acc b) { return Maximum()(a, b); }
 };
 
@@ -153,7 +153,7 @@ struct MinPolicy {
     if constexpr (std::is_floating_point_v<T>) return static_cast<T>(HUGE_VAL);
     return kHighestOf<Acc>;
   }
-  static Acc Take(MathOf<In> x, double /*power*/) { return x; }
+  static Acc Map(MathOf<In> x, double /*power*/) { return x; }
   static Acc Combine(Acc a, Acc b) { return Minimum()(a, b); }
 };
 

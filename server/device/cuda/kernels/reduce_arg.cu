@@ -11,7 +11,7 @@ struct Found {
 
 // Finds the index of the greatest or least element. If several elements are equal, finds the first
 // of them. If an element is NaN, finds the first NaN.
-template <typename T, bool kGreatest>
+template <typename T, bool kIsMax>
 struct Arg {
   using In = T;
   using Acc = Found<MathOf<T>>;
@@ -19,7 +19,9 @@ struct Arg {
 
   explicit Arg(const ReduceJob&) {}
   __device__ Acc Identity() const { return {MathOf<T>(), -1}; }
-  __device__ Acc Take(Acc acc, In x, int64_t index) const { return Combine(acc, {Load(x), index}); }
+  __device__ Acc Accumulate(Acc acc, In x, int64_t index) const {
+    return Combine(acc, {Load(x), index});
+  }
   __device__ Acc Combine(Acc a, Acc b) const { return Precedes(a, b) ? a : b; }
   __device__ Out Finish(Acc acc, int64_t) const { return acc.index; }
 
@@ -29,7 +31,7 @@ struct Arg {
     const bool a_nan = IsNan(a.value), b_nan = IsNan(b.value);
     if (a_nan != b_nan) return a_nan;
     if (a_nan || a.value == b.value) return a.index < b.index;
-    return kGreatest ? a.value > b.value : a.value < b.value;
+    return kIsMax ? a.value > b.value : a.value < b.value;
   }
 };
 

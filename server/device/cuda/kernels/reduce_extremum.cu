@@ -23,15 +23,15 @@ __device__ T Highest() {
 }
 
 // If an element is NaN, the result is NaN.
-template <typename T, typename Pick, bool kGreatest>
+template <typename T, typename Pick, bool kIsMax>
 struct Extremum {
   using In = T;
   using Acc = MathOf<T>;
   using Out = T;
 
   explicit Extremum(const ReduceJob&) {}
-  __device__ Acc Identity() const { return kGreatest ? Lowest<Acc>() : Highest<Acc>(); }
-  __device__ Acc Take(Acc acc, In x, int64_t) const { return Pick()(acc, Acc(Load(x))); }
+  __device__ Acc Identity() const { return kIsMax ? Lowest<Acc>() : Highest<Acc>(); }
+  __device__ Acc Accumulate(Acc acc, In x, int64_t) const { return Pick()(acc, Acc(Load(x))); }
   __device__ Acc Combine(Acc a, Acc b) const { return Pick()(a, b); }
   __device__ Out Finish(Acc acc, int64_t) const { return Store<Out>(acc); }
 };

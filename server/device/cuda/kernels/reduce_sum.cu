@@ -13,7 +13,9 @@ struct Sum {
 
   explicit Sum(const ReduceJob&) {}
   __device__ Acc Identity() const { return Acc{0}; }
-  __device__ Acc Take(Acc acc, In x, int64_t) const { return acc + static_cast<Acc>(Load(x)); }
+  __device__ Acc Accumulate(Acc acc, In x, int64_t) const {
+    return acc + static_cast<Acc>(Load(x));
+  }
   __device__ Acc Combine(Acc a, Acc b) const { return a + b; }
   __device__ Out Finish(Acc acc, int64_t) const {
     if constexpr (kFloating) {
@@ -41,7 +43,7 @@ struct Norm {
   using In = T;
   using Acc = double;
   using Out = T;
-  enum class Kind { kCount, kSum, kEuclid, kPower, kGreatest, kLeast };
+  enum class Kind { kCount, kSum, kEuclidean, kPower, kMax, kMin };
 
   Kind kind;
   Acc ord;
@@ -51,20 +53,20 @@ struct Norm {
   static Kind KindOf(double ord) {
     if (ord == 0) return Kind::kCount;
     if (ord == 1) return Kind::kSum;
-    if (ord == 2) return Kind::kEuclid;
-    if (std::isinf(ord)) return ord > 0 ? Kind::kGreatest : Kind::kLeast;
+    if (ord == 2) return Kind::kEuclidean;
+    if (std::isinf(ord)) return ord > 0 ? Kind::kMax : Kind::kMin;
     return Kind::kPower;
   }
 
   __device__ Acc Identity() const {
-    return kind == Kind::kLeast ? static_cast<Acc>(INFINITY) : Acc{0};
+    return kind == Kind::kMin ? static_cast<Acc>(INFINITY) : Acc{0};
   }
-  __device__ Acc Take(Acc acc, In element, int64_t) const {
+  __device__ Acc Accumulate(Acc acc, In element, int64_t) const {
     const Acc x = math::Fabs(static_cast<Acc>(Load(element)));
     switch (kind) {
       case Kind::kCount:
         return acc + (x != Acc{0} ? Acc{1} : Acc{0});
-      case Kind::kEuclid:
+      case Kind::kEuclidean:
         return acc + x * x;
       case Kind::kPower:
         return acc + math::Pow(x, ord);
@@ -73,12 +75,12 @@ struct Norm {
     }
   }
   __device__ Acc Combine(Acc a, Acc b) const {
-    if (kind == Kind::kGreatest) return Maximum()(a, b);
-    if (kind == Kind::kLeast) return Minimum()(a, b);
+    if (kind == Kind::kMax) return Maximum()(a, b);
+    if (kind == Kind::kMin) return Minimum()(a, b);
     return a + b;
   }
   __device__ Out Finish(Acc acc, int64_t) const {
-    if (kind == Kind::kEuclid) acc = math::Sqrt(acc);
+    if (kind == Kind::kEuclidean) acc = math::Sqrt(acc);
     if (kind == Kind::kPower) acc = math::Pow(acc, Acc{1} / ord);
     return Store<Out>(static_cast<MathOf<T>>(acc));
   }

@@ -2,7 +2,7 @@
 //   In, Acc, Out              types: stored elements, accumulator, stored result
 //   explicit Op(const ReduceJob&)
 //   Acc Identity()            the accumulator of no elements
-//   Acc Take(Acc, In, index)  adds an element, at `index` of the row-major reduced axes
+//   Acc Accumulate(Acc, In, index)  adds an element, at `index` of the row-major reduced axes
 //   Acc Combine(Acc, Acc)
 //   Out Finish(Acc, count)    the result of `count` elements
 #pragma once
@@ -85,13 +85,13 @@ __device__ typename Op::Acc TakePacks(const Op& op, const typename Op::In* in,
   using In = typename Op::In;
   constexpr int kWidth = kPackWidth<In>;
   typename Op::Acc acc = op.Identity();
-  const auto take = [&](int64_t i, const Pack<In, kWidth>& pack) {
+  const auto accumulate = [&](int64_t i, const Pack<In, kWidth>& pack) {
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) acc = op.Take(acc, pack.value[j], i + j);
+    for (int j = 0; j < kWidth; ++j) acc = op.Accumulate(acc, pack.value[j], i + j);
   };
   if (over.rank == 1) {
     ForRow(
-        in, begin, end, at, [&](int64_t i) { acc = op.Take(acc, in[i], i); }, take);
+        in, begin, end, at, [&](int64_t i) { acc = op.Accumulate(acc, in[i], i); }, accumulate);
     return acc;
   }
 #pragma unroll 1
@@ -99,7 +99,7 @@ __device__ typename Op::Acc TakePacks(const Op& op, const typename Op::In* in,
     int64_t offset[1];
     over.Offsets(i, offset);
     const auto pack = *reinterpret_cast<const Pack<In, kWidth>*>(in + offset[0]);
-    take(i, pack);
+    accumulate(i, pack);
   }
   return acc;
 }
@@ -111,9 +111,9 @@ __device__ void TakeColumns(const Op& op, const typename Op::In* in, const Strid
                             int64_t begin, int64_t end, const TilePosition& at,
                             typename Op::Acc (&acc)[kColumns]) {
   using Packed = Pack<typename Op::In, kColumns>;
-  const auto take = [&](int64_t i, const Packed& pack) {
+  const auto accumulate = [&](int64_t i, const Packed& pack) {
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) acc[c] = op.Take(acc[c], pack.value[c], i);
+    for (int c = 0; c < kColumns; ++c) acc[c] = op.Accumulate(acc[c], pack.value[c], i);
   };
   int64_t i = begin + at.lane;
   if (over.rank == 1) {
@@ -127,7 +127,7 @@ __device__ void TakeColumns(const Op& op, const typename Op::In* in, const Strid
         pack[j] = *reinterpret_cast<const Packed*>(in + (i + j * at.lanes) * stride);
       }
 #pragma unroll
-      for (int j = 0; j < kAhead; ++j) take(i + j * at.lanes, pack[j]);
+      for (int j = 0; j < kAhead; ++j) accumulate(i + j * at.lanes, pack[j]);
     }
   }
 #pragma unroll 1
@@ -135,7 +135,7 @@ __device__ void TakeColumns(const Op& op, const typename Op::In* in, const Strid
     int64_t offset[1];
     over.Offsets(i, offset);
     const Packed pack = *reinterpret_cast<const Packed*>(in + offset[0]);
-    take(i, pack);
+    accumulate(i, pack);
   }
 }
 

@@ -3,49 +3,49 @@
 namespace tensord::server::cuda {
 namespace {
 
-// The greatest of the elements so far, and their sum of e^(x - greatest). The sum is rescaled when
-// the greatest grows (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+// The max of the elements so far, and their sum of e^(x - max). The sum is rescaled when
+// the max grows (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
 // If an element is NaN or +inf, `sum` becomes NaN, and so does every result.
 template <typename T>
 struct Running {
-  T greatest;
+  T max;
   T sum;
 };
 
 template <typename T>
 __device__ Running<T> Merge(Running<T> a, Running<T> b) {
-  if (b.greatest > a.greatest) {
+  if (b.max > a.max) {
     const Running<T> swap = a;
     a = b;
     b = swap;
   }
   // b has no element above -inf, so b.sum is 0, or NaN if b has a NaN. It needs no factor. If
-  // a.greatest is -inf, too, the factor e^(-inf + inf) would be NaN.
-  if (b.greatest == static_cast<T>(-INFINITY)) return {a.greatest, a.sum + b.sum};
-  return {a.greatest, a.sum + b.sum * math::Exp(b.greatest - a.greatest)};
+  // a.max is -inf, too, the factor e^(-inf + inf) would be NaN.
+  if (b.max == static_cast<T>(-INFINITY)) return {a.max, a.sum + b.sum};
+  return {a.max, a.sum + b.sum * math::Exp(b.max - a.max)};
 }
 
 // Finds the maximum of the elements first, so that the sum is rescaled only once.
 template <int kWidth, typename T>
-__device__ Running<T> Take(Running<T> acc, const T (&x)[kWidth]) {
-  T greatest = acc.greatest;
+__device__ Running<T> Accumulate(Running<T> acc, const T (&x)[kWidth]) {
+  T max = acc.max;
 #pragma unroll
-  for (int j = 0; j < kWidth; ++j) greatest = x[j] > greatest ? x[j] : greatest;
-  if (greatest > acc.greatest) acc.sum *= math::Exp(acc.greatest - greatest);
+  for (int j = 0; j < kWidth; ++j) max = x[j] > max ? x[j] : max;
+  if (max > acc.max) acc.sum *= math::Exp(acc.max - max);
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
-    if (x[j] != static_cast<T>(-INFINITY)) acc.sum += math::Exp(x[j] - greatest);
+    if (x[j] != static_cast<T>(-INFINITY)) acc.sum += math::Exp(x[j] - max);
   }
-  return {greatest, acc.sum};
+  return {max, acc.sum};
 }
 
 template <typename Storage, int kWidth>
-__device__ Running<MathOf<Storage>> Take(Running<MathOf<Storage>> acc,
-                                         const Pack<Storage, kWidth>& pack) {
+__device__ Running<MathOf<Storage>> Accumulate(Running<MathOf<Storage>> acc,
+                                               const Pack<Storage, kWidth>& pack) {
   MathOf<Storage> x[kWidth];
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) x[j] = Load(pack.value[j]);
-  return Take(acc, x);
+  return Accumulate(acc, x);
 }
 
 // If several blocks share a row, there are two launches. The first computes a Running for each
@@ -68,16 +68,16 @@ __global__ void __launch_bounds__(kThreads) SoftmaxKernelFor(SoftmaxJob job, Par
   const int64_t end = inside ? min(begin + job.tile.chunk, job.axis) : begin;
 
   Running<T> acc{static_cast<T>(-INFINITY), T{0}};
-  const auto take = [&](int64_t i) { acc = Take(acc, {T(Load(in[i * job.inner]))}); };
+  const auto accumulate = [&](int64_t i) { acc = Accumulate(acc, {T(Load(in[i * job.inner]))}); };
   if (part == Part::kSecond) {
     for (int i = at.lane; inside && i < job.tile.splits; i += at.lanes) {
       acc = Merge(acc, partials[i]);
     }
   } else if (job.packed) {
-    ForRow(in, begin, end, at, take,
-           [&](int64_t, const Pack<Storage, kWidth>& pack) { acc = Take(acc, pack); });
+    ForRow(in, begin, end, at, accumulate,
+           [&](int64_t, const Pack<Storage, kWidth>& pack) { acc = Accumulate(acc, pack); });
   } else {
-    for (int64_t i = begin + at.lane; i < end; i += at.lanes) take(i);
+    for (int64_t i = begin + at.lane; i < end; i += at.lanes) accumulate(i);
   }
   acc = CombineLanes(acc, at, shared, [](Running<T> a, Running<T> b) { return Merge(a, b); });
   if (part == Part::kFirst) {
@@ -88,8 +88,7 @@ __global__ void __launch_bounds__(kThreads) SoftmaxKernelFor(SoftmaxJob job, Par
   const T log_sum = kLog ? math::Log(acc.sum) : T{0};
   const auto result = [&](Storage element) {
     const T x = Load(element);
-    return Store<Storage>(kLog ? (x - acc.greatest) - log_sum
-                               : math::Exp(x - acc.greatest) / acc.sum);
+    return Store<Storage>(kLog ? (x - acc.max) - log_sum : math::Exp(x - acc.max) / acc.sum);
   };
   const auto write = [&](int64_t i) { out[i * job.inner] = result(in[i * job.inner]); };
   if (job.packed) {

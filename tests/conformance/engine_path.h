@@ -1,4 +1,4 @@
-// A way in through the engine and a session in this process, without RPCs.
+// An execution path through the engine and a session in this process, without RPCs.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 #include "tensord/server/device/device_factory.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
-#include "tensord/tests/conformance/way_in.h"
+#include "tensord/tests/conformance/execution_path.h"
 #include "tensord/tests/unit/engine/read_tensor.h"
 #include "tensord/tests/unit/session/test_principal.h"
 
@@ -24,9 +24,9 @@ inline std::string WhyNoGpu() {
   return "";
 }
 
-class EngineWayIn : public WayIn {
+class EnginePath : public ExecutionPath {
  public:
-  explicit EngineWayIn(std::vector<std::unique_ptr<server::Device>> devices)
+  explicit EnginePath(std::vector<std::unique_ptr<server::Device>> devices)
       : engine_(std::move(devices)), sessions_({}, engine_.slots()) {}
 
   absl::StatusOr<HostTensor> Run(absl::string_view op, const Attributes& attrs,

@@ -1,4 +1,4 @@
-// A way in through the C++ client: the session stream of a real daemon.
+// An execution path through the C++ client: the session stream of a real daemon.
 #pragma once
 
 #include <memory>
@@ -8,14 +8,14 @@
 
 #include "tensord/client/tensord.h"
 #include "tensord/common/util/status_macros.h"
-#include "tensord/tests/conformance/way_in.h"
+#include "tensord/tests/conformance/execution_path.h"
 #include "tensord/tests/integration/daemon_process.h"
 
 namespace tensord::conformance {
 
-class ClientWayIn : public WayIn {
+class ClientPath : public ExecutionPath {
  public:
-  ClientWayIn(std::unique_ptr<integration::DaemonProcess> daemon, Client client)
+  ClientPath(std::unique_ptr<integration::DaemonProcess> daemon, Client client)
       : daemon_(std::move(daemon)), client_(std::move(client)) {}
 
   absl::StatusOr<HostTensor> Run(absl::string_view op, const Attributes& attrs,
@@ -57,9 +57,10 @@ class ClientWayIn : public WayIn {
   Client client_;
 };
 
-// Starts a daemon with two CPU devices and, if there is a GPU, cuda:0. Returns a way in to it.
-template <typename Way>
-absl::StatusOr<std::unique_ptr<WayIn>> StartDaemonFor(std::vector<std::string> flags = {}) {
+// Starts a daemon with two CPU devices and, if there is a GPU, cuda:0. Returns an execution path to
+// it.
+template <typename Path>
+absl::StatusOr<std::unique_ptr<ExecutionPath>> StartDaemonFor(std::vector<std::string> flags = {}) {
   flags.push_back("--devices=cpu,cpu");
   TENSORD_ASSIGN_OR_RETURN(auto daemon, integration::DaemonProcess::Start(flags));
   TENSORD_ASSIGN_OR_RETURN(Client client, Client::Connect(daemon->address()));
@@ -68,7 +69,7 @@ absl::StatusOr<std::unique_ptr<WayIn>> StartDaemonFor(std::vector<std::string> f
     TENSORD_ASSIGN_OR_RETURN(daemon, integration::DaemonProcess::Start(flags));
     TENSORD_ASSIGN_OR_RETURN(client, Client::Connect(daemon->address()));
   }
-  return std::make_unique<Way>(std::move(daemon), std::move(client));
+  return std::make_unique<Path>(std::move(daemon), std::move(client));
 }
 
 }  // namespace tensord::conformance

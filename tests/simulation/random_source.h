@@ -6,9 +6,9 @@
 
 namespace tensord::simulation {
 
-class Dice {
+class RandomSource {
  public:
-  explicit Dice(uint64_t seed) : state_(seed) {}
+  explicit RandomSource(uint64_t seed) : state_(seed) {}
 
   // Returns a number from 0 to n - 1.
   int64_t Below(int64_t n) { return static_cast<int64_t>(Next() % static_cast<uint64_t>(n)); }

@@ -1,10 +1,10 @@
-// The way in that uses unary calls to a real daemon.
+// The execution path that uses unary calls to a real daemon.
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_join.h"
 #include "tensord/common/util/status_macros.h"
-#include "tensord/tests/conformance/way_in.h"
+#include "tensord/tests/conformance/execution_path.h"
 #include "tensord/tests/integration/daemon_process.h"
 #include "tensord/tests/integration/rpc_helpers.h"
 
@@ -15,9 +15,9 @@ using integration::DaemonProcess;
 using integration::RpcClient;
 using integration::RpcSession;
 
-class UnaryWayIn : public WayIn {
+class UnaryPath : public ExecutionPath {
  public:
-  UnaryWayIn(std::unique_ptr<DaemonProcess> daemon, std::string cuda_unavailable_reason)
+  UnaryPath(std::unique_ptr<DaemonProcess> daemon, std::string cuda_unavailable_reason)
       : daemon_(std::move(daemon)),
         client_(daemon_->address()),
         session_(client_),
@@ -113,9 +113,9 @@ class UnaryWayIn : public WayIn {
 
 }  // namespace
 
-const char* WayInName() { return "unary"; }
+const char* ExecutionPathName() { return "unary"; }
 
-absl::StatusOr<std::unique_ptr<WayIn>> MakeWayIn() {
+absl::StatusOr<std::unique_ptr<ExecutionPath>> MakeExecutionPath() {
   TENSORD_ASSIGN_OR_RETURN(auto daemon, DaemonProcess::Start({"--devices=cpu,cpu"}));
   RpcClient client(daemon->address());
   TENSORD_ASSIGN_OR_RETURN(
@@ -128,7 +128,7 @@ absl::StatusOr<std::unique_ptr<WayIn>> MakeWayIn() {
   if (why_no_gpu.empty()) {
     TENSORD_ASSIGN_OR_RETURN(daemon, DaemonProcess::Start({"--devices=cpu,cpu,cuda:0"}));
   }
-  return std::make_unique<UnaryWayIn>(std::move(daemon), why_no_gpu);
+  return std::make_unique<UnaryPath>(std::move(daemon), why_no_gpu);
 }
 
 }  // namespace tensord::conformance

@@ -8,10 +8,10 @@
 
 namespace tensord::simulation {
 
-class Journal {
+class Trace {
  public:
   // `keep`: whether to keep the lines of the trace.
-  explicit Journal(bool keep) : keep_(keep) {}
+  explicit Trace(bool keep) : keep_(keep) {}
 
   template <typename... Args>
   void Note(const Args&... args) {

@@ -1,17 +1,17 @@
-// A way in through the C++ client and recorded programs. Each program has the op and two more ops
-// that don't change its result. If the op can be part of a chain, the daemon fuses it with these,
-// unless it has --no-fusion.
+// An execution path through the C++ client and recorded programs. Each program has the op and two
+// more ops that don't change its result. If the op can be part of a chain, the daemon fuses it with
+// these, unless it has --no-fusion.
 #pragma once
 
 #include <vector>
 
-#include "tensord/tests/conformance/client_way_in.h"
+#include "tensord/tests/conformance/client_path.h"
 
 namespace tensord::conformance {
 
-class ProgramWayIn : public ClientWayIn {
+class ProgramPath : public ClientPath {
  public:
-  using ClientWayIn::ClientWayIn;
+  using ClientPath::ClientPath;
 
  private:
   absl::StatusOr<Tensor> Compute(const Device& device, absl::string_view op,

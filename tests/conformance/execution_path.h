@@ -1,5 +1,6 @@
-// A way into tensord by which the conformance table runs ops. Each way in is a file that implements
-// MakeWayIn() and WayInName(), and that is linked with the table into its own test program.
+// An execution path by which the conformance table runs ops. Each execution path is a file that
+// implements MakeExecutionPath() and ExecutionPathName(), and that is linked with the table into
+// its own test program.
 #pragma once
 
 #include <memory>
@@ -14,9 +15,9 @@
 
 namespace tensord::conformance {
 
-class WayIn {
+class ExecutionPath {
  public:
-  virtual ~WayIn() = default;
+  virtual ~ExecutionPath() = default;
 
   // Uploads the inputs to `device`, runs the op there, reads the result, and releases all tensors.
   // Returns the errors that a user would get.
@@ -31,10 +32,10 @@ class WayIn {
   virtual std::string cuda_unavailable_reason() const = 0;
 };
 
-// Returns the name of the way in that the program links with, such as "unary".
-const char* WayInName();
+// Returns the name of the execution path that the program links with, such as "unary".
+const char* ExecutionPathName();
 
-// Makes the way in, with two logical CPU devices and, if there is a GPU, cuda:0.
-absl::StatusOr<std::unique_ptr<WayIn>> MakeWayIn();
+// Makes the execution path, with two logical CPU devices and, if there is a GPU, cuda:0.
+absl::StatusOr<std::unique_ptr<ExecutionPath>> MakeExecutionPath();
 
 }  // namespace tensord::conformance

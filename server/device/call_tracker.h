@@ -10,22 +10,22 @@
 namespace tensord::server {
 
 // Thread-safe. A call costs two atomic additions.
-class CallGate {
+class CallTracker {
  public:
-  // An active call. Closing the gate waits until this object is destroyed.
-  class Entry {
+  // An active call. Close() waits until this object is destroyed.
+  class Call {
    public:
-    explicit Entry(CallGate* gate) : gate_(gate), entered_(gate->Enter()) {}
-    ~Entry() { gate_->Leave(); }
-    Entry(const Entry&) = delete;
-    Entry& operator=(const Entry&) = delete;
+    explicit Call(CallTracker* tracker) : tracker_(tracker), admitted_(tracker->Begin()) {}
+    ~Call() { tracker_->End(); }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
 
-    // Returns false if the gate was closed. The call must then not proceed.
-    bool entered() const { return entered_; }
+    // Returns false if Close() has been called. The call must then not proceed.
+    bool admitted() const { return admitted_; }
 
    private:
-    CallGate* const gate_;
-    const bool entered_;
+    CallTracker* const tracker_;
+    const bool admitted_;
   };
 
   // Admits no further calls. Blocks until the admitted calls have returned. Must not be called from
@@ -33,16 +33,16 @@ class CallGate {
   void Close() {
     closed_.store(true);
     MutexLock lock(&mu_);
-    // Leave() signals without the lock, so Close() may miss a signal. It checks again after 10 ms.
+    // End() signals without the lock, so Close() may miss a signal. It checks again after 10 ms.
     while (active_calls_.load() != 0) call_ended_.WaitFor(&mu_, std::chrono::milliseconds(10));
   }
 
  private:
-  bool Enter() {
+  bool Begin() {
     active_calls_.fetch_add(1);
     return !closed_.load();
   }
-  void Leave() {
+  void End() {
     if (active_calls_.fetch_sub(1) == 1 && closed_.load()) call_ended_.SignalAll();
   }
 

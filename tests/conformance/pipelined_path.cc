@@ -1,12 +1,12 @@
-// The way in that sends single ops through the C++ client.
-#include "tensord/tests/conformance/client_way_in.h"
+// The execution path that sends single ops through the C++ client.
+#include "tensord/tests/conformance/client_path.h"
 
 namespace tensord::conformance {
 namespace {
 
-class PipelinedWayIn : public ClientWayIn {
+class PipelinedPath : public ClientPath {
  public:
-  using ClientWayIn::ClientWayIn;
+  using ClientPath::ClientPath;
 
  private:
   absl::StatusOr<Tensor> Compute(const Device& device, absl::string_view op,
@@ -18,8 +18,10 @@ class PipelinedWayIn : public ClientWayIn {
 
 }  // namespace
 
-const char* WayInName() { return "pipelined"; }
+const char* ExecutionPathName() { return "pipelined"; }
 
-absl::StatusOr<std::unique_ptr<WayIn>> MakeWayIn() { return StartDaemonFor<PipelinedWayIn>(); }
+absl::StatusOr<std::unique_ptr<ExecutionPath>> MakeExecutionPath() {
+  return StartDaemonFor<PipelinedPath>();
+}
 
 }  // namespace tensord::conformance

@@ -1,4 +1,4 @@
-// The troubles of a World.
+// The faults of a World.
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -10,43 +10,43 @@ namespace tensord::simulation {
 using server::SessionRef;
 using std::chrono::milliseconds;
 
-void World::CauseTrouble() {
-  const auto now = [this](int64_t rate) { return dice_.OneIn(rate); };
+void World::InjectFault() {
+  const auto now = [this](int64_t rate) { return random_.OneIn(rate); };
   if (now(plan_.breaks)) BreakOne();
-  if (now(plan_.upload_breaks) && !uploads_.empty()) dice_.Pick(uploads_)->Break();
-  if (now(plan_.upload_breaks) && !reads_.empty()) dice_.Pick(reads_)->Break();
+  if (now(plan_.upload_breaks) && !uploads_.empty()) random_.Pick(uploads_)->Break();
+  if (now(plan_.upload_breaks) && !reads_.empty()) random_.Pick(reads_)->Break();
   if (now(plan_.upload_drops) && !uploads_.empty()) {
-    const UploadCall& upload = *dice_.Pick(uploads_);
+    const UploadCall& upload = *random_.Pick(uploads_);
     ActorOf(upload).script->Drop(upload.value());
   }
-  if (now(plan_.long_pauses)) Pass(milliseconds(dice_.Below(2000 * plan_.lease_seconds)));
-  if (dice_.OneIn(30)) EndLeases();
+  if (now(plan_.long_pauses)) Pass(milliseconds(random_.Below(2000 * plan_.lease_seconds)));
+  if (random_.OneIn(30)) EndLeases();
   if (now(plan_.failing_allocations)) {
-    const int device = static_cast<int>(dice_.Below(Host::kDevices));
-    if (!host_.faults(device).Take(absl::StrCat("alloc ", 1 + dice_.Below(6))).ok()) {
-      journal_->Fail("the fault plan rejects a command");
+    const int device = static_cast<int>(random_.Below(Host::kDevices));
+    if (!host_.faults(device).Apply(absl::StrCat("alloc ", 1 + random_.Below(6))).ok()) {
+      trace_->Fail("the fault plan rejects a command");
     }
   }
-  if (now(plan_.holds)) host_.Hold(static_cast<int>(dice_.Below(Host::kDevices)));
+  if (now(plan_.device_blocks)) host_.BlockDevice(static_cast<int>(random_.Below(Host::kDevices)));
   if (now(plan_.restarts)) Restart();
   if (now(plan_.drains)) Drain();
-  if (now(plan_.deaths)) Leave(*dice_.Pick(actors_), /*in_good_order=*/false);
-  if (now(plan_.closings)) Leave(*dice_.Pick(actors_), /*in_good_order=*/true);
-  if (now(plan_.thefts)) TakeOverSession();
+  if (now(plan_.crashes)) EndClient(*random_.Pick(actors_), /*in_good_order=*/false);
+  if (now(plan_.closings)) EndClient(*random_.Pick(actors_), /*in_good_order=*/true);
+  if (now(plan_.takeovers)) TakeOverSession();
 }
 
 void World::BreakOne() {
   if (connections_.empty()) return;
-  Connection& c = connections_[dice_.Below(static_cast<int64_t>(connections_.size()))];
+  Connection& c = connections_[random_.Below(static_cast<int64_t>(connections_.size()))];
   if (c.link->broken) return;
-  journal_->Note("a connection breaks");
+  trace_->Note("a connection breaks");
   ++counts_.breaks;
-  c.link->Break(&dice_);
+  c.link->Break(&random_);
 }
 
 void World::Pass(milliseconds time) {
   Clock::Advance(time);
-  for (const auto& actor : actors_) actor->client->MaybeGiveUp();
+  for (const auto& actor : actors_) actor->client->EndIfLeaseExpired();
 }
 
 void World::EndLeases() {
@@ -55,26 +55,26 @@ void World::EndLeases() {
   for (const SessionRef& session : before) {
     const bool due = leases_.Due(*session);
     if (due != session->closed()) {
-      journal_->Fail("a session's lease has ", due ? "" : "not ", "expired, but the session is ",
-                     due ? "open" : "closed");
+      trace_->Fail("a session's lease has ", due ? "" : "not ", "expired, but the session is ",
+                   due ? "open" : "closed");
     }
     if (!due) continue;
-    journal_->Note("the lease of session ", session->number(), " ends");
+    trace_->Note("the lease of session ", session->number(), " ends");
     ++counts_.leases_ended;
     leases_.Closed(session.get());
   }
 }
 
 void World::Restart() {
-  journal_->Note("the server restarts");
+  trace_->Note("the server restarts");
   ++counts_.restarts;
   ++epoch_;
   for (Connection& c : connections_) {
-    c.link->Break(&dice_);
+    c.link->Break(&random_);
     c.link->to_server.clear();
     c.server = nullptr;
   }
-  for (const auto& upload : uploads_) upload->LoseServer();
+  for (const auto& upload : uploads_) upload->OnServerLost();
   uploads_.clear();
   reads_.clear();
   host_.Stop();
@@ -83,19 +83,19 @@ void World::Restart() {
 }
 
 void World::Drain() {
-  journal_->Note("the server shuts down");
+  trace_->Note("the server shuts down");
   for (Connection& c : connections_) {
-    if (c.server != nullptr && !c.server->let_go()) c.server->Drain();
+    if (c.server != nullptr && !c.server->detached()) c.server->Drain();
   }
-  for (int i = static_cast<int>(dice_.Below(400)); i > 0; --i) RandomTransport();
+  for (int i = static_cast<int>(random_.Below(400)); i > 0; --i) RandomTransport();
   Restart();
 }
 
-void World::Leave(Actor& actor, bool in_good_order) {
+void World::EndClient(Actor& actor, bool in_good_order) {
   ClientEnd& client = *actor.client;
   if (client.over()) return;
-  journal_->Note(client.name(), in_good_order ? " closes" : " dies");
-  if (client.link() != nullptr) client.link()->Break(&dice_);
+  trace_->Note(client.name(), in_good_order ? " closes" : " dies");
+  if (client.link() != nullptr) client.link()->Break(&random_);
   client.Close();
   if (!in_good_order) return;
   const SessionRef session = actor.session.lock();
@@ -104,7 +104,7 @@ void World::Leave(Actor& actor, bool in_good_order) {
       host_.sessions().Close(host_.Principal(client.options().principal), client.options().session);
   const bool lost = actor.epoch != epoch_;
   if (closed.ok() != there || (lost && !absl::IsDataLoss(closed.status()))) {
-    journal_->Fail("CloseSession returns ", closed.status().ToString());
+    trace_->Fail("CloseSession returns ", closed.status().ToString());
   }
   if (there) leases_.Closed(session.get());
 }
@@ -112,14 +112,14 @@ void World::Leave(Actor& actor, bool in_good_order) {
 // Attaches another connection of the same principal to a client's session. It sends no commands.
 // Also checks that another principal can't use the session.
 void World::TakeOverSession() {
-  Actor& actor = *dice_.Pick(actors_);
+  Actor& actor = *random_.Pick(actors_);
   const ClientEnd::Options& of = actor.client->options();
   if (actor.client->over() || actor.client->link() == nullptr) return;
   const auto other = host_.sessions().Use(host_.Principal(plan_.principals), of.session);
-  if (other.ok()) return journal_->Fail("another principal can use a session");
-  journal_->Note("another connection takes over the session of ", actor.client->name());
+  if (other.ok()) return trace_->Fail("another principal can use a session");
+  trace_->Note("another connection takes over the session of ", actor.client->name());
   actor.session_taken_over = true;
-  auto link = std::make_shared<Link>(&dice_);
+  auto link = std::make_shared<Link>(&random_);
   v1::SessionStreamRequest request;
   request.mutable_attach()->set_session(of.session);
   request.mutable_attach()->set_resumable(true);
@@ -127,7 +127,7 @@ void World::TakeOverSession() {
   connections_.push_back(
       {link,
        std::make_shared<ServerEnd>(host_.context(), host_.Principal(of.principal), link, &leases_,
-                                   journal_),
+                                   trace_),
        nullptr});
 }
 

@@ -29,8 +29,8 @@
 
 namespace tensord::server {
 
-struct GateOptions {
-  std::string token_file;  // common/util/token_file.h; empty: the gate accepts no tokens
+struct AuthenticationOptions {
+  std::string token_file;  // common/util/token_file.h; empty: the authenticator accepts no tokens
   TlsOptions tls;
   // Whether calls from this machine need no credentials.
   bool allow_anonymous_local = false;
@@ -40,15 +40,16 @@ struct GateOptions {
   bool authenticates() const { return !token_file.empty() || !tls.client_ca_file.empty(); }
 };
 
-class Gate;
+class Authenticator;
 
-// The admission of one call by the gate. ServerCall owns it: calls Enter() before it reads a
-// request, and Leave() when gRPC is done with the call.
+// The admission of one call by the authenticator. ServerCall owns it: calls Admit() before it reads
+// a request, and Release() when gRPC is done with the call.
 class Admission {
  public:
   Admission() = default;
-  // Calls Leave(), and reports to the connection that the call has ended. If Enter() returned
-  // UNAUTHENTICATED and ServedAsPublic() was not called, adds 1 to a counter of Gate::failures().
+  // Calls Release(), and reports to the connection that the call has ended. If Admit() returned
+  // UNAUTHENTICATED and ServedAsPublic() was not called, adds 1 to a counter of
+  // Authenticator::failures().
   ~Admission();
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
@@ -56,16 +57,17 @@ class Admission {
   // Authenticates the caller. On failure, returns UNAUTHENTICATED; the message says what to do, and
   // repeats nothing of what the client sent. If the headers are too large, returns
   // INVALID_ARGUMENT. If the caller has too many connections, or the connection too many open
-  // calls, returns RESOURCE_EXHAUSTED. If the credentials expire or are revoked before Leave(), or
-  // a message is too large, or the caller's unfinished requests take too many bytes, another thread
-  // calls `ended` with the reason: at most once for the credentials, and once for the others.
-  // `ended` must end the call, and must not block.
-  absl::Status Enter(Gate* gate, grpc::ServerContext* call,
+  // calls, returns RESOURCE_EXHAUSTED. If the credentials expire or are revoked before Release(),
+  // or a message is too large, or the caller's unfinished requests take too many bytes, another
+  // thread calls `ended` with the reason: at most once for the credentials, and once for the
+  // others. `ended` must end the call, and must not block.
+  absl::Status Admit(Authenticator* authenticator, grpc::ServerContext* call,
                      std::function<void(const absl::Status&)> ended);
 
-  // If the gate is calling `ended`, blocks until `ended` has returned. After Leave(), the gate no
-  // longer calls `ended`. The connection may call `ended` until this object is destroyed.
-  void Leave();
+  // If the authenticator is calling `ended`, blocks until `ended` has returned. After Release(),
+  // the authenticator no longer calls `ended`. The connection may call `ended` until this object is
+  // destroyed.
+  void Release();
 
   // Returns RESOURCE_EXHAUSTED if a message of `bytes` bytes is larger than a message may be.
   absl::Status CheckMessageSize(size_t bytes) const;
@@ -89,7 +91,7 @@ class Admission {
   bool is_admin() const { return credentials_.is_admin; }
 
  private:
-  friend class Gate;
+  friend class Authenticator;
 
   // The verified credentials of a call.
   struct Credentials {
@@ -100,7 +102,7 @@ class Admission {
     std::string certificate;  // a chain in PEM; set if the principal's kind is kCertificate
   };
 
-  absl::Status Authenticate(Gate* gate, grpc::ServerContext* call,
+  absl::Status Authenticate(Authenticator* authenticator, grpc::ServerContext* call,
                             std::function<void(const absl::Status&)> ended);
 
   void AddCredit(int64_t bytes);
@@ -108,7 +110,7 @@ class Admission {
     if (connection_ != nullptr) connection_->SetState(&connection_call_, state);
   }
 
-  Gate* gate_ = nullptr;  // set if the credentials may end
+  Authenticator* authenticator_ = nullptr;  // set if the credentials may end
   grpc::ServerContext* call_ = nullptr;
   Listeners* listeners_ = nullptr;
   ConnectionRef connection_;  // null if the connection isn't limited
@@ -120,20 +122,22 @@ class Admission {
   // The counter that the destructor increments. Null: none.
   std::atomic<int64_t>* failures_ = nullptr;
   Credentials credentials_;
-  // When the gate called `ended_`. Empty: it hasn't done so. Guarded by Gate::mu_.
+  // When the authenticator called `ended_`. Empty: it hasn't done so. Guarded by
+  // Authenticator::mu_.
   std::optional<std::chrono::steady_clock::time_point> ended_at_;
 };
 
 // Authenticates calls by tokens and certificates, and makes the principals. A thread watches the
-// files of tokens and certificates, and reloads changed ones. If a file is invalid, the gate keeps
-// the previous content and logs the error on standard error. Thread-safe. Outlives the calls.
-class Gate {
+// files of tokens and certificates, and reloads changed ones. If a file is invalid, the
+// authenticator keeps the previous content and logs the error on standard error. Thread-safe.
+// Outlives the calls.
+class Authenticator {
  public:
-  static absl::StatusOr<std::unique_ptr<Gate>> Make(const GateOptions& options);
-  ~Gate();
+  static absl::StatusOr<std::unique_ptr<Authenticator>> Make(const AuthenticationOptions& options);
+  ~Authenticator();
 
-  // Sets the listeners to which the gate reports admitted, refused and cancelled calls. Call it
-  // before the first call. The listeners outlive the calls.
+  // Sets the listeners to which the authenticator reports admitted, refused and cancelled calls.
+  // Call it before the first call. The listeners outlive the calls.
   void SetListeners(Listeners* listeners) { listeners_ = listeners; }
   // Sets the log of refused callers. Call it before the first call.
   void SetLog(SessionLog* log) { log_ = log; }
@@ -142,7 +146,7 @@ class Gate {
   // socket.
   std::shared_ptr<grpc::ServerCredentials> CredentialsFor(absl::string_view address);
 
-  // Has the gate's thread reload the files. Doesn't wait for it.
+  // Has the authenticator's thread reload the files. Doesn't wait for it.
   void Reload();
 
   // Returns the principals that exist.
@@ -168,7 +172,7 @@ class Gate {
   };
   using FilesRef = std::shared_ptr<const Files>;
 
-  explicit Gate(const GateOptions& options);
+  explicit Authenticator(const AuthenticationOptions& options);
 
   FilesRef files() const;
   // `connection`: the call's; null if it isn't limited.
@@ -179,7 +183,7 @@ class Gate {
                                                            absl::string_view header);
   absl::StatusOr<Admission::Credentials> AuthenticateCertificate(const Certificates& certificates,
                                                                  const std::string& chain);
-  // Returns the error of a call without credentials. It names those that the gate accepts.
+  // Returns the error of a call without credentials. It names those that the authenticator accepts.
   absl::Status CredentialsMissing() const;
 
   // Checks credentials that were accepted before. If `files` don't accept them any more, returns
@@ -198,7 +202,7 @@ class Gate {
   // Returns the counter of calls that are refused with this error.
   std::atomic<int64_t>* FailureCounter(const absl::Status& refused);
 
-  const GateOptions options_;
+  const AuthenticationOptions options_;
   Listeners* listeners_ = nullptr;
   SessionLog* log_ = nullptr;
   PrincipalTable principals_;

@@ -1,17 +1,18 @@
-// The way in that runs fused ops on the engine in this process. Behind each op it queues one that
-// doesn't change the result, before either can run. If the op can be part of a chain, it is fused.
+// The execution path that runs fused ops on the engine in this process. Behind each op it queues
+// one that doesn't change the result, before either can run. If the op can be part of a chain, it
+// is fused.
 #include <thread>
 #include <utility>
 
 #include "tensord/tests/await_compiled.h"
-#include "tensord/tests/conformance/engine_way_in.h"
+#include "tensord/tests/conformance/engine_path.h"
 
 namespace tensord::conformance {
 namespace {
 
-class FusedWayIn : public EngineWayIn {
+class FusedPath : public EnginePath {
  public:
-  using EngineWayIn::EngineWayIn;
+  using EnginePath::EnginePath;
 
  private:
   absl::StatusOr<server::TensorRef> Compute(const server::SessionRef& session,
@@ -56,11 +57,11 @@ class FusedWayIn : public EngineWayIn {
 
 }  // namespace
 
-const char* WayInName() { return "fused"; }
+const char* ExecutionPathName() { return "fused"; }
 
-absl::StatusOr<std::unique_ptr<WayIn>> MakeWayIn() {
+absl::StatusOr<std::unique_ptr<ExecutionPath>> MakeExecutionPath() {
   TENSORD_ASSIGN_OR_RETURN(auto devices, MakeTwoCpusAndAGpu());
-  return std::make_unique<FusedWayIn>(std::move(devices));
+  return std::make_unique<FusedPath>(std::move(devices));
 }
 
 }  // namespace tensord::conformance

@@ -1,4 +1,4 @@
-#include "tensord/server/rpc/auth/gate.h"
+#include "tensord/server/rpc/auth/authenticator.h"
 
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/security/auth_context.h>
@@ -20,11 +20,11 @@
 namespace tensord::server {
 namespace {
 
-// How often the gate's thread checks files and credentials. A changed file takes effect within
-// twice this time, the expiry of a token within once.
+// How often the authenticator's thread checks files and credentials. A changed file takes effect
+// within twice this time, the expiry of a token within once.
 constexpr auto kCheckInterval = std::chrono::milliseconds(400);
 // If a call hasn't ended this long after the end of its credentials, because its client doesn't
-// read, the gate cancels it.
+// read, the authenticator cancels it.
 constexpr auto kEndTimeout = std::chrono::seconds(5);
 
 constexpr char kAuthorization[] = "authorization";
@@ -116,13 +116,13 @@ void WarnIfKeyIsReadable(const TlsOptions& tls) {
 
 }  // namespace
 
-absl::Status Admission::Enter(Gate* gate, grpc::ServerContext* call,
+absl::Status Admission::Admit(Authenticator* authenticator, grpc::ServerContext* call,
                               std::function<void(const absl::Status&)> ended) {
   call_ = call;
-  listeners_ = gate->listeners_;
+  listeners_ = authenticator->listeners_;
   if (listeners_ != nullptr) connection_ = listeners_->Find(call->peer());
   absl::Status admitted = CheckHeaders(*call);
-  if (admitted.ok()) admitted = Authenticate(gate, call, ended);
+  if (admitted.ok()) admitted = Authenticate(authenticator, call, ended);
   if (admitted.ok() && connection_ != nullptr) {
     connection_call_.end = std::move(ended);
     admitted = listeners_->AddAdmitted(connection_, &connection_call_,
@@ -130,44 +130,45 @@ absl::Status Admission::Enter(Gate* gate, grpc::ServerContext* call,
                                        principal());
   }
   if (admitted.ok()) return admitted;
-  if (absl::IsUnauthenticated(admitted)) failures_ = gate->FailureCounter(admitted);
+  if (absl::IsUnauthenticated(admitted)) failures_ = authenticator->FailureCounter(admitted);
   if (listeners_ != nullptr) listeners_->AddRefused(call->peer(), connection_, &connection_call_);
-  if (gate->log_ != nullptr) {
-    gate->log_->Refused(connection_ != nullptr ? connection_->address() : call->peer(), admitted);
+  if (authenticator->log_ != nullptr) {
+    authenticator->log_->Refused(connection_ != nullptr ? connection_->address() : call->peer(),
+                                 admitted);
   }
   return admitted;
 }
 
-absl::Status Admission::Authenticate(Gate* gate, grpc::ServerContext* call,
+absl::Status Admission::Authenticate(Authenticator* authenticator, grpc::ServerContext* call,
                                      std::function<void(const absl::Status&)> ended) {
   while (true) {
-    const Gate::FilesRef files = gate->files();
-    TENSORD_ASSIGN_OR_RETURN(credentials_, gate->Authenticate(*files, *call, connection_));
+    const Authenticator::FilesRef files = authenticator->files();
+    TENSORD_ASSIGN_OR_RETURN(credentials_, authenticator->Authenticate(*files, *call, connection_));
     // The credentials of an anonymous caller can't end.
     if (principal()->kind() == Principal::Kind::kAnonymous) return absl::OkStatus();
-    MutexLock lock(&gate->mu_);
-    if (gate->files_ != files) continue;  // the new files may not accept the credentials
+    MutexLock lock(&authenticator->mu_);
+    if (authenticator->files_ != files) continue;  // the new files may not accept the credentials
     if (principal()->kind() == Principal::Kind::kToken) {
       const TokenFile::Token& token = *files->tokens->Find(credentials_.token);
       principal()->SetWeight(token.weight);
       principal()->SetLimits(token.limits);
     }
-    gate_ = gate;
+    authenticator_ = authenticator;
     ended_ = std::move(ended);
-    gate->admitted_.insert(this);
+    authenticator->admitted_.insert(this);
     return absl::OkStatus();
   }
 }
 
-void Admission::Leave() {
-  if (gate_ == nullptr) return;
-  MutexLock lock(&gate_->mu_);
-  gate_->admitted_.erase(this);
-  gate_ = nullptr;
+void Admission::Release() {
+  if (authenticator_ == nullptr) return;
+  MutexLock lock(&authenticator_->mu_);
+  authenticator_->admitted_.erase(this);
+  authenticator_ = nullptr;
 }
 
 Admission::~Admission() {
-  Leave();
+  Release();
   if (failures_ != nullptr) ++*failures_;
   if (connection_ == nullptr) return;
   if (credit_messages_ > 0) connection_->AddCredit(credit_bytes_, credit_messages_);
@@ -201,15 +202,16 @@ void Admission::Cancelled() {
   if (connection_ != nullptr) listeners_->CountCancelled(connection_);
 }
 
-Gate::Gate(const GateOptions& options)
+Authenticator::Authenticator(const AuthenticationOptions& options)
     : options_(options),
       anonymous_(principals_.Get(Principal::Kind::kAnonymous, "anonymous")),
       token_watch_({options.token_file}),
       certificate_watch_(
           {options.tls.cert_file, options.tls.key_file, options.tls.client_ca_file}) {}
 
-absl::StatusOr<std::unique_ptr<Gate>> Gate::Make(const GateOptions& options) {
-  std::unique_ptr<Gate> gate(new Gate(options));
+absl::StatusOr<std::unique_ptr<Authenticator>> Authenticator::Make(
+    const AuthenticationOptions& options) {
+  std::unique_ptr<Authenticator> authenticator(new Authenticator(options));
   Files files;
   if (!options.token_file.empty()) {
     TENSORD_ASSIGN_OR_RETURN(files.tokens, ReadTokens(options.token_file));
@@ -219,12 +221,12 @@ absl::StatusOr<std::unique_ptr<Gate>> Gate::Make(const GateOptions& options) {
     WarnIfKeyIsReadable(options.tls);
   }
   const bool any = files.tokens != nullptr || files.certificates != nullptr;
-  gate->SetFiles(std::move(files));
-  if (any) gate->thread_ = std::thread([raw = gate.get()] { raw->Run(); });
-  return gate;
+  authenticator->SetFiles(std::move(files));
+  if (any) authenticator->thread_ = std::thread([raw = authenticator.get()] { raw->Run(); });
+  return authenticator;
 }
 
-Gate::~Gate() {
+Authenticator::~Authenticator() {
   {
     MutexLock lock(&mu_);
     stopping_ = true;
@@ -233,7 +235,7 @@ Gate::~Gate() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::shared_ptr<grpc::ServerCredentials> Gate::CredentialsFor(absl::string_view address) {
+std::shared_ptr<grpc::ServerCredentials> Authenticator::CredentialsFor(absl::string_view address) {
   if (!options_.tls.enabled() || absl::StartsWith(address, "unix:")) {
     return grpc::InsecureServerCredentials();
   }
@@ -241,7 +243,7 @@ std::shared_ptr<grpc::ServerCredentials> Gate::CredentialsFor(absl::string_view 
                                                   options_.tls);
 }
 
-void Gate::Reload() {
+void Authenticator::Reload() {
   {
     MutexLock lock(&mu_);
     reload_ = true;
@@ -249,14 +251,13 @@ void Gate::Reload() {
   wake_.SignalAll();
 }
 
-Gate::FilesRef Gate::files() const {
+Authenticator::FilesRef Authenticator::files() const {
   MutexLock lock(&mu_);
   return files_;
 }
 
-absl::StatusOr<Admission::Credentials> Gate::Authenticate(const Files& files,
-                                                          const grpc::ServerContext& call,
-                                                          const ConnectionRef& connection) {
+absl::StatusOr<Admission::Credentials> Authenticator::Authenticate(
+    const Files& files, const grpc::ServerContext& call, const ConnectionRef& connection) {
   if (!options_.authenticates()) return Admission::Credentials{.principal = anonymous_};
   if (files.tokens != nullptr) {
     const auto [first, last] = call.client_metadata().equal_range(kAuthorization);
@@ -280,8 +281,8 @@ absl::StatusOr<Admission::Credentials> Gate::Authenticate(const Files& files,
   return CredentialsMissing();
 }
 
-absl::StatusOr<Admission::Credentials> Gate::AuthenticateToken(const TokenFile& tokens,
-                                                               absl::string_view header) {
+absl::StatusOr<Admission::Credentials> Authenticator::AuthenticateToken(const TokenFile& tokens,
+                                                                        absl::string_view header) {
   constexpr absl::string_view kScheme = "Bearer ";
   if (!absl::StartsWithIgnoreCase(header, kScheme)) {
     return Unauthenticated(
@@ -311,7 +312,7 @@ absl::StatusOr<Admission::Credentials> Gate::AuthenticateToken(const TokenFile& 
   return credentials;
 }
 
-absl::StatusOr<Admission::Credentials> Gate::AuthenticateCertificate(
+absl::StatusOr<Admission::Credentials> Authenticator::AuthenticateCertificate(
     const Certificates& certificates, const std::string& chain) {
   TENSORD_ASSIGN_OR_RETURN(const Certificates::Client client, certificates.Verify(chain));
   Admission::Credentials credentials;
@@ -321,7 +322,7 @@ absl::StatusOr<Admission::Credentials> Gate::AuthenticateCertificate(
   return credentials;
 }
 
-absl::Status Gate::CredentialsMissing() const {
+absl::Status Authenticator::CredentialsMissing() const {
   const bool tokens = !options_.token_file.empty();
   const bool certificates = !options_.tls.client_ca_file.empty();
   return Unauthenticated(
@@ -338,14 +339,14 @@ absl::Status Gate::CredentialsMissing() const {
                        : ""));
 }
 
-std::atomic<int64_t>* Gate::FailureCounter(const absl::Status& refused) {
+std::atomic<int64_t>* Authenticator::FailureCounter(const absl::Status& refused) {
   const std::string reason = ErrorReason(refused);
   if (reason == kCredentialsMissing) return &missing_;
   return reason == kCredentialsExpired ? &expired_ : &invalid_;
 }
 
-absl::StatusOr<absl::Time> Gate::Recheck(const Files& files,
-                                         const Admission::Credentials& credentials) {
+absl::StatusOr<absl::Time> Authenticator::Recheck(const Files& files,
+                                                  const Admission::Credentials& credentials) {
   if (credentials.principal->kind() == Principal::Kind::kToken) {
     const TokenFile::Token* known = files.tokens->Find(credentials.token);
     if (known == nullptr || known->name != credentials.principal->name()) {
@@ -365,7 +366,7 @@ absl::StatusOr<absl::Time> Gate::Recheck(const Files& files,
   return client.expires;
 }
 
-void Gate::Run() {
+void Authenticator::Run() {
   while (true) {
     bool reload = false;
     {
@@ -380,7 +381,7 @@ void Gate::Run() {
   }
 }
 
-void Gate::LoadTokens() {
+void Authenticator::LoadTokens() {
   absl::StatusOr<std::shared_ptr<const TokenFile>> tokens = ReadTokens(options_.token_file);
   if (!tokens.ok()) {
     std::cerr << absl::StrCat(
@@ -394,7 +395,7 @@ void Gate::LoadTokens() {
   SetFiles(std::move(changed));
 }
 
-void Gate::LoadCertificates() {
+void Authenticator::LoadCertificates() {
   absl::StatusOr<std::shared_ptr<const Certificates>> loaded = Certificates::Load(options_.tls);
   if (!loaded.ok()) {
     std::cerr << absl::StrCat(
@@ -408,7 +409,7 @@ void Gate::LoadCertificates() {
   SetFiles(std::move(changed));
 }
 
-void Gate::SetFiles(Files files) {
+void Authenticator::SetFiles(Files files) {
   const auto current = std::make_shared<const Files>(std::move(files));
   MutexLock lock(&mu_);
   files_ = current;
@@ -422,7 +423,7 @@ void Gate::SetFiles(Files files) {
   }
 }
 
-void Gate::EndExpired() {
+void Authenticator::EndExpired() {
   const absl::Time now = absl::Now();
   const auto cancel_before = std::chrono::steady_clock::now() - kEndTimeout;
   MutexLock lock(&mu_);
@@ -439,7 +440,7 @@ void Gate::EndExpired() {
   }
 }
 
-void Gate::EndLocked(Admission* admission, const absl::Status& status) {
+void Authenticator::EndLocked(Admission* admission, const absl::Status& status) {
   if (admission->ended_at_.has_value()) return;
   admission->ended_at_ = std::chrono::steady_clock::now();
   admission->ended_(status);

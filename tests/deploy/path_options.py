@@ -4,7 +4,7 @@ import argparse
 import sys
 
 
-def take(*names):
+def parse(*names):
     """Removes --NAME PATH for each name from sys.argv, and returns the paths. unittest parses the rest."""
     parser = argparse.ArgumentParser()
     for name in names:

@@ -1,0 +1,481 @@
+#!/usr/bin/env python3
+"""Compares the results of a daemon's CPU device with PyTorch's, for client/TOLERANCES.md.
+
+The script runs every op of ListOps over seeded inputs, in each floating dtype. It fails if the
+daemon has an op that the script or the page lacks, or if a result is further from PyTorch's than
+the page's rtol and atol permit. For each row of the page's table, it prints the largest difference.
+With --write, it writes these differences into the page.
+
+usage: compare_with_torch.py --daemon PATH --proto FOLDER --page FILE [--write] [--verbose]
+
+If grpcio, grpcio-tools, numpy or torch is missing, prints the reason and exits with 77 (skipped).
+"""
+
+import argparse
+import itertools
+import re
+import sys
+import tempfile
+
+from stub_test import SKIPPED, generate_stubs, start_daemon  # exits if grpcio is missing
+
+import grpc
+
+try:
+    import numpy
+    import torch
+    from torch.nn import functional as F
+except ImportError as error:
+    print(f"skipped: {error}; pip install numpy torch")
+    sys.exit(SKIPPED)
+
+TIMEOUT_SECONDS = 60
+RANDOM_ELEMENTS = 50_000
+NOT_COMPARED = {"uniform", "normal"}  # PyTorch has other generators
+FLOATING = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32,
+            "float64": torch.float64}
+OTHERS = {"bool": torch.bool, "uint8": torch.uint8, "int8": torch.int8, "int32": torch.int32,
+          "int64": torch.int64}
+NAMES = {dtype: name for name, dtype in (FLOATING | OTHERS).items()}
+BITS_OF = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32,
+           torch.float64: torch.int64}
+# Bits of the significand, and the smallest exponent of a normal number as numpy.frexp returns it.
+PRECISION = {torch.float16: (11, -13), torch.bfloat16: (8, -125), torch.float32: (24, -125),
+             torch.float64: (53, -1021)}
+
+
+# ---------------------------------------------------------------- inputs
+
+class Inputs:
+    """Seeded inputs of one dtype."""
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+        self.generator = torch.Generator().manual_seed(20261124)
+
+    def real(self, low, high, *shape):
+        x = torch.rand(shape, generator=self.generator, dtype=torch.float64)
+        return (low + (high - low) * x).to(self.dtype)
+
+    def wide(self, *shape):
+        """Signed powers of e, up to 10^4."""
+        sign = torch.randint(0, 2, shape, generator=self.generator) * 2 - 1
+        return (self.real(-9, 9, *shape).double().exp() * sign).to(self.dtype)
+
+    def integers(self, low, high, *shape):
+        return torch.randint(low, high + 1, shape, generator=self.generator).to(self.dtype)
+
+    def bits(self, n=RANDOM_ELEMENTS):
+        """Random bits: all exponents, subnormals, infinities and NaNs."""
+        bits = torch.randint(-2**63, 2**63 - 1, (n,), generator=self.generator)
+        return bits.to(BITS_OF[self.dtype]).view(self.dtype)
+
+    def every_kind(self):
+        """Values of each kind in one tensor; in a 16-bit dtype also all values that exist."""
+        bits = self.bits()
+        if torch.finfo(self.dtype).bits == 16:
+            bits = torch.arange(-2**15, 2**15, dtype=torch.int16).view(self.dtype)
+        special = torch.tensor([0.0, -0.0, 1, -1, float("inf"), -float("inf"), float("nan")])
+        return torch.cat([bits, self.real(-4, 4, RANDOM_ELEMENTS), self.wide(RANDOM_ELEMENTS),
+                          special.to(self.dtype)])
+
+
+# ---------------------------------------------------------------- cases
+
+class Case:
+    """An op's inputs and attributes, PyTorch's result, and the scale of its error bound.
+
+    `want` is a function, so that an op that PyTorch lacks for a dtype is one case without a result.
+    `scale` is the page's S for each element, such as the sum of the magnitudes of the summands. If
+    it is None, differences are counted in ulps.
+    """
+
+    def __init__(self, inputs, want, scale=None, **attrs):
+        self.inputs, self.want, self.scale, self.attrs = inputs, want, scale, attrs
+
+
+def unary(function):
+    def cases(inputs):
+        x = inputs.every_kind()
+        yield Case([x], lambda: function(x))
+    return cases
+
+
+def binary(function):
+    def cases(inputs):
+        pairs = [(inputs.every_kind(), inputs.every_kind().flip(0)),
+                 (inputs.real(1 / 64, 8, 300, 1), inputs.real(-1, 1, 200))]
+        for a, b in pairs:
+            yield Case([a, b], lambda a=a, b=b: function(a, b))
+    return cases
+
+
+def where(inputs):
+    x, y = inputs.every_kind(), inputs.every_kind()
+    condition = x > 1
+    yield Case([condition, x, y], lambda: torch.where(condition, x, y))
+
+
+def cast(inputs):
+    x = inputs.every_kind()
+    for dtype in FLOATING.values():
+        yield Case([x], lambda dtype=dtype: x.to(dtype), dtype=dtype)
+    for name, dtype in OTHERS.items():  # beyond their ranges PyTorch's results are undefined
+        y = inputs.real(0, 2, 1000) if name == "bool" else inputs.real(0, 127, 1000)
+        yield Case([y], lambda y=y, dtype=dtype: y.to(dtype), dtype=dtype)
+        z = torch.arange(0, 2 if name == "bool" else 127).to(dtype)
+        yield Case([z], lambda z=z: z.to(inputs.dtype), dtype=inputs.dtype)
+
+
+def product_operands(inputs):
+    for k in (1, 16, 257, 4096):
+        for make in (lambda *shape: inputs.real(-4, 4, *shape), inputs.wide):
+            yield make(33, k), make(k, 20)
+    yield inputs.real(-1, 1, 3, 17, 64), inputs.real(-1, 1, 64, 9)
+
+
+def matmul(inputs):
+    for a, b in product_operands(inputs):
+        scale = a.double().abs() @ b.double().abs()
+        yield Case([a, b], lambda a=a, b=b: a @ b, scale)
+        yield Case([a, b.transpose(-1, -2)], lambda a=a, b=b: a @ b, scale, transpose_b=True)
+        yield Case([a[..., 0, :], b], lambda a=a, b=b: a[..., 0, :] @ b, scale[..., 0, :])
+
+
+ACTIVATIONS = {"none": lambda x: x, "relu": F.relu, "sigmoid": torch.sigmoid, "silu": F.silu,
+               "tanh": torch.tanh, "gelu": F.gelu,
+               "gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}
+
+
+def linear(inputs):
+    for k in (5, 64, 1024):
+        x, w, bias = (inputs.real(-1, 1, *shape) for shape in ((40, k), (30, k), (30,)))
+        scale = x.double().abs() @ w.double().abs().T + bias.double().abs()
+        for name, function in ACTIVATIONS.items():
+            yield Case([x, w, bias], lambda x=x, w=w, bias=bias, function=function: function(
+                F.linear(x, w, bias)), scale, activation=name)
+
+
+def reductions_of(inputs):
+    """Tensors, and the axis to reduce; None: all axes."""
+    for x in (inputs.real(-4, 4, 64, 3000), inputs.wide(64, 3000)):
+        for axis in (0, 1, None):
+            yield x, axis
+
+
+def axes(axis):
+    return [] if axis is None else [axis]
+
+
+def sums(function):
+    def cases(inputs):
+        for x, axis in reductions_of(inputs):
+            dim = [0, 1] if axis is None else [axis]
+            yield Case([x], lambda x=x, dim=dim: function(x, dim), function(x.double().abs(), dim),
+                       axes=axes(axis))
+    return cases
+
+
+def extremes(function):
+    def cases(inputs):
+        with_nan = inputs.wide(20, 50)
+        with_nan[3, 7] = float("nan")
+        for x, axis in itertools.chain(reductions_of(inputs), [(with_nan, 1)]):
+            yield Case([x], lambda x=x, axis=axis: function(x, axis), axes=axes(axis))
+    return cases
+
+
+def norm(inputs):
+    for order in (2.0, 1.0, 3.0, 0.5, -1.0, 0.0, float("inf"), -float("inf")):
+        for x, axis in reductions_of(inputs):
+            x = x / 64 if order == 3 and inputs.dtype == torch.float16 else x
+            n = x.numel() if axis is None else x.shape[axis]
+            scale = n * torch.linalg.vector_norm(x.double(), order, axis)
+            yield Case([x], lambda x=x, axis=axis, order=order: torch.linalg.vector_norm(
+                x, order, axis), scale, ord=order, axes=axes(axis))
+
+
+def softmax(function, logarithm):
+    def cases(inputs):
+        for x in (inputs.real(-4, 4, 50, 1000), inputs.wide(50, 1000), inputs.real(-30, 30, 7, 5)):
+            for axis in (0, 1):
+                below = x.double() - x.double().amax(axis, keepdim=True)
+                exact = function(x.double(), axis)
+                scale = (1 + below.abs() + (below - exact).abs() if logarithm else
+                         exact * (1 + below.abs()))
+                yield Case([x], lambda x=x, axis=axis: function(x, axis), scale, axis=axis)
+    return cases
+
+
+def moves(function, **attrs):
+    """An op that only moves elements of a (6, 10) tensor."""
+    def cases(inputs):
+        x = inputs.bits(60).reshape(6, 10)
+        yield Case([x], lambda: function(x), **attrs)
+    return cases
+
+
+def concat(inputs):
+    x, y = inputs.bits(60).reshape(6, 10), inputs.bits(12).reshape(6, 2)
+    yield Case([x, y], lambda: torch.cat([x, y], 1), axis=1)
+
+
+def creation(function, **attrs):
+    def cases(inputs):
+        yield Case([], lambda: function(inputs.dtype), dtype=inputs.dtype, **attrs)
+    return cases
+
+
+def arange(inputs):
+    for start, stop, step in ((0.0, 200.0, 0.1), (5.0, -5.0, -0.3)):
+        terms = abs(start) + (torch.arange(start, stop, step, dtype=torch.float64) - start).abs()
+        yield Case([], lambda start=start, stop=stop, step=step: torch.arange(
+            start, stop, step, dtype=inputs.dtype), terms, dtype=inputs.dtype, start=start,
+                   stop=stop, step=step)
+
+
+def constant(inputs):
+    x = inputs.bits(60)
+    yield Case([], lambda: x, dtype=inputs.dtype, shape=[60], data=to_bytes(x))
+
+
+def gelu(inputs):
+    x = inputs.every_kind()
+    x = x[~(x.abs() > 1e4)]  # PyTorch's result for infinity is NaN
+    for approximate in ("none", "tanh"):
+        yield Case([x], lambda approximate=approximate: F.gelu(x, approximate=approximate),
+                   x.double().abs(), approximate=approximate)
+
+
+CASES = {
+    **{name: unary(getattr(torch, name)) for name in
+       ("neg", "abs", "exp", "log", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid", "relu")},
+    "silu": unary(F.silu), "gelu": gelu, "cast": cast, "where": where,
+    **{name: binary(getattr(torch, name)) for name in
+       ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "eq", "ne", "lt", "le", "gt",
+        "ge")},
+    "matmul": matmul, "linear": linear,
+    "sum": sums(lambda x, dim: x.sum(dim)), "mean": sums(lambda x, dim: x.mean(dim)),
+    "max": extremes(lambda x, axis: x.amax(axis) if axis is not None else x.max()),
+    "min": extremes(lambda x, axis: x.amin(axis) if axis is not None else x.min()),
+    "argmax": extremes(torch.argmax), "argmin": extremes(torch.argmin), "norm": norm,
+    "softmax": softmax(torch.softmax, False), "log_softmax": softmax(torch.log_softmax, True),
+    "reshape": moves(lambda x: x.reshape(4, 15), shape=[4, 15]),
+    "permute": moves(lambda x: x.permute(1, 0), axes=[1, 0]),
+    "slice": moves(lambda x: x[1:5, ::3], starts=[1, 0], stops=[5, 10], steps=[1, 3]),
+    "broadcast_to": moves(lambda x: x.broadcast_to(2, 6, 10), shape=[2, 6, 10]),
+    "concat": concat, "constant": constant, "arange": arange,
+    "zeros": creation(lambda dtype: torch.zeros(3, dtype=dtype), shape=[3]),
+    "ones": creation(lambda dtype: torch.ones(3, dtype=dtype), shape=[3]),
+    "full": creation(lambda dtype: torch.full((3,), 0.1, dtype=dtype), shape=[3], value=0.1),
+    "eye": creation(lambda dtype: torch.eye(3, 5, dtype=dtype), rows=3, cols=5),
+}
+
+
+# ---------------------------------------------------------------- the daemon
+
+def to_bytes(x):
+    return x.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+class Server:
+    """Runs single ops on the daemon's CPU device."""
+
+    def __init__(self, address, pb, types, stubs):
+        self.pb, self.types = pb, types
+        self.stub = stubs.TensorServiceStub(grpc.insecure_channel(
+            address, options=[("grpc.max_receive_message_length", -1)]))
+        self.session = self.stub.OpenSession(
+            pb.OpenSessionRequest(client_name="compare_with_torch.py", lease_seconds=3600)).session
+        self.number_of = {getattr(torch, name[len("DTYPE_"):].lower(), None): number
+                          for name, number in types.DType.items()}
+        self.dtype_of = {number: dtype for dtype, number in self.number_of.items()}
+
+    def ops(self):
+        return {op.name for op in self.stub.ListOps(self.pb.ListOpsRequest()).ops}
+
+    def attribute(self, value):
+        kinds = {bool: "b", int: "i", float: "f", str: "s", bytes: "data"}
+        if isinstance(value, torch.dtype):
+            return self.types.AttrValue(dtype=self.number_of[value])
+        if isinstance(value, list):
+            return self.types.AttrValue(ints=self.types.IntList(values=value))
+        return self.types.AttrValue(**{kinds[type(value)]: value})
+
+    def run(self, name, case):
+        handles = list(range(1, len(case.inputs) + 2))
+        for handle, x in zip(handles, case.inputs):
+            spec = self.types.TensorSpec(dtype=self.number_of[x.dtype], shape=x.shape)
+            self.stub.CreateTensor(self.pb.CreateTensorRequest(
+                session=self.session, handle=handle, spec=spec, device="cpu:0", data=to_bytes(x)),
+                timeout=TIMEOUT_SECONDS)
+        op = self.types.Op(name=name, inputs=handles[:-1], output=handles[-1],
+                           device="" if case.inputs else "cpu:0",
+                           attrs={key: self.attribute(value) for key, value in case.attrs.items()})
+        self.stub.RunOp(self.pb.RunOpRequest(session=self.session, op=op), timeout=TIMEOUT_SECONDS)
+        answer = self.stub.ReadTensor(
+            self.pb.ReadTensorRequest(session=self.session, handle=handles[-1]),
+            timeout=TIMEOUT_SECONDS)
+        self.stub.DeleteTensors(
+            self.pb.DeleteTensorsRequest(session=self.session, handles=handles))
+        flat = torch.frombuffer(bytearray(answer.data), dtype=torch.uint8)
+        return flat.view(self.dtype_of[answer.spec.dtype]).reshape(list(answer.spec.shape))
+
+
+# ---------------------------------------------------------------- differences
+
+class Difference:
+    """The largest difference: in ulps, or the part that exceeds one ulp, in epsilons of S."""
+
+    def __init__(self):
+        self.compared, self.ulps, self.epsilons = False, 0.0, 0.0
+
+    def include(self, other):
+        self.compared |= other.compared
+        self.ulps = max(self.ulps, other.ulps)
+        self.epsilons = max(self.epsilons, other.epsilons)
+
+    def __str__(self):
+        if not self.compared:
+            return "–"
+        if self.epsilons > 0:
+            return f"1 ulp + {self.epsilons:.2g} ε·S"
+        return f"{self.ulps:.3g} ulp" if self.ulps > 0 else "0"
+
+
+def finite(x):
+    """Returns float64 elements, with the largest value of the dtype in place of infinity."""
+    largest = torch.finfo(x.dtype).max
+    return numpy.clip(x.double().numpy(), -largest, largest)
+
+
+def measure(got, want, scale, row, found):
+    """Adds the difference of two tensors to `found`. Returns what exceeds the page's tolerance."""
+    found.compared = True
+    if (got.dtype, got.shape) != (want.dtype, want.shape):
+        return f"is {got.dtype} {list(got.shape)}, not {want.dtype} {list(want.shape)}"
+    if want.dtype not in PRECISION:
+        wrong = (got != want).sum().item()
+        return f"{wrong} of {want.numel()} elements differ" if wrong else None
+    got, want = torch.atleast_1d(got), torch.atleast_1d(want)
+    bits, low = PRECISION[want.dtype]
+    a, b = finite(got), finite(want)
+    ulp = numpy.ldexp(1.0, numpy.maximum(numpy.frexp(b)[1], low) - bits)
+    error = numpy.abs(a - b) + ulp * (got.isinf() != want.isinf()).numpy()
+    error[(got.isnan() & want.isnan()).numpy()] = 0  # one NaN: the error is NaN
+    terms = numpy.zeros(b.shape)
+    if scale is None:
+        found.ulps = max(found.ulps, (error / ulp).max())
+    else:
+        terms = torch.finfo(want.dtype).eps * numpy.nan_to_num(finite(scale.reshape(b.shape)))
+        beyond = numpy.maximum(error - ulp, 0) / numpy.maximum(terms, ulp * 2.0**-bits)
+        found.ulps = max(found.ulps, numpy.minimum(error / ulp, 1).max())
+        found.epsilons = max(found.epsilons, beyond.max())
+    allowed = row.rtol * numpy.abs(numpy.nan_to_num(b)) + row.atol + row.atol_epsilons * terms
+    wrong = ~(error <= allowed)
+    if not wrong.any():
+        return None
+    worst = numpy.unravel_index(numpy.nan_to_num(error - allowed, nan=numpy.inf).argmax(), b.shape)
+    return (f"{wrong.sum()} of {wrong.size} elements exceed the page's tolerance, most at "
+            f"{list(map(int, worst))}: {got[worst].item()!r} and not {want[worst].item()!r}, "
+            f"{error[worst] / ulp[worst]:.3g} ulp")
+
+
+# ---------------------------------------------------------------- the page
+
+class Row:
+    """A row of the page: | ops | dtypes | largest difference | bound | rtol | atol |.
+
+    `atol` is a number, or a number of epsilons of the case's scale, such as "4 ε·S".
+    """
+
+    def __init__(self, cells):
+        self.ops = re.findall(r"`(\w+)`", cells[0])
+        self.dtypes = [name for name in FLOATING if name in re.findall(r"\w+", cells[1])]
+        self.rtol = float(cells[4])
+        atol = re.fullmatch(r"(\S+) ε·S", cells[5])
+        self.atol = 0.0 if atol else float(cells[5])
+        self.atol_epsilons = float(atol[1]) if atol else 0.0
+        self.cells, self.found = cells, Difference()
+
+    def __str__(self):
+        return "| " + " | ".join(self.cells[:2] + [str(self.found)] + self.cells[3:]) + " |"
+
+
+def read_page(path):
+    """Returns the page's lines. Rows of the table are objects of type Row."""
+    with open(path, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    header = [line.startswith("| ops | dtype | largest") for line in lines].index(True)
+    begin = header + 2
+    end = next(i for i in range(begin, len(lines)) if not lines[i].startswith("|"))
+    rows = [Row([cell.strip() for cell in line.strip("| ").split(" | ")])
+            for line in lines[begin:end]]
+    return lines[:begin] + rows + lines[end:]
+
+
+def compare(server, name, dtype, row):
+    """Runs the cases of an op. Returns their largest difference, and a list of failures."""
+    found, failures = Difference(), []
+    for case in CASES[name](Inputs(FLOATING[dtype])):
+        try:
+            want = case.want()
+        except RuntimeError as error:
+            if "not implemented for" in str(error):
+                continue  # this PyTorch lacks the op in this dtype
+            raise
+        if wrong := measure(server.run(name, case), want, case.scale, row, found):
+            attrs = {key: value for key, value in case.attrs.items() if key != "data"}
+            failures.append(f"{name} {dtype} {attrs}: {wrong}")
+    return found, failures
+
+
+def compare_all(server, rows, verbose):
+    failures = []
+    row_of = {(op, dtype): row for row in rows for op in row.ops for dtype in row.dtypes}
+    for name, dtype in itertools.product(sorted(server.ops()), FLOATING):
+        row = row_of.get((name, dtype))
+        if row is None:
+            failures.append(f"the page has no row for {name} {dtype}")
+        elif name not in CASES.keys() | NOT_COMPARED:
+            failures.append(f"this script has no case for {name}")
+        elif name not in NOT_COMPARED:
+            found, wrong = compare(server, name, dtype, row)
+            failures += wrong
+            row.found.include(found)
+            if verbose:
+                print(f"{name:12} {dtype:9} {found}")
+    return failures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--daemon", required=True, help="path of tensord")
+    parser.add_argument("--proto", required=True, help="the folder proto/")
+    parser.add_argument("--page", required=True, help="path of client/TOLERANCES.md")
+    parser.add_argument("--write", action="store_true", help="write the differences into the page")
+    parser.add_argument("--verbose", action="store_true", help="print the difference of each op")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    numpy.seterr(invalid="ignore")  # some inputs are NaNs
+    lines = read_page(options.page)
+    rows = [line for line in lines if isinstance(line, Row)]
+    with tempfile.TemporaryDirectory() as folder:
+        modules = generate_stubs(options.proto, folder)
+        daemon, address = start_daemon(options.daemon, folder, "--devices=cpu")
+        try:
+            failures = compare_all(Server(address, *modules), rows, options.verbose)
+        finally:
+            daemon.terminate()
+            daemon.wait()
+    print(f"PyTorch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}")
+    print(*rows, *failures, sep="\n")
+    if options.write:
+        with open(options.page, "w", encoding="utf-8") as file:
+            file.write("\n".join(map(str, lines)) + "\n")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

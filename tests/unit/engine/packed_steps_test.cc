@@ -1,0 +1,165 @@
+// Steps of packed ops on a CPU device: words for numbers and attributes, donation, views.
+#include "tensord/common/util/op_words.h"
+#include "tensord/server/device/cpu/cpu_device.h"
+#include "tensord/server/engine/packed_ops.h"
+#include "tensord/tests/unit/engine/engine_fixture.h"
+
+namespace tensord::server {
+namespace {
+
+using testing::ElementsAre;
+
+std::vector<std::unique_ptr<Device>> OneCpu() {
+  std::vector<std::unique_ptr<Device>> devices;
+  devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 30, 1));
+  return devices;
+}
+
+class PackedStepsTest : public testing::Test {
+ protected:
+  absl::Status Upload(Handle handle, const std::vector<int64_t>& values) {
+    const TensorSpec spec{DType::kInt64, {static_cast<int64_t>(values.size())}};
+    auto upload = engine_.BeginUpload(*session_, handle, spec, "cpu:0");
+    if (!upload.ok()) return upload.status();
+    const absl::Status written =
+        upload->tensor->device().Write(*upload->buffer, 0, values.data(), spec.size_bytes());
+    return engine_.FinishUpload(*session_, *std::move(upload), written);
+  }
+  absl::StatusOr<std::vector<int64_t>> Read(Handle handle) {
+    absl::StatusOr<TensorRef> tensor = session_->Find(handle);
+    if (!tensor.ok()) return tensor.status();
+    return ReadTensor<int64_t>(engine_, *tensor);
+  }
+  absl::Status Apply(const std::vector<uint64_t>& words) {
+    packed_.BeginBatch();
+    absl::Span<const uint64_t> left = words;
+    return packed_.RunBatch(
+        &left, &command_,
+        [this](uint64_t, Handle, uint32_t, const absl::StatusOr<TensorRefs>& made) {
+          results_.push_back(made.status().code());
+          return absl::OkStatus();
+        });
+  }
+
+  Engine engine_{OneCpu()};
+  SessionTable sessions_{{}, engine_.slots()};
+  SessionRef session_ = *sessions_.Open(TestPrincipal(), 0, "test");
+  PackedOps packed_{&engine_, session_};
+  uint64_t command_ = 0;
+  std::vector<absl::StatusCode> results_;  // of steps that didn't run inline
+};
+
+TEST_F(PackedStepsTest, ANumberCanBeDefinedAgain) {
+  ASSERT_TRUE(Upload(1, {1, -2}).ok());
+  // Far more bytes than the definitions of a stream may have at once.
+  const Attributes large{{"data", Bytes{std::string(4 << 20, 'x')}}};
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(packed_.Define(1, {"neg", large, "", 1}).ok());
+  ASSERT_TRUE(packed_.Define(1, {"neg", {}, "", 1}).ok());
+  ASSERT_TRUE(Apply({1, 2, 1}).ok());
+  ASSERT_TRUE(packed_.Define(1, {"abs", {}, "", 1}).ok());
+  ASSERT_TRUE(Apply({1, 3, 2}).ok());
+  EXPECT_THAT(*Read(2), ElementsAre(-1, 2));
+  EXPECT_THAT(*Read(3), ElementsAre(1, 2));
+}
+
+TEST_F(PackedStepsTest, StepsHaveNumbersAsInputs) {
+  ASSERT_TRUE(Upload(1, {5, 6}).ok());
+  OpDefinition sub = {.op = "sub", .num_inputs = 2, .scalars = {{0, DType::kInt64}}};
+  ASSERT_TRUE(packed_.Define(1, sub).ok());
+  ASSERT_TRUE(Apply({1, 2, IntToWord(-10), 1}).ok());
+  EXPECT_THAT(*Read(2), ElementsAre(-15, -16));
+  // Without a tensor, the op has no device.
+  sub.scalars.push_back({1, DType::kInt64});
+  ASSERT_TRUE(packed_.Define(2, sub).ok());
+  ASSERT_TRUE(Apply({2, 3, 1, 1}).ok());
+  ASSERT_FALSE(results_.empty());
+  EXPECT_EQ(results_.back(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(PackedStepsTest, StepsHaveAttributesAsWords) {
+  ASSERT_TRUE(Upload(1, {10, 11, 12, 13}).ok());
+  OpDefinition slice = {.op = "slice", .num_inputs = 1};
+  slice.word_attrs = {{"starts", AttrType::kInts}, {"stops", AttrType::kInts}};
+  ASSERT_TRUE(packed_.Define(1, slice).ok());
+  ASSERT_TRUE(Apply({1, 2, 1, 1, IntToWord(1), 1, IntToWord(-1),  //
+                     1, 1, 2, 1, IntToWord(0), 1, IntToWord(1)})
+                  .ok());
+  EXPECT_THAT(*Read(2), ElementsAre(11, 12));
+  EXPECT_THAT(*Read(3), ElementsAre(10));
+  for (const std::vector<uint64_t>& words : std::vector<std::vector<uint64_t>>{
+           {1, 4, 3}, {1, 4, 3, 2, 0}, {1, 4, 3, 1, 0}, {1, 4, 3, ~uint64_t{0}, 0, 0}}) {
+    ExpectError(Apply(words), absl::StatusCode::kInvalidArgument, {"middle"});
+  }
+}
+
+TEST_F(PackedStepsTest, DonatedInputsAreRemovedAndReused) {
+  ASSERT_TRUE(Upload(1, {1, 2}).ok());
+  OpDefinition neg = {.op = "neg", .num_inputs = 1, .donate = {0}};
+  ASSERT_TRUE(packed_.Define(1, neg).ok());
+  const void* const memory = (*session_->Find(1))->buffer()->data();
+  ASSERT_TRUE(Apply({1, 2, 1}).ok());
+  EXPECT_THAT(*Read(2), ElementsAre(-1, -2));
+  ExpectError(Read(1), absl::StatusCode::kNotFound, {"1"});
+  EXPECT_EQ((*session_->Find(2))->buffer()->data(), memory);
+}
+
+TEST_F(PackedStepsTest, RefusedOpKeepsItsDonatedInputs) {
+  ASSERT_TRUE(Upload(1, {1, 2}).ok());
+  ASSERT_TRUE(Upload(2, {1, 2, 3}).ok());
+  OpDefinition add = {.op = "add", .num_inputs = 2, .donate = {0, 1}};
+  ASSERT_TRUE(packed_.Define(1, add).ok());
+  ASSERT_TRUE(Apply({1, 3, 2, 1}).ok());
+  ASSERT_EQ(results_.size(), 1u);
+  EXPECT_EQ(results_[0], absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(*Read(1), ElementsAre(1, 2));
+  EXPECT_THAT(*Read(2), ElementsAre(1, 2, 3));
+}
+
+TEST_F(PackedStepsTest, TensorDonatedTwiceOrPublishedIsCopied) {
+  ASSERT_TRUE(Upload(1, {1, 2}).ok());
+  const TensorRef shared = *session_->Find(1);
+  OpDefinition add = {.op = "add", .num_inputs = 2, .donate = {0, 1}};
+  ASSERT_TRUE(packed_.Define(1, add).ok());
+  ASSERT_TRUE(Apply({1, 3, 2, 2}).ok());
+  EXPECT_THAT(*Read(3), ElementsAre(2, 4));
+  ExpectError(Read(1), absl::StatusCode::kNotFound, {"1"});
+  EXPECT_EQ(static_cast<const int64_t*>(shared->buffer()->data())[1], 2) << "it has a reader";
+}
+
+// The steps after the first one run inline.
+TEST_F(PackedStepsTest, StepsRunInlineWithNumbersAndDonation) {
+  ASSERT_TRUE(Upload(1, {1, 2}).ok());
+  OpDefinition mul = {.op = "mul", .num_inputs = 2, .donate = {0}, .scalars = {{1, DType::kInt64}}};
+  ASSERT_TRUE(packed_.Define(1, mul).ok());
+  ASSERT_TRUE(Apply({1, 2, 1, IntToWord(3), 1, 1, 1, IntToWord(-2)}).ok());
+  EXPECT_LE(results_.size(), 1u);
+  EXPECT_THAT(*Read(3), ElementsAre(-6, -12));
+  ExpectError(Read(1), absl::StatusCode::kNotFound, {"1"});
+  ExpectError(Read(2), absl::StatusCode::kNotFound, {"2"});
+}
+
+TEST_F(PackedStepsTest, SliceOfARangeSharesMemory) {
+  std::vector<int64_t> values(32);
+  for (int i = 0; i < 32; ++i) values[i] = i;
+  ASSERT_TRUE(Upload(1, values).ok());
+  OpDefinition slice = {.op = "slice", .num_inputs = 1};
+  slice.word_attrs = {{"starts", AttrType::kInts}, {"stops", AttrType::kInts}};
+  ASSERT_TRUE(packed_.Define(1, slice).ok());
+  ASSERT_TRUE(packed_.Define(2, {"neg", {}, "", 1, 1, {0}}).ok());
+  ASSERT_TRUE(Apply({1, 2, 1, 1, IntToWord(8), 1, IntToWord(10),  // aligned: a view
+                     1, 1, 2, 1, IntToWord(9), 1, IntToWord(11)})
+                  .ok());  // a copy
+  const auto address = [&](Handle handle) {
+    return static_cast<const char*>((*session_->Find(handle))->buffer()->data());
+  };
+  EXPECT_EQ(address(2), address(1) + 64);
+  EXPECT_NE(address(3), address(1) + 72);
+  // A view outlives the tensor that it is a part of, and an op never overwrites either.
+  ASSERT_TRUE(Apply({0, ~Handle{0}, 2, 4, 2}).ok());
+  EXPECT_THAT(*Read(4), ElementsAre(-8, -9));
+  EXPECT_THAT(*Read(3), ElementsAre(9, 10));
+  EXPECT_EQ(engine_.slots()[0]->device->memory().used_bytes, 32) << "tensors 3 and 4";
+}
+
+}  // namespace
+}  // namespace tensord::server
