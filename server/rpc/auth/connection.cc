@@ -37,13 +37,10 @@ constexpr int64_t kUnadmittedRefillBytes = 32;
 // credited at once, and how many more every kInspectInterval.
 constexpr int64_t kMaxForgivenBytes = 64 << 20;
 constexpr int64_t kForgivenRefillBytes = 1 << 20;
-// Each round ends when all queues have handled the events that preceded it. If handlers have made
-// no progress in this many consecutive rounds, gRPC has passed them all that it has received. One
-// round would suffice if each event caused no other one: but a call, for example, is passed on to
-// the queue that serves it.
-constexpr int kFullRounds = 3;
-// A deadlock is resolved after this many inspections without credit. Calls of the principal's other
-// connections may end meanwhile, and then the pool has room.
+// A deadlock is resolved after this many inspections without credit. Meanwhile, calls of the
+// principal's other connections may end, and then the pool has room. Threads of gRPC may also hold
+// complete messages that they haven't passed to a queue, because they wait for a core. So the
+// server must not conclude sooner that a message is incomplete.
 constexpr int kDeadlockInspections = 6;
 // SO_RCVBUF of an admitted connection, on kernels without SO_BUF_LOCK, where the automatic sizing
 // of the buffer can't be re-enabled.
@@ -208,7 +205,6 @@ bool Connection::BeginRound() {
 bool Connection::ResolveStall() {
   MutexLock lock(&mu_);
   in_round_ = false;
-  const int rounds = std::exchange(full_rounds_, 0);
   if (!admitted_ || !socket_->stalled()) return false;
   if (progressed_) return true;
   // Without calls, the bytes are the rest of calls that have ended.
@@ -221,21 +217,18 @@ bool Connection::ResolveStall() {
   if (held < max_window) {
     window_bytes_ = std::min(2 * std::max(window_bytes_, held), max_window);
     UpdateLocked();
-    return false;
   }
-  if (calls_.empty() || AnyBusyLocked()) return false;
-  full_rounds_ = rounds + 1;
-  if (full_rounds_ < kFullRounds) return true;
-  EndNewestReaderLocked(MessageTooLarge(max_message_bytes_));
   return false;
 }
 
+bool Connection::WindowFullLocked() const { return HeldBytesLocked() >= MaxWindowLocked(); }
+
 bool Connection::DeadlockedLocked() const {
   if (!admitted_ || !socket_->stalled()) return false;
-  if (calls_.empty()) return HeldBytesLocked() >= MaxWindowLocked();
-  return pool_.full() && std::none_of(calls_.begin(), calls_.end(), [](const Call* call) {
-           return call->state == CallState::kIdle;
-         });
+  if (WindowFullLocked()) return !AnyBusyLocked();
+  return pool_.full() && !calls_.empty() &&
+         std::none_of(calls_.begin(), calls_.end(),
+                      [](const Call* call) { return call->state == CallState::kIdle; });
 }
 
 void Connection::EndNewestReaderLocked(const absl::Status& status) {
@@ -264,10 +257,14 @@ Connection::Inspection Connection::Inspect() {
   }
   if (deadlocked_inspections_ >= kDeadlockInspections) {
     if (calls_.empty()) return Inspection::kWindowFull;
-    EndNewestReaderLocked(absl::ResourceExhaustedError(
-        absl::StrCat("the caller has begun to send ", pool_.capacity_bytes,
-                     " bytes of requests, and none of them is complete; send fewer at once "
-                     "(--max-request-bytes-per-principal)")));
+    // If the largest window is full, a message within the limit would be complete.
+    EndNewestReaderLocked(
+        WindowFullLocked()
+            ? MessageTooLarge(max_message_bytes_)
+            : absl::ResourceExhaustedError(absl::StrCat(
+                  "the caller has begun to send ", pool_.capacity_bytes,
+                  " bytes of requests, and none of them is complete; send fewer at once "
+                  "(--max-request-bytes-per-principal)")));
     deadlocked_inspections_ = 0;
   }
   credit_bytes_ += admitted_ ? kRefillBytes : kUnadmittedRefillBytes;

@@ -27,20 +27,23 @@ absl::Status MessageTooLarge(int64_t max_message_bytes);
 //              headers of calls, control frames, and what calls leave behind when they end
 //   limit      credit + window: what gRPC may read
 //
-// Before the authenticator has admitted a call of the connection (unadmitted), the window is
-// constant (8 MiB larger after a call has ended early), and the bytes of all such connections
-// together are limited by a pool. After that (admitted), each message sets the window to 64 times
-// its size, but at least to kMinWindow and at most to 32 MiB. If the connection is stalled although
-// handlers have handled everything that has arrived, the window grows in two cases. If a handler
-// waits for a message, the rest of the message is missing. If no call is open, the rest of calls
-// that ended early is missing. The window grows up to kMinWindow, plus one message for each open
-// call, plus 64 MiB after a call has ended early. A call ends early if it ends before its request
-// is complete; gRPC drops the remaining bytes. If the largest window is full, and handlers have
-// handled everything that has arrived, one message is larger than a message may be: the newest call
-// that waits for a message ends with RESOURCE_EXHAUSTED. The bytes of all connections of a
-// principal together are limited by the principal's pool. If the pool remains full and no message
-// can be completed, the same call ends. If the connection has no open call and its window remains
-// full, the server closes the connection.
+// Before the authenticator has admitted a call of the connection (unadmitted), the window is constant (8 MiB
+// larger after a call has ended early), and the bytes of all such connections together are limited
+// by a pool. After that (admitted), each message sets the window to 64 times its size, but at least
+// to kMinWindow and at most to 32 MiB. If the connection is stalled although handlers have handled
+// everything that has arrived, the window grows in two cases. If a handler waits for a message, the
+// rest of the message is missing. If no call is open, the rest of calls that ended early is
+// missing. The window grows up to kMinWindow, plus one message for each open call, plus 64 MiB
+// after a call has ended early. A call ends early if it ends before its request is complete; gRPC
+// drops the remaining bytes. If the largest window remains full, one message is larger than a
+// message may be: the newest call that waits for a message ends with RESOURCE_EXHAUSTED. The bytes
+// of all connections of a principal together are limited by the principal's pool. If the pool
+// remains full and no message can be completed, the same call ends. If the connection has no open
+// call and its window remains full, the server closes the connection.
+//
+// "Remains" means that handlers have received nothing for three seconds. A shorter time isn't
+// sufficient, even if all queues are empty: on a busy machine, gRPC's own threads may not have
+// passed on complete messages yet.
 //
 // A limit delays bytes, but no byte is lost: the peer's TCP connection waits. No decision depends
 // on how fast bytes arrive.
@@ -106,9 +109,9 @@ class Connection {
   // Events of calls. If AddRefused() or CountCancelled() returns false, the connection's token
   // bucket of refused and cancelled calls is used up, and the caller must close the connection.
   //
-  // Adds a call that the authenticator has admitted; `headers_bytes`: the size of its headers. If
-  // it is the connection's first one, the function returns true, the connection leaves the pool of
-  // unadmitted connections for `pool`, and it keeps `slot`, which counts it.
+  // Adds a call that the authenticator has admitted; `headers_bytes`: the size of its headers. If it is the
+  // connection's first one, the function returns true, the connection leaves the pool of unadmitted
+  // connections for `pool`, and it keeps `slot`, which counts it.
   bool AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool, UsageCharge slot);
   bool AddRefused(Call* call);
   // Reports that a refused call is served, because its request is public. The call then doesn't
@@ -127,8 +130,8 @@ class Connection {
   // ResolveStall(). If a round is under way, returns false.
   bool BeginRound();
   // Ends a round. If the connection is stalled, a handler waits for a message, and handlers have
-  // made no progress in the round, lets gRPC read more. If gRPC may read no more, and this is the
-  // case for several rounds, ends a call. Returns whether the caller must begin another round.
+  // made no progress in the round, lets gRPC read more, up to the largest window. Returns whether
+  // the caller must begin another round.
   bool ResolveStall();
   bool stalled() const { return socket_->stalled(); }
   // Lets gRPC read again, if there is room by now.
@@ -136,9 +139,9 @@ class Connection {
   // kWindowFull: the window is full, but there is no open call, so it will remain full. kEnded:
   // ended() returned true.
   enum class Inspection { kOpen, kWindowFull, kEnded };
-  // Adds credit for bytes that belong to no call, such as pings. Ends a call if the pool remains
-  // full and no message can be completed. Call it every kInspectInterval. The caller must close the
-  // connection if the result isn't kOpen.
+  // Adds credit for bytes that belong to no call, such as pings. Ends a call if the pool or the
+  // largest window remains full and no message can be completed. Call it every kInspectInterval.
+  // The caller must close the connection if the result isn't kOpen.
   static constexpr std::chrono::milliseconds kInspectInterval{500};
   Inspection Inspect();
 
@@ -154,7 +157,10 @@ class Connection {
   bool AnyReadingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether a handler is busy with a message, or a call is ending.
   bool AnyBusyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns whether gRPC may read no more, and no handler of the connection will receive anything.
+  // Returns whether the largest window is full.
+  bool WindowFullLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns whether gRPC may read no more, and no handler of the connection is at work. If that
+  // lasts, no handler will receive anything.
   bool DeadlockedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t MaxWindowLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the newest call that waits for a message, if any.
@@ -181,8 +187,6 @@ class Connection {
   bool in_round_ ABSL_GUARDED_BY(mu_) = false;
   // A handler has received a message, or a call has begun or ended, since the round began.
   std::atomic<bool> progressed_ = false;
-  // Consecutive rounds without progress in which the largest window was full.
-  int full_rounds_ ABSL_GUARDED_BY(mu_) = 0;
   int deadlocked_inspections_ ABSL_GUARDED_BY(mu_) = 0;  // consecutive ones
   int64_t inspected_credit_ ABSL_GUARDED_BY(mu_) = 0;    // at the last inspection
   // How many bytes of calls that ended early may still be credited.
