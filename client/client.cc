@@ -84,8 +84,8 @@ absl::StatusOr<PeerCheck> Client::CheckPeer(absl::string_view address) const {
 absl::StatusOr<MemoryInfo> Client::memory(const Device& device) const {
   if (session_ == nullptr) return NoConnection();
   if (device.session() != session_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("device ", device.name(), " isn't one of this client's"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "device ", device.name(), " belongs to another Client; use the one that made it"));
   }
   TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> infos, session_->ListDevices());
   for (const DeviceInfo& info : infos) {
@@ -115,7 +115,7 @@ absl::Status Client::Publish(const Tensor& tensor, absl::string_view name,
   TENSORD_RETURN_IF_ERROR(tensor.status());
   if (tensor.device().session() != session_ || tensor.handle() == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(tensor.Describe(), " isn't one of this client's"));
+        absl::StrCat(tensor.Describe(), " belongs to another Client; use the one that made it"));
   }
   return session_->Publish(tensor.handle(), name, principals);
 }

@@ -60,7 +60,8 @@ std::vector<std::string> NamesOf(const std::vector<std::string>& addresses) {
 }
 
 absl::Status CheckAddresses(const std::vector<std::string>& addresses) {
-  if (addresses.empty()) return absl::InvalidArgumentError("cluster: no addresses");
+  if (addresses.empty())
+    return absl::InvalidArgumentError("cluster: the list of addresses is empty; give at least one");
   absl::flat_hash_set<std::string> seen;
   for (const std::string& address : addresses) {
     TENSORD_RETURN_IF_ERROR(internal::CheckAddress(address));

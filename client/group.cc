@@ -63,10 +63,12 @@ absl::Status NoGroup() {
 }
 
 absl::Status CheckDevices(absl::Span<const Device> devices) {
-  if (devices.empty()) return absl::InvalidArgumentError("group: no devices");
+  if (devices.empty())
+    return absl::InvalidArgumentError("group: the list of devices is empty; give at least one");
   for (size_t i = 0; i < devices.size(); ++i) {
     if (!devices[i].valid()) {
-      return absl::FailedPreconditionError(absl::StrCat("group: member ", i, " has no device"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("group: member ", i, " has no device; pass devices of connected clients"));
     }
     if (devices[i].kind() != devices[0].kind()) {
       return absl::InvalidArgumentError(
@@ -75,8 +77,8 @@ absl::Status CheckDevices(absl::Span<const Device> devices) {
     }
     for (size_t j = 0; j < i; ++j) {
       if (devices[j] == devices[i]) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("group: ", devices[i].name(), " occurs twice"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "group: ", devices[i].name(), " occurs twice; each member needs a device of its own"));
       }
     }
   }
@@ -252,7 +254,8 @@ absl::Status CheckInputs(const Operation& operation, absl::Span<const Device> de
                          absl::Span<const Tensor> inputs) {
   if (inputs.size() != devices.size()) {
     return absl::InvalidArgumentError(absl::StrCat(operation.name, ": ", inputs.size(),
-                                                   " tensors for ", devices.size(), " members"));
+                                                   " tensors for ", devices.size(),
+                                                   " members; pass one for each member, by rank"));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     TENSORD_RETURN_IF_ERROR(inputs[i].status());
@@ -282,8 +285,8 @@ absl::StatusOr<TensorSpec> OutputOf(const Operation& operation, const TensorSpec
     return input;
   }
   if (input.shape.rank() == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(operation.name, ": ", input.ToString(), " has no first axis"));
+    return absl::InvalidArgumentError(absl::StrCat(operation.name, ": ", input.ToString(),
+                                                   " has no first axis; reshape it to [1]"));
   }
   std::vector<int64_t> dims(input.shape.dims().begin(), input.shape.dims().end());
   if (operation.kind == v1::COLLECTIVE_KIND_ALL_GATHER) {

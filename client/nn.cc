@@ -54,8 +54,10 @@ Tensor Module::parameter(absl::string_view name) const {
     if (own_name == name) return parameter->value;
     names.push_back(own_name);
   }
+  const std::string text = ToString();  // "ReLU()"; that of a container has several lines
+  const std::string kind = text.substr(0, text.find('('));
   return Tensor::Failed(
-      absl::NotFoundError(absl::StrCat(ToString(), " has no parameter \"", name, "\"; it has ",
+      absl::NotFoundError(absl::StrCat(kind, " has no parameter \"", name, "\"; it has ",
                                        names.empty() ? "none" : absl::StrJoin(names, ", "))));
 }
 

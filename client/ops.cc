@@ -88,6 +88,12 @@ Attributes LinearAttrs(const LinearOptions& options) {
   return attrs;
 }
 
+// Returns the error of an axis of Transpose, which the client resolves itself.
+absl::Status AxisError(const Tensor& x, const absl::Status& error) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("transpose: ", error.message(), "; input is ", x.spec().ToString()));
+}
+
 std::vector<int64_t> ToVector(absl::Span<const int64_t> values) {
   return std::vector<int64_t>(values.begin(), values.end());
 }
@@ -223,9 +229,9 @@ Tensor Transpose(const Tensor& x, int64_t axis0, int64_t axis1) {
   std::vector<int64_t> axes(x.rank());
   for (int i = 0; i < x.rank(); ++i) axes[i] = i;
   const absl::StatusOr<int> first = NormalizeAxis(axis0, x.rank());
-  if (!first.ok()) return Tensor::Failed(first.status());
+  if (!first.ok()) return Tensor::Failed(AxisError(x, first.status()));
   const absl::StatusOr<int> second = NormalizeAxis(axis1, x.rank());
-  if (!second.ok()) return Tensor::Failed(second.status());
+  if (!second.ok()) return Tensor::Failed(AxisError(x, second.status()));
   std::swap(axes[*first], axes[*second]);
   return Permute(x, axes);
 }

@@ -50,10 +50,12 @@ absl::Status CheckCaptured(absl::Span<const Tensor> captured, const Device& devi
 }
 
 absl::Status CheckInputs(const internal::ProgramState& program, absl::Span<const Tensor> inputs) {
-  if (!program.device.valid()) return absl::FailedPreconditionError("an empty Program");
+  if (!program.device.valid())
+    return absl::FailedPreconditionError("an empty Program: use Program::Record");
   if (inputs.size() != program.inputs.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("program: ", inputs.size(), " inputs for ",
-                                                   program.inputs.size(), " recorded"));
+    return absl::InvalidArgumentError(absl::StrCat("program: got ", inputs.size(),
+                                                   " inputs; the recorded number of inputs is ",
+                                                   program.inputs.size()));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     TENSORD_RETURN_IF_ERROR(inputs[i].status());

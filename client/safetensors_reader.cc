@@ -12,6 +12,7 @@
 #include "tensord/client/creation.h"
 #include "tensord/client/internal/safetensors_header.h"
 #include "tensord/client/safetensors.h"
+#include "tensord/common/util/nearest_word.h"
 #include "tensord/common/util/owned_fd.h"
 #include "tensord/common/util/status_macros.h"
 
@@ -92,7 +93,11 @@ absl::StatusOr<const SafetensorsEntry*> Find(const MappedSafetensors& file,
                                              absl::string_view name) {
   const auto it = file.by_name.find(std::string(name));
   if (it == file.by_name.end()) {
-    return absl::NotFoundError(absl::StrCat(file.path, " has no tensor \"", name, "\""));
+    const std::string near = Nearest(name, file.names);
+    return absl::NotFoundError(absl::StrCat(
+        file.path, " has no tensor \"", name, "\"; ",
+        near.empty() ? absl::StrCat("names() lists its tensors (", file.names.size(), ")")
+                     : absl::StrCat("did you mean \"", near, "\"?")));
   }
   if (it->second->dtype == DType::kUnspecified) {
     return absl::UnimplementedError(absl::StrCat(file.path, ": tensor \"", name, "\" has dtype ",

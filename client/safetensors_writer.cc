@@ -78,7 +78,8 @@ absl::StatusOr<std::string> MakeHeader(const std::vector<Tensors::const_pointer>
   for (const auto* entry : tensors) {
     const auto& [name, tensor] = *entry;
     if (name == "__metadata__") {
-      return absl::InvalidArgumentError("no tensor may be named \"__metadata__\"");
+      return absl::InvalidArgumentError(
+          "a tensor can't be named \"__metadata__\": the format uses this name for other data");
     }
     if (!tensor.ok()) {
       return WithPrefix(tensor.status(), absl::StrCat("tensor \"", name, "\": "));

@@ -155,7 +155,9 @@ Tensor Tensor::operator[](int64_t index) const {
   const int64_t size = shape().dim(0);
   if (index < -size || index >= size) {
     return Failed(absl::OutOfRangeError(
-        absl::StrCat("index: ", index, " is outside the first axis of ", Describe())));
+        absl::StrCat("index: ", index, " is outside the first axis of ", Describe(),
+                     size == 0 ? ", which is empty"
+                               : absl::StrCat("; it must be from ", -size, " to ", size - 1))));
   }
   const int64_t start = index < 0 ? index + size : index;
   return Reshape(Slice(*this, {start}, {start + 1}, {.axes = {0}}),

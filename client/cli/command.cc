@@ -23,25 +23,11 @@ absl::Status WithAdvice(const absl::Status& error) {
                      "--tls-cert FILE and --tls-key FILE."));
   }
   if (!absl::IsUnavailable(error)) return error;
-  if (absl::StrContains(error.message(), "not in peer certificate")) {
-    return absl::UnavailableError(
-        absl::StrCat(error.message(),
-                     "\nThe server's certificate isn't valid for this address. Give a name of the ",
-                     "certificate with --tls-server-name, or connect to such a name."));
-  }
-  // The certificate isn't trusted, or the server doesn't use TLS.
-  if (absl::StrContains(error.message(), "andshake")) {
-    return absl::UnavailableError(absl::StrCat(
-        error.message(), "\nDoes the server use TLS, and has a trusted authority signed ",
-        "its certificate? See --tls-ca and --tls-server-name in \"tensorctl help\". Or does it "
-        "require a client certificate? See --tls-cert and --tls-key."));
-  }
   // This message already says what to check.
-  if (absl::StrContains(error.message(), "or is it not a tensord server?")) return error;
+  if (absl::StrContains(error.message(), "tensorctl --tls")) return error;
   const bool unresolved = absl::StrContains(error.message(), "can't be resolved");
   return absl::UnavailableError(absl::StrCat(
-      error.message(),
-      unresolved ? "" : "\nIs a server running there? To start one on this machine: tensord",
+      error.message(), unresolved ? "" : "\nTo start a server on this machine: tensord",
       "\nTo use another server: tensorctl --server HOST:PORT …, or set TENSORD_SERVER."));
 }
 

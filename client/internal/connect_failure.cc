@@ -21,6 +21,28 @@ absl::string_view Cause(absl::string_view message) {
   return colon == absl::string_view::npos ? message : message.substr(colon + 2);
 }
 
+// Describes a kFinal failure. OpenSSL and BoringSSL spell their errors differently.
+std::string DescribeFinalFailure(absl::string_view message) {
+  static constexpr absl::string_view kNotTls[] = {"wrong version number", "WRONG_VERSION_NUMBER"};
+  if (absl::StrContains(message, "Connection refused")) {
+    return "no server listens there: start one, or check the host and the port; last error: "
+           "Connection refused";
+  }
+  if (absl::StrContains(message, "not in peer certificate")) {
+    return "the server's certificate isn't valid for this host: use a host name of the "
+           "certificate, or give that name (TENSORD_TLS_SERVER_NAME, or tensorctl "
+           "--tls-server-name)";
+  }
+  if (ContainsAny(message, kNotTls)) {
+    return "the server doesn't use TLS: connect without it (unset TENSORD_TLS and TENSORD_TLS_CA, "
+           "or leave out tensorctl --tls and --tls-ca)";
+  }
+  return absl::StrCat(
+      "the TLS handshake failed: has the server's certificate expired, or has no authority that "
+      "this client trusts signed it (TENSORD_TLS_CA, or tensorctl --tls-ca)? (",
+      Cause(message), ")");
+}
+
 }  // namespace
 
 ConnectFailure ClassifyConnectFailure(absl::string_view message) {
@@ -46,6 +68,8 @@ std::string DescribeConnectFailure(absl::string_view message, bool uses_tls) {
                      "--tls-cert)"
                    : "does it require TLS (TENSORD_TLS_CA, or tensorctl --tls-ca)",
           ", or is it not a tensord server?");
+    case ConnectFailure::kFinal:
+      return DescribeFinalFailure(message);
     default:
       return std::string(message);
   }

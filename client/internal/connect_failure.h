@@ -23,8 +23,8 @@ enum class ConnectFailure {
 
 ConnectFailure ClassifyConnectFailure(absl::string_view message);
 
-// If the failure is kUnresolved or kClosed, returns a sentence that says what to check. Otherwise
-// returns `message`. `uses_tls`: whether the client tried TLS.
+// Returns a sentence that says what to check. If the cause isn't known, returns `message`.
+// `uses_tls`: whether the client tried TLS.
 std::string DescribeConnectFailure(absl::string_view message, bool uses_tls);
 
 }  // namespace tensord::internal

@@ -77,7 +77,8 @@ absl::StatusOr<Credentials> Credentials::Load(const std::string& address,
   if (credentials.use_tls_) {
     if (tls.cert_file.empty() != tls.key_file.empty()) {
       return absl::InvalidArgumentError(
-          "a certificate needs its key, and a key its certificate: give both files");
+          "a certificate needs its key, and a key its certificate: give both files "
+          "(TENSORD_TLS_CERT and TENSORD_TLS_KEY, or tensorctl --tls-cert and --tls-key)");
     }
     if (!tls.ca_file.empty()) {
       TENSORD_ASSIGN_OR_RETURN(credentials.tls_.pem_root_certs,

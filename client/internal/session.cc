@@ -41,8 +41,8 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& addres
   if (InForkedChild()) return ForkedError();
   TENSORD_RETURN_IF_ERROR(CheckAddress(address));
   if (options.client_name.size() > kMaxClientNameBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("client_name is longer than ", kMaxClientNameBytes, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("client_name has ", options.client_name.size(),
+                                                   " bytes; at most ", kMaxClientNameBytes));
   }
   TENSORD_ASSIGN_OR_RETURN(const Credentials credentials, Credentials::Load(address, options));
   RecordConnect();
@@ -240,7 +240,8 @@ void Session::Close() {
   const bool alive = status().ok();
   const bool connected = connection_->stream != nullptr && connection_->stream->connected();
   const absl::Status reason = absl::FailedPreconditionError(
-      absl::StrCat("the connection to the tensord server at ", address_, " has been closed"));
+      absl::StrCat("Client::Close has closed the connection to the tensord server at ", address_,
+                   "; make a new Client with Client::Connect"));
   connection_->queue.Close(reason);
   connection_->replies.Fail(reason);
   connection_->calls.CancelAll();

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/wire.h"
+#include "tensord/common/status_details.h"
 
 namespace tensord::internal {
 namespace {
@@ -14,6 +15,9 @@ constexpr auto kMinPause = std::chrono::milliseconds(10);
 constexpr auto kMaxPause = std::chrono::milliseconds(1000);
 // Used instead of an infinite timeout, which the clocks can't represent.
 constexpr absl::Duration kMaxTimeout = absl::Hours(24 * 365 * 50);
+
+constexpr absl::string_view kAdvice =
+    "; the session's tensors can't be used any more: make a new Client with Client::Connect";
 
 }  // namespace
 
@@ -79,7 +83,8 @@ absl::Status StreamConnection::RetryOrFail(bool may_retry) {
   }
   MutexLock lock(&mu_);
   if (std::exchange(connected_, false)) lost_at_ = Clock::now();
-  if (!may_retry || !absl::IsUnavailable(last_error_)) return last_error_;
+  if (!absl::IsUnavailable(last_error_)) return last_error_;
+  if (!may_retry) return WithSuffix(last_error_, kAdvice);
   if (stopping_ || TimeLeftLocked() <= Clock::duration::zero()) return NotReconnected();
   SetTimeoutLocked();
   SetRetryLocked();
@@ -110,16 +115,14 @@ void StreamConnection::SetTimeoutLocked() {
 }
 
 absl::Status StreamConnection::NotReconnected() const {
-  const absl::string_view advice =
-      "; the session's tensors can't be used any more: make a new Client with Client::Connect";
   if (options_.reconnect_timeout <= absl::ZeroDuration()) {
     return absl::UnavailableError(
         absl::StrCat(last_error_.message(),
-                     "; ConnectOptions::reconnect_timeout allows no reconnection", advice));
+                     "; ConnectOptions::reconnect_timeout allows no reconnection", kAdvice));
   }
   return absl::UnavailableError(absl::StrCat(last_error_.message(), "; tried to reconnect for ",
                                              absl::FormatDuration(options_.reconnect_timeout),
-                                             " (ConnectOptions::reconnect_timeout)", advice));
+                                             " (ConnectOptions::reconnect_timeout)", kAdvice));
 }
 
 void StreamConnection::HandleReconnectTimeout() {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tensord/common/ops/op_inference.h"
 #include "tensord/common/ops/op_registry.h"
 #include "tensord/common/util/status_macros.h"
@@ -173,6 +174,28 @@ absl::Status InferSlice(InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
+bool DiffersOnlyAt(int64_t axis, const Shape& a, const Shape& b) {
+  for (int d = 0; d < a.rank(); ++d) {
+    if (d != axis && a.dim(d) != b.dim(d)) return false;
+  }
+  return true;
+}
+
+// Returns, for a message, at which axes inputs of the same rank fit together.
+std::string FittingAxes(const InferenceContext& ctx) {
+  std::vector<int64_t> fitting;
+  for (int axis = 0; axis < ctx.input(0).shape.rank(); ++axis) {
+    bool fits = true;
+    for (int i = 1; i < ctx.num_inputs() && fits; ++i) {
+      fits = ctx.input(i).shape.rank() == ctx.input(0).shape.rank() &&
+             DiffersOnlyAt(axis, ctx.input(0).shape, ctx.input(i).shape);
+    }
+    if (fits) fitting.push_back(axis);
+  }
+  return fitting.empty() ? "there is no axis at which the inputs fit"
+                         : absl::StrCat("the inputs fit at axis ", absl::StrJoin(fitting, " or "));
+}
+
 absl::Status CheckConcatInput(const InferenceContext& ctx, int i, int64_t axis) {
   const Shape& first = ctx.input(0).shape;
   const Shape& other = ctx.input(i).shape;
@@ -185,7 +208,7 @@ absl::Status CheckConcatInput(const InferenceContext& ctx, int i, int64_t axis) 
     if (d == axis || first.dim(d) == other.dim(d)) continue;
     return ctx.Error(absl::StrCat("inputs 0 and ", i, " differ at dimension ", d, ": ",
                                   first.ToString(), " and ", other.ToString(),
-                                  " may differ only at axis ", axis));
+                                  " may differ only at axis ", axis, "; ", FittingAxes(ctx)));
   }
   return absl::OkStatus();
 }

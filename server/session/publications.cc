@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/common/ops/op_inference.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
 
@@ -23,9 +24,9 @@ absl::Status CheckName(absl::string_view name) {
                       return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '/' || c == '-';
                     });
   if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("a tensor is published under 1 to ",
-                                                 Publications::kMaxNameBytes,
-                                                 " letters, digits and \"._/-\""));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a tensor can't be published as ", QuotedForMessage(name), ": its name must have 1 to ",
+      Publications::kMaxNameBytes, " letters, digits and \"._/-\""));
 }
 
 absl::Status CheckReaders(const std::vector<std::string>& readers) {

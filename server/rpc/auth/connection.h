@@ -27,19 +27,19 @@ absl::Status MessageTooLarge(int64_t max_message_bytes);
 //              headers of calls, control frames, and what calls leave behind when they end
 //   limit      credit + window: what gRPC may read
 //
-// Before the authenticator has admitted a call of the connection (unadmitted), the window is constant (8 MiB
-// larger after a call has ended early), and the bytes of all such connections together are limited
-// by a pool. After that (admitted), each message sets the window to 64 times its size, but at least
-// to kMinWindow and at most to 32 MiB. If the connection is stalled although handlers have handled
-// everything that has arrived, the window grows in two cases. If a handler waits for a message, the
-// rest of the message is missing. If no call is open, the rest of calls that ended early is
-// missing. The window grows up to kMinWindow, plus one message for each open call, plus 64 MiB
-// after a call has ended early. A call ends early if it ends before its request is complete; gRPC
-// drops the remaining bytes. If the largest window remains full, one message is larger than a
-// message may be: the newest call that waits for a message ends with RESOURCE_EXHAUSTED. The bytes
-// of all connections of a principal together are limited by the principal's pool. If the pool
-// remains full and no message can be completed, the same call ends. If the connection has no open
-// call and its window remains full, the server closes the connection.
+// Before the authenticator has admitted a call of the connection (unadmitted), the window is
+// constant (8 MiB larger after a call has ended early), and the bytes of all such connections
+// together are limited by a pool. After that (admitted), each message sets the window to 64 times
+// its size, but at least to kMinWindow and at most to 32 MiB. If the connection is stalled although
+// handlers have handled everything that has arrived, the window grows in two cases. If a handler
+// waits for a message, the rest of the message is missing. If no call is open, the rest of calls
+// that ended early is missing. The window grows up to kMinWindow, plus one message for each open
+// call, plus 64 MiB after a call has ended early. A call ends early if it ends before its request
+// is complete; gRPC drops the remaining bytes. If the largest window remains full, one message is
+// larger than a message may be: the newest call that waits for a message ends with
+// RESOURCE_EXHAUSTED. The bytes of all connections of a principal together are limited by the
+// principal's pool. If the pool remains full and no message can be completed, the same call ends.
+// If the connection has no open call and its window remains full, the server closes the connection.
 //
 // "Remains" means that handlers have received nothing for three seconds. A shorter time isn't
 // sufficient, even if all queues are empty: on a busy machine, gRPC's own threads may not have
@@ -109,9 +109,9 @@ class Connection {
   // Events of calls. If AddRefused() or CountCancelled() returns false, the connection's token
   // bucket of refused and cancelled calls is used up, and the caller must close the connection.
   //
-  // Adds a call that the authenticator has admitted; `headers_bytes`: the size of its headers. If it is the
-  // connection's first one, the function returns true, the connection leaves the pool of unadmitted
-  // connections for `pool`, and it keeps `slot`, which counts it.
+  // Adds a call that the authenticator has admitted; `headers_bytes`: the size of its headers. If
+  // it is the connection's first one, the function returns true, the connection leaves the pool of
+  // unadmitted connections for `pool`, and it keeps `slot`, which counts it.
   bool AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool, UsageCharge slot);
   bool AddRefused(Call* call);
   // Reports that a refused call is served, because its request is public. The call then doesn't

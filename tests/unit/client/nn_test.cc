@@ -43,8 +43,7 @@ TEST(NnTest, FindsAParameterByItsName) {
   const Sequential model(Linear(Tensor::Failed(absl::AbortedError("weight of 0"))), ReLU());
   EXPECT_EQ(model[0].weight().status().message(), "weight of 0");
   EXPECT_EQ(model.parameter("0.weight").status().message(), "weight of 0");
-  ExpectError(model[1].weight().status(), absl::StatusCode::kNotFound,
-              {"ReLU()", "weight", "none"});
+  ExpectError(model[1].weight().status(), absl::StatusCode::kNotFound, {"ReLU", "weight", "none"});
   ExpectError(model.parameter("weight").status(), absl::StatusCode::kNotFound, {"0.weight"});
 }
 

@@ -1,0 +1,192 @@
+// Errors of ops, devices, reads, programs, modules and files, through the C++ library.
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/tests/integration/errors_page.h"
+#include "tensord/tests/integration/test_certificates.h"
+
+namespace tensord::integration {
+namespace {
+
+// Returns a safetensors file with one tensor, "weight" of two elements, which take `bytes` bytes.
+std::string Safetensors(const std::string& dtype, int bytes) {
+  const std::string header = absl::StrCat(R"({"weight":{"dtype":")", dtype,
+                                          R"(","shape":[2],"data_offsets":[0,)", bytes, "]}}");
+  std::string length(8, '\0');
+  length[0] = static_cast<char>(header.size());
+  return length + header + std::string(static_cast<size_t>(bytes), '\0');
+}
+
+}  // namespace
+
+void AddOpErrors(ErrorsPage* page, const Client& client) {
+  const Device cpu = *client.device("cpu:0");
+  const Tensor x = Ones(cpu, {2, 3});
+  const Tensor y = Ones(cpu, {3, 3});
+  const Tensor ints = Arange(cpu, 3);
+  const Tensor empty = Zeros(cpu, {0, 3});
+  page->BeginSection("Shapes and dtypes",
+                     "`x` is float32[2, 3], `y` is float32[3, 3], `ints` is int64[3] and `empty` "
+                     "is float32[0, 3], all on `cpu`, the device cpu:0. The client finds these "
+                     "errors at the call. They are in the result's `status()`.");
+  TENSORD_ERROR_ROW(page, x + Ones(cpu, {2, 4}));
+  TENSORD_ERROR_ROW(page, x + ints);
+  TENSORD_ERROR_ROW(page, Matmul(x, x));
+  TENSORD_ERROR_ROW(page, Matmul(x, ints));
+  TENSORD_ERROR_ROW(page, Matmul(x, FromScalar(cpu, 2.0)));
+  TENSORD_ERROR_ROW(page, Relu(Matmul(x, x)));
+  TENSORD_ERROR_ROW(page, Linear(x, Ones(cpu, {3, 4})));
+  TENSORD_ERROR_ROW(page, Linear(x, y, Ones(cpu, {2})));
+  TENSORD_ERROR_ROW(page, Linear(x, y, Tensor()));
+  TENSORD_ERROR_ROW(page, Concat({x, y}, 1));
+  TENSORD_ERROR_ROW(page, Concat({x, Ones(cpu, {4, 5})}, 0));
+  TENSORD_ERROR_ROW(page, Concat({x, ints}, 0));
+  TENSORD_ERROR_ROW(page, Concat({}, 0));
+  TENSORD_ERROR_ROW(page, Reshape(x, {4, 2}));
+  TENSORD_ERROR_ROW(page, Reshape(x, {-1, 4}));
+  TENSORD_ERROR_ROW(page, Reshape(empty, {-1, 0}));
+  TENSORD_ERROR_ROW(page, BroadcastTo(x, {3, 2}));
+  TENSORD_ERROR_ROW(page, BroadcastTo(x, {3}));
+  TENSORD_ERROR_ROW(page, Transpose(x, 0, 2));
+  TENSORD_ERROR_ROW(page, Permute(x, {0, 0}));
+  TENSORD_ERROR_ROW(page, Slice(x, {0, 0, 0}, {1, 1, 1}));
+  TENSORD_ERROR_ROW(page, x[2]);
+  TENSORD_ERROR_ROW(page, Sum(x, {.axes = {2}}));
+  TENSORD_ERROR_ROW(page, Sum(x, {.axes = {1, -1}}));
+  TENSORD_ERROR_ROW(page, Max(empty, {.axes = {0}}));
+  TENSORD_ERROR_ROW(page, Mean(ints));
+  TENSORD_ERROR_ROW(page, Where(x, 1, 0));
+  TENSORD_ERROR_ROW(page, -Gt(x, 0.0));
+}
+
+void AddAttributeErrors(ErrorsPage* page, const Client& client) {
+  const Device cpu = *client.device("cpu:0");
+  const Tensor x = Ones(cpu, {2, 3});
+  page->BeginSection("Values, attributes and names of ops",
+                     "`x` is float32[2, 3] on `cpu`, the device cpu:0.");
+  TENSORD_ERROR_ROW(page, Zeros(cpu, {-1, 3}));
+  TENSORD_ERROR_ROW(page, Zeros(cpu, {1 << 30, 1 << 30}));
+  TENSORD_ERROR_ROW(page, Full(cpu, {2}, 300, {.dtype = DType::kUInt8}));
+  TENSORD_ERROR_ROW(page, Arange(cpu, 0, 10, 0));
+  TENSORD_ERROR_ROW(page, Uniform(cpu, {2}, 7, {.low = 1, .high = 0}));
+  TENSORD_ERROR_ROW(page, FromVector<float>(cpu, {2, 2}, {1, 2, 3}));
+  TENSORD_ERROR_ROW(page, Add(1, 2));
+  TENSORD_ERROR_ROW(page, RunOp("matmull", {x, x}));
+  TENSORD_ERROR_ROW(page, RunOp("conv2d", {x}));
+  TENSORD_ERROR_ROW(page, RunOp("matmul", {x}));
+  TENSORD_ERROR_ROW(page, RunOp("softmax", {x}, {{"dim", int64_t{1}}}));
+  TENSORD_ERROR_ROW(page, RunOp("softmax", {x}, {{"axis", true}}));
+  TENSORD_ERROR_ROW(page, RunOp("reshape", {x}));
+  TENSORD_ERROR_ROW(page, RunOp("gelu", {x}, {{"approximate", std::string("fast")}}));
+}
+
+void AddDeviceErrors(ErrorsPage* page, const Client& client) {
+  const Device cpu = *client.device("cpu:0");
+  const Tensor x = Ones(cpu, {2, 3});
+  const Tensor z = Ones(*client.device("cpu:1"), {2, 3});
+  const auto connected = Client::Connect(client.address());
+  ASSERT_TRUE(connected.ok()) << connected.status();
+  const Client& other = *connected;
+  page->BeginSection("Devices",
+                     "`x` is on cpu:0 and `z` on cpu:1 of one server. `other` is a second `Client` "
+                     "of this server.");
+  TENSORD_ERROR_ROW(page, client.device("cuda"));
+  TENSORD_ERROR_ROW(page, client.device("CPU 0"));
+  TENSORD_ERROR_ROW(page, client.device(5));
+  TENSORD_ERROR_ROW(page, Client().device("cpu"));
+  TENSORD_ERROR_ROW(page, Ones(Device(), {2}));
+  TENSORD_ERROR_ROW(page, x + z);
+  TENSORD_ERROR_ROW(page, x + Ones(*other.device("cpu:0"), {2, 3}));
+  TENSORD_ERROR_ROW(page, x.To("cpu:2"));
+  TENSORD_ERROR_ROW(page, x.To("gpu-b/cuda:0"));
+  TENSORD_ERROR_ROW(page, x.To(Device()));
+  TENSORD_ERROR_ROW(page, client.memory(*other.device("cpu:0")));
+}
+
+void AddReadErrors(ErrorsPage* page, const Client& client) {
+  const Device cpu = *client.device("cpu:0");
+  const Tensor x = Ones(cpu, {2, 3});
+  std::vector<float> three(3);
+  page->BeginSection("Reads",
+                     "The server finds the lack of memory. Reads and `Wait` return this error, of "
+                     "the tensor itself and of tensors computed from it.");
+  TENSORD_ERROR_ROW(page, Tensor().Read<float>());
+  TENSORD_ERROR_ROW(page, x.Read<int32_t>());
+  TENSORD_ERROR_ROW(page, x.ReadInto(absl::MakeSpan(three)));
+  TENSORD_ERROR_ROW(page, x.Item<float>());
+  const Tensor large = Zeros(*client.device("cpu:1"), {5000, 5000});
+  page->Add("`large = Zeros(cpu:1, {5000, 5000})` on a device with 64 MiB, then `large.Wait()`",
+            large.Wait());
+  TENSORD_ERROR_ROW(page, Sum(large + 1).Item<float>());
+  // Printing shows the same text, without the bytes of the status's payloads.
+  EXPECT_EQ(large.ToString(), absl::StrCat("tensor(<error: ", ErrorText(large.Wait()), ">)"));
+}
+
+void AddProgramErrors(ErrorsPage* page, const Client& client) {
+  using Inputs = absl::Span<const Tensor>;
+  using Outputs = std::vector<Tensor>;
+  const Device cpu = *client.device("cpu:0");
+  const TensorSpec spec = {DType::kFloat32, {2, 3}};
+  const Tensor x = Ones(cpu, spec.shape);
+  const Tensor z = Ones(*client.device("cpu:1"), spec.shape);
+  Tensor kept;
+  const auto program = Program::Record(cpu, {spec}, [&](Inputs in) {
+    kept = in[0];
+    return Outputs{in[0] + 1};
+  });
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto body_error = [&](const std::function<Tensor(const Tensor&)>& body) {
+    return Program::Record(cpu, {spec}, [&](Inputs in) { return Outputs{body(in[0])}; }).status();
+  };
+  page->BeginSection("Programs",
+                     "`program` runs on cpu:0 and has one input, `in`, of float32[2, 3]. `x` is "
+                     "on cpu:0 and `z` on cpu:1.");
+  TENSORD_ERROR_ROW(page, Program().Run({x}));
+  TENSORD_ERROR_ROW(page, program->Run({}));
+  TENSORD_ERROR_ROW(page, program->Run({Ones(cpu, {3})}));
+  TENSORD_ERROR_ROW(page, program->Run({z}));
+  page->Add("the body returns no tensors",
+            Program::Record(cpu, {spec}, [](Inputs) { return Outputs(); }));
+  page->Add("the body returns `in + z`", body_error([&](const Tensor& in) { return in + z; }));
+  page->Add("the body returns `in.To(\"cpu:1\")`",
+            body_error([](const Tensor& in) { return in.To("cpu:1"); }));
+  page->Add("the body reads `in`", body_error([](const Tensor& in) {
+              const auto read = in.Read<float>();
+              return read.ok() ? in : Tensor::Failed(read.status());
+            }));
+  page->Add("`in + 1` after the recording has ended", kept + 1);
+}
+
+void AddModelErrors(ErrorsPage* page, const Client& client) {
+  const Device cpu = *client.device("cpu:0");
+  const TestFolder folder;
+  page->Replace(folder.path(), "/models");
+  const std::string path = folder.Write("good", Safetensors("F32", 8));
+  const auto file = SafetensorsFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  page->BeginSection("Modules and safetensors files",
+                     "`model` is `nn::Sequential(nn::Linear(3, 2))`. `file` has one tensor, "
+                     "`weight`.");
+  nn::Sequential model(nn::Linear(3, 2));
+  TENSORD_ERROR_ROW(page, model.Forward(Ones(cpu, {2, 3})));
+  TENSORD_ERROR_ROW(page, model.LoadStateDict({{"0.weight", Ones(cpu, {3, 2})}}));
+  TENSORD_ERROR_ROW(page, model.parameter("1.weight"));
+  page->Add("`SafetensorsFile::Open` of a file that doesn't exist",
+            SafetensorsFile::Open(folder.File("none")));
+  page->Add("… of a text file", SafetensorsFile::Open(folder.Write("text", "hello world")));
+  page->Add("… of a file that was cut off",
+            SafetensorsFile::Open(folder.Write("cut", Safetensors("F32", 8).substr(0, 70))));
+  page->Add("… of a file with an unknown dtype",
+            SafetensorsFile::Open(folder.Write("dtype", Safetensors("F33", 8))));
+  TENSORD_ERROR_ROW(page, file->Load(cpu, "wieght"));
+  TENSORD_ERROR_ROW(page, file->Load(cpu, "bias"));
+  const auto shorts = SafetensorsFile::Open(folder.Write("shorts", Safetensors("I16", 4)));
+  ASSERT_TRUE(shorts.ok()) << shorts.status();
+  page->Add("`Load` of an int16 tensor", shorts->Load(cpu, "weight"));
+  page->Add("`SaveSafetensors` into a folder that doesn't exist",
+            SaveSafetensors(folder.File("none/file"), {{"weight", Ones(cpu, {2})}}));
+  page->Add("`SaveSafetensors` of a failed tensor",
+            SaveSafetensors(path, {{"weight", Zeros(cpu, {-1})}}));
+}
+
+}  // namespace tensord::integration
