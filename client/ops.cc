@@ -153,6 +153,8 @@ Tensor Gelu(const Tensor& x, GeluApproximation approximate) {
 
 Tensor Cast(const Tensor& x, DType dtype) { return Unary("cast", x, {{"dtype", dtype}}); }
 
+Tensor Conj(const Tensor& x) { return Unary("conj", x); }
+
 Tensor Where(const Tensor& condition, Operand x, Operand y) {
   Tensor on_true;
   Tensor on_false;

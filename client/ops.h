@@ -72,8 +72,7 @@ TENSORD_UNARY_OPS(TENSORD_DECLARE)
 // The elementwise functions of two operands, one for each row of TENSORD_BINARY_OPS. At least one
 // operand must be a tensor.
 //   Tensor Add(Operand a, Operand b);
-// The other functions are Sub, Mul, Div, Pow, Maximum and Minimum; and Eq, Ne, Lt, Le, Gt and Ge,
-// which return bool.
+// The results of Eq, Ne, Lt, Le, Gt and Ge are bool.
 #define TENSORD_DECLARE(name, Function, typing, cost, doc) Tensor Function(Operand a, Operand b);
 TENSORD_BINARY_OPS(TENSORD_DECLARE)
 #undef TENSORD_DECLARE
@@ -98,6 +97,8 @@ Tensor Gelu(const Tensor& x, GeluApproximation approximate = GeluApproximation::
 // Converts to another dtype. A conversion to an integer truncates toward zero and clamps to the
 // range; NaN gives 0. A conversion to bool gives true unless the value is zero.
 Tensor Cast(const Tensor& x, DType dtype);
+// The complex conjugate. For a real tensor, the result shares its memory.
+Tensor Conj(const Tensor& x);
 // condition ? x : y, elementwise with broadcasting; `condition` is bool. If x and y are both
 // numbers, the result is float32, int64 or bool.
 Tensor Where(const Tensor& condition, Operand x, Operand y);

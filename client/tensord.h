@@ -8,20 +8,21 @@
 //   std::cout << y << "\n";                           // waits, and prints the values or the error
 #pragma once
 
-#include "tensord/client/client.h"            // IWYU pragma: export
-#include "tensord/client/cluster.h"           // IWYU pragma: export
-#include "tensord/client/copy_report.h"       // IWYU pragma: export
-#include "tensord/client/creation.h"          // IWYU pragma: export
-#include "tensord/client/device.h"            // IWYU pragma: export
-#include "tensord/client/element.h"           // IWYU pragma: export
-#include "tensord/client/group.h"             // IWYU pragma: export
-#include "tensord/client/nn.h"                // IWYU pragma: export
-#include "tensord/client/ops.h"               // IWYU pragma: export
-#include "tensord/client/parallel.h"          // IWYU pragma: export
-#include "tensord/client/print.h"             // IWYU pragma: export
-#include "tensord/client/program.h"           // IWYU pragma: export
-#include "tensord/client/safetensors.h"       // IWYU pragma: export
-#include "tensord/client/scalar.h"            // IWYU pragma: export
-#include "tensord/client/status_or_vector.h"  // IWYU pragma: export
-#include "tensord/client/tensor.h"            // IWYU pragma: export
-#include "tensord/common/status_details.h"    // IWYU pragma: export
+#include "tensord/client/client.h"                 // IWYU pragma: export
+#include "tensord/client/cluster.h"                // IWYU pragma: export
+#include "tensord/client/composite/elementwise.h"  // IWYU pragma: export
+#include "tensord/client/copy_report.h"            // IWYU pragma: export
+#include "tensord/client/creation.h"               // IWYU pragma: export
+#include "tensord/client/device.h"                 // IWYU pragma: export
+#include "tensord/client/element.h"                // IWYU pragma: export
+#include "tensord/client/group.h"                  // IWYU pragma: export
+#include "tensord/client/nn.h"                     // IWYU pragma: export
+#include "tensord/client/ops.h"                    // IWYU pragma: export
+#include "tensord/client/parallel.h"               // IWYU pragma: export
+#include "tensord/client/print.h"                  // IWYU pragma: export
+#include "tensord/client/program.h"                // IWYU pragma: export
+#include "tensord/client/safetensors.h"            // IWYU pragma: export
+#include "tensord/client/scalar.h"                 // IWYU pragma: export
+#include "tensord/client/status_or_vector.h"       // IWYU pragma: export
+#include "tensord/client/tensor.h"                 // IWYU pragma: export
+#include "tensord/common/status_details.h"         // IWYU pragma: export

@@ -32,6 +32,17 @@ absl::Status InferFloatingOnlyUnary(InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
+// The dtypes other than the floating ones have only values that the op doesn't change.
+absl::Status InferFloatOrAlias(InferenceContext& ctx) {
+  if (!IsFloating(ctx.input(0).dtype)) ctx.SetAlias();
+  return InferAnyUnary(ctx);
+}
+
+absl::Status InferConj(InferenceContext& ctx) {
+  ctx.SetAlias();
+  return InferAnyUnary(ctx);
+}
+
 absl::Status InferGelu(InferenceContext& ctx) {
   TENSORD_RETURN_IF_ERROR(RequireOneOf(ctx, "approximate", {"none", "tanh"}));
   return InferFloatingOnlyUnary(ctx);
@@ -51,16 +62,11 @@ absl::Status InferBinary(InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
-absl::Status InferNumericBinary(InferenceContext& ctx) {
+// `require` checks the dtype of each operand.
+template <absl::Status (*require)(const InferenceContext&, DType)>
+absl::Status InferBinaryOf(InferenceContext& ctx) {
   for (int i = 0; i < ctx.num_inputs(); ++i) {
-    TENSORD_RETURN_IF_ERROR(RequireNumber(ctx, ctx.input(i).dtype));
-  }
-  return InferBinary(ctx);
-}
-
-absl::Status InferFloatingOnlyBinary(InferenceContext& ctx) {
-  for (int i = 0; i < ctx.num_inputs(); ++i) {
-    TENSORD_RETURN_IF_ERROR(RequireFloating(ctx, ctx.input(i).dtype));
+    TENSORD_RETURN_IF_ERROR(require(ctx, ctx.input(i).dtype));
   }
   return InferBinary(ctx);
 }
@@ -106,6 +112,11 @@ constexpr Infer InferUnary(ElementwiseTyping typing) {
       return InferFloatUnary;
     case ElementwiseTyping::kFloatOnly:
       return InferFloatingOnlyUnary;
+    case ElementwiseTyping::kFloatOrAlias:
+      return InferFloatOrAlias;
+    case ElementwiseTyping::kBits:
+    case ElementwiseTyping::kInteger:
+      break;  // no op of one operand has this typing
   }
   return nullptr;
 }
@@ -115,11 +126,17 @@ constexpr Infer InferArithmetic(ElementwiseTyping typing) {
     case ElementwiseTyping::kAny:
       return InferBinary;
     case ElementwiseTyping::kNumber:
-      return InferNumericBinary;
+      return InferBinaryOf<RequireNumber>;
     case ElementwiseTyping::kFloat:
       return InferFloatBinary;
     case ElementwiseTyping::kFloatOnly:
-      return InferFloatingOnlyBinary;
+      return InferBinaryOf<RequireFloating>;
+    case ElementwiseTyping::kBits:
+      return InferBinaryOf<RequireBits>;
+    case ElementwiseTyping::kInteger:
+      return InferBinaryOf<RequireInteger>;
+    case ElementwiseTyping::kFloatOrAlias:
+      break;  // no op of two operands has this typing
   }
   return nullptr;
 }
@@ -159,6 +176,8 @@ void AppendUnaryOps(std::vector<OpSchema>& ops) {
       OptionalAttr("approximate", AttrType::kString, "none",
                    "\"none\": exact, by the error function; \"tanh\": its approximation")};
   ops.push_back(std::move(gelu));
+  ops.push_back(Unary("conj", "The complex conjugate. Real tensors are returned as they are.",
+                      InferConj, {ElementwiseFunction::Kind::kCast}));
   OpSchema cast = Unary("cast",
                         "Converts to another dtype. Conversion to an integer truncates toward zero "
                         "and clamps to the range; NaN gives 0. Conversion to bool is x != 0.",

@@ -74,6 +74,18 @@ absl::Status RequireNumber(const InferenceContext& ctx, DType dtype) {
   return ctx.Error("is not defined for bool: cast first, for example to int32");
 }
 
+absl::Status RequireBits(const InferenceContext& ctx, DType dtype) {
+  if (!IsFloating(dtype)) return absl::OkStatus();
+  return ctx.Error(absl::StrCat("needs integers or bool, not ", DTypeName(dtype),
+                                ": cast first, for example to int64"));
+}
+
+absl::Status RequireInteger(const InferenceContext& ctx, DType dtype) {
+  if (IsInteger(dtype)) return absl::OkStatus();
+  return ctx.Error(absl::StrCat("needs an integer dtype, not ", DTypeName(dtype),
+                                ": cast first, for example to int64"));
+}
+
 absl::StatusOr<Shape> ShapeAttr(const InferenceContext& ctx) {
   Shape shape(absl::MakeConstSpan(ctx.attrs().Ints("shape")));
   const absl::Status status = shape.Validate();

@@ -31,6 +31,10 @@ absl::StatusOr<Shape> BroadcastInputs(const InferenceContext& ctx);
 absl::Status RequireFloating(const InferenceContext& ctx, DType dtype);
 // Returns an error if the dtype is bool.
 absl::Status RequireNumber(const InferenceContext& ctx, DType dtype);
+// Returns an error if the dtype is floating.
+absl::Status RequireBits(const InferenceContext& ctx, DType dtype);
+// Returns an error if the dtype is bool or floating.
+absl::Status RequireInteger(const InferenceContext& ctx, DType dtype);
 
 // Returns the attribute "shape", validated. Does not accept -1, which only reshape takes.
 absl::StatusOr<Shape> ShapeAttr(const InferenceContext& ctx);

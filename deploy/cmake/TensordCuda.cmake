@@ -1,8 +1,8 @@
 # Functions that define the libraries that call CUDA. One build can have each library twice: linked
 # with CUDA (server/), and linked with its emulation on the CPU (tests/cuda_emulation).
 
-set(tensord_cuda_kernels arithmetic cast comparison fill integer_matmul linear_epilogue movement probe random
-  reduce_arg reduce_extremum reduce_sum softmax unary where)
+set(tensord_cuda_kernels arithmetic bit cast comparison fill integer_matmul linear_epilogue math movement pair
+  probe random reduce_arg reduce_extremum reduce_sum softmax unary where)
 list(TRANSFORM tensord_cuda_kernels PREPEND ${PROJECT_SOURCE_DIR}/server/device/cuda/kernels/)
 list(TRANSFORM tensord_cuda_kernels APPEND .cu)
 
@@ -32,7 +32,8 @@ function(tensord_cuda_library name)
   # Embeds the headers that fused kernels include when they are compiled at run time.
   set(entries "")
   foreach(header rtc_std/cmath rtc_std/cstdint rtc_std/limits rtc_std/type_traits
-      common/float16.h server/device/elementwise_math.h server/device/cuda/kernels/storage.cuh)
+      common/float16.h server/device/elementwise_math.h server/device/math_functions.h
+      server/device/cuda/kernels/storage.cuh)
     if(header MATCHES "^rtc_std/(.*)")
       set(included_as ${CMAKE_MATCH_1})
       set(file ${folder}/${header})

@@ -18,10 +18,12 @@ install(TARGETS tensord_client tensord_common tensord_proto tensord_options
   EXPORT tensordTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT tensordTargets NAMESPACE tensord:: DESTINATION ${package_dir})
 
-# The public headers: those directly in client/, those of common/ that they include, and status_details.h,
+# The public headers: those in client/ and client/composite/, those of common/ that they include, and status_details.h,
 # which reads the details of an error.
 file(GLOB client_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/client/*.h)
 install(FILES ${client_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensord/client)
+file(GLOB composite_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/client/composite/*.h)
+install(FILES ${composite_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensord/client/composite)
 foreach(name attributes device_name dtype dtype_of float16 ops/elementwise_list shape status_details tensor_spec)
   get_filename_component(folder ${name} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/common/${name}.h

@@ -5,23 +5,17 @@
 // Functors work on math types: bool, the integers, float and double. The storage type differs from
 // the math type for float16 and bfloat16, which are computed in float, and for bool. A bool is
 // stored as a byte, which may have any non-zero value for true. MathOf, Widen and Narrow convert
-// between the two types.
+// between the two types. Nextafter works on storage types, because its result depends on them.
 //
-// The host's kernel files are compiled several times, once for each instruction set. Each time,
-// TENSORD_ISA_NAMESPACE has another value, so that the linker never mixes two versions of one
-// function.
+// TENSORD_ISA_NAMESPACE is explained in math_functions.h.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
 
 #include "tensord/common/float16.h"
-
-#ifndef TENSORD_ISA_NAMESPACE
-#define TENSORD_ISA_NAMESPACE portable
-#endif
+#include "tensord/server/device/math_functions.h"
 
 namespace tensord::server {
 
@@ -78,8 +72,26 @@ TENSORD_HD inline Storage Narrow(MathOf<Storage> value) {
 template <typename T>
 using Wrapping = std::make_unsigned_t<std::conditional_t<sizeof(T) < 4, int32_t, T>>;
 
+// Whether F takes and returns storage types.
+template <typename F>
+inline constexpr bool kTakesStorage = false;
+
 template <typename T>
 inline constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+
+// Whether F gives the same bits for signed and for unsigned integers. One loop then serves both.
+template <typename F>
+inline constexpr bool kIgnoresSign = false;
+
+// The type as which a loop over F reads elements of type T.
+template <typename F, typename T, bool kShared = kIgnoresSign<F>&& kIsInteger<T>>
+struct ReadTypeOf {
+  using type = T;
+};
+template <typename F, typename T>
+struct ReadTypeOf<F, T, true> {
+  using type = std::make_unsigned_t<T>;
+};
 
 // Variables, because device code may use variables but must not call std::numeric_limits.
 template <typename T>
@@ -91,30 +103,6 @@ template <typename T>
 TENSORD_HD inline bool IsNan(T value) {
   return value != value;  // always false for integers
 }
-
-// ---------------------------------------------------------------- libm by operand type
-
-namespace math {
-
-// These call the global C functions, because a host kernel may declare vector variants of those.
-TENSORD_HD inline float Exp(float x) { return ::expf(x); }
-TENSORD_HD inline double Exp(double x) { return ::exp(x); }
-TENSORD_HD inline float Log(float x) { return ::logf(x); }
-TENSORD_HD inline double Log(double x) { return ::log(x); }
-TENSORD_HD inline float Log1p(float x) { return ::log1pf(x); }
-TENSORD_HD inline double Log1p(double x) { return ::log1p(x); }
-TENSORD_HD inline float Tanh(float x) { return ::tanhf(x); }
-TENSORD_HD inline double Tanh(double x) { return ::tanh(x); }
-TENSORD_HD inline float Erf(float x) { return ::erff(x); }
-TENSORD_HD inline double Erf(double x) { return ::erf(x); }
-TENSORD_HD inline float Pow(float x, float y) { return ::powf(x, y); }
-TENSORD_HD inline double Pow(double x, double y) { return ::pow(x, y); }
-TENSORD_HD inline float Sqrt(float x) { return ::sqrtf(x); }
-TENSORD_HD inline double Sqrt(double x) { return ::sqrt(x); }
-TENSORD_HD inline float Fabs(float x) { return ::fabsf(x); }
-TENSORD_HD inline double Fabs(double x) { return ::fabs(x); }
-
-}  // namespace math
 
 // ---------------------------------------------------------------- unary, T -> T
 
@@ -152,27 +140,51 @@ struct Relu {
   }
 };
 
+// Any numeric type. A NaN stays a NaN, and a zero of any sign gives +0.
+struct Sign {
+  template <typename T>
+  TENSORD_HD T operator()(T x) const {
+    if constexpr (std::is_unsigned_v<T>) {
+      return x != T{0} ? T{1} : T{0};
+    } else {
+      return x > T{0} ? T{1} : x < T{0} ? T{-1} : x == T{0} ? T{0} : x;
+    }
+  }
+};
+
 // Floating types only, up to the end of this section.
-struct Exp {
-  template <typename T>
-  TENSORD_HD T operator()(T x) const {
-    return math::Exp(x);
-  }
-};
-
-struct Log {
-  template <typename T>
-  TENSORD_HD T operator()(T x) const {
-    return math::Log(x);
-  }
-};
-
-struct Log1p {
-  template <typename T>
-  TENSORD_HD T operator()(T x) const {
-    return math::Log1p(x);
-  }
-};
+#define TENSORD_MATH_FUNCTOR(Function)   \
+  struct Function {                      \
+    template <typename T>                \
+    TENSORD_HD T operator()(T x) const { \
+      return math::Function(x);          \
+    }                                    \
+  };
+TENSORD_MATH_FUNCTOR(Exp)
+TENSORD_MATH_FUNCTOR(Expm1)
+TENSORD_MATH_FUNCTOR(Log)
+TENSORD_MATH_FUNCTOR(Log1p)
+TENSORD_MATH_FUNCTOR(Log2)
+TENSORD_MATH_FUNCTOR(Log10)
+TENSORD_MATH_FUNCTOR(Sin)
+TENSORD_MATH_FUNCTOR(Cos)
+TENSORD_MATH_FUNCTOR(Tan)
+TENSORD_MATH_FUNCTOR(Asin)
+TENSORD_MATH_FUNCTOR(Acos)
+TENSORD_MATH_FUNCTOR(Atan)
+TENSORD_MATH_FUNCTOR(Sinh)
+TENSORD_MATH_FUNCTOR(Cosh)
+TENSORD_MATH_FUNCTOR(Tanh)
+TENSORD_MATH_FUNCTOR(Asinh)
+TENSORD_MATH_FUNCTOR(Acosh)
+TENSORD_MATH_FUNCTOR(Atanh)
+TENSORD_MATH_FUNCTOR(Erf)
+TENSORD_MATH_FUNCTOR(Erfinv)
+TENSORD_MATH_FUNCTOR(Floor)
+TENSORD_MATH_FUNCTOR(Ceil)
+TENSORD_MATH_FUNCTOR(Trunc)
+TENSORD_MATH_FUNCTOR(Round)
+#undef TENSORD_MATH_FUNCTOR
 
 struct Sqrt {
   template <typename T>
@@ -185,13 +197,6 @@ struct Rsqrt {
   template <typename T>
   TENSORD_HD T operator()(T x) const {
     return T{1} / math::Sqrt(x);
-  }
-};
-
-struct Tanh {
-  template <typename T>
-  TENSORD_HD T operator()(T x) const {
-    return math::Tanh(x);
   }
 };
 
@@ -320,6 +325,158 @@ struct Minimum {
       return (a < b) | IsNan(a) ? a : b;
     } else {
       return a < b ? a : b;
+    }
+  }
+};
+
+// Any numeric type. Integers: rounds down, x / 0 is 0, and the smallest value divided by -1 is
+// itself. Floating types: Python's a // b, but x / 0 is an infinity or NaN, as in PyTorch.
+struct FloorDivide {
+  template <typename T>
+  TENSORD_HD T operator()(T a, T b) const {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (b == T{0}) return a / b;
+      const T rest = math::Fmod(a, b);
+      const bool past = (rest != T{0}) & ((rest < T{0}) != (b < T{0}));
+      // An integer, apart from the error of rounding it.
+      const T quotient = (a - rest) / b - (past ? T{1} : T{0});
+      if (quotient == T{0}) return math::Copysign(T{0}, a / b);
+      const T below = math::Floor(quotient);
+      return quotient - below > T(0.5) ? below + T{1} : below;
+    } else if constexpr (std::is_unsigned_v<T>) {
+      return b == T{0} ? T{0} : static_cast<T>(a / b);
+    } else {
+      if (b == T{0}) return T{0};
+      if (b == T{-1}) return Neg()(a);
+      const T quotient = static_cast<T>(a / b);
+      return static_cast<T>(quotient - ((a % b != 0) & ((a < 0) != (b < 0)) ? 1 : 0));
+    }
+  }
+};
+
+// Any numeric type. The result has the sign of b, also if it is a zero. Integers: x % 0 is 0.
+struct Remainder {
+  template <typename T>
+  TENSORD_HD T operator()(T a, T b) const {
+    if constexpr (std::is_floating_point_v<T>) {
+      const T rest = math::Fmod(a, b);
+      if (rest == T{0}) return math::Copysign(rest, b);
+      return (rest < T{0}) != (b < T{0}) ? rest + b : rest;
+    } else if constexpr (std::is_unsigned_v<T>) {
+      return b == T{0} ? T{0} : static_cast<T>(a % b);
+    } else {
+      if ((b == T{0}) | (b == T{-1})) return T{0};
+      const T rest = static_cast<T>(a % b);
+      return (rest != 0) & ((rest < 0) != (b < 0)) ? static_cast<T>(rest + b) : rest;
+    }
+  }
+};
+
+// Floating types only.
+struct Atan2 {
+  template <typename T>
+  TENSORD_HD T operator()(T a, T b) const {
+    return math::Atan2(a, b);
+  }
+};
+
+struct Hypot {
+  template <typename T>
+  TENSORD_HD T operator()(T a, T b) const {
+    return math::Hypot(a, b);
+  }
+};
+
+struct Copysign {
+  template <typename T>
+  TENSORD_HD T operator()(T a, T b) const {
+    return math::Copysign(a, b);
+  }
+};
+
+// Equal operands are a case of their own because the difference of two infinities is NaN.
+struct Logaddexp {
+  template <typename T>
+  TENSORD_HD T operator()(T a, T b) const {
+    const T gap = a == b ? T{0} : math::Fabs(a - b);
+    return Maximum()(a, b) + math::Log1p(math::Exp(-gap));
+  }
+};
+
+// Floating storage types. The bits of neighboring values of one sign differ by one.
+struct Nextafter {
+  template <typename T>
+  TENSORD_HD T operator()(T a, T b) const {
+    using Bits = std::conditional_t<sizeof(T) == 2, uint16_t,
+                                    std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>;
+    constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(T) - 1));
+    const MathOf<T> from = Widen(a), to = Widen(b);
+    const Bits bits = __builtin_bit_cast(Bits, a);
+    const Bits outward = static_cast<Bits>(bits + 1), inward = static_cast<Bits>(bits - 1);
+    const Bits from_zero = to > 0 ? Bits{1} : static_cast<Bits>(kSign | 1);
+    const Bits moved = (from < to) == (from > 0) ? outward : inward;
+    const T next = __builtin_bit_cast(T, from == 0 ? from_zero : moved);
+    return IsNan(from) ? a : (from == to) | IsNan(to) ? b : next;
+  }
+};
+template <>
+inline constexpr bool kTakesStorage<Nextafter> = true;
+
+// Integers and bool.
+struct BitwiseAnd {
+  template <typename T>
+  TENSORD_HD T operator()(T a, T b) const {
+    return static_cast<T>(a & b);
+  }
+};
+template <>
+inline constexpr bool kIgnoresSign<BitwiseAnd> = true;
+
+struct BitwiseOr {
+  template <typename T>
+  TENSORD_HD T operator()(T a, T b) const {
+    return static_cast<T>(a | b);
+  }
+};
+template <>
+inline constexpr bool kIgnoresSign<BitwiseOr> = true;
+
+struct BitwiseXor {
+  template <typename T>
+  TENSORD_HD T operator()(T a, T b) const {
+    return static_cast<T>(a ^ b);
+  }
+};
+template <>
+inline constexpr bool kIgnoresSign<BitwiseXor> = true;
+
+// Integers only. As an unsigned number, a negative count exceeds the width, too.
+template <typename T>
+TENSORD_HD inline bool IsPastWidth(T count) {
+  return static_cast<std::make_unsigned_t<T>>(count) >= 8 * sizeof(T);
+}
+
+struct ShiftLeft {
+  template <typename T>
+  TENSORD_HD T operator()(T a, T count) const {
+    const bool past = IsPastWidth(count);
+    const T shift = past ? T{0} : count;
+    return past ? T{0} : static_cast<T>(static_cast<Wrapping<T>>(a) << shift);
+  }
+};
+template <>
+inline constexpr bool kIgnoresSign<ShiftLeft> = true;
+
+struct ShiftRight {
+  template <typename T>
+  TENSORD_HD T operator()(T a, T count) const {
+    constexpr T kLast = 8 * sizeof(T) - 1;
+    const bool past = IsPastWidth(count);
+    const T shifted = static_cast<T>(a >> (past ? kLast : count));
+    if constexpr (std::is_signed_v<T>) {
+      return shifted;  // the last shift leaves only copies of the sign
+    } else {
+      return past ? T{0} : shifted;
     }
   }
 };

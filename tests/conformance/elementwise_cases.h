@@ -17,17 +17,25 @@ struct UnaryCase {
   bool any_zero_sign = false;
   Fill fill = Fill::kPlain;    // values for which the function is defined
   bool floating_only = false;  // integers and bool are refused; otherwise they are read as float32
+  bool of_bool = false;        // `whole` is also the reference for bool; otherwise bool is refused
 };
 absl::Span<const UnaryCase> UnaryCases();
 
 // An op whose result has the dtype of its operands.
 struct ArithmeticCase {
   const char* op;
-  double (*real)(double, double);
-  int64_t (*whole)(int64_t, int64_t);  // null: integers and bool are computed in float32
+  double (*real)(double, double);                   // null: see `of_dtype`
+  int64_t (*whole)(int64_t, int64_t);               // null: see `floating_only`
   int64_t (*of_bools)(int64_t, int64_t) = nullptr;  // null: bool is refused, unless `whole` is null
   double ulps = 0;
   bool any_zero_sign = false;
+  double epsilons = 0;         // see Bound. If it isn't 0, errors are measured against a and b
+  bool floating_only = false;  // integers and bool are refused; otherwise they are read as float32
+  // A reference that depends on the dtype. If it and `real` are null, floating dtypes are refused.
+  double (*of_dtype)(DType, double, double) = nullptr;
+
+  // Whether the op accepts operands of this dtype.
+  bool Accepts(DType dtype) const;
 };
 absl::Span<const ArithmeticCase> ArithmeticCases();
 

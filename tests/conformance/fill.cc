@@ -39,13 +39,13 @@ struct Limits {
 Limits LimitsOf(DType dtype) {
   switch (dtype) {
     case DType::kFloat16:
-      return {65504, 0x1p-14, 0x1p-24};
+      return {LargestOf(dtype), 0x1p-14, 0x1p-24};
     case DType::kBFloat16:
-      return {0x1.fep127, 0x1p-126, 0x1p-133};
+      return {LargestOf(dtype), 0x1p-126, 0x1p-133};
     case DType::kFloat32:
-      return {std::numeric_limits<float>::max(), 0x1p-126, 0x1p-149};
+      return {LargestOf(dtype), 0x1p-126, 0x1p-149};
     default:
-      return {std::numeric_limits<double>::max(), 0x1p-1022, 0x1p-1074};
+      return {LargestOf(dtype), 0x1p-1022, 0x1p-1074};
   }
 }
 
@@ -83,7 +83,23 @@ std::vector<double> SpecialReals(DType dtype) {
           256,
           -128,
           300,
-          40000};
+          40000,
+          1.5,
+          -1.5,
+          2.5,
+          -2.5,
+          0.99,
+          -0.99,
+          1 - UlpOf(dtype, 0.5),
+          UlpOf(dtype, 0.5) - 1,
+          1 + UlpOf(dtype, 1),
+          M_PI,
+          -M_PI_2,
+          1e-8,
+          -22,
+          -1e5,
+          0x1p23 + 1,
+          0.25 - 0x1p52};
 }
 
 std::vector<int64_t> SpecialWholes(DType dtype) {

@@ -160,6 +160,19 @@ double UlpOf(DType dtype, double value) {
 
 double ComputeEpsilon(DType dtype) { return dtype == DType::kFloat64 ? 0x1p-52 : 0x1p-23; }
 
+double LargestOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return 65504;
+    case DType::kBFloat16:
+      return 0x1.fep127;
+    case DType::kFloat32:
+      return std::numeric_limits<float>::max();
+    default:
+      return std::numeric_limits<double>::max();
+  }
+}
+
 int64_t MaxOf(DType dtype) {
   switch (dtype) {
     case DType::kBool:

@@ -53,6 +53,9 @@ double UlpOf(DType dtype, double value);
 // 16-bit dtypes, 2^-52 for float64.
 double ComputeEpsilon(DType dtype);
 
+// Returns the largest finite value of a floating dtype.
+double LargestOf(DType dtype);
+
 // Return the largest and the smallest value of an integer dtype or bool.
 int64_t MaxOf(DType dtype);
 int64_t MinOf(DType dtype);

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cmath>
+
 #include "tensord/tests/conformance/elementwise_cases.h"
 #include "tensord/tests/conformance/reference_internal.h"
 
@@ -6,7 +9,7 @@ namespace {
 
 using Real = double (*)(double);
 
-// Returns a reference whose result has the input's dtype, which isn't bool.
+// Returns a reference whose result has the input's dtype.
 ReferenceFunction Same(const UnaryCase& op) {
   return [&op](const Attributes&, Inputs inputs) {
     Values out = Values::Of(inputs[0].spec.dtype, inputs[0].spec.shape);
@@ -51,8 +54,14 @@ ReferenceFunction Arithmetic(const ArithmeticCase& op) {
     const Values a = Cast(inputs[0], dtype);
     const Values b = Cast(inputs[1], dtype);
     Values out = Values::Of(dtype, Broadcast(a.spec.shape, b.spec.shape));
+    if (op.epsilons != 0) out.scale.resize(out.size());
     ForEachPair(out.spec.shape, a.spec.shape, b.spec.shape, [&](int64_t i, int64_t ia, int64_t ib) {
-      if (IsFloating(dtype)) {
+      if (op.epsilons != 0) {
+        out.scale[i] = std::max(std::fabs(a.real[ia]), std::fabs(b.real[ib]));
+      }
+      if (op.of_dtype != nullptr) {
+        out.real[i] = op.of_dtype(dtype, a.real[ia], b.real[ib]);
+      } else if (IsFloating(dtype)) {
         out.real[i] = op.real(a.real[ia], b.real[ib]);
       } else if (IsBool(dtype)) {
         out.whole[i] = op.of_bools(a.whole[ia], b.whole[ib]);

@@ -53,6 +53,10 @@ bool Agrees(const Bound& bound, DType dtype, double want, double got, double sca
 
 // Returns whether the op may copy the bytes of a bool, including bytes other than 0 and 1.
 bool KeepsBytes(const std::string& op) {
+  constexpr const char* kAliases[] = {"conj", "floor", "ceil", "trunc", "round"};
+  for (const char* alias : kAliases) {
+    if (op == alias) return true;
+  }
   return op == "reshape" || op == "permute" || op == "slice" || op == "concat" ||
          op == "broadcast_to" || op == "constant" || op == "cast" || op == "where";
 }

@@ -45,24 +45,23 @@ const DTypePair kRefused[] = {{DType::kBool, DType::kInt32},
 
 struct BinaryCase {
   const char* op;
-  double ulps = 0;
-  bool of_bool = true;
-  bool any_zero_sign = false;
+  const ArithmeticCase* arithmetic = nullptr;  // null for a comparison, which accepts every dtype
+
+  bool Accepts(DType dtype) const { return arithmetic == nullptr || arithmetic->Accepts(dtype); }
 };
 
 std::vector<BinaryCase> BinaryCases() {
   std::vector<BinaryCase> cases;
-  for (const ArithmeticCase& op : ArithmeticCases()) {
-    const bool of_bool = op.of_bools != nullptr || op.whole == nullptr;
-    cases.push_back({op.op, op.ulps, of_bool, op.any_zero_sign});
-  }
+  for (const ArithmeticCase& op : ArithmeticCases()) cases.push_back({op.op, &op});
   for (const ComparisonCase& op : ComparisonCases()) cases.push_back({op.op});
   return cases;
 }
 
 Bound BoundOf(const BinaryCase& op, DType dtype) {
-  Bound bound = Ulps(dtype, op.ulps);
-  bound.any_zero_sign = op.any_zero_sign;
+  if (op.arithmetic == nullptr) return {};
+  Bound bound = Ulps(dtype, op.arithmetic->ulps);
+  bound.epsilons = op.arithmetic->epsilons;
+  bound.any_zero_sign = op.arithmetic->any_zero_sign;
   return bound;
 }
 
@@ -85,14 +84,14 @@ void Refuse(Rows& rows, const char* op, DType a, DType b, const Shape& shape_a =
 
 // Adds rows that combine each special value with every other.
 void AddSpecials(Rows& rows, const BinaryCase& op, DType dtype) {
-  Add(rows, op, {{dtype, {32, 1}}, Fill::kSpecial}, {{dtype, {32}}, Fill::kSpecial});
-  Add(rows, op, {{dtype, {32}}, Fill::kSpecial}, {{dtype, {}}, Fill::kSpecial});
+  Add(rows, op, {{dtype, {48, 1}}, Fill::kSpecial}, {{dtype, {48}}, Fill::kSpecial});
+  Add(rows, op, {{dtype, {48}}, Fill::kSpecial}, {{dtype, {}}, Fill::kSpecial});
 }
 
 void AddOp(Rows& rows, const BinaryCase& op) {
   const bool is_pow = std::string(op.op) == "pow";
   for (DType dtype : kAllDTypes) {
-    if (IsBool(dtype) && !op.of_bool) {
+    if (!op.Accepts(dtype)) {
       Refuse(rows, op.op, dtype, dtype);
       continue;
     }
@@ -111,6 +110,10 @@ void AddOp(Rows& rows, const BinaryCase& op) {
     AddSpecials(rows, op, dtype);
   }
   for (const DTypePair& dtypes : kPromoted) {
+    if (!op.Accepts(dtypes.a)) {
+      Refuse(rows, op.op, dtypes.a, dtypes.b);
+      continue;
+    }
     for (const Pair& pair : {Pair{{5, 7}, {5, 7}}, Pair{{4, 1}, {3}}, Pair{{}, {6}}}) {
       Add(rows, op, {{dtypes.a, pair.a}, Fill::kPositive}, {{dtypes.b, pair.b}, Fill::kUnit});
       Add(rows, op, {{dtypes.b, pair.a}, Fill::kPositive}, {{dtypes.a, pair.b}, Fill::kUnit});

@@ -51,9 +51,8 @@ void AddNumeric(Rows& rows, const UnaryCase& op) {
       rows.push_back({op.op, {{{dtype, {9, 33}}, fill}}});
     }
   }
-  Row of_bool{op.op, {{{DType::kBool, {3}}}}};
-  of_bool.refusal = absl::StatusCode::kInvalidArgument;
-  rows.push_back(of_bool);
+  rows.push_back({op.op, {{{DType::kBool, {96}}, Fill::kSpecial}}});
+  if (!op.of_bool) rows.back().refusal = absl::StatusCode::kInvalidArgument;
 }
 
 void AddCasts(Rows& rows) {

@@ -56,8 +56,14 @@ TEST_F(ClientTest, EveryElementwiseOpHasAFunction) {
   expect_same(Function(x), RunOp(#name, {x}));
   TENSORD_UNARY_OPS(TENSORD_CHECK)
 #undef TENSORD_CHECK
-#define TENSORD_CHECK(name, Function, typing, cost, doc) \
-  expect_same(Function(x, y), RunOp(#name, {x, y}));
+  // Ops of bits don't take floats.
+  const Tensor whole = x.To(DType::kInt32);
+#define TENSORD_CHECK(name, Function, typing, cost, doc)               \
+  if (const Tensor result = RunOp(#name, {x, y}); result.ok()) {       \
+    expect_same(Function(x, y), result);                               \
+  } else {                                                             \
+    expect_same(Function(whole, whole), RunOp(#name, {whole, whole})); \
+  }
   TENSORD_BINARY_OPS(TENSORD_CHECK)
 #undef TENSORD_CHECK
   const Tensor weight = FromVector<float>(first_, {1, 3}, {1, -1, 0.5});

@@ -18,7 +18,8 @@ double GrainOf(UnaryFunction function) {
 
 double GrainOf(BinaryFunction function, DType dtype) {
   if (CostOf(function) != ElementwiseCost::kLibm) return kGrainElements;
-  return IsFloating(dtype) ? kGrainElements / 8 : kGrainElements / 32;
+  if (function == BinaryFunction::kPow && !IsFloating(dtype)) return kGrainElements / 32;
+  return kGrainElements / 8;
 }
 
 }  // namespace
@@ -33,12 +34,14 @@ bool ElementwiseLoop::SetUnary(const Loops& loops, UnaryFunction function, DType
 }
 
 bool ElementwiseLoop::SetBinary(const Loops& loops, BinaryFunction function, DType dtype) {
-  form_ = Is16Bit(dtype) ? Form::kBinary16 : Form::kBinary;
+  const BinaryLoop(&by_dtype)[kDTypeCount] = loops.binary[static_cast<int>(function)];
+  const bool widens = Is16Bit(dtype) && by_dtype[Index(dtype)] == nullptr;
+  form_ = widens ? Form::kBinary16 : Form::kBinary;
   inputs_ = 2;
-  binary_ = loops.binary[static_cast<int>(function)][Index(ComputeDType(dtype))];
+  binary_ = by_dtype[Index(widens ? ComputeDType(dtype) : dtype)];
   overwritable_ = IsComparison(function) && SizeOf(dtype) != 1 ? 0 : 3;
   grain_ = GrainOf(function, dtype);
-  if (Is16Bit(dtype)) {
+  if (widens) {
     SetConversions(loops, dtype, dtype);
     if (IsComparison(function)) narrow_ = nullptr;
   }

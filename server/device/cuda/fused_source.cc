@@ -66,11 +66,11 @@ absl::StatusOr<std::string> StepText(const FusedSpec::Step& step, int number) {
                     ValueName(step.operands[1]), " : ", ValueName(step.operands[2]), ";\n");
     return result;
   }
-  absl::StrAppend(&result, "Store<", type, ">(", FunctorText(*function, step.dtype), "()(");
+  absl::StrAppend(&result, "Apply<", FunctorText(*function, step.dtype), ", ", type, ">(");
   for (size_t i = 0; i < step.operands.size(); ++i) {
-    absl::StrAppend(&result, i == 0 ? "" : ", ", "Load(", ValueName(step.operands[i]), ")");
+    absl::StrAppend(&result, i == 0 ? "" : ", ", ValueName(step.operands[i]));
   }
-  absl::StrAppend(&result, "));\n");
+  absl::StrAppend(&result, ");\n");
   return result;
 }
 

@@ -11,7 +11,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 TEST(Elementwise, NumericUnaryKeepsTheDTypeAndRefusesBool) {
-  for (const char* op : {"neg", "abs", "relu"}) {
+  for (const char* op : {"neg", "abs", "sign", "relu"}) {
     for (DType dtype : kAllDTypes) {
       const std::string result = Result(op, {Of(dtype, {2, 0})});
       if (IsBool(dtype)) {
@@ -24,12 +24,28 @@ TEST(Elementwise, NumericUnaryKeepsTheDTypeAndRefusesBool) {
 }
 
 TEST(Elementwise, FloatUnaryReadsOtherDTypesAsFloat32) {
-  for (const char* op : {"exp", "log", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid"}) {
+  for (const char* op :
+       {"exp", "log", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "erf", "erfinv"}) {
     for (DType dtype : kAllDTypes) {
       const DType expected = IsFloating(dtype) ? dtype : DType::kFloat32;
       EXPECT_EQ(Result(op, {Of(dtype, {})}), Of(expected, {}).ToString());
       EXPECT_EQ(ReadAs(op, {Of(dtype)}), expected);
     }
+  }
+}
+
+TEST(Elementwise, RoundingOfIntegersAndBoolIsAnAlias) {
+  for (const char* op : {"floor", "ceil", "trunc", "round"}) {
+    for (DType dtype : kAllDTypes) {
+      EXPECT_EQ(Result(op, {Of(dtype)}),
+                Of(dtype).ToString() + (IsFloating(dtype) ? "" : " alias"));
+    }
+  }
+}
+
+TEST(Elementwise, ConjOfEveryDTypeIsAnAlias) {
+  for (DType dtype : kAllDTypes) {
+    EXPECT_EQ(Result("conj", {Of(dtype)}), Of(dtype).ToString() + " alias");
   }
 }
 
@@ -56,7 +72,8 @@ TEST(Elementwise, CastsToEveryDTypeAndAliasesTheSame) {
 }
 
 TEST(Elementwise, BinaryPromotesAndBroadcasts) {
-  for (const char* op : {"add", "sub", "mul", "div", "pow", "maximum", "minimum"}) {
+  for (const char* op : {"add", "sub", "mul", "div", "pow", "maximum", "minimum", "floor_divide",
+                         "remainder", "atan2"}) {
     EXPECT_EQ(Result(op, {Of(DType::kFloat16, {2, 1}), Of(DType::kFloat64, {3})}), "float64[2, 3]");
     EXPECT_THAT(Result(op, {F32({2, 3}), F32({4})}),
                 AllOf(StartsWith(std::string("INVALID_ARGUMENT: ") + op), HasSubstr("3 and 4")));
@@ -76,6 +93,29 @@ TEST(Elementwise, IntegersAndBoolByOp) {
   for (DType dtype : {DType::kBool, DType::kUInt8, DType::kInt64}) {
     EXPECT_EQ(Result("div", {Of(dtype), Of(dtype)}), "float32[2]");
     EXPECT_EQ(ReadAs("div", {Of(dtype), Of(dtype)}), DType::kFloat32);
+  }
+}
+
+TEST(Elementwise, FunctionsOfTwoFloatsRefuseOtherDTypesOrReadThemAsFloat32) {
+  for (const char* op : {"hypot", "logaddexp", "nextafter"}) {
+    EXPECT_THAT(Result(op, {Of(DType::kInt32), Of(DType::kInt32)}), HasSubstr("floating dtype"));
+  }
+  for (const char* op : {"atan2", "copysign"}) {
+    EXPECT_EQ(Result(op, {Of(DType::kInt32), Of(DType::kInt8)}), "float32[2]");
+    EXPECT_EQ(ReadAs(op, {Of(DType::kBool), Of(DType::kBool)}), DType::kFloat32);
+  }
+}
+
+TEST(Elementwise, BitwiseOpsTakeIntegersAndBoolAndShiftsOnlyIntegers) {
+  for (const char* op : {"bitwise_and", "bitwise_or", "bitwise_xor"}) {
+    EXPECT_EQ(Result(op, {Of(DType::kBool), Of(DType::kBool)}), "bool[2]");
+    EXPECT_EQ(Result(op, {Of(DType::kUInt8, {2, 1}), Of(DType::kInt64, {3})}), "int64[2, 3]");
+    EXPECT_THAT(Result(op, {F32({2}), F32({2})}), HasSubstr("needs integers or bool"));
+  }
+  for (const char* op : {"shift_left", "shift_right"}) {
+    EXPECT_EQ(Result(op, {Of(DType::kInt8), Of(DType::kInt32)}), "int32[2]");
+    EXPECT_THAT(Result(op, {Of(DType::kBool), Of(DType::kBool)}), HasSubstr("an integer dtype"));
+    EXPECT_THAT(Result(op, {F32({2}), F32({2})}), HasSubstr("an integer dtype"));
   }
 }
 

@@ -22,11 +22,15 @@ constexpr const char* kUnaryOps[] = {TENSORD_UNARY_OPS(TENSORD_NAME) "gelu"};
 
 TEST(ElementwiseTest, ResultsDoNotDependOnThePosition) {
   OpRunner runner;
-  for (const char* op : kUnaryOps) {
-    const auto y =
-        runner.Run(op, {MakeTensor(DType::kFloat32, {77}, std::vector<double>(77, 1.7))});
-    ASSERT_TRUE(y.ok());
-    for (int i = 1; i < 77; ++i) EXPECT_EQ(y->At(i), y->At(0)) << op << " " << i;
+  for (const double x : {0.7, 1.7}) {
+    const HostTensor same = MakeTensor(DType::kFloat32, {77}, std::vector<double>(77, x));
+    for (const char* op : kUnaryOps) {
+      const auto y = runner.Run(op, {same});
+      ASSERT_TRUE(y.ok());
+      for (int i = 1; i < 77; ++i) {
+        EXPECT_EQ(y->bytes.substr(4 * i, 4), y->bytes.substr(0, 4)) << op << " " << x << " " << i;
+      }
+    }
   }
 }
 
@@ -46,6 +50,58 @@ TEST(ElementwiseTest, IntegerPowersFollowTheProduct) {
   const HostTensor a = MakeTensor(DType::kInt32, {7}, {3, -2, 0, 1, -1, -1, 5});
   const HostTensor b = MakeTensor(DType::kInt32, {7}, {4, 3, 0, -3, -3, -4, -1});
   EXPECT_THAT(runner.Run("pow", {a, b})->ToDoubles(), ElementsAre(81, -8, 1, 1, -1, 1, 0));
+}
+
+TEST(ElementwiseTest, IntegerDivisionRoundsDownAndHasNoError) {
+  OpRunner runner;
+  const HostTensor a = MakeTensor(DType::kInt8, {6}, {7, -7, 7, -7, 5, -128});
+  const HostTensor b = MakeTensor(DType::kInt8, {6}, {2, 2, -2, -2, 0, -1});
+  EXPECT_THAT(runner.Run("floor_divide", {a, b})->ToDoubles(), ElementsAre(3, -4, -4, 3, 0, -128));
+  EXPECT_THAT(runner.Run("remainder", {a, b})->ToDoubles(), ElementsAre(1, 1, -1, -1, 0, 0));
+}
+
+TEST(ElementwiseTest, FloatingDivisionFollowsPython) {
+  OpRunner runner;
+  const HostTensor a = MakeTensor(DType::kFloat32, {7}, {0, -0.0, 7, -7, kInf, 5, 5});
+  const HostTensor b = MakeTensor(DType::kFloat32, {7}, {-3, 3, -2, 2, 2, 0, -kInf});
+  const auto quotient = runner.Run("floor_divide", {a, b})->ToDoubles();
+  const auto rest = runner.Run("remainder", {a, b})->ToDoubles();
+  EXPECT_TRUE(quotient[0] == 0 && std::signbit(quotient[0]));
+  EXPECT_TRUE(quotient[1] == 0 && std::signbit(quotient[1]));
+  EXPECT_TRUE(rest[0] == 0 && std::signbit(rest[0])) << "a zero has the divisor's sign";
+  EXPECT_TRUE(rest[1] == 0 && !std::signbit(rest[1]));
+  EXPECT_THAT(std::vector<double>(quotient.begin() + 2, quotient.begin() + 4), ElementsAre(-4, -4));
+  EXPECT_THAT(std::vector<double>(rest.begin() + 2, rest.begin() + 4), ElementsAre(-1, 1));
+  EXPECT_TRUE(std::isnan(quotient[4]) && std::isnan(rest[4]));
+  EXPECT_TRUE(quotient[5] == kInf && std::isnan(rest[5]));
+  EXPECT_TRUE(quotient[6] == -1 && rest[6] == -kInf);
+}
+
+TEST(ElementwiseTest, ShiftsPastTheWidthLeaveZeroOrTheSign) {
+  OpRunner runner;
+  const HostTensor a = MakeTensor(DType::kInt32, {5}, {-5, -5, -5, 5, 5});
+  const HostTensor count = MakeTensor(DType::kInt32, {5}, {1, 32, -1, 31, 100});
+  EXPECT_THAT(runner.Run("shift_right", {a, count})->ToDoubles(), ElementsAre(-3, -1, -1, 0, 0));
+  EXPECT_THAT(runner.Run("shift_left", {a, count})->ToDoubles(),
+              ElementsAre(-10, 0, 0, -2147483648.0, 0));
+  const HostTensor bytes = MakeTensor(DType::kUInt8, {3}, {200, 200, 200});
+  const HostTensor counts = MakeTensor(DType::kUInt8, {3}, {7, 8, 255});
+  EXPECT_THAT(runner.Run("shift_right", {bytes, counts})->ToDoubles(), ElementsAre(1, 0, 0));
+  EXPECT_THAT(runner.Run("shift_left", {bytes, counts})->ToDoubles(), ElementsAre(0, 0, 0));
+}
+
+TEST(ElementwiseTest, NextafterStepsInTheDTypeOfItsOperands) {
+  OpRunner runner;
+  const std::pair<DType, double> kSteps[] = {{DType::kFloat16, 0x1p-10},
+                                             {DType::kBFloat16, 0x1p-7},
+                                             {DType::kFloat32, 0x1p-23},
+                                             {DType::kFloat64, 0x1p-52}};
+  for (const auto& [dtype, step] : kSteps) {
+    const HostTensor a = MakeTensor(dtype, {4}, {1, 1, -1, kInf});
+    const HostTensor b = MakeTensor(dtype, {4}, {2, -kInf, -2, kInf});
+    EXPECT_THAT(runner.Run("nextafter", {a, b})->ToDoubles(),
+                ElementsAre(1 + step, 1 - step / 2, -1 - step, kInf));
+  }
 }
 
 TEST(ElementwiseTest, MaximumAndMinimumPropagateNan) {

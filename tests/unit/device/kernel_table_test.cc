@@ -24,7 +24,7 @@ TEST(KernelTableTest, EveryElementwiseOpHasALoopForEveryDTypeThatItTakes) {
       std::vector<TensorSpec> inputs(schema->min_inputs, TensorSpec{dtype, {2}});
       if (schema->name == "where") inputs[0].dtype = DType::kBool;
       const absl::StatusOr<OpPlan> plan = PlanOp(schema->name, inputs, {});
-      if (!plan.ok()) continue;
+      if (!plan.ok() || plan->alias) continue;
       EXPECT_TRUE(cpu::ElementwiseLoop::Find(cpu::BestLoops(), *schema, plan->attrs,
                                              plan->input_dtypes, plan->output().dtype)
                       .has_value())

@@ -9,7 +9,10 @@
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 
 void FillUnaryLoops(Loops& loops);
+void FillMathLoops(Loops& loops);
 void FillBinaryLoops(Loops& loops);
+void FillPairLoops(Loops& loops);
+void FillIntegerLoops(Loops& loops);
 void FillCastLoops(Loops& loops);
 void FillSumLoops(Loops& loops);
 void FillExtremeLoops(Loops& loops);
@@ -29,9 +32,12 @@ template <typename Storage>
 inline constexpr int kIndexOf = Index(kStorageDType<Storage>);
 
 // The storage types for which a function of the list of elementwise ops has a loop. float16 and
-// bfloat16 have none, because blocks of them are converted to float32.
+// bfloat16 have none, because blocks of them are converted to float32. The exception is Nextafter,
+// whose result depends on the storage type.
 template <typename... Ts>
 struct MathTypes {};
+using FloatingTypes = MathTypes<float, double>;
+using IntegerTypes = MathTypes<uint8_t, int8_t, int32_t, int64_t>;
 
 template <ElementwiseTyping typing>
 constexpr auto MathTypesOf() {
@@ -39,8 +45,12 @@ constexpr auto MathTypesOf() {
     return MathTypes<Bool, uint8_t, int8_t, int32_t, int64_t, float, double>();
   } else if constexpr (typing == ElementwiseTyping::kNumber) {
     return MathTypes<uint8_t, int8_t, int32_t, int64_t, float, double>();
+  } else if constexpr (typing == ElementwiseTyping::kBits) {
+    return MathTypes<Bool, uint8_t, int8_t, int32_t, int64_t>();
+  } else if constexpr (typing == ElementwiseTyping::kInteger) {
+    return IntegerTypes();
   } else {
-    return MathTypes<float, double>();
+    return FloatingTypes();
   }
 }
 

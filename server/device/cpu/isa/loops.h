@@ -3,8 +3,8 @@
 //
 // A loop processes dense runs of memory on the calling thread. Unless its comment says otherwise,
 // it takes all dtypes except float16 and bfloat16. Kernels convert blocks of these to float32
-// (cast), compute in float32, and convert the results back. Tables are indexed by the number of a
-// DType. An entry is null if the op doesn't take the dtype.
+// (cast), compute in float32, and convert the results back. Only nextafter has loops for them.
+// Tables are indexed by the number of a DType. An entry is null if the op doesn't take the dtype.
 //
 // All levels give the same bits, except for the functions of vector_libm.h. These are the vector
 // variants of glibc's libmvec, whose errors are at most 4 units in the last place.

@@ -14,20 +14,38 @@
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
     (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 35)
 #define TENSORD_VECTOR_LIBM __attribute__((simd("notinbranch"), const))
+#define TENSORD_VECTOR_LIBM_UNARY(name)              \
+  TENSORD_VECTOR_LIBM float name##f(float) noexcept; \
+  TENSORD_VECTOR_LIBM double name(double) noexcept;
+#define TENSORD_VECTOR_LIBM_BINARY(name)                    \
+  TENSORD_VECTOR_LIBM float name##f(float, float) noexcept; \
+  TENSORD_VECTOR_LIBM double name(double, double) noexcept;
 extern "C" {
-TENSORD_VECTOR_LIBM float expf(float) noexcept;
-TENSORD_VECTOR_LIBM float logf(float) noexcept;
-TENSORD_VECTOR_LIBM float log1pf(float) noexcept;
-TENSORD_VECTOR_LIBM float tanhf(float) noexcept;
-TENSORD_VECTOR_LIBM float erff(float) noexcept;
-TENSORD_VECTOR_LIBM float powf(float, float) noexcept;
-TENSORD_VECTOR_LIBM double exp(double) noexcept;
-TENSORD_VECTOR_LIBM double log(double) noexcept;
-TENSORD_VECTOR_LIBM double log1p(double) noexcept;
-TENSORD_VECTOR_LIBM double tanh(double) noexcept;
-TENSORD_VECTOR_LIBM double erf(double) noexcept;
-TENSORD_VECTOR_LIBM double pow(double, double) noexcept;
+TENSORD_VECTOR_LIBM_UNARY(exp)
+TENSORD_VECTOR_LIBM_UNARY(expm1)
+TENSORD_VECTOR_LIBM_UNARY(log)
+TENSORD_VECTOR_LIBM_UNARY(log1p)
+TENSORD_VECTOR_LIBM_UNARY(log2)
+TENSORD_VECTOR_LIBM_UNARY(log10)
+TENSORD_VECTOR_LIBM_UNARY(sin)
+TENSORD_VECTOR_LIBM_UNARY(cos)
+TENSORD_VECTOR_LIBM_UNARY(tan)
+TENSORD_VECTOR_LIBM_UNARY(asin)
+TENSORD_VECTOR_LIBM_UNARY(acos)
+TENSORD_VECTOR_LIBM_UNARY(atan)
+TENSORD_VECTOR_LIBM_UNARY(sinh)
+TENSORD_VECTOR_LIBM_UNARY(cosh)
+TENSORD_VECTOR_LIBM_UNARY(tanh)
+TENSORD_VECTOR_LIBM_UNARY(asinh)
+TENSORD_VECTOR_LIBM_UNARY(acosh)
+TENSORD_VECTOR_LIBM_UNARY(atanh)
+TENSORD_VECTOR_LIBM_UNARY(erf)
+TENSORD_VECTOR_LIBM_BINARY(pow)
+TENSORD_VECTOR_LIBM_BINARY(atan2)
+TENSORD_VECTOR_LIBM_BINARY(hypot)
 }
+#undef TENSORD_VECTOR_LIBM_UNARY
+#undef TENSORD_VECTOR_LIBM_BINARY
 #undef TENSORD_VECTOR_LIBM
 #endif
 

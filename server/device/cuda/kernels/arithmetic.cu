@@ -1,17 +1,20 @@
 #include "tensord/server/device/cuda/kernels/elementwise.cuh"
 
 namespace tensord::server::cuda {
-namespace {
-
-#define TENSORD_LAUNCHERS(name, Function, typing, cost, doc) \
-  LaunchersFor<BinaryLauncher, ArithmeticFamily<Function>>(TypesOf<ElementwiseTyping::k##typing>()),
-constexpr ByDType<BinaryLauncher> kLaunchers[] = {TENSORD_ARITHMETIC_OPS(TENSORD_LAUNCHERS)};
-#undef TENSORD_LAUNCHERS
-
-}  // namespace
 
 BinaryLauncher FindArithmeticLauncher(BinaryFunction function, int dtype_number) {
-  return kLaunchers[static_cast<int>(function)][dtype_number];
+  switch (function) {
+#define TENSORD_CASE(name, Function, typing, cost, doc)                                          \
+  case BinaryFunction::k##Function: {                                                            \
+    static constexpr auto kLaunchers = LaunchersFor<BinaryLauncher, ArithmeticFamily<Function>>( \
+        TypesOf<ElementwiseTyping::k##typing>());                                                \
+    return kLaunchers[dtype_number];                                                             \
+  }
+    TENSORD_BASIC_ARITHMETIC_OPS(TENSORD_CASE)
+#undef TENSORD_CASE
+    default:
+      return FindPairLauncher(function, dtype_number);
+  }
 }
 
 }  // namespace tensord::server::cuda

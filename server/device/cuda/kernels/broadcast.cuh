@@ -11,7 +11,7 @@ template <typename F, typename Out, int kWidth, typename... In>
 __device__ Pack<Out, kWidth> ApplyToPacks(const Pack<In, kWidth>&... in) {
   Pack<Out, kWidth> out;
 #pragma unroll
-  for (int j = 0; j < kWidth; ++j) out.value[j] = Store<Out>(F()(Load(in.value[j])...));
+  for (int j = 0; j < kWidth; ++j) out.value[j] = Apply<F, Out>(in.value[j]...);
   return out;
 }
 
@@ -38,7 +38,7 @@ __device__ void ComputeFlat(Out* out, int64_t size, int64_t packs, unsigned scal
         ApplyToPacks<F, Out, kWidth>(LoadFlat<kWidth>(in, i, (scalars >> n & 1) != 0)...);
   }
   for (int64_t i = packs * kWidth + FirstIndex(); i < size; i += IndexStep()) {
-    out[i] = Store<Out>(F()(Load(in[(scalars >> n & 1) != 0 ? 0 : i])...));
+    out[i] = Apply<F, Out>(in[(scalars >> n & 1) != 0 ? 0 : i]...);
   }
 }
 
@@ -96,7 +96,7 @@ __device__ void ComputeRows(Out* out, const StridedLoop<sizeof...(In)>& loop, in
     }
     for (const int64_t end = packed ? at + kWidth : at + 1; at < end; ++at) {
       loop.Offsets(at, offset);
-      out[at] = Store<Out>(F()(Load(in[offset[n]])...));
+      out[at] = Apply<F, Out>(in[offset[n]]...);
     }
   }
 }

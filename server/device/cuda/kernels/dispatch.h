@@ -47,6 +47,8 @@ struct ByDType {
 template <typename... Storage>
 struct Types {};
 using FloatingTypes = Types<Half, BFloat16, float, double>;
+using IntegerTypes = Types<uint8_t, int8_t, int32_t, int64_t>;
+using BitTypes = Types<Bool, uint8_t, int8_t, int32_t, int64_t>;
 using NumericTypes = Types<uint8_t, int8_t, int32_t, int64_t, Half, BFloat16, float, double>;
 using AllTypes = Types<Bool, uint8_t, int8_t, int32_t, int64_t, Half, BFloat16, float, double>;
 
@@ -57,6 +59,10 @@ constexpr auto TypesOf() {
     return AllTypes();
   } else if constexpr (typing == ElementwiseTyping::kNumber) {
     return NumericTypes();
+  } else if constexpr (typing == ElementwiseTyping::kBits) {
+    return BitTypes();
+  } else if constexpr (typing == ElementwiseTyping::kInteger) {
+    return IntegerTypes();
   } else {
     return FloatingTypes();
   }

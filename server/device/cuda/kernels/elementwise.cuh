@@ -33,7 +33,8 @@ struct ArithmeticFamily {
   template <typename Storage>
   static cudaError_t Launch(const void* a, const void* b, void* out, const StridedLoop<2>& loop,
                             cudaStream_t stream) {
-    return LaunchBinary<F, Storage, Storage>(a, b, out, loop, stream);
+    using T = typename ReadTypeOf<F, Storage>::type;
+    return LaunchBinary<F, T, T>(a, b, out, loop, stream);
   }
 };
 

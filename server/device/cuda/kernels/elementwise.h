@@ -16,6 +16,8 @@ using UnaryLauncher = cudaError_t (*)(const void* in, void* out, int64_t size, c
 
 // Returns null if the function doesn't take the dtype.
 UnaryLauncher FindUnaryLauncher(UnaryFunction function, int dtype_number);
+// The functions that have a file of their own. FindUnaryLauncher() finds them, too.
+UnaryLauncher FindMathLauncher(UnaryFunction function, int dtype_number);
 
 // out[i] = f(a[i], b[i]). Both operands have the same dtype. The output is dense. `loop` has the
 // operands' strides. `out` may be an operand that is dense and has the output's shape.
@@ -27,6 +29,9 @@ using BinaryLauncher = cudaError_t (*)(const void* a, const void* b, void* out,
 // comparisons are bool.
 BinaryLauncher FindArithmeticLauncher(BinaryFunction function, int dtype_number);
 BinaryLauncher FindComparisonLauncher(BinaryFunction function, int dtype_number);
+// The functions that have files of their own. FindArithmeticLauncher() finds them, too.
+BinaryLauncher FindPairLauncher(BinaryFunction function, int dtype_number);
+BinaryLauncher FindBitLauncher(BinaryFunction function, int dtype_number);
 inline BinaryLauncher FindBinaryLauncher(BinaryFunction function, int dtype_number) {
   return IsComparison(function) ? FindComparisonLauncher(function, dtype_number)
                                 : FindArithmeticLauncher(function, dtype_number);

@@ -55,4 +55,22 @@ inline Storage Store(MathOf<Storage> value) {
 }
 #endif
 
+#ifdef __CUDACC__
+#define TENSORD_DEVICE __device__
+#else
+#define TENSORD_DEVICE
+#endif
+
+// Returns F's result for operands as they are stored.
+template <typename F, typename Out, typename... In>
+TENSORD_DEVICE inline Out Apply(In... in) {
+  if constexpr (kTakesStorage<F>) {
+    return F()(in...);
+  } else {
+    return Store<Out>(F()(Load(in)...));
+  }
+}
+
+#undef TENSORD_DEVICE
+
 }  // namespace tensord::server::cuda

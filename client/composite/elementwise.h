@@ -1,0 +1,54 @@
+// Elementwise functions that are composed of the ops of ops.h. README.md of this folder lists their
+// definitions.
+//
+// As in ops.h, no function waits, errors are in the result's status, operands broadcast, and all
+// functions are thread-safe. The server runs adjacent ops as one fused kernel. A function that would
+// round more than once computes float16 and bfloat16 in float32, and converts the result.
+#pragma once
+
+#include "tensord/client/ops.h"
+#include "tensord/client/scalar.h"
+#include "tensord/client/tensor.h"
+
+namespace tensord {
+
+// x².
+Tensor Square(const Tensor& x);
+// 1 / x; integers and bool are converted to float32.
+Tensor Reciprocal(const Tensor& x);
+// x, but at least `min` and at most `max`. If `min` exceeds `max`, the result is `max`. NaN stays
+// NaN. For one bound, use Maximum or Minimum.
+Tensor Clamp(const Tensor& x, Operand min, Operand max);
+
+// The results of these are bool. Integers and bool are finite.
+Tensor IsNan(const Tensor& x);
+Tensor IsInf(const Tensor& x);
+Tensor IsFinite(const Tensor& x);
+// Whether the sign bit is set: true for -0 and for a NaN with that bit.
+Tensor SignBit(const Tensor& x);
+
+// An operand counts as true unless it is zero. Operands may have different dtypes. The results are
+// bool.
+Tensor LogicalAnd(const Tensor& a, const Tensor& b);
+Tensor LogicalOr(const Tensor& a, const Tensor& b);
+Tensor LogicalXor(const Tensor& a, const Tensor& b);
+Tensor LogicalNot(const Tensor& x);
+
+// Inverts every bit of integers, and the value of bool.
+Tensor BitwiseNot(const Tensor& x);
+
+// a + weight (b - a), for floating tensors. The result is exact for the weights 0 and 1.
+Tensor Lerp(const Tensor& a, const Tensor& b, Operand weight);
+// x + value a b.
+Tensor Addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value = 1);
+// x + value a / b, for floating tensors.
+Tensor Addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value = 1);
+
+struct SoftplusOptions {
+  double beta = 1;
+  double threshold = 20;  // if beta x exceeds it, the result is x
+};
+// log(1 + exp(beta x)) / beta, for floating tensors.
+Tensor Softplus(const Tensor& x, const SoftplusOptions& options = {});
+
+}  // namespace tensord

@@ -1,0 +1,142 @@
+// The functions of client/composite, by their values.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "tensord/tests/integration/client_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+class CompositeTest : public ClientFixture {
+ protected:
+  template <typename T>
+  Tensor Of(const std::vector<T>& values) {
+    return FromVector<T>(first_, {static_cast<int64_t>(values.size())}, values);
+  }
+  Tensor Bools(const std::vector<int32_t>& values) { return Of(values).To(DType::kBool); }
+};
+
+TEST_F(CompositeTest, SquareAndReciprocal) {
+  EXPECT_THAT(*Square(Floats({-3, 0.5})).Read<float>(), ElementsAre(9, 0.25));
+  EXPECT_THAT(*Square(Of<int8_t>({-3, 12})).Read<int8_t>(), ElementsAre(9, -112));
+  EXPECT_THAT(*Reciprocal(Floats({4, -0.0f})).Read<float>(), ElementsAre(0.25, -kInf));
+  EXPECT_THAT(*Reciprocal(Of<int32_t>({4})).Read<float>(), ElementsAre(0.25));
+  EXPECT_EQ(Reciprocal(Floats({4}).To(DType::kBFloat16)).dtype(), DType::kBFloat16);
+}
+
+TEST_F(CompositeTest, ClampKeepsNanAndLetsTheMaximumWin) {
+  const std::vector<float> values = *Clamp(Floats({-2, 0.5, 7, kNan}), -1, 2).Read<float>();
+  EXPECT_THAT(absl::MakeSpan(values).first(3), ElementsAre(-1, 0.5, 2));
+  EXPECT_TRUE(std::isnan(values[3]));
+  EXPECT_THAT(*Clamp(Floats({0, 9}), 5, 3).Read<float>(), ElementsAre(3, 3));
+  EXPECT_THAT(*Clamp(Of<int32_t>({-5, 5}), -1, Of<int32_t>({0, 4})).Read<int32_t>(),
+              ElementsAre(-1, 4));
+}
+
+TEST_F(CompositeTest, ClassifiesFloats) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
+    const Tensor x = Floats({1, -0.0f, kInf, -kInf, kNan}).To(dtype);
+    EXPECT_THAT(*IsNan(x).Read<bool>(), ElementsAre(false, false, false, false, true));
+    EXPECT_THAT(*IsInf(x).Read<bool>(), ElementsAre(false, false, true, true, false));
+    EXPECT_THAT(*IsFinite(x).Read<bool>(), ElementsAre(true, true, false, false, false));
+    EXPECT_THAT(*SignBit(Floats({1, -0.0f, kInf, -kInf, 0}).To(dtype)).Read<bool>(),
+                ElementsAre(false, true, false, true, false));
+  }
+}
+
+TEST_F(CompositeTest, IntegersAndBoolAreFinite) {
+  for (const DType dtype : {DType::kBool, DType::kUInt8, DType::kInt64}) {
+    const Tensor x = Of<int32_t>({0, 3}).To(dtype);
+    EXPECT_THAT(*IsNan(x).Read<bool>(), ElementsAre(false, false));
+    EXPECT_THAT(*IsInf(x).Read<bool>(), ElementsAre(false, false));
+    EXPECT_THAT(*IsFinite(x).Read<bool>(), ElementsAre(true, true));
+    EXPECT_THAT(*SignBit(x).Read<bool>(), ElementsAre(false, false));
+  }
+  EXPECT_THAT(*SignBit(Of<int32_t>({-1, 1})).Read<bool>(), ElementsAre(true, false));
+}
+
+TEST_F(CompositeTest, LogicalFunctionsTakeAnyDtypes) {
+  const Tensor a = Floats({0, 0, -2.5, kNan});
+  const Tensor b = Of<int64_t>({0, 1, 0, 1});
+  EXPECT_THAT(*LogicalAnd(a, b).Read<bool>(), ElementsAre(false, false, false, true));
+  EXPECT_THAT(*LogicalOr(a, b).Read<bool>(), ElementsAre(false, true, true, true));
+  EXPECT_THAT(*LogicalXor(a, b).Read<bool>(), ElementsAre(false, true, true, false));
+  EXPECT_THAT(*LogicalNot(a).Read<bool>(), ElementsAre(true, true, false, false));
+  EXPECT_THAT(*LogicalNot(b).Read<bool>(), ElementsAre(true, false, true, false));
+  const Tensor c = Bools({0, 1, 0, 1});
+  EXPECT_THAT(*LogicalAnd(a, c).Read<bool>(), ElementsAre(false, false, false, true));
+  EXPECT_THAT(*LogicalNot(c).Read<bool>(), ElementsAre(true, false, true, false));
+}
+
+TEST_F(CompositeTest, BitwiseNotInvertsEveryBit) {
+  EXPECT_THAT(*BitwiseNot(Of<int32_t>({0, -1, 5})).Read<int32_t>(), ElementsAre(-1, 0, -6));
+  EXPECT_THAT(*BitwiseNot(Of<uint8_t>({0, 255, 5})).Read<uint8_t>(), ElementsAre(255, 0, 250));
+  EXPECT_THAT(*BitwiseNot(Bools({0, 1})).Read<bool>(), ElementsAre(true, false));
+  EXPECT_THAT(std::string(BitwiseNot(Floats({1})).status().message()), HasSubstr("float32"));
+}
+
+TEST_F(CompositeTest, LerpIsExactAtBothEnds) {
+  const Tensor a = Floats({1, 1e8f}), b = Floats({3, 1});
+  EXPECT_THAT(*Lerp(a, b, 0).Read<float>(), ElementsAre(1, 1e8f));
+  EXPECT_THAT(*Lerp(a, b, 1).Read<float>(), ElementsAre(3, 1));
+  EXPECT_THAT(*Lerp(a, b, Floats({0.25, 1})).Read<float>(), ElementsAre(1.5, 1));
+  EXPECT_EQ(Lerp(a.To(DType::kFloat16), b.To(DType::kFloat16), 0.5).dtype(), DType::kFloat16);
+}
+
+TEST_F(CompositeTest, AddcmulAndAddcdiv) {
+  const Tensor x = Floats({1, 2}), a = Floats({3, 4}), b = Floats({2, 8});
+  EXPECT_THAT(*Addcmul(x, a, b).Read<float>(), ElementsAre(7, 34));
+  EXPECT_THAT(*Addcmul(x, a, b, -0.5).Read<float>(), ElementsAre(-2, -14));
+  EXPECT_THAT(*Addcdiv(x, a, b, 2).Read<float>(), ElementsAre(4, 3));
+  EXPECT_THAT(*Addcmul(Of<int32_t>({1}), Of<int32_t>({2}), Of<int32_t>({3}), 4).Read<int32_t>(),
+              ElementsAre(25));
+}
+
+// 256 + 1.0078125² is 257.0157 and would be 256 if the product were rounded and added in bfloat16;
+// the nearest bfloat16 is 258 only if the sum exceeds 257.
+TEST_F(CompositeTest, RoundsSixteenBitResultsOnce) {
+  const auto narrow = [&](float value) { return Floats({value}).To(DType::kBFloat16); };
+  const Tensor once = Addcmul(narrow(256), narrow(1.0078125f), narrow(1.0078125f));
+  EXPECT_EQ(once.dtype(), DType::kBFloat16);
+  EXPECT_EQ(*once.Item<float>(), 258);
+  const Tensor wide = Addcmul(narrow(256), narrow(1), Floats({1.0078125f}));
+  EXPECT_EQ(wide.dtype(), DType::kFloat32);
+  EXPECT_EQ(*wide.Item<float>(), 257.0078125f);
+}
+
+TEST_F(CompositeTest, SoftplusIsLinearPastTheThreshold) {
+  const std::vector<float> values = *Softplus(Floats({0, -2, 30, 200})).Read<float>();
+  EXPECT_NEAR(values[0], std::log(2.0), 1e-6);
+  EXPECT_NEAR(values[1], std::log1p(std::exp(-2.0)), 1e-6);
+  EXPECT_EQ(values[2], 30);
+  EXPECT_EQ(values[3], 200);
+  EXPECT_NEAR(*Softplus(Floats({1}), {.beta = 2}).Item<float>(), std::log1p(std::exp(2.0)) / 2,
+              1e-6);
+  EXPECT_EQ(*Softplus(Floats({3}), {.threshold = 1}).Item<float>(), 3);
+}
+
+TEST_F(CompositeTest, ConjOfARealTensorIsTheTensor) {
+  EXPECT_THAT(*Conj(Floats({1, -2})).Read<float>(), ElementsAre(1, -2));
+}
+
+TEST_F(CompositeTest, FailsWithTheErrorOfItsFirstFailedInput) {
+  const Tensor failed = Tensor::Failed(absl::ResourceExhaustedError("the root of it"));
+  const Tensor x = Floats({1});
+  const Tensor results[] = {Square(failed),        Reciprocal(failed),    Clamp(failed, 0, 1),
+                            IsNan(failed),         IsInf(failed),         IsFinite(failed),
+                            SignBit(failed),       LogicalAnd(x, failed), LogicalNot(failed),
+                            BitwiseNot(failed),    Lerp(x, failed, 0.5),  Lerp(x, x, failed),
+                            Addcmul(x, x, failed), Addcdiv(failed, x, x), Softplus(failed)};
+  for (const Tensor& result : results) EXPECT_EQ(result.status(), failed.status());
+}
+
+}  // namespace
+}  // namespace tensord::integration
