@@ -112,13 +112,13 @@ TEST_F(ParallelUploadTest, ResumesAfterAllConnectionsAreCut) {
 TEST_F(ParallelUploadTest, SendsAPartAgainIfItsConnectionIsCut) {
   Start(/*use_tls=*/false);
   const Client client = Connect(3);
-  bool trapped = false;
-  ExpectUploads(
-      client, {.progress = [&](int64_t, int64_t) {
-        if (std::exchange(trapped, true)) return;
-        proxy_->SetCallFault(
-            {.spot = {.method = "/tensord.v1.TensorService/Write", .messages = 3, .bytes = 1000}});
-      }});
+  bool injected = false;
+  ExpectUploads(client, {.progress = [&](int64_t, int64_t) {
+                  if (std::exchange(injected, true)) return;
+                  proxy_->SetCallFault({.position = {.method = "/tensord.v1.TensorService/Write",
+                                                     .messages = 3,
+                                                     .bytes = 1000}});
+                }});
   EXPECT_EQ(proxy_->stats().faults_injected, 1);
   EXPECT_EQ(client.stats().reconnects, 0) << "only the connection of the part was cut";
 }

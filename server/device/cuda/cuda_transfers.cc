@@ -93,7 +93,7 @@ absl::Status CudaDevice::CopyFromCuda(Buffer& dst, const Buffer& src, int64_t by
   auto& source = static_cast<CudaDevice&>(src.device());
   TENSORD_BEGIN_CALL_OR_RETURN_LOSS(calls_);
   const CallTracker::Call at_source(&source.calls_);
-  if (!at_source.entered()) return *source.loss();
+  if (!at_source.admitted()) return *source.loss();
   const DeviceGuard guard(info_.physical_index);
   // All kernels that write `src` have finished or are on this stream. An upload into `src` may
   // still run on its device's upload stream.

@@ -39,7 +39,7 @@ class SpareThatClosesSession final : public SpareMemory {
     memory_ = nullptr;
     return true;
   }
-  bool given_up() const { return memory_ == nullptr; }
+  bool freed() const { return memory_ == nullptr; }
 
  private:
   Device* const device_;
@@ -108,7 +108,7 @@ TEST_F(CudaStopTest, ProgramOfAClosedSessionStopsBetweenItsLaunches) {
   const SpareThatClosesSession spare(&device, session_, 5 * kMiB + kMiB / 2);
   ExpectError(Run(3, &calls), absl::StatusCode::kFailedPrecondition,
               {"program (tensor 3)", "the session has ended"});
-  EXPECT_TRUE(spare.given_up());
+  EXPECT_TRUE(spare.freed());
   EXPECT_LT(calls, all_calls / 4);
   EXPECT_EQ(device.memory().used_bytes, 0);
 }
