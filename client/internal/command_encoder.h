@@ -38,7 +38,7 @@ class CommandEncoder {
   void CloseBatch();
 
   std::string bytes_;
-  size_t batch_begin_ = 0;  // where the open batch's words begin; 0: no batch is open
+  size_t batch_begin_ = 0;    // where the open batch's words begin; 0: no batch is open
   uint64_t last_output_ = 0;  // of the batch
   uint64_t step_output_ = 0;  // the first output of the step that has begun
 };

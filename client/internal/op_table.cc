@@ -69,9 +69,8 @@ uint64_t HashOf(const OpCall& call) {
 }
 
 bool HasBytes(const Attributes& attrs) {
-  return std::any_of(attrs.begin(), attrs.end(), [](const auto& attr) {
-    return std::holds_alternative<Bytes>(attr.second);
-  });
+  return std::any_of(attrs.begin(), attrs.end(),
+                     [](const auto& attr) { return std::holds_alternative<Bytes>(attr.second); });
 }
 
 }  // namespace
@@ -151,8 +150,8 @@ OpTable::Definition OpTable::DefineForSteps(const OpCall& call, size_t num_outpu
 
 absl::Status OpTable::Reserve(size_t count) {
   if (count > kMaxDefinitions) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "a program has at most ", kMaxDefinitions, " ops, not ", count, "; split it"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a program has at most ", kMaxDefinitions, " ops, not ", count, "; split it"));
   }
   if (definitions_.size() + count > kMaxDefinitions) {
     definitions_.clear();

@@ -23,8 +23,8 @@ struct OpCall {
   absl::string_view op;
   absl::InlinedVector<const TensorSpec*, 3> inputs;  // a number has shape []
   const Attributes* attrs;
-  uint32_t scalars = 0;          // bit i: input i is a number
-  uint32_t donate = 0;           // bit i: input i is donated
+  uint32_t scalars = 0;                // bit i: input i is a number
+  uint32_t donate = 0;                 // bit i: input i is donated
   const DeviceName* device = nullptr;  // of an op without inputs; otherwise null
 };
 

@@ -3,8 +3,8 @@
 namespace tensord::server {
 
 BufferView::BufferView(const Buffer& source, BufferRef kept, int64_t offset, int64_t size_bytes)
-    : Buffer(source.device_,
-             size_bytes == 0 ? nullptr : static_cast<char*>(source.data_) + offset, size_bytes),
+    : Buffer(source.device_, size_bytes == 0 ? nullptr : static_cast<char*>(source.data_) + offset,
+             size_bytes),
       source_(source.owner()),
       kept_(std::move(kept)) {
   is_view_ = true;

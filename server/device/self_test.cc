@@ -54,8 +54,7 @@ absl::Status SelfTest(Device& device) {
   const Attributes no_attrs;
   const std::array<Operand, 2> operands = {{{&spec, in->data()}, {&spec, in->data()}}};
   const Operand sum = {&spec, out->data()};
-  TENSORD_RETURN_IF_ERROR(
-      device.Launch({kAdd, &no_attrs, operands, absl::MakeConstSpan(&sum, 1)}));
+  TENSORD_RETURN_IF_ERROR(device.Launch({kAdd, &no_attrs, operands, absl::MakeConstSpan(&sum, 1)}));
   TENSORD_RETURN_IF_ERROR(AwaitFence(device));
   Numbers sums = {};
   TENSORD_RETURN_IF_ERROR(device.Read(*out, 0, sums.data(), bytes));

@@ -88,9 +88,9 @@ absl::Status CheckDonations(absl::string_view op, absl::Span<const uint32_t> don
                             size_t num_inputs) {
   for (uint32_t position : donate) {
     if (position < num_inputs) continue;
-    return absl::InvalidArgumentError(absl::StrCat(op, ": donates input ", position, ", but has ",
-                                                   num_inputs, num_inputs == 1 ? " input" : " inputs",
-                                                   ", counted from 0"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": donates input ", position, ", but has ", num_inputs,
+                     num_inputs == 1 ? " input" : " inputs", ", counted from 0"));
   }
   return absl::OkStatus();
 }

@@ -79,10 +79,9 @@ absl::Status PreparedOp::Prepare() {
     read_as[i].dtype = plan_.input_dtypes[i];
     if (read_as[i] == inputs_[i] || inputs_[i].num_elements() == 0) continue;
     const Attributes attrs{{"dtype", read_as[i].dtype}};
-    TENSORD_ASSIGN_OR_RETURN(
-        casts_[i],
-        device.Prepare({kCast, &attrs, absl::MakeConstSpan(&inputs_[i], 1),
-                        absl::MakeConstSpan(&read_as[i], 1)}));
+    TENSORD_ASSIGN_OR_RETURN(casts_[i],
+                             device.Prepare({kCast, &attrs, absl::MakeConstSpan(&inputs_[i], 1),
+                                             absl::MakeConstSpan(&read_as[i], 1)}));
     runs_inline_ = runs_inline_ && casts_[i]->runs_inline();
     has_casts_ = true;
   }

@@ -27,9 +27,9 @@ AttrValue ToAttr(const ScalarInput& scalar) {
 // Executor thread. Fills the buffer by the kernel of `full`, in order with other kernels.
 absl::StatusOr<BufferRef> Fill(Session& session, const ScalarInput& scalar, const Tensor& tensor) {
   static const OpSchema* const kFull = FindOp("full");
-  TENSORD_ASSIGN_OR_RETURN(BufferRef buffer,
-                           AllocateFor(session.account(*tensor.slot()), tensor.device(),
-                                       tensor.spec().size_bytes()));
+  TENSORD_ASSIGN_OR_RETURN(
+      BufferRef buffer,
+      AllocateFor(session.account(*tensor.slot()), tensor.device(), tensor.spec().size_bytes()));
   const Attributes attrs = {
       {"shape", std::vector<int64_t>()}, {"value", ToAttr(scalar)}, {"dtype", scalar.dtype}};
   const Operand output = {&tensor.spec(), buffer->data()};

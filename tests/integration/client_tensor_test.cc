@@ -1,6 +1,9 @@
 // Tensors of the C++ client: indexing, copies by a device's name, listings and printed errors.
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
 #include "tensord/tests/expect_error.h"
@@ -39,6 +42,69 @@ TEST_F(ClientTensorTest, PrintsErrorsWithoutTheirPayloads) {
   ASSERT_NE(ErrorReason(root), "") << "the server attaches none";
   EXPECT_EQ(big.ToString(),
             absl::StrCat("tensor(<error: RESOURCE_EXHAUSTED: ", root.message(), ">)"));
+}
+
+// The rules are PyTorch's: a number takes the tensor's dtype, unless it is of a higher kind.
+TEST_F(ClientTensorTest, NumbersTakeTheDTypeOfTheTensor) {
+  const Tensor x = FromVector<float>(first_, {3}, {1, -2, 4});
+  EXPECT_THAT(*(x * 2.5).Read<float>(), ElementsAre(2.5, -5, 10));
+  EXPECT_THAT(*(10 - x).Read<float>(), ElementsAre(9, 12, 6));
+  EXPECT_THAT(*(x / 4).Read<float>(), ElementsAre(0.25, -0.5, 1));
+  EXPECT_THAT(*Gt(x, 1).Read<bool>(), ElementsAre(false, false, true));
+  EXPECT_THAT(*(x.To(DType::kInt32) * 3).Read<int32_t>(), ElementsAre(3, -6, 12));
+  EXPECT_THAT(*(x.To(DType::kInt64) - INT64_MAX).Read<int64_t>(),
+              ElementsAre(1 - INT64_MAX, INT64_MAX, 4 - INT64_MAX))
+      << "-2 - INT64_MAX wraps";
+  EXPECT_THAT(*(x.To(DType::kInt32) * 0.5).Read<float>(), ElementsAre(0.5, -1, 2));
+  EXPECT_THAT(*(Gt(x, 1) + true).Read<bool>(), ElementsAre(true, true, true));
+  EXPECT_EQ((x.To(DType::kFloat16) * 3).dtype(), DType::kFloat16);
+  EXPECT_EQ((Gt(x, 1) + 1).dtype(), DType::kInt64);
+}
+
+TEST_F(ClientTensorTest, NumbersKeepTheirBits) {
+  const Tensor one = Ones(first_, {1}, {.dtype = DType::kFloat64});
+  for (const double value : {0.1, -0.0, 1e-310, 1e300, std::numeric_limits<double>::infinity()}) {
+    const double product = *(one * value).Item<double>();
+    EXPECT_EQ(product, value);
+    EXPECT_EQ(std::signbit(product), std::signbit(value));
+  }
+  EXPECT_TRUE(std::isnan(*(one * std::nan("")).Item<double>()));
+  ExpectError((one.To(DType::kFloat16) + 1e6).status(), Code::kInvalidArgument, {"float16"});
+  ExpectError((one.To(DType::kUInt8) + 300).status(), Code::kInvalidArgument, {"300", "uint8"});
+}
+
+TEST_F(ClientTensorTest, NumbersInARecordedProgramAreConstants) {
+  const auto program = Program::Record(
+      first_, {{DType::kFloat32, {2}}},
+      [](const std::vector<Tensor>& x) { return std::vector<Tensor>{x[0] * 2.0 + 1}; });
+  ASSERT_TRUE(program.ok()) << program.status();
+  for (int run = 1; run <= 2; ++run) {
+    const Tensor y = program->Run({FromVector<float>(first_, {2}, {1.0f * run, 5})})[0];
+    EXPECT_THAT(*y.Read<float>(), ElementsAre(2 * run + 1, 11));
+  }
+}
+
+TEST_F(ClientTensorTest, DonatedTensorCannotBeUsedAgain) {
+  const Tensor x = FromVector<float>(first_, {2}, {1, 2});
+  const Tensor copy = x;
+  const auto sum = RunOpWithOutputs("add", {x, x}, {}, {.donate = {1}});
+  ASSERT_TRUE(sum.ok()) << sum.status();
+  ASSERT_EQ(sum->size(), 1u);
+  EXPECT_THAT(*(*sum)[0].Read<float>(), ElementsAre(2, 4));
+  ExpectError(copy.status(), Code::kFailedPrecondition, {"donated to add"});
+  ExpectError(Relu(x).status(), Code::kFailedPrecondition, {"donated to add"});
+  ExpectError(x.Read<float>().status(), Code::kFailedPrecondition, {"donated to add"});
+  EXPECT_EQ(client_.ListTensors()->size(), 1u);
+}
+
+TEST_F(ClientTensorTest, OpThatInferenceRefusesKeepsItsDonatedInputs) {
+  const Tensor x = FromVector<float>(first_, {2}, {1, 2});
+  const Tensor y = Ones(first_, {3});
+  ExpectError(RunOpWithOutputs("add", {x, y}, {}, {.donate = {0}}).status(), Code::kInvalidArgument,
+              {"[2]", "[3]"});
+  ExpectError(RunOpWithOutputs("relu", {x}, {}, {.donate = {1}}).status(), Code::kInvalidArgument,
+              {"donate", "1"});
+  EXPECT_THAT(*x.Read<float>(), ElementsAre(1, 2));
 }
 
 TEST_F(ClientTensorTest, ToTheSameDeviceReturnsTheTensorItself) {

@@ -135,6 +135,48 @@ TEST_F(ServiceTest, AnswersWithTheTensor) {
   EXPECT_EQ(Used(1), 12);
 }
 
+TEST_F(ServiceTest, RunOpsRunsOpsInOrder) {
+  ASSERT_TRUE(session_->CreateFloats(1, {1, -2, 3}).ok());
+  v1::RunOpsRequest request;
+  request.set_session(session_->id());
+  v1::Op* neg = request.add_ops();
+  neg->set_name("neg");
+  neg->add_inputs(1);
+  neg->set_output(2);
+  neg->add_donate(0);
+  v1::Op* add = request.add_ops();
+  add->set_name("add");
+  add->add_inputs(2);
+  add->add_inputs(2);
+  add->set_output(3);
+  const auto made = client_->Call<v1::RunOpsResponse>("RunOps", request);
+  ASSERT_TRUE(made.ok()) << made.status();
+  ASSERT_EQ(made->tensors_size(), 2);
+  EXPECT_EQ(made->tensors(1).handle(), 3u);
+  EXPECT_THAT(*session_->ReadFloats(3), ElementsAre(-2, 4, -6));
+  ExpectError(session_->ReadFloats(1), Code::kNotFound);  // it was donated
+
+  // The second op is refused: the first has taken effect, and the donated input remains.
+  request.mutable_ops(0)->set_inputs(0, 3);
+  request.mutable_ops(0)->set_output(4);
+  request.mutable_ops(0)->clear_donate();
+  request.mutable_ops(1)->set_inputs(0, 99);
+  request.mutable_ops(1)->add_donate(1);
+  ExpectError(client_->Call<v1::RunOpsResponse>("RunOps", request), Code::kNotFound,
+              {"op 1 of RunOps", "99"});
+  EXPECT_THAT(*session_->ReadFloats(4), ElementsAre(2, -4, 6));
+  EXPECT_TRUE(session_->ReadFloats(2).ok());
+  request.mutable_ops(1)->set_num_outputs(2);
+  request.mutable_ops(1)->set_inputs(0, 2);
+  request.mutable_ops(1)->set_output(6);
+  request.mutable_ops(0)->set_output(5);
+  ExpectError(client_->Call<v1::RunOpsResponse>("RunOps", request), Code::kInvalidArgument,
+              {"add", "num_outputs is 2"});
+  while (request.ops_size() < 17) *request.add_ops() = request.ops(0);
+  ExpectError(client_->Call<v1::RunOpsResponse>("RunOps", request), Code::kInvalidArgument,
+              {"16", "17"});
+}
+
 TEST_F(ServiceTest, ComputesByNamedMethodsAndByRunOp) {
   ASSERT_TRUE(session_->CreateFloats(1, {1, -2, 3}).ok());
   ASSERT_TRUE(session_->CreateFloats(2, {10, 20, 30}).ok());

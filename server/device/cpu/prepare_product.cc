@@ -26,9 +26,7 @@ class PreparedProduct final : public PreparedKernel {
  private:
   void FindLibraryProducts();
   bool RunsInline() const;
-  KernelCall Call() {
-    return {schema_, &attrs_, operands_, absl::MakeConstSpan(&result_, 1)};
-  }
+  KernelCall Call() { return {schema_, &attrs_, operands_, absl::MakeConstSpan(&result_, 1)}; }
   absl::StatusOr<bool> RunPacked(const Buffer& weight, const void* a, const void* bias, void* c);
 
   const OpSchema* const schema_;

@@ -26,7 +26,8 @@ absl::Status Run(const Context& ctx, const KernelCall& call, const RandomLoop (&
           const int64_t n = std::min<int64_t>(kBlockElements, end - i);
           loop(seed, i, n, a, b, block);
           for (int64_t k = 0; k < n; ++k) block[k] = std::min(block[k], highest);
-          Convert(ctx.loops, DType::kFloat32, block, dtype, Advance(call.output().data, i * size), n);
+          Convert(ctx.loops, DType::kFloat32, block, dtype, Advance(call.output().data, i * size),
+                  n);
         }
       },
       kBlockElements);

@@ -76,8 +76,8 @@ absl::StatusOr<Reduced> ReduceAxes(const Context& ctx, const KernelCall& call, R
 
 absl::Status Store(const Context& ctx, const KernelCall& call, const Reduced& reduced) {
   if (reduced.data != call.output().data) {
-    ConvertInParallel(ctx, reduced.dtype, reduced.data, call.output().spec->dtype, call.output().data,
-                      call.output().spec->num_elements());
+    ConvertInParallel(ctx, reduced.dtype, reduced.data, call.output().spec->dtype,
+                      call.output().data, call.output().spec->num_elements());
   }
   return absl::OkStatus();
 }

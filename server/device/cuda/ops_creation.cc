@@ -77,8 +77,8 @@ absl::Status RunEye(const KernelCall& call, KernelContext& context) {
       LaunchFill(call.output().data, zero, spec.num_elements(), 1, context.stream);
   if (error != cudaSuccess) return LaunchStatus(call, error);
   const int64_t rows = spec.shape.dim(0), columns = spec.shape.dim(1);
-  return LaunchStatus(call, LaunchFill(call.output().data, one, std::min(rows, columns), columns + 1,
-                                       context.stream));
+  return LaunchStatus(call, LaunchFill(call.output().data, one, std::min(rows, columns),
+                                       columns + 1, context.stream));
 }
 
 absl::Status RunArange(const KernelCall& call, KernelContext& context) {

@@ -41,7 +41,8 @@ absl::Status RunBinary(BinaryFunction function, const KernelCall& call, KernelCo
 absl::Status RunCast(const KernelCall& call, KernelContext& context) {
   const int64_t size = call.output().spec->num_elements();
   if (size == 0) return absl::OkStatus();
-  const UnaryLauncher launch = CastLauncher(DTypeNumber(call.inputs[0]), DTypeNumber(call.output()));
+  const UnaryLauncher launch =
+      CastLauncher(DTypeNumber(call.inputs[0]), DTypeNumber(call.output()));
   if (launch == nullptr) return NoKernelError(call);
   return LaunchStatus(call, launch(call.inputs[0].data, call.output().data, size, context.stream));
 }

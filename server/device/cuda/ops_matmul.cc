@@ -253,8 +253,8 @@ absl::Status MultiplyLinear(const KernelCall& call, std::optional<UnaryFunction>
                      problem.dtype != DType::kFloat64 &&  // cuBLASLt has no float64 epilogues
                      (!is_16_bit || steps.activated || fused.epilogue != Epilogue::kNone);
   if (fuses) {
-    const absl::Status status = context.blas->Multiply(fused, call.inputs[0].data,
-                                                       call.inputs[1].data, bias, call.output().data);
+    const absl::Status status = context.blas->Multiply(
+        fused, call.inputs[0].data, call.inputs[1].data, bias, call.output().data);
     if (!absl::IsUnimplemented(status)) {
       steps.biased = true;
       steps.activated |= fused.epilogue != Epilogue::kNone;

@@ -104,11 +104,11 @@ absl::Status Gather(const KernelCall& call, KernelContext& context, int64_t firs
   if (out.num_elements() == 0) return absl::OkStatus();
   const int64_t element_bytes = SizeOf(out.dtype);
   const Dims out_strides = RowMajorStrides(out.shape);
-  return LaunchStatus(
-      call, Run({call.inputs[0].As<char>() + first * element_bytes, call.output().data, element_bytes,
-                 MakeStridedLoop<2>(out.shape.rank(), out.shape.dims().data(),
-                                    {in_strides.data(), out_strides.data()})},
-                context.stream));
+  return LaunchStatus(call, Run({call.inputs[0].As<char>() + first * element_bytes,
+                                 call.output().data, element_bytes,
+                                 MakeStridedLoop<2>(out.shape.rank(), out.shape.dims().data(),
+                                                    {in_strides.data(), out_strides.data()})},
+                                context.stream));
 }
 
 // Copies the input. The engine doesn't launch it if the output can be an alias of the input.

@@ -29,7 +29,6 @@ void FinishWhenDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse sessi
 // Finishes the call when all `tensors` are done, after `describe` has been called for each. If some
 // have failed, removes these from the session, and finishes the call with the error of the first.
 void FinishWhenAllDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse session,
-                       std::vector<TensorRef> tensors,
-                       std::function<void(const Tensor&)> describe);
+                       std::vector<TensorRef> tensors, std::function<void(const Tensor&)> describe);
 
 }  // namespace tensord::server
