@@ -76,7 +76,7 @@ TEST_F(ClientTensorTest, NumbersKeepTheirBits) {
 TEST_F(ClientTensorTest, NumbersInARecordedProgramAreConstants) {
   const auto program = Program::Record(
       first_, {{DType::kFloat32, {2}}},
-      [](const std::vector<Tensor>& x) { return std::vector<Tensor>{x[0] * 2.0 + 1}; });
+      [](absl::Span<const Tensor> x) { return std::vector<Tensor>{x[0] * 2.0 + 1}; });
   ASSERT_TRUE(program.ok()) << program.status();
   for (int run = 1; run <= 2; ++run) {
     const Tensor y = program->Run({FromVector<float>(first_, {2}, {1.0f * run, 5})})[0];

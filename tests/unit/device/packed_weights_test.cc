@@ -111,7 +111,7 @@ TEST_F(PackedWeightsTest, AreUpdatedAfterTheBufferIsWritten) {
   const TensorSpec spec = {DType::kFloat32, {kOut, kIn}};
   const OpPlan neg = *PlanOp("neg", {spec}, {});
   const std::vector<TensorSpec> specs = {spec};
-  const auto kernel = *device_->Prepare({neg.schema, &neg.attrs, specs, &neg.output()});
+  const auto kernel = *device_->Prepare({neg.schema, &neg.attrs, specs, neg.outputs});
   ASSERT_EQ(kernel->in_place(0), 0);
   const std::vector<float> before = Multiply();
   const Buffer* const inputs[] = {weight_.get()};

@@ -219,7 +219,8 @@ TEST_F(PreparedTest, MissingKernelIsAnError) {
   const TensorSpec spec = {DType::kBool, {4}};
   const std::vector<TensorSpec> specs = {spec, spec};
   const Attributes attrs;
-  const auto kernel = runner_.device().Prepare({FindOp("sub"), &attrs, specs, &spec});
+  const auto kernel =
+      runner_.device().Prepare({FindOp("sub"), &attrs, specs, absl::MakeConstSpan(&spec, 1)});
   if (!kernel.ok()) return;
   const BufferRef in = *runner_.device().Allocate(4), out = *runner_.device().Allocate(4);
   const Buffer* const inputs[] = {in.get(), in.get()};
