@@ -2,8 +2,8 @@
 // definitions.
 //
 // As in ops.h, no function waits, errors are in the result's status, operands broadcast, and all
-// functions are thread-safe. The server runs adjacent ops as one fused kernel. A function that would
-// round more than once computes float16 and bfloat16 in float32, and converts the result.
+// functions are thread-safe. The server runs adjacent ops as one fused kernel. A function that
+// would round more than once computes float16 and bfloat16 in float32, and converts the result.
 #pragma once
 
 #include "tensord/client/ops.h"

@@ -35,8 +35,8 @@ std::optional<NumberInput> ToNumberInput(Scalar value, DType dtype, uint32_t pos
 Tensor EnqueueWithNumbers(absl::string_view op, absl::Span<const Tensor* const> inputs,
                           absl::Span<const NumberInput> numbers);
 
-// As Enqueue, for an op with any number of outputs. Donates the inputs at the positions `donate`: if
-// the op was queued, they can't be used any more. A program that is being recorded ignores
+// As Enqueue, for an op with any number of outputs. Donates the inputs at the positions `donate`:
+// if the op was queued, they can't be used any more. A program that is being recorded ignores
 // `donate`.
 absl::StatusOr<std::vector<Tensor>> EnqueueAll(absl::string_view op,
                                                absl::Span<const Tensor* const> inputs,

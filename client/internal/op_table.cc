@@ -13,8 +13,8 @@
 namespace tensord::internal {
 namespace {
 
-// Mixes 64 bits into a hash. The multiplier is that of Fibonacci hashing, 2^64 divided by the golden
-// ratio.
+// Mixes 64 bits into a hash. The multiplier is that of Fibonacci hashing, 2^64 divided by the
+// golden ratio.
 class Hasher {
  public:
   void Add(uint64_t value) {

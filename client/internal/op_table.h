@@ -50,9 +50,9 @@ class OpTable {
   // has no definition.
   absl::StatusOr<PlannedOp> Find(const OpCall& call);
 
-  // Makes room for `count` definitions that are then made by DefineForProgram(). These numbers don't
-  // change until the next call of Find() or Reserve(). If `count` exceeds kMaxDefinitions, returns
-  // RESOURCE_EXHAUSTED.
+  // Makes room for `count` definitions that are then made by DefineForProgram(). These numbers
+  // don't change until the next call of Find() or Reserve(). If `count` exceeds kMaxDefinitions,
+  // returns RESOURCE_EXHAUSTED.
   absl::Status Reserve(size_t count);
   // Returns the definition of a program's op, whose attributes are all in the definition.
   Definition DefineForProgram(absl::string_view op, size_t num_inputs, size_t num_outputs,

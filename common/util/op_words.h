@@ -5,8 +5,8 @@
 
 namespace tensord {
 
-// Returns an integer in zigzag form: 0, -1, 1, -2, … become 0, 1, 2, 3, …. A small integer then is a
-// small word, which takes few bytes as a varint.
+// Returns an integer in zigzag form: 0, -1, 1, -2, … become 0, 1, 2, 3, …. A small integer then is
+// a small word, which takes few bytes as a varint.
 constexpr uint64_t IntToWord(int64_t value) {
   return (static_cast<uint64_t>(value) << 1) ^ static_cast<uint64_t>(value >> 63);
 }
@@ -14,8 +14,8 @@ constexpr int64_t IntFromWord(uint64_t word) {
   return static_cast<int64_t>((word >> 1) ^ (~(word & 1) + 1));
 }
 
-// Returns the bits of a number with the bytes in reverse order. The last bytes of a round number are
-// zero, so it is a small word: 2.0 takes one byte as a varint.
+// Returns the bits of a number with the bytes in reverse order. The last bytes of a round number
+// are zero, so it is a small word: 2.0 takes one byte as a varint.
 constexpr uint64_t FloatToWord(double value) {
   return __builtin_bswap64(__builtin_bit_cast(uint64_t, value));
 }

@@ -104,8 +104,8 @@ class BufferRef {
 // A part of another buffer. It has no account: its bytes are charged with the other buffer.
 class BufferView final : public Buffer {
  public:
-  // Returns the bytes [offset, offset + size_bytes) of `source`, and keeps `source` alive. The range
-  // must lie within `source`.
+  // Returns the bytes [offset, offset + size_bytes) of `source`, and keeps `source` alive. The
+  // range must lie within `source`.
   static BufferRef Make(const BufferRef& source, int64_t offset, int64_t size_bytes);
   // The same, but the caller keeps `source` alive.
   static BufferRef MakeUnowned(const Buffer& source, int64_t offset, int64_t size_bytes);

@@ -70,12 +70,12 @@ class Engine {
   // INVALID_ARGUMENT. If the server has no such device, returns NOT_FOUND that lists its devices.
   absl::StatusOr<DeviceSlot*> FindDevice(absl::string_view name) const;
 
-  // Entry point: infers an op, promises its outputs, and runs or queues the op. Returns the promised
-  // tensors, which may be done already. If the handles, the inference or the devices are wrong,
-  // returns an error and changes nothing. If an input has failed already, returns the root error of
-  // that input. Later errors stick to the tensors.
-  // While the device is lost, this function and those below return an error that names the device:
-  // the DATA_LOSS of an input in its memory, or else UNAVAILABLE.
+  // Entry point: infers an op, promises its outputs, and runs or queues the op. Returns the
+  // promised tensors, which may be done already. If the handles, the inference or the devices are
+  // wrong, returns an error and changes nothing. If an input has failed already, returns the root
+  // error of that input. Later errors stick to the tensors. While the device is lost, this function
+  // and those below return an error that names the device: the DATA_LOSS of an input in its memory,
+  // or else UNAVAILABLE.
   absl::StatusOr<TensorRefs> RunOp(const SessionRef& session, const OpRequest& request);
   // The same for an op with one output.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, const OpRequest& request);
@@ -91,8 +91,8 @@ class Engine {
                                  absl::Span<const Handle> inputs, absl::Span<const Handle> outputs,
                                  absl::Span<const uint32_t> donate = {});
 
-  // Returns the prepared op that RunOp() would use for these inputs, or the error that RunOp() would
-  // return. Does not check handles.
+  // Returns the prepared op that RunOp() would use for these inputs, or the error that RunOp()
+  // would return. Does not check handles.
   absl::StatusOr<PreparedOpRef> FindPreparedOp(const Session& session, const OpRequest& request,
                                                absl::Span<const TensorRef> inputs);
 

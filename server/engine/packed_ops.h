@@ -65,10 +65,10 @@ class PackedOps {
   PackedOps(Engine* engine, SessionRef session) : engine_(engine), session_(std::move(session)) {}
 
   // Defines `number` as an op. If the number is defined already, replaces its definition. If
-  // `number` is 0 or higher than the number of definitions plus 1, or the definition exceeds a limit
-  // above or names an input that it doesn't have, returns INVALID_ARGUMENT. Past kMaxDefinitions,
-  // kMaxDefinitionBytes or a limit of host memory, returns RESOURCE_EXHAUSTED. An unknown op is an
-  // error when it is used.
+  // `number` is 0 or higher than the number of definitions plus 1, or the definition exceeds a
+  // limit above or names an input that it doesn't have, returns INVALID_ARGUMENT. Past
+  // kMaxDefinitions, kMaxDefinitionBytes or a limit of host memory, returns RESOURCE_EXHAUSTED. An
+  // unknown op is an error when it is used.
   absl::Status Define(uint32_t number, OpDefinition definition);
 
   // Keeps a program under `number`. If `number` is not the last one plus 1, returns
@@ -89,9 +89,9 @@ class PackedOps {
                                         absl::Span<const Handle> outputs,
                                         absl::Span<const uint32_t> donate = {});
 
-  // RunBatch() calls one for each op that did not run inline. `tensors` are the promised tensors, or
-  // the error with which the engine refused the op. Their handles are the `num_outputs` ones from
-  // `output` on. If the callback returns an error, RunBatch() ends with that error.
+  // RunBatch() calls one for each op that did not run inline. `tensors` are the promised tensors,
+  // or the error with which the engine refused the op. Their handles are the `num_outputs` ones
+  // from `output` on. If the callback returns an error, RunBatch() ends with that error.
   using ResultCallback =
       absl::FunctionRef<absl::Status(uint64_t command, Handle output, uint32_t num_outputs,
                                      const absl::StatusOr<TensorRefs>& tensors)>;

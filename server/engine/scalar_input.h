@@ -33,9 +33,9 @@ TensorSpec SpecOf(const ScalarInput& scalar);
 // hold wraps (integers) or becomes infinite (floating dtypes).
 void StoreScalar(const ScalarInput& scalar, void* out);
 
-// Gives `tensor`, which is pending and has no handle, the scalar's value. If the host can access the
-// device's memory, or there is no memory, the tensor is done when this function returns. Otherwise
-// it is posted to the session's lane.
+// Gives `tensor`, which is pending and has no handle, the scalar's value. If the host can access
+// the device's memory, or there is no memory, the tensor is done when this function returns.
+// Otherwise it is posted to the session's lane.
 void MakeScalarTensor(const SessionRef& session, const ScalarInput& scalar,
                       const TensorRef& tensor);
 

@@ -41,7 +41,8 @@ TEST(Registry, ThePageOfOpsNamesEveryOp) {
   }
 }
 
-// Returns whether a function of two operands returns bool for the first numeric dtype that it takes.
+// Returns whether a function of two operands returns bool for the first numeric dtype that it
+// takes.
 bool GivesBoolOfNumbers(const char* op) {
   for (const DType dtype : {DType::kFloat32, DType::kInt32}) {
     const absl::StatusOr<OpPlan> plan = PlanOp(op, {Of(dtype), Of(dtype)}, {});
