@@ -296,6 +296,14 @@ std::vector<RawCase> RawCases() {
          request.mutable_op()->set_output(10);
        }),
        absl::StatusCode::kAlreadyExists, sums},
+      {"RunOps", Make<v1::RunOpsRequest>([](v1::RunOpsRequest& request) {
+         v1::Op* op = request.add_ops();
+         op->set_name("add");
+         op->add_inputs(1);
+         op->add_inputs(1);
+         op->set_output(10);
+       }),
+       absl::StatusCode::kAlreadyExists, sums},
       {"ReadTensor",
        Make<v1::ReadTensorRequest>([](v1::ReadTensorRequest& request) { request.set_handle(1); })},
       {"CheckPeer",
