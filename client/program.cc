@@ -8,6 +8,7 @@
 #include "tensord/client/internal/recorder.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/tensor_state.h"
+#include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
 
 namespace tensord {
@@ -45,6 +46,14 @@ absl::Status CheckCaptured(absl::Span<const Tensor> captured, const Device& devi
     return absl::InvalidArgumentError(
         absl::StrCat("program: it runs on ", device.name(), " and uses ", tensor.Describe(),
                      "; copy that tensor to ", device.name(), " before Program::Record"));
+  }
+  return absl::OkStatus();
+}
+
+// Returns the error of a tensor that the program reads and that was donated since the recording.
+absl::Status CheckCapturedTensors(const internal::ProgramState& program) {
+  for (const Tensor& tensor : program.captured) {
+    if (!tensor.ok()) return WithPrefix(tensor.status(), "program: a tensor that it reads: ");
   }
   return absl::OkStatus();
 }
@@ -110,6 +119,7 @@ std::vector<Tensor> Program::Run(absl::Span<const Tensor> inputs) const {
   const internal::ProgramState& program = state_ == nullptr ? NoProgram() : *state_;
   const size_t num_outputs = std::max<size_t>(1, program.outputs.size());
   absl::Status status = CheckInputs(program, inputs);
+  if (status.ok()) status = CheckCapturedTensors(program);
   std::vector<uint64_t> handles;
   if (status.ok()) {
     std::vector<uint64_t> input_handles;

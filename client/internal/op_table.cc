@@ -76,8 +76,10 @@ bool HasBytes(const Attributes& attrs) {
 }  // namespace
 
 bool IsWordAttr(const AttrValue& value) {
+  constexpr size_t kMaxInts = 64;  // the limit of v1::Batch
+  const auto* ints = std::get_if<std::vector<int64_t>>(&value);
   return std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value) ||
-         std::holds_alternative<std::vector<int64_t>>(value);
+         (ints != nullptr && ints->size() <= kMaxInts);
 }
 
 bool OpTable::Entry::Is(const OpCall& call, uint64_t call_hash) const {
@@ -98,6 +100,10 @@ absl::StatusOr<OpTable::PlannedOp> OpTable::Find(const OpCall& call) {
     absl::InlinedVector<TensorSpec, 2> inputs;
     for (const TensorSpec* input : call.inputs) inputs.push_back(*input);
     TENSORD_ASSIGN_OR_RETURN(OpPlan plan, PlanOp(call.op, inputs, *call.attrs));
+    if (HasBytes(*call.attrs)) {  // these attributes are too large for an entry
+      unkept_outputs_ = std::move(plan.outputs);
+      return PlannedOp{unkept_outputs_, {}};
+    }
     if (place == nullptr) place = std::make_unique<Entry>();
     *place = {.hash = hash,
               .op = std::string(call.op),
@@ -110,7 +116,6 @@ absl::StatusOr<OpTable::PlannedOp> OpTable::Find(const OpCall& call) {
   }
   PlannedOp planned{place->outputs, {place->definition, false}};
   if (place->generation == generation_) return planned;
-  if (HasBytes(*call.attrs)) return PlannedOp{place->outputs, {}};
   planned.definition = DefineForSteps(call, place->outputs.size());
   place->definition = planned.definition.number;
   place->generation = generation_;

@@ -28,11 +28,11 @@ struct OpCall {
   const DeviceName* device = nullptr;  // of an op without inputs; otherwise null
 };
 
-// Memory is bounded: entries replace each other, and definitions that were not used for long get
-// other numbers. Not thread-safe.
+// Memory is bounded: entries replace each other, and when there are too many definitions, all are
+// forgotten and made again as they are used. Not thread-safe.
 class OpTable {
  public:
-  // The most definitions that a stream has at once (v1::Definition).
+  // The maximum number of definitions of a stream (v1::Definition).
   static constexpr uint32_t kMaxDefinitions = 1 << 16;
 
   // A definition on the stream.
@@ -81,6 +81,7 @@ class OpTable {
   Definition DefineForSteps(const OpCall& call, size_t num_outputs);
 
   std::array<std::unique_ptr<Entry>, kEntries> entries_;
+  absl::InlinedVector<TensorSpec, 1> unkept_outputs_;  // of the last op that has no entry
   // When there are kMaxDefinitions, all are forgotten, and the numbers begin again at 1.
   absl::flat_hash_map<std::string, uint32_t> definitions_;
   uint32_t generation_ = 1;

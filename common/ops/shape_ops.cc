@@ -146,6 +146,12 @@ std::optional<int64_t> RangeOffset(const Shape& in, const Shape& out,
   return offset;
 }
 
+// A view keeps all memory of its input. So a small part of a large input is copied.
+bool IsWorthAView(int64_t bytes, int64_t input_bytes) {
+  constexpr int64_t kMinViewBytes = 1 << 20;
+  return bytes >= input_bytes / 16 || bytes >= kMinViewBytes;
+}
+
 absl::Status InferSlice(InferenceContext& ctx) {
   const Shape& in = ctx.input(0).shape;
   TENSORD_ASSIGN_OR_RETURN(const SliceArgs args, ReadSliceArgs(ctx));
@@ -165,7 +171,11 @@ absl::Status InferSlice(InferenceContext& ctx) {
   }
   const std::optional<int64_t> offset = RangeOffset(in, out, starts, steps);
   const int64_t offset_bytes = offset.value_or(0) * SizeOf(ctx.input(0).dtype);
-  if (offset.has_value() && offset_bytes % kViewAlignmentBytes == 0) ctx.SetAlias(offset_bytes);
+  if (offset.has_value() && offset_bytes % kViewAlignmentBytes == 0 &&
+      IsWorthAView(out.num_elements() * SizeOf(ctx.input(0).dtype),
+                   in.num_elements() * SizeOf(ctx.input(0).dtype))) {
+    ctx.SetAlias(offset_bytes);
+  }
   ctx.SetAttr("starts", std::move(starts));
   ctx.SetAttr("stops", std::move(stops));
   ctx.SetAttr("steps", std::move(steps));

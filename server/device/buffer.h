@@ -104,10 +104,10 @@ class BufferRef {
 // A part of another buffer. It has no account: its bytes are charged with the other buffer.
 class BufferView final : public Buffer {
  public:
-  // Returns the bytes [offset, offset + size_bytes) of `source`, and keeps `source` alive. The
+  // Returns the bytes [offset, offset + size_bytes) of `source`, and keeps their owner alive. The
   // range must lie within `source`.
   static BufferRef Make(const BufferRef& source, int64_t offset, int64_t size_bytes);
-  // The same, but the caller keeps `source` alive.
+  // Returns the same, but the caller must keep the owner alive.
   static BufferRef MakeUnowned(const Buffer& source, int64_t offset, int64_t size_bytes);
 
  private:

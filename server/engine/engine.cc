@@ -86,11 +86,15 @@ absl::StatusOr<TensorRefs> FindInputs(const Session& session, const OpRequest& r
 
 absl::Status CheckDonations(absl::string_view op, absl::Span<const uint32_t> donate,
                             size_t num_inputs) {
+  std::vector<bool> is_donated(donate.empty() ? 0 : num_inputs);
   for (uint32_t position : donate) {
-    if (position < num_inputs) continue;
+    if (position < num_inputs && !is_donated[position]) {
+      is_donated[position] = true;
+      continue;
+    }
     return absl::InvalidArgumentError(
-        absl::StrCat(op, ": donates input ", position, ", but has ", num_inputs,
-                     num_inputs == 1 ? " input" : " inputs", ", counted from 0"));
+        absl::StrCat(op, ": donates input ", position, ", which it lacks or donates twice; it has ",
+                     num_inputs, num_inputs == 1 ? " input" : " inputs", ", counted from 0"));
   }
   return absl::OkStatus();
 }
@@ -145,6 +149,7 @@ absl::Status BeginCopy(const SessionRef& session, const TensorRef& copy) {
 absl::Status CheckInputDevices(absl::string_view op, absl::Span<const TensorRef> inputs) {
   absl::InlinedVector<NamedInput, 3> named;
   for (const TensorRef& input : inputs) {
+    if (input->handle() == 0) continue;  // a number
     named.push_back({input->handle(), &input->spec(), input->device().name()});
   }
   return CheckSameDevice(op, named);
@@ -245,11 +250,8 @@ absl::StatusOr<TensorRefs> Engine::RunOp(const SessionRef& session, const OpRequ
   for (const TensorSpec& output : op->outputs()) {
     outputs.push_back(Tensor::Make(request.output + outputs.size(), output, op->slot()));
   }
-  for (const ScalarInput& scalar : request.scalars) {
-    MakeScalarTensor(session, scalar, inputs[scalar.position]);
-  }
   TENSORD_RETURN_IF_ERROR(
-      Start(session, std::move(op), std::move(inputs), outputs, request.donate));
+      Start(session, std::move(op), std::move(inputs), outputs, request.donate, request.scalars));
   return outputs;
 }
 
@@ -260,7 +262,16 @@ absl::StatusOr<TensorRef> Engine::Run(const SessionRef& session, const OpRequest
 
 absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable> executable,
                            TensorRefs inputs, const TensorRefs& outputs,
-                           absl::Span<const uint32_t> donate) {
+                           absl::Span<const uint32_t> donate,
+                           absl::Span<const ScalarInput> scalars) {
+  // On a device that the host can't access, a scalar is a task, so the op must be accepted first.
+  const bool posts_scalars = !executable->slot()->device->host_accessible();
+  const auto make_scalars = [&] {
+    for (const ScalarInput& scalar : scalars) {
+      MakeScalarTensor(session, scalar, inputs[scalar.position]);
+    }
+  };
+  if (!posts_scalars) make_scalars();
   const auto insert_all = [&session, &outputs] {
     for (size_t i = 0; i < outputs.size(); ++i) {
       const absl::Status taken = session->Insert(outputs[i]);
@@ -287,6 +298,7 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
     return taken;
   }
   RemoveDonated(session, inputs, donate);
+  if (posts_scalars) make_scalars();
   std::make_shared<OpNode>(session, std::move(executable), std::move(inputs), outputs,
                            fusion_ ? &chains_ : nullptr, host_bytes)
       ->Schedule();

@@ -38,8 +38,9 @@ struct OpRequest {
   absl::string_view device;  // may be empty if there are inputs
   // The outputs have consecutive handles: `output`, `output` + 1, ….
   uint32_t num_outputs = 1;
-  // Positions in `inputs` of handles that the op donates: if the op is accepted, these handles are
-  // removed. The op may then overwrite their memory.
+  // Positions in `inputs`, each at most once, of handles that the op donates: if the op is accepted,
+  // these handles are removed, that of a promised upload when the upload has ended. The op may then
+  // overwrite their memory.
   absl::Span<const uint32_t> donate = {};
   // Inputs that are numbers. The handles at their positions in `inputs` are ignored. At least one
   // input must be a tensor.
@@ -152,11 +153,11 @@ class Engine {
   absl::StatusOr<DeviceSlot*> FindSlot(const OpRequest& request,
                                        absl::Span<const TensorRef> inputs) const;
 
-  // Inserts `outputs` into the session, all or none of them, and removes the donated inputs. Then
-  // runs the executable, or posts it when its inputs are ready.
+  // Inserts `outputs` into the session, all or none of them, removes the donated inputs, and makes
+  // the inputs that are numbers. Then runs the executable, or posts it when its inputs are ready.
   absl::Status Start(const SessionRef& session, std::shared_ptr<Executable> executable,
                      TensorRefs inputs, const TensorRefs& outputs,
-                     absl::Span<const uint32_t> donate);
+                     absl::Span<const uint32_t> donate, absl::Span<const ScalarInput> scalars = {});
 
   void NotifyServingListener(DeviceSlot& slot, bool serving);
 

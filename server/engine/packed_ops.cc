@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/op_words.h"
 #include "tensord/common/util/status_macros.h"
@@ -17,9 +18,6 @@ constexpr int kMaxStepsPerLock = 64;
 // The deadline is checked once in this many rounds. A round runs up to kMaxStepsPerLock steps
 // inline, and then passes at most one step to the engine.
 constexpr int kRoundsPerDeadlineCheck = 4;
-// How many prepared ops a definition keeps: one for each combination of input specs and words of
-// attributes.
-constexpr size_t kMaxRecentOps = 4;
 
 absl::Status Malformed(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("a batch of packed ops ", what));
@@ -34,6 +32,10 @@ absl::StatusOr<size_t> CountAttrWords(absl::Span<const OpDefinition::WordAttr> a
     const uint64_t first = words[count++];
     if (attr.type != AttrType::kInts) continue;
     if (first > words.size() - count) return Malformed("ends in the middle of a list of ints");
+    if (first > PackedOps::kMaxInts) {
+      return Malformed(absl::StrCat("has a list of ", first, " ints; at most ", PackedOps::kMaxInts,
+                                    ", send longer ones unpacked"));
+    }
     count += first;
   }
   return count;
@@ -81,18 +83,32 @@ absl::Status PackedOps::CheckDefinition(uint32_t number, const OpDefinition& def
     return refuse(" has more than ", kMaxScalars, " scalars, more than ", kMaxWordAttrs,
                   " attributes as words, or donates more inputs than it has");
   }
-  for (uint32_t position : definition.donate) {
-    if (position >= definition.num_inputs) return refuse(" donates input ", position);
+  std::vector<bool> is_scalar(definition.num_inputs), is_donated(definition.num_inputs);
+  for (const auto& [position, dtype] : definition.scalars) {
+    if (position >= definition.num_inputs || is_scalar[position]) {
+      return refuse(" has a scalar as input ", position, ", which it lacks or names twice");
+    }
+    if (!IsValid(dtype)) return refuse(" has a scalar without a dtype");
+    is_scalar[position] = true;
   }
-  for (const OpDefinition::Scalar& scalar : definition.scalars) {
-    if (scalar.position >= definition.num_inputs)
-      return refuse(" has a scalar as input ", scalar.position);
-    if (!IsValid(scalar.dtype)) return refuse(" has a scalar without a dtype");
+  if (definition.num_inputs > 0 && definition.scalars.size() == definition.num_inputs) {
+    return refuse(" has only numbers as inputs; at least one must be a tensor");
+  }
+  for (uint32_t position : definition.donate) {
+    if (position >= definition.num_inputs || is_donated[position] || is_scalar[position]) {
+      return refuse(" donates input ", position, ", which it lacks, donates twice or is a number");
+    }
+    is_donated[position] = true;
   }
   for (const OpDefinition::WordAttr& attr : definition.word_attrs) {
     if (attr.type != AttrType::kInt && attr.type != AttrType::kFloat &&
         attr.type != AttrType::kInts) {
       return refuse(" has an attribute ", attr.name, " as words that is no int, float or ints");
+    }
+    const auto same_name = absl::c_count_if(
+        definition.word_attrs, [&](const auto& other) { return other.name == attr.name; });
+    if (same_name > 1 || definition.attrs.Find(attr.name) != nullptr) {
+      return refuse(" has attribute ", attr.name, " twice");
     }
   }
   return absl::OkStatus();
@@ -321,6 +337,19 @@ bool PackedOps::TryRun(const Step& step, Session::Table& table) {
 
 bool PackedOps::TryRunGeneral(const Step& step, PreparedOp& op, absl::Span<const TensorRef> inputs,
                               Session::Table& table) {
+  // The outputs are inserted first: once the op has overwritten an input, it can't be refused.
+  TensorRefs outputs;
+  const auto remove_outputs = [&] {
+    for (const TensorRef& output : outputs) table.TakeOut(output->handle());
+  };
+  for (const TensorSpec& spec : op.outputs()) {
+    TensorRef output = Tensor::Make(step.handle + outputs.size(), spec, likely_slot_);
+    if (!table.Insert(output)) {
+      remove_outputs();
+      return false;
+    }
+    outputs.push_back(std::move(output));
+  }
   absl::Span<const uint32_t> donate = step.definition->donate;
   const auto handle_of = [&](uint32_t position) { return step.handle - step.inputs[position]; };
   // Without the table's reference, the op can overwrite a donated input. No other thread can see
@@ -328,15 +357,11 @@ bool PackedOps::TryRunGeneral(const Step& step, PreparedOp& op, absl::Span<const
   for (uint32_t position : donate) table.DetachTensor(handle_of(position));
   absl::StatusOr<BufferRefs> results = op.Run(session_->account(*likely_slot_), inputs);
   for (uint32_t position : donate) table.AttachTensor(handle_of(position), inputs[position]);
-  if (!results.ok()) return false;
-  for (size_t i = 0; i < results->size(); ++i) {
-    if (table.Insert(Tensor::Make(step.handle + i, op.outputs()[i], likely_slot_,
-                                  std::move((*results)[i])))) {
-      continue;
-    }
-    for (size_t made = 0; made < i; ++made) table.TakeOut(step.handle + made);
+  if (!results.ok()) {
+    remove_outputs();
     return false;
   }
+  for (size_t i = 0; i < outputs.size(); ++i) outputs[i]->Finish(std::move((*results)[i]));
   for (uint32_t position : donate) {
     TensorRef donated = table.TakeOut(handle_of(position));
     if (donated != nullptr) dropped_.push_back(std::move(donated));
@@ -369,6 +394,10 @@ PreparedOp* PackedOps::FindPreparedOp(const Step& step, absl::Span<const TensorR
   absl::StatusOr<PreparedOpRef> op = engine_->FindPreparedOp(
       *session_, {definition.op, {}, 0, AttrsOf(step), definition.device}, inputs);
   if (!op.ok()) return nullptr;
+  if (step.attr_words.size() > kMaxKeptAttrWords) {
+    unkept_op_ = *std::move(op);
+    return unkept_op_.get();
+  }
   if (definition.recent.size() < kMaxRecentOps) definition.recent.emplace_back();
   RecentOp& place = definition.recent[definition.next++ % kMaxRecentOps];
   place.op = *std::move(op);

@@ -56,6 +56,7 @@ class PackedOps {
   static constexpr uint32_t kMaxOutputs = 16;
   static constexpr size_t kMaxScalars = 8;     // of one definition
   static constexpr size_t kMaxWordAttrs = 16;  // of one definition
+  static constexpr uint64_t kMaxInts = 64;     // of one attribute as words
   static constexpr uint32_t kMaxPrograms = 4096;
   // The limit of the names and attributes of all definitions.
   static constexpr size_t kMaxDefinitionBytes = 32 << 20;
@@ -107,6 +108,11 @@ class PackedOps {
                         std::chrono::steady_clock::time_point deadline = kNoDeadline);
 
  private:
+  // How many prepared ops a definition keeps: one for each combination of input specs and words of
+  // attributes. Ops with more words than kMaxKeptAttrWords aren't kept.
+  static constexpr size_t kMaxRecentOps = 4;
+  static constexpr size_t kMaxKeptAttrWords = 16;
+
   // A prepared op of a definition, for given input specs and words of attributes.
   struct RecentOp {
     PreparedOpRef op;
@@ -124,7 +130,8 @@ class PackedOps {
   };
   // The estimated memory of a definition: its entry in a vector, which doubles its memory when it
   // grows, and the references to prepared ops.
-  static constexpr int64_t kDefinitionHostBytes = 2 * sizeof(Definition) + 64;
+  static constexpr int64_t kDefinitionHostBytes =
+      2 * sizeof(Definition) + kMaxRecentOps * (sizeof(RecentOp) + 8 * kMaxKeptAttrWords);
 
   // One step: an op, or a drop of `handle` if `definition` is null.
   struct Step {
@@ -179,6 +186,7 @@ class PackedOps {
   Handle last_handle_ = 0;             // of the batch
   DeviceSlot* likely_slot_ = nullptr;  // the device of the last op
   std::vector<TensorRef> dropped_;     // by the last RunSteps()
+  PreparedOpRef unkept_op_;            // by the last FindPreparedOp(), if no definition keeps it
 };
 
 }  // namespace tensord::server

@@ -235,11 +235,9 @@ absl::Status ProgramGraph::PlaceResults(MemoryAccount& account, absl::Span<Buffe
                                         Captured* captured) {
   absl::flat_hash_map<int64_t, std::vector<Buffer*>> free;  // by size
   for (const ProgramStep& step : body_.steps) {
-    if (step.op->is_alias()) {
-      PlaceAlias(step, captured);
-      continue;
-    }
+    if (step.op->is_alias()) PlaceAlias(step, captured);
     for (uint32_t result : step.results()) {
+      if (step.op->is_alias()) break;
       Buffer*& memory = captured->values[result];
       const int64_t bytes = body_.specs[result].size_bytes();
       if (step.op->is_constant()) {

@@ -51,24 +51,34 @@ void FinishWhenAllDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse se
   const absl::Status wait = owner->waits().Begin(InFlight::kCallBytes);
   if (!wait.ok()) return call->Finish(wait);
   call->Use(std::move(session), nullptr);
-  const auto finish = [weak = call->weak_from_this(), owner, tensors,
-                       describe = std::move(describe)] {
-    owner->waits().End(InFlight::kCallBytes);
+  struct Waiting {
+    std::weak_ptr<UnaryCallBase> call;
+    SessionRef owner;
+    std::vector<TensorRef> tensors;
+    std::function<void(const Tensor&)> describe;
+    std::atomic<size_t> left;
+  };
+  const auto finish = [](Waiting& waiting) {
+    waiting.owner->waits().End(InFlight::kCallBytes);
     absl::Status status;
-    for (const TensorRef& tensor : tensors) {
+    for (const TensorRef& tensor : waiting.tensors) {
       status.Update(tensor->status());
-      if (!tensor->status().ok()) owner->Remove(tensor);
+      if (!tensor->status().ok()) waiting.owner->Remove(tensor);
     }
-    const std::shared_ptr<UnaryCallBase> waiting = weak.lock();
-    if (waiting == nullptr) return;
-    for (size_t i = 0; status.ok() && i < tensors.size(); ++i) describe(*tensors[i]);
-    waiting->Finish(status);
+    const std::shared_ptr<UnaryCallBase> call = waiting.call.lock();
+    if (call == nullptr) return;
+    for (const TensorRef& tensor : waiting.tensors) {
+      if (status.ok()) waiting.describe(*tensor);
+    }
+    call->Finish(status);
   };
-  const auto left = std::make_shared<std::atomic<size_t>>(tensors.size() + 1);
-  const auto one_done = [left, finish] {
-    if (left->fetch_sub(1, std::memory_order_acq_rel) == 1) finish();
+  const auto waiting = std::make_shared<Waiting>(call->weak_from_this(), owner, std::move(tensors),
+                                                 std::move(describe));
+  waiting->left = waiting->tensors.size() + 1;
+  const auto one_done = [waiting, finish] {
+    if (waiting->left.fetch_sub(1, std::memory_order_acq_rel) == 1) finish(*waiting);
   };
-  for (const TensorRef& tensor : tensors) tensor->WhenDone(one_done);
+  for (const TensorRef& tensor : waiting->tensors) tensor->WhenDone(one_done);
   one_done();
 }
 

@@ -126,6 +126,19 @@ TEST_F(PackedOpsTest, RejectsDefinitionsThatNameInputsTheyLack) {
   EXPECT_TRUE(refused([](auto& d) { d.donate = {1}; }));
   EXPECT_TRUE(refused([](auto& d) { d.donate = {0, 0}; }));
   EXPECT_TRUE(refused([](auto& d) { d.scalars = {{1, DType::kFloat32}}; }));
+  EXPECT_TRUE(refused([](auto& d) { d.scalars = {{0, DType::kFloat32}}; })) << "no tensor";
+  EXPECT_TRUE(refused([](auto& d) {
+    d.num_inputs = 3;
+    d.scalars = {{1, DType::kFloat32}, {1, DType::kInt8}};
+  }));
+  EXPECT_TRUE(refused([](auto& d) {
+    d.num_inputs = 2;
+    d.scalars = {{1, DType::kFloat32}};
+    d.donate = {1};
+  }));
+  EXPECT_TRUE(refused([](auto& d) {
+    d.word_attrs = {{"shape", AttrType::kInts}, {"shape", AttrType::kInts}};
+  }));
   EXPECT_TRUE(refused([](auto& d) { d.scalars = {{0, DType::kUnspecified}}; }));
   EXPECT_TRUE(refused([](auto& d) { d.num_outputs = 0; }));
   EXPECT_TRUE(refused([](auto& d) { d.num_outputs = 1000; }));

@@ -70,10 +70,7 @@ TEST_F(PackedStepsTest, StepsHaveNumbersAsInputs) {
   EXPECT_THAT(*Read(2), ElementsAre(-15, -16));
   // Without a tensor, the op has no device.
   sub.scalars.push_back({1, DType::kInt64});
-  ASSERT_TRUE(packed_.Define(2, sub).ok());
-  ASSERT_TRUE(Apply({2, 3, 1, 1}).ok());
-  ASSERT_FALSE(results_.empty());
-  EXPECT_EQ(results_.back(), absl::StatusCode::kInvalidArgument);
+  ExpectError(packed_.Define(2, sub), absl::StatusCode::kInvalidArgument, {"only numbers"});
 }
 
 TEST_F(PackedStepsTest, StepsHaveAttributesAsWords) {
@@ -124,6 +121,36 @@ TEST_F(PackedStepsTest, TensorDonatedTwiceOrPublishedIsCopied) {
   EXPECT_THAT(*Read(3), ElementsAre(2, 4));
   ExpectError(Read(1), absl::StatusCode::kNotFound, {"1"});
   EXPECT_EQ(static_cast<const int64_t*>(shared->buffer()->data())[1], 2) << "it has a reader";
+}
+
+// If the output's handle is in use, the op must not overwrite its input.
+TEST_F(PackedStepsTest, RefusedInlineOpDoesNotOverwriteItsDonatedInput) {
+  ASSERT_TRUE(Upload(1, {1, 2}).ok());
+  ASSERT_TRUE(Upload(5, {0, 0}).ok());
+  OpDefinition neg = {.op = "neg", .num_inputs = 1, .donate = {0}};
+  ASSERT_TRUE(packed_.Define(1, neg).ok());
+  ASSERT_TRUE(packed_.Define(2, {"abs", {}, "", 1}).ok());
+  ASSERT_TRUE(Apply({2, 3, 2, 1, 2, 4, 1, 0, 0}).ok());  // 5 = -1, and 5 = -5
+  EXPECT_THAT(*Read(1), ElementsAre(1, 2));
+  EXPECT_THAT(*Read(5), ElementsAre(0, 0));
+}
+
+// Each view keeps only the owner of the memory alive.
+TEST_F(PackedStepsTest, ViewsOfViewsFormNoChain) {
+  constexpr int64_t kSteps = 1000000;
+  ASSERT_TRUE(Upload(1, std::vector<int64_t>(kSteps + 64)).ok());
+  OpDefinition slice = {.op = "slice", .num_inputs = 1, .donate = {0}};
+  slice.word_attrs = {{"starts", AttrType::kInts}, {"stops", AttrType::kInts}};
+  ASSERT_TRUE(packed_.Define(1, slice).ok());
+  std::vector<uint64_t> words;
+  for (int i = 0; i < kSteps; ++i) {
+    words.insert(words.end(), {1, i == 0 ? 2u : 1u, 1, 1, IntToWord(0), 1, IntToWord(-1)});
+  }
+  ASSERT_TRUE(Apply(words).ok());
+  const Handle last = kSteps + 1;
+  EXPECT_EQ((*session_->Find(last))->spec().shape, Shape({64}));
+  session_->Drop({last});
+  EXPECT_EQ(engine_.slots()[0]->device->memory().used_bytes, 0);
 }
 
 // The steps after the first one run inline.
