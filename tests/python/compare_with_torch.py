@@ -31,7 +31,9 @@ except ImportError as error:
 
 TIMEOUT_SECONDS = 60
 RANDOM_ELEMENTS = 50_000
-NOT_COMPARED = {"uniform", "normal"}  # PyTorch has other generators
+NOT_COMPARED = {"uniform", "normal",  # PyTorch has other generators
+                "floor_divide", "remainder"}  # PyTorch divides first, and rounds or overflows there
+INTEGER_ONLY = {"bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
 FLOATING = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32,
             "float64": torch.float64}
 OTHERS = {"bool": torch.bool, "uint8": torch.uint8, "int8": torch.int8, "int32": torch.int32,
@@ -97,6 +99,14 @@ class Case:
 def unary(function):
     def cases(inputs):
         x = inputs.every_kind()
+        yield Case([x], lambda: function(x))
+    return cases
+
+
+def hyperbolic(function):
+    """PyTorch's result is infinite before the exact one is."""
+    def cases(inputs):
+        x = inputs.every_kind().clamp(-80, 80)
         yield Case([x], lambda: function(x))
     return cases
 
@@ -249,11 +259,15 @@ def gelu(inputs):
 
 CASES = {
     **{name: unary(getattr(torch, name)) for name in
-       ("neg", "abs", "exp", "log", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid", "relu")},
+       ("neg", "abs", "exp", "log", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid", "relu", "floor",
+        "ceil", "trunc", "round", "conj", "sin", "cos", "tan", "asin", "acos", "atan", "asinh",
+        "acosh", "atanh", "expm1", "log2", "log10", "erf", "erfinv")},
+    "sinh": hyperbolic(torch.sinh), "cosh": hyperbolic(torch.cosh),
+    "sign": unary(lambda x: torch.where(x.isnan(), x, torch.sign(x))),
     "silu": unary(F.silu), "gelu": gelu, "cast": cast, "where": where,
     **{name: binary(getattr(torch, name)) for name in
        ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "eq", "ne", "lt", "le", "gt",
-        "ge")},
+        "ge", "atan2", "hypot", "copysign", "nextafter", "logaddexp")},
     "matmul": matmul, "linear": linear,
     "sum": sums(lambda x, dim: x.sum(dim)), "mean": sums(lambda x, dim: x.mean(dim)),
     "max": extremes(lambda x, axis: x.amax(axis) if axis is not None else x.max()),
@@ -433,7 +447,7 @@ def compare(server, name, dtype, row):
 def compare_all(server, rows, verbose):
     failures = []
     row_of = {(op, dtype): row for row in rows for op in row.ops for dtype in row.dtypes}
-    for name, dtype in itertools.product(sorted(server.ops()), FLOATING):
+    for name, dtype in itertools.product(sorted(server.ops() - INTEGER_ONLY), FLOATING):
         row = row_of.get((name, dtype))
         if row is None:
             failures.append(f"the page has no row for {name} {dtype}")
