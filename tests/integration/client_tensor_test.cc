@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <complex>
+#include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
@@ -147,6 +150,47 @@ TEST_F(ClientTensorTest, AnIndexDropsTheFirstAxis) {
     ExpectError(x[outside].status(), Code::kOutOfRange, {"first axis", "[3, 2]"});
   }
   ExpectError(x[0][1][0].status(), Code::kOutOfRange, {"no axes"});
+}
+
+TEST_F(ClientTensorTest, ComplexTensorsAreStoredMovedAndRead) {
+  using Complex = std::complex<float>;
+  const Tensor z = FromVector<Complex>(first_, {2, 2}, {{1, 2}, {3, -4}, {0, 1}, {-1, 0}});
+  EXPECT_THAT(*z.Read<Complex>(),
+              ElementsAre(Complex(1, 2), Complex(3, -4), Complex(0, 1), Complex(-1, 0)));
+  const Tensor turned = Permute(z, {1, 0}).To(second_);
+  EXPECT_THAT(*turned[0].Read<Complex>(), ElementsAre(Complex(1, 2), Complex(0, 1)));
+  EXPECT_EQ(z[0].ToString(),
+            absl::StrCat("tensor([1.+2.j, 3.-4.j], device='", first_.name(), "')"));
+  EXPECT_EQ(*Full(first_, {}, 2.5, {DType::kComplex128}).Item<std::complex<double>>(), 2.5);
+  // Large tensors are sent on another connection.
+  const std::vector<Complex> many(100000, Complex(0.5f, -7));
+  EXPECT_EQ(*FromVector<Complex>(first_, many).Read<Complex>(), many);
+}
+
+TEST_F(ClientTensorTest, ComplexArithmeticIsRefusedAtTheCall) {
+  const Tensor z = Ones(first_, {2}, {DType::kComplex64});
+  const Tensor results[] = {z + z, z * 2.0, Exp(z), Sum(z), Matmul(z, z), Cast(z, DType::kFloat32)};
+  for (const Tensor& result : results) {
+    ExpectError(result.status(), Code::kInvalidArgument, {"complex arithmetic", "complex64[2]"});
+  }
+  ExpectError(z.ReadAs<float>().status(), Code::kInvalidArgument, {"complex64", "float32"});
+  ExpectError(Ones(first_, {2}).ReadAs<std::complex<float>>().status(), Code::kInvalidArgument);
+}
+
+TEST_F(ClientTensorTest, LargeUnsignedIntegersAreExact) {
+  constexpr uint64_t kLarge = UINT64_MAX - 1;
+  const Tensor x = FromVector<uint64_t>(first_, {1, kLarge, UINT64_MAX});
+  EXPECT_THAT(*Gt(x, kLarge).Read<bool>(), ElementsAre(false, false, true));
+  EXPECT_THAT(*Maximum(x, 5).Read<uint64_t>(), ElementsAre(5, kLarge, UINT64_MAX));
+  EXPECT_EQ(*Max(x).Item<uint64_t>(), UINT64_MAX);
+  EXPECT_EQ(*Argmax(x).Item<int64_t>(), 2);
+  EXPECT_THAT(*Full(first_, {2}, kLarge).Read<uint64_t>(), ElementsAre(kLarge, kLarge));
+  EXPECT_THAT(*(x + 1).Read<uint64_t>(), ElementsAre(2, UINT64_MAX, 0));
+  EXPECT_EQ(*Full(first_, {}, kLarge, {DType::kFloat64}).Item<double>(), 0x1p64);
+  ExpectError(Full(first_, {}, kLarge, {DType::kInt64}).status(), Code::kInvalidArgument,
+              {"doesn't fit int64"});
+  ExpectError((x + Ones(first_, {3}, {DType::kInt64})).status(), Code::kInvalidArgument,
+              {"uint64 to int64"});
 }
 
 TEST_F(ClientTensorTest, AnEmptyBiasIsNamed) {

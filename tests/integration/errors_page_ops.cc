@@ -180,9 +180,9 @@ void AddModelErrors(ErrorsPage* page, const Client& client) {
             SafetensorsFile::Open(folder.Write("dtype", Safetensors("F33", 8))));
   TENSORD_ERROR_ROW(page, file->Load(cpu, "wieght"));
   TENSORD_ERROR_ROW(page, file->Load(cpu, "bias"));
-  const auto shorts = SafetensorsFile::Open(folder.Write("shorts", Safetensors("I16", 4)));
-  ASSERT_TRUE(shorts.ok()) << shorts.status();
-  page->Add("`Load` of an int16 tensor", shorts->Load(cpu, "weight"));
+  const auto narrow = SafetensorsFile::Open(folder.Write("narrow", Safetensors("F8_E5M2", 2)));
+  ASSERT_TRUE(narrow.ok()) << narrow.status();
+  page->Add("`Load` of a float8 tensor", narrow->Load(cpu, "weight"));
   page->Add("`SaveSafetensors` into a folder that doesn't exist",
             SaveSafetensors(folder.File("none/file"), {{"weight", Ones(cpu, {2})}}));
   page->Add("`SaveSafetensors` of a failed tensor",
