@@ -1,6 +1,7 @@
 // The name of a device: "cpu:0", "cuda:1".
 #pragma once
 
+#include <cstring>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -30,7 +31,9 @@ class DeviceKind {
   // "cuda"; empty for no kind.
   constexpr absl::string_view name() const { return name_; }
 
-  friend constexpr bool operator==(const DeviceKind&, const DeviceKind&) = default;
+  friend bool operator==(const DeviceKind& a, const DeviceKind& b) {
+    return std::memcmp(a.name_, b.name_, sizeof(name_)) == 0;
+  }
   template <typename H>
   friend H AbslHashValue(H h, const DeviceKind& kind) {
     return H::combine(std::move(h), kind.name());

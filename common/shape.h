@@ -50,7 +50,14 @@ class Shape {
   // "[2, 3]"; "[]" for a scalar.
   std::string ToString() const;
 
-  friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
+  // A loop, because std::equal calls memcmp, which takes longer for so few dimensions.
+  friend bool operator==(const Shape& a, const Shape& b) {
+    if (a.rank() != b.rank()) return false;
+    for (int axis = 0; axis < a.rank(); ++axis) {
+      if (a.dims_[axis] != b.dims_[axis]) return false;
+    }
+    return true;
+  }
   friend bool operator!=(const Shape& a, const Shape& b) { return !(a == b); }
   template <typename H>
   friend H AbslHashValue(H h, const Shape& s) {

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "tensord/common/util/op_words.h"
-#include "tensord/common/util/protobuf_wire.h"
 
 namespace tensord::internal {
 namespace {
@@ -67,8 +66,6 @@ void CommandEncoder::CloseBatch() {
   batch_begin_ = 0;
 }
 
-void CommandEncoder::AppendWord(uint64_t word) { AppendVarint(word, &bytes_); }
-
 void CommandEncoder::BeginStep(uint64_t definition, uint64_t output) {
   OpenBatch();
   AppendWord(definition);
@@ -91,6 +88,7 @@ void CommandEncoder::AppendDrop(uint64_t handle) {
   OpenBatch();
   AppendWord(0);
   AppendWord(last_output_ - handle);
+  FlushStep();
 }
 
 std::string CommandEncoder::Take(uint64_t first_command, uint64_t answers_received) {

@@ -1,11 +1,13 @@
 // Encodes commands for the stream.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "tensord/common/attributes.h"
+#include "tensord/common/util/protobuf_wire.h"
 #include "tensord/v1/tensord.pb.h"
 
 namespace tensord::internal {
@@ -19,10 +21,16 @@ class CommandEncoder {
   // Append its other words, then end the step.
   void BeginStep(uint64_t definition, uint64_t output);
   void AppendInput(uint64_t handle) { AppendWord(step_output_ - handle); }
-  void AppendWord(uint64_t word);
+  void AppendWord(uint64_t word) {
+    if (step_size_ > step_.size() - wire::kMaxVarintBytes) FlushStep();
+    step_size_ += wire::WriteVarint(word, &step_[step_size_]);
+  }
   // Appends the value of an attribute for which IsWordAttr() is true.
   void AppendAttr(const AttrValue& value);
-  void EndStep(size_t num_outputs) { last_output_ = step_output_ + num_outputs - 1; }
+  void EndStep(size_t num_outputs) {
+    FlushStep();
+    last_output_ = step_output_ + num_outputs - 1;
+  }
   // Appends a step of a Batch: the drop of a handle.
   void AppendDrop(uint64_t handle);
 
@@ -36,11 +44,19 @@ class CommandEncoder {
  private:
   void OpenBatch();
   void CloseBatch();
+  void FlushStep() {
+    bytes_.append(step_.data(), step_size_);
+    step_size_ = 0;
+  }
 
   std::string bytes_;
   size_t batch_begin_ = 0;    // where the open batch's words begin; 0: no batch is open
   uint64_t last_output_ = 0;  // of the batch
   uint64_t step_output_ = 0;  // the first output of the step that has begun
+  // Words of the step that has begun. They go to `bytes_` together, because appending to a string
+  // takes longer than encoding a word.
+  std::array<char, 64> step_;
+  size_t step_size_ = 0;
 };
 
 }  // namespace tensord::internal

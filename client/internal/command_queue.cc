@@ -27,8 +27,7 @@ v1::Definition::WordAttr::Encoding EncodingOf(const AttrValue& value) {
 }
 
 // Returns the definition for the steps of an op.
-v1::Definition MakeDefinition(const OpToQueue& op, const OpCall& call, uint32_t number,
-                              size_t num_outputs) {
+v1::Definition MakeDefinition(const OpToQueue& op, uint32_t number, size_t num_outputs) {
   v1::Definition definition;
   definition.set_number(number);
   definition.set_name(op.op.data(), op.op.size());
@@ -44,11 +43,11 @@ v1::Definition MakeDefinition(const OpToQueue& op, const OpCall& call, uint32_t 
       AttrToProto(value, &(*definition.mutable_attrs())[name]);
     }
   }
-  for (uint32_t position : Positions(call.donate)) definition.add_donate(position);
-  for (uint32_t position : Positions(call.scalars)) {
+  for (uint32_t position : Positions(op.donate)) definition.add_donate(position);
+  for (uint32_t position : Positions(op.numbers)) {
     v1::Definition::Scalar* scalar = definition.add_scalars();
     scalar->set_position(position);
-    scalar->set_dtype(static_cast<v1::DType>(call.inputs[position]->dtype));
+    scalar->set_dtype(static_cast<v1::DType>(op.inputs[position].spec->dtype));
   }
   return definition;
 }
@@ -134,27 +133,22 @@ absl::Status CommandQueue::Push(const v1::Command& command, uint64_t* number) {
 }
 
 absl::StatusOr<QueuedOp> CommandQueue::PushOp(const OpToQueue& op) {
-  OpCall call{.op = op.op, .attrs = op.attrs, .donate = op.donate, .device = op.device};
-  for (size_t i = 0; i < op.inputs.size(); ++i) {
-    call.inputs.push_back(op.inputs[i].spec);
-    if (op.inputs[i].is_number) call.scalars |= 1u << i;
-  }
   MutexLock lock(&mu_);
   TENSORD_RETURN_IF_ERROR(WaitForRoom());
-  TENSORD_ASSIGN_OR_RETURN(const OpTable::PlannedOp planned, ops_.Find(call));
+  TENSORD_ASSIGN_OR_RETURN(const OpTable::PlannedOp planned, ops_.Find(op));
   const size_t num_outputs = planned.outputs.size();
-  QueuedOp queued{NextHandle(num_outputs), {planned.outputs.begin(), planned.outputs.end()}};
+  const uint64_t output = NextHandle(num_outputs);
   const auto [definition, is_new] = planned.definition;
   if (definition == 0) {
-    AppendUnpackedLocked(op, queued.output, num_outputs);
+    AppendUnpackedLocked(op, output, num_outputs);
   } else {
-    if (is_new) AppendDefinitionLocked(MakeDefinition(op, call, definition, num_outputs));
-    encoder_.BeginStep(definition, queued.output);
-    for (const QueuedInput& input : op.inputs) {
-      if (input.is_number) {
-        encoder_.AppendWord(input.handle);
+    if (is_new) AppendDefinitionLocked(MakeDefinition(op, definition, num_outputs));
+    encoder_.BeginStep(definition, output);
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      if (op.is_number(i)) {
+        encoder_.AppendWord(op.inputs[i].handle);
       } else {
-        encoder_.AppendInput(input.handle);
+        encoder_.AppendInput(op.inputs[i].handle);
       }
     }
     for (const auto& [name, value] : *op.attrs) {
@@ -163,7 +157,7 @@ absl::StatusOr<QueuedOp> CommandQueue::PushOp(const OpToQueue& op) {
     encoder_.EndStep(num_outputs);
   }
   CountLocked(1);
-  return queued;
+  return QueuedOp{output, planned.outputs[0], {planned.outputs.begin() + 1, planned.outputs.end()}};
 }
 
 void CommandQueue::AppendDefinitionLocked(const v1::Definition& definition) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,26 +21,12 @@
 
 namespace tensord::internal {
 
-// One input of an op: a tensor, or a number.
-struct QueuedInput {
-  uint64_t handle;         // for a number, its word: op_words.h
-  const TensorSpec* spec;  // for a number, of shape []
-  bool is_number = false;
-};
-
-// An op to queue. The views must be valid during the call only.
-struct OpToQueue {
-  absl::string_view op;
-  absl::Span<const QueuedInput> inputs;
-  const Attributes* attrs;
-  uint32_t donate = 0;                 // bit i: input i is donated
-  const DeviceName* device = nullptr;  // of an op without inputs; otherwise null
-};
-
 // An op that has been queued.
 struct QueuedOp {
-  uint64_t output = 0;                       // the handle of the first output
-  absl::InlinedVector<TensorSpec, 1> specs;  // of the outputs, which have consecutive handles
+  uint64_t output = 0;  // the handle of the first output
+  TensorSpec spec;      // of the first output
+  // The specs of further outputs, which have the next handles.
+  std::vector<TensorSpec> further_specs;
 };
 
 // An op of a program.

@@ -100,10 +100,12 @@ Recorder* RecorderOf(absl::Span<const Tensor* const> inputs) {
 
 std::vector<Tensor> MakeTensors(const TensorState& like, QueuedOp queued) {
   std::vector<Tensor> tensors;
-  for (TensorSpec& spec : queued.specs) {
+  const auto add = [&](TensorSpec spec) {
     tensors.push_back(Tensor(std::make_shared<TensorState>(like.session, queued.output++,
                                                            std::move(spec), like.device)));
-  }
+  };
+  add(std::move(queued.spec));
+  for (TensorSpec& spec : queued.further_specs) add(std::move(spec));
   return tensors;
 }
 
@@ -112,21 +114,19 @@ absl::StatusOr<QueuedOp> Send(absl::string_view op, absl::Span<const Tensor* con
                               absl::Span<const NumberInput> numbers, const Attributes& attrs,
                               absl::Span<const int> donate) {
   PerInput<QueuedInput> queued;
-  auto number = numbers.begin();
+  OpToQueue to_queue{.op = op, .attrs = &attrs};
+  const NumberInput* number = numbers.begin();
   for (const Tensor* input : inputs) {
     for (; number != numbers.end() && number->position == queued.size(); ++number) {
-      queued.push_back({number->word, &number->spec, /*is_number=*/true});
+      queued.push_back({number->word, &number->spec});
     }
     queued.push_back({InputHandle(input->state()), &input->state()->spec});
   }
-  for (; number != numbers.end(); ++number) {
-    queued.push_back({number->word, &number->spec, /*is_number=*/true});
-  }
-  uint32_t donated = 0;
-  for (int position : donate) donated |= 1u << position;
-  TENSORD_ASSIGN_OR_RETURN(QueuedOp sent,
-                           inputs[0]->state()->session->SendOp({op, queued, &attrs, donated}));
-  return sent;
+  for (; number != numbers.end(); ++number) queued.push_back({number->word, &number->spec});
+  for (const NumberInput& input : numbers) to_queue.numbers |= 1u << input.position;
+  for (int position : donate) to_queue.donate |= 1u << position;
+  to_queue.inputs = queued;
+  return inputs[0]->state()->session->SendOp(to_queue);
 }
 
 absl::Status CheckDonations(absl::string_view op, absl::Span<const Tensor* const> inputs,
@@ -165,9 +165,10 @@ absl::StatusOr<Tensor> TryEnqueue(absl::string_view op, absl::Span<const Tensor*
     TENSORD_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, recorder->Record(op, inputs, attrs));
     return std::move(outputs[0]);
   }
-  TENSORD_ASSIGN_OR_RETURN(QueuedOp sent, Send(op, inputs, numbers, attrs, {}));
+  absl::StatusOr<QueuedOp> sent = Send(op, inputs, numbers, attrs, {});
+  if (!sent.ok()) return std::move(sent).status();
   const TensorState& first = *inputs[0]->state();
-  return Tensor(std::make_shared<TensorState>(first.session, sent.output, std::move(sent.specs[0]),
+  return Tensor(std::make_shared<TensorState>(first.session, sent->output, std::move(sent->spec),
                                               first.device));
 }
 
@@ -180,9 +181,9 @@ absl::StatusOr<Tensor> TryEnqueueCreation(absl::string_view op, const Device& de
   }
   const std::shared_ptr<Session>& session = device.session();
   const DeviceName name = device.id();
-  TENSORD_ASSIGN_OR_RETURN(QueuedOp sent, session->SendOp({op, {}, &attrs, 0, &name}));
-  return Tensor(
-      std::make_shared<TensorState>(session, sent.output, std::move(sent.specs[0]), name));
+  TENSORD_ASSIGN_OR_RETURN(QueuedOp sent,
+                           session->SendOp({.op = op, .attrs = &attrs, .device = &name}));
+  return Tensor(std::make_shared<TensorState>(session, sent.output, std::move(sent.spec), name));
 }
 
 Tensor TensorOrFailed(absl::StatusOr<Tensor> tensor) {

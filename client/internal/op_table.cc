@@ -1,6 +1,7 @@
 #include "tensord/client/internal/op_table.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -23,11 +24,13 @@ class Hasher {
   }
   // Adds a few bytes of the text. Entry::Is() compares all of it.
   void AddText(absl::string_view text) {
-    uint64_t bytes = text.size();
-    for (size_t i = 0; i < std::min<size_t>(text.size(), 6); ++i) {
-      bytes = bytes << 8 | static_cast<unsigned char>(text[i]);
+    uint32_t first = 0;
+    if (text.size() >= sizeof(first)) {
+      std::memcpy(&first, text.data(), sizeof(first));
+    } else {
+      for (char c : text) first = first << 8 | static_cast<unsigned char>(c);
     }
-    Add(bytes);
+    Add(uint64_t{text.size()} << 32 | first);
   }
   void AddSpec(const TensorSpec& spec) {
     Add(static_cast<uint64_t>(spec.dtype) << 8 | static_cast<uint64_t>(spec.shape.rank()));
@@ -55,16 +58,15 @@ class Hasher {
   uint64_t hash_ = 0;
 };
 
-uint64_t HashOf(const OpCall& call) {
+uint64_t HashOf(const OpToQueue& op) {
   Hasher hasher;
-  hasher.AddText(call.op);
-  for (const TensorSpec* input : call.inputs) hasher.AddSpec(*input);
-  for (const auto& [name, value] : *call.attrs) {
+  hasher.AddText(op.op);
+  for (const QueuedInput& input : op.inputs) hasher.AddSpec(*input.spec);
+  for (const auto& [name, value] : *op.attrs) {
     hasher.AddText(name);
     hasher.AddAttr(value);
   }
-  hasher.Add(uint64_t{call.scalars} << 32 | call.donate);
-  if (call.device != nullptr) hasher.Add(static_cast<uint64_t>(call.device->index));
+  if (op.device != nullptr) hasher.Add(static_cast<uint64_t>(op.device->index));
   return hasher.hash();
 }
 
@@ -82,44 +84,49 @@ bool IsWordAttr(const AttrValue& value) {
          (ints != nullptr && ints->size() <= kMaxInts);
 }
 
-bool OpTable::Entry::Is(const OpCall& call, uint64_t call_hash) const {
+bool OpTable::Entry::Is(const OpToQueue& call, uint64_t call_hash) const {
   if (hash != call_hash || op != call.op || inputs.size() != call.inputs.size() ||
-      scalars != call.scalars || donate != call.donate) {
+      numbers != call.numbers || donate != call.donate) {
     return false;
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i] != *call.inputs[i]) return false;
+    if (inputs[i] != *call.inputs[i].spec) return false;
   }
-  return attrs == *call.attrs && (call.device == nullptr || device == *call.device);
+  return (attrs.empty() ? call.attrs->empty() : attrs == *call.attrs) &&
+         (call.device == nullptr || device == *call.device);
 }
 
-absl::StatusOr<OpTable::PlannedOp> OpTable::Find(const OpCall& call) {
-  const uint64_t hash = HashOf(call);
-  std::unique_ptr<Entry>& place = entries_[hash % kEntries];
-  if (place == nullptr || !place->Is(call, hash)) {
-    absl::InlinedVector<TensorSpec, 2> inputs;
-    for (const TensorSpec* input : call.inputs) inputs.push_back(*input);
-    TENSORD_ASSIGN_OR_RETURN(OpPlan plan, PlanOp(call.op, inputs, *call.attrs));
-    if (HasBytes(*call.attrs)) {  // these attributes are too large for an entry
-      unkept_outputs_ = std::move(plan.outputs);
-      return PlannedOp{unkept_outputs_, {}};
-    }
-    if (place == nullptr) place = std::make_unique<Entry>();
-    *place = {.hash = hash,
-              .op = std::string(call.op),
-              .inputs = std::move(inputs),
-              .attrs = *call.attrs,
-              .scalars = call.scalars,
-              .donate = call.donate,
-              .device = call.device == nullptr ? DeviceName() : *call.device,
-              .outputs = std::move(plan.outputs)};
+absl::StatusOr<OpTable::PlannedOp> OpTable::Find(const OpToQueue& op) {
+  const uint64_t hash = HashOf(op);
+  const Entry* const entry = entries_[hash % kEntries].get();
+  if (entry == nullptr || entry->generation != generation_ || !entry->Is(op, hash)) {
+    return FindNew(op, hash);
   }
-  PlannedOp planned{place->outputs, {place->definition, false}};
-  if (place->generation == generation_) return planned;
-  planned.definition = DefineForSteps(call, place->outputs.size());
-  place->definition = planned.definition.number;
-  place->generation = generation_;
-  return planned;
+  return PlannedOp{entry->outputs, {entry->definition, false}};
+}
+
+absl::StatusOr<OpTable::PlannedOp> OpTable::FindNew(const OpToQueue& op, uint64_t hash) {
+  absl::InlinedVector<TensorSpec, 2> inputs;
+  for (const QueuedInput& input : op.inputs) inputs.push_back(*input.spec);
+  TENSORD_ASSIGN_OR_RETURN(OpPlan plan, PlanOp(op.op, inputs, *op.attrs));
+  if (HasBytes(*op.attrs)) {  // these attributes are too large for an entry
+    unkept_outputs_ = std::move(plan.outputs);
+    return PlannedOp{unkept_outputs_, {}};
+  }
+  const Definition definition = DefineForSteps(op, plan.outputs.size());
+  std::unique_ptr<Entry>& place = entries_[hash % kEntries];
+  if (place == nullptr) place = std::make_unique<Entry>();
+  *place = {.hash = hash,
+            .op = std::string(op.op),
+            .inputs = std::move(inputs),
+            .attrs = *op.attrs,
+            .numbers = op.numbers,
+            .donate = op.donate,
+            .device = op.device == nullptr ? DeviceName() : *op.device,
+            .outputs = std::move(plan.outputs),
+            .definition = definition.number,
+            .generation = generation_};
+  return PlannedOp{place->outputs, definition};
 }
 
 OpTable::Definition OpTable::Define(std::string key) {
@@ -134,18 +141,18 @@ OpTable::Definition OpTable::Define(std::string key) {
   return {number, true};
 }
 
-OpTable::Definition OpTable::DefineForSteps(const OpCall& call, size_t num_outputs) {
+OpTable::Definition OpTable::DefineForSteps(const OpToQueue& op, size_t num_outputs) {
   std::string key = "s";
-  AppendKeyText(call.op, &key);
-  AppendKey(static_cast<uint32_t>(call.inputs.size()), &key);
+  AppendKeyText(op.op, &key);
+  AppendKey(static_cast<uint32_t>(op.inputs.size()), &key);
   AppendKey(static_cast<uint32_t>(num_outputs), &key);
-  AppendKey(call.scalars, &key);
-  AppendKey(call.donate, &key);
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (i < 32 && (call.scalars >> i & 1) != 0) AppendKey(call.inputs[i]->dtype, &key);
+  AppendKey(op.numbers, &key);
+  AppendKey(op.donate, &key);
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    if (op.is_number(i)) AppendKey(op.inputs[i].spec->dtype, &key);
   }
-  if (call.device != nullptr) AppendKeyText(call.device->ToString(), &key);
-  for (const auto& [name, value] : *call.attrs) {
+  if (op.device != nullptr) AppendKeyText(op.device->ToString(), &key);
+  for (const auto& [name, value] : *op.attrs) {
     AppendKeyText(name, &key);
     AppendKey(static_cast<uint8_t>(value.index()), &key);
     if (!IsWordAttr(value)) AppendKey(value, &key);

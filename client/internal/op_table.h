@@ -18,14 +18,22 @@
 
 namespace tensord::internal {
 
-// An op as a caller requests it. The views must be valid during the call only.
-struct OpCall {
+// One input of an op: a tensor, or a number.
+struct QueuedInput {
+  uint64_t handle;         // for a number, its word: op_words.h
+  const TensorSpec* spec;  // for a number, of shape []
+};
+
+// An op to queue. The views must be valid during the call only.
+struct OpToQueue {
   absl::string_view op;
-  absl::InlinedVector<const TensorSpec*, 3> inputs;  // a number has shape []
+  absl::Span<const QueuedInput> inputs;
   const Attributes* attrs;
-  uint32_t scalars = 0;                // bit i: input i is a number
   uint32_t donate = 0;                 // bit i: input i is donated
+  uint32_t numbers = 0;                // bit i: input i is a number
   const DeviceName* device = nullptr;  // of an op without inputs; otherwise null
+
+  bool is_number(size_t i) const { return i < 32 && (numbers >> i & 1) != 0; }
 };
 
 // Memory is bounded: entries replace each other, and when there are too many definitions, all are
@@ -48,7 +56,7 @@ class OpTable {
   // Returns the op's outputs and its definition for steps. Attributes that may vary are words of
   // each step (IsWordAttr). If inference fails, returns its error. An op with an attribute of bytes
   // has no definition.
-  absl::StatusOr<PlannedOp> Find(const OpCall& call);
+  absl::StatusOr<PlannedOp> Find(const OpToQueue& op);
 
   // Makes room for `count` definitions that are then made by DefineForProgram(). These numbers
   // don't change until the next call of Find() or Reserve(). If `count` exceeds kMaxDefinitions,
@@ -67,18 +75,19 @@ class OpTable {
     std::string op;
     absl::InlinedVector<TensorSpec, 2> inputs;
     Attributes attrs;
-    uint32_t scalars = 0;
+    uint32_t numbers = 0;
     uint32_t donate = 0;
     DeviceName device;
     absl::InlinedVector<TensorSpec, 1> outputs;
     uint32_t definition = 0;
     uint32_t generation = 0;  // generation_ when `definition` was made
 
-    bool Is(const OpCall& call, uint64_t hash) const;
+    bool Is(const OpToQueue& call, uint64_t hash) const;
   };
 
   Definition Define(std::string key);
-  Definition DefineForSteps(const OpCall& call, size_t num_outputs);
+  absl::StatusOr<PlannedOp> FindNew(const OpToQueue& op, uint64_t hash);
+  Definition DefineForSteps(const OpToQueue& op, size_t num_outputs);
 
   std::array<std::unique_ptr<Entry>, kEntries> entries_;
   absl::InlinedVector<TensorSpec, 1> unkept_outputs_;  // of the last op that has no entry

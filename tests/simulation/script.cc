@@ -179,7 +179,7 @@ void Script::Send(const std::string& op, std::vector<ValueRef> inputs, const Att
     return;
   }
   const int device = inputs[0]->device;
-  AddResult(op, sent->output, sent->specs[0], device, std::move(elements), std::move(inputs));
+  AddResult(op, sent->output, sent->spec, device, std::move(elements), std::move(inputs));
 }
 
 void Script::Copy() {

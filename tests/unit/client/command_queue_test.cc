@@ -94,8 +94,9 @@ class Tensors {
 };
 
 absl::StatusOr<QueuedOp> PushOp(CommandQueue* queue, absl::string_view op,
-                                std::vector<QueuedInput> inputs, const Attributes& attrs = {}) {
-  return queue->PushOp({op, inputs, &attrs});
+                                std::vector<QueuedInput> inputs, const Attributes& attrs = {},
+                                uint32_t numbers = 0) {
+  return queue->PushOp({op, inputs, &attrs, /*donate=*/0, numbers});
 }
 
 TEST(CommandQueueTest, AnOpIsDefinedOnceAndThenTakesAFewWords) {
@@ -109,7 +110,7 @@ TEST(CommandQueueTest, AnOpIsDefinedOnceAndThenTakesAFewWords) {
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(first->output, 10u);
   EXPECT_EQ(second->output, 11u);
-  EXPECT_EQ(second->specs[0], (TensorSpec{DType::kFloat32, Shape{2, 3}}));
+  EXPECT_EQ(second->spec, (TensorSpec{DType::kFloat32, Shape{2, 3}}));
   queue.PushDrop(10);
   v1::SessionStreamRequest message;
   ASSERT_TRUE(Take(&queue, &message));
@@ -136,8 +137,8 @@ TEST(CommandQueueTest, NumbersAndAttributesAreWordsOfAStep) {
   CommandQueue queue(100, 1 << 20, &counters);
   const TensorSpec scalar = {DType::kFloat32, {}};
   Tensors x({DType::kFloat32, Shape{8}});
-  const QueuedInput two = {FloatToWord(2.0), &scalar, /*is_number=*/true};
-  ASSERT_TRUE(PushOp(&queue, "mul", {x.With(1), two}).ok());
+  const QueuedInput two = {FloatToWord(2.0), &scalar};
+  ASSERT_TRUE(PushOp(&queue, "mul", {x.With(1), two}, {}, /*numbers=*/2).ok());
   for (int64_t start : {0, 3}) {
     const Attributes attrs = {{"starts", std::vector<int64_t>{start}},
                               {"stops", std::vector<int64_t>{start + 2}}};
@@ -167,7 +168,7 @@ TEST(CommandQueueTest, NewShapesNeedNoNewDefinition) {
     Tensors x({DType::kFloat32, Shape{n}});
     const auto sent = PushOp(&queue, "relu", {x.With(1)});
     ASSERT_TRUE(sent.ok());
-    ASSERT_EQ(sent->specs[0], (TensorSpec{DType::kFloat32, Shape{n}}));
+    ASSERT_EQ(sent->spec, (TensorSpec{DType::kFloat32, Shape{n}}));
   }
   EXPECT_EQ(queue.pushed(), 70001u) << "one definition";
 }
