@@ -114,6 +114,13 @@ absl::StatusOr<OpTable::PlannedOp> OpTable::FindNew(const OpToQueue& op, uint64_
     return PlannedOp{unkept_outputs_, {}};
   }
   const Definition definition = DefineForSteps(op, plan.outputs.size());
+  // Most new ops of a program whose shapes change all the time never come again.
+  uint64_t& last_hash = hashes_[hash % kEntries];
+  if (last_hash != hash) {
+    last_hash = hash;
+    unkept_outputs_ = std::move(plan.outputs);
+    return PlannedOp{unkept_outputs_, definition};
+  }
   std::unique_ptr<Entry>& place = entries_[hash % kEntries];
   if (place == nullptr) place = std::make_unique<Entry>();
   *place = {.hash = hash,
@@ -129,35 +136,35 @@ absl::StatusOr<OpTable::PlannedOp> OpTable::FindNew(const OpToQueue& op, uint64_
   return PlannedOp{place->outputs, definition};
 }
 
-OpTable::Definition OpTable::Define(std::string key) {
-  const auto found = definitions_.find(key);
+OpTable::Definition OpTable::DefineByKey() {
+  const auto found = definitions_.find(key_);
   if (found != definitions_.end()) return {found->second, false};
   if (definitions_.size() == kMaxDefinitions) {
     definitions_.clear();
     ++generation_;
   }
   const auto number = static_cast<uint32_t>(definitions_.size() + 1);
-  definitions_.emplace(std::move(key), number);
+  definitions_.emplace(key_, number);
   return {number, true};
 }
 
 OpTable::Definition OpTable::DefineForSteps(const OpToQueue& op, size_t num_outputs) {
-  std::string key = "s";
-  AppendKeyText(op.op, &key);
-  AppendKey(static_cast<uint32_t>(op.inputs.size()), &key);
-  AppendKey(static_cast<uint32_t>(num_outputs), &key);
-  AppendKey(op.numbers, &key);
-  AppendKey(op.donate, &key);
+  key_ = "s";
+  AppendKeyText(op.op, &key_);
+  AppendKey(static_cast<uint32_t>(op.inputs.size()), &key_);
+  AppendKey(static_cast<uint32_t>(num_outputs), &key_);
+  AppendKey(op.numbers, &key_);
+  AppendKey(op.donate, &key_);
   for (size_t i = 0; i < op.inputs.size(); ++i) {
-    if (op.is_number(i)) AppendKey(op.inputs[i].spec->dtype, &key);
+    if (op.is_number(i)) AppendKey(op.inputs[i].spec->dtype, &key_);
   }
-  if (op.device != nullptr) AppendKeyText(op.device->ToString(), &key);
+  if (op.device != nullptr) AppendKeyText(op.device->ToString(), &key_);
   for (const auto& [name, value] : *op.attrs) {
-    AppendKeyText(name, &key);
-    AppendKey(static_cast<uint8_t>(value.index()), &key);
-    if (!IsWordAttr(value)) AppendKey(value, &key);
+    AppendKeyText(name, &key_);
+    AppendKey(static_cast<uint8_t>(value.index()), &key_);
+    if (!IsWordAttr(value)) AppendKey(value, &key_);
   }
-  return Define(std::move(key));
+  return DefineByKey();
 }
 
 absl::Status OpTable::Reserve(size_t count) {
@@ -174,12 +181,12 @@ absl::Status OpTable::Reserve(size_t count) {
 
 OpTable::Definition OpTable::DefineForProgram(absl::string_view op, size_t num_inputs,
                                               size_t num_outputs, const Attributes& attrs) {
-  std::string key = "p";
-  AppendKeyText(op, &key);
-  AppendKey(static_cast<uint32_t>(num_inputs), &key);
-  AppendKey(static_cast<uint32_t>(num_outputs), &key);
-  AppendKey(attrs, &key);
-  return Define(std::move(key));
+  key_ = "p";
+  AppendKeyText(op, &key_);
+  AppendKey(static_cast<uint32_t>(num_inputs), &key_);
+  AppendKey(static_cast<uint32_t>(num_outputs), &key_);
+  AppendKey(attrs, &key_);
+  return DefineByKey();
 }
 
 }  // namespace tensord::internal

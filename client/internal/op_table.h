@@ -69,7 +69,8 @@ class OpTable {
  private:
   static constexpr size_t kEntries = 4096;
 
-  // An inferred op. An op's hash determines its place.
+  // An inferred op. An op's hash determines its place. An op gets an entry at its second use,
+  // unless another op of that place came between.
   struct Entry {
     uint64_t hash = 0;
     std::string op;
@@ -85,14 +86,16 @@ class OpTable {
     bool Is(const OpToQueue& call, uint64_t hash) const;
   };
 
-  Definition Define(std::string key);
+  Definition DefineByKey();
   absl::StatusOr<PlannedOp> FindNew(const OpToQueue& op, uint64_t hash);
   Definition DefineForSteps(const OpToQueue& op, size_t num_outputs);
 
   std::array<std::unique_ptr<Entry>, kEntries> entries_;
+  std::array<uint64_t, kEntries> hashes_{};            // of each place's last op without an entry
   absl::InlinedVector<TensorSpec, 1> unkept_outputs_;  // of the last op that has no entry
   // When there are kMaxDefinitions, all are forgotten, and the numbers begin again at 1.
   absl::flat_hash_map<std::string, uint32_t> definitions_;
+  std::string key_;  // of definitions_; a member, so that it keeps its memory
   uint32_t generation_ = 1;
 };
 
