@@ -37,6 +37,7 @@ Command CommandOf(const std::string& name) {
     return {"/bin/echo", "skip built without Gloo"};
 #endif
   }
+  if (name == "PyTorch 2") return {Python(), peers + "/torch_array.py"};
   if (name == "torch RPC") return {Python(), peers + "/torch_rpc.py"};
   if (name == "Dask") return {Python(), peers + "/dask_peer.py"};
 #ifdef TENSORD_BENCH_TORCH

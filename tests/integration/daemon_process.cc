@@ -158,7 +158,11 @@ void DaemonProcess::ExpectTerminatesCleanly() {
 }
 
 int64_t DaemonProcess::MemoryBytes(const std::string& field) const {
-  std::ifstream in(absl::StrCat("/proc/", pid_, "/status"));
+  return ProcessMemoryBytes(pid_, field);
+}
+
+int64_t ProcessMemoryBytes(pid_t pid, const std::string& field) {
+  std::ifstream in(absl::StrCat("/proc/", pid, "/status"));
   std::string line;
   while (std::getline(in, line)) {
     if (line.rfind(field + ":", 0) == 0) return std::atoll(line.c_str() + field.size() + 1) << 10;

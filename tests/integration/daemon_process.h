@@ -54,8 +54,7 @@ class DaemonProcess {
 
   bool running();
 
-  // Returns a field of /proc/PID/status in bytes, such as "VmRSS" or "VmHWM". If there is no such
-  // field, returns 0.
+  // Returns ProcessMemoryBytes() of the daemon.
   int64_t MemoryBytes(const std::string& field) const;
 
   // Returns what the daemon has written to standard output and standard error so far.
@@ -70,6 +69,10 @@ class DaemonProcess {
   std::string folder_;
   std::string address_;
 };
+
+// Returns a field of /proc/PID/status in bytes, such as "VmRSS" or "VmHWM". If there is no such
+// field, returns 0.
+int64_t ProcessMemoryBytes(pid_t pid, const std::string& field);
 
 // Runs the daemon with these flags until it ends. Returns its exit code, or 128 + the signal that
 // killed it. Kills it after a minute. Stores what it has written in `*output`. If `max_descriptors`

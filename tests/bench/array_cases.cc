@@ -1,0 +1,164 @@
+// Single ops on large tensors beside PyTorch 2, and what an op costs its caller in programs whose
+// shapes and scalars change all the time.
+#include <time.h>
+#include <unistd.h>
+
+#include <functional>
+#include <utility>
+
+#include "tensord/tests/bench/bench.h"
+
+namespace tensord::bench {
+namespace {
+
+constexpr char kTorch2[] = "PyTorch 2";
+
+// An op on resident tensors.
+struct ArrayCase {
+  std::string measure;
+  int count;  // of runs in a row, before one wait
+  // Makes the inputs, and returns a function that runs the op once.
+  std::function<std::function<Tensor()>(const Device&)> prepare;
+  // The same in Python. In `setup`, "|" separates statements. If the op has an out= form, the
+  // statement uses it, so that PyTorch allocates nothing.
+  std::string setup;
+  std::string statement;
+  double goal;
+};
+
+void RunArrayCase(Bench& bench, const ArrayCase& array_case) {
+  if (!bench.Wants(array_case.measure)) return;
+  const Client client = bench.Connect();
+  const std::function<Tensor()> op = array_case.prepare(Check(client.device("cpu:0")));
+  Check(client.Synchronize());
+  Comparison comparison(bench);
+  comparison.AddSingle(kOurs, [&] {
+    return 1e3 / array_case.count * SecondsOf([&] {
+             for (int i = 0; i < array_case.count; ++i) Check(op().status());
+             Check(client.Synchronize());
+           });
+  });
+  comparison.AddPeer(
+      kTorch2, bench.FindPeer(kTorch2),
+      absl::StrCat(array_case.count, "; ", array_case.setup, "; ", array_case.statement));
+  comparison.Run(9);
+  comparison.AddRow({array_case.measure, "ms", kTorch2, Better::kLower, 0.5, array_case.goal});
+}
+
+using Unary = Tensor (*)(const Tensor&);
+
+ArrayCase ElementwiseCase(const std::string& name, Unary op) {
+  constexpr int64_t kElements = 16 * kMiB;
+  return {name + " over 16 Mi float32",
+          4,
+          [op](const Device& device) {
+            const Tensor x = Uniform(device, {kElements}, /*seed=*/1);
+            return [op, x] { return op(x); };
+          },
+          absl::StrCat("x = torch.rand(", kElements, ") | y = torch.empty_like(x)"),
+          absl::StrCat("torch.", name, "(x, out=y)"),
+          1.0};
+}
+
+// CPU time of the calling thread.
+double ThreadNanoseconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return 1e9 * static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec);
+}
+
+// Returns the CPU time that `n` calls of `op` take the calling thread, per call.
+double CallNanoseconds(const Client& client, int n, const std::function<void()>& op) {
+  const double start = ThreadNanoseconds();
+  for (int i = 0; i < n; ++i) op();
+  const double nanoseconds = (ThreadNanoseconds() - start) / n;
+  Check(client.Synchronize());
+  return nanoseconds;
+}
+
+// What an op costs the calling thread. Absolute figures depend on the machine, so the reference is
+// an addition of two tensors in the same run.
+void CallCosts(Bench& bench) {
+  const std::string scalar = "an op's cost to the caller: x * 2.0";
+  const std::string shape = "an op's cost to the caller: a shape that is new at each call";
+  if (!bench.WantsAny({scalar, shape})) return;
+  constexpr int kCalls = 50000;
+  const Client client = bench.Connect();
+  const Device device = Check(client.device("cpu:0"));
+  const Tensor x = Ones(device, {kSmall});
+  const Tensor empty = Zeros(device, {0});
+  int64_t size = 0;
+  const std::string reference = "Add of two tensors";
+  Comparison comparison(bench);
+  comparison.AddSingle(
+      scalar, [&] { return CallNanoseconds(client, kCalls, [&] { Check((x * 2.0).status()); }); });
+  comparison.AddSingle(shape, [&] {
+    std::vector<Tensor> tensors;
+    for (int i = 0; i < kCalls; ++i) tensors.push_back(Reshape(empty, {0, ++size}));
+    auto next = tensors.begin();
+    return CallNanoseconds(client, kCalls, [&] { Check(Relu(*next++).status()); });
+  });
+  comparison.AddSingle(reference, [&] {
+    return CallNanoseconds(client, kCalls, [&] { Check(Add(x, x).status()); });
+  });
+  comparison.Run(9);
+  comparison.AddRow({scalar, "ns", reference, Better::kLower, 0.5, 0.8, scalar});
+  comparison.AddRow({shape, "ns", reference, Better::kLower, 0.5, 0.5, shape});
+}
+
+// A loop like the decoding of a language model: each step slices a cache to a shape that no earlier
+// step had, and computes with it. The last tenth of the steps must take as long as the first. Caches
+// of prepared ops fill in the first half, so the memory of both ends must not grow in the second.
+void DecodeLoop(Bench& bench) {
+  const std::string rate = "decode loop, 100,000 steps of a new shape: the last 10,000";
+  const std::string memory = "decode loop, 100,000 steps of a new shape: growth of memory";
+  if (!bench.WantsAny({rate, memory})) return;
+  constexpr int kTenth = 10000;
+  constexpr int kTenths = 10;
+  const auto daemon = Check(integration::DaemonProcess::Start({"--devices=cpu"}));
+  const Client client = Check(Client::Connect(daemon->address()));
+  const Tensor cache =
+      Uniform(Check(client.device("cpu:0")), {kTenths, kTenths, kTenths, kTenths, kTenths},
+              /*seed=*/1);
+  const auto memory_bytes = [&] {
+    return static_cast<double>(daemon->MemoryBytes("VmRSS") +
+                               integration::ProcessMemoryBytes(getpid(), "VmRSS"));
+  };
+  std::vector<double> seconds;
+  double after_half = 0;
+  Tensor total = Zeros(cache.device(), {});
+  for (int tenth = 0; tenth < kTenths; ++tenth) {
+    seconds.push_back(SecondsOf([&] {
+      for (int step = 0; step < kTenth; ++step) {
+        // The numbers of the steps in another order, so that each tenth has the same work.
+        int digits = (tenth * kTenth + step) * 7919 % (kTenths * kTenth);
+        std::vector<int64_t> stops;
+        for (int axis = 0; axis < cache.shape().rank(); ++axis, digits /= kTenths) {
+          stops.push_back(1 + digits % kTenths);
+        }
+        const Tensor keys = Slice(cache, {0, 0, 0, 0, 0}, stops);
+        total = total + Sum(Relu(keys + 0.5));
+      }
+      Check(client.Synchronize());
+    }));
+    if (tenth == kTenths / 2 - 1) after_half = memory_bytes();
+  }
+  const double growth = (memory_bytes() - after_half) / kMiB;
+  constexpr double kLimit = 16;
+  bench.Add({rate, "steps/s", kTenth / seconds.back(), "the first 10,000", kTenth / seconds.front(),
+             seconds.front() / seconds.back(), 0.9});
+  bench.Add({memory, "MiB", growth, "limit", kLimit, kLimit / std::max(growth, 1.0), 1.0});
+}
+
+}  // namespace
+
+void ArrayCases(Bench& bench) {
+  RunArrayCase(bench, ElementwiseCase("sin", &Sin));
+  RunArrayCase(bench, ElementwiseCase("cos", &Cos));
+  RunArrayCase(bench, ElementwiseCase("erf", &Erf));
+  RunArrayCase(bench, ElementwiseCase("log1p", &Log1p));
+  CallCosts(bench);
+  DecodeLoop(bench);
+}
+
+}  // namespace tensord::bench
