@@ -45,6 +45,13 @@ absl::Span<const uint8_t> AsBytes(absl::Span<const T> values) {
   return {reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(T)};
 }
 
+// Makes a uint64 tensor of one value. The op "full" takes no integer above the range of int64.
+Tensor FullOfLarge(const Device& device, const Shape& shape, uint64_t value) {
+  const Tensor one = FromSpan<uint64_t>(device, {}, absl::MakeConstSpan(&value, 1));
+  const Tensor* inputs[] = {&one};
+  return internal::Enqueue("broadcast_to", inputs, {{"shape", Dimensions(shape)}});
+}
+
 }  // namespace
 
 Tensor Zeros(const Device& device, const Shape& shape, const CreateOptions& options) {
@@ -56,6 +63,9 @@ Tensor Ones(const Device& device, const Shape& shape, const CreateOptions& optio
 }
 
 Tensor Full(const Device& device, const Shape& shape, Scalar value, const FullOptions& options) {
+  if (value.is_large() && options.dtype.value_or(DType::kUInt64) == DType::kUInt64) {
+    return FullOfLarge(device, shape, std::get<uint64_t>(value.value()));
+  }
   Attributes attrs = {{"shape", Dimensions(shape)}, {"value", ToAttr(value)}};
   if (options.dtype.has_value()) attrs.Set("dtype", *options.dtype);
   return EnqueueCreation("full", device, attrs);

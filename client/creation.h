@@ -24,7 +24,9 @@ Tensor Zeros(const Device& device, const Shape& shape, const CreateOptions& opti
 Tensor Ones(const Device& device, const Shape& shape, const CreateOptions& options = {});
 
 struct FullOptions {
-  std::optional<DType> dtype = {};  // none: float32, int64 or bool, by the value's C++ type
+  // None: float32, int64 or bool, by the value's C++ type. An integer that is too large for int64
+  // gives uint64.
+  std::optional<DType> dtype = {};
 };
 // Returns a tensor all of whose elements are `value`.
 Tensor Full(const Device& device, const Shape& shape, Scalar value,

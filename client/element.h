@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <complex>
 #include <cstdint>
 
 #include "tensord/common/dtype.h"
@@ -12,7 +13,13 @@ namespace tensord {
 
 static_assert(std::endian::native == std::endian::little, "elements are sent as little-endian");
 
-// bool, uint8_t, int8_t, int32_t, int64_t, Half, BFloat16, float or double.
+template <>
+inline constexpr DType kDTypeOf<std::complex<float>> = DType::kComplex64;
+template <>
+inline constexpr DType kDTypeOf<std::complex<double>> = DType::kComplex128;
+
+// bool, an integer of 8, 16, 32 or 64 bits, Half, BFloat16, float, double, std::complex<float> or
+// std::complex<double>.
 template <typename T>
 concept Element = (kDTypeOf<T> != DType::kUnspecified);
 

@@ -204,17 +204,7 @@ bool AllSessionsOpen(absl::Span<const Device> devices) {
 }
 
 bool CanBeReduced(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-    case DType::kBFloat16:
-    case DType::kFloat32:
-    case DType::kFloat64:
-    case DType::kInt32:
-    case DType::kInt64:
-      return true;
-    default:
-      return false;
-  }
+  return IsFloating(dtype) || (IsInteger(dtype) && SizeOf(dtype) != 2);
 }
 
 v1::Reduction ToProto(Reduction reduction) {
@@ -238,10 +228,14 @@ struct Operation {
 };
 
 absl::Status CheckDType(const Operation& operation, const TensorSpec& spec) {
+  if (operation.kind != v1::COLLECTIVE_KIND_ALL_REDUCE &&
+      operation.kind != v1::COLLECTIVE_KIND_REDUCE_SCATTER) {
+    return absl::OkStatus();
+  }
   if (!CanBeReduced(spec.dtype)) {
     return absl::InvalidArgumentError(
         absl::StrCat(operation.name, ": ", spec.ToString(),
-                     " must be of float16, bfloat16, float32, float64, int32 or int64; cast it"));
+                     " must be floating, or of integers of 8, 32 or 64 bits; cast it"));
   }
   if (operation.reduction == Reduction::kMean && !IsFloating(spec.dtype)) {
     return absl::InvalidArgumentError(absl::StrCat(operation.name, ": no mean of ", spec.ToString(),

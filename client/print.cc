@@ -48,6 +48,7 @@ class Layout {
 
   std::string Padded(int64_t i) const {
     const std::string& text = elements_.texts[i];
+    if (!elements_.aligned) return text;
     const size_t width = std::max(elements_.width, text.size());
     return absl::StrCat(std::string(width - text.size(), ' '), text);
   }
@@ -84,10 +85,11 @@ std::vector<std::string> Suffixes(const TensorSpec& spec, absl::string_view devi
   if (empty && spec.shape.rank() != 1) {
     suffixes.push_back(absl::StrCat("size=(", absl::StrJoin(spec.shape.dims(), ", "), ")"));
   }
-  // The printed values identify float32, int64 and bool. Without values, only the default dtype
+  // The printed values identify float32, int64, bool and complex64. Without values, only float32
   // isn't named.
   const bool implied = spec.dtype == DType::kFloat32 ||
-                       (!empty && (spec.dtype == DType::kInt64 || spec.dtype == DType::kBool));
+                       (!empty && (spec.dtype == DType::kInt64 || spec.dtype == DType::kBool ||
+                                   spec.dtype == DType::kComplex64));
   if (!implied) suffixes.push_back(absl::StrCat("dtype=", DTypeName(spec.dtype)));
   return suffixes;
 }

@@ -23,8 +23,8 @@ struct PrintOptions {
 // Returns the values of a tensor as PyTorch prints them:
 //   tensor([[1., 2.],
 //           [3., 4.]], device='cpu:0')
-// The text names the device, and the dtype unless it is float32, int64 or bool. If the tensor has
-// no elements, the text names every dtype except float32, and the shape unless it is
+// The text names the device, and the dtype unless it is float32, int64, bool or complex64. If the
+// tensor has no elements, the text names every dtype except float32, and the shape unless it is
 // one-dimensional. `data` must hold exactly spec.size_bytes() bytes, row-major; otherwise returns
 // INVALID_ARGUMENT. A pure function.
 absl::StatusOr<std::string> FormatTensor(const TensorSpec& spec, absl::Span<const uint8_t> data,

@@ -60,7 +60,8 @@ class SafetensorsFile {
 };
 
 // Reads the tensors from their servers and writes them to `path`. Replaces the file atomically when
-// everything is written: after an error the file is unchanged. Blocks.
+// everything is written: after an error the file is unchanged. If a tensor is complex128, which the
+// format lacks, returns INVALID_ARGUMENT. Blocks.
 absl::Status SaveSafetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                              const std::map<std::string, std::string>& metadata = {});
 

@@ -87,6 +87,11 @@ absl::StatusOr<std::string> MakeHeader(const std::vector<Tensors::const_pointer>
     const absl::Span<const int64_t> dims = tensor.shape().dims();
     const std::vector<int64_t> shape(dims.begin(), dims.end());
     const absl::string_view dtype = internal::SafetensorsDTypeName(tensor.dtype());
+    if (dtype.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor \"", name, "\" has dtype ", DTypeName(tensor.dtype()),
+                       ", for which the safetensors format has no name"));
+    }
     header[name] = {{"dtype", std::string(dtype)},
                     {"shape", shape},
                     {"data_offsets", {offset, offset + tensor.size_bytes()}}};

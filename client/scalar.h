@@ -13,19 +13,23 @@ namespace tensord {
 // PyTorch; see ops.h.
 class Scalar {
  public:
-  // An unsigned integer that int64 can't hold becomes a double.
+  // The alternative uint64_t is for integers above the range of int64_t.
+  using Value = std::variant<bool, int64_t, uint64_t, double>;
+
   template <typename T>
   requires std::is_arithmetic_v<T> Scalar(T value)
       : value_(Widen(value)) {}  // NOLINT(google-explicit-constructor)
 
   bool is_bool() const { return std::holds_alternative<bool>(value_); }
-  bool is_int() const { return std::holds_alternative<int64_t>(value_); }
+  bool is_int() const { return std::holds_alternative<int64_t>(value_) || is_large(); }
   bool is_float() const { return std::holds_alternative<double>(value_); }
-  const std::variant<bool, int64_t, double>& value() const { return value_; }
+  // Returns whether the value is an integer above the range of int64_t.
+  bool is_large() const { return std::holds_alternative<uint64_t>(value_); }
+  const Value& value() const { return value_; }
 
  private:
   template <typename T>
-  static std::variant<bool, int64_t, double> Widen(T value) {
+  static Value Widen(T value) {
     if constexpr (std::is_same_v<T, bool>) {
       return value;
     } else if constexpr (std::is_floating_point_v<T>) {
@@ -33,14 +37,14 @@ class Scalar {
     } else {
       if constexpr (std::is_unsigned_v<T> && sizeof(T) >= sizeof(int64_t)) {
         if (value > static_cast<T>(std::numeric_limits<int64_t>::max())) {
-          return static_cast<double>(value);
+          return static_cast<uint64_t>(value);
         }
       }
       return static_cast<int64_t>(value);
     }
   }
 
-  std::variant<bool, int64_t, double> value_;
+  Value value_;
 };
 
 }  // namespace tensord

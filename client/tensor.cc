@@ -207,6 +207,11 @@ template <Element T>
 StatusOrVector<T> Tensor::ReadAs(const TransferOptions& options) const {
   TENSORD_RETURN_IF_ERROR(status());
   if (dtype() == kDTypeOf<T>) return Read<T>(options);
+  if (IsComplex(dtype()) || IsComplex(kDTypeOf<T>)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("read: ", Describe(), " can't be converted to ", DTypeName(kDTypeOf<T>),
+                     ": there is no complex arithmetic; read it with its own dtype"));
+  }
   TENSORD_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, ReadBytes(options));
   if constexpr (std::is_same_v<T, bool>) {
     TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<bool[]> values, Allocate<bool>(num_elements()));

@@ -96,7 +96,8 @@ class Tensor {
   absl::Status ReadInto(absl::Span<T> out, const TransferOptions& options = {}) const {
     return ReadBytesInto(kDTypeOf<T>, out.data(), static_cast<int64_t>(out.size()), options);
   }
-  // Reads elements of any dtype, and converts each in this program, as Cast does.
+  // Reads elements of any dtype, and converts each in this program, as Cast does. If one of the two
+  // dtypes is complex and they differ, returns INVALID_ARGUMENT.
   template <Element T>
   StatusOrVector<T> ReadAs(const TransferOptions& options = {}) const;
   // Returns the only element of a tensor, converted as by ReadAs. If the tensor doesn't have

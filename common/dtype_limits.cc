@@ -3,22 +3,38 @@
 #include <limits>
 
 namespace tensord {
+namespace {
+
+template <typename T>
+constexpr IntegerRange RangeOf() {
+  return {static_cast<int64_t>(std::numeric_limits<T>::min()), std::numeric_limits<T>::max()};
+}
+
+}  // namespace
 
 IntegerRange RangeOf(DType dtype) {
   switch (dtype) {
     case DType::kUInt8:
-      return {0, std::numeric_limits<uint8_t>::max()};
+      return RangeOf<uint8_t>();
     case DType::kInt8:
-      return {std::numeric_limits<int8_t>::min(), std::numeric_limits<int8_t>::max()};
+      return RangeOf<int8_t>();
+    case DType::kInt16:
+      return RangeOf<int16_t>();
+    case DType::kUInt16:
+      return RangeOf<uint16_t>();
     case DType::kInt32:
-      return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
+      return RangeOf<int32_t>();
+    case DType::kUInt32:
+      return RangeOf<uint32_t>();
+    case DType::kUInt64:
+      return RangeOf<uint64_t>();
     default:
-      return {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
+      return RangeOf<int64_t>();
   }
 }
 
 double MaxFinite(DType dtype) {
-  switch (dtype) {
+  switch (RealDTypeOf(dtype)) {
     case DType::kFloat16:
       return 65504.0;
     case DType::kBFloat16:
@@ -32,7 +48,7 @@ double MaxFinite(DType dtype) {
 
 bool FitsInteger(DType dtype, int64_t value) {
   const IntegerRange range = RangeOf(dtype);
-  return value >= range.min && value <= range.max;
+  return value >= range.min && (value < 0 || static_cast<uint64_t>(value) <= range.max);
 }
 
 }  // namespace tensord

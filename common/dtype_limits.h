@@ -9,12 +9,13 @@ namespace tensord {
 
 // The values of an integer dtype, both ends included.
 struct IntegerRange {
-  int64_t min, max;
+  int64_t min;
+  uint64_t max;
 };
 IntegerRange RangeOf(DType dtype);
 bool FitsInteger(DType dtype, int64_t value);
 
-// Returns the largest finite value of a floating dtype.
+// Returns the largest finite value of a floating dtype, or of a part of a complex dtype.
 double MaxFinite(DType dtype);
 
 }  // namespace tensord

@@ -1,4 +1,4 @@
-// Maps C++ types to dtypes.
+// Maps C++ types of real elements to dtypes. client/element.h has the complex ones.
 #pragma once
 
 #include <cstdint>
@@ -29,5 +29,13 @@ template <>
 inline constexpr DType kDTypeOf<float> = DType::kFloat32;
 template <>
 inline constexpr DType kDTypeOf<double> = DType::kFloat64;
+template <>
+inline constexpr DType kDTypeOf<int16_t> = DType::kInt16;
+template <>
+inline constexpr DType kDTypeOf<uint16_t> = DType::kUInt16;
+template <>
+inline constexpr DType kDTypeOf<uint32_t> = DType::kUInt32;
+template <>
+inline constexpr DType kDTypeOf<uint64_t> = DType::kUInt64;
 
 }  // namespace tensord

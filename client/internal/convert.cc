@@ -26,7 +26,7 @@ auto Widen(T value) {
 template <typename To>
 To FloatToInteger(double value) {
   constexpr auto kMin = static_cast<double>(std::numeric_limits<To>::min());
-  constexpr auto kMax = static_cast<double>(std::numeric_limits<To>::max());  // int64: 2^63
+  constexpr auto kMax = static_cast<double>(std::numeric_limits<To>::max());  // 64 bits: rounded up
   if (!(value == value)) return 0;
   if (value <= kMin) return std::numeric_limits<To>::min();
   if (value >= kMax) return std::numeric_limits<To>::max();
@@ -64,10 +64,8 @@ void ConvertFrom(const uint8_t* data, int64_t num_elements, To* out) {
   }
 }
 
-}  // namespace
-
-template <Element T>
-void ConvertElements(DType from, const uint8_t* data, int64_t num_elements, T* out) {
+template <typename T>
+void ConvertReal(DType from, const uint8_t* data, int64_t num_elements, T* out) {
   switch (from) {
     case DType::kBool:
       return ConvertFrom<T, bool>(data, num_elements, out);
@@ -87,8 +85,29 @@ void ConvertElements(DType from, const uint8_t* data, int64_t num_elements, T* o
       return ConvertFrom<T, float>(data, num_elements, out);
     case DType::kFloat64:
       return ConvertFrom<T, double>(data, num_elements, out);
+    case DType::kInt16:
+      return ConvertFrom<T, int16_t>(data, num_elements, out);
+    case DType::kUInt16:
+      return ConvertFrom<T, uint16_t>(data, num_elements, out);
+    case DType::kUInt32:
+      return ConvertFrom<T, uint32_t>(data, num_elements, out);
+    case DType::kUInt64:
+      return ConvertFrom<T, uint64_t>(data, num_elements, out);
+    case DType::kComplex64:
+    case DType::kComplex128:
     case DType::kUnspecified:
       return;
+  }
+}
+
+}  // namespace
+
+template <Element T>
+void ConvertElements(DType from, const uint8_t* data, int64_t num_elements, T* out) {
+  if constexpr (IsComplex(kDTypeOf<T>)) {
+    if (from == kDTypeOf<T>) std::memcpy(out, data, num_elements * sizeof(T));
+  } else {
+    ConvertReal(from, data, num_elements, out);
   }
 }
 

@@ -65,27 +65,65 @@ ElementTexts FormatReals(absl::Span<const double> values, int precision) {
   return result;
 }
 
-ElementTexts FormatIntegers(absl::Span<const int64_t> values, bool as_bool) {
+template <typename T>
+ElementTexts FormatIntegers(absl::Span<const T> values) {
   ElementTexts result;
-  for (int64_t value : values) {
-    result.texts.push_back(as_bool ? (value != 0 ? "True" : "False") : absl::StrCat(value));
+  for (T value : values) {
+    result.texts.push_back(absl::StrCat(value));
     result.width = std::max(result.width, result.texts.back().size());
   }
   return result;
 }
 
+ElementTexts FormatBools(absl::Span<const uint8_t> bytes) {
+  ElementTexts result;
+  for (uint8_t byte : bytes) {
+    result.texts.push_back(byte != 0 ? "True" : "False");
+    result.width = std::max(result.width, result.texts.back().size());
+  }
+  return result;
+}
+
+// "1.+2.j" for the texts "1." and "2.".
+ElementTexts JoinParts(const ElementTexts& real, const ElementTexts& imaginary) {
+  ElementTexts result;
+  result.aligned = false;
+  result.width = real.width + imaginary.width + 1;  // PyTorch counts the "j", and not the sign
+  for (size_t i = 0; i < real.texts.size(); ++i) {
+    const std::string& text = real.texts[i];
+    const std::string padding(real.width - std::min(real.width, text.size()), ' ');
+    const char* sign = imaginary.texts[i][0] == '-' ? "" : "+";
+    result.texts.push_back(absl::StrCat(padding, text, sign, imaginary.texts[i], "j"));
+  }
+  return result;
+}
+
+template <typename T>
+std::vector<T> Converted(DType dtype, absl::Span<const uint8_t> data) {
+  const auto num_elements = static_cast<int64_t>(data.size()) / SizeOf(dtype);
+  std::vector<T> values(num_elements);
+  ConvertElements(dtype, data.data(), num_elements, values.data());
+  return values;
+}
+
+ElementTexts FormatComplex(DType dtype, absl::Span<const uint8_t> data, int precision) {
+  const std::vector<double> parts = Converted<double>(RealDTypeOf(dtype), data);
+  std::vector<double> real, imaginary;
+  for (size_t i = 0; i < parts.size(); i += 2) {
+    real.push_back(parts[i]);
+    imaginary.push_back(parts[i + 1]);
+  }
+  return JoinParts(FormatReals(real, precision), FormatReals(imaginary, precision));
+}
+
 }  // namespace
 
 ElementTexts FormatElements(DType dtype, absl::Span<const uint8_t> data, int precision) {
-  const auto num_elements = static_cast<int64_t>(data.size()) / SizeOf(dtype);
-  if (IsFloating(dtype)) {
-    std::vector<double> values(num_elements);
-    ConvertElements(dtype, data.data(), num_elements, values.data());
-    return FormatReals(values, precision);
-  }
-  std::vector<int64_t> values(num_elements);
-  ConvertElements(dtype, data.data(), num_elements, values.data());
-  return FormatIntegers(values, IsBool(dtype));
+  if (IsFloating(dtype)) return FormatReals(Converted<double>(dtype, data), precision);
+  if (IsComplex(dtype)) return FormatComplex(dtype, data, precision);
+  if (IsBool(dtype)) return FormatBools(data);
+  if (dtype == DType::kUInt64) return FormatIntegers<uint64_t>(Converted<uint64_t>(dtype, data));
+  return FormatIntegers<int64_t>(Converted<int64_t>(dtype, data));
 }
 
 }  // namespace tensord::internal

@@ -12,7 +12,9 @@ namespace tensord::internal {
 
 struct ElementTexts {
   std::vector<std::string> texts;
-  size_t width = 1;  // of the longest text; print.cc pads the others on the left
+  // The number of columns of an element. print.cc pads shorter texts on the left if `aligned`.
+  size_t width = 1;
+  bool aligned = true;
 };
 
 // Formats elements by PyTorch's rules. All elements of a floating tensor have the same notation,
@@ -21,6 +23,8 @@ struct ElementTexts {
 //                or the smallest is below 1e-4 and not all are whole numbers
 //   "3."         otherwise, if all are whole numbers
 //   fixed        otherwise, with `precision` digits after the point
+// The real parts of a complex tensor have one notation and width, its imaginary parts another
+// notation. As in PyTorch, the imaginary parts aren't padded, so the texts aren't aligned.
 ElementTexts FormatElements(DType dtype, absl::Span<const uint8_t> data, int precision);
 
 }  // namespace tensord::internal

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -232,7 +233,12 @@ std::optional<NumberInput> ToNumberInput(Scalar value, DType dtype, uint32_t pos
     if (std::isfinite(real) && std::abs(real) > MaxFinite(dtype)) return std::nullopt;
     return NumberInput{position, {dtype, {}}, FloatToWord(real)};
   }
-  if (value.is_float()) return std::nullopt;
+  if (value.is_float() || IsComplex(dtype)) return std::nullopt;
+  if (value.is_large()) {
+    if (dtype != DType::kUInt64) return std::nullopt;
+    const auto bits = static_cast<int64_t>(std::get<uint64_t>(value.value()));
+    return NumberInput{position, {dtype, {}}, IntToWord(bits)};
+  }
   const int64_t integer =
       value.is_bool() ? (std::get<bool>(value.value()) ? 1 : 0) : std::get<int64_t>(value.value());
   if (!IsBool(dtype) && !FitsInteger(dtype, integer)) return std::nullopt;
@@ -240,7 +246,15 @@ std::optional<NumberInput> ToNumberInput(Scalar value, DType dtype, uint32_t pos
 }
 
 AttrValue ToAttr(Scalar value) {
-  return std::visit([](auto v) { return AttrValue(v); }, value.value());
+  return std::visit(
+      [](auto v) -> AttrValue {
+        if constexpr (std::is_same_v<decltype(v), uint64_t>) {
+          return static_cast<double>(v);
+        } else {
+          return v;
+        }
+      },
+      value.value());
 }
 
 }  // namespace tensord::internal

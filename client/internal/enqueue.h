@@ -49,6 +49,7 @@ bool IsRecorded(const Tensor& tensor);
 // As Enqueue, for an op without inputs.
 Tensor EnqueueCreation(absl::string_view op, const Device& device, const Attributes& attrs);
 
+// Returns the value as an attribute. An integer that is too large for int64 becomes a float.
 AttrValue ToAttr(Scalar value);
 
 }  // namespace tensord::internal

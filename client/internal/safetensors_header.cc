@@ -33,11 +33,11 @@ constexpr FormatDType kDTypes[] = {
     {"BF16", 16, DType::kBFloat16},
     {"F32", 32, DType::kFloat32},
     {"F64", 64, DType::kFloat64},
-    {"I16", 16, DType::kUnspecified},
-    {"U16", 16, DType::kUnspecified},
-    {"U32", 32, DType::kUnspecified},
-    {"U64", 64, DType::kUnspecified},
-    {"C64", 64, DType::kUnspecified},
+    {"I16", 16, DType::kInt16},
+    {"U16", 16, DType::kUInt16},
+    {"U32", 32, DType::kUInt32},
+    {"U64", 64, DType::kUInt64},
+    {"C64", 64, DType::kComplex64},
     {"F8_E4M3", 8, DType::kUnspecified},
     {"F8_E5M2", 8, DType::kUnspecified},
     {"F8_E8M0", 8, DType::kUnspecified},
@@ -279,7 +279,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
 absl::string_view SafetensorsDTypeName(DType dtype) {
   const auto* it = std::find_if(std::begin(kDTypes), std::end(kDTypes),
                                 [&](const FormatDType& d) { return d.dtype == dtype; });
-  return it->name;
+  return it == std::end(kDTypes) ? "" : it->name;
 }
 
 }  // namespace tensord::internal

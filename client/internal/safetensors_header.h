@@ -36,7 +36,7 @@ struct SafetensorsHeader {
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
                                                          uint64_t data_bytes);
 
-// "F32" for float32.
+// Returns "F32" for float32. Returns "" for complex128, which the format lacks.
 absl::string_view SafetensorsDTypeName(DType dtype);
 
 }  // namespace tensord::internal

@@ -6,18 +6,20 @@
 
 namespace tensord::internal {
 
-// Returns the dtype of a number alone: bool, int64 or float32.
+// Returns the dtype of a number alone: bool, int64, float32, or uint64 for an integer that is too
+// large for int64.
 inline DType DefaultDType(Scalar scalar) {
-  return scalar.is_bool() ? DType::kBool : scalar.is_int() ? DType::kInt64 : DType::kFloat32;
+  if (scalar.is_bool()) return DType::kBool;
+  if (scalar.is_large()) return DType::kUInt64;
+  return scalar.is_int() ? DType::kInt64 : DType::kFloat32;
 }
 
 // Returns the dtype in which an op combines a tensor and a number, by PyTorch's rule. If the number
 // is of a higher kind (bool < integer < floating), it is DefaultDType(scalar), otherwise the
 // tensor's dtype.
 inline DType PromotedDType(DType tensor, Scalar scalar) {
-  const int tensor_kind = IsFloating(tensor) ? 2 : IsInteger(tensor) ? 1 : 0;
-  const int scalar_kind = scalar.is_float() ? 2 : scalar.is_int() ? 1 : 0;
-  return scalar_kind > tensor_kind ? DefaultDType(scalar) : tensor;
+  const DType alone = DefaultDType(scalar);
+  return KindOf(alone) > KindOf(tensor) ? alone : tensor;
 }
 
 }  // namespace tensord::internal

@@ -61,7 +61,7 @@ std::vector<int64_t> Widen(absl::Span<const uint8_t> bytes) {
   for (size_t i = 0; i < values.size(); ++i) {
     T value;  // the file's bytes need not be aligned
     std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
-    values[i] = value;
+    values[i] = static_cast<int64_t>(value);
   }
   return values;
 }
@@ -162,6 +162,18 @@ absl::StatusOr<std::vector<int64_t>> DecodeLabels(const TensorSpec& spec,
       break;
     case DType::kInt64:
       labels = Widen<int64_t>(bytes);
+      break;
+    case DType::kInt16:
+      labels = Widen<int16_t>(bytes);
+      break;
+    case DType::kUInt16:
+      labels = Widen<uint16_t>(bytes);
+      break;
+    case DType::kUInt32:
+      labels = Widen<uint32_t>(bytes);
+      break;
+    case DType::kUInt64:
+      labels = Widen<uint64_t>(bytes);
       break;
     default:
       return absl::InvalidArgumentError(

@@ -12,12 +12,16 @@
 namespace tensord {
 namespace {
 
-// Truncates toward zero. Returns nullopt if the result doesn't fit the dtype, or for NaN.
-std::optional<int64_t> ToInteger(DType dtype, double value) {
+// Truncates toward zero. Returns nullopt if the result doesn't fit the dtype, or for NaN. The
+// result is an int, or a float if it is too large for int64.
+std::optional<AttrValue> ToInteger(DType dtype, double value) {
   const double truncated = std::trunc(value);
-  if (!(truncated >= -0x1p63 && truncated < 0x1p63)) return std::nullopt;
-  const auto integer = static_cast<int64_t>(truncated);
-  return FitsInteger(dtype, integer) ? std::optional(integer) : std::nullopt;
+  if (truncated >= -0x1p63 && truncated < 0x1p63) {
+    const auto integer = static_cast<int64_t>(truncated);
+    return FitsInteger(dtype, integer) ? std::optional<AttrValue>(integer) : std::nullopt;
+  }
+  const bool fits = dtype == DType::kUInt64 && truncated >= 0x1p63 && truncated < 0x1p64;
+  return fits ? std::optional<AttrValue>(truncated) : std::nullopt;
 }
 
 double AsDouble(const AttrValue& scalar) {
@@ -41,18 +45,13 @@ absl::Status InferFilled(InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
-// Converts the value to bool, int64 or double, by the dtype's kind. Returns nullopt if it doesn't
-// fit the dtype.
+// Brings a value into normal form (OpPlan). Returns nullopt if it doesn't fit the dtype.
 std::optional<AttrValue> ConvertScalar(const AttrValue& value, DType dtype) {
   if (IsBool(dtype)) return AttrValue(AsDouble(value) != 0);
   if (IsInteger(dtype)) {
-    std::optional<int64_t> integer;
-    if (const int64_t* i = std::get_if<int64_t>(&value)) {
-      if (FitsInteger(dtype, *i)) integer = *i;
-    } else {
-      integer = ToInteger(dtype, AsDouble(value));
-    }
-    return integer.has_value() ? std::optional<AttrValue>(*integer) : std::nullopt;
+    const int64_t* integer = std::get_if<int64_t>(&value);
+    if (integer == nullptr) return ToInteger(dtype, AsDouble(value));
+    return FitsInteger(dtype, *integer) ? std::optional(value) : std::nullopt;
   }
   const double real = AsDouble(value);
   if (std::isfinite(real) && std::abs(real) > MaxFinite(dtype)) return std::nullopt;
@@ -220,6 +219,12 @@ absl::Status InferConstant(InferenceContext& ctx) {
   return InferFilled(ctx);
 }
 
+// An op whose result may be complex.
+OpSchema WithComplex(OpSchema schema) {
+  schema.takes_complex = true;
+  return schema;
+}
+
 OpSchema Creation(const char* name, const char* doc, std::vector<AttrDef> attrs,
                   absl::Status (*infer)(InferenceContext&), OpCost cost = OpCost::kCompute) {
   return {name, "() -> shape", doc, 0, 0, std::move(attrs), infer, cost};
@@ -251,16 +256,16 @@ void AppendRandomOps(std::vector<OpSchema>& ops) {
 }  // namespace
 
 void AppendCreationOps(std::vector<OpSchema>& ops) {
-  ops.push_back(Creation("zeros", "A tensor of zeros.", {ShapeDef(), DTypeDef()}, InferFilled,
-                         OpCost::kCopy));
-  ops.push_back(
-      Creation("ones", "A tensor of ones.", {ShapeDef(), DTypeDef()}, InferFilled, OpCost::kCopy));
-  ops.push_back(Creation(
+  ops.push_back(WithComplex(Creation("zeros", "A tensor of zeros.", {ShapeDef(), DTypeDef()},
+                                     InferFilled, OpCost::kCopy)));
+  ops.push_back(WithComplex(
+      Creation("ones", "A tensor of ones.", {ShapeDef(), DTypeDef()}, InferFilled, OpCost::kCopy)));
+  ops.push_back(WithComplex(Creation(
       "full", "A tensor of one value; an integer dtype truncates a fraction toward zero.",
       {ShapeDef(), RequiredAttr("value", AttrType::kScalar, "the value, within the dtype's range"),
        OptionalAttr("dtype", AttrType::kDType, DType::kUnspecified,
                     "unspecified: float32, int64 or bool, by the value's type")},
-      InferFull, OpCost::kCopy));
+      InferFull, OpCost::kCopy)));
   ops.push_back(Creation(
       "arange", "start, start + step, start + 2*step, … below stop.",
       {OptionalAttr("start", AttrType::kScalar, int64_t{0}, "first value, int or float"),
@@ -269,18 +274,18 @@ void AppendCreationOps(std::vector<OpSchema>& ops) {
        OptionalAttr("dtype", AttrType::kDType, DType::kUnspecified,
                     "unspecified: int64 if all three are ints, otherwise float32")},
       InferArange));
-  ops.push_back(Creation(
+  ops.push_back(WithComplex(Creation(
       "eye", "One on the diagonal, zero elsewhere.",
       {RequiredAttr("rows", AttrType::kInt, "number of rows"),
        OptionalAttr("cols", AttrType::kInt, int64_t{-1}, "number of columns; -1: the same as rows"),
        DTypeDef()},
-      InferEye));
-  ops.push_back(
+      InferEye)));
+  ops.push_back(WithComplex(
       Creation("constant", "Elements given as bytes, row-major and little-endian.",
                {ShapeDef(), RequiredAttr("dtype", AttrType::kDType, "dtype of the elements"),
                 RequiredAttr("data", AttrType::kBytes,
                              "the elements' bytes, exactly as many as shape and dtype need")},
-               InferConstant));
+               InferConstant)));
   AppendRandomOps(ops);
 }
 

@@ -128,7 +128,8 @@
 
 namespace tensord {
 
-// The dtypes that a function accepts. float16 and bfloat16 are computed in float32 and rounded.
+// The dtypes that a function accepts. None accepts complex dtypes. float16 and bfloat16 are
+// computed in float32 and rounded.
 enum class ElementwiseTyping : uint8_t {
   kAny,           // every dtype
   kNumber,        // every dtype except bool; bool is an error

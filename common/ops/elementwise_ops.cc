@@ -50,7 +50,13 @@ absl::Status InferGelu(InferenceContext& ctx) {
 
 absl::Status InferCast(InferenceContext& ctx) {
   const DType dtype = ctx.attrs().Type("dtype");
-  if (dtype == ctx.input(0).dtype) ctx.SetAlias();
+  if (dtype == ctx.input(0).dtype) {
+    ctx.SetAlias();
+  } else if (IsComplex(dtype) || IsComplex(ctx.input(0).dtype)) {
+    return ctx.Error(absl::StrCat("there is no complex arithmetic, so ",
+                                  DTypeName(ctx.input(0).dtype), " can't be cast to ",
+                                  DTypeName(dtype)));
+  }
   ctx.AddOutput(dtype, ctx.input(0).shape);
   return absl::OkStatus();
 }
@@ -183,6 +189,7 @@ void AppendUnaryOps(std::vector<OpSchema>& ops) {
                         "and clamps to the range; NaN gives 0. Conversion to bool is x != 0.",
                         InferCast, {ElementwiseFunction::Kind::kCast});
   cast.attrs = {RequiredAttr("dtype", AttrType::kDType, "the dtype of the result")};
+  cast.takes_complex = true;
   ops.push_back(std::move(cast));
 }
 
@@ -209,7 +216,8 @@ void AppendElementwiseOps(std::vector<OpSchema>& ops) {
                  .min_inputs = 3,
                  .max_inputs = 3,
                  .infer = InferWhere,
-                 .elementwise = ElementwiseFunction{ElementwiseFunction::Kind::kWhere}});
+                 .elementwise = ElementwiseFunction{ElementwiseFunction::Kind::kWhere},
+                 .takes_complex = true});
 }
 
 }  // namespace tensord

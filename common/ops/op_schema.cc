@@ -101,6 +101,21 @@ absl::Status CheckInputs(const OpSchema& schema, absl::Span<const TensorSpec> in
   return absl::OkStatus();
 }
 
+absl::Status CheckComplex(const InferenceContext& ctx, const OpPlan& plan) {
+  if (plan.schema->takes_complex) return absl::OkStatus();
+  const auto refuse = [&ctx](DType dtype) {
+    return ctx.Error(absl::StrCat("doesn't take ", DTypeName(dtype),
+                                  ": there is no complex arithmetic, only ops that make, move and "
+                                  "select complex elements"));
+  };
+  for (int i = 0; i < ctx.num_inputs(); ++i) {
+    if (IsComplex(ctx.input(i).dtype)) return refuse(ctx.input(i).dtype);
+  }
+  const AttrValue* attr = plan.attrs.Find("dtype");
+  const DType* dtype = attr == nullptr ? nullptr : std::get_if<DType>(attr);
+  return dtype != nullptr && IsComplex(*dtype) ? refuse(*dtype) : absl::OkStatus();
+}
+
 std::string DescribeInput(const NamedInput& input) {
   return absl::StrCat("tensor ", input.handle, " (", input.spec->ToString(), ") is on ",
                       input.device.ToString());
@@ -124,6 +139,7 @@ absl::StatusOr<OpPlan> PlanOp(absl::string_view op, absl::Span<const TensorSpec>
   TENSORD_RETURN_IF_ERROR(BindAttributes(*schema, attrs, plan.attrs));
   for (const TensorSpec& input : inputs) plan.input_dtypes.push_back(input.dtype);
   InferenceContext ctx(inputs, &plan);
+  TENSORD_RETURN_IF_ERROR(CheckComplex(ctx, plan));
   TENSORD_RETURN_IF_ERROR(schema->infer(ctx));
   for (const TensorSpec& output : plan.outputs) {
     const absl::Status valid = output.Validate();

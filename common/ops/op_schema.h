@@ -50,6 +50,8 @@ struct OpSchema {
   // several fused into one kernel. Attributes may choose another function: FunctionOf() returns the
   // one to run.
   std::optional<ElementwiseFunction> elementwise = std::nullopt;
+  // Whether inputs and the attribute "dtype" may be complex. If false, PlanOp() refuses them.
+  bool takes_complex = false;
 };
 
 // The result of inference for given inputs. `attrs` is in normal form: every attribute of the
@@ -61,7 +63,8 @@ struct OpSchema {
 //   permute      "axes": non-negative
 //   slice        "starts", "stops", "steps": one entry per axis of the input, steps >= 1,
 //                0 <= start <= stop <= dim
-//   full         "dtype": resolved; "value": bool, int or float by the dtype's kind, in its range
+//   full         "dtype": resolved; "value": bool, int or float by the dtype's kind, in its range.
+//                For complex dtypes it is a float, and for uint64 values above int64's range, too
 //   arange       "dtype": resolved; "start", "stop", "step": all ints (an integer dtype) or all
 //                floats
 //   eye          "cols": >= 0

@@ -260,6 +260,7 @@ absl::Status InferBroadcastTo(InferenceContext& ctx) {
 
 void AppendShapeOps(std::vector<OpSchema>& ops) {
   using Ints = std::vector<int64_t>;
+  const size_t first = ops.size();
   ops.push_back({"reshape",
                  "(…) -> shape",
                  "The same elements in another shape; shares the input's memory.",
@@ -307,6 +308,7 @@ void AppendShapeOps(std::vector<OpSchema>& ops) {
                  {RequiredAttr("shape", AttrType::kInts, "the new shape")},
                  InferBroadcastTo,
                  OpCost::kCopy});
+  for (size_t i = first; i < ops.size(); ++i) ops[i].takes_complex = true;
 }
 
 }  // namespace tensord

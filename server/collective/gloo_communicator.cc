@@ -92,6 +92,9 @@ void GlooCommunicator::AllReduce(const CollectiveOp& op, const Buffer& input, Bu
     ReduceElements(op.reduction, dtype, out, a, b, static_cast<int64_t>(elements));
   });
   switch (SizeOf(dtype)) {
+    case 1:
+      AllReduceElements<uint8_t>(&options, input, output);
+      break;
     case 2:
       AllReduceElements<uint16_t>(&options, input, output);
       break;

@@ -40,8 +40,9 @@ absl::string_view ReductionName(CollectiveReduction reduction) {
   return "sum";
 }
 
-bool IsSupported(DType dtype) {
-  return IsFloating(dtype) || dtype == DType::kInt32 || dtype == DType::kInt64;
+// NCCL has no 16-bit integers.
+bool CanBeReduced(DType dtype) {
+  return IsFloating(dtype) || (IsInteger(dtype) && SizeOf(dtype) != 2);
 }
 
 absl::Status Refuse(const CollectiveOp& op, absl::string_view why) {
@@ -70,8 +71,11 @@ std::string CollectiveOp::ToString() const {
 absl::StatusOr<TensorSpec> PlanCollective(const CollectiveOp& op, int size) {
   if (op.kind == CollectiveKind::kBarrier) return TensorSpec{DType::kUInt8, Shape({0})};
   TENSORD_RETURN_IF_ERROR(op.spec.Validate());
-  if (!IsSupported(op.spec.dtype)) {
-    return Refuse(op, "the dtype must be float16, bfloat16, float32, float64, int32 or int64");
+  if (op.reduces() && !CanBeReduced(op.spec.dtype)) {
+    return Refuse(
+        op,
+        "a reduction needs a floating dtype, or integers of 8, 32 or 64 bits; cast before, "
+        "for example to int32");
   }
   if (op.reduces() && op.reduction == CollectiveReduction::kMean && !IsFloating(op.spec.dtype)) {
     return Refuse(op, "a mean needs a floating dtype; use the sum and divide, or cast before");

@@ -36,8 +36,9 @@ struct CollectiveOp {
 };
 
 // Returns the spec of the result of `op` in a group of `size` members. Returns INVALID_ARGUMENT for
-// an unsupported dtype, a mean of integers, and a root that does not exist. Does the same for a
-// scalar, or a first dimension, that can't be gathered or divided by `size`.
+// a mean of integers, any other reduction of bool, complex or 16-bit integers, and a root that does
+// not exist. Does the same for a scalar, or a first dimension, that can't be gathered or divided by
+// `size`.
 absl::StatusOr<TensorSpec> PlanCollective(const CollectiveOp& op, int size);
 
 // Returns the message that a member sends before elements are transferred. It names the op and its

@@ -79,20 +79,6 @@ inline constexpr bool kTakesStorage = false;
 template <typename T>
 inline constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
-// Whether F gives the same bits for signed and for unsigned integers. One loop then serves both.
-template <typename F>
-inline constexpr bool kIgnoresSign = false;
-
-// The type as which a loop over F reads elements of type T.
-template <typename F, typename T, bool kShared = kIgnoresSign<F>&& kIsInteger<T>>
-struct ReadTypeOf {
-  using type = T;
-};
-template <typename F, typename T>
-struct ReadTypeOf<F, T, true> {
-  using type = std::make_unsigned_t<T>;
-};
-
 // Variables, because device code may use variables but must not call std::numeric_limits.
 template <typename T>
 inline constexpr T kLowestOf = std::numeric_limits<T>::lowest();
@@ -429,8 +415,6 @@ struct BitwiseAnd {
     return static_cast<T>(a & b);
   }
 };
-template <>
-inline constexpr bool kIgnoresSign<BitwiseAnd> = true;
 
 struct BitwiseOr {
   template <typename T>
@@ -438,8 +422,6 @@ struct BitwiseOr {
     return static_cast<T>(a | b);
   }
 };
-template <>
-inline constexpr bool kIgnoresSign<BitwiseOr> = true;
 
 struct BitwiseXor {
   template <typename T>
@@ -447,8 +429,6 @@ struct BitwiseXor {
     return static_cast<T>(a ^ b);
   }
 };
-template <>
-inline constexpr bool kIgnoresSign<BitwiseXor> = true;
 
 // Integers only. As an unsigned number, a negative count exceeds the width, too.
 template <typename T>
@@ -464,8 +444,6 @@ struct ShiftLeft {
     return past ? T{0} : static_cast<T>(static_cast<Wrapping<T>>(a) << shift);
   }
 };
-template <>
-inline constexpr bool kIgnoresSign<ShiftLeft> = true;
 
 struct ShiftRight {
   template <typename T>
@@ -519,6 +497,76 @@ struct Ge {
     return a >= b;
   }
 };
+
+// ---------------------------------------------------------------- signed and unsigned integers
+
+// Whether F gives the same bits for a signed integer type and for the unsigned type of its size.
+// The backends then compile one kernel for both.
+template <typename F>
+inline constexpr bool kIgnoresSign = false;
+template <>
+inline constexpr bool kIgnoresSign<Neg> = true;
+template <>
+inline constexpr bool kIgnoresSign<Add> = true;
+template <>
+inline constexpr bool kIgnoresSign<Sub> = true;
+template <>
+inline constexpr bool kIgnoresSign<Mul> = true;
+template <>
+inline constexpr bool kIgnoresSign<BitwiseAnd> = true;
+template <>
+inline constexpr bool kIgnoresSign<BitwiseOr> = true;
+template <>
+inline constexpr bool kIgnoresSign<BitwiseXor> = true;
+template <>
+inline constexpr bool kIgnoresSign<ShiftLeft> = true;
+template <>
+inline constexpr bool kIgnoresSign<Eq> = true;
+template <>
+inline constexpr bool kIgnoresSign<Ne> = true;
+
+// The signed type of the same size. For types other than unsigned integers, T itself.
+template <typename T>
+struct SignedTypeOf {
+  using type = T;
+};
+template <>
+struct SignedTypeOf<uint8_t> {
+  using type = int8_t;
+};
+template <>
+struct SignedTypeOf<uint16_t> {
+  using type = int16_t;
+};
+template <>
+struct SignedTypeOf<uint32_t> {
+  using type = int32_t;
+};
+template <>
+struct SignedTypeOf<uint64_t> {
+  using type = int64_t;
+};
+template <typename T>
+using SignedOf = typename SignedTypeOf<T>::type;
+
+// The storage type for which F's kernel is compiled, for elements of type Storage.
+template <typename F, typename Storage>
+using KernelType = std::conditional_t<kIgnoresSign<F>, SignedOf<Storage>, Storage>;
+
+template <typename Storage>
+inline constexpr bool kIsWhole = kIsInteger<Storage> || std::is_same_v<Storage, Bool>;
+
+// Whether a cast from From to To adds bits.
+template <typename From, typename To>
+inline constexpr bool kAddsBits = sizeof(To) > sizeof(From);
+
+// The storage types for which the kernel of a cast is compiled. If both types are integers or bool,
+// the sign of To doesn't matter, and the sign of From only if the cast adds bits.
+template <typename From, typename To>
+using CastKernelFrom =
+    std::conditional_t<kIsWhole<To> && !kAddsBits<From, To>, SignedOf<From>, From>;
+template <typename From, typename To>
+using CastKernelTo = std::conditional_t<kIsWhole<From>, SignedOf<To>, To>;
 
 // ---------------------------------------------------------------- cast
 

@@ -89,6 +89,9 @@ absl::Status PackedOps::CheckDefinition(uint32_t number, const OpDefinition& def
       return refuse(" has a scalar as input ", position, ", which it lacks or names twice");
     }
     if (!IsValid(dtype)) return refuse(" has a scalar without a dtype");
+    if (IsComplex(dtype)) {
+      return refuse(" has a scalar of dtype ", DTypeName(dtype), "; scalars aren't complex");
+    }
     is_scalar[position] = true;
   }
   if (definition.num_inputs > 0 && definition.scalars.size() == definition.num_inputs) {

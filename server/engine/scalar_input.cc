@@ -19,6 +19,7 @@ void StoreAs(T value, void* out) {
 
 AttrValue ToAttr(const ScalarInput& scalar) {
   if (IsFloating(scalar.dtype)) return FloatFromWord(scalar.word);
+  // If the value is a uint64 above the range of int64, the kernel of `full` gives the same bits.
   const int64_t value = IntFromWord(scalar.word);
   if (IsBool(scalar.dtype)) return value != 0;
   return value;

@@ -13,8 +13,10 @@ namespace tensord::server {
 // A number at the place of an input. The op reads a tensor of shape [] with this dtype.
 struct ScalarInput {
   uint32_t position;  // among the op's inputs
-  DType dtype;
-  uint64_t word;  // op_words.h: FloatToWord() for a floating dtype, IntToWord() for any other
+  DType dtype;        // not complex
+  // op_words.h: FloatToWord() for a floating dtype, IntToWord() for any other. A uint64 of 2^63 or
+  // more has the word of the int64 with the same bits.
+  uint64_t word;
 };
 
 // Returns the entry of `scalars` at this position among the inputs; null if there is none.

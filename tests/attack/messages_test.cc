@@ -132,7 +132,7 @@ TEST_F(MessagesTest, BoundsMemoryOfUnreadResponses) {
 }
 
 TEST_F(MessagesTest, RefusesInvalidDtypesAndShapes) {
-  constexpr int kDtypes[] = {-1, 0, 10, 255, INT_MAX, INT_MIN};
+  constexpr int kDtypes[] = {-1, 0, 16, 255, INT_MAX, INT_MIN};
   const std::vector<std::vector<int64_t>> shapes = {
       {-1},
       {INT64_MIN, 2},

@@ -17,18 +17,22 @@ int64_t WrappingMul(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
 }
 
+uint64_t Power(uint64_t base, uint64_t exponent) {
+  uint64_t result = 1;
+  for (; exponent > 0; exponent /= 2) {
+    if (exponent % 2 == 1) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
 int64_t IntegerPower(int64_t base, int64_t exponent) {
   if (exponent < 0) {
     if (base == 1) return 1;
     if (base == -1) return exponent % 2 == 0 ? 1 : -1;
     return 0;
   }
-  int64_t result = 1;
-  for (; exponent > 0; exponent /= 2) {
-    if (exponent % 2 == 1) result = WrappingMul(result, base);
-    base = WrappingMul(base, base);
-  }
-  return result;
+  return static_cast<int64_t>(Power(static_cast<uint64_t>(base), static_cast<uint64_t>(exponent)));
 }
 
 double LargerOrNan(double a, double b) {
@@ -41,6 +45,8 @@ double SmallerOrNan(double a, double b) {
 }
 int64_t Larger(int64_t a, int64_t b) { return std::max(a, b); }
 int64_t Smaller(int64_t a, int64_t b) { return std::min(a, b); }
+uint64_t LargerUnsigned(uint64_t a, uint64_t b) { return std::max(a, b); }
+uint64_t SmallerUnsigned(uint64_t a, uint64_t b) { return std::min(a, b); }
 
 int64_t Same(int64_t x) { return x; }
 
@@ -121,13 +127,19 @@ int64_t ShiftedRight(int64_t a, int64_t count) {
 // functions of these libraries have a few more.
 const UnaryCase kUnary[] = {
     {"neg", [](double x) { return -x; }, [](int64_t x) { return WrappingSub(0, x); }},
-    {"abs", [](double x) { return std::fabs(x); },
-     [](int64_t x) { return x < 0 ? WrappingSub(0, x) : x; }},
+    {.op = "abs",
+     .real = [](double x) { return std::fabs(x); },
+     .whole = [](int64_t x) { return x < 0 ? WrappingSub(0, x) : x; },
+     .of_uint64 = [](uint64_t x) { return x; }},
     {.op = "relu",
      .real = [](double x) { return x < 0 ? 0.0 : x; },
      .whole = [](int64_t x) { return std::max<int64_t>(x, 0); },
-     .any_zero_sign = true},
-    {"sign", Sign, [](int64_t x) { return int64_t{x > 0} - int64_t{x < 0}; }},
+     .any_zero_sign = true,
+     .of_uint64 = [](uint64_t x) { return x; }},
+    {.op = "sign",
+     .real = Sign,
+     .whole = [](int64_t x) { return int64_t{x > 0} - int64_t{x < 0}; },
+     .of_uint64 = [](uint64_t x) { return uint64_t{x > 0}; }},
     {.op = "conj", .real = [](double x) { return x; }, .whole = Same, .of_bool = true},
     {.op = "floor", .real = [](double x) { return std::floor(x); }, .whole = Same, .of_bool = true},
     {.op = "ceil", .real = [](double x) { return std::ceil(x); }, .whole = Same, .of_bool = true},
@@ -192,11 +204,33 @@ const ArithmeticCase kArithmetic[] = {
     {"sub", [](double a, double b) { return a - b; }, WrappingSub},
     {"mul", [](double a, double b) { return a * b; }, WrappingMul, Smaller},
     {"div", [](double a, double b) { return a / b; }, nullptr},
-    {"pow", [](double a, double b) { return std::pow(a, b); }, IntegerPower, nullptr, 8},
-    {"maximum", LargerOrNan, Larger, Larger, 0, true},
-    {"minimum", SmallerOrNan, Smaller, Smaller, 0, true},
-    {"floor_divide", FloorQuotient, FloorQuotient, nullptr, 1},
-    {"remainder", Modulo, Modulo, nullptr, 1},
+    {.op = "pow",
+     .real = [](double a, double b) { return std::pow(a, b); },
+     .whole = IntegerPower,
+     .ulps = 8,
+     .of_uint64 = Power},
+    {.op = "maximum",
+     .real = LargerOrNan,
+     .whole = Larger,
+     .of_bools = Larger,
+     .any_zero_sign = true,
+     .of_uint64 = LargerUnsigned},
+    {.op = "minimum",
+     .real = SmallerOrNan,
+     .whole = Smaller,
+     .of_bools = Smaller,
+     .any_zero_sign = true,
+     .of_uint64 = SmallerUnsigned},
+    {.op = "floor_divide",
+     .real = FloorQuotient,
+     .whole = FloorQuotient,
+     .ulps = 1,
+     .of_uint64 = [](uint64_t a, uint64_t b) { return b == 0 ? 0 : a / b; }},
+    {.op = "remainder",
+     .real = Modulo,
+     .whole = Modulo,
+     .ulps = 1,
+     .of_uint64 = [](uint64_t a, uint64_t b) { return b == 0 ? 0 : a % b; }},
     {"atan2", [](double a, double b) { return std::atan2(a, b); }, nullptr, nullptr, 4},
     {.op = "hypot",
      .real = [](double a, double b) { return std::hypot(a, b); },
@@ -210,7 +244,9 @@ const ArithmeticCase kArithmetic[] = {
     {"bitwise_xor", nullptr, [](int64_t a, int64_t b) { return a ^ b; },
      [](int64_t a, int64_t b) { return a ^ b; }},
     {"shift_left", nullptr, ShiftedLeft},
-    {"shift_right", nullptr, ShiftedRight},
+    {.op = "shift_right",
+     .whole = ShiftedRight,
+     .of_uint64 = [](uint64_t a, uint64_t count) { return count > 63 ? 0 : a >> count; }},
 };
 
 template <typename T>
@@ -224,16 +260,19 @@ struct Relations {
 };
 using Real = Relations<double>;
 using Whole = Relations<int64_t>;
+using Unsigned = Relations<uint64_t>;
 
 const ComparisonCase kComparisons[] = {
-    {"eq", Real::Eq, Whole::Eq}, {"ne", Real::Ne, Whole::Ne}, {"lt", Real::Lt, Whole::Lt},
-    {"le", Real::Le, Whole::Le}, {"gt", Real::Gt, Whole::Gt}, {"ge", Real::Ge, Whole::Ge},
+    {"eq", Real::Eq, Whole::Eq, Unsigned::Eq}, {"ne", Real::Ne, Whole::Ne, Unsigned::Ne},
+    {"lt", Real::Lt, Whole::Lt, Unsigned::Lt}, {"le", Real::Le, Whole::Le, Unsigned::Le},
+    {"gt", Real::Gt, Whole::Gt, Unsigned::Gt}, {"ge", Real::Ge, Whole::Ge, Unsigned::Ge},
 };
 
 }  // namespace
 
 absl::Span<const UnaryCase> UnaryCases() { return kUnary; }
 bool ArithmeticCase::Accepts(DType dtype) const {
+  if (IsComplex(dtype)) return false;
   if (IsFloating(dtype)) return real != nullptr || of_dtype != nullptr;
   if (whole == nullptr) return !floating_only;
   return !IsBool(dtype) || of_bools != nullptr;

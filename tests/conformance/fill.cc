@@ -37,7 +37,7 @@ struct Limits {
   double min_subnormal;
 };
 Limits LimitsOf(DType dtype) {
-  switch (dtype) {
+  switch (RealDTypeOf(dtype)) {
     case DType::kFloat16:
       return {LargestOf(dtype), 0x1p-14, 0x1p-24};
     case DType::kBFloat16:
@@ -104,14 +104,16 @@ std::vector<double> SpecialReals(DType dtype) {
 
 std::vector<int64_t> SpecialWholes(DType dtype) {
   const int64_t max = MaxOf(dtype), min = MinOf(dtype);
+  // Unsigned, because the largest uint64 isn't an int64.
+  const uint64_t half = static_cast<uint64_t>(max) / 2;
   return {0,
           1,
           2,
           3,
           max,
           max - 1,
-          max / 2,
-          max / 2 + 1,
+          static_cast<int64_t>(half),
+          static_cast<int64_t>(half + 1),
           min,
           min + 1,
           min / 2,
@@ -172,6 +174,10 @@ HostTensor MakeInput(const Input& input, uint64_t seed) {
       values.real[i] = special                       ? reals[i % reals.size()]
                        : input.fill == Fill::kValues ? input.values[i]
                                                      : Real(input.fill, dtype, generator);
+      if (IsComplex(dtype)) {
+        values.imaginary[i] = special ? reals[(i / reals.size() + 5 * i) % reals.size()]
+                                      : Real(input.fill, dtype, generator);
+      }
     } else {
       values.whole[i] = special                       ? wholes[i % wholes.size()]
                         : input.fill == Fill::kValues ? static_cast<int64_t>(input.values[i])

@@ -47,6 +47,7 @@ Values Values::Of(DType dtype, Shape shape) {
   values.spec = {dtype, std::move(shape)};
   if (values.floating()) {
     values.real.resize(values.size());
+    if (IsComplex(dtype)) values.imaginary.resize(values.size());
   } else {
     values.whole.resize(values.size());
   }
@@ -70,7 +71,25 @@ Values Widen(const HostTensor& tensor) {
         values.whole[i] = Load<int32_t>(tensor.bytes, i);
         break;
       case DType::kInt64:
+      case DType::kUInt64:
         values.whole[i] = Load<int64_t>(tensor.bytes, i);
+        break;
+      case DType::kInt16:
+        values.whole[i] = Load<int16_t>(tensor.bytes, i);
+        break;
+      case DType::kUInt16:
+        values.whole[i] = Load<uint16_t>(tensor.bytes, i);
+        break;
+      case DType::kUInt32:
+        values.whole[i] = Load<uint32_t>(tensor.bytes, i);
+        break;
+      case DType::kComplex64:
+        values.real[i] = Load<float>(tensor.bytes, 2 * i);
+        values.imaginary[i] = Load<float>(tensor.bytes, 2 * i + 1);
+        break;
+      case DType::kComplex128:
+        values.real[i] = Load<double>(tensor.bytes, 2 * i);
+        values.imaginary[i] = Load<double>(tensor.bytes, 2 * i + 1);
         break;
       case DType::kFloat16:
         values.real[i] = static_cast<float>(Load<Half>(tensor.bytes, i));
@@ -97,11 +116,25 @@ HostTensor Narrow(const Values& values) {
       case DType::kInt8:
         tensor.bytes[i] = static_cast<uint8_t>(values.whole[i]);
         break;
+      case DType::kInt16:
+      case DType::kUInt16:
+        Store(tensor.bytes, i, static_cast<int16_t>(values.whole[i]));
+        break;
       case DType::kInt32:
+      case DType::kUInt32:
         Store(tensor.bytes, i, static_cast<int32_t>(values.whole[i]));
         break;
       case DType::kInt64:
+      case DType::kUInt64:
         Store(tensor.bytes, i, values.whole[i]);
+        break;
+      case DType::kComplex64:
+        Store(tensor.bytes, 2 * i, static_cast<float>(values.real[i]));
+        Store(tensor.bytes, 2 * i + 1, static_cast<float>(values.imaginary[i]));
+        break;
+      case DType::kComplex128:
+        Store(tensor.bytes, 2 * i, values.real[i]);
+        Store(tensor.bytes, 2 * i + 1, values.imaginary[i]);
         break;
       case DType::kFloat16:
         Store(tensor.bytes, i, Half(static_cast<float>(values.real[i])));
@@ -120,7 +153,7 @@ HostTensor Narrow(const Values& values) {
 }
 
 double RoundTo(DType dtype, double value) {
-  switch (dtype) {
+  switch (RealDTypeOf(dtype)) {
     case DType::kFloat16:
       return static_cast<float>(Half(static_cast<float>(value)));
     case DType::kBFloat16:
@@ -143,8 +176,14 @@ int64_t WrapTo(DType dtype, int64_t value) {
       return static_cast<uint8_t>(value);
     case DType::kInt8:
       return static_cast<int8_t>(value);
+    case DType::kInt16:
+      return static_cast<int16_t>(value);
+    case DType::kUInt16:
+      return static_cast<uint16_t>(value);
     case DType::kInt32:
       return static_cast<int32_t>(value);
+    case DType::kUInt32:
+      return static_cast<uint32_t>(value);
     default:
       return value;
   }
@@ -161,7 +200,7 @@ double UlpOf(DType dtype, double value) {
 double ComputeEpsilon(DType dtype) { return dtype == DType::kFloat64 ? 0x1p-52 : 0x1p-23; }
 
 double LargestOf(DType dtype) {
-  switch (dtype) {
+  switch (RealDTypeOf(dtype)) {
     case DType::kFloat16:
       return 65504;
     case DType::kBFloat16:
@@ -181,8 +220,16 @@ int64_t MaxOf(DType dtype) {
       return 255;
     case DType::kInt8:
       return 127;
+    case DType::kInt16:
+      return std::numeric_limits<int16_t>::max();
+    case DType::kUInt16:
+      return std::numeric_limits<uint16_t>::max();
     case DType::kInt32:
       return std::numeric_limits<int32_t>::max();
+    case DType::kUInt32:
+      return std::numeric_limits<uint32_t>::max();
+    case DType::kUInt64:
+      return -1;
     default:
       return std::numeric_limits<int64_t>::max();
   }
@@ -192,9 +239,14 @@ int64_t MinOf(DType dtype) {
   switch (dtype) {
     case DType::kBool:
     case DType::kUInt8:
+    case DType::kUInt16:
+    case DType::kUInt32:
+    case DType::kUInt64:
       return 0;
     case DType::kInt8:
       return -128;
+    case DType::kInt16:
+      return std::numeric_limits<int16_t>::min();
     case DType::kInt32:
       return std::numeric_limits<int32_t>::min();
     default:

@@ -62,27 +62,49 @@ DType Promote(DType a, DType b) {
   if (a == b) return a;
   const auto either = [&](DType dtype) { return a == dtype || b == dtype; };
   if (IsFloating(a)) return either(DType::kFloat64) ? DType::kFloat64 : DType::kFloat32;
-  return either(DType::kInt64) ? DType::kInt64 : DType::kInt32;
+  // The smallest dtype whose range has the ranges of both. No row has uint64 with a signed integer.
+  for (DType dtype : {DType::kUInt8, DType::kInt8, DType::kUInt16, DType::kInt16, DType::kUInt32,
+                      DType::kInt32, DType::kUInt64}) {
+    const bool has_max = dtype == DType::kUInt64 ||
+                         (!either(DType::kUInt64) && MaxOf(dtype) >= std::max(MaxOf(a), MaxOf(b)));
+    if (has_max && MinOf(dtype) <= std::min(MinOf(a), MinOf(b))) return dtype;
+  }
+  return DType::kInt64;
 }
 
 namespace {
 
 int64_t Truncate(double value, DType dtype) {
   if (std::isnan(value)) return 0;
+  const double two63 = std::ldexp(1.0, 63);
+  if (dtype == DType::kUInt64) {
+    if (value >= 2 * two63) return MaxOf(dtype);
+    return value < 0 ? 0 : static_cast<int64_t>(static_cast<uint64_t>(value));
+  }
   // Every double below 2^63 fits into int64_t: the largest one is 2^63 - 1024.
-  if (value >= std::ldexp(1.0, 63)) return MaxOf(dtype);
-  if (value < -std::ldexp(1.0, 63)) return MinOf(dtype);
+  if (value >= two63) return MaxOf(dtype);
+  if (value < -two63) return MinOf(dtype);
   return std::clamp(static_cast<int64_t>(std::trunc(value)), MinOf(dtype), MaxOf(dtype));
+}
+
+// Converts element `i`, an integer or bool, to a floating dtype.
+double RoundWhole(const Values& values, int64_t i, DType dtype) {
+  const int64_t whole = values.whole[i];
+  if (values.spec.dtype != DType::kUInt64 || whole >= 0) return RoundTo(dtype, whole);
+  const auto large = static_cast<uint64_t>(whole);
+  if (dtype == DType::kFloat64) return static_cast<double>(large);
+  return RoundTo(dtype, static_cast<double>(static_cast<float>(large)));
 }
 
 }  // namespace
 
 Values Cast(const Values& values, DType dtype) {
+  if (values.spec.dtype == dtype) return values;
   Values out = Values::Of(dtype, values.spec.shape);
   for (int64_t i = 0; i < values.size(); ++i) {
     if (out.floating()) {
       out.real[i] =
-          values.floating() ? RoundTo(dtype, values.real[i]) : RoundTo(dtype, values.whole[i]);
+          values.floating() ? RoundTo(dtype, values.real[i]) : RoundWhole(values, i, dtype);
     } else if (IsBool(dtype)) {
       out.whole[i] = values.floating() ? values.real[i] != 0 : values.whole[i] != 0;
     } else {
@@ -91,6 +113,15 @@ Values Cast(const Values& values, DType dtype) {
     }
   }
   return out;
+}
+
+void CopyElement(const Values& from, int64_t at, Values& to, int64_t i) {
+  if (to.floating()) {
+    to.real[i] = from.real[at];
+    if (IsComplex(to.spec.dtype)) to.imaginary[i] = from.imaginary[at];
+  } else {
+    to.whole[i] = from.whole[at];
+  }
 }
 
 }  // namespace tensord::conformance

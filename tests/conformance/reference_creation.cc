@@ -64,7 +64,7 @@ Values Filled(const AttrValue& value, DType dtype, const Shape& shape) {
   }
   one = Cast(one, dtype);
   Values out = Values::Of(dtype, shape);
-  for (double& element : out.real) element = one.real[0];
+  for (double& element : out.real) element = one.real[0];  // imaginary parts stay 0
   for (int64_t& element : out.whole) element = one.whole[0];
   return out;
 }

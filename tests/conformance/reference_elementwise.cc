@@ -9,6 +9,16 @@ namespace {
 
 using Real = double (*)(double);
 
+// Calls the reference for integers. `operands` of dtype uint64 are the bits of the elements.
+template <typename Case, typename... Operands>
+auto Whole(const Case& op, DType dtype, Operands... operands) {
+  if (dtype == DType::kUInt64 && op.of_uint64 != nullptr) {
+    return static_cast<decltype(op.whole(operands...))>(
+        op.of_uint64(static_cast<uint64_t>(operands)...));
+  }
+  return op.whole(operands...);
+}
+
 // Returns a reference whose result has the input's dtype.
 ReferenceFunction Same(const UnaryCase& op) {
   return [&op](const Attributes&, Inputs inputs) {
@@ -17,7 +27,7 @@ ReferenceFunction Same(const UnaryCase& op) {
       if (out.floating()) {
         out.real[i] = op.real(inputs[0].real[i]);
       } else {
-        out.whole[i] = WrapTo(out.spec.dtype, op.whole(inputs[0].whole[i]));
+        out.whole[i] = WrapTo(out.spec.dtype, Whole(op, out.spec.dtype, inputs[0].whole[i]));
       }
     }
     return out;
@@ -66,7 +76,7 @@ ReferenceFunction Arithmetic(const ArithmeticCase& op) {
       } else if (IsBool(dtype)) {
         out.whole[i] = op.of_bools(a.whole[ia], b.whole[ib]);
       } else {
-        out.whole[i] = WrapTo(dtype, op.whole(a.whole[ia], b.whole[ib]));
+        out.whole[i] = WrapTo(dtype, Whole(op, dtype, a.whole[ia], b.whole[ib]));
       }
     });
     return out;
@@ -80,8 +90,8 @@ ReferenceFunction Compare(const ComparisonCase& op) {
     const Values b = Cast(inputs[1], dtype);
     Values out = Values::Of(DType::kBool, Broadcast(a.spec.shape, b.spec.shape));
     ForEachPair(out.spec.shape, a.spec.shape, b.spec.shape, [&](int64_t i, int64_t ia, int64_t ib) {
-      out.whole[i] =
-          IsFloating(dtype) ? op.real(a.real[ia], b.real[ib]) : op.whole(a.whole[ia], b.whole[ib]);
+      out.whole[i] = IsFloating(dtype) ? op.real(a.real[ia], b.real[ib])
+                                       : Whole(op, dtype, a.whole[ia], b.whole[ib]);
     });
     return out;
   };
@@ -98,12 +108,7 @@ Values Where(const Attributes&, Inputs inputs) {
     const Index index = Unravel(i, out.spec.shape);
     const bool first = condition.whole[RavelBroadcast(index, condition.spec.shape)] != 0;
     const Values& chosen = first ? x : y;
-    const int64_t from = RavelBroadcast(index, chosen.spec.shape);
-    if (out.floating()) {
-      out.real[i] = chosen.real[from];
-    } else {
-      out.whole[i] = chosen.whole[from];
-    }
+    CopyElement(chosen, RavelBroadcast(index, chosen.spec.shape), out, i);
   }
   return out;
 }

@@ -53,7 +53,10 @@ Shape Broadcast(const Shape& a, const Shape& b);
 // Returns the dtype to which two dtypes of one kind are promoted.
 DType Promote(DType a, DType b);
 
-// Converts the elements to another dtype.
+// Converts the elements to another dtype. Real elements become the real parts of complex ones.
 Values Cast(const Values& values, DType dtype);
+
+// Sets element `i` of `to` to element `at` of `from`. Both must have the same dtype.
+void CopyElement(const Values& from, int64_t at, Values& to, int64_t i);
 
 }  // namespace tensord::conformance

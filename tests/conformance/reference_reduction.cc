@@ -100,8 +100,11 @@ int64_t Best(const Values& x, const Group& group, bool largest) {
     const int64_t candidate = group[k];
     const int64_t held = group[best];
     if (!x.floating()) {
-      if (largest ? x.whole[candidate] > x.whole[held] : x.whole[candidate] < x.whole[held])
-        best = k;
+      const bool greater =
+          x.spec.dtype == DType::kUInt64
+              ? static_cast<uint64_t>(x.whole[candidate]) > static_cast<uint64_t>(x.whole[held])
+              : x.whole[candidate] > x.whole[held];
+      if (x.whole[candidate] != x.whole[held] && greater == largest) best = k;
       continue;
     }
     if (std::isnan(x.real[held])) break;

@@ -6,14 +6,6 @@
 namespace tensord::conformance {
 namespace {
 
-void CopyElement(const Values& from, int64_t at, Values& to, int64_t i) {
-  if (to.floating()) {
-    to.real[i] = from.real[at];
-  } else {
-    to.whole[i] = from.whole[at];
-  }
-}
-
 Values Reshape(const Attributes& attrs, Inputs inputs) {
   Values out = inputs[0];
   std::vector<int64_t> dims = attrs.Ints("shape");

@@ -115,6 +115,11 @@ std::optional<std::string> Mismatch(const Row& row, const Values& expected, cons
       const DType dtype = values.spec.dtype;
       const double want = RoundTo(dtype, expected.real[i]);
       const double scale = expected.scale.empty() ? std::fabs(want) : std::fabs(expected.scale[i]);
+      if (IsComplex(dtype) &&
+          !Agrees({}, dtype, RoundTo(dtype, expected.imaginary[i]), values.imaginary[i], 0)) {
+        if (wrong++ == 0) first = absl::StrCat("at ", i, " the imaginary part differs");
+        continue;
+      }
       if (Agrees(row.bound, dtype, want, values.real[i], scale)) continue;
       if (wrong++ > 0) continue;
       first = absl::StrFormat("%.17g and not %.17g, %g ulp off", values.real[i], want,

@@ -14,6 +14,7 @@ namespace tensord::conformance {
 
 // The values of an input. They are a function of the spec and a seed.
 enum class Fill {
+  // The parts of complex dtypes are filled as floating dtypes.
   kPlain,     // floating: uniform in [-4, 4); integers: in [-100, 100] or [0, 200]; bool: both
   kUnit,      // floating: uniform in [-1, 1); integers: in [-3, 3] or [0, 3]
   kPositive,  // floating: uniform in [1/64, 8); integers: 1 to 9; bool: true
@@ -89,7 +90,9 @@ void AddCreationRows(Rows& rows);
 
 inline constexpr DType kFloatingDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16,
                                             DType::kBFloat16};
-inline constexpr DType kIntegerDTypes[] = {DType::kUInt8, DType::kInt8, DType::kInt32,
-                                           DType::kInt64};
+inline constexpr DType kIntegerDTypes[] = {DType::kUInt8,  DType::kInt8,  DType::kInt32,
+                                           DType::kInt64,  DType::kInt16, DType::kUInt16,
+                                           DType::kUInt32, DType::kUInt64};
+inline constexpr DType kComplexDTypes[] = {DType::kComplex64, DType::kComplex128};
 
 }  // namespace tensord::conformance

@@ -35,19 +35,32 @@ const DTypePair kPromoted[] = {
     {DType::kFloat64, DType::kFloat16},  {DType::kBFloat16, DType::kFloat64},
     {DType::kUInt8, DType::kInt8},       {DType::kInt8, DType::kInt32},
     {DType::kInt64, DType::kInt32},      {DType::kUInt8, DType::kInt64},
-    {DType::kUInt8, DType::kInt32},      {DType::kInt8, DType::kInt64}};
-// Dtypes of different kinds, which are refused.
-const DTypePair kRefused[] = {{DType::kBool, DType::kInt32},
-                              {DType::kInt64, DType::kFloat32},
-                              {DType::kFloat16, DType::kUInt8},
-                              {DType::kFloat64, DType::kBool},
-                              {DType::kInt8, DType::kBFloat16}};
+    {DType::kUInt8, DType::kInt32},      {DType::kInt8, DType::kInt64},
+    {DType::kUInt8, DType::kInt16},      {DType::kUInt8, DType::kUInt16},
+    {DType::kUInt8, DType::kUInt64},     {DType::kInt8, DType::kInt16},
+    {DType::kInt8, DType::kUInt16},      {DType::kInt8, DType::kUInt32},
+    {DType::kInt16, DType::kUInt16},     {DType::kInt16, DType::kUInt32},
+    {DType::kInt16, DType::kInt64},      {DType::kUInt16, DType::kInt32},
+    {DType::kUInt16, DType::kUInt32},    {DType::kUInt16, DType::kUInt64},
+    {DType::kUInt32, DType::kInt32},     {DType::kUInt32, DType::kInt64},
+    {DType::kUInt32, DType::kUInt64}};
+// Dtypes that are refused: of different kinds, uint64 with a signed integer, and complex dtypes.
+const DTypePair kRefused[] = {
+    {DType::kBool, DType::kInt32},       {DType::kInt64, DType::kFloat32},
+    {DType::kFloat16, DType::kUInt8},    {DType::kFloat64, DType::kBool},
+    {DType::kInt8, DType::kBFloat16},    {DType::kInt16, DType::kFloat32},
+    {DType::kUInt64, DType::kBool},      {DType::kUInt64, DType::kInt8},
+    {DType::kUInt64, DType::kInt64},     {DType::kComplex64, DType::kComplex128},
+    {DType::kComplex64, DType::kFloat32}};
 
 struct BinaryCase {
   const char* op;
-  const ArithmeticCase* arithmetic = nullptr;  // null for a comparison, which accepts every dtype
+  // Null for a comparison, which accepts every dtype except the complex ones.
+  const ArithmeticCase* arithmetic = nullptr;
 
-  bool Accepts(DType dtype) const { return arithmetic == nullptr || arithmetic->Accepts(dtype); }
+  bool Accepts(DType dtype) const {
+    return arithmetic == nullptr ? !IsComplex(dtype) : arithmetic->Accepts(dtype);
+  }
 };
 
 std::vector<BinaryCase> BinaryCases() {
@@ -153,8 +166,12 @@ void AddWhere(Rows& rows) {
   for (const DTypePair& dtypes : kPromoted) {
     rows.push_back({"where", {{{DType::kBool, {4, 5}}}, {{dtypes.a, {5}}}, {{dtypes.b, {4, 1}}}}});
   }
-  for (const auto& [condition, x, y] : {std::tuple(DType::kInt32, DType::kInt32, DType::kInt32),
-                                        std::tuple(DType::kBool, DType::kInt32, DType::kFloat32)}) {
+  for (const auto& [condition, x, y] :
+       {std::tuple(DType::kInt32, DType::kInt32, DType::kInt32),
+        std::tuple(DType::kBool, DType::kInt32, DType::kFloat32),
+        std::tuple(DType::kBool, DType::kUInt64, DType::kInt64),
+        std::tuple(DType::kBool, DType::kComplex64, DType::kFloat32),
+        std::tuple(DType::kComplex64, DType::kInt8, DType::kInt8)}) {
     rows.push_back({"where", {{{condition, {3}}}, {{x, {3}}}, {{y, {3}}}}});
     rows.back().refusal = absl::StatusCode::kInvalidArgument;
   }

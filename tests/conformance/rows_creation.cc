@@ -41,10 +41,19 @@ void AddFilled(Rows& rows) {
   }
   rows.push_back({"full", {}, {{"shape", Ints{3}}, {"value", INT64_MAX}}});
   rows.push_back({"full", {}, {{"shape", Ints{3}}, {"value", INT64_MIN}}});
+  for (const AttrValue& value : {AttrValue(INT64_MAX), AttrValue(0x1p63), AttrValue(1e19)}) {
+    for (DType dtype : {DType::kUInt64, DType::kFloat64}) {
+      rows.push_back({"full", {}, {{"shape", Ints{3}}, {"value", value}, {"dtype", dtype}}});
+    }
+  }
   for (const auto& [dtype, value] :
        {std::pair(DType::kInt8, AttrValue(int64_t{300})),
         std::pair(DType::kUInt8, AttrValue(int64_t{-1})), std::pair(DType::kInt32, AttrValue(3e9)),
-        std::pair(DType::kInt64, AttrValue(std::nan("")))}) {
+        std::pair(DType::kInt64, AttrValue(std::nan(""))),
+        std::pair(DType::kUInt64, AttrValue(int64_t{-1})),
+        std::pair(DType::kUInt64, AttrValue(0x1p64)),
+        std::pair(DType::kInt16, AttrValue(int64_t{1} << 15)),
+        std::pair(DType::kUInt32, AttrValue(0x1p32))}) {
     Refuse(rows, "full", {{"shape", Ints{3}}, {"value", value}, {"dtype", dtype}});
   }
   Refuse(rows, "full", {{"shape", Ints{3}}});
@@ -67,7 +76,9 @@ void AddRanges(Rows& rows) {
       Attributes typed = attrs;
       typed.Set("dtype", dtype);
       rows.push_back({"arange", {}, typed});
-      if (IsBool(dtype)) rows.back().refusal = absl::StatusCode::kInvalidArgument;
+      if (IsBool(dtype) || IsComplex(dtype)) {
+        rows.back().refusal = absl::StatusCode::kInvalidArgument;
+      }
     }
   }
   rows.push_back({"arange", {}, {{"stop", int64_t{9}}}});
@@ -125,7 +136,9 @@ void AddRandom(Rows& rows) {
   const Ints three{3};
   for (const char* op : {"uniform", "normal"}) {
     Refuse(rows, op, {{"shape", three}});
-    Refuse(rows, op, {{"shape", three}, {"seed", int64_t{1}}, {"dtype", DType::kInt32}});
+    for (DType dtype : {DType::kInt32, DType::kUInt16, DType::kComplex64}) {
+      Refuse(rows, op, {{"shape", three}, {"seed", int64_t{1}}, {"dtype", dtype}});
+    }
     Refuse(rows, op, {{"shape", Ints{-3}}, {"seed", int64_t{1}}});
   }
   Refuse(rows, "uniform", {{"shape", three}, {"seed", int64_t{1}}, {"low", 2.0}, {"high", 1.0}});

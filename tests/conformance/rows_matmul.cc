@@ -81,8 +81,8 @@ void AddProducts(Rows& rows, DType a, DType b, DType result, Fill fill) {
 }
 
 void AddLarge(Rows& rows) {
-  for (DType dtype :
-       {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16, DType::kInt32}) {
+  for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16,
+                      DType::kInt32, DType::kUInt16}) {
     const Product p{{129, 257}, {257, 65}};
     rows.push_back({"matmul", {{{dtype, p.a}}, {{dtype, p.b}}}, {}, BoundOf(dtype, 257)});
   }
@@ -149,6 +149,7 @@ void AddMatmulRefusals(Rows& rows) {
   Refuse(rows, "matmul", {{kF32, {4, 3}}, {kF32, {3}}}, {{"transpose_b", true}});
   Refuse(rows, "matmul", {{DType::kBool, {2, 2}}, {DType::kBool, {2, 2}}});
   Refuse(rows, "matmul", {{DType::kInt32, {2, 2}}, {kF32, {2, 2}}});
+  Refuse(rows, "matmul", {{DType::kComplex64, {2, 2}}, {DType::kComplex64, {2, 2}}});
 }
 
 void AddLinear(Rows& rows) {
@@ -202,7 +203,8 @@ void AddMatmulRows(Rows& rows) {
   for (DType dtype : kIntegerDTypes) AddProducts(rows, dtype, dtype, dtype, Fill::kWide);
   AddProducts(rows, DType::kFloat16, DType::kFloat32, DType::kFloat32, Fill::kUnit);
   AddProducts(rows, DType::kBFloat16, DType::kFloat64, DType::kFloat64, Fill::kUnit);
-  AddProducts(rows, DType::kUInt8, DType::kInt8, DType::kInt32, Fill::kPlain);
+  AddProducts(rows, DType::kUInt8, DType::kInt8, DType::kInt16, Fill::kPlain);
+  AddProducts(rows, DType::kUInt16, DType::kInt16, DType::kInt32, Fill::kPlain);
   AddLarge(rows);
   AddSpecials(rows);
   AddMatmulRefusals(rows);

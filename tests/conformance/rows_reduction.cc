@@ -65,7 +65,7 @@ void AddSums(Rows& rows) {
   for (const char* op : {"sum", "mean"}) {
     const bool is_mean = std::string(op) == "mean";
     for (DType dtype : kAllDTypes) {
-      if (is_mean && !IsFloating(dtype)) {
+      if (IsComplex(dtype) || (is_mean && !IsFloating(dtype))) {
         Refuse(rows, {op, {{{dtype, {3}}}}});
         continue;
       }
@@ -97,7 +97,8 @@ void AddSums(Rows& rows) {
 void AddExtremes(Rows& rows) {
   for (const char* op : {"max", "min", "argmax", "argmin"}) {
     const Bound bound{.any_zero_sign = true};
-    for (DType dtype : kAllDTypes) {
+    for (DType dtype : kComplexDTypes) Refuse(rows, {op, {{{dtype, {3}}}}});
+    for (DType dtype : kRealDTypes) {
       for (bool keepdims : {false, true}) {
         for (const Case& c : kCases) {
           const Fill fill = keepdims ? Fill::kTies : Fill::kPlain;
@@ -170,6 +171,7 @@ void AddNorms(Rows& rows) {
   }
   for (DType dtype : kIntegerDTypes) Refuse(rows, {"norm", {{{dtype, {3}}}}});
   Refuse(rows, {"norm", {{{DType::kBool, {3}}}}});
+  for (DType dtype : kComplexDTypes) Refuse(rows, {"norm", {{{dtype, {3}}}}});
 }
 
 void AddSoftmax(Rows& rows) {
@@ -210,7 +212,9 @@ void AddSoftmax(Rows& rows) {
             {op, {{{dtype, {3, 1}}, Fill::kValues, values}}, {{"axis", int64_t{0}}}, bound});
       }
     }
-    Refuse(rows, {op, {{{DType::kInt32, {3}}}}});
+    for (DType dtype : {DType::kInt32, DType::kUInt64, DType::kComplex64}) {
+      Refuse(rows, {op, {{{dtype, {3}}}}});
+    }
     Refuse(rows, {op, {{{DType::kFloat32, {3}}}}, {{"axis", int64_t{1}}}});
   }
 }

@@ -135,7 +135,8 @@ void AddConcat(Rows& rows) {
   }
   for (const auto& [a, b] :
        {std::pair(DType::kFloat16, DType::kFloat32), std::pair(DType::kUInt8, DType::kInt8),
-        std::pair(DType::kInt64, DType::kInt32), std::pair(DType::kBFloat16, DType::kFloat16)}) {
+        std::pair(DType::kInt64, DType::kInt32), std::pair(DType::kBFloat16, DType::kFloat16),
+        std::pair(DType::kInt16, DType::kUInt16), std::pair(DType::kUInt32, DType::kUInt64)}) {
     rows.push_back({"concat", {{{a, {2, 3}}}, {{b, {2, 2}}}}, {{"axis", int64_t{1}}}});
     rows.push_back({"concat", {{{b, {2, 3}}}, {{a, {4, 3}}}}});
   }
@@ -145,6 +146,8 @@ void AddConcat(Rows& rows) {
   Refuse(rows, {"concat", {{{kF32, {2}}}, {{kF32, {3}}}}, {{"axis", int64_t{1}}}});
   Refuse(rows, {"concat", {{{kF32, {}}}, {{kF32, {}}}}});
   Refuse(rows, {"concat", {{{kF32, {2}}}, {{DType::kInt32, {2}}}}});
+  Refuse(rows, {"concat", {{{DType::kUInt64, {2}}}, {{DType::kInt64, {2}}}}});
+  Refuse(rows, {"concat", {{{DType::kComplex64, {2}}}, {{DType::kComplex128, {2}}}}});
 }
 
 void AddBroadcastTo(Rows& rows) {

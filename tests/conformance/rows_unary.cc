@@ -35,7 +35,8 @@ void AddFloating(Rows& rows, const UnaryCase& op, const Attributes& attrs) {
 // Adds rows with integers and bool. The op reads them as float32, or refuses them if it is
 // floating-only.
 void AddFromIntegers(Rows& rows, const UnaryCase& op) {
-  for (DType dtype : {DType::kBool, DType::kUInt8, DType::kInt8, DType::kInt32, DType::kInt64}) {
+  for (DType dtype : kRealDTypes) {
+    if (IsFloating(dtype)) continue;
     for (Fill fill : {Fill::kUnit, Fill::kPositive, Fill::kSpecial}) {
       rows.push_back({op.op, {{{dtype, {6, 16}}, fill}}, {}, BoundOf(op, DType::kFloat32)});
       if (op.floating_only) rows.back().refusal = absl::StatusCode::kInvalidArgument;
@@ -55,9 +56,23 @@ void AddNumeric(Rows& rows, const UnaryCase& op) {
   if (!op.of_bool) rows.back().refusal = absl::StatusCode::kInvalidArgument;
 }
 
+void AddComplexCasts(Rows& rows) {
+  for (DType complex : kComplexDTypes) {
+    rows.push_back({"cast", {{{complex, {3, 5}}, Fill::kSpecial}}, {{"dtype", complex}}});
+    for (DType other : kAllDTypes) {
+      if (other == complex) continue;
+      for (const auto& [from, to] : {std::pair(complex, other), std::pair(other, complex)}) {
+        rows.push_back({"cast", {{{from, {3}}}}, {{"dtype", to}}});
+        rows.back().refusal = absl::StatusCode::kInvalidArgument;
+      }
+    }
+  }
+}
+
 void AddCasts(Rows& rows) {
-  for (DType from : kAllDTypes) {
-    for (DType to : kAllDTypes) {
+  AddComplexCasts(rows);
+  for (DType from : kRealDTypes) {
+    for (DType to : kRealDTypes) {
       const Attributes attrs{{"dtype", to}};
       for (const Shape& shape : {Shape{}, Shape{0, 4}, Shape{13, 7}}) {
         rows.push_back({"cast", {{{from, shape}}}, attrs});
@@ -84,10 +99,17 @@ void AddCasts(Rows& rows) {
                                      -2147483649.,
                                      9223372036854774784.,
                                      9223372036854775808.,
+                                     18446744073709549568.,
+                                     18446744073709551616.,
+                                     32767.9,
+                                     -32769,
+                                     65535.9,
+                                     65536,
+                                     4294967295.5,
                                      -1e300};
   for (DType from : {DType::kFloat64, DType::kFloat32}) {
     for (DType to : kIntegerDTypes) {
-      rows.push_back({"cast", {{{from, {17}}, Fill::kValues, reals}}, {{"dtype", to}}});
+      rows.push_back({"cast", {{{from, {24}}, Fill::kValues, reals}}, {{"dtype", to}}});
     }
   }
   // Ties round to even, and values beyond the largest finite value become infinite.
@@ -102,6 +124,10 @@ void AddCasts(Rows& rows) {
 
 void AddUnaryRows(Rows& rows) {
   for (const UnaryCase& op : UnaryCases()) {
+    for (DType dtype : kComplexDTypes) {
+      rows.push_back({op.op, {{{dtype, {3}}}}});
+      rows.back().refusal = absl::StatusCode::kInvalidArgument;
+    }
     if (op.whole != nullptr) {
       AddNumeric(rows, op);
     } else {

@@ -16,7 +16,7 @@ inline std::vector<int64_t> AnyInts(FuzzInput& in) {
 }
 
 // May return an invalid dtype.
-inline DType AnyDType(FuzzInput& in) { return static_cast<DType>(in.Range(0, 10)); }
+inline DType AnyDType(FuzzInput& in) { return static_cast<DType>(in.Range(0, 16)); }
 
 inline const OpSchema& AnySchema(FuzzInput& in) {
   const auto ops = AllOps();

@@ -41,7 +41,7 @@ class Speaker {
   }
   static v1::TensorSpec AnySpec(FuzzInput& in) {
     v1::TensorSpec spec;
-    spec.set_dtype(static_cast<v1::DType>(in.OneIn(4) ? in.Range(0, 10) : 8));
+    spec.set_dtype(static_cast<v1::DType>(in.OneIn(4) ? in.Range(0, 16) : 8));
     for (int i = in.Range(0, 3); i > 0; --i) spec.add_shape(in.Number());
     return spec;
   }

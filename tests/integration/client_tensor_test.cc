@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <complex>
+#include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
@@ -147,6 +150,80 @@ TEST_F(ClientTensorTest, AnIndexDropsTheFirstAxis) {
     ExpectError(x[outside].status(), Code::kOutOfRange, {"first axis", "[3, 2]"});
   }
   ExpectError(x[0][1][0].status(), Code::kOutOfRange, {"no axes"});
+}
+
+TEST_F(ClientTensorTest, ComplexTensorsAreStoredMovedAndRead) {
+  using Complex = std::complex<float>;
+  const Tensor z = FromVector<Complex>(first_, {2, 2}, {{1, 2}, {3, -4}, {0, 1}, {-1, 0}});
+  EXPECT_THAT(*z.Read<Complex>(),
+              ElementsAre(Complex(1, 2), Complex(3, -4), Complex(0, 1), Complex(-1, 0)));
+  const Tensor turned = Permute(z, {1, 0}).To(second_);
+  EXPECT_THAT(*turned[0].Read<Complex>(), ElementsAre(Complex(1, 2), Complex(0, 1)));
+  EXPECT_EQ(z[0].ToString(),
+            absl::StrCat("tensor([1.+2.j, 3.-4.j], device='", first_.name(), "')"));
+  EXPECT_EQ(*Full(first_, {}, 2.5, {DType::kComplex128}).Item<std::complex<double>>(), 2.5);
+  // Large tensors are sent on another connection.
+  const std::vector<Complex> many(100000, Complex(0.5f, -7));
+  EXPECT_EQ(*FromVector<Complex>(first_, many).Read<Complex>(), many);
+}
+
+TEST_F(ClientTensorTest, ComplexArithmeticIsRefusedAtTheCall) {
+  const Tensor z = Ones(first_, {2}, {DType::kComplex64});
+  const Tensor results[] = {z + z, z * 2.0, Exp(z), Sum(z), Matmul(z, z), Cast(z, DType::kFloat32)};
+  for (const Tensor& result : results) {
+    ExpectError(result.status(), Code::kInvalidArgument, {"complex arithmetic", "complex64[2]"});
+  }
+  ExpectError(z.ReadAs<float>().status(), Code::kInvalidArgument, {"complex64", "float32"});
+  ExpectError(Ones(first_, {2}).ReadAs<std::complex<float>>().status(), Code::kInvalidArgument);
+}
+
+TEST_F(ClientTensorTest, LargeUnsignedIntegersAreExact) {
+  constexpr uint64_t kLarge = UINT64_MAX - 1;
+  const Tensor x = FromVector<uint64_t>(first_, {1, kLarge, UINT64_MAX});
+  EXPECT_THAT(*Gt(x, kLarge).Read<bool>(), ElementsAre(false, false, true));
+  EXPECT_THAT(*Maximum(x, 5).Read<uint64_t>(), ElementsAre(5, kLarge, UINT64_MAX));
+  EXPECT_EQ(*Max(x).Item<uint64_t>(), UINT64_MAX);
+  EXPECT_EQ(*Argmax(x).Item<int64_t>(), 2);
+  EXPECT_THAT(*Full(first_, {2}, kLarge).Read<uint64_t>(), ElementsAre(kLarge, kLarge));
+  EXPECT_THAT(*(x + 1).Read<uint64_t>(), ElementsAre(2, UINT64_MAX, 0));
+  EXPECT_EQ(*Full(first_, {}, kLarge, {DType::kFloat64}).Item<double>(), 0x1p64);
+  ExpectError(Full(first_, {}, kLarge, {DType::kInt64}).status(), Code::kInvalidArgument,
+              {"doesn't fit int64"});
+  ExpectError((x + Ones(first_, {3}, {DType::kInt64})).status(), Code::kInvalidArgument,
+              {"uint64 to int64"});
+}
+
+TEST_F(ClientTensorTest, NumbersAreExactUpToTheLargestUint64) {
+  constexpr uint64_t kLarge = uint64_t{1} << 63;
+  const Tensor x = FromVector<uint64_t>(first_, {1, kLarge + 1});
+  EXPECT_THAT(*(x * 2).Read<uint64_t>(), ElementsAre(2, 2));
+  EXPECT_THAT(*(kLarge - x).Read<uint64_t>(), ElementsAre(kLarge - 1, UINT64_MAX));
+  EXPECT_THAT(*Remainder(x, kLarge).Read<uint64_t>(), ElementsAre(1, 1));
+  EXPECT_THAT(*ShiftRight(x, 63).Read<uint64_t>(), ElementsAre(0, 1));
+  EXPECT_THAT(*Where(Gt(x, 1), kLarge, x).Read<uint64_t>(), ElementsAre(1, kLarge));
+  EXPECT_THAT(*Clamp(x, 5, kLarge).Read<uint64_t>(), ElementsAre(5, kLarge));
+  EXPECT_THAT(*BitwiseNot(x).Read<uint64_t>(), ElementsAre(UINT64_MAX - 1, kLarge - 2));
+  EXPECT_EQ((Ones(first_, {2}, {DType::kBool}) + kLarge).dtype(), DType::kUInt64);
+  EXPECT_EQ((x * 0.5).dtype(), DType::kFloat32);
+  EXPECT_THAT(*(Ones(first_, {1}, {DType::kFloat64}) * kLarge).Read<double>(), ElementsAre(0x1p63));
+  const auto program = Program::Record(first_, {x.spec()}, [](absl::Span<const Tensor> in) {
+    return std::vector<Tensor>{(in[0] + kLarge) * 3};
+  });
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_THAT(*program->Run({x})[0].Read<uint64_t>(), ElementsAre(kLarge + 3, 3));
+}
+
+TEST_F(ClientTensorTest, NumbersOutsideTheRangeOfAnIntegerDTypeAreRefused) {
+  constexpr uint64_t kLarge = uint64_t{1} << 63;
+  const auto ones = [&](DType dtype) { return Ones(first_, {2}, {dtype}); };
+  ExpectError((ones(DType::kUInt64) * -1).status(), Code::kInvalidArgument,
+              {"value -1 doesn't fit uint64", "from 0 to 18446744073709551615"});
+  ExpectError((ones(DType::kUInt32) + (int64_t{1} << 32)).status(), Code::kInvalidArgument,
+              {"value 4294967296 doesn't fit uint32"});
+  ExpectError((ones(DType::kInt16) - 32768).status(), Code::kInvalidArgument,
+              {"value 32768 doesn't fit int16"});
+  ExpectError((ones(DType::kInt64) + kLarge).status(), Code::kInvalidArgument,
+              {"9.22337e+18 doesn't fit int64"});
 }
 
 TEST_F(ClientTensorTest, AnEmptyBiasIsNamed) {

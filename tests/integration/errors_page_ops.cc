@@ -31,6 +31,8 @@ void AddOpErrors(ErrorsPage* page, const Client& client) {
                      "errors at the call. They are in the result's `status()`.");
   TENSORD_ERROR_ROW(page, x + Ones(cpu, {2, 4}));
   TENSORD_ERROR_ROW(page, x + ints);
+  TENSORD_ERROR_ROW(page, ints + Cast(ints, DType::kUInt64));
+  TENSORD_ERROR_ROW(page, Exp(Zeros(cpu, {2}, {DType::kComplex64})));
   TENSORD_ERROR_ROW(page, Matmul(x, x));
   TENSORD_ERROR_ROW(page, Matmul(x, ints));
   TENSORD_ERROR_ROW(page, Matmul(x, FromScalar(cpu, 2.0)));
@@ -67,6 +69,7 @@ void AddAttributeErrors(ErrorsPage* page, const Client& client) {
   TENSORD_ERROR_ROW(page, Zeros(cpu, {-1, 3}));
   TENSORD_ERROR_ROW(page, Zeros(cpu, {1 << 30, 1 << 30}));
   TENSORD_ERROR_ROW(page, Full(cpu, {2}, 300, {.dtype = DType::kUInt8}));
+  TENSORD_ERROR_ROW(page, Full(cpu, {2}, 1, {.dtype = DType::kUInt64}) * -1);
   TENSORD_ERROR_ROW(page, Arange(cpu, 0, 10, 0));
   TENSORD_ERROR_ROW(page, Uniform(cpu, {2}, 7, {.low = 1, .high = 0}));
   TENSORD_ERROR_ROW(page, FromVector<float>(cpu, {2, 2}, {1, 2, 3}));
@@ -180,9 +183,9 @@ void AddModelErrors(ErrorsPage* page, const Client& client) {
             SafetensorsFile::Open(folder.Write("dtype", Safetensors("F33", 8))));
   TENSORD_ERROR_ROW(page, file->Load(cpu, "wieght"));
   TENSORD_ERROR_ROW(page, file->Load(cpu, "bias"));
-  const auto shorts = SafetensorsFile::Open(folder.Write("shorts", Safetensors("I16", 4)));
-  ASSERT_TRUE(shorts.ok()) << shorts.status();
-  page->Add("`Load` of an int16 tensor", shorts->Load(cpu, "weight"));
+  const auto narrow = SafetensorsFile::Open(folder.Write("narrow", Safetensors("F8_E5M2", 2)));
+  ASSERT_TRUE(narrow.ok()) << narrow.status();
+  page->Add("`Load` of a float8 tensor", narrow->Load(cpu, "weight"));
   page->Add("`SaveSafetensors` into a folder that doesn't exist",
             SaveSafetensors(folder.File("none/file"), {{"weight", Ones(cpu, {2})}}));
   page->Add("`SaveSafetensors` of a failed tensor",

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <complex>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -67,6 +68,21 @@ TEST_F(GroupTest, EveryOperationOverAllDevices) {
   EXPECT_TRUE(group.Barrier().ok());
 }
 
+TEST_F(GroupTest, GathersAndBroadcastsComplexTensors) {
+  const Group group = OverAll();
+  using Complex = std::complex<float>;
+  std::vector<Tensor> inputs;
+  std::vector<Complex> all;
+  for (const Device& device : group.devices()) {
+    all.push_back(Complex(static_cast<float>(inputs.size()), -1));
+    inputs.push_back(FromVector<Complex>(device, {all.back()}));
+  }
+  for (const Tensor& y : group.AllGather(inputs)) EXPECT_EQ(*y.Read<Complex>(), all);
+  for (const Tensor& y : group.Broadcast(inputs[1])) {
+    EXPECT_THAT(*y.Read<Complex>(), ElementsAre(all[1]));
+  }
+}
+
 TEST_F(GroupTest, OperationsRunInTheOrderOfTheCalls) {
   const Group group = OverAll();
   std::vector<Tensor> x = Ranks(group, 4);
@@ -105,6 +121,12 @@ TEST_F(GroupTest, RejectsInvalidInputsAtTheCall) {
   std::vector<Tensor> flags;
   for (const Device& device : group.devices()) flags.push_back(Ones(device, {2}, {DType::kBool}));
   ExpectError(group.AllReduce(flags)[0].status(), absl::StatusCode::kInvalidArgument, {"cast"});
+  std::vector<Tensor> complex;
+  for (const Device& device : group.devices()) {
+    complex.push_back(Ones(device, {2}, {DType::kComplex64}));
+  }
+  ExpectError(group.AllReduce(complex)[0].status(), absl::StatusCode::kInvalidArgument,
+              {"complex64[2]"});
   // The rejected calls don't affect the group.
   for (const Tensor& y : group.AllReduce(Ranks(group, 1))) {
     EXPECT_THAT(*y.Read<float>(), ElementsAre(15));

@@ -21,6 +21,7 @@ TEST_F(ServiceTest, DescribesTheServer) {
   EXPECT_GE(info->min_protocol_version(), 1u);
   EXPECT_GE(info->max_protocol_version(), info->min_protocol_version());
   EXPECT_THAT(info->features(), testing::Contains("session-stream"));
+  EXPECT_THAT(info->features(), testing::Contains("dtypes-2"));
   EXPECT_EQ(info->epoch().size(), 32u);
   EXPECT_EQ(info->max_message_bytes(), 16 << 20);
   EXPECT_FALSE(info->host_name().empty());

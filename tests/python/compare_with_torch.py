@@ -37,7 +37,8 @@ INTEGER_ONLY = {"bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift
 FLOATING = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32,
             "float64": torch.float64}
 OTHERS = {"bool": torch.bool, "uint8": torch.uint8, "int8": torch.int8, "int32": torch.int32,
-          "int64": torch.int64}
+          "int64": torch.int64, "int16": torch.int16, "uint16": torch.uint16,
+          "uint32": torch.uint32, "uint64": torch.uint64}
 NAMES = {dtype: name for name, dtype in (FLOATING | OTHERS).items()}
 BITS_OF = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32,
            torch.float64: torch.int64}

@@ -131,6 +131,35 @@ class StubTest(unittest.TestCase):
                                          activation="relu"))
         self.assertEqual(self.read(6), ([2, 2], [14, 32, 32, 77]))
 
+    def test_new_dtypes(self):
+        self.assertIn("dtypes-2", self.stub.GetServerInfo(self.pb.GetServerInfoRequest()).features)
+        for dtype, code in [(self.types.DTYPE_INT16, "h"), (self.types.DTYPE_UINT16, "H"),
+                            (self.types.DTYPE_UINT32, "I"), (self.types.DTYPE_UINT64, "Q")]:
+            data = array.array(code, [1, 2, 100]).tobytes()
+            spec = self.types.TensorSpec(dtype=dtype, shape=[3])
+            self.stub.CreateTensor(
+                self.pb.CreateTensorRequest(session=self.session, handle=10 * dtype, spec=spec,
+                                            device="cpu:0", data=data))
+            self.run_op("add", [10 * dtype, 10 * dtype], 10 * dtype + 1)
+            answer = self.stub.ReadTensor(
+                self.pb.ReadTensorRequest(session=self.session, handle=10 * dtype + 1))
+            self.assertEqual(answer.spec.dtype, dtype)
+            self.assertEqual(array.array(code, answer.data).tolist(), [2, 4, 200])
+
+    def test_complex_tensors_are_only_moved(self):
+        data = array.array("f", [1, 2, 3, 4]).tobytes()
+        spec = self.types.TensorSpec(dtype=self.types.DTYPE_COMPLEX64, shape=[1, 2])
+        self.stub.CreateTensor(
+            self.pb.CreateTensorRequest(session=self.session, handle=1, spec=spec, device="cpu:0",
+                                        data=data))
+        axes = self.types.AttrValue(ints=self.types.IntList(values=[1, 0]))
+        self.run_op("permute", [1], 2, axes=axes)
+        answer = self.stub.ReadTensor(self.pb.ReadTensorRequest(session=self.session, handle=2))
+        self.assertEqual(list(answer.spec.shape), [2, 1])
+        self.assertEqual(answer.data, data)
+        self.assert_refused(grpc.StatusCode.INVALID_ARGUMENT, ["add", "no complex arithmetic"],
+                            lambda: self.run_op("add", [1, 1], 3))
+
     def test_copies(self):
         self.create(1, [1, 2], [2])
         copy = self.pb.CopyToDeviceRequest(session=self.session, input=1, output=2, device="cpu:0")

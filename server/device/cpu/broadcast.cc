@@ -87,8 +87,11 @@ class Walk {
 
   // Uses blocks of whole rows. So an input that is the same for all rows is copied only once.
   void GatheredBlocks(int64_t begin, int64_t end) {
-    alignas(64) char block[kMaxElementwiseInputs][kBlockElements * 8];
-    const int64_t block_rows = kBlockElements / nest_.size[0];
+    constexpr int64_t kBlockBytes = kBlockElements * 8;
+    alignas(64) char block[kMaxElementwiseInputs][kBlockBytes];
+    int64_t widest = 8;
+    for (int i = 0; i < nest_.inputs; ++i) widest = std::max(widest, nest_.input_bytes[i]);
+    const int64_t block_rows = kBlockBytes / widest / nest_.size[0];
     Position position(nest_, begin);
     for (int64_t at = begin; at < end; at += run_.n) {
       run_.n = std::min(end - at, block_rows * nest_.size[0]);

@@ -9,11 +9,13 @@
 namespace tensord::server::cpu {
 namespace {
 
-// A value, which is a bool, an int64 or a double, as an element of a dtype.
+// A value, which is a bool, an int64 or a double, as an element of a dtype. If the dtype is
+// complex, the value is the real part, and the imaginary part is 0.
 struct Element {
-  char bytes[8] = {};
+  alignas(8) char bytes[kMaxElementBytes] = {};
 
-  Element(const Context& ctx, const AttrValue& value, DType dtype) {
+  Element(const Context& ctx, const AttrValue& value, DType element_dtype) {
+    const DType dtype = RealDTypeOf(element_dtype);
     if (const bool* b = std::get_if<bool>(&value)) {
       const uint8_t byte = *b ? 1 : 0;
       Convert(ctx.loops, DType::kBool, &byte, dtype, bytes, 1);

@@ -9,7 +9,23 @@
 namespace tensord::server::cpu {
 namespace {
 
-constexpr int kF32 = Index(DType::kFloat32);
+// A block of float32 or int32 elements.
+struct Block {
+  alignas(64) char bytes[kBlockElements * 4];
+};
+
+bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
+// Returns the dtype through which a conversion without a loop of its own goes. At least one of the
+// two dtypes has 16 bits.
+DType ViaDType(DType from, DType to) {
+  return IsHalf(from) || IsHalf(to) ? DType::kFloat32 : DType::kInt32;
+}
+
+// Returns whether the elements of both dtypes are the same bits.
+bool SharesBits(DType from, DType to) {
+  return from == to || (IsInteger(from) && IsInteger(to) && SizeOf(from) == SizeOf(to));
+}
 
 // Functions of libm are slower, so fewer elements are worth a thread.
 double GrainOf(UnaryFunction function) {
@@ -29,7 +45,7 @@ bool ElementwiseLoop::SetUnary(const Loops& loops, UnaryFunction function, DType
   unary_ = loops.unary[static_cast<int>(function)][Index(ComputeDType(dtype))];
   overwritable_ = 1;
   grain_ = GrainOf(function);
-  if (Is16Bit(dtype)) SetConversions(loops, dtype, dtype);
+  if (Is16Bit(dtype)) SetConversions(loops, dtype, ComputeDType(dtype), dtype);
   return unary_ != nullptr;
 }
 
@@ -42,7 +58,7 @@ bool ElementwiseLoop::SetBinary(const Loops& loops, BinaryFunction function, DTy
   overwritable_ = IsComparison(function) && SizeOf(dtype) != 1 ? 0 : 3;
   grain_ = GrainOf(function, dtype);
   if (widens) {
-    SetConversions(loops, dtype, dtype);
+    SetConversions(loops, dtype, ComputeDType(dtype), dtype);
     if (IsComparison(function)) narrow_ = nullptr;
   }
   return binary_ != nullptr;
@@ -50,16 +66,16 @@ bool ElementwiseLoop::SetBinary(const Loops& loops, BinaryFunction function, DTy
 
 void ElementwiseLoop::SetCast(const Loops& loops, DType from, DType to) {
   cast_ = loops.cast[Index(from)][Index(to)];
-  form_ = from == to ? Form::kCopy : cast_ != nullptr ? Form::kCast : Form::kCast16;
+  form_ = SharesBits(from, to) ? Form::kCopy : cast_ != nullptr ? Form::kCast : Form::kCast16;
   from_size_ = static_cast<uint8_t>(SizeOf(from));
   to_size_ = static_cast<uint8_t>(SizeOf(to));
   grain_ = kGrainElements;
-  if (form_ == Form::kCast16) SetConversions(loops, from, to);
+  if (form_ == Form::kCast16) SetConversions(loops, from, ViaDType(from, to), to);
 }
 
-void ElementwiseLoop::SetConversions(const Loops& loops, DType from, DType to) {
-  widen_ = loops.cast[Index(from)][kF32];
-  narrow_ = loops.cast[kF32][Index(to)];
+void ElementwiseLoop::SetConversions(const Loops& loops, DType from, DType via, DType to) {
+  widen_ = loops.cast[Index(from)][Index(via)];
+  narrow_ = loops.cast[Index(via)][Index(to)];
 }
 
 std::optional<ElementwiseLoop> ElementwiseLoop::Find(const Loops& loops, const OpSchema& schema,
@@ -106,6 +122,7 @@ std::optional<ElementwiseLoop> ElementwiseLoop::Find(const Loops& loops,
       return loop;
     case ElementwiseFunction::Kind::kCast:
       if (inputs.size() != 1) return std::nullopt;
+      if (inputs[0] != output && (IsComplex(inputs[0]) || IsComplex(output))) return std::nullopt;
       loop.SetCast(loops, inputs[0], output);
       return loop;
   }
@@ -134,39 +151,38 @@ void ElementwiseLoop::RunOther(const void* const* x, const int* step, void* y, i
 }
 
 void ElementwiseLoop::RunUnary16(const void* x, void* y, int64_t n) const {
-  float block[kBlockElements];
+  Block block;
   for (int64_t i = 0; i < n; i += kBlockElements) {
     const int64_t count = std::min<int64_t>(kBlockElements, n - i);
-    widen_(Advance(x, i * 2), block, count);
-    unary_(block, block, count);
-    narrow_(block, Advance(y, i * 2), count);
+    widen_(Advance(x, i * 2), block.bytes, count);
+    unary_(block.bytes, block.bytes, count);
+    narrow_(block.bytes, Advance(y, i * 2), count);
   }
 }
 
 void ElementwiseLoop::RunBinary16(const void* const* x, const int* step, void* y, int64_t n) const {
-  float a[kBlockElements], b[kBlockElements], result[kBlockElements];
-  if (step[0] == 0) widen_(x[0], a, 1);
-  if (step[1] == 0) widen_(x[1], b, 1);
+  Block a, b, result;
+  if (step[0] == 0) widen_(x[0], a.bytes, 1);
+  if (step[1] == 0) widen_(x[1], b.bytes, 1);
   for (int64_t i = 0; i < n; i += kBlockElements) {
     const int64_t count = std::min<int64_t>(kBlockElements, n - i);
-    if (step[0] != 0) widen_(Advance(x[0], i * 2), a, count);
-    if (step[1] != 0) widen_(Advance(x[1], i * 2), b, count);
+    if (step[0] != 0) widen_(Advance(x[0], i * 2), a.bytes, count);
+    if (step[1] != 0) widen_(Advance(x[1], i * 2), b.bytes, count);
     if (narrow_ == nullptr) {
-      binary_(a, step[0], b, step[1], Advance(y, i), count);
+      binary_(a.bytes, step[0], b.bytes, step[1], Advance(y, i), count);
     } else {
-      binary_(a, step[0], b, step[1], result, count);
-      narrow_(result, Advance(y, i * 2), count);
+      binary_(a.bytes, step[0], b.bytes, step[1], result.bytes, count);
+      narrow_(result.bytes, Advance(y, i * 2), count);
     }
   }
 }
 
-// Converts through float32. At least one of the two dtypes has 16 bits.
 void ElementwiseLoop::RunCast16(const void* x, void* y, int64_t n) const {
-  float block[kBlockElements];
+  Block block;
   for (int64_t i = 0; i < n; i += kBlockElements) {
     const int64_t count = std::min<int64_t>(kBlockElements, n - i);
-    widen_(Advance(x, i * from_size_), block, count);
-    narrow_(block, Advance(y, i * to_size_), count);
+    widen_(Advance(x, i * from_size_), block.bytes, count);
+    narrow_(block.bytes, Advance(y, i * to_size_), count);
   }
 }
 

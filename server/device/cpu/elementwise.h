@@ -44,14 +44,15 @@ class ElementwiseLoop {
   }
 
  private:
-  // The 16-bit forms convert blocks to float32, compute there, and convert back.
+  // The 16-bit forms convert blocks to float32 or int32, compute there, and convert back.
   enum class Form : uint8_t { kUnary, kBinary, kWhere, kCast, kCopy, kUnary16, kBinary16, kCast16 };
 
   ElementwiseLoop() = default;
   bool SetUnary(const Loops& loops, UnaryFunction function, DType dtype);
   bool SetBinary(const Loops& loops, BinaryFunction function, DType dtype);
   void SetCast(const Loops& loops, DType from, DType to);
-  void SetConversions(const Loops& loops, DType from, DType to);
+  // Sets the two steps of a conversion through `via`.
+  void SetConversions(const Loops& loops, DType from, DType via, DType to);
 
   void RunOther(const void* const* x, const int* step, void* y, int64_t n) const;
   void RunUnary16(const void* x, void* y, int64_t n) const;

@@ -17,7 +17,8 @@ constexpr int kMaxInputs = 32;
 constexpr int kMaxSteps = 64;
 // The maximum number of blocks of intermediate elements that a thread has at a time.
 constexpr int kMaxSlots = 12;
-constexpr int64_t kSlotBytes = kBlockElements * 8;
+constexpr int64_t kMaxStepBytes = 8;  // of an element
+constexpr int64_t kSlotBytes = kBlockElements * kMaxStepBytes;
 constexpr int kNoSlot = -1;
 
 // The number of a value that a step reads: first the inputs, then the results of the steps.
@@ -100,7 +101,7 @@ class Planner {
     }
     const std::optional<ElementwiseLoop> loop =
         ElementwiseLoop::Find(loops_, *step.schema, *step.attrs, dtypes, step.dtype);
-    if (!loop.has_value()) {
+    if (!loop.has_value() || SizeOf(step.dtype) > kMaxStepBytes) {
       return absl::UnimplementedError(absl::StrCat("cpu: ", step.schema->name, " over ",
                                                    DTypeName(step.dtype), " can't be fused"));
     }

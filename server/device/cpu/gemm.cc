@@ -195,31 +195,6 @@ absl::Status RunFloat32(const Context& ctx, const KernelCall& call, const Batche
   return by_blas ? RunBlas<float>(ctx, call, gemm) : OneDnnItemsByThreads(ctx, gemm);
 }
 
-// Widens both operands, multiplies in float32 and rounds the result.
-absl::Status RunWidened(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
-  const int64_t c_elements = gemm.items * gemm.m * gemm.n;
-  TENSORD_ASSIGN_OR_RETURN(const Scratch a, MakeScratch(ctx, call, gemm.a_elements * 4));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch b, MakeScratch(ctx, call, gemm.b_elements * 4));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch c, MakeScratch(ctx, call, c_elements * 4));
-  ConvertInParallel(ctx, gemm.dtype, gemm.a, DType::kFloat32, a.data(), gemm.a_elements);
-  ConvertInParallel(ctx, gemm.dtype, gemm.b, DType::kFloat32, b.data(), gemm.b_elements);
-  BatchedGemm widened = gemm;
-  widened.dtype = DType::kFloat32;
-  widened.a = a.data();
-  widened.b = b.data();
-  widened.c = c.data();
-  TENSORD_RETURN_IF_ERROR(RunFloat32(ctx, call, widened));
-  ConvertInParallel(ctx, DType::kFloat32, c.data(), gemm.dtype, gemm.c, c_elements);
-  return absl::OkStatus();
-}
-
-absl::Status RunBFloat16(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
-  if (!PrefersOneDnn(gemm)) return RunWidened(ctx, call, gemm);
-  const absl::Status status =
-      OneThreadEach(ctx, gemm) ? OneDnnItemsByThreads(ctx, gemm) : OneDnnItems(ctx, gemm);
-  return absl::IsUnimplemented(status) ? RunWidened(ctx, call, gemm) : status;
-}
-
 void RunTiles(IntegerMatmulLoop loop, const IntegerMatmul& whole, int64_t size) {
   ForEachTile({whole.m, whole.n, whole.k}, kIntegerTile, [&](const Tile& tile) {
     IntegerMatmul part = whole;
@@ -270,6 +245,34 @@ absl::Status RunInteger(const Context& ctx, const KernelCall& call, const Batche
   return absl::OkStatus();
 }
 
+// Converts both operands to float32 or int32, multiplies there, and converts the result back. It is
+// rounded, or keeps the low bits.
+absl::Status RunWidened(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
+  const int64_t c_elements = gemm.items * gemm.m * gemm.n;
+  TENSORD_ASSIGN_OR_RETURN(const Scratch a, MakeScratch(ctx, call, gemm.a_elements * 4));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch b, MakeScratch(ctx, call, gemm.b_elements * 4));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch c, MakeScratch(ctx, call, c_elements * 4));
+  const DType wide = ComputeDType(gemm.dtype);
+  ConvertInParallel(ctx, gemm.dtype, gemm.a, wide, a.data(), gemm.a_elements);
+  ConvertInParallel(ctx, gemm.dtype, gemm.b, wide, b.data(), gemm.b_elements);
+  BatchedGemm widened = gemm;
+  widened.dtype = wide;
+  widened.a = a.data();
+  widened.b = b.data();
+  widened.c = c.data();
+  TENSORD_RETURN_IF_ERROR(wide == DType::kFloat32 ? RunFloat32(ctx, call, widened)
+                                                  : RunInteger(ctx, call, widened));
+  ConvertInParallel(ctx, wide, c.data(), gemm.dtype, gemm.c, c_elements);
+  return absl::OkStatus();
+}
+
+absl::Status RunBFloat16(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
+  if (!PrefersOneDnn(gemm)) return RunWidened(ctx, call, gemm);
+  const absl::Status status =
+      OneThreadEach(ctx, gemm) ? OneDnnItemsByThreads(ctx, gemm) : OneDnnItems(ctx, gemm);
+  return absl::IsUnimplemented(status) ? RunWidened(ctx, call, gemm) : status;
+}
+
 }  // namespace
 
 OneDnnMatmul MakeOneDnnMatmul(const Context& ctx, const BatchedGemm& gemm, bool has_bias,
@@ -307,6 +310,8 @@ absl::Status RunGemm(const Context& ctx, const KernelCall& call, const BatchedGe
     case DType::kFloat64:
       return RunBlas<double>(ctx, call, gemm);
     case DType::kFloat16:
+    case DType::kInt16:
+    case DType::kUInt16:
       return RunWidened(ctx, call, gemm);
     case DType::kBFloat16:
       return RunBFloat16(ctx, call, gemm);

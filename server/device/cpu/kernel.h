@@ -40,10 +40,11 @@ void Convert(const Loops& loops, DType from, const void* x, DType to, void* y, i
 // The same, on the whole team.
 void ConvertInParallel(const Context& ctx, DType from, const void* x, DType to, void* y, int64_t n);
 
-// Returns the dtype in which elements of `dtype` are computed: float32 for 16-bit dtypes, otherwise
-// `dtype`.
+// Returns the dtype in which elements of `dtype` are computed: float32 or int32 for 16-bit dtypes,
+// otherwise `dtype`.
 constexpr DType ComputeDType(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
+  if (SizeOf(dtype) != 2) return dtype;
+  return IsFloating(dtype) ? DType::kFloat32 : DType::kInt32;
 }
 constexpr bool Is16Bit(DType dtype) { return ComputeDType(dtype) != dtype; }
 

@@ -96,12 +96,14 @@ class BroadcastElementwise final : public PreparedKernel {
   const Context& ctx_;
 };
 
-// Returns a fused kernel of one step, which writes to memory without the caches.
+// Returns a fused kernel of one step, which writes to memory without the caches. Returns null if
+// there is none.
 std::unique_ptr<PreparedKernel> PrepareLarge(const PrepareContext& ctx, const KernelSpec& spec) {
   FusedSpec::Step step = {spec.schema, spec.attrs, {}, spec.output().dtype};
   for (size_t i = 0; i < spec.inputs.size(); ++i) step.operands.push_back(static_cast<int>(i));
-  return *PrepareFusedElementwise(ctx,
-                                  {spec.inputs, absl::MakeConstSpan(&step, 1), &spec.output()});
+  absl::StatusOr<std::unique_ptr<PreparedKernel>> fused =
+      PrepareFusedElementwise(ctx, {spec.inputs, absl::MakeConstSpan(&step, 1), &spec.output()});
+  return fused.ok() ? *std::move(fused) : nullptr;
 }
 
 }  // namespace
@@ -122,7 +124,9 @@ std::unique_ptr<PreparedKernel> PrepareElementwise(const PrepareContext& ctx,
   const std::optional<ElementwiseLoop> loop =
       ElementwiseLoop::Find(ctx.team.loops, *spec.schema, *spec.attrs, dtypes, spec.output().dtype);
   if (!loop.has_value()) return nullptr;
-  if (ExceedsCaches(spec.output().size_bytes())) return PrepareLarge(ctx, spec);
+  if (ExceedsCaches(spec.output().size_bytes())) {
+    if (std::unique_ptr<PreparedKernel> large = PrepareLarge(ctx, spec)) return large;
+  }
   const int64_t n = spec.output().num_elements();
   for (const TensorSpec& input : spec.inputs) {
     if (input.num_elements() != n && (input.num_elements() != 1 || n == 0)) {

@@ -62,8 +62,9 @@ absl::StatusOr<Source> MakeSource(const Context& ctx, const KernelCall& call) {
   if (Is16Bit(source.dtype)) {
     const int64_t elements = x.spec->num_elements();
     TENSORD_ASSIGN_OR_RETURN(Scratch widened, MakeScratch(ctx, call, elements * 4));
-    ConvertInParallel(ctx, source.dtype, source.data, DType::kFloat32, widened.data(), elements);
-    source.dtype = DType::kFloat32;
+    const DType wide = ComputeDType(source.dtype);
+    ConvertInParallel(ctx, source.dtype, source.data, wide, widened.data(), elements);
+    source.dtype = wide;
     source.data = widened.data();
     source.owned = std::move(widened);
   }

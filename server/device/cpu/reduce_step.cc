@@ -15,6 +15,7 @@ constexpr int64_t kReduceTileColumns = 256;  // the number of columns that are r
 constexpr int64_t kLeavesPerChunk = 32;      // a power of two, so that a chunk is a subtree
 constexpr int64_t kNarrowColumns = 64;       // with fewer columns, several rows are read as one
 constexpr int64_t kMaxAccBytes = 8;
+constexpr int64_t kWideBytes = 4;  // of a 16-bit element after conversion to float32 or int32
 
 // Combines leaves pairwise, like a binary counter: the two halves of a subtree are combined as soon
 // as both are complete. The order of operations depends only on the number of leaves.
@@ -103,6 +104,11 @@ class Step {
     for (int64_t o = 0; o < shape_.outer; ++o) RowInParallel(RowOf(o), acc_ + o * acc_size_);
   }
 
+  // Converts n 16-bit elements to ComputeDType().
+  void Widen(const char* x, int64_t n, char* widened) const {
+    Convert(ctx_.loops, dtype_, x, ComputeDType(dtype_), widened, n);
+  }
+
   const char* RowOf(int64_t o) const { return x_ + o * shape_.extent * size_; }
 
   // Reduces rows, each of which is one leaf.
@@ -110,10 +116,10 @@ class Step {
     const int64_t n = shape_.extent;
     if (!Is16Bit(dtype_)) return loops_.rows(x, rows, n, power_, acc);
     const int64_t at_once = kLeafElements / n;
-    float widened[kLeafElements];
+    alignas(64) char widened[kLeafElements * kWideBytes];
     for (int64_t r = 0; r < rows; r += at_once) {
       const int64_t count = std::min(at_once, rows - r);
-      Convert(ctx_.loops, dtype_, x + r * n * size_, DType::kFloat32, widened, count * n);
+      Widen(x + r * n * size_, count * n, widened);
       loops_.rows(widened, count, n, power_, acc + r * acc_size_);
     }
   }
@@ -135,8 +141,8 @@ class Step {
 
   void RowLeaf(const char* x, int64_t n, char* acc) const {
     if (!Is16Bit(dtype_)) return loops_.rows(x, 1, n, power_, acc);
-    float widened[kLeafElements];
-    Convert(ctx_.loops, dtype_, x, DType::kFloat32, widened, n);
+    alignas(64) char widened[kLeafElements * kWideBytes];
+    Widen(x, n, widened);
     loops_.rows(widened, 1, n, power_, acc);
   }
 
@@ -243,10 +249,9 @@ class Step {
   // kReduceTileColumns.
   void ColumnsLeaf(const char* x, int64_t rows, int64_t stride, int64_t width, char* acc) const {
     if (!Is16Bit(dtype_)) return loops_.columns(x, rows, stride, width, power_, acc);
-    float widened[kLeafRows * kReduceTileColumns];
+    alignas(64) char widened[kLeafRows * kReduceTileColumns * kWideBytes];
     for (int64_t r = 0; r < rows; ++r) {
-      Convert(ctx_.loops, dtype_, x + r * stride * size_, DType::kFloat32, widened + r * width,
-              width);
+      Widen(x + r * stride * size_, width, widened + r * width * kWideBytes);
     }
     loops_.columns(widened, rows, width, width, power_, acc);
   }

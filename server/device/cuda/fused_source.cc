@@ -14,7 +14,7 @@ namespace {
 constexpr int kMaxInputs = 32;
 constexpr int kMaxSteps = 64;
 
-// Returns the name of the storage type in device code.
+// Returns the name of the storage type of a real dtype in device code.
 const char* StorageName(DType dtype) {
   switch (dtype) {
     case DType::kBool:
@@ -33,6 +33,14 @@ const char* StorageName(DType dtype) {
       return "BFloat16";
     case DType::kFloat32:
       return "float";
+    case DType::kInt16:
+      return "int16_t";
+    case DType::kUInt16:
+      return "uint16_t";
+    case DType::kUInt32:
+      return "uint32_t";
+    case DType::kUInt64:
+      return "uint64_t";
     default:
       return "double";
   }
@@ -123,6 +131,11 @@ absl::Status Check(const FusedSpec& spec) {
   for (const TensorSpec& input : spec.inputs) {
     if (input.num_elements() != spec.output->num_elements() && input.num_elements() != 1) {
       return absl::UnimplementedError("cuda: a fused kernel's inputs don't broadcast by axes");
+    }
+  }
+  for (const FusedSpec::Step& step : spec.steps) {
+    if (IsComplex(step.dtype)) {
+      return absl::UnimplementedError("cuda: complex elements have no fused kernels");
     }
   }
   return absl::OkStatus();

@@ -23,9 +23,9 @@ struct FusedSource {
 
 inline constexpr char kFusedName[] = "tensord_fused";
 
-// Returns the source of a kernel for `spec`. If an op isn't elementwise, or an input has neither as
-// many elements as the output nor one element, returns UNIMPLEMENTED. The kernel rounds each step's
-// result to its dtype, as the op does.
+// Returns the source of a kernel for `spec`. If an op isn't elementwise or its dtype is complex, or
+// an input has neither as many elements as the output nor one element, returns UNIMPLEMENTED. The
+// kernel rounds each step's result to its dtype, as the op does.
 absl::StatusOr<FusedSource> MakeFusedSource(const FusedSpec& spec);
 
 }  // namespace tensord::server::cuda

@@ -17,6 +17,11 @@ static_assert(kDTypeNumber<Half> == static_cast<int>(DType::kFloat16));
 static_assert(kDTypeNumber<BFloat16> == static_cast<int>(DType::kBFloat16));
 static_assert(kDTypeNumber<float> == static_cast<int>(DType::kFloat32));
 static_assert(kDTypeNumber<double> == static_cast<int>(DType::kFloat64));
+static_assert(kDTypeNumber<int16_t> == static_cast<int>(DType::kInt16));
+static_assert(kDTypeNumber<uint16_t> == static_cast<int>(DType::kUInt16));
+static_assert(kDTypeNumber<uint32_t> == static_cast<int>(DType::kUInt32));
+static_assert(kDTypeNumber<uint64_t> == static_cast<int>(DType::kUInt64));
+static_assert(kDTypeCount == kDTypeTableSize);
 
 KernelTable MakeTable() {
   KernelTable table;

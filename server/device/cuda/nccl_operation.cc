@@ -5,8 +5,17 @@
 namespace tensord::server {
 namespace {
 
+// For a dtype that can be reduced.
 ncclDataType_t TypeOf(DType dtype) {
   switch (dtype) {
+    case DType::kUInt8:
+      return ncclUint8;
+    case DType::kInt8:
+      return ncclInt8;
+    case DType::kUInt32:
+      return ncclUint32;
+    case DType::kUInt64:
+      return ncclUint64;
     case DType::kFloat16:
       return ncclFloat16;
     case DType::kBFloat16:
@@ -39,8 +48,10 @@ ncclRedOp_t OpOf(CollectiveReduction reduction) {
 absl::Status EnqueueOperation(const NcclLibrary& nccl, const CollectiveOp& op, const void* input,
                               void* output, int64_t output_elements, ncclComm_t comm,
                               cudaStream_t stream) {
-  const ncclDataType_t type = TypeOf(op.spec.dtype);
-  const auto elements = static_cast<size_t>(op.spec.num_elements());
+  // An operation that only moves elements moves them as bytes.
+  const ncclDataType_t type = op.reduces() ? TypeOf(op.spec.dtype) : ncclUint8;
+  const auto elements =
+      static_cast<size_t>(op.reduces() ? op.spec.num_elements() : op.spec.size_bytes());
   switch (op.kind) {
     case CollectiveKind::kAllReduce:
       return nccl.ToStatus(

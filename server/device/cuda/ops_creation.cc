@@ -16,12 +16,13 @@ uint64_t BitsOf(Value value) {
   return bits;
 }
 
-// Returns a scalar as an element of a dtype.
+// Returns a scalar as an element of a dtype. If the dtype is complex, the scalar is the real part,
+// and the imaginary part is 0.
 template <typename Value>
 ElementBits ElementFor(DType dtype, Value value) {
   ElementBits element;
   element.bytes = static_cast<int>(SizeOf(dtype));
-  switch (dtype) {
+  switch (RealDTypeOf(dtype)) {
     case DType::kBool:
       element.bits = BitsOf<Bool>(value);
       break;
@@ -49,7 +50,19 @@ ElementBits ElementFor(DType dtype, Value value) {
     case DType::kFloat64:
       element.bits = BitsOf<double>(value);
       break;
-    case DType::kUnspecified:
+    case DType::kInt16:
+      element.bits = BitsOf<int16_t>(value);
+      break;
+    case DType::kUInt16:
+      element.bits = BitsOf<uint16_t>(value);
+      break;
+    case DType::kUInt32:
+      element.bits = BitsOf<uint32_t>(value);
+      break;
+    case DType::kUInt64:
+      element.bits = BitsOf<uint64_t>(value);
+      break;
+    default:
       break;
   }
   return element;

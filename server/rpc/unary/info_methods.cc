@@ -41,6 +41,7 @@ void UnaryMethods::GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::Se
   response->set_max_protocol_version(kProtocolVersion);
   response->add_features("session-stream");
   response->add_features("bulk-streams");
+  response->add_features("dtypes-2");
   if (!context_->boot_id.empty()) response->add_features("shared-memory");
   if (context_->peers->any()) response->add_features("peer-copy");
   if (context_->collectives != nullptr) response->add_features("collectives");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <complex>
 #include <limits>
 #include <vector>
 
@@ -29,6 +30,24 @@ TEST(ConvertTest, RealToIntegerTruncatesAndClamps) {
   EXPECT_THAT((Convert<int64_t, double>({0x1p62, 0x1p63, -0x1p63, -0x1p64})),
               ElementsAre(int64_t{1} << 62, INT64_MAX, INT64_MIN, INT64_MIN));
   EXPECT_THAT((Convert<int8_t, Half>({Half(-200.0f), Half(1.5f)})), ElementsAre(-128, 1));
+}
+
+TEST(ConvertTest, RealToUnsignedClampsToTheWholeRange) {
+  EXPECT_THAT((Convert<uint64_t, double>({-1, 0x1p63, 0x1p64, kNaN})),
+              ElementsAre(0, uint64_t{1} << 63, UINT64_MAX, 0));
+  EXPECT_THAT((Convert<uint32_t, double>({4294967295.5, 0x1p33})), ElementsAre(~0u, ~0u));
+  EXPECT_THAT((Convert<int16_t, float>({-40000, 40000})), ElementsAre(-32768, 32767));
+}
+
+TEST(ConvertTest, LargeUnsignedIntegersStayPositive) {
+  EXPECT_THAT((Convert<double, uint64_t>({uint64_t{1} << 63})), ElementsAre(0x1p63));
+  EXPECT_THAT((Convert<int64_t, uint32_t>({~0u})), ElementsAre(4294967295));
+  EXPECT_THAT((Convert<uint64_t, int16_t>({-1})), ElementsAre(UINT64_MAX));
+}
+
+TEST(ConvertTest, ComplexElementsAreCopied) {
+  using Complex = std::complex<float>;
+  EXPECT_THAT((Convert<Complex, Complex>({{1, -2}})), ElementsAre(Complex(1, -2)));
 }
 
 TEST(ConvertTest, IntegersWrap) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <complex>
 #include <limits>
 #include <numeric>
 #include <sstream>
@@ -86,6 +87,32 @@ TEST(PrintTest, IntegersAndBoolsAreAligned) {
   const uint8_t bools[] = {1, 0};
   EXPECT_EQ(FormatTensor({DType::kBool, {2}}, bools, "cpu:0").value(),
             "tensor([ True, False], device='cpu:0')");
+}
+
+TEST(PrintTest, UnsignedIntegersAreExact) {
+  EXPECT_EQ(Print<uint64_t>({2}, {1, UINT64_MAX}),
+            "tensor([                   1, 18446744073709551615], device='cpu:0', dtype=uint64)");
+  EXPECT_EQ(Print<uint16_t>({2}, {65535, 7}),
+            "tensor([65535,     7], device='cpu:0', dtype=uint16)");
+  EXPECT_EQ(Print<int16_t>({1}, {-5}), "tensor([-5], device='cpu:0', dtype=int16)");
+}
+
+// The two parts have their own notation. The imaginary parts aren't padded.
+TEST(PrintTest, ComplexNumbersHaveTwoParts) {
+  using Complex = std::complex<float>;
+  EXPECT_EQ(Print<Complex>({}, {{1.5f, -2}}), "tensor(1.5000-2.j, device='cpu:0')");
+  EXPECT_EQ(Print<Complex>({2}, {{1, 2}, {-30, -4}}),
+            "tensor([  1.+2.j, -30.-4.j], device='cpu:0')");
+  EXPECT_EQ(Print<Complex>({2}, {{0.5f, 1000}, {2, 3}}),
+            "tensor([0.5000+1000.j, 2.0000+3.j], device='cpu:0')");
+  EXPECT_EQ(Print<Complex>({2}, {{1, -0.0f}, {static_cast<float>(kNaN), static_cast<float>(kInf)}}),
+            "tensor([1.-0.j, nan+infj], device='cpu:0')");
+  EXPECT_EQ(Print<std::complex<double>>({1}, {{1, 1e9}}),
+            "tensor([1.+1.0000e+09j], device='cpu:0', dtype=complex128)");
+}
+
+TEST(PrintTest, ComplexDTypeIsNamedForNoElements) {
+  EXPECT_EQ(Print<std::complex<float>>({0}, {}), "tensor([], device='cpu:0', dtype=complex64)");
 }
 
 TEST(PrintTest, NamesTheDTypeUnlessTheValuesShowIt) {

@@ -74,7 +74,7 @@ TEST_F(SafetensorsFileTest, TheMappingOutlivesTheFile) {
 }
 
 TEST_F(SafetensorsFileTest, UnknownDTypeFailsOnlyItsTensor) {
-  const std::string header = R"({"q": {"dtype": "U16", "shape": [1], "data_offsets": [0, 2]},)"
+  const std::string header = R"({"q": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]},)"
                              R"("a": {"dtype": "U8", "shape": [1], "data_offsets": [2, 3]}})";
   const SafetensorsFile file = SafetensorsFile::Open(Write(header.size(), header + "xyz")).value();
   EXPECT_TRUE(file.spec("a").ok());
@@ -82,8 +82,18 @@ TEST_F(SafetensorsFileTest, UnknownDTypeFailsOnlyItsTensor) {
        {file.spec("q").status(), file.bytes("q").status(), file.Load(Device(), "q").status(),
         file.LoadAll(Device()).status()}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-    EXPECT_THAT(status.message(), HasSubstr("\"q\" has dtype U16"));
+    EXPECT_THAT(status.message(), HasSubstr("\"q\" has dtype F8_E4M3"));
   }
+}
+
+TEST_F(SafetensorsFileTest, ReadsUnsignedAndComplexTensors) {
+  const std::string header = R"({"u": {"dtype": "U16", "shape": [1], "data_offsets": [8, 10]},)"
+                             R"("c": {"dtype": "C64", "shape": [1], "data_offsets": [0, 8]}})";
+  const SafetensorsFile file =
+      SafetensorsFile::Open(Write(header.size(), header + "01234567xy")).value();
+  EXPECT_EQ(file.spec("u").value(), (TensorSpec{DType::kUInt16, {1}}));
+  EXPECT_THAT(file.bytes("u").value(), ElementsAre('x', 'y'));
+  EXPECT_EQ(file.spec("c").value(), (TensorSpec{DType::kComplex64, {1}}));
 }
 
 TEST_F(SafetensorsFileTest, AMissingTensorIsNotFound) {

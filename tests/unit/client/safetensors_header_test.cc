@@ -55,6 +55,10 @@ TEST(SafetensorsHeaderTest, KeepsUnknownDTypes) {
 
 TEST(SafetensorsHeaderTest, KnowsTheNameOfEveryDType) {
   for (DType dtype : kAllDTypes) {
+    if (dtype == DType::kComplex128) {
+      EXPECT_EQ(SafetensorsDTypeName(dtype), "") << "the format lacks it";
+      continue;
+    }
     const std::string json =
         absl::StrCat(R"({"x": {"dtype": ")", SafetensorsDTypeName(dtype),
                      R"(", "shape": [1], "data_offsets": [0, )", SizeOf(dtype), "]}}");

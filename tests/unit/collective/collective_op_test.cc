@@ -24,6 +24,15 @@ TEST(PlanCollectiveTest, GivesTheSpecOfTheResult) {
             (TensorSpec{DType::kUInt8, Shape({0})}));
 }
 
+TEST(PlanCollectiveTest, MovesElementsOfEveryDType) {
+  for (DType dtype : kAllDTypes) {
+    const TensorSpec spec{dtype, Shape({2})};
+    EXPECT_EQ(*PlanCollective(Of(CollectiveKind::kBroadcast, spec), 2), spec);
+    EXPECT_EQ(*PlanCollective(Of(CollectiveKind::kAllGather, spec), 2),
+              (TensorSpec{dtype, Shape({4})}));
+  }
+}
+
 TEST(PlanCollectiveTest, RejectsInvalidOperations) {
   const auto refused = [](const CollectiveOp& op, int size) {
     return absl::IsInvalidArgument(PlanCollective(op, size).status());
@@ -33,7 +42,10 @@ TEST(PlanCollectiveTest, RejectsInvalidOperations) {
   EXPECT_TRUE(refused(Of(CollectiveKind::kReduceScatter, scalar), 2));
   EXPECT_FALSE(refused(Of(CollectiveKind::kAllReduce, scalar), 2));
   EXPECT_TRUE(refused(Of(CollectiveKind::kReduceScatter, {DType::kFloat32, Shape({7})}), 2));
-  EXPECT_TRUE(refused(Of(CollectiveKind::kAllReduce, {DType::kBool, Shape({2})}), 2));
+  for (DType dtype : {DType::kBool, DType::kInt16, DType::kUInt16, DType::kComplex64}) {
+    EXPECT_TRUE(refused(Of(CollectiveKind::kAllReduce, {dtype, Shape({2})}), 2));
+    EXPECT_TRUE(refused(Of(CollectiveKind::kReduceScatter, {dtype, Shape({2})}), 2));
+  }
   EXPECT_TRUE(refused(
       Of(CollectiveKind::kAllReduce, {DType::kInt64, Shape({2})}, CollectiveReduction::kMean), 2));
   EXPECT_TRUE(

@@ -84,6 +84,24 @@ TEST_F(NcclOperationTest, ComputesEveryOperationInEveryDType) {
   CheckType<double>(DType::kFloat64);
   CheckType<int32_t>(DType::kInt32);
   CheckType<int64_t>(DType::kInt64);
+  CheckType<int8_t>(DType::kInt8);
+  CheckType<uint8_t>(DType::kUInt8);
+  CheckType<uint32_t>(DType::kUInt32);
+  CheckType<uint64_t>(DType::kUInt64);
+}
+
+TEST_F(NcclOperationTest, MovesElementsOfEveryDType) {
+  Connect(2, std::chrono::seconds(30));
+  for (const DType dtype : kAllDTypes) {
+    const TensorSpec spec{dtype, Shape{3}};
+    const std::string input(spec.size_bytes(), '\x5a');
+    const CollectiveOp gather{CollectiveKind::kAllGather, CollectiveReduction::kSum, 0, spec};
+    for (const std::string& output : RunOp(gather, input, 2 * input.size())) {
+      EXPECT_EQ(output, input + input) << gather.ToString();
+    }
+    const CollectiveOp broadcast{CollectiveKind::kBroadcast, CollectiveReduction::kSum, 0, spec};
+    EXPECT_EQ(RunOp(broadcast, input, input.size())[1], input) << broadcast.ToString();
+  }
 }
 
 // If a call fails, the operation fails at one member at least, and a new group works.

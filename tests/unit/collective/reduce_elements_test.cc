@@ -79,6 +79,10 @@ TEST(ReduceElementsTest, AgreesWithPlainLoops) {
     CheckReduction<double>(DType::kFloat64, reduction);
     CheckReduction<int32_t>(DType::kInt32, reduction);
     CheckReduction<int64_t>(DType::kInt64, reduction);
+    CheckReduction<int8_t>(DType::kInt8, reduction);
+    CheckReduction<uint8_t>(DType::kUInt8, reduction);
+    CheckReduction<uint32_t>(DType::kUInt32, reduction);
+    CheckReduction<uint64_t>(DType::kUInt64, reduction);
   }
 }
 

@@ -25,6 +25,15 @@ AttrValue FullValue(AttrValue value, DType dtype) {
               .Find("value");
 }
 
+std::string Arange(AttrValue start, AttrValue stop, AttrValue step,
+                   DType dtype = DType::kUnspecified) {
+  return Result("arange", {},
+                {{"start", std::move(start)},
+                 {"stop", std::move(stop)},
+                 {"step", std::move(step)},
+                 {"dtype", dtype}});
+}
+
 TEST(Zeros, HasTheGivenShapeAndDType) {
   for (const char* op : {"zeros", "ones"}) {
     EXPECT_EQ(Result(op, {}, {{"shape", Ints{2, 3}}}), "float32[2, 3]");
@@ -55,6 +64,39 @@ TEST(Full, ConvertsTheValueToTheDTypesKind) {
   EXPECT_EQ(FullValue(kInf, DType::kBFloat16), AttrValue(kInf));
 }
 
+TEST(Full, KeepsUint64ValuesAboveInt64AsFloats) {
+  EXPECT_EQ(FullValue(0x1p63, DType::kUInt64), AttrValue(0x1p63));
+  EXPECT_EQ(FullValue(0x1p62, DType::kUInt64), AttrValue(int64_t{1} << 62));
+  EXPECT_EQ(FullValue(kMax, DType::kUInt64), AttrValue(kMax));
+  EXPECT_THAT(Full(int64_t{-1}, DType::kUInt64), HasSubstr("from 0 to 18446744073709551615"));
+  EXPECT_THAT(Full(0x1p64, DType::kUInt64), HasSubstr("doesn't fit uint64"));
+  EXPECT_EQ(Arange(0x1p63, 0x1p63 + 4096, 2048.0, DType::kUInt64), "uint64[2]");
+}
+
+TEST(Full, ChecksTheRangesOf16And32Bits) {
+  EXPECT_THAT(Full(int64_t{32768}, DType::kInt16), HasSubstr("from -32768 to 32767"));
+  EXPECT_THAT(Full(int64_t{65536}, DType::kUInt16), HasSubstr("from 0 to 65535"));
+  EXPECT_THAT(Full(0x1p32, DType::kUInt32), HasSubstr("from 0 to 4294967295"));
+  EXPECT_EQ(Full(0x1p32 - 1, DType::kUInt32), "uint32[2]");
+}
+
+TEST(Full, TakesRealValuesForComplex) {
+  EXPECT_EQ(Full(1.5, DType::kComplex64), "complex64[2]");
+  EXPECT_EQ(FullValue(int64_t{2}, DType::kComplex128), AttrValue(2.0));
+  EXPECT_THAT(Full(1e39, DType::kComplex64), HasSubstr("doesn't fit complex64"));
+}
+
+TEST(Creation, RangesAndRandomNumbersArentComplex) {
+  for (DType dtype : {DType::kComplex64, DType::kComplex128}) {
+    EXPECT_THAT(Result("arange", {}, {{"stop", 3.0}, {"dtype", dtype}}),
+                AllOf(HasSubstr("arange"), HasSubstr("no complex arithmetic")));
+    for (const char* op : {"uniform", "normal"}) {
+      EXPECT_THAT(Result(op, {}, {{"shape", Ints{2}}, {"seed", int64_t{1}}, {"dtype", dtype}}),
+                  AllOf(HasSubstr(op), HasSubstr("no complex arithmetic")));
+    }
+  }
+}
+
 TEST(Full, RefusesValuesThatDoNotFit) {
   EXPECT_THAT(Full(int64_t{256}, DType::kUInt8), HasSubstr("value 256 doesn't fit uint8"));
   EXPECT_THAT(Full(int64_t{-1}, DType::kUInt8), HasSubstr("from 0 to 255"));
@@ -67,15 +109,6 @@ TEST(Full, RefusesValuesThatDoNotFit) {
   EXPECT_THAT(Full(1e39), HasSubstr("doesn't fit float32"));
   const Attributes nan = NormalForm("full", {}, {{"shape", Ints{}}, {"value", std::nan("")}});
   EXPECT_TRUE(std::isnan(nan.Float("value")));
-}
-
-std::string Arange(AttrValue start, AttrValue stop, AttrValue step,
-                   DType dtype = DType::kUnspecified) {
-  return Result("arange", {},
-                {{"start", std::move(start)},
-                 {"stop", std::move(stop)},
-                 {"step", std::move(step)},
-                 {"dtype", dtype}});
 }
 
 TEST(Arange, HasTheLengthOfTheRange) {
@@ -146,7 +179,7 @@ std::string Random(const char* op, Attributes attrs, DType dtype = DType::kFloat
 
 TEST(Random, AcceptsOnlyFloatingDTypes) {
   for (const char* op : {"uniform", "normal"}) {
-    for (DType dtype : kAllDTypes) {
+    for (DType dtype : kRealDTypes) {
       EXPECT_THAT(Random(op, {}, dtype), IsFloating(dtype)
                                              ? testing::Matcher<std::string>(Of(dtype).ToString())
                                              : HasSubstr("floating"));

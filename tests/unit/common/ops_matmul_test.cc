@@ -50,7 +50,7 @@ TEST(MatMul, ErrorsSuggestWhatWouldFit) {
 }
 
 TEST(MatMul, DTypes) {
-  EXPECT_EQ(Result("matmul", {Of(DType::kInt8), Of(DType::kUInt8)}), "int32[]");
+  EXPECT_EQ(Result("matmul", {Of(DType::kInt8), Of(DType::kUInt8)}), "int16[]");
   EXPECT_EQ(Result("matmul", {Of(DType::kFloat16), Of(DType::kFloat16)}), "float16[]");
   EXPECT_EQ(ReadAs("matmul", {Of(DType::kFloat16), Of(DType::kFloat64)}), DType::kFloat64);
   EXPECT_THAT(Result("matmul", {Of(DType::kBool), Of(DType::kBool)}), HasSubstr("bool"));

@@ -41,6 +41,20 @@ void AppendAs(DType dtype, double value, std::string& bytes) {
       return Append(bytes, static_cast<int32_t>(value));
     case DType::kInt64:
       return Append(bytes, static_cast<int64_t>(value));
+    case DType::kInt16:
+      return Append(bytes, static_cast<int16_t>(value));
+    case DType::kUInt16:
+      return Append(bytes, static_cast<uint16_t>(std::abs(value)));
+    case DType::kUInt32:
+      return Append(bytes, static_cast<uint32_t>(std::abs(value)));
+    case DType::kUInt64:
+      return Append(bytes, static_cast<uint64_t>(std::abs(value)));
+    case DType::kComplex64:
+      Append(bytes, static_cast<float>(value));
+      return Append(bytes, static_cast<float>(-value));
+    case DType::kComplex128:
+      Append(bytes, value);
+      return Append(bytes, -value);
     case DType::kFloat16:
       return Append(bytes, Half(static_cast<float>(value)));
     case DType::kBFloat16:
@@ -87,6 +101,18 @@ double HostTensor::At(int64_t i) const {
       return Element<int32_t>(bytes, i);
     case DType::kInt64:
       return static_cast<double>(Element<int64_t>(bytes, i));
+    case DType::kInt16:
+      return Element<int16_t>(bytes, i);
+    case DType::kUInt16:
+      return Element<uint16_t>(bytes, i);
+    case DType::kUInt32:
+      return Element<uint32_t>(bytes, i);
+    case DType::kUInt64:
+      return static_cast<double>(Element<uint64_t>(bytes, i));
+    case DType::kComplex64:
+      return Element<float>(bytes, 2 * i);
+    case DType::kComplex128:
+      return Element<double>(bytes, 2 * i);
     case DType::kFloat16:
       return Element<Half>(bytes, i);
     case DType::kBFloat16:

@@ -81,7 +81,7 @@ int64_t ItemAt(const Shape& batch, const Shape& out, int64_t i) {
 void CheckMatmul(OpRunner& runner, const MatmulCase& test, DType dtype) {
   SCOPED_TRACE(testing::Message() << test.a.ToString() << test.b.ToString() << DTypeName(dtype));
   const bool floating = IsFloating(dtype);
-  const double low = dtype == DType::kUInt8 ? 0 : floating ? -1 : -3, high = floating ? 1 : 3;
+  const double low = IsUnsigned(dtype) ? 0 : floating ? -1 : -3, high = floating ? 1 : 3;
   const HostTensor a = Spread(dtype, test.a, low, high, 1), b = Spread(dtype, test.b, low, high, 2);
   const auto c = runner.Run("matmul", {a, b},
                             {{"transpose_a", test.transpose_a}, {"transpose_b", test.transpose_b}});
@@ -111,7 +111,7 @@ void CheckMatmul(OpRunner& runner, const MatmulCase& test, DType dtype) {
 TEST(MatmulTest, AgreesWithDoubleForEveryShapeAndDType) {
   OpRunner runner;
   for (const MatmulCase& test : kCases) {
-    for (const DType dtype : kAllDTypes) {
+    for (const DType dtype : kRealDTypes) {
       if (dtype != DType::kBool) CheckMatmul(runner, test, dtype);
     }
   }

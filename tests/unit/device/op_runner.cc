@@ -36,6 +36,18 @@ void PutDouble(HostTensor& tensor, int64_t i, double value) {
       return Put(tensor.bytes, i, static_cast<int32_t>(integer));
     case DType::kInt64:
       return Put(tensor.bytes, i, integer);
+    case DType::kInt16:
+      return Put(tensor.bytes, i, static_cast<int16_t>(integer));
+    case DType::kUInt16:
+      return Put(tensor.bytes, i, static_cast<uint16_t>(integer));
+    case DType::kUInt32:
+      return Put(tensor.bytes, i, static_cast<uint32_t>(integer));
+    case DType::kUInt64:
+      return Put(tensor.bytes, i, static_cast<uint64_t>(integer));
+    case DType::kComplex64:
+      return Put(tensor.bytes, 2 * i, static_cast<float>(value));
+    case DType::kComplex128:
+      return Put(tensor.bytes, 2 * i, value);
     case DType::kFloat16:
       return Put(tensor.bytes, i, Half(static_cast<float>(value)));
     case DType::kBFloat16:
@@ -60,6 +72,18 @@ double HostTensor::At(int64_t i) const {
       return Get<int32_t>(bytes, i);
     case DType::kInt64:
       return Get<int64_t>(bytes, i);
+    case DType::kInt16:
+      return Get<int16_t>(bytes, i);
+    case DType::kUInt16:
+      return Get<uint16_t>(bytes, i);
+    case DType::kUInt32:
+      return Get<uint32_t>(bytes, i);
+    case DType::kUInt64:
+      return Get<uint64_t>(bytes, i);
+    case DType::kComplex64:
+      return Get<float>(bytes, 2 * i);
+    case DType::kComplex128:
+      return Get<double>(bytes, 2 * i);
     case DType::kFloat16:
       return Get<Half>(bytes, i);
     case DType::kBFloat16:

@@ -12,7 +12,8 @@
 
 namespace tensord::server {
 
-// A tensor on the host. At() and ToDoubles() read any dtype. They round int64 values above 2^53.
+// A tensor on the host. At() and ToDoubles() read any dtype. They round integers above 2^53, and
+// return the real parts of complex elements.
 struct HostTensor {
   TensorSpec spec;
   std::string bytes;
@@ -21,7 +22,8 @@ struct HostTensor {
   std::vector<double> ToDoubles() const;
 };
 
-// Makes a tensor of these values, rounded to the dtype. Integers wrap around.
+// Makes a tensor of these values, rounded to the dtype. Integers wrap around. Imaginary parts are
+// 0.
 HostTensor MakeTensor(DType dtype, const Shape& shape, const std::vector<double>& values);
 
 // Returns a deterministic spread of values in [low, high], the same for every dtype that can hold

@@ -130,7 +130,7 @@ TEST_F(ReduceTest, SumsAndMeansAgreeWithDouble) {
 
 TEST_F(ReduceTest, ExtremaAndTheirIndicesAreExact) {
   for (const AxesCase& test : kAxes) {
-    for (const DType dtype : kAllDTypes) {
+    for (const DType dtype : kRealDTypes) {
       const HostTensor x = Spread(dtype, test.shape, IsBool(dtype) ? 0 : 1, IsBool(dtype) ? 1 : 90);
       Expect("max", x, test, 0, [](const Statistics& s) { return s.max; });
       Expect("min", x, test, 0, [](const Statistics& s) { return s.min; });

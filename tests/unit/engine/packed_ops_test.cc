@@ -140,6 +140,7 @@ TEST_F(PackedOpsTest, RejectsDefinitionsThatNameInputsTheyLack) {
     d.word_attrs = {{"shape", AttrType::kInts}, {"shape", AttrType::kInts}};
   }));
   EXPECT_TRUE(refused([](auto& d) { d.scalars = {{0, DType::kUnspecified}}; }));
+  EXPECT_TRUE(refused([](auto& d) { d.scalars = {{0, DType::kComplex64}}; }));
   EXPECT_TRUE(refused([](auto& d) { d.num_outputs = 0; }));
   EXPECT_TRUE(refused([](auto& d) { d.num_outputs = 1000; }));
   EXPECT_TRUE(refused([](auto& d) { d.word_attrs = {{"x", AttrType::kString}}; }));

@@ -62,15 +62,13 @@ void ArgColumns(const void* x_data, int64_t rows, int64_t row_stride, int64_t co
 }
 
 template <typename... Ts>
-void Fill(Loops& loops) {
+void Fill(Loops& loops, MathTypes<Ts...>) {
   ((loops.argmax[kIndexOf<Ts>] = {ArgRow<MaxPolicy<Ts>>, ArgColumns<MaxPolicy<Ts>>}), ...);
   ((loops.argmin[kIndexOf<Ts>] = {ArgRow<MinPolicy<Ts>>, ArgColumns<MinPolicy<Ts>>}), ...);
 }
 
 }  // namespace
 
-void FillArgLoops(Loops& loops) {
-  Fill<Bool, uint8_t, int8_t, int32_t, int64_t, float, double>(loops);
-}
+void FillArgLoops(Loops& loops) { Fill(loops, AllMathTypes()); }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

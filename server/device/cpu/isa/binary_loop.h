@@ -83,13 +83,13 @@ constexpr BinaryLoop BinaryLoopFor() {
   if constexpr (cost == ElementwiseCost::kLibm && std::is_floating_point_v<T>) {
     return BinaryLibm<F, T>;
   } else {
-    return Binary<F, typename ReadTypeOf<F, T>::type>;
+    return Binary<F, T>;
   }
 }
 
 template <typename F, ElementwiseCost cost, typename... Ts>
 void FillBinary(BinaryLoop (&loops)[kDTypeCount], MathTypes<Ts...>) {
-  ((loops[kIndexOf<Ts>] = BinaryLoopFor<F, cost, Ts>()), ...);
+  ((loops[kIndexOf<Ts>] = BinaryLoopFor<F, cost, KernelType<F, Ts>>()), ...);
 }
 
 }  // namespace

@@ -53,6 +53,7 @@ void FillBinaryLoops(Loops& loops) {
   loops.where[1] = Where<uint16_t>;
   loops.where[2] = Where<uint32_t>;
   loops.where[3] = Where<uint64_t>;
+  loops.where[4] = Where<Bytes16>;
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

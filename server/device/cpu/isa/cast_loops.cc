@@ -62,20 +62,36 @@ void FillHalfCasts(Loops& loops) {
 }
 #endif
 
+template <typename From, typename To>
+constexpr CastLoop LoopFor() {
+  constexpr bool kCopies = std::is_same_v<SignedOf<From>, SignedOf<To>>;
+  if constexpr (kCopies) {
+    return nullptr;
+  } else {
+    return Cast<CastKernelFrom<From, To>, CastKernelTo<From, To>>;
+  }
+}
+
 template <typename From, typename... Tos>
 void FillRow(Loops& loops) {
-  ((loops.cast[kIndexOf<From>][kIndexOf<Tos>] = Cast<From, Tos>), ...);
+  ((loops.cast[kIndexOf<From>][kIndexOf<Tos>] = LoopFor<From, Tos>()), ...);
 }
 
 template <typename... Ts>
-void FillSquare(Loops& loops) {
+void FillSquare(Loops& loops, MathTypes<Ts...>) {
   (FillRow<Ts, Ts...>(loops), ...);
 }
 
 }  // namespace
 
 void FillCastLoops(Loops& loops) {
-  FillSquare<Bool, uint8_t, int8_t, int32_t, int64_t, float, double>(loops);
+  FillSquare(loops, AllMathTypes());
+  FillRow<int16_t, int32_t, uint32_t, float>(loops);
+  FillRow<uint16_t, int32_t, uint32_t, float>(loops);
+  FillRow<int32_t, int16_t, uint16_t>(loops);
+  FillRow<uint32_t, int16_t, uint16_t>(loops);
+  FillRow<float, int16_t, uint16_t>(loops);
+  FillRow<double, int16_t, uint16_t>(loops);
   FillHalfCasts(loops);
   FillRow<BFloat16, float>(loops);
   FillRow<float, BFloat16>(loops);

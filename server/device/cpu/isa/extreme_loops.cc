@@ -4,7 +4,7 @@ namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
 template <typename... Ts>
-void Fill(Loops& loops) {
+void Fill(Loops& loops, MathTypes<Ts...>) {
   ReductionLoops* max = loops.reduction[static_cast<int>(Reduction::kMax)];
   ReductionLoops* min = loops.reduction[static_cast<int>(Reduction::kMin)];
   ((max[kIndexOf<Ts>] = MakeReductionLoops<MaxPolicy<Ts>>()), ...);
@@ -13,8 +13,6 @@ void Fill(Loops& loops) {
 
 }  // namespace
 
-void FillExtremeLoops(Loops& loops) {
-  Fill<Bool, uint8_t, int8_t, int32_t, int64_t, float, double>(loops);
-}
+void FillExtremeLoops(Loops& loops) { Fill(loops, AllMathTypes()); }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

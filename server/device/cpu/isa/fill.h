@@ -31,22 +31,29 @@ inline constexpr DType kStorageDType<Bool> = DType::kBool;
 template <typename Storage>
 inline constexpr int kIndexOf = Index(kStorageDType<Storage>);
 
-// The storage types for which a function of the list of elementwise ops has a loop. float16 and
-// bfloat16 have none, because blocks of them are converted to float32. The exception is Nextafter,
+// The storage types for which a function of the list of elementwise ops has a loop. 16-bit types
+// have none, because blocks of them are converted to float32 or int32. The exception is Nextafter,
 // whose result depends on the storage type.
 template <typename... Ts>
 struct MathTypes {};
 using FloatingTypes = MathTypes<float, double>;
-using IntegerTypes = MathTypes<uint8_t, int8_t, int32_t, int64_t>;
+using IntegerTypes = MathTypes<uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t>;
+using AllMathTypes =
+    MathTypes<Bool, uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t, float, double>;
+
+// An element of 16 bytes, for loops that only move elements. Its address may be any multiple of 8.
+struct Bytes16 {
+  uint64_t halves[2];
+};
 
 template <ElementwiseTyping typing>
 constexpr auto MathTypesOf() {
   if constexpr (typing == ElementwiseTyping::kAny) {
-    return MathTypes<Bool, uint8_t, int8_t, int32_t, int64_t, float, double>();
+    return AllMathTypes();
   } else if constexpr (typing == ElementwiseTyping::kNumber) {
-    return MathTypes<uint8_t, int8_t, int32_t, int64_t, float, double>();
+    return MathTypes<uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t, float, double>();
   } else if constexpr (typing == ElementwiseTyping::kBits) {
-    return MathTypes<Bool, uint8_t, int8_t, int32_t, int64_t>();
+    return MathTypes<Bool, uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t>();
   } else if constexpr (typing == ElementwiseTyping::kInteger) {
     return IntegerTypes();
   } else {

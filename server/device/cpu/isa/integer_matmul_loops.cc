@@ -75,7 +75,9 @@ void FillIntegerMatmulLoops(Loops& loops) {
   loops.integer_matmul[kIndexOf<uint8_t>] = Run<uint8_t>;
   loops.integer_matmul[kIndexOf<int8_t>] = Run<uint8_t>;
   loops.integer_matmul[kIndexOf<int32_t>] = Run<uint32_t>;
+  loops.integer_matmul[kIndexOf<uint32_t>] = Run<uint32_t>;
   loops.integer_matmul[kIndexOf<int64_t>] = Run<uint64_t>;
+  loops.integer_matmul[kIndexOf<uint64_t>] = Run<uint64_t>;
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

@@ -105,6 +105,7 @@ void FillLayoutLoops(Loops& loops) {
   Fill<uint16_t>(loops);
   Fill<uint32_t>(loops);
   Fill<uint64_t>(loops);
+  Fill<Bytes16>(loops);
   loops.stream = Stream;
 }
 

@@ -2,8 +2,8 @@
 // time.
 //
 // A loop processes dense runs of memory on the calling thread. Unless its comment says otherwise,
-// it takes all dtypes except float16 and bfloat16. Kernels convert blocks of these to float32
-// (cast), compute in float32, and convert the results back. Only nextafter has loops for them.
+// it takes all real dtypes except those of 16 bits. Kernels convert blocks of these to float32 or
+// int32 (cast), compute there, and convert the results back. Only nextafter has loops for them.
 // Tables are indexed by the number of a DType. An entry is null if the op doesn't take the dtype.
 //
 // All levels give the same bits, except for the functions of vector_libm.h. These are the vector
@@ -17,7 +17,7 @@
 
 namespace tensord::server::cpu {
 
-inline constexpr int kDTypeCount = static_cast<int>(DType::kFloat64) + 1;
+inline constexpr int kDTypeCount = kDTypeTableSize;
 constexpr int Index(DType dtype) { return static_cast<int>(dtype); }
 
 // The number of elements of a block. A block stays in the first-level cache.
@@ -43,8 +43,10 @@ using BinaryLoop = void (*)(const void* a, int a_step, const void* b, int b_step
 using WhereLoop = void (*)(const void* cond, int cond_step, const void* a, int a_step,
                            const void* b, int b_step, void* y, int64_t n);
 
-// Converts between two different dtypes: between any two that aren't 16-bit dtypes, and between
-// float32 and a 16-bit dtype. All other conversions take two steps, through float32.
+// Converts between two different real dtypes. Null for integers of one size, whose elements are
+// copied. There are loops between any two dtypes that don't have 16 bits, between float32 and each
+// 16-bit dtype, between integers of 32 and 16 bits, and from float64 to integers of 16 bits. All
+// other conversions take two steps, through float32 or int32.
 using CastLoop = void (*)(const void* x, void* y, int64_t n);
 
 // ---------------------------------------------------------------- reductions
@@ -137,10 +139,15 @@ using IntegerMatmulLoop = void (*)(const IntegerMatmul& args);
 
 // ---------------------------------------------------------------- the tables
 
-// Element sizes 1, 2, 4 and 8 have entries 0 to 3.
-inline constexpr int kSizeCount = 4;
+// Element sizes 1, 2, 4, 8 and 16 have entries 0 to 4.
+inline constexpr int kSizeCount = 5;
+inline constexpr int64_t kMaxElementBytes = 16;
 constexpr int SizeIndex(int64_t element_bytes) {
-  return element_bytes == 1 ? 0 : element_bytes == 2 ? 1 : element_bytes == 4 ? 2 : 3;
+  return element_bytes == 1   ? 0
+         : element_bytes == 2 ? 1
+         : element_bytes == 4 ? 2
+         : element_bytes == 8 ? 3
+                              : 4;
 }
 
 struct Loops {

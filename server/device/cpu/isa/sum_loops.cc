@@ -8,7 +8,9 @@ void FillSumLoops(Loops& loops) {
   sum[kIndexOf<uint8_t>] = MakeReductionLoops<SumPolicy<uint8_t, int64_t>>();
   sum[kIndexOf<int8_t>] = MakeReductionLoops<SumPolicy<int8_t, int64_t>>();
   sum[kIndexOf<int32_t>] = MakeReductionLoops<SumPolicy<int32_t, int64_t>>();
+  sum[kIndexOf<uint32_t>] = MakeReductionLoops<SumPolicy<uint32_t, int64_t>>();
   sum[kIndexOf<int64_t>] = MakeReductionLoops<SumPolicy<int64_t, int64_t>>();
+  sum[kIndexOf<uint64_t>] = sum[kIndexOf<int64_t>];
   sum[kIndexOf<float>] = MakeReductionLoops<SumPolicy<float, float>>();
   sum[kIndexOf<double>] = MakeReductionLoops<SumPolicy<double, double>>();
 }

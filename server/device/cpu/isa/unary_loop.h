@@ -51,7 +51,7 @@ constexpr UnaryLoop UnaryLoopFor() {
 
 template <typename F, ElementwiseCost cost, typename... Ts>
 void FillUnary(UnaryLoop (&loops)[kDTypeCount], MathTypes<Ts...>) {
-  ((loops[kIndexOf<Ts>] = UnaryLoopFor<F, cost, Ts>()), ...);
+  ((loops[kIndexOf<Ts>] = UnaryLoopFor<F, cost, KernelType<F, Ts>>()), ...);
 }
 
 }  // namespace

@@ -7,7 +7,9 @@ template <typename From>
 struct CastFrom {
   template <typename To>
   static cudaError_t Launch(const void* in, void* out, int64_t size, cudaStream_t stream) {
-    return LaunchUnary<CastTo<MathOf<To>>, From, To>(in, out, size, stream);
+    using In = CastKernelFrom<From, To>;
+    using Out = CastKernelTo<From, To>;
+    return LaunchUnary<CastTo<MathOf<Out>>, In, Out>(in, out, size, stream);
   }
 };
 

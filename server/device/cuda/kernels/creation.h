@@ -9,7 +9,7 @@
 
 namespace tensord::server::cuda {
 
-// An element of 1, 2, 4 or 8 bytes, in the low bytes of `bits`.
+// An element of 1, 2, 4, 8 or 16 bytes. `bits` are its low bytes. Bytes past the eighth are 0.
 struct ElementBits {
   uint64_t bits = 0;
   int bytes = 0;

@@ -14,7 +14,7 @@
 namespace tensord::server::cuda {
 
 // The numbers of DType (common/dtype.h); kernel_table.cc asserts that they agree.
-inline constexpr int kDTypeCount = 10;
+inline constexpr int kDTypeCount = 16;
 template <typename Storage>
 inline constexpr int kDTypeNumber = 0;
 template <>
@@ -35,6 +35,15 @@ template <>
 inline constexpr int kDTypeNumber<float> = 8;
 template <>
 inline constexpr int kDTypeNumber<double> = 9;
+template <>
+inline constexpr int kDTypeNumber<int16_t> = 10;
+template <>
+inline constexpr int kDTypeNumber<uint16_t> = 11;
+template <>
+inline constexpr int kDTypeNumber<uint32_t> = 12;
+template <>
+inline constexpr int kDTypeNumber<uint64_t> = 13;
+// 14 and 15 are complex. Only kernels that move elements take them, by their size.
 
 // A launcher for each dtype. Null if there is none.
 template <typename Launcher>
@@ -47,10 +56,14 @@ struct ByDType {
 template <typename... Storage>
 struct Types {};
 using FloatingTypes = Types<Half, BFloat16, float, double>;
-using IntegerTypes = Types<uint8_t, int8_t, int32_t, int64_t>;
-using BitTypes = Types<Bool, uint8_t, int8_t, int32_t, int64_t>;
-using NumericTypes = Types<uint8_t, int8_t, int32_t, int64_t, Half, BFloat16, float, double>;
-using AllTypes = Types<Bool, uint8_t, int8_t, int32_t, int64_t, Half, BFloat16, float, double>;
+using IntegerTypes =
+    Types<uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, uint64_t, int64_t>;
+using BitTypes =
+    Types<Bool, uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, uint64_t, int64_t>;
+using NumericTypes = Types<uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, uint64_t, int64_t,
+                           Half, BFloat16, float, double>;
+using AllTypes = Types<Bool, uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, uint64_t,
+                       int64_t, Half, BFloat16, float, double>;
 
 // Returns the storage types that a function of the list of elementwise ops takes.
 template <ElementwiseTyping typing>

@@ -24,7 +24,8 @@ template <typename F>
 struct UnaryFamily {
   template <typename Storage>
   static cudaError_t Launch(const void* in, void* out, int64_t size, cudaStream_t stream) {
-    return LaunchUnary<F, Storage, Storage>(in, out, size, stream);
+    using T = KernelType<F, Storage>;
+    return LaunchUnary<F, T, T>(in, out, size, stream);
   }
 };
 
@@ -33,7 +34,7 @@ struct ArithmeticFamily {
   template <typename Storage>
   static cudaError_t Launch(const void* a, const void* b, void* out, const StridedLoop<2>& loop,
                             cudaStream_t stream) {
-    using T = typename ReadTypeOf<F, Storage>::type;
+    using T = KernelType<F, Storage>;
     return LaunchBinary<F, T, T>(a, b, out, loop, stream);
   }
 };
@@ -43,7 +44,7 @@ struct ComparisonFamily {
   template <typename Storage>
   static cudaError_t Launch(const void* a, const void* b, void* out, const StridedLoop<2>& loop,
                             cudaStream_t stream) {
-    return LaunchBinary<F, Storage, Bool>(a, b, out, loop, stream);
+    return LaunchBinary<F, KernelType<F, Storage>, Bool>(a, b, out, loop, stream);
   }
 };
 

@@ -41,8 +41,8 @@ inline BinaryLauncher FindBinaryLauncher(BinaryFunction function, int dtype_numb
 // none.
 UnaryLauncher CastLauncher(int from_dtype, int to_dtype);
 
-// out[i] = condition[i] ? x[i] : y[i], for elements of 1, 2, 4 or 8 bytes. `loop` has the strides
-// of condition, x and y. The output is dense.
+// out[i] = condition[i] ? x[i] : y[i], for elements of 1, 2, 4, 8 or 16 bytes. `loop` has the
+// strides of condition, x and y. The output is dense.
 cudaError_t LaunchWhere(const void* condition, const void* x, const void* y, void* out,
                         int element_bytes, const StridedLoop<3>& loop, cudaStream_t stream);
 

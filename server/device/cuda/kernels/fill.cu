@@ -1,5 +1,6 @@
 #include "tensord/server/device/cuda/kernels/creation.h"
 #include "tensord/server/device/cuda/kernels/launch.cuh"
+#include "tensord/server/device/cuda/kernels/unit.h"
 
 namespace tensord::server::cuda {
 namespace {
@@ -10,9 +11,9 @@ __global__ void FillKernel(T* out, T value, int64_t size, int64_t pitch) {
 }
 
 template <typename T>
-cudaError_t Fill(void* out, uint64_t bits, int64_t size, int64_t pitch, cudaStream_t stream) {
-  return LaunchKernel(FillKernel<T>, GridSize(size), kThreads, stream, static_cast<T*>(out),
-                      static_cast<T>(bits), size, pitch);
+cudaError_t Fill(void* out, T value, int64_t size, int64_t pitch, cudaStream_t stream) {
+  return LaunchKernel(FillKernel<T>, GridSize(size), kThreads, stream, static_cast<T*>(out), value,
+                      size, pitch);
 }
 
 template <typename T>
@@ -45,18 +46,14 @@ constexpr ByDType<ArangeLauncher> kArange = LaunchersFor<ArangeLauncher, Arange>
 cudaError_t LaunchFill(void* out, ElementBits value, int64_t size, int64_t pitch,
                        cudaStream_t stream) {
   if (value.bits == 0 && pitch == 1) return cudaMemsetAsync(out, 0, size * value.bytes, stream);
-  switch (value.bytes) {
-    case 1:
-      return Fill<uint8_t>(out, value.bits, size, pitch, stream);
-    case 2:
-      return Fill<uint16_t>(out, value.bits, size, pitch, stream);
-    case 4:
-      return Fill<uint32_t>(out, value.bits, size, pitch, stream);
-    case 8:
-      return Fill<uint64_t>(out, value.bits, size, pitch, stream);
-    default:
-      return cudaErrorInvalidValue;
+  if (value.bytes == 16) {
+    const uint4 element = {static_cast<uint32_t>(value.bits),
+                           static_cast<uint32_t>(value.bits >> 32), 0, 0};
+    return Fill(out, element, size, pitch, stream);
   }
+  return WithUnit(value.bytes, [&]<typename T>(T) {
+    return Fill(out, static_cast<T>(value.bits), size, pitch, stream);
+  });
 }
 
 const ByDType<ArangeLauncher>& ArangeLaunchers() { return kArange; }

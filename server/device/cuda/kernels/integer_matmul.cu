@@ -84,12 +84,12 @@ struct Matmul {
     const dim3 grid(static_cast<unsigned>(column_tiles),
                     static_cast<unsigned>(std::min<int64_t>(row_tiles, kMaxGridY)),
                     static_cast<unsigned>(std::min<int64_t>(job.batch.size, kMaxGridZ)));
-    return LaunchKernel(MatmulKernel<T>, grid, dim3(kSide, kSide), stream, job);
+    return LaunchKernel(MatmulKernel<SignedOf<T>>, grid, dim3(kSide, kSide), stream, job);
   }
 };
 
 constexpr ByDType<IntegerMatmulLauncher> kLaunchers =
-    LaunchersFor<IntegerMatmulLauncher, Matmul>(Types<uint8_t, int8_t, int32_t, int64_t>());
+    LaunchersFor<IntegerMatmulLauncher, Matmul>(IntegerTypes());
 
 }  // namespace
 

@@ -17,10 +17,12 @@ struct Arg {
   using Acc = Found<MathOf<T>>;
   using Out = int64_t;
 
-  explicit Arg(const ReduceJob&) {}
+  SignedOrder<MathOf<T>> order;
+
+  explicit Arg(const ReduceJob& job) : order(job) {}
   __device__ Acc Identity() const { return {MathOf<T>(), -1}; }
   __device__ Acc Accumulate(Acc acc, In x, int64_t index) const {
-    return Combine(acc, {Load(x), index});
+    return Combine(acc, {order(Load(x)), index});
   }
   __device__ Acc Combine(Acc a, Acc b) const { return Precedes(a, b) ? a : b; }
   __device__ Out Finish(Acc acc, int64_t) const { return acc.index; }

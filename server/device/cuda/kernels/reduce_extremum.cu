@@ -29,11 +29,13 @@ struct Extremum {
   using Acc = MathOf<T>;
   using Out = T;
 
-  explicit Extremum(const ReduceJob&) {}
+  SignedOrder<Acc> order;
+
+  explicit Extremum(const ReduceJob& job) : order(job) {}
   __device__ Acc Identity() const { return kIsMax ? Lowest<Acc>() : Highest<Acc>(); }
-  __device__ Acc Accumulate(Acc acc, In x, int64_t) const { return Pick()(acc, Acc(Load(x))); }
+  __device__ Acc Accumulate(Acc acc, In x, int64_t) const { return Pick()(acc, order(Load(x))); }
   __device__ Acc Combine(Acc a, Acc b) const { return Pick()(a, b); }
-  __device__ Out Finish(Acc acc, int64_t) const { return Store<Out>(acc); }
+  __device__ Out Finish(Acc acc, int64_t) const { return Store<Out>(order(acc)); }
 };
 
 template <typename T>

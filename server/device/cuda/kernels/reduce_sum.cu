@@ -3,7 +3,8 @@
 namespace tensord::server::cuda {
 namespace {
 
-// Integers and bool are summed in int64. An overflow wraps around.
+// Integers and bool are summed in int64. An overflow wraps around. An unsigned integer is read as a
+// signed one. Then `mask` removes the copies of its highest bit.
 template <typename T>
 struct Sum {
   static constexpr bool kFloating = std::is_floating_point_v<MathOf<T>>;
@@ -11,10 +12,17 @@ struct Sum {
   using Acc = std::conditional_t<kFloating, MathOf<T>, uint64_t>;
   using Out = std::conditional_t<kFloating, T, int64_t>;
 
-  explicit Sum(const ReduceJob&) {}
+  uint64_t mask;
+
+  explicit Sum(const ReduceJob& job)
+      : mask(job.unsigned_bit == 0 ? ~uint64_t{0} : 2 * job.unsigned_bit - 1) {}
   __device__ Acc Identity() const { return Acc{0}; }
   __device__ Acc Accumulate(Acc acc, In x, int64_t) const {
-    return acc + static_cast<Acc>(Load(x));
+    if constexpr (kFloating) {
+      return acc + Load(x);
+    } else {
+      return acc + (static_cast<Acc>(Load(x)) & mask);
+    }
   }
   __device__ Acc Combine(Acc a, Acc b) const { return a + b; }
   __device__ Out Finish(Acc acc, int64_t) const {

@@ -224,11 +224,33 @@ cudaError_t LaunchReduce(const ReduceJob& job, cudaStream_t stream) {
       static_cast<typename Op::Out*>(job.out), job.kept.size, job.tile.splits, job.over.size, tile);
 }
 
+// Maps the integers of a reduction to signed ones in the same order, and back. Inverts the highest
+// bit of unsigned integers. Doesn't change other values.
+template <typename T>
+struct SignedOrder {
+  T bit = 0;
+
+  explicit SignedOrder(const ReduceJob& job) : bit(static_cast<T>(job.unsigned_bit)) {}
+  __device__ T operator()(T x) const {
+    if constexpr (kIsInteger<T>) {
+      return static_cast<T>(x ^ bit);
+    } else {
+      return x;
+    }
+  }
+};
+
 template <template <typename> class OpOf>
 struct ReduceFamily {
   template <typename Storage>
   static cudaError_t Launch(const ReduceJob& job, cudaStream_t stream) {
-    return LaunchReduce<OpOf<Storage>>(job, stream);
+    if constexpr (std::is_same_v<SignedOf<Storage>, Storage>) {
+      return LaunchReduce<OpOf<Storage>>(job, stream);
+    } else {
+      ReduceJob of_signed = job;
+      of_signed.unsigned_bit = uint64_t{1} << (8 * sizeof(Storage) - 1);
+      return LaunchReduce<OpOf<SignedOf<Storage>>>(of_signed, stream);
+    }
   }
 };
 

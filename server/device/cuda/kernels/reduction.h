@@ -52,6 +52,9 @@ struct ReduceJob {
   bool packed = false;
   void* partials = nullptr;  // if tile.splits > 1: kPartialBytes for each split of each output
   double ord = 2;            // the order of a norm
+  // The highest bit of an unsigned integer type, and 0 for other types. Kernels read unsigned
+  // integers as signed ones of the same size. The launchers set this.
+  uint64_t unsigned_bit = 0;
 };
 inline constexpr int64_t kPartialBytes = 16;
 

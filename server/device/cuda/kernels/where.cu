@@ -16,11 +16,12 @@ struct Select {
 
 cudaError_t LaunchWhere(const void* condition, const void* x, const void* y, void* out,
                         int element_bytes, const StridedLoop<3>& loop, cudaStream_t stream) {
-  return WithUnit(element_bytes, [&]<typename T>(T) {
+  const auto launch = [&]<typename T>(T) {
     return LaunchBroadcast<Select>(static_cast<T*>(out), loop, stream,
                                    static_cast<const Bool*>(condition), static_cast<const T*>(x),
                                    static_cast<const T*>(y));
-  });
+  };
+  return element_bytes == 16 ? launch(uint4{}) : WithUnit(element_bytes, launch);
 }
 
 }  // namespace tensord::server::cuda
