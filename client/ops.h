@@ -23,12 +23,12 @@
 
 namespace tensord {
 
-// An operand of a binary op: a tensor or a number. It holds a pointer to the tensor, so use it only
+// An operand of a binary op: a tensor or a scalar. It holds a pointer to the tensor, so use it only
 // as a function's parameter.
 //
-// A number is converted to the tensor's dtype (`float16 * 2.5` is float16). If the number is of a
-// higher kind, the tensor is cast first, as in PyTorch: an integer or bool tensor with a real
-// number gives float32, a bool tensor with an integer gives int64.
+// A scalar is converted to the tensor's dtype (`float16 * 2.5` is float16). If the scalar is of a
+// higher kind, the tensor is cast first, as in PyTorch: an integer or bool tensor with a floating
+// scalar gives float32, a bool tensor with an integer scalar gives int64.
 class Operand {
  public:
   Operand(const Tensor& tensor) : tensor_(&tensor) {}  // NOLINT(google-explicit-constructor)
@@ -37,7 +37,7 @@ class Operand {
   requires std::is_arithmetic_v<T> Operand(T value)
       : scalar_(value) {}  // NOLINT(google-explicit-constructor)
 
-  // Null if the operand is a number.
+  // Null if the operand is a scalar.
   const Tensor* tensor() const { return tensor_; }
   Scalar scalar() const { return scalar_; }
 
@@ -101,7 +101,7 @@ Tensor Cast(const Tensor& x, DType dtype);
 // The complex conjugate. For a real tensor, the result shares its memory.
 Tensor Conj(const Tensor& x);
 // condition ? x : y, elementwise with broadcasting; `condition` is bool. If x and y are both
-// numbers, the result is float32, int64 or bool.
+// scalars, the result is float32, int64 or bool.
 Tensor Where(const Tensor& condition, Operand x, Operand y);
 
 struct MatmulOptions {

@@ -137,7 +137,7 @@ absl::StatusOr<QueuedOp> CommandQueue::PushOp(const OpToQueue& op) {
   OpCall call{.op = op.op, .attrs = op.attrs, .donate = op.donate, .device = op.device};
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     call.inputs.push_back(op.inputs[i].spec);
-    if (op.inputs[i].is_number) call.scalars |= 1u << i;
+    if (op.inputs[i].is_scalar) call.scalars |= 1u << i;
   }
   MutexLock lock(&mu_);
   TENSORD_RETURN_IF_ERROR(WaitForRoom());
@@ -151,7 +151,7 @@ absl::StatusOr<QueuedOp> CommandQueue::PushOp(const OpToQueue& op) {
     if (is_new) AppendDefinitionLocked(MakeDefinition(op, call, definition, num_outputs));
     encoder_.BeginStep(definition, queued.output);
     for (const QueuedInput& input : op.inputs) {
-      if (input.is_number) {
+      if (input.is_scalar) {
         encoder_.AppendWord(input.handle);
       } else {
         encoder_.AppendInput(input.handle);

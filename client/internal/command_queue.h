@@ -20,11 +20,11 @@
 
 namespace tensord::internal {
 
-// One input of an op: a tensor, or a number.
+// One input of an op: a tensor or a scalar.
 struct QueuedInput {
-  uint64_t handle;         // for a number, its word: op_words.h
-  const TensorSpec* spec;  // for a number, of shape []
-  bool is_number = false;
+  uint64_t handle;         // for a scalar, its word: op_words.h
+  const TensorSpec* spec;  // for a scalar, of shape []
+  bool is_scalar = false;
 };
 
 // An op to queue. The views must be valid during the call only.

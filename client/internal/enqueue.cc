@@ -107,20 +107,20 @@ std::vector<Tensor> MakeTensors(const TensorState& like, QueuedOp queued) {
   return tensors;
 }
 
-// Queues an op for the inputs, and `numbers` at their positions.
+// Queues an op on `inputs` and `scalars`, which take their positions among all inputs.
 absl::StatusOr<QueuedOp> Send(absl::string_view op, absl::Span<const Tensor* const> inputs,
-                              absl::Span<const NumberInput> numbers, const Attributes& attrs,
+                              absl::Span<const ScalarInput> scalars, const Attributes& attrs,
                               absl::Span<const int> donate) {
   PerInput<QueuedInput> queued;
-  auto number = numbers.begin();
+  auto scalar = scalars.begin();
   for (const Tensor* input : inputs) {
-    for (; number != numbers.end() && number->position == queued.size(); ++number) {
-      queued.push_back({number->word, &number->spec, /*is_number=*/true});
+    for (; scalar != scalars.end() && scalar->position == queued.size(); ++scalar) {
+      queued.push_back({scalar->word, &scalar->spec, /*is_scalar=*/true});
     }
     queued.push_back({InputHandle(input->state()), &input->state()->spec});
   }
-  for (; number != numbers.end(); ++number) {
-    queued.push_back({number->word, &number->spec, /*is_number=*/true});
+  for (; scalar != scalars.end(); ++scalar) {
+    queued.push_back({scalar->word, &scalar->spec, /*is_scalar=*/true});
   }
   uint32_t donated = 0;
   for (int position : donate) donated |= 1u << position;
@@ -158,14 +158,14 @@ absl::StatusOr<std::vector<Tensor>> TryEnqueueAll(absl::string_view op,
 }
 
 absl::StatusOr<Tensor> TryEnqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
-                                  absl::Span<const NumberInput> numbers, const Attributes& attrs) {
+                                  absl::Span<const ScalarInput> scalars, const Attributes& attrs) {
   if (InForkedChild()) return ForkedError();
   if (!SameSessionAndDevice(inputs)) TENSORD_RETURN_IF_ERROR(CheckInputs(op, inputs));
   if (Recorder* recorder = RecorderOf(inputs)) {
     TENSORD_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, recorder->Record(op, inputs, attrs));
     return std::move(outputs[0]);
   }
-  TENSORD_ASSIGN_OR_RETURN(QueuedOp sent, Send(op, inputs, numbers, attrs, {}));
+  TENSORD_ASSIGN_OR_RETURN(QueuedOp sent, Send(op, inputs, scalars, attrs, {}));
   const TensorState& first = *inputs[0]->state();
   return Tensor(std::make_shared<TensorState>(first.session, sent.output, std::move(sent.specs[0]),
                                               first.device));
@@ -205,9 +205,9 @@ Tensor Enqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
   return TensorOrFailed(TryEnqueue(op, inputs, {}, attrs));
 }
 
-Tensor EnqueueWithNumbers(absl::string_view op, absl::Span<const Tensor* const> inputs,
-                          absl::Span<const NumberInput> numbers) {
-  return TensorOrFailed(TryEnqueue(op, inputs, numbers, {}));
+Tensor EnqueueWithScalars(absl::string_view op, absl::Span<const Tensor* const> inputs,
+                          absl::Span<const ScalarInput> scalars) {
+  return TensorOrFailed(TryEnqueue(op, inputs, scalars, {}));
 }
 
 absl::StatusOr<std::vector<Tensor>> EnqueueAll(absl::string_view op,
@@ -225,17 +225,17 @@ bool IsRecorded(const Tensor& tensor) {
   return tensor.state() != nullptr && tensor.state()->recorder != nullptr;
 }
 
-std::optional<NumberInput> ToNumberInput(Scalar value, DType dtype, uint32_t position) {
+std::optional<ScalarInput> ToScalarInput(Scalar value, DType dtype, uint32_t position) {
   if (IsFloating(dtype)) {
     const double real = std::visit([](auto v) { return static_cast<double>(v); }, value.value());
     if (std::isfinite(real) && std::abs(real) > MaxFinite(dtype)) return std::nullopt;
-    return NumberInput{position, {dtype, {}}, FloatToWord(real)};
+    return ScalarInput{position, {dtype, {}}, FloatToWord(real)};
   }
   if (value.is_float()) return std::nullopt;
   const int64_t integer =
       value.is_bool() ? (std::get<bool>(value.value()) ? 1 : 0) : std::get<int64_t>(value.value());
   if (!IsBool(dtype) && !FitsInteger(dtype, integer)) return std::nullopt;
-  return NumberInput{position, {dtype, {}}, IntToWord(IsBool(dtype) ? integer != 0 : integer)};
+  return ScalarInput{position, {dtype, {}}, IntToWord(IsBool(dtype) ? integer != 0 : integer)};
 }
 
 AttrValue ToAttr(Scalar value) {

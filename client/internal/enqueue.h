@@ -22,18 +22,18 @@ namespace tensord::internal {
 Tensor Enqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
                const Attributes& attrs);
 
-// A number at the place of an input.
-struct NumberInput {
+// An input that is a scalar.
+struct ScalarInput {
   uint32_t position;  // among all inputs
-  TensorSpec spec;    // its dtype, and shape []
-  uint64_t word;      // op_words.h
+  TensorSpec spec;    // the scalar's dtype, and shape []
+  uint64_t word;      // the value, as op_words.h encodes it
 };
-// Returns the number as an input of this dtype; nullopt if the dtype can't hold its value.
-std::optional<NumberInput> ToNumberInput(Scalar value, DType dtype, uint32_t position);
-// As Enqueue, for an op that also has inputs that are numbers, in order of position. `inputs` has
-// the tensors only. No tensor may be a placeholder of a program.
-Tensor EnqueueWithNumbers(absl::string_view op, absl::Span<const Tensor* const> inputs,
-                          absl::Span<const NumberInput> numbers);
+// Returns the scalar as an input of this dtype. If the dtype can't hold its value, returns nullopt.
+std::optional<ScalarInput> ToScalarInput(Scalar value, DType dtype, uint32_t position);
+// As Enqueue, for an op that also has scalars as inputs. `inputs` has only the tensors, none of
+// which may be a placeholder of a program. `scalars` is sorted by position.
+Tensor EnqueueWithScalars(absl::string_view op, absl::Span<const Tensor* const> inputs,
+                          absl::Span<const ScalarInput> scalars);
 
 // As Enqueue, for an op with any number of outputs. Donates the inputs at the positions `donate`:
 // if the op was queued, they can't be used any more. A program that is being recorded ignores

@@ -21,9 +21,9 @@ namespace tensord::internal {
 // An op as a caller requests it. The views must be valid during the call only.
 struct OpCall {
   absl::string_view op;
-  absl::InlinedVector<const TensorSpec*, 3> inputs;  // a number has shape []
+  absl::InlinedVector<const TensorSpec*, 3> inputs;  // a scalar has shape []
   const Attributes* attrs;
-  uint32_t scalars = 0;                // bit i: input i is a number
+  uint32_t scalars = 0;                // bit i: input i is a scalar
   uint32_t donate = 0;                 // bit i: input i is donated
   const DeviceName* device = nullptr;  // of an op without inputs; otherwise null
 };

@@ -63,7 +63,7 @@ absl::StatusOr<TensorRefs> FindInputs(const Session& session, absl::string_view 
   return inputs;
 }
 
-// Returns the inputs of an op. Those that are numbers are pending tensors without a handle, for
+// Returns the inputs of an op. Those that are scalars are pending tensors without a handle, for
 // MakeScalarTensor().
 absl::StatusOr<TensorRefs> FindInputs(const Session& session, const OpRequest& request) {
   if (request.scalars.empty()) return FindInputs(session, request.op, request.inputs);
@@ -76,7 +76,7 @@ absl::StatusOr<TensorRefs> FindInputs(const Session& session, const OpRequest& r
   }
   if (slot == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat(request.op, ": all inputs are numbers; at least one must be a tensor"));
+        absl::StrCat(request.op, ": all inputs are scalars; at least one must be a tensor"));
   }
   for (const ScalarInput& scalar : request.scalars) {
     inputs[scalar.position] = Tensor::Make(Handle{0}, SpecOf(scalar), slot);
@@ -149,7 +149,7 @@ absl::Status BeginCopy(const SessionRef& session, const TensorRef& copy) {
 absl::Status CheckInputDevices(absl::string_view op, absl::Span<const TensorRef> inputs) {
   absl::InlinedVector<NamedInput, 3> named;
   for (const TensorRef& input : inputs) {
-    if (input->handle() == 0) continue;  // a number
+    if (input->handle() == 0) continue;  // a scalar
     named.push_back({input->handle(), &input->spec(), input->device().name()});
   }
   return CheckSameDevice(op, named);

@@ -42,7 +42,7 @@ struct OpRequest {
   // these handles are removed, that of a promised upload when the upload has ended. The op may then
   // overwrite their memory.
   absl::Span<const uint32_t> donate = {};
-  // Inputs that are numbers. The handles at their positions in `inputs` are ignored. At least one
+  // Inputs that are scalars. The handles at their positions in `inputs` are ignored. At least one
   // input must be a tensor.
   absl::Span<const ScalarInput> scalars = {};
 };
@@ -154,7 +154,7 @@ class Engine {
                                        absl::Span<const TensorRef> inputs) const;
 
   // Inserts `outputs` into the session, all or none of them, removes the donated inputs, and makes
-  // the inputs that are numbers. Then runs the executable, or posts it when its inputs are ready.
+  // the inputs that are scalars. Then runs the executable, or posts it when its inputs are ready.
   absl::Status Start(const SessionRef& session, std::shared_ptr<Executable> executable,
                      TensorRefs inputs, const TensorRefs& outputs,
                      absl::Span<const uint32_t> donate, absl::Span<const ScalarInput> scalars = {});

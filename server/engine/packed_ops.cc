@@ -92,11 +92,11 @@ absl::Status PackedOps::CheckDefinition(uint32_t number, const OpDefinition& def
     is_scalar[position] = true;
   }
   if (definition.num_inputs > 0 && definition.scalars.size() == definition.num_inputs) {
-    return refuse(" has only numbers as inputs; at least one must be a tensor");
+    return refuse(" has only scalars as inputs; at least one must be a tensor");
   }
   for (uint32_t position : definition.donate) {
     if (position >= definition.num_inputs || is_donated[position] || is_scalar[position]) {
-      return refuse(" donates input ", position, ", which it lacks, donates twice or is a number");
+      return refuse(" donates input ", position, ", which it lacks, donates twice or is a scalar");
     }
     is_donated[position] = true;
   }

@@ -26,7 +26,7 @@ struct OpDefinition {
     std::string name;
     AttrType type;  // kInt, kFloat or kInts
   };
-  // An input that is a number, which each step has as a word.
+  // An input that is a scalar. Each step has its value as a word.
   struct Scalar {
     uint32_t position;
     DType dtype;
@@ -165,7 +165,7 @@ class PackedOps {
   // The rest of TryRun() for an op with several outputs or donated inputs.
   bool TryRunGeneral(const Step& step, PreparedOp& op, absl::Span<const TensorRef> inputs,
                      Session::Table& table);
-  // Sets the inputs that are numbers to tensors on likely_slot_. If the host can't access the
+  // Sets the inputs that are scalars to tensors on likely_slot_. If the host can't access the
   // device's memory, or there is none left, returns false.
   bool AddScalars(const Step& step, TensorRefs* inputs);
   // Returns all attributes of the step.

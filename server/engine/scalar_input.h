@@ -1,4 +1,4 @@
-// Inputs of ops that are numbers, not tensors: the 2.0 of `x * 2.0`.
+// Inputs of ops that are scalars, not tensors: the 2.0 of `x * 2.0`.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace tensord::server {
 
-// A number at the place of an input. The op reads a tensor of shape [] with this dtype.
+// An input that is a scalar. The op reads a tensor of shape [] with this dtype.
 struct ScalarInput {
   uint32_t position;  // among the op's inputs
   DType dtype;

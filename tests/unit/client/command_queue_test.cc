@@ -136,7 +136,7 @@ TEST(CommandQueueTest, NumbersAndAttributesAreWordsOfAStep) {
   CommandQueue queue(100, 1 << 20, &counters);
   const TensorSpec scalar = {DType::kFloat32, {}};
   Tensors x({DType::kFloat32, Shape{8}});
-  const QueuedInput two = {FloatToWord(2.0), &scalar, /*is_number=*/true};
+  const QueuedInput two = {FloatToWord(2.0), &scalar, /*is_scalar=*/true};
   ASSERT_TRUE(PushOp(&queue, "mul", {x.With(1), two}).ok());
   for (int64_t start : {0, 3}) {
     const Attributes attrs = {{"starts", std::vector<int64_t>{start}},

@@ -82,7 +82,7 @@ TEST(TensorTest, FailedTensorPrintsItsError) {
 TEST(TensorTest, OpOnTwoNumbersFails) {
   const Tensor sum = Add(1, 2.5);
   EXPECT_EQ(sum.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(sum.status().message(), HasSubstr("add: both operands are numbers"));
+  EXPECT_THAT(sum.status().message(), HasSubstr("add: both operands are scalars"));
 }
 
 TEST(TensorTest, AnOpWithoutInputsNeedsADevice) {
