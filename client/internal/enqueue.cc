@@ -48,32 +48,47 @@ std::string AtServer(const TensorState& state) {
   return state.session->label().empty() ? absl::StrCat(" at ", state.session->address()) : "";
 }
 
-absl::Status DifferentSessions(absl::string_view op, const Tensor& a, const Tensor& b) {
-  const TensorState& first = *a.state();
-  const TensorState& second = *b.state();
-  if (first.session->address() == second.session->address()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(op, ": inputs belong to two connections to the server at ",
-                     first.session->address(), ": ", a.Describe(), " and ", b.Describe(),
-                     "; make both through one Client, or copy one first: b.To(a.device())"));
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(op, ": inputs are on different devices: ", a.Describe(), AtServer(first),
-                   " and ", b.Describe(), AtServer(second), "; copy one first: b.To(a.device())"));
+// Returns the error of the inputs `moved` and `kept`, which belong to two sessions.
+absl::Status DifferentSessions(absl::string_view op, absl::Span<const Tensor* const> inputs,
+                               size_t moved, size_t kept) {
+  const OpSchema* schema = FindOp(op);
+  const auto name = [&](size_t i) {
+    return schema == nullptr ? absl::StrCat("input ", i) : InputName(*schema, i);
+  };
+  const size_t a = std::min(moved, kept), b = std::max(moved, kept);
+  const TensorState& first = *inputs[a]->state();
+  const TensorState& second = *inputs[b]->state();
+  const bool same_server = first.session->address() == second.session->address();
+  const auto describe = [&](size_t i, const TensorState& state) {
+    return absl::StrCat(name(i), " is ", inputs[i]->Describe(),
+                        same_server ? std::string() : AtServer(state));
+  };
+  return absl::InvalidArgumentError(absl::StrCat(
+      op, ": inputs ",
+      same_server
+          ? absl::StrCat("belong to two connections to the server at ", first.session->address())
+          : std::string("are on different devices"),
+      ": ", describe(a, first), " and ", describe(b, second),
+      same_server ? "; make both through one Client, or copy " : "; copy ", name(moved),
+      " to the device of ", name(kept), " (Tensor::To)"));
 }
 
 // Returns the error of inputs for which SameSessionAndDevice is false.
 absl::Status CheckInputs(absl::string_view op, absl::Span<const Tensor* const> inputs) {
   for (const Tensor* input : inputs) TENSORD_RETURN_IF_ERROR(input->status());
-  const TensorState& first = *inputs[0]->state();
-  PerInput<NamedInput> named;
-  for (const Tensor* input : inputs) {
-    const TensorState& state = *input->state();
-    if (state.session != first.session) return DifferentSessions(op, *inputs[0], *input);
-    named.push_back({state.handle, &state.spec, state.device});
+  const OpSchema* schema = FindOp(op);
+  const size_t wanted = schema == nullptr ? 0 : PositionToKeep(*schema);
+  const size_t kept = wanted < inputs.size() ? wanted : 0;
+  PerInput<PlacedInput> placed;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const TensorState& state = *inputs[i]->state();
+    if (state.session != inputs[kept]->state()->session) {
+      return DifferentSessions(op, inputs, i, kept);
+    }
+    placed.push_back({i, state.handle, &state.spec, state.device});
   }
   TENSORD_RETURN_IF_ERROR(CheckRecordedDevice(op, inputs));
-  return CheckSameDevice(op, named);
+  return CheckSameDevice(op, placed);
 }
 
 bool SameSessionAndDevice(absl::Span<const Tensor* const> inputs) {

@@ -209,7 +209,8 @@ void AppendElementwiseOps(std::vector<OpSchema>& ops) {
                  .min_inputs = 3,
                  .max_inputs = 3,
                  .infer = InferWhere,
-                 .elementwise = ElementwiseFunction{ElementwiseFunction::Kind::kWhere}});
+                 .elementwise = ElementwiseFunction{ElementwiseFunction::Kind::kWhere},
+                 .input_names = {"condition", "x", "y"}});
 }
 
 }  // namespace tensord
