@@ -59,7 +59,8 @@ class Session {
   // Returns nullptr if the server has no such device.
   const DeviceInfo* FindDevice(DeviceName name) const;
   // Parses the name of a device of this server ("cuda:1", "cuda"). If the server has no such
-  // device, returns NOT_FOUND with the names of its devices.
+  // device, returns NOT_FOUND with the names of its devices, and the reason that the server gives
+  // if it can't offer this kind.
   absl::StatusOr<DeviceName> ParseDevice(absl::string_view name) const;
   uint64_t number() const { return number_; }
   absl::Duration lease() const { return lease_; }
@@ -159,7 +160,7 @@ class Session {
   struct Connection;
   Connection& connection() { return *connection_; }
   // Converts the status of such a call. If the call is CANCELLED or UNAVAILABLE and the session has
-  // ended, returns the reason of that.
+  // ended, returns the reason of that. If the server has closed the session, returns DATA_LOSS.
   absl::Status Outcome(const grpc::Status& status) const;
 
  private:

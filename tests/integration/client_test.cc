@@ -289,7 +289,10 @@ TEST_F(ClientTest, TryDeviceFallsBackToTheProcessor) {
   EXPECT_EQ(client_.TryDevice(), first_);
   EXPECT_EQ(client_.TryDevice(5), first_);
   EXPECT_THAT(client_.TryAllDevices(), ElementsAre(first_));
-  ExpectError(client_.device("cuda"), Code::kNotFound, {"cuda:0", "cpu:0", "cpu:1"});
+  const std::string& reason = client_.info().unavailable_devices.at("cuda");
+  ASSERT_FALSE(reason.empty());
+  ExpectError(client_.device("cuda"), Code::kNotFound,
+              {"cuda:0", "cpu:0", "cpu:1", "and no cuda device: " + reason});
   ExpectError(client_.device("tpu"), Code::kNotFound, {"tpu:0", "cpu:0", "cpu:1"});
   ExpectError(client_.device("no sense"), Code::kInvalidArgument);
 }
