@@ -181,8 +181,9 @@ class Sequential : public Module {
   void Initialize(const Device& device) override;
 
   int size() const { return static_cast<int>(modules_.size()); }
-  // `i` must be from 0 to size() - 1.
-  Module& operator[](int i) const { return *modules_[i]; }
+  // Returns module `i`, from 0 to size() - 1. With another `i`, prints an error that names `i` and
+  // size(), and aborts the program.
+  Module& operator[](int i) const;
 
  private:
   std::vector<std::shared_ptr<Module>> modules_;

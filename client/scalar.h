@@ -8,9 +8,9 @@
 
 namespace tensord {
 
-// A bool, an int64 or a double, with its kind. In an op with a tensor, a Scalar is converted
-// to the tensor's dtype, unless the Scalar is of a higher kind (bool < integer < floating), as in
-// PyTorch; see ops.h.
+// A Scalar holds a bool, an int64 or a double. In an op with a tensor, it is converted to the
+// tensor's dtype, unless the Scalar is of a higher kind (bool < integer < floating), as in PyTorch
+// (ops.h).
 class Scalar {
  public:
   // An unsigned integer that int64 can't hold becomes a double.
