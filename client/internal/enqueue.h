@@ -1,4 +1,4 @@
-// Entry points of ops: infer an op and queue it.
+// Infers ops and queues them. Every function that makes a tensor by an op calls one of these.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +30,14 @@ struct ScalarInput {
 };
 // Returns the scalar as an input of this dtype. If the dtype can't hold its value, returns nullopt.
 std::optional<ScalarInput> ToScalarInput(Scalar value, DType dtype, uint32_t position);
-// As Enqueue, for an op that also has scalars as inputs. `inputs` has only the tensors, none of
-// which may be a placeholder of a program. `scalars` is sorted by position.
+// Does the same as Enqueue for an op that also has scalars as inputs. `inputs` has only the
+// tensors, none of which may be a placeholder of a program. `scalars` must be sorted by position.
 Tensor EnqueueWithScalars(absl::string_view op, absl::Span<const Tensor* const> inputs,
                           absl::Span<const ScalarInput> scalars);
 
-// As Enqueue, for an op with any number of outputs. Donates the inputs at the positions `donate`:
-// if the op was queued, they can't be used any more. A program that is being recorded ignores
-// `donate`.
+// Does the same as Enqueue for an op with any number of outputs. Donates the inputs at the
+// positions `donate`: if the op was queued, they can't be used any more. A program that is being
+// recorded ignores `donate`.
 absl::StatusOr<std::vector<Tensor>> EnqueueAll(absl::string_view op,
                                                absl::Span<const Tensor* const> inputs,
                                                const Attributes& attrs,
@@ -46,9 +46,10 @@ absl::StatusOr<std::vector<Tensor>> EnqueueAll(absl::string_view op,
 // Returns whether the tensor is a placeholder of a program that is being recorded.
 bool IsRecorded(const Tensor& tensor);
 
-// As Enqueue, for an op without inputs.
+// Does the same as Enqueue for an op without inputs.
 Tensor EnqueueCreation(absl::string_view op, const Device& device, const Attributes& attrs);
 
+// Returns the scalar as the value of an attribute of type kScalar.
 AttrValue ToAttr(Scalar value);
 
 }  // namespace tensord::internal

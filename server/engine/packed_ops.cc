@@ -293,7 +293,7 @@ Executor::InlineLock PackedOps::AcquireInlineLock(int64_t since) const {
 absl::StatusOr<bool> PackedOps::RunSteps(const Executor::InlineLock& lock,
                                          absl::Span<const uint64_t>* words, uint64_t* command,
                                          Step* not_inline) {
-  const RefusalCountingPause pause;  // RunViaEngine() tries again
+  const RefusalCountingPause pause;  // RunViaEngine() tries a refused op again, and counts it
   Session::Table table(session_.get());
   for (int i = 0; i < kMaxStepsPerLock && !words->empty(); ++i) {
     Step step;
@@ -337,7 +337,8 @@ bool PackedOps::TryRun(const Step& step, Session::Table& table) {
 
 bool PackedOps::TryRunGeneral(const Step& step, PreparedOp& op, absl::Span<const TensorRef> inputs,
                               Session::Table& table) {
-  // The outputs are inserted first: once the op has overwritten an input, it can't be refused.
+  // The outputs are inserted first, because the op can't be refused after it has overwritten an
+  // input.
   TensorRefs outputs;
   const auto remove_outputs = [&] {
     for (const TensorRef& output : outputs) table.TakeOut(output->handle());
