@@ -188,7 +188,7 @@ TEST_F(ClientTest, NamesTheTwoConnectionsOfInputs) {
   const Tensor x = Ones(first_, {2});
   const Tensor y = Ones(*other->device(TestDevice(0)), {2});
   ExpectError((x + y).status(), Code::kInvalidArgument,
-              {"belong to two connections", daemon_->address(), "To("});
+              {"belong to two connections", daemon_->address(), "copy b to the device of a"});
   EXPECT_THAT(*(x + y.To(first_)).Read<float>(), ElementsAre(2, 2));
 }
 

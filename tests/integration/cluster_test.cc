@@ -162,7 +162,7 @@ TEST_F(ClusterTest, CrossServerErrorSuggestsACopy) {
   const Tensor a = FromVector<float>(On(0), {1});
   const Tensor b = FromVector<float>(On(1), {1});
   ExpectError((a + b).status(), absl::StatusCode::kInvalidArgument,
-              {"different devices", On(0).name(), On(1).name(), "To("});
+              {"different devices", On(0).name(), On(1).name(), "copy b to the device of a"});
   EXPECT_THAT(*(a + b.To(a.device())).Read<float>(), ElementsAre(2));
 }
 
