@@ -25,7 +25,7 @@ constexpr Pattern kPatterns[] = {
     {R"(handle=\d+)", "handle=N"},
     {R"(\btensor \d+ \()", "tensor N ("},
     {R"(\(tensor \d+\))", "(tensor N)"},
-    {R"(\btensor \d+ was)", "tensor N was"},
+    {R"(\btensor \d+ was donated)", "tensor N was donated"},
     {R"(\(tensor \d+, )", "(tensor N, "},
     {R"(\bepoch [0-9a-f]+)", "epoch ID"},
     {R"(127\.0\.0\.1:\d+)", "127.0.0.1:PORT"},
