@@ -36,7 +36,7 @@ struct SafetensorsHeader {
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
                                                          uint64_t data_bytes);
 
-// "F32" for float32.
+// Returns the name of a dtype in a file: "F32" for float32.
 absl::string_view SafetensorsDTypeName(DType dtype);
 
 }  // namespace tensord::internal

@@ -12,11 +12,11 @@
 namespace tensord::server {
 namespace {
 
-// How many steps run under one lock. The lock then costs little for each step, and other threads
-// wait only briefly for it.
+// At most so many steps run under one lock. The lock then costs little for each step, and other
+// threads wait only briefly for it.
 constexpr int kMaxStepsPerLock = 64;
-// The deadline is checked once in this many rounds. A round runs up to kMaxStepsPerLock steps
-// inline, and then passes at most one step to the engine.
+// RunBatch() checks the deadline once in this many rounds. A round runs up to kMaxStepsPerLock
+// steps inline, and then passes at most one step to the engine.
 constexpr int kRoundsPerDeadlineCheck = 4;
 
 absl::Status Malformed(absl::string_view what) {
