@@ -42,8 +42,9 @@ struct GroupOptions {
 // error, ABORTED or DEADLINE_EXCEEDED. The group can't be used after that; the caller may create
 // another.
 //
-// dtypes: float16, bfloat16, float32, float64, int32, int64. A value: copies share the group. When
-// the last one is destroyed, the servers free the group after its operations have run. Thread-safe.
+// The tensors may be float16, bfloat16, float32, float64, int32 or int64. A Group is a value:
+// copies share the group. When the last one is destroyed, the servers free the group after its
+// operations have run. Thread-safe.
 class Group {
  public:
   // Makes an empty Group. Every operation fails with FAILED_PRECONDITION.

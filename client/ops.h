@@ -37,7 +37,7 @@ class Operand {
   requires std::is_arithmetic_v<T> Operand(T value)
       : scalar_(value) {}  // NOLINT(google-explicit-constructor)
 
-  // Null if the operand is a scalar.
+  // Returns the tensor. If the operand is a scalar, returns null.
   const Tensor* tensor() const { return tensor_; }
   Scalar scalar() const { return scalar_; }
 
@@ -99,10 +99,10 @@ Tensor Gelu(const Tensor& x, GeluApproximation approximate = GeluApproximation::
 // Converts to another dtype. A conversion to an integer truncates toward zero and clamps to the
 // range; NaN gives 0. A conversion to bool gives true unless the value is zero.
 Tensor Cast(const Tensor& x, DType dtype);
-// The complex conjugate. For a real tensor, the result shares its memory.
+// Computes the complex conjugate. For a real tensor, the result shares its memory.
 Tensor Conj(const Tensor& x);
-// condition ? x : y, elementwise with broadcasting; `condition` is bool. If x and y are both
-// scalars, the result is float32, int64 or bool.
+// Computes condition ? x : y for each element, with broadcasting. `condition` must be bool. If x
+// and y are both scalars, the result is float32, int64 or bool.
 Tensor Where(const Tensor& condition, Operand x, Operand y);
 
 struct MatmulOptions {
@@ -142,7 +142,8 @@ struct NormOptions {
   std::vector<int64_t> axes = {};
   bool keepdims = false;
 };
-// The vector norm over `axes`; over all axes by default, which is the Frobenius norm of a matrix.
+// Computes the vector norm over `axes`. By default, these are all axes, which gives the Frobenius
+// norm of a matrix.
 Tensor Norm(const Tensor& x, const NormOptions& options = {});
 
 // Computes the softmax, or its logarithm, along one axis. x must be floating. The result has the
@@ -150,11 +151,11 @@ Tensor Norm(const Tensor& x, const NormOptions& options = {});
 Tensor Softmax(const Tensor& x, int64_t axis = -1);
 Tensor LogSoftmax(const Tensor& x, int64_t axis = -1);
 
-// The same elements in another shape. One dimension may be -1: it is computed from the others.
+// Gives the elements another shape. One dimension may be -1: it is computed from the others.
 Tensor Reshape(const Tensor& x, const Shape& shape);
 // Axis i of the result is axis axes[i] of x.
 Tensor Permute(const Tensor& x, absl::Span<const int64_t> axes);
-// Exchanges two axes; by default the last two.
+// Exchanges two axes. By default, these are the last two.
 Tensor Transpose(const Tensor& x, int64_t axis0 = -2, int64_t axis1 = -1);
 
 // A stop for Slice: the end of the axis.
@@ -163,8 +164,8 @@ struct SliceOptions {
   std::vector<int64_t> axes = {};   // the axes of starts and stops; empty: the first ones
   std::vector<int64_t> steps = {};  // each at least 1; empty: ones
 };
-// x[start:stop:step] on each axis. As in Python, negative numbers count from the end, and numbers
-// outside the axis are clamped.
+// Takes x[start:stop:step] on each axis. As in Python, negative numbers count from the end, and
+// numbers outside the axis are clamped.
 Tensor Slice(const Tensor& x, absl::Span<const int64_t> starts, absl::Span<const int64_t> stops,
              const SliceOptions& options = {});
 // Joins tensors along an axis. Their other dimensions must be equal.
