@@ -22,7 +22,7 @@ namespace tensord {
 // How connections are encrypted. Files are PEM. If a field isn't set, the client uses the
 // environment variable that its comment names.
 struct TlsOptions {
-  // TENSORD_TLS=1. Also true if ca_file or cert_file is set.
+  // TENSORD_TLS=1. If ca_file or cert_file is set, the client uses TLS, too.
   bool use = false;
   // TENSORD_TLS_CA. The authorities that may have signed the server's certificate. Default: those
   // of the system.
@@ -41,34 +41,34 @@ struct ConnectOptions {
   std::string client_name;
   // The time limit of Connect.
   absl::Duration connect_timeout = absl::Seconds(10);
-  // How long the server keeps the session after it has lost the connection. Zero: the server's
-  // default. The server may grant less.
+  // How long the server keeps the session after it has lost the connection. Zero asks for the
+  // server's default. The server may grant less.
   absl::Duration lease = absl::ZeroDuration();
-  // How long the client tries to reconnect after it has lost the connection. Zero: as long as the
-  // session's lease. Negative: it doesn't try.
+  // How long the client tries to reconnect after it has lost the connection. If it is zero, the
+  // client tries as long as the session's lease. If it is negative, the client doesn't try.
   absl::Duration reconnect_timeout = absl::ZeroDuration();
   // How often the client probes an idle connection, and how long it waits for the answer before it
   // counts the connection as lost. Intervals below a second count as a second: servers close
   // connections that probe more often.
   absl::Duration keepalive_interval = absl::Seconds(20);
   absl::Duration keepalive_timeout = absl::Seconds(20);
-  // For how long a thread that waits for an answer polls before it sleeps. Polling uses a core, and
-  // saves the tens of microseconds that waking up takes.
+  // A thread that waits for an answer polls for this time before it sleeps. Polling uses a core,
+  // and saves the tens of microseconds that waking up takes.
   absl::Duration spin = absl::ZeroDuration();
-  // If so many commands, or bytes of them, are queued or sent and not acknowledged by the server,
-  // the next call waits (backpressure). At least 1.
+  // Limits the commands, and their bytes, that the server hasn't acknowledged yet. At a limit, the
+  // next call waits (backpressure). Both must be at least 1.
   int64_t max_pending_commands = 64 * 1024;
   int64_t max_pending_bytes = 64 * 1024 * 1024;
   // Large transfers to and from a server on the same host go through memory that it shares with
   // this program, if both allow it. TENSORD_SHARED_MEMORY=0 in the environment switches this off.
   bool shared_memory = true;
   // The maximum number of connections that one upload of 32 MiB or more uses, if it doesn't use
-  // shared memory. One connection encrypts no faster than one core. At most 8. 0: over TLS, one for
-  // every two cores of this machine, at most 4; otherwise 1. The client opens the further
-  // connections at the first such upload, and closes them after 30 idle seconds. If the server
-  // refuses one, uploads use fewer.
+  // shared memory. One connection encrypts no faster than one core. At most 8. With 0, the client
+  // uses one connection without TLS, and with TLS one for every two cores of this machine, at most
+  // 4. It opens the further connections at the first such upload, and closes them after 30 idle
+  // seconds. If the server refuses one, uploads use fewer.
   int max_upload_connections = 0;
-  // Ignored for Unix sockets: connections to them aren't encrypted.
+  // Has no effect for Unix sockets, whose connections aren't encrypted.
   TlsOptions tls;
   // The client's token, for servers that authenticate clients by token: the token itself, or a file
   // that Connect reads. If neither is set, TENSORD_TOKEN_FILE names the file. The client sends a
@@ -92,8 +92,8 @@ struct ServerInfo {
   // NVIDIA driver found".
   std::map<std::string, std::string> unavailable_devices;
   std::string peer_address;  // the address for other servers; empty if it has none
-  // This client's identity at the server: the name of its token or certificate. Empty if the server
-  // hasn't authenticated this client; lists of sessions then show "(anonymous)".
+  // This client's identity at the server: the name of its token or certificate. If the server
+  // hasn't authenticated this client, it is empty, and lists of sessions show "(anonymous)".
   std::string caller;
 };
 
@@ -141,9 +141,9 @@ struct ClientStats {
   // on it. A copy tries the route again after 30 s (up to 240 s after repeated failures), or when
   // this program has reconnected to one of the two servers.
   int64_t copies_route_skipped = 0;
-  // The sums over the kinds below: calls that waited for the server, and how long. Making and
-  // computing tensors doesn't wait. With TENSORD_TRACE=1 in the environment, each wait is reported
-  // on standard error with its subject, its duration and the number of bytes.
+  // How many calls waited for the server, and how long: the sums over the kinds below. Making and
+  // computing tensors doesn't wait. With TENSORD_TRACE=1 in the environment, the library reports
+  // each wait on standard error with its subject, its duration and the number of bytes.
   int64_t waits = 0;
   absl::Duration waited;
   WaitStats reads;             // for a tensor's elements
@@ -154,7 +154,7 @@ struct ClientStats {
   WaitStats full_queue_waits;  // for max_pending_commands or max_pending_bytes
 };
 
-// A handle on a connection and its session. A value: copies share both. Thread-safe.
+// A handle on a connection and its session. A Client is a value: copies share both. Thread-safe.
 //
 // The session ends, and the server frees all its tensors, when Close is called or when the last
 // Client, Device, Tensor, Program and Group of it is destroyed. If the connection breaks, the
@@ -187,20 +187,21 @@ class Client {
   static absl::StatusOr<Client> Connect(absl::string_view address,
                                         const ConnectOptions& options = {});
 
-  // The address given to Connect. Empty without a connection.
+  // Returns the address given to Connect. Without a connection, returns "".
   const std::string& address() const;
-  // What the server reported at Connect. Default values without a connection.
+  // Returns what the server reported at Connect. Without a connection, returns default values.
   const ServerInfo& info() const;
   const std::string& epoch() const { return info().epoch; }
-  // The number under which ListAllTensors shows this session.
+  // Returns the number under which ListAllTensors shows this session.
   uint64_t session_number() const;
-  // The lease that the server granted.
+  // Returns the lease that the server granted.
   absl::Duration lease() const;
 
-  // The server's devices, in its order.
+  // Returns the server's devices, in its order.
   std::vector<Device> devices() const;
   // Returns the device named "cuda:1"; "cuda" is "cuda:0". If the server has no such device,
-  // returns NOT_FOUND with the names of its devices; if `name` is malformed, INVALID_ARGUMENT.
+  // returns NOT_FOUND with the names of its devices and the reason in
+  // ServerInfo::unavailable_devices. If `name` is malformed, returns INVALID_ARGUMENT.
   absl::StatusOr<Device> device(absl::string_view name) const;
   // Rejects nullptr, which would otherwise convert to an absl::string_view.
   absl::StatusOr<Device> device(std::nullptr_t) const = delete;
@@ -209,7 +210,8 @@ class Client {
   absl::StatusOr<Device> device(int index) const;
   // Returns the number of devices of a kind: DeviceCount(DeviceKind::kCuda) is the number of GPUs.
   int DeviceCount(DeviceKind kind) const;
-  // Whether the server has a device of a kind. If not, ServerInfo::unavailable_devices may say why.
+  // Returns whether the server has a device of a kind. If it has none,
+  // ServerInfo::unavailable_devices may say why.
   bool IsAvailable(DeviceKind kind) const { return DeviceCount(kind) > 0; }
   // Returns the GPU with index `i` among the GPUs of devices(). Every device that isn't a CPU
   // counts as a GPU. If there is none, returns cpu:0. If there is neither, returns a Device that
@@ -237,8 +239,8 @@ class Client {
   // `address`. PeerCheck::status has the result. If the call to this server fails, returns its
   // error: UNIMPLEMENTED if the server is too old.
   absl::StatusOr<PeerCheck> CheckPeer(absl::string_view address) const;
-  // Waits until everything sent so far has run. Returns the first error found by the server that no
-  // read, Wait or Synchronize has returned yet, if any.
+  // Waits until everything sent so far has run. Returns the first error that the server has found
+  // and that no read, Wait or Synchronize has returned yet. If there is none, returns OK.
   absl::Status Synchronize() const;
 
   // Shares a tensor with other clients, which open it without a copy (Open). `principals` are their
@@ -264,8 +266,8 @@ class Client {
   // another program of the same identity closed it (tensorctl close). After Close, returns
   // FAILED_PRECONDITION.
   absl::Status status() const;
-  // Whether the client is connected. A broken connection counts as connected until the client
-  // detects the break.
+  // Returns whether the client is connected. A broken connection counts as connected until the
+  // client detects the break.
   bool connected() const;
   ClientStats stats() const;
 

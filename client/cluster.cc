@@ -252,8 +252,16 @@ absl::StatusOr<Device> Cluster::device(absl::string_view name) const {
     if (device.id() == id) return device;
     names.push_back(device.name());
   }
-  return absl::NotFoundError(absl::StrCat("no device ", id.ToString(), " in the cluster; it has ",
-                                          absl::StrJoin(names, ", ")));
+  std::string message = absl::StrCat("no device ", id.ToString(), " in the cluster; it has ",
+                                     absl::StrJoin(names, ", "));
+  for (const State::Server& server : state_->servers) {
+    const auto& reasons = server.client.info().unavailable_devices;
+    const auto reason = reasons.find(std::string(id.kind.name()));
+    if (reason == reasons.end()) continue;
+    absl::StrAppend(&message, "; ", server.name, " has no ", id.kind.name(),
+                    " device: ", reason->second);
+  }
+  return absl::NotFoundError(message);
 }
 
 absl::StatusOr<Device> Cluster::device(int index) const {

@@ -87,7 +87,7 @@ class Cluster {
   absl::StatusOr<Device> device(int index) const;
   // Returns the number of devices of a kind in devices(), such as DeviceKind::kCuda.
   int DeviceCount(DeviceKind kind) const;
-  // Whether a server that was reached has a device of a kind.
+  // Returns whether a server that was reached has a device of a kind.
   bool IsAvailable(DeviceKind kind) const { return DeviceCount(kind) > 0; }
   // Returns the GPU with index `i` among the GPUs of devices(). Every device that isn't a CPU
   // counts as a GPU. If there is none, returns the cpu:0 of the first server that has one. If no

@@ -37,8 +37,8 @@ inline std::string CopyPathName(CopyPath path) {
 struct CopyReport {
   CopyPath path = CopyPath::kSameDevice;
   int64_t bytes = 0;
-  // The time from the first byte to the last. For kPeer: from Tensor::To until the first call of
-  // Tensor::copy_report found that the copy was done.
+  // The time from the first byte to the last. For kPeer, it is the time from Tensor::To until the
+  // first call of Tensor::copy_report found that the copy was done.
   absl::Duration transfer_time = absl::ZeroDuration();
   // The time from Tensor::To until this program knew that the copy was done. It consists of the
   // wait for the tensor to be computed, the search for a route, and the transfer. Zero for

@@ -35,7 +35,7 @@ Tensor Full(const Device& device, const Shape& shape, Scalar value,
 Tensor FromScalar(const Device& device, Scalar value, const FullOptions& options = {});
 
 struct ArangeOptions {
-  // None: int64 if all three numbers are integers, otherwise float32.
+  // None: int64 if all three scalars are integers, otherwise float32.
   std::optional<DType> dtype = {};
 };
 // Returns [n]: start, start + step, … up to but not including stop.

@@ -57,11 +57,12 @@ struct DeviceInfo {
   DeviceState state = DeviceState::kUnknown;
   std::string state_reason;  // why it can't be used; empty if it can
   int64_t restarts = 0;      // how often it was reset after a failure since the server started
-  // Share of the last moments in which a kernel of any process ran on the physical device. No value
-  // for a CPU, or if the driver doesn't report it.
+  // The share of the last moments in which a kernel of any process ran on the physical device. A
+  // CPU has no value, and neither has a GPU whose driver doesn't report it.
   std::optional<int> utilization_percent;
-  // Memory of the physical device that other processes hold, in bytes. In a container this may
-  // include the server's own CUDA context. No value for a CPU, or if the driver doesn't report it.
+  // The memory of the physical device that other processes hold, in bytes. In a container this may
+  // include the server's own CUDA context. A CPU has no value, and neither has a GPU whose driver
+  // doesn't report it.
   std::optional<int64_t> others_bytes;
 };
 
@@ -75,15 +76,17 @@ class Device {
   bool valid() const { return session_ != nullptr; }
   explicit operator bool() const { return valid(); }
 
-  // "cuda:0"; for a server of a cluster "gpu-a/cuda:0"; "none" if not valid.
+  // Returns "cuda:0"; for a server of a cluster "gpu-a/cuda:0". If the device isn't valid, returns
+  // "none".
   std::string name() const;
   DeviceKind kind() const { return id_.kind; }
   int index() const { return id_.index; }
   DeviceName id() const { return id_; }
-  // The manufacturer's name, such as "NVIDIA H100 80GB HBM3". Empty if not valid.
+  // Returns the manufacturer's name, such as "NVIDIA H100 80GB HBM3". If the device isn't valid,
+  // returns "".
   std::string model() const;
 
-  // True if both are the same device of the same connection.
+  // Returns whether both are the same device of the same connection.
   friend bool operator==(const Device& a, const Device& b) {
     return a.session_ == b.session_ && a.id_ == b.id_;
   }

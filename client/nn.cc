@@ -1,6 +1,8 @@
 #include "tensord/client/nn.h"
 
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -204,6 +206,15 @@ Tensor Sequential::Forward(const Tensor& x) const {
   Tensor y = x;
   for (const std::shared_ptr<Module>& module : modules_) y = module->Forward(y);
   return y;
+}
+
+Module& Sequential::operator[](int i) const {
+  if (i < 0 || i >= size()) {
+    std::fprintf(stderr, "nn::Sequential: there is no module %d: it has %d modules, from 0 on\n", i,
+                 size());
+    std::abort();
+  }
+  return *modules_[i];
 }
 
 std::string Sequential::ToString() const {

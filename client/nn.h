@@ -35,7 +35,7 @@ class Module {
  public:
   virtual ~Module() = default;
 
-  // Doesn't wait. Errors are in the result's status.
+  // Applies the module to x. Doesn't wait. Errors are in the result's status.
   virtual Tensor Forward(const Tensor& x) const = 0;
   Tensor operator()(const Tensor& x) const { return Forward(x); }
 
@@ -53,11 +53,11 @@ class Module {
   // Returns the parameters with their names, in PyTorch's order. Those without a value are empty
   // Tensors.
   std::vector<std::pair<std::string, Tensor>> Parameters() const;
-  // The same as a map.
+  // Returns Parameters() as a map.
   StateDict GetStateDict() const;
-  // Return the parameter with this name: model[0].weight(), model.parameter("0.weight"). An empty
-  // Tensor if it has no value yet. If the module has no such parameter, the result has the error
-  // NOT_FOUND with the names of its parameters.
+  // Return the parameter with this name: model[0].weight(), model.parameter("0.weight"). If it has
+  // no value yet, return an empty Tensor. If the module has no such parameter, the result has the
+  // error NOT_FOUND with the names of its parameters.
   Tensor parameter(absl::string_view name) const;
   Tensor weight() const { return parameter("weight"); }
   Tensor bias() const { return parameter("bias"); }
@@ -100,7 +100,7 @@ class Linear : public Module {
   int64_t in_features() const { return in_features_; }
   int64_t out_features() const { return out_features_; }
   const Tensor& weight() const { return weight_.value; }
-  // An empty Tensor if the layer has no bias.
+  // Returns the bias. If the layer has none, returns an empty Tensor.
   const Tensor& bias() const { return bias_.value; }
 
  private:
@@ -181,8 +181,9 @@ class Sequential : public Module {
   void Initialize(const Device& device) override;
 
   int size() const { return static_cast<int>(modules_.size()); }
-  // `i` must be from 0 to size() - 1.
-  Module& operator[](int i) const { return *modules_[i]; }
+  // Returns module `i`, from 0 to size() - 1. With another `i`, prints an error that names `i` and
+  // size(), and aborts the program.
+  Module& operator[](int i) const;
 
  private:
   std::vector<std::shared_ptr<Module>> modules_;

@@ -25,34 +25,34 @@ Tensor Binary(absl::string_view op, const Tensor& a, const Tensor& b,
   return Enqueue(op, inputs, attrs);
 }
 
-// Returns a tensor and a number as two tensors of one dtype.
+// Returns a tensor and a scalar as two tensors of one dtype.
 std::pair<Tensor, Tensor> PromoteWithScalar(const Tensor& tensor, Scalar scalar) {
   if (!tensor.ok()) return {tensor, tensor};
   const DType dtype = internal::PromotedDType(tensor.dtype(), scalar);
   return {tensor.To(dtype), Full(tensor.device(), {}, scalar, {.dtype = dtype})};
 }
 
-// Runs an op of a tensor and a number, which is input `position` of the two.
-Tensor BinaryWithNumber(absl::string_view op, const Tensor& tensor, Scalar number,
+// Runs an op of a tensor and a scalar, which is input `position` of the two.
+Tensor BinaryWithScalar(absl::string_view op, const Tensor& tensor, Scalar scalar,
                         uint32_t position) {
   if (!tensor.ok()) return tensor;
-  const DType dtype = internal::PromotedDType(tensor.dtype(), number);
-  const auto input = internal::ToNumberInput(number, dtype, position);
+  const DType dtype = internal::PromotedDType(tensor.dtype(), scalar);
+  const auto input = internal::ToScalarInput(scalar, dtype, position);
   if (input.has_value() && !internal::IsRecorded(tensor)) {
     const Tensor promoted = tensor.dtype() == dtype ? tensor : tensor.To(dtype);
     const Tensor* const inputs[] = {&promoted};
-    return internal::EnqueueWithNumbers(op, inputs, absl::MakeConstSpan(&*input, 1));
+    return internal::EnqueueWithScalars(op, inputs, absl::MakeConstSpan(&*input, 1));
   }
-  const auto [promoted, constant] = PromoteWithScalar(tensor, number);
+  const auto [promoted, constant] = PromoteWithScalar(tensor, scalar);
   return position == 1 ? Binary(op, promoted, constant) : Binary(op, constant, promoted);
 }
 
 Tensor Binary(absl::string_view op, const Operand& a, const Operand& b) {
   if (a.tensor() != nullptr && b.tensor() != nullptr) return Binary(op, *a.tensor(), *b.tensor());
-  if (a.tensor() != nullptr) return BinaryWithNumber(op, *a.tensor(), b.scalar(), 1);
-  if (b.tensor() != nullptr) return BinaryWithNumber(op, *b.tensor(), a.scalar(), 0);
+  if (a.tensor() != nullptr) return BinaryWithScalar(op, *a.tensor(), b.scalar(), 1);
+  if (b.tensor() != nullptr) return BinaryWithScalar(op, *b.tensor(), a.scalar(), 0);
   return Tensor::Failed(absl::InvalidArgumentError(
-      absl::StrCat(op, ": both operands are numbers; at least one must be a tensor")));
+      absl::StrCat(op, ": both operands are scalars; at least one must be a tensor")));
 }
 
 Attributes ReduceAttrs(const std::vector<int64_t>& axes, bool keepdims) {

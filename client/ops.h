@@ -23,12 +23,12 @@
 
 namespace tensord {
 
-// An operand of a binary op: a tensor or a number. It holds a pointer to the tensor, so use it only
+// An operand of a binary op: a tensor or a scalar. It holds a pointer to the tensor, so use it only
 // as a function's parameter.
 //
-// A number is converted to the tensor's dtype (`float16 * 2.5` is float16). If the number is of a
-// higher kind, the tensor is cast first, as in PyTorch: an integer or bool tensor with a real
-// number gives float32, a bool tensor with an integer gives int64.
+// A scalar is converted to the tensor's dtype (`float16 * 2.5` is float16). If the scalar is of a
+// higher kind, the tensor is cast first, as in PyTorch: an integer or bool tensor with a floating
+// scalar gives float32, a bool tensor with an integer scalar gives int64.
 class Operand {
  public:
   Operand(const Tensor& tensor) : tensor_(&tensor) {}  // NOLINT(google-explicit-constructor)
@@ -37,7 +37,7 @@ class Operand {
   requires std::is_arithmetic_v<T> Operand(T value)
       : scalar_(value) {}  // NOLINT(google-explicit-constructor)
 
-  // Null if the operand is a number.
+  // Returns the tensor. If the operand is a scalar, returns null.
   const Tensor* tensor() const { return tensor_; }
   Scalar scalar() const { return scalar_; }
 
@@ -53,7 +53,8 @@ Tensor RunOp(absl::string_view op, absl::Span<const Tensor> inputs, const Attrib
 // Options of RunOpWithOutputs.
 struct RunOptions {
   // Positions of inputs that the op may overwrite, which saves their memory or a copy. If the op is
-  // queued, all copies of such a Tensor fail from then on. If inference fails, they remain.
+  // queued, all copies of such a Tensor are donated: their status() is FAILED_PRECONDITION that
+  // names the op, and they keep their dtype, shape and device. If inference fails, they stay valid.
   std::vector<int> donate;
 };
 // Runs an op with any number of outputs. If inference fails, returns its error.
@@ -98,10 +99,10 @@ Tensor Gelu(const Tensor& x, GeluApproximation approximate = GeluApproximation::
 // Converts to another dtype. A conversion to an integer truncates toward zero and clamps to the
 // range; NaN gives 0. A conversion to bool gives true unless the value is zero.
 Tensor Cast(const Tensor& x, DType dtype);
-// The complex conjugate. For a real tensor, the result shares its memory.
+// Computes the complex conjugate. For a real tensor, the result shares its memory.
 Tensor Conj(const Tensor& x);
-// condition ? x : y, elementwise with broadcasting; `condition` is bool. If x and y are both
-// numbers, the result is float32, int64 or bool.
+// Computes condition ? x : y for each element, with broadcasting. `condition` must be bool. If x
+// and y are both scalars, the result is float32, int64 or bool.
 Tensor Where(const Tensor& condition, Operand x, Operand y);
 
 struct MatmulOptions {
@@ -141,7 +142,8 @@ struct NormOptions {
   std::vector<int64_t> axes = {};
   bool keepdims = false;
 };
-// The vector norm over `axes`; over all axes by default, which is the Frobenius norm of a matrix.
+// Computes the vector norm over `axes`. By default, these are all axes, which gives the Frobenius
+// norm of a matrix.
 Tensor Norm(const Tensor& x, const NormOptions& options = {});
 
 // Computes the softmax, or its logarithm, along one axis. x must be floating. The result has the
@@ -149,11 +151,11 @@ Tensor Norm(const Tensor& x, const NormOptions& options = {});
 Tensor Softmax(const Tensor& x, int64_t axis = -1);
 Tensor LogSoftmax(const Tensor& x, int64_t axis = -1);
 
-// The same elements in another shape. One dimension may be -1: it is computed from the others.
+// Gives the elements another shape. One dimension may be -1: it is computed from the others.
 Tensor Reshape(const Tensor& x, const Shape& shape);
 // Axis i of the result is axis axes[i] of x.
 Tensor Permute(const Tensor& x, absl::Span<const int64_t> axes);
-// Exchanges two axes; by default the last two.
+// Exchanges two axes. By default, these are the last two.
 Tensor Transpose(const Tensor& x, int64_t axis0 = -2, int64_t axis1 = -1);
 
 // A stop for Slice: the end of the axis.
@@ -162,8 +164,8 @@ struct SliceOptions {
   std::vector<int64_t> axes = {};   // the axes of starts and stops; empty: the first ones
   std::vector<int64_t> steps = {};  // each at least 1; empty: ones
 };
-// x[start:stop:step] on each axis. As in Python, negative numbers count from the end, and numbers
-// outside the axis are clamped.
+// Takes x[start:stop:step] on each axis. As in Python, negative numbers count from the end, and
+// numbers outside the axis are clamped.
 Tensor Slice(const Tensor& x, absl::Span<const int64_t> starts, absl::Span<const int64_t> stops,
              const SliceOptions& options = {});
 // Joins tensors along an axis. Their other dimensions must be equal.

@@ -24,13 +24,14 @@ namespace internal {
 struct MappedSafetensors;
 }
 
-// A memory-mapped file: only the parts that are used are read. A value: copies share the mapping.
-// Thread-safe. If another process truncates the file, reading it ends this process with SIGBUS, as
-// for any mapped file.
+// A memory-mapped file: only the parts that are used are read. A SafetensorsFile is a value: copies
+// share the mapping. Thread-safe. If another process truncates the file, reading it ends this
+// process with SIGBUS, as for any mapped file.
 class SafetensorsFile {
  public:
   // Maps the file and checks the whole header: no entry reaches outside the file. If the header is
-  // invalid, returns INVALID_ARGUMENT with the file and the reason. If the file can't be opened,
+  // invalid, returns INVALID_ARGUMENT with the file and the reason. If the file begins as those of
+  // torch.save do, the error says how to convert it. If the file can't be opened,
   // returns the system's error, such as NOT_FOUND or PERMISSION_DENIED.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
@@ -43,7 +44,8 @@ class SafetensorsFile {
   // The next three functions return NOT_FOUND if there is no such tensor, and UNIMPLEMENTED if
   // tensord doesn't support its dtype.
   absl::StatusOr<TensorSpec> spec(absl::string_view name) const;
-  // The elements, row-major. Valid as long as this object or a copy. Not necessarily aligned.
+  // Returns the elements, row-major. They are valid as long as this object or a copy exists, and
+  // need not be aligned.
   absl::StatusOr<absl::Span<const uint8_t>> bytes(absl::string_view name) const;
   // Sends one tensor to a device, as FromBytes does.
   absl::StatusOr<Tensor> Load(const Device& device, absl::string_view name,

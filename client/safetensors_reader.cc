@@ -43,6 +43,25 @@ absl::Status InvalidFileError(const std::string& path, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": not a safetensors file: ", what));
 }
 
+// Returns the error of a file whose header, by its first 8 bytes, would be too long. If the file
+// begins as those of PyTorch do, says so: they are zip archives, or pickles of protocol 2 to 5.
+absl::Status HeaderLengthError(const MappedSafetensors& file, uint64_t header_bytes,
+                               absl::string_view problem) {
+  constexpr absl::string_view kZip("PK\x03\x04", 4);
+  constexpr uint8_t kPickle = 0x80;
+  const bool zip = std::memcmp(file.base, kZip.data(), kZip.size()) == 0;
+  const bool pickle = file.base[0] == kPickle && file.base[1] >= 2 && file.base[1] <= 5 &&
+                      header_bytes > kMaxSafetensorsHeaderBytes;
+  const std::string what = absl::StrCat("its header would have ", header_bytes, " bytes", problem);
+  if (!zip && !pickle) return InvalidFileError(file.path, what);
+  return InvalidFileError(
+      file.path,
+      absl::StrCat("it begins as ", zip ? "a zip archive" : "a pickle", ", so it may be a file of ",
+                   "torch.save (.pt, .pth); convert it in Python: safetensors.torch.save_file("
+                   "torch.load(\"model.pt\"), \"model.safetensors\") (client/GUIDE.md, section "
+                   "PyTorch's files)"));
+}
+
 absl::Status Map(MappedSafetensors* file) {
   // Opens without blocking: otherwise, opening a pipe would wait for a writer.
   const OwnedFd fd(open(file->path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -66,14 +85,12 @@ absl::Status Parse(MappedSafetensors* file) {
   std::memcpy(&header_bytes, file->base, sizeof(header_bytes));
   const uint64_t rest_bytes = file->size_bytes - sizeof(header_bytes);
   if (header_bytes > kMaxSafetensorsHeaderBytes) {
-    return InvalidFileError(
-        file->path, absl::StrCat("its header would have ", header_bytes, " bytes; the limit is ",
-                                 kMaxSafetensorsHeaderBytes));
+    return HeaderLengthError(*file, header_bytes,
+                             absl::StrCat("; the limit is ", kMaxSafetensorsHeaderBytes));
   }
   if (header_bytes > rest_bytes) {
-    return InvalidFileError(
-        file->path, absl::StrCat("its header would have ", header_bytes, " bytes, but only ",
-                                 rest_bytes, " bytes follow"));
+    return HeaderLengthError(*file, header_bytes,
+                             absl::StrCat(", but only ", rest_bytes, " bytes follow"));
   }
   const uint8_t* json = file->base + sizeof(header_bytes);
   file->data = json + header_bytes;

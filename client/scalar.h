@@ -1,4 +1,4 @@
-// A number in an expression: the 2.0 of `x * 2.0`.
+// A scalar in an expression: the 2.0 of `x * 2.0`.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace tensord {
 
-// A bool, an integer or a real number, with its kind. In an op with a tensor, a Scalar is converted
-// to the tensor's dtype, unless the Scalar is of a higher kind (bool < integer < floating), as in
-// PyTorch; see ops.h.
+// A Scalar holds a bool, an int64 or a double. In an op with a tensor, it is converted to the
+// tensor's dtype, unless the Scalar is of a higher kind (bool < integer < floating), as in PyTorch
+// (ops.h).
 class Scalar {
  public:
   // The alternative uint64_t is for integers above the range of int64_t.

@@ -6,6 +6,7 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,16 +27,16 @@ struct TensorState;
 }
 
 struct TransferOptions {
-  // Called on the calling thread after every chunk, with the bytes transferred so far and the
-  // total. A read of at most 1 MiB calls it once, an upload of at most kMaxInlineBytes (creation.h)
-  // never.
+  // The transfer calls it on the calling thread after every chunk, with the bytes transferred so
+  // far and the total. A read of at most 1 MiB calls it once. An upload of at most kMaxInlineBytes
+  // (creation.h) never calls it.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};
 };
 
-// A value: copies share the tensor, and when the last one is destroyed, the server frees it.
-// Tensors are immutable. Thread-safe. Making a tensor (ops.h, creation.h) doesn't wait for the
-// server: its dtype, shape and device are known at once, and the server computes the values later.
-// Reading waits.
+// A Tensor is a value: copies share the tensor, and when the last one is destroyed, the server
+// frees it. Tensors are immutable. Thread-safe. Making a tensor (ops.h, creation.h) doesn't wait
+// for the server: its dtype, shape and device are known at once, and the server computes the values
+// later. Reading waits.
 //
 // Errors. If the client finds an error (shapes, dtypes, devices, a lost session), the result's
 // status() is that error, nothing is sent, and every tensor computed from it has the same status.
@@ -54,16 +55,17 @@ class Tensor {
   absl::Status status() const;
   bool ok() const { return status().ok(); }
 
-  // For a failed tensor: kUnspecified, [], no device and 0.
+  // For a failed tensor: kUnspecified, [], no device and 0. A tensor that was donated to an op
+  // (RunOptions::donate) keeps these, although its status() is an error.
   DType dtype() const { return spec().dtype; }
   const Shape& shape() const { return spec().shape; }
   int rank() const { return shape().rank(); }
-  int64_t num_elements() const { return ok() ? spec().num_elements() : 0; }
-  int64_t size_bytes() const { return ok() ? spec().size_bytes() : 0; }
+  int64_t num_elements() const { return has_spec() ? spec().num_elements() : 0; }
+  int64_t size_bytes() const { return has_spec() ? spec().size_bytes() : 0; }
   const TensorSpec& spec() const;
   Device device() const;
-  // The tensor's number at the server, unique in the session. 0 if it has none: a failed tensor, or
-  // a placeholder of a program that is being recorded.
+  // Returns the tensor's number at the server, unique in the session. A failed tensor, and a
+  // placeholder of a program that is being recorded, have none: returns 0.
   uint64_t handle() const;
 
   // Returns a copy on `device`. If the tensor is there already, returns this tensor. Doesn't wait.
@@ -71,8 +73,8 @@ class Tensor {
   // destination may fetch from the source (tensord --peers). Otherwise they go through this
   // program. An error of the copy sticks to it.
   Tensor To(const Device& device) const;
-  // The same for a device of this tensor's server, by name: "cuda:1", "cuda". If the server has no
-  // such device, the result has the error NOT_FOUND, which lists the server's devices.
+  // Does the same for a device of this tensor's server, by name: "cuda:1", "cuda". If the server
+  // has no such device, the result has the error NOT_FOUND, which lists the server's devices.
   Tensor To(absl::string_view device) const;
   // Returns Cast(*this, dtype) (ops.h). If the tensor has that dtype, returns this tensor.
   Tensor To(DType dtype) const;
@@ -81,6 +83,10 @@ class Tensor {
   // index is outside the axis, the result has the error OUT_OF_RANGE. Doesn't wait. Slice (ops.h)
   // takes ranges.
   Tensor operator[](int64_t index) const;
+  // Rejects x[0.9] and x[true], which would otherwise convert to an index.
+  template <typename T>
+  requires std::is_floating_point_v<T> || std::is_same_v<T, bool> Tensor operator[](T) const =
+      delete;
 
   // The following reads block until the tensor has its value, without a time limit while the
   // session exists. They return the tensor's error if it has one, and RESOURCE_EXHAUSTED if this
@@ -115,13 +121,13 @@ class Tensor {
   // error. Otherwise returns a default CopyReport.
   absl::StatusOr<CopyReport> copy_report() const;
 
-  // "Tensor(handle=7, float32[2, 3], cuda:0, 24 bytes)". Doesn't wait.
+  // Returns "Tensor(handle=7, float32[2, 3], cuda:0, 24 bytes)". Doesn't wait.
   std::string Describe() const;
   // Returns the values as PyTorch prints them (print.h). Reads the shown part of the tensor from
   // the server. If there is an error, returns "tensor(<error: …>)".
   std::string ToString(const PrintOptions& options = {}) const;
 
-  // True if both are copies of the same Tensor. To compare values, use Eq (ops.h).
+  // Returns whether both are copies of the same Tensor. To compare values, use Eq (ops.h).
   bool IsSameAs(const Tensor& other) const { return state_ == other.state_; }
 
   // For the library's own use.
@@ -129,6 +135,7 @@ class Tensor {
   const std::shared_ptr<const internal::TensorState>& state() const { return state_; }
 
  private:
+  bool has_spec() const { return dtype() != DType::kUnspecified; }
   // Reads into `out`, which has room for `num_elements` of `dtype`. Checks both against the spec.
   absl::Status ReadBytesInto(DType dtype, void* out, int64_t num_elements,
                              const TransferOptions& options) const;

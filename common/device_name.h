@@ -60,6 +60,12 @@ struct DeviceName {
   }
 };
 
+// Returns the end of an error that has listed a server's devices: ", and no cuda device: no NVIDIA
+// driver found".
+inline std::string NoDeviceOfKind(DeviceKind kind, absl::string_view reason) {
+  return absl::StrCat(", and no ", kind.name(), " device: ", reason);
+}
+
 // Parses "cuda:0", or "cuda", which means cuda:0. Accepts any valid kind. If `text` is malformed,
 // returns INVALID_ARGUMENT with the accepted forms.
 absl::StatusOr<DeviceName> ParseDeviceName(absl::string_view text);

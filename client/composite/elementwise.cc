@@ -6,10 +6,13 @@
 #include <variant>
 
 #include "absl/types/span.h"
+#include "tensord/client/internal/composite.h"
 #include "tensord/common/dtype.h"
 
 namespace tensord {
 namespace {
+
+using internal::Composite;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -40,59 +43,77 @@ Tensor Truth(const Tensor& x) { return x.dtype() == DType::kBool ? x : Ne(x, fal
 
 }  // namespace
 
-Tensor Square(const Tensor& x) { return Mul(x, x); }
+Tensor Square(const Tensor& x) { return Composite("square", {x}, Mul(x, x)); }
 
-Tensor Reciprocal(const Tensor& x) { return Div(1, x); }
+Tensor Reciprocal(const Tensor& x) { return Composite("reciprocal", {x}, Div(1, x)); }
 
-Tensor Clamp(const Tensor& x, Operand min, Operand max) { return Minimum(Maximum(x, min), max); }
-
-Tensor IsNan(const Tensor& x) { return Ne(x, x); }
-
-Tensor IsInf(const Tensor& x) { return IsFloating(x.dtype()) ? Eq(Abs(x), kInfinity) : Ne(x, x); }
-
-Tensor IsFinite(const Tensor& x) {
-  return IsFloating(x.dtype()) ? Lt(Abs(x), kInfinity) : Eq(x, x);
+Tensor Clamp(const Tensor& x, Operand min, Operand max) {
+  return Composite("clamp", {x, min, max}, Minimum(Maximum(x, min), max));
 }
 
-Tensor SignBit(const Tensor& x) { return Lt(Copysign(1, x), 0); }
+Tensor IsNan(const Tensor& x) { return Composite("isnan", {x}, Ne(x, x)); }
 
-Tensor LogicalAnd(const Tensor& a, const Tensor& b) { return BitwiseAnd(Truth(a), Truth(b)); }
-Tensor LogicalOr(const Tensor& a, const Tensor& b) { return BitwiseOr(Truth(a), Truth(b)); }
-Tensor LogicalXor(const Tensor& a, const Tensor& b) { return BitwiseXor(Truth(a), Truth(b)); }
-Tensor LogicalNot(const Tensor& x) { return Eq(x, false); }
+Tensor IsInf(const Tensor& x) {
+  return Composite("isinf", {x}, IsFloating(x.dtype()) ? Eq(Abs(x), kInfinity) : Ne(x, x));
+}
+
+Tensor IsFinite(const Tensor& x) {
+  return Composite("isfinite", {x}, IsFloating(x.dtype()) ? Lt(Abs(x), kInfinity) : Eq(x, x));
+}
+
+Tensor SignBit(const Tensor& x) { return Composite("signbit", {x}, Lt(Copysign(1, x), 0)); }
+
+Tensor LogicalAnd(const Tensor& a, const Tensor& b) {
+  return Composite("logical_and", {a, b}, BitwiseAnd(Truth(a), Truth(b)));
+}
+
+Tensor LogicalOr(const Tensor& a, const Tensor& b) {
+  return Composite("logical_or", {a, b}, BitwiseOr(Truth(a), Truth(b)));
+}
+
+Tensor LogicalXor(const Tensor& a, const Tensor& b) {
+  return Composite("logical_xor", {a, b}, BitwiseXor(Truth(a), Truth(b)));
+}
+
+Tensor LogicalNot(const Tensor& x) { return Composite("logical_not", {x}, Eq(x, false)); }
 
 Tensor BitwiseNot(const Tensor& x) {
-  if (IsBool(x.dtype())) return LogicalNot(x);
-  if (!IsInteger(x.dtype())) return BitwiseXor(x, x);  // fails with the reason
-  return Sub(Neg(x), 1);                               // signed or not, integers wrap
+  if (IsBool(x.dtype())) return Composite("bitwise_not", {x}, Eq(x, false));
+  // BitwiseXor of another dtype than an integer fails with the reason. Signed or not, integers
+  // wrap.
+  return Composite("bitwise_not", {x}, IsInteger(x.dtype()) ? Sub(Neg(x), 1) : BitwiseXor(x, x));
 }
 
 Tensor Lerp(const Tensor& a, const Tensor& b, Operand weight) {
   const Tensor from = Widen(a), to = Widen(b);
-  const Tensor way = to - from;
+  const Tensor difference = to - from;
   if (weight.tensor() == nullptr) {
     const double share = ToDouble(weight.scalar());
-    const Tensor result = share < 0.5 ? from + way * share : to - way * (1 - share);
-    return Narrow(result, {&a, &b});
+    const Tensor result = share < 0.5 ? from + difference * share : to - difference * (1 - share);
+    return Composite("lerp", {a, b}, Narrow(result, {&a, &b}));
   }
   const Tensor share = Widen(*weight.tensor());
-  const Tensor result = Where(Lt(share, 0.5), from + way * share, to - way * (1 - share));
-  return Narrow(result, {&a, &b, weight.tensor()});
+  const Tensor result =
+      Where(Lt(share, 0.5), from + difference * share, to - difference * (1 - share));
+  return Composite("lerp", {a, b, weight}, Narrow(result, {&a, &b, weight.tensor()}));
 }
 
 Tensor Addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) {
-  return Narrow(Widen(x) + Times(Widen(a), value) * Widen(b), {&x, &a, &b});
+  const Tensor result = Widen(x) + Times(Widen(a), value) * Widen(b);
+  return Composite("addcmul", {x, a, b}, Narrow(result, {&x, &a, &b}));
 }
 
 Tensor Addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) {
-  return Narrow(Widen(x) + Times(Widen(a), value) / Widen(b), {&x, &a, &b});
+  const Tensor result = Widen(x) + Times(Widen(a), value) / Widen(b);
+  return Composite("addcdiv", {x, a, b}, Narrow(result, {&x, &a, &b}));
 }
 
 Tensor Softplus(const Tensor& x, const SoftplusOptions& options) {
   const Tensor wide = Widen(x);
   const Tensor scaled = Times(wide, options.beta);
   const Tensor curve = Times(Log1p(Exp(scaled)), 1 / options.beta);
-  return Narrow(Where(Gt(scaled, options.threshold), wide, curve), {&x});
+  const Tensor result = Where(Gt(scaled, options.threshold), wide, curve);
+  return Composite("softplus", {x}, Narrow(result, {&x}));
 }
 
 }  // namespace tensord

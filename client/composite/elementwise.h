@@ -2,8 +2,9 @@
 // definitions.
 //
 // As in ops.h, no function waits, errors are in the result's status, operands broadcast, and all
-// functions are thread-safe. The server runs adjacent ops as one fused kernel. A function that
-// would round more than once computes float16 and bfloat16 in float32, and converts the result.
+// functions are thread-safe. An error that the client finds begins with the function's name. The
+// server runs adjacent ops as one fused kernel. If a function would round more than once, it
+// computes float16 and bfloat16 in float32, and converts the result.
 #pragma once
 
 #include "tensord/client/ops.h"
@@ -24,7 +25,7 @@ Tensor Clamp(const Tensor& x, Operand min, Operand max);
 Tensor IsNan(const Tensor& x);
 Tensor IsInf(const Tensor& x);
 Tensor IsFinite(const Tensor& x);
-// Whether the sign bit is set: true for -0 and for a NaN with that bit.
+// Computes whether the sign bit is set: true for -0 and for a NaN with that bit.
 Tensor SignBit(const Tensor& x);
 
 // An operand counts as true unless it is zero. Operands may have different dtypes. The results are

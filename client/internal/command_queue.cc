@@ -44,7 +44,7 @@ v1::Definition MakeDefinition(const OpToQueue& op, uint32_t number, size_t num_o
     }
   }
   for (uint32_t position : Positions(op.donate)) definition.add_donate(position);
-  for (uint32_t position : Positions(op.numbers)) {
+  for (uint32_t position : Positions(op.scalars)) {
     v1::Definition::Scalar* scalar = definition.add_scalars();
     scalar->set_position(position);
     scalar->set_dtype(static_cast<v1::DType>(op.inputs[position].spec->dtype));
@@ -145,7 +145,7 @@ absl::StatusOr<QueuedOp> CommandQueue::PushOp(const OpToQueue& op) {
     if (is_new) AppendDefinitionLocked(MakeDefinition(op, definition, num_outputs));
     encoder_.BeginStep(definition, output);
     for (size_t i = 0; i < op.inputs.size(); ++i) {
-      if (op.is_number(i)) {
+      if (op.is_scalar(i)) {
         encoder_.AppendWord(op.inputs[i].handle);
       } else {
         encoder_.AppendInput(op.inputs[i].handle);

@@ -24,7 +24,7 @@ enum class ConnectFailure {
 ConnectFailure ClassifyConnectFailure(absl::string_view message);
 
 // Returns a sentence that says what to check. If the cause isn't known, returns `message`.
-// `uses_tls`: whether the client tried TLS.
+// `uses_tls` says whether the client tried TLS.
 std::string DescribeConnectFailure(absl::string_view message, bool uses_tls);
 
 }  // namespace tensord::internal

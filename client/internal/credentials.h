@@ -25,8 +25,9 @@ class Credentials {
 
   bool uses_tls() const { return use_tls_; }
 
-  // Return the credentials of a channel, and add the arguments of a channel.
+  // Returns the credentials of a channel.
   std::shared_ptr<grpc::ChannelCredentials> channel() const;
+  // Adds the channel's arguments that the credentials need.
   void AddTo(grpc::ChannelArguments* arguments) const;
 
   // Adds the token to a call, before it starts.

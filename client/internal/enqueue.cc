@@ -49,32 +49,47 @@ std::string AtServer(const TensorState& state) {
   return state.session->label().empty() ? absl::StrCat(" at ", state.session->address()) : "";
 }
 
-absl::Status DifferentSessions(absl::string_view op, const Tensor& a, const Tensor& b) {
-  const TensorState& first = *a.state();
-  const TensorState& second = *b.state();
-  if (first.session->address() == second.session->address()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(op, ": inputs belong to two connections to the server at ",
-                     first.session->address(), ": ", a.Describe(), " and ", b.Describe(),
-                     "; make both through one Client, or copy one first: b.To(a.device())"));
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(op, ": inputs are on different devices: ", a.Describe(), AtServer(first),
-                   " and ", b.Describe(), AtServer(second), "; copy one first: b.To(a.device())"));
+// Returns the error of the inputs `moved` and `kept`, which belong to two sessions.
+absl::Status DifferentSessions(absl::string_view op, absl::Span<const Tensor* const> inputs,
+                               size_t moved, size_t kept) {
+  const OpSchema* schema = FindOp(op);
+  const auto name = [&](size_t i) {
+    return schema == nullptr ? absl::StrCat("input ", i) : InputName(*schema, i);
+  };
+  const size_t a = std::min(moved, kept), b = std::max(moved, kept);
+  const TensorState& first = *inputs[a]->state();
+  const TensorState& second = *inputs[b]->state();
+  const bool same_server = first.session->address() == second.session->address();
+  const auto describe = [&](size_t i, const TensorState& state) {
+    return absl::StrCat(name(i), " is ", inputs[i]->Describe(),
+                        same_server ? std::string() : AtServer(state));
+  };
+  return absl::InvalidArgumentError(absl::StrCat(
+      op, ": inputs ",
+      same_server
+          ? absl::StrCat("belong to two connections to the server at ", first.session->address())
+          : std::string("are on different devices"),
+      ": ", describe(a, first), " and ", describe(b, second),
+      same_server ? "; make both through one Client, or copy " : "; copy ", name(moved),
+      " to the device of ", name(kept), " (Tensor::To)"));
 }
 
 // Returns the error of inputs for which SameSessionAndDevice is false.
 absl::Status CheckInputs(absl::string_view op, absl::Span<const Tensor* const> inputs) {
   for (const Tensor* input : inputs) TENSORD_RETURN_IF_ERROR(input->status());
-  const TensorState& first = *inputs[0]->state();
-  PerInput<NamedInput> named;
-  for (const Tensor* input : inputs) {
-    const TensorState& state = *input->state();
-    if (state.session != first.session) return DifferentSessions(op, *inputs[0], *input);
-    named.push_back({state.handle, &state.spec, state.device});
+  const OpSchema* schema = FindOp(op);
+  const size_t wanted = schema == nullptr ? 0 : PositionToKeep(*schema);
+  const size_t kept = wanted < inputs.size() ? wanted : 0;
+  PerInput<PlacedInput> placed;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const TensorState& state = *inputs[i]->state();
+    if (state.session != inputs[kept]->state()->session) {
+      return DifferentSessions(op, inputs, i, kept);
+    }
+    placed.push_back({i, state.handle, &state.spec, state.device});
   }
   TENSORD_RETURN_IF_ERROR(CheckRecordedDevice(op, inputs));
-  return CheckSameDevice(op, named);
+  return CheckSameDevice(op, placed);
 }
 
 bool SameSessionAndDevice(absl::Span<const Tensor* const> inputs) {
@@ -110,21 +125,21 @@ std::vector<Tensor> MakeTensors(const TensorState& like, QueuedOp queued) {
   return tensors;
 }
 
-// Queues an op for the inputs, and `numbers` at their positions.
+// Queues an op on `inputs` and `scalars`, which take their positions among all inputs.
 absl::StatusOr<QueuedOp> Send(absl::string_view op, absl::Span<const Tensor* const> inputs,
-                              absl::Span<const NumberInput> numbers, const Attributes& attrs,
+                              absl::Span<const ScalarInput> scalars, const Attributes& attrs,
                               absl::Span<const int> donate) {
   PerInput<QueuedInput> queued;
   OpToQueue to_queue{.op = op, .attrs = &attrs};
-  const NumberInput* number = numbers.begin();
+  const ScalarInput* scalar = scalars.begin();
   for (const Tensor* input : inputs) {
-    for (; number != numbers.end() && number->position == queued.size(); ++number) {
-      queued.push_back({number->word, &number->spec});
+    for (; scalar != scalars.end() && scalar->position == queued.size(); ++scalar) {
+      queued.push_back({scalar->word, &scalar->spec});
     }
     queued.push_back({InputHandle(input->state()), &input->state()->spec});
   }
-  for (; number != numbers.end(); ++number) queued.push_back({number->word, &number->spec});
-  for (const NumberInput& input : numbers) to_queue.numbers |= 1u << input.position;
+  for (; scalar != scalars.end(); ++scalar) queued.push_back({scalar->word, &scalar->spec});
+  for (const ScalarInput& input : scalars) to_queue.scalars |= 1u << input.position;
   for (int position : donate) to_queue.donate |= 1u << position;
   to_queue.inputs = queued;
   return inputs[0]->state()->session->SendOp(to_queue);
@@ -159,14 +174,14 @@ absl::StatusOr<std::vector<Tensor>> TryEnqueueAll(absl::string_view op,
 }
 
 absl::StatusOr<Tensor> TryEnqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
-                                  absl::Span<const NumberInput> numbers, const Attributes& attrs) {
+                                  absl::Span<const ScalarInput> scalars, const Attributes& attrs) {
   if (InForkedChild()) return ForkedError();
   if (!SameSessionAndDevice(inputs)) TENSORD_RETURN_IF_ERROR(CheckInputs(op, inputs));
   if (Recorder* recorder = RecorderOf(inputs)) {
     TENSORD_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, recorder->Record(op, inputs, attrs));
     return std::move(outputs[0]);
   }
-  absl::StatusOr<QueuedOp> sent = Send(op, inputs, numbers, attrs, {});
+  absl::StatusOr<QueuedOp> sent = Send(op, inputs, scalars, attrs, {});
   if (!sent.ok()) return std::move(sent).status();
   const TensorState& first = *inputs[0]->state();
   return Tensor(std::make_shared<TensorState>(first.session, sent->output, std::move(sent->spec),
@@ -207,9 +222,9 @@ Tensor Enqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
   return TensorOrFailed(TryEnqueue(op, inputs, {}, attrs));
 }
 
-Tensor EnqueueWithNumbers(absl::string_view op, absl::Span<const Tensor* const> inputs,
-                          absl::Span<const NumberInput> numbers) {
-  return TensorOrFailed(TryEnqueue(op, inputs, numbers, {}));
+Tensor EnqueueWithScalars(absl::string_view op, absl::Span<const Tensor* const> inputs,
+                          absl::Span<const ScalarInput> scalars) {
+  return TensorOrFailed(TryEnqueue(op, inputs, scalars, {}));
 }
 
 absl::StatusOr<std::vector<Tensor>> EnqueueAll(absl::string_view op,
@@ -227,22 +242,22 @@ bool IsRecorded(const Tensor& tensor) {
   return tensor.state() != nullptr && tensor.state()->recorder != nullptr;
 }
 
-std::optional<NumberInput> ToNumberInput(Scalar value, DType dtype, uint32_t position) {
+std::optional<ScalarInput> ToScalarInput(Scalar value, DType dtype, uint32_t position) {
   if (IsFloating(dtype)) {
     const double real = std::visit([](auto v) { return static_cast<double>(v); }, value.value());
     if (std::isfinite(real) && std::abs(real) > MaxFinite(dtype)) return std::nullopt;
-    return NumberInput{position, {dtype, {}}, FloatToWord(real)};
+    return ScalarInput{position, {dtype, {}}, FloatToWord(real)};
   }
   if (value.is_float() || IsComplex(dtype)) return std::nullopt;
   if (value.is_large()) {
     if (dtype != DType::kUInt64) return std::nullopt;
     const auto bits = static_cast<int64_t>(std::get<uint64_t>(value.value()));
-    return NumberInput{position, {dtype, {}}, IntToWord(bits)};
+    return ScalarInput{position, {dtype, {}}, IntToWord(bits)};
   }
   const int64_t integer =
       value.is_bool() ? (std::get<bool>(value.value()) ? 1 : 0) : std::get<int64_t>(value.value());
   if (!IsBool(dtype) && !FitsInteger(dtype, integer)) return std::nullopt;
-  return NumberInput{position, {dtype, {}}, IntToWord(IsBool(dtype) ? integer != 0 : integer)};
+  return ScalarInput{position, {dtype, {}}, IntToWord(IsBool(dtype) ? integer != 0 : integer)};
 }
 
 AttrValue ToAttr(Scalar value) {

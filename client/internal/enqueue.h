@@ -1,4 +1,4 @@
-// Entry points of ops: infer an op and queue it.
+// Infers ops and queues them. Every function that makes a tensor by an op calls one of these.
 #pragma once
 
 #include <cstdint>
@@ -22,22 +22,22 @@ namespace tensord::internal {
 Tensor Enqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
                const Attributes& attrs);
 
-// A number at the place of an input.
-struct NumberInput {
+// An input that is a scalar.
+struct ScalarInput {
   uint32_t position;  // among all inputs
-  TensorSpec spec;    // its dtype, and shape []
-  uint64_t word;      // op_words.h
+  TensorSpec spec;    // the scalar's dtype, and shape []
+  uint64_t word;      // the value, as op_words.h encodes it
 };
-// Returns the number as an input of this dtype; nullopt if the dtype can't hold its value.
-std::optional<NumberInput> ToNumberInput(Scalar value, DType dtype, uint32_t position);
-// As Enqueue, for an op that also has inputs that are numbers, in order of position. `inputs` has
-// the tensors only. No tensor may be a placeholder of a program.
-Tensor EnqueueWithNumbers(absl::string_view op, absl::Span<const Tensor* const> inputs,
-                          absl::Span<const NumberInput> numbers);
+// Returns the scalar as an input of this dtype. If the dtype can't hold its value, returns nullopt.
+std::optional<ScalarInput> ToScalarInput(Scalar value, DType dtype, uint32_t position);
+// Does the same as Enqueue for an op that also has scalars as inputs. `inputs` has only the
+// tensors, none of which may be a placeholder of a program. `scalars` must be sorted by position.
+Tensor EnqueueWithScalars(absl::string_view op, absl::Span<const Tensor* const> inputs,
+                          absl::Span<const ScalarInput> scalars);
 
-// As Enqueue, for an op with any number of outputs. Donates the inputs at the positions `donate`:
-// if the op was queued, they can't be used any more. A program that is being recorded ignores
-// `donate`.
+// Does the same as Enqueue for an op with any number of outputs. Donates the inputs at the
+// positions `donate`: if the op was queued, they can't be used any more. A program that is being
+// recorded ignores `donate`.
 absl::StatusOr<std::vector<Tensor>> EnqueueAll(absl::string_view op,
                                                absl::Span<const Tensor* const> inputs,
                                                const Attributes& attrs,
@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<Tensor>> EnqueueAll(absl::string_view op,
 // Returns whether the tensor is a placeholder of a program that is being recorded.
 bool IsRecorded(const Tensor& tensor);
 
-// As Enqueue, for an op without inputs.
+// Does the same as Enqueue for an op without inputs.
 Tensor EnqueueCreation(absl::string_view op, const Device& device, const Attributes& attrs);
 
 // Returns the value as an attribute. An integer that is too large for int64 becomes a float.

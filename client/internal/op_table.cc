@@ -86,7 +86,7 @@ bool IsWordAttr(const AttrValue& value) {
 
 bool OpTable::Entry::Is(const OpToQueue& call, uint64_t call_hash) const {
   if (hash != call_hash || op != call.op || inputs.size() != call.inputs.size() ||
-      numbers != call.numbers || donate != call.donate) {
+      scalars != call.scalars || donate != call.donate) {
     return false;
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -127,7 +127,7 @@ absl::StatusOr<OpTable::PlannedOp> OpTable::FindNew(const OpToQueue& op, uint64_
             .op = std::string(op.op),
             .inputs = std::move(inputs),
             .attrs = *op.attrs,
-            .numbers = op.numbers,
+            .scalars = op.scalars,
             .donate = op.donate,
             .device = op.device == nullptr ? DeviceName() : *op.device,
             .outputs = std::move(plan.outputs),
@@ -153,10 +153,10 @@ OpTable::Definition OpTable::DefineForSteps(const OpToQueue& op, size_t num_outp
   AppendKeyText(op.op, &key_);
   AppendKey(static_cast<uint32_t>(op.inputs.size()), &key_);
   AppendKey(static_cast<uint32_t>(num_outputs), &key_);
-  AppendKey(op.numbers, &key_);
+  AppendKey(op.scalars, &key_);
   AppendKey(op.donate, &key_);
   for (size_t i = 0; i < op.inputs.size(); ++i) {
-    if (op.is_number(i)) AppendKey(op.inputs[i].spec->dtype, &key_);
+    if (op.is_scalar(i)) AppendKey(op.inputs[i].spec->dtype, &key_);
   }
   if (op.device != nullptr) AppendKeyText(op.device->ToString(), &key_);
   for (const auto& [name, value] : *op.attrs) {

@@ -18,10 +18,10 @@
 
 namespace tensord::internal {
 
-// One input of an op: a tensor, or a number.
+// One input of an op: a tensor or a scalar.
 struct QueuedInput {
-  uint64_t handle;         // for a number, its word: op_words.h
-  const TensorSpec* spec;  // for a number, of shape []
+  uint64_t handle;         // for a scalar, its word: op_words.h
+  const TensorSpec* spec;  // for a scalar, of shape []
 };
 
 // An op to queue. The views must be valid during the call only.
@@ -30,10 +30,10 @@ struct OpToQueue {
   absl::Span<const QueuedInput> inputs;
   const Attributes* attrs;
   uint32_t donate = 0;                 // bit i: input i is donated
-  uint32_t numbers = 0;                // bit i: input i is a number
+  uint32_t scalars = 0;                // bit i: input i is a scalar
   const DeviceName* device = nullptr;  // of an op without inputs; otherwise null
 
-  bool is_number(size_t i) const { return i < 32 && (numbers >> i & 1) != 0; }
+  bool is_scalar(size_t i) const { return i < 32 && (scalars >> i & 1) != 0; }
 };
 
 // Memory is bounded: entries replace each other, and when there are too many definitions, all are
@@ -76,7 +76,7 @@ class OpTable {
     std::string op;
     absl::InlinedVector<TensorSpec, 2> inputs;
     Attributes attrs;
-    uint32_t numbers = 0;
+    uint32_t scalars = 0;
     uint32_t donate = 0;
     DeviceName device;
     absl::InlinedVector<TensorSpec, 1> outputs;

@@ -35,16 +35,18 @@ class PollerElection {
   PollerElection(const ReplyTable* replies, SendPacing* pacing)
       : replies_(replies), pacing_(pacing) {}
 
-  // For a thread that waits for the answer `reply`. Counts it as waiting. Then calls `poll`, which
-  // handles one event, without a lock held, until the answer has come, another thread polls, or the
-  // stream has ended. The thread must call FinishWait when it has its answer.
+  // Call it on a thread that waits for the answer `reply`. Counts the thread as waiting. Then calls
+  // `poll`, which handles one event, without a lock held. Repeats this until the answer has come,
+  // another thread polls, or the stream has ended. The thread must call FinishWait when it has its
+  // answer.
   void PollUntilArrived(uint64_t reply, absl::FunctionRef<void()> poll);
   void FinishWait();
   bool AnyWaiting();
 
-  // For the background thread. Blocks until it is elected; false if the stream has ended.
+  // Call it on the background thread. Blocks until that thread is elected. If the stream has ended,
+  // returns false.
   bool AwaitElection();
-  // For the background thread, after it has handled an event: another thread may poll.
+  // Call it on the background thread after it has handled an event. Lets another thread poll.
   void Yield();
 
   // Returns whether the background thread pauses. Takes no lock, so it may be out of date.

@@ -19,7 +19,7 @@ namespace tensord::internal {
 // returns it, or by Synchronize.
 class ReplyTable {
  public:
-  // The limit of errors kept for Synchronize. Further errors are dropped.
+  // At most so many errors are kept for Synchronize. Further errors are dropped.
   static constexpr int kMaxErrors = 1024;
   // The limit of remembered errors that were reported. They aren't reported again if the server
   // sends them late or for other handles.

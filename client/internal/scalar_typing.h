@@ -1,4 +1,4 @@
-// The dtype of an op between a tensor and a number.
+// The dtype of an op between a tensor and a scalar.
 #pragma once
 
 #include "tensord/client/scalar.h"
@@ -6,7 +6,7 @@
 
 namespace tensord::internal {
 
-// Returns the dtype of a number alone: bool, int64, float32, or uint64 for an integer that is too
+// Returns the dtype of a scalar alone: bool, int64, float32, or uint64 for an integer that is too
 // large for int64.
 inline DType DefaultDType(Scalar scalar) {
   if (scalar.is_bool()) return DType::kBool;
@@ -14,8 +14,8 @@ inline DType DefaultDType(Scalar scalar) {
   return scalar.is_int() ? DType::kInt64 : DType::kFloat32;
 }
 
-// Returns the dtype in which an op combines a tensor and a number, by PyTorch's rule. If the number
-// is of a higher kind (bool < integer < floating), it is DefaultDType(scalar), otherwise the
+// Returns the dtype in which an op combines a tensor and a scalar, by PyTorch's rule. If the scalar
+// is of a higher kind (bool < integer < floating), returns DefaultDType(scalar), otherwise the
 // tensor's dtype.
 inline DType PromotedDType(DType tensor, Scalar scalar) {
   const DType alone = DefaultDType(scalar);

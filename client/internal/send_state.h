@@ -64,8 +64,8 @@ class SendState {
   }
   bool draining() const { return draining_.load(); }
 
-  // Records that another call follows. Only for the thread that has acquired the right to finish.
-  // The thread keeps the right.
+  // Records that another call follows. Only the thread that has acquired the right to finish may
+  // call it. The thread keeps the right.
   void Reopen() {
     sends_closed_.store(false);
     reads_closed_.store(false);

@@ -9,7 +9,9 @@
 #include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/session_retry.h"
+#include "tensord/client/internal/stream_connection.h"
 #include "tensord/client/internal/wire.h"
+#include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/common/util/utf8.h"
 
@@ -72,8 +74,12 @@ absl::StatusOr<DeviceName> Session::ParseDevice(absl::string_view name) const {
   const auto append = [](std::string* out, const DeviceInfo& info) {
     out->append(info.name.ToString());
   };
+  const auto unavailable = info_.unavailable_devices.find(std::string(id.kind.name()));
   return absl::NotFoundError(absl::StrCat("no device ", id.ToString(), " on ", address_,
-                                          "; it has ", absl::StrJoin(devices_, ", ", append)));
+                                          "; it has ", absl::StrJoin(devices_, ", ", append),
+                                          unavailable == info_.unavailable_devices.end()
+                                              ? ""
+                                              : NoDeviceOfKind(id.kind, unavailable->second)));
 }
 
 std::string Session::NameOf(DeviceName device) const {
@@ -197,8 +203,11 @@ absl::Status Session::Outcome(const grpc::Status& status) const {
   // If the stream has ended, its reason explains the failure better than the call's status.
   const bool lost = status.error_code() == grpc::StatusCode::CANCELLED ||
                     status.error_code() == grpc::StatusCode::UNAVAILABLE;
+  const absl::Status error = StatusFromGrpc(status, address_);
+  const bool closed = ErrorReason(error) == "SESSION_NOT_FOUND";
   const absl::Status ended = connection_->queue.status();
-  return lost && !ended.ok() ? ended : StatusFromGrpc(status, address_);
+  if ((lost || closed) && !ended.ok()) return ended;
+  return closed ? SessionEndedError(address_, error.message()) : error;
 }
 
 bool Session::AwaitReconnect(const grpc::Status& status) {

@@ -42,8 +42,8 @@ enum class TensorScope { kSession, kPrincipal, kAllPrincipals };
 // Functions that return no status have no effect there.
 class Session {
  public:
-  // Connects and opens a session, as Client::Connect. Blocks. `label`: the server's name in a
-  // cluster.
+  // Connects and opens a session, as Client::Connect does. Blocks. `label` is the server's name in
+  // a cluster.
   static absl::StatusOr<std::shared_ptr<Session>> Open(const std::string& address,
                                                        const ConnectOptions& options,
                                                        const std::string& label = "");
@@ -59,7 +59,8 @@ class Session {
   // Returns nullptr if the server has no such device.
   const DeviceInfo* FindDevice(DeviceName name) const;
   // Parses the name of a device of this server ("cuda:1", "cuda"). If the server has no such
-  // device, returns NOT_FOUND with the names of its devices.
+  // device, returns NOT_FOUND with the names of its devices, and the reason that the server gives
+  // if it can't offer this kind.
   absl::StatusOr<DeviceName> ParseDevice(absl::string_view name) const;
   uint64_t number() const { return number_; }
   absl::Duration lease() const { return lease_; }
@@ -134,7 +135,7 @@ class Session {
   // Calls Barrier, and returns the first error that no function has returned yet.
   absl::Status Synchronize();
 
-  // As Client's functions of these names.
+  // Do the same as Client's functions of these names.
   absl::Status Publish(uint64_t handle, absl::string_view name,
                        const std::vector<std::string>& principals);
   absl::Status Unpublish(absl::string_view name);
@@ -159,7 +160,7 @@ class Session {
   struct Connection;
   Connection& connection() { return *connection_; }
   // Converts the status of such a call. If the call is CANCELLED or UNAVAILABLE and the session has
-  // ended, returns the reason of that.
+  // ended, returns the reason of that. If the server has closed the session, returns DATA_LOSS.
   absl::Status Outcome(const grpc::Status& status) const;
 
  private:
@@ -180,7 +181,7 @@ class Session {
   // false.
   bool AwaitReconnect(const grpc::Status& status);
   // Sends the bytes of an upload from `offset` on, over the bulk connection and, in parts, over
-  // further ones. `plan`: of all attempts of this upload.
+  // further ones. All attempts of this upload share `plan`.
   grpc::Status SendUpload(const v1::WriteSpec& write, absl::Span<const uint8_t> data,
                           const TransferOptions& options, int64_t offset, bool wait_for_ready,
                           UploadPlan* plan);
@@ -188,8 +189,8 @@ class Session {
   // received, and sends the rest. Returns the last status.
   grpc::Status ResumeUpload(const v1::WriteSpec& write, absl::Span<const uint8_t> data,
                             const TransferOptions& options, UploadPlan* plan, grpc::Status status);
-  // Makes the call that ends the session, within kCloseTimeout. `alive`: the stream hasn't ended.
-  // `connected`: the stream is connected.
+  // Makes the call that ends the session, within kCloseTimeout. `alive` says that the stream hasn't
+  // ended, and `connected` that it is connected.
   void EndAtServer(bool alive, bool connected);
   absl::Status GetElements(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out);
 

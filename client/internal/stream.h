@@ -76,7 +76,7 @@ class Stream {
   // it as ReplyTable::Await does.
   absl::StatusOr<v1::Elements> Await(uint64_t reply);
 
-  // As StreamConnection's functions of these names.
+  // Do the same as StreamConnection's functions of these names.
   bool AwaitConnected() { return connection_.AwaitConnected(); }
   bool connected() const { return connection_.connected(); }
 
@@ -89,7 +89,8 @@ class Stream {
   static constexpr int64_t kUnsentBeforeResume = 16;
 
   void RunInBackground();
-  // Wait for one event and handle it. Only for the elected thread, without a lock.
+  // Wait for one event and handle it. Only the elected thread may call them, and it must hold no
+  // lock.
   void PollForWaiter();
   void PollInBackground();
   void Handle(StreamEvents::Occurrence occurrence);
@@ -104,7 +105,7 @@ class Stream {
 
   // Sends the next message, if there is one and no write is under way.
   void Send();
-  // Sends a message and begins to collect the next one. For the polling thread.
+  // Sends a message and begins to collect the next one. Only the polling thread may call it.
   void SendAndCollect();
   // Releases the right to send. Then half-closes or finishes the call, if that is due.
   void ReleaseSend();

@@ -26,7 +26,7 @@ namespace tensord::internal {
 // At most one read and one write are under way at a time. Only Cancel is thread-safe.
 class StreamCall {
  public:
-  // `reconnects`: an earlier call of the session was attached.
+  // `reconnects` says whether an earlier call of the session was attached.
   StreamCall(grpc::GenericStub* stub, const Credentials& credentials, grpc::CompletionQueue* queue,
              bool reconnects)
       : awaits_answer_(reconnects) {
@@ -38,7 +38,8 @@ class StreamCall {
   // Thread-safe. Ends the call early. Its events still come.
   void Cancel() { context_.TryCancel(); }
 
-  // For the thread that has the right to send (send_state.h). Each is one write.
+  // Only the thread that has the right to send (send_state.h) may call these functions. Each call
+  // is one write.
   void Attach(std::string message);
   void Write(std::shared_ptr<const std::string> message);
   void HalfClose() { wire_->WritesDone(ToTag(StreamEvent::kHalfClosed)); }
@@ -50,7 +51,7 @@ class StreamCall {
   bool TakeResponse(v1::SessionStreamResponse* response, int64_t* bytes);
   // Call it after the last read and write have ended.
   void Finish() { wire_->Finish(&status_, ToTag(StreamEvent::kCallFinished)); }
-  // Valid after kCallFinished.
+  // Returns the call's status. It is valid after kCallFinished.
   const grpc::Status& status() const { return status_; }
 
   bool attach_written() const { return attach_written_; }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "tensord/client/internal/wire.h"
 #include "tensord/common/status_details.h"
 
@@ -21,15 +22,23 @@ constexpr absl::string_view kAdvice =
 
 }  // namespace
 
+absl::Status SessionEndedError(absl::string_view address, absl::string_view reason) {
+  // The server's advice for authors of clients.
+  absl::ConsumeSuffix(&reason, " (OpenSession makes a new one)");
+  return WithErrorInfo(absl::DataLossError(absl::StrCat(
+                           "tensord server at ", address,
+                           " no longer has the session, and its tensors are gone: ", reason,
+                           "; connect again (Client::Connect)")),
+                       "SESSION_NOT_FOUND");
+}
+
 absl::Status ClassifyCloseStatus(const grpc::Status& status, const std::string& address) {
   switch (status.error_code()) {
     case grpc::StatusCode::OK:
       return absl::FailedPreconditionError(
           absl::StrCat("tensord server at ", address, " has ended the session's stream"));
     case grpc::StatusCode::NOT_FOUND:
-      return absl::DataLossError(absl::StrCat(
-          "tensord server at ", address, " no longer has the session, and its tensors are gone: ",
-          status.error_message(), "; connect again"));
+      return SessionEndedError(address, status.error_message());
     // gRPC reports a broken connection with one of these codes.
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::CANCELLED:

@@ -19,6 +19,9 @@
 
 namespace tensord::internal {
 
+// Returns DATA_LOSS (SESSION_NOT_FOUND): the server has ended the session, for the given reason.
+absl::Status SessionEndedError(absl::string_view address, absl::string_view reason);
+
 // Converts the final status of a call. Returns UNAVAILABLE if another call may succeed, otherwise
 // the error that ends the stream. Never returns OK.
 absl::Status ClassifyCloseStatus(const grpc::Status& status, const std::string& address);

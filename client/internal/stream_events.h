@@ -33,7 +33,7 @@ class StreamEvents {
     bool ok;
   };
 
-  // `spin`: for how long SpinForNext polls for an event before the thread sleeps.
+  // SpinForNext polls for an event for the time `spin` before the thread sleeps.
   explicit StreamEvents(std::chrono::nanoseconds spin) : spin_(spin) {}
 
   grpc::CompletionQueue* queue() { return &queue_; }

@@ -49,9 +49,9 @@ struct TensorState {
   const uint32_t value = 0;
   // For a copy made by Tensor::To: its outcome. Set before the state is shared.
   std::shared_ptr<CopyRecord> copy;
-  // The op to which the tensor was donated, so that it can't be used any more (OpSchema::name);
-  // null if it wasn't. The destructor drops the handle nevertheless, because the server keeps it if
-  // it refuses the op.
+  // The op to which the tensor was donated (OpSchema::name), so that it can't be used any more. If
+  // it wasn't donated, null. The destructor drops the handle nevertheless: if the server refuses
+  // the op, it keeps the handle.
   mutable std::atomic<const char*> donated_to{nullptr};
 };
 

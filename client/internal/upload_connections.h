@@ -26,7 +26,8 @@ class UploadConnections {
  public:
   using MakeChannel = std::function<std::shared_ptr<grpc::Channel>()>;
 
-  // `max_connections`: of one upload, the bulk connection included. `calls` outlives this object.
+  // An upload uses at most `max_connections`, including the bulk connection. `calls` must outlive
+  // this object.
   UploadConnections(MakeChannel make_channel, int max_connections, CallRegistry* calls);
 
   // Sends parts of an upload, with a thread for each connection. If the upload is too small, or may

@@ -217,7 +217,8 @@ void AppendElementwiseOps(std::vector<OpSchema>& ops) {
                  .max_inputs = 3,
                  .infer = InferWhere,
                  .elementwise = ElementwiseFunction{ElementwiseFunction::Kind::kWhere},
-                 .takes_complex = true});
+                 .takes_complex = true,
+                 .input_names = {"condition", "x", "y"}});
 }
 
 }  // namespace tensord

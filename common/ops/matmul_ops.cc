@@ -152,6 +152,7 @@ void AppendMatmulOps(std::vector<OpSchema>& ops) {
                                absl::StrJoin(ActivationNames(), ", ")),
                   AllowTf32()},
                  InferLinear});
+  ops.back().input_names = {"x", "weight", "bias"};
 }
 
 }  // namespace tensord

@@ -9,11 +9,19 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "tensord/common/ops/composite_list.h"
 #include "tensord/common/ops/op_inference.h"
 #include "tensord/common/util/nearest_word.h"
 
 namespace tensord {
 namespace {
+
+void AddInputNames(OpSchema& schema) {
+  if (!schema.input_names.empty()) return;
+  if (schema.max_inputs == 1) schema.input_names = {"x"};
+  if (schema.max_inputs == 2) schema.input_names = {"a", "b"};
+}
 
 struct Registry {
   std::vector<OpSchema> schemas;
@@ -28,7 +36,8 @@ struct Registry {
     AppendShapeOps(schemas);
     std::sort(schemas.begin(), schemas.end(),
               [](const OpSchema& a, const OpSchema& b) { return a.name < b.name; });
-    for (const OpSchema& schema : schemas) {
+    for (OpSchema& schema : schemas) {
+      AddInputNames(schema);
       by_name_order.push_back(&schema);
       if (!by_name.emplace(schema.name, &schema).second) {
         std::fprintf(stderr, "op registry: \"%s\" is registered twice\n", schema.name.c_str());
@@ -43,8 +52,8 @@ const Registry& GetRegistry() {
   return registry;
 }
 
-// Names of PyTorch and NumPy, and our ops for them. Listed if the spelling is too different for
-// EditDistance to find the op.
+// Names of PyTorch and NumPy, and our ops or functions for them. Listed if the spelling is too
+// different for EditDistance to find ours.
 constexpr std::pair<absl::string_view, absl::string_view> kAliases[] = {
     {"cat", "concat"},       {"stack", "concat"},      {"view", "reshape"},
     {"flatten", "reshape"},  {"transpose", "permute"}, {"t", "permute"},
@@ -55,8 +64,34 @@ constexpr std::pair<absl::string_view, absl::string_view> kAliases[] = {
     {"divide", "div"},       {"equal", "eq"},          {"not_equal", "ne"},
     {"less", "lt"},          {"less_equal", "le"},     {"greater", "gt"},
     {"greater_equal", "ge"}, {"addmm", "linear"},      {"vector_norm", "norm"},
-    {"swish", "silu"},       {"tensor", "constant"},
+    {"swish", "silu"},       {"tensor", "constant"},   {"clip", "clamp"},
 };
+
+#define TENSORD_NAME(Function) #Function,
+constexpr absl::string_view kComposites[] = {TENSORD_COMPOSITE_FUNCTIONS(TENSORD_NAME)};
+#undef TENSORD_NAME
+
+// Returns the letters and digits of a name in lower case: "bitwisenot" for "bitwise_not" and for
+// "BitwiseNot".
+std::string Letters(absl::string_view name) {
+  return absl::StrReplaceAll(absl::AsciiStrToLower(name), {{"_", ""}});
+}
+
+// Returns the function of client/composite with this name, such as "BitwiseNot" for "bitwise_not".
+// If there is none, returns "".
+absl::string_view FindComposite(absl::string_view name) {
+  const std::string letters = Letters(name);
+  for (absl::string_view function : kComposites) {
+    if (Letters(function) == letters) return function;
+  }
+  return "";
+}
+
+// Returns a name of an op, or of a function of client/composite, for an error.
+std::string Suggestion(const std::string& name) {
+  const absl::string_view function = FindOp(name) == nullptr ? FindComposite(name) : "";
+  return function.empty() ? name : absl::StrCat("the C++ function tensord::", function);
+}
 
 }  // namespace
 
@@ -72,19 +107,26 @@ absl::Status UnknownOp(absl::string_view name) {
   constexpr size_t kMaxComparedLength = 32;
   constexpr size_t kMaxNamed = 3;
   const std::string lower = absl::AsciiStrToLower(name.substr(0, kMaxComparedLength));
+  if (const absl::string_view function = FindComposite(lower); !function.empty()) {
+    return absl::NotFoundError(absl::StrCat("there is no op ", QuotedForMessage(name),
+                                            ": the C++ function tensord::", function,
+                                            " composes it of ops (common/OPS.md lists the ops)"));
+  }
   std::vector<std::string> near;
   for (const auto& [word, op] : kAliases) {
     if (lower == word) near.emplace_back(op);
   }
   std::vector<std::string> names;
   for (const OpSchema* op : AllOps()) names.push_back(op->name);
+  for (absl::string_view function : kComposites) names.push_back(absl::AsciiStrToLower(function));
   for (const std::string& candidate : NearestWords(lower, names, kMaxNamed)) {
     if (near.size() < kMaxNamed && std::find(near.begin(), near.end(), candidate) == near.end()) {
       near.push_back(candidate);
     }
   }
+  for (std::string& candidate : near) candidate = Suggestion(candidate);
   const std::string advice = near.empty()
-                                 ? "ListOps lists all ops"
+                                 ? "ListOps and common/OPS.md list all ops"
                                  : absl::StrCat("did you mean ", absl::StrJoin(near, " or "), "?");
   return absl::NotFoundError(absl::StrCat("there is no op ", QuotedForMessage(name), "; ", advice));
 }

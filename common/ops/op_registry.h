@@ -14,8 +14,8 @@ void AppendMatmulOps(std::vector<OpSchema>& ops);
 void AppendReductionOps(std::vector<OpSchema>& ops);
 void AppendShapeOps(std::vector<OpSchema>& ops);
 
-// Returns NOT_FOUND that lists the ops with names similar to `name`, or the op that PyTorch calls
-// `name`.
+// Returns NOT_FOUND that names the ops and the functions of client/composite with names similar to
+// `name`, or those that PyTorch calls `name`.
 absl::Status UnknownOp(absl::string_view name);
 
 }  // namespace tensord

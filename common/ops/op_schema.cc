@@ -116,9 +116,14 @@ absl::Status CheckComplex(const InferenceContext& ctx, const OpPlan& plan) {
   return dtype != nullptr && IsComplex(*dtype) ? refuse(*dtype) : absl::OkStatus();
 }
 
-std::string DescribeInput(const NamedInput& input) {
-  return absl::StrCat("tensor ", input.handle, " (", input.spec->ToString(), ") is on ",
-                      input.device.ToString());
+std::string NameOf(const OpSchema* schema, const PlacedInput& input) {
+  return schema == nullptr ? absl::StrCat("input ", input.position)
+                           : InputName(*schema, input.position);
+}
+
+std::string DescribeInput(const OpSchema* schema, const PlacedInput& input) {
+  return absl::StrCat(NameOf(schema, input), " (tensor ", input.handle, ", ",
+                      input.spec->ToString(), ") is on ", input.device.ToString());
 }
 
 }  // namespace
@@ -148,15 +153,31 @@ absl::StatusOr<OpPlan> PlanOp(absl::string_view op, absl::Span<const TensorSpec>
   return plan;
 }
 
-absl::Status CheckSameDevice(absl::string_view op, absl::Span<const NamedInput> inputs) {
+std::string InputName(const OpSchema& schema, size_t position) {
+  return position < schema.input_names.size() ? schema.input_names[position]
+                                              : absl::StrCat("input ", position);
+}
+
+size_t PositionToKeep(const OpSchema& schema) {
+  const auto weight = std::find(schema.input_names.begin(), schema.input_names.end(), "weight");
+  return weight == schema.input_names.end() ? 0 : weight - schema.input_names.begin();
+}
+
+absl::Status CheckSameDevice(absl::string_view op, absl::Span<const PlacedInput> inputs) {
   if (inputs.empty()) return absl::OkStatus();
-  const NamedInput& first = inputs[0];
-  for (const NamedInput& other : inputs.subspan(1)) {
-    if (other.device == first.device) continue;
+  const OpSchema* schema = FindOp(op);
+  const PlacedInput* kept = &inputs[0];
+  for (const PlacedInput& input : inputs) {
+    if (schema != nullptr && input.position == PositionToKeep(*schema)) kept = &input;
+  }
+  for (const PlacedInput& moved : inputs) {
+    if (moved.device == kept->device) continue;
+    const bool in_order = moved.position < kept->position;
     return absl::InvalidArgumentError(absl::StrCat(
-        op, ": inputs are on different devices: ", DescribeInput(first), " and ",
-        DescribeInput(other), "; copy one first, for example tensor ", other.handle, " to ",
-        first.device.ToString(), " (Tensor::To in the client library, the call CopyToDevice)"));
+        op, ": inputs are on different devices: ", DescribeInput(schema, in_order ? moved : *kept),
+        " and ", DescribeInput(schema, in_order ? *kept : moved), "; copy one first, for example ",
+        NameOf(schema, moved), " to ", kept->device.ToString(),
+        " (Tensor::To in the client library, the call CopyToDevice)"));
   }
   return absl::OkStatus();
 }

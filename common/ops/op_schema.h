@@ -44,15 +44,21 @@ struct OpSchema {
   std::vector<AttrDef> attrs;
   // Adds the context's outputs, sets its input dtypes, and brings its attributes into normal form.
   absl::Status (*infer)(InferenceContext&) = nullptr;
-  // Not used if `elementwise` is set: the op then has the cost of its function (CostOf).
+  // If `elementwise` is set, this isn't used: the op then has the cost of its function (CostOf).
   OpCost cost = OpCost::kCompute;
-  // Set if the op is elementwise. The backends run such ops by their functions, each alone or
-  // several fused into one kernel. Attributes may choose another function: FunctionOf() returns the
-  // one to run.
+  // If the op is elementwise, this is its function. The backends run such ops by their functions,
+  // each alone or several fused into one kernel. Attributes may choose another function:
+  // FunctionOf() returns the one to run.
   std::optional<ElementwiseFunction> elementwise = std::nullopt;
   // Whether inputs and the attribute "dtype" may be complex. If false, PlanOp() refuses them.
   bool takes_complex = false;
+  // The inputs' names, such as "x", "weight", "bias": as many as max_inputs, or none if the op
+  // takes a list of tensors. The registry adds "x" for one input, and "a", "b" for two.
+  std::vector<std::string> input_names = {};
 };
+
+// Returns the name of an input for messages: "weight", or "input 3" if the op has no names.
+std::string InputName(const OpSchema& schema, size_t position);
 
 // The result of inference for given inputs. `attrs` is in normal form: every attribute of the
 // schema is present with its declared type, and axes, ranges and shapes are resolved:
@@ -103,7 +109,7 @@ class InferenceContext {
   }
   void ReadInputAs(int i, DType dtype) { plan_->input_dtypes[i] = dtype; }
 
-  // INVALID_ARGUMENT: "matmul: <what>; inputs are float32[2, 3] and float32[4, 5]".
+  // Returns INVALID_ARGUMENT: "matmul: <what>; inputs are float32[2, 3] and float32[4, 5]".
   absl::Status Error(absl::string_view what) const;
 
  private:
@@ -123,15 +129,20 @@ absl::Span<const OpSchema* const> AllOps();
 absl::StatusOr<OpPlan> PlanOp(absl::string_view op, absl::Span<const TensorSpec> inputs,
                               const Attributes& attrs);
 
-// An input, for error messages.
-struct NamedInput {
+// An input that is a tensor, and its place.
+struct PlacedInput {
+  size_t position;  // among all inputs of the op
   uint64_t handle;
   const TensorSpec* spec;
   DeviceName device;
 };
 
+// Returns the position of the input that should stay on its device if the inputs are on different
+// ones: the weight, which programs use again, or else the first.
+size_t PositionToKeep(const OpSchema& schema);
+
 // Returns OK if all inputs are on one device. Otherwise returns INVALID_ARGUMENT that names the op,
-// the handles, specs and devices of two tensors, and the copy that would correct the call.
-absl::Status CheckSameDevice(absl::string_view op, absl::Span<const NamedInput> inputs);
+// the names, handles, specs and devices of two inputs, and the copy that would correct the call.
+absl::Status CheckSameDevice(absl::string_view op, absl::Span<const PlacedInput> inputs);
 
 }  // namespace tensord

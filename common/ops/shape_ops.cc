@@ -97,7 +97,7 @@ absl::Status InferPermute(InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
-// The given attributes of slice, with the defaults of empty axes and steps filled in.
+// The given attributes of slice. Empty axes and steps have got their defaults.
 struct SliceArgs {
   std::vector<int64_t> starts, stops, axes, steps;
 };
@@ -123,7 +123,8 @@ absl::StatusOr<SliceArgs> ReadSliceArgs(const InferenceContext& ctx) {
   return args;
 }
 
-// Python's rules: a negative index counts from the end, and the result is clamped to the dimension.
+// Resolves an index by Python's rules: a negative index counts from the end, and the result is
+// clamped to the dimension.
 int64_t ClampIndex(int64_t index, int64_t dim) {
   return std::clamp<int64_t>(index < 0 ? index + dim : index, 0, dim);
 }

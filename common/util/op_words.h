@@ -1,4 +1,4 @@
-// Numbers as words of a packed op (v1.Batch in proto/tensord/v1/tensord.proto).
+// Scalars as words of a packed op (v1.Batch in proto/tensord/v1/tensord.proto).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ constexpr int64_t IntFromWord(uint64_t word) {
   return static_cast<int64_t>((word >> 1) ^ (~(word & 1) + 1));
 }
 
-// Returns the bits of a number with the bytes in reverse order. The last bytes of a round number
-// are zero, so it is a small word: 2.0 takes one byte as a varint.
+// Returns the bits of a double with the bytes in reverse order. If the double has a short mantissa,
+// the last bytes of its bits are zero, so the word is small: 2.0 takes one byte as a varint.
 constexpr uint64_t FloatToWord(double value) {
   return __builtin_bswap64(__builtin_bit_cast(uint64_t, value));
 }

@@ -44,16 +44,16 @@ struct Backend {
   std::function<std::string(int physical_index)> physical_name;
   // Returns the bytes of memory of a physical device.
   std::function<absl::StatusOr<int64_t>(int physical_index)> total_memory;
-  // Returns how many of `total_bytes` bytes the default limits leave free. Null: 0.
+  // Returns how many of `total_bytes` bytes the default limits leave free. Null means 0.
   std::function<int64_t(int64_t total_bytes)> reserved_memory;
   std::function<absl::StatusOr<std::unique_ptr<Device>>(const DeviceOptions& options)> make;
   // Makes a physical device usable again after a fault. All its logical devices must have been
-  // abandoned. Null: devices of this kind can't be restarted.
+  // abandoned. Null means that devices of this kind can't be restarted.
   std::function<absl::Status(int physical_index)> reset;
-  // Returns how many host threads the devices of this kind share. Null: they use none.
+  // Returns how many host threads the devices of this kind share. Null means that they use none.
   std::function<int()> host_threads;
-  // Null: devices whose memory the host can access join groups by Gloo, and others can't join
-  // groups.
+  // Null means that devices whose memory the host can access join groups by Gloo, and that others
+  // can't join groups.
   CommunicatorMaker make_communicator = nullptr;
 };
 
@@ -61,7 +61,7 @@ struct Backend {
 // the text of its errors.
 Backend UnavailableBackend(DeviceKind kind, std::string reason);
 
-// A kind of which this host has no device, and why.
+// Names a kind of which this host has no device, and the reason.
 struct UnavailableKind {
   DeviceKind kind;
   std::string reason;

@@ -11,7 +11,8 @@ BufferView::BufferView(const Buffer& source, BufferRef kept, int64_t offset, int
 }
 
 BufferRef BufferView::Make(const BufferRef& source, int64_t offset, int64_t size_bytes) {
-  // A view keeps only the owner alive. Otherwise, views of views would form a list of any length.
+  // A view keeps the owner alive, and not `source`. Otherwise, a view of a view of a view would
+  // keep all of them.
   const BufferRef& kept =
       source->is_view() ? static_cast<const BufferView&>(*source).kept_ : source;
   return BufferRef(new BufferView(*source, kept, offset, size_bytes));

@@ -1,4 +1,5 @@
-// Memory of a device. A buffer counts against the device's limit while a reference to it exists.
+// Buffers own memory of a device. A buffer counts against the device's limit while a reference to
+// it exists.
 #pragma once
 
 #include <atomic>
@@ -14,13 +15,14 @@ namespace tensord::server {
 class Device;
 class MemoryAccount;
 
-// Ownership is shared. When the last reference is dropped, on any thread, the memory returns to the
-// device. The device must outlive its buffers. data() is an address of that device: the host may
-// dereference it only if Device::host_accessible().
+// BufferRefs share the ownership. When the last reference is dropped, on any thread, the memory
+// returns to the device. The device must outlive its buffers. data() is an address of that device:
+// the host may dereference it only if Device::host_accessible().
 //
-// A buffer is written once, before it is shared. Exception: if a kernel's input has no other
-// reference, the kernel may write its output to the input's buffer (PreparedKernel::in_place).
-// A view (BufferView) is a part of another buffer. Only its owner() has the backend's class.
+// A buffer is written once, before it is shared, with one exception: if a kernel's input has no
+// other reference, the kernel may write its output to the input's buffer
+// (PreparedKernel::in_place). A view (BufferView) is a part of another buffer. A view doesn't have
+// the backend's class, but its owner() has.
 class Buffer {
  public:
   virtual ~Buffer();
@@ -30,8 +32,8 @@ class Buffer {
   Device& device() const { return *device_; }
   void* data() const { return data_; }                // null if size_bytes() is 0
   int64_t size_bytes() const { return size_bytes_; }  // as requested; the limit counts this
-  // The account that the buffer is charged to while it exists. Null if the buffer has no account or
-  // is empty.
+  // Returns the account that the buffer is charged to while it exists. If the buffer has no
+  // account, or is empty, returns null.
   MemoryAccount* account() const { return account_; }
 
   bool is_view() const { return is_view_; }
@@ -59,8 +61,8 @@ class Buffer {
   bool is_view_ = false;
 };
 
-// A reference to a Buffer, or null. Works as a shared_ptr does, but takes one word. The reference
-// count is in the buffer, so it needs no allocation.
+// Refers to a Buffer, or is null. A BufferRef works as a shared_ptr does, but takes one word. The
+// reference count is in the buffer, so it needs no allocation.
 class BufferRef {
  public:
   BufferRef() = default;
@@ -91,7 +93,7 @@ class BufferRef {
   Buffer& operator*() const { return *buffer_; }
   Buffer* operator->() const { return buffer_; }
   explicit operator bool() const { return buffer_ != nullptr; }
-  // Returns the number of references to the buffer. 1 means that no other thread has one.
+  // Returns the number of references to the buffer. If it is 1, no other thread has a reference.
   int32_t use_count() const { return buffer_->references_.load(std::memory_order_acquire); }
 
   friend bool operator==(const BufferRef& a, const BufferRef& b) { return a.buffer_ == b.buffer_; }
@@ -101,13 +103,14 @@ class BufferRef {
   Buffer* buffer_ = nullptr;
 };
 
-// A part of another buffer. It has no account: its bytes are charged with the other buffer.
+// A view is a part of another buffer. It has no account: its bytes are charged with the other
+// buffer.
 class BufferView final : public Buffer {
  public:
   // Returns the bytes [offset, offset + size_bytes) of `source`, and keeps their owner alive. The
   // range must lie within `source`.
   static BufferRef Make(const BufferRef& source, int64_t offset, int64_t size_bytes);
-  // Returns the same, but the caller must keep the owner alive.
+  // Returns such a view, but the caller must keep the owner alive.
   static BufferRef MakeUnowned(const Buffer& source, int64_t offset, int64_t size_bytes);
 
  private:
@@ -115,8 +118,8 @@ class BufferView final : public Buffer {
 
   BufferView(const Buffer& source, BufferRef kept, int64_t offset, int64_t size_bytes);
 
-  const Buffer& source_;  // no view
-  const BufferRef kept_;  // null, or keeps source_ alive
+  const Buffer& source_;  // the owner of the memory, which is never a view
+  const BufferRef kept_;  // keeps source_ alive; null if the caller does
 };
 
 inline const Buffer& Buffer::owner() const {

@@ -1,14 +1,16 @@
-// The contract of a backend: one logical device, its memory, its kernels, its transfers.
+// A backend implements Device: one logical device, with its memory, kernels and transfers.
 //
 // Threads. One thread at a time launches kernels: the executor's thread, or the thread that holds
-// the executor's InlineLock (executor.h). "Executor thread" below means either. Kernels take effect
-// in the order of their launches. A backend may run kernels after Launch() has returned (CUDA: on a
-// stream). All of them have finished when Fence() calls back. Any thread may allocate memory and
-// transfer data to and from the host at any time.
+// the executor's InlineLock (executor.h). The comments call either of them the executor thread. A
+// function whose comment begins with "Executor thread." must be called on it. Kernels take effect
+// in the order of their launches. A backend may run kernels after Launch() has returned: the CUDA
+// backend runs them on a stream. When Fence() calls back, all of them have finished. Any thread may
+// allocate memory, and transfer data to and from the host, at any time.
 //
-// Faults. A device is lost if nothing on it can be used any more (a CUDA context after an illegal
-// address). The first call that meets the fault returns DATA_LOSS. From then on, Check() returns
-// DATA_LOSS. A lost device never recovers: a new device replaces it (restartable_device.h).
+// Faults. If nothing on a device can be used any more, the device is lost. For example, a CUDA
+// context can't be used after an access to an illegal address. The first call that meets the fault
+// returns DATA_LOSS. From then on, Check() returns DATA_LOSS. A lost device never recovers: a new
+// device replaces it (restartable_device.h).
 #pragma once
 
 #include <array>
@@ -36,7 +38,7 @@ namespace tensord::server {
 
 enum class DeviceState { kServing = 1, kLost, kResetting };  // as v1::DeviceState
 
-// The state of a device.
+// Says whether a device can be used.
 struct DeviceHealth {
   DeviceState state = DeviceState::kServing;
   std::string reason;    // why the device can't be used; empty while it serves
@@ -46,8 +48,9 @@ struct DeviceHealth {
   bool serving() const { return state == DeviceState::kServing; }
 };
 
+// Describes a device. It doesn't change when the device restarts.
 struct DeviceInfo {
-  DeviceName name;                 // logical: "cuda:1"
+  DeviceName name;                 // of the logical device: "cuda:1"
   int physical_index = 0;          // the index of the device's GPU; 0 for the host
   std::string model;               // "AMD EPYC 9654", "NVIDIA H100 80GB HBM3"
   std::string uuid;                // stable over restarts; logical devices of one GPU share it
@@ -55,25 +58,26 @@ struct DeviceInfo {
   int threads = 0;                 // a CPU device's threads; 0 for a GPU
 };
 
+// Counts the memory of a device.
 struct MemoryStats {
   int64_t total_bytes = 0;  // of the physical device
   int64_t limit_bytes = 0;  // of this logical device
-  // The size_bytes() of all buffers, and the copies of weights that the backend keeps for speed. It
-  // frees the copies when an allocation needs the room. Freed memory that a backend keeps for reuse
-  // isn't counted.
+  // Counts the size_bytes() of all buffers, and the copies of weights that the backend keeps for
+  // speed. If an allocation needs the room, the backend frees these copies. Freed memory that the
+  // backend keeps for reuse isn't counted.
   int64_t used_bytes = 0;
   int64_t peak_bytes = 0;  // the highest value of used_bytes so far
 };
 
-// What all processes of the machine do with a physical device, as its driver reports it. A figure
-// that isn't known has no value.
+// Says how all processes of the machine use a physical device, as its driver reports it. If a
+// figure isn't known, it has no value.
 struct HardwareUse {
   std::optional<int> utilization_percent;  // share of the last moments in which a kernel ran
   std::optional<int64_t> used_bytes;       // memory that all processes hold
   std::optional<int64_t> own_bytes;        // the part of used_bytes that this process holds
 };
 
-// A dense row-major operand of a kernel.
+// An operand of a kernel is dense and row-major.
 struct Operand {
   const TensorSpec* spec;
   void* data;  // an address in the device's memory; null if the tensor is empty
@@ -88,9 +92,10 @@ struct Operand {
   }
 };
 
-// One op, ready to run. The inputs have the dtypes of OpPlan::input_dtypes. `attrs` is in normal
-// form (op_schema.h). The outputs are allocated. An output has the memory of an input only if the
-// kernel was prepared for that (PreparedKernel::in_place); otherwise it overlaps no other operand.
+// A call has everything that a kernel needs to run one op. The inputs have the dtypes of
+// OpPlan::input_dtypes. `attrs` is in normal form (op_schema.h). The outputs are allocated. If the
+// kernel was prepared for it (PreparedKernel::in_place), an output may have the memory of an input.
+// Otherwise it overlaps no other operand.
 struct KernelCall {
   const OpSchema* schema;
   const Attributes* attrs;
@@ -100,26 +105,28 @@ struct KernelCall {
   const Operand& output() const { return outputs[0]; }
 };
 
-// A kernel that is prepared for given dtypes, shapes and attributes. It runs any number of times.
-// One thread uses it at a time. The device must outlive the kernel.
+// A prepared kernel runs an op with given dtypes, shapes and attributes, any number of times. One
+// thread at a time may use it. The device must outlive it.
 class PreparedKernel {
  public:
   virtual ~PreparedKernel() = default;
 
   // Executor thread. Runs or enqueues the kernel as Device::Launch() does. The inputs and outputs
-  // have the order and the sizes of the specs that were given to Prepare().
+  // must have the order and the sizes of the specs that were given to Prepare().
   virtual absl::Status Launch(absl::Span<const Buffer* const> inputs,
                               absl::Span<Buffer* const> outputs) = 0;
-  // The same for a kernel with one output.
+  // Launches a kernel with one output.
   absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) {
     return Launch(inputs, absl::MakeConstSpan(&output, 1));
   }
 
-  // Whether Launch() finishes the kernel within a few microseconds, and may be called on any thread
-  // that holds the executor's InlineLock. A switch to the executor's thread would take longer.
+  // Returns whether Launch() finishes the kernel within a few microseconds, and may be called on
+  // any thread that holds the executor's InlineLock. A switch to the executor's thread would take
+  // longer.
   bool runs_inline() const { return runs_inline_; }
 
-  // Returns the output that may be the buffer of input `i`, if both have the same size; -1: none.
+  // Returns the output that may use the buffer of input `i`, if both have the same size. If there
+  // is none, returns -1.
   int in_place(int i) const { return i < kMaxInPlace ? in_place_[i] : -1; }
 
   // Returns the estimated host memory that the kernel keeps in addition to its specs and
@@ -136,7 +143,8 @@ class PreparedKernel {
   PreparedKernel(const PreparedKernel&) = delete;
   PreparedKernel& operator=(const PreparedKernel&) = delete;
 
-  // Lets `output` be the buffer of input `i`. Ignored for inputs beyond the first kMaxInPlace.
+  // Allows `output` to use the buffer of input `i`. Has no effect for inputs beyond the first
+  // kMaxInPlace.
   void SetInPlace(int i, int output = 0) {
     if (i < kMaxInPlace) in_place_[i] = static_cast<int8_t>(output);
   }
@@ -155,8 +163,8 @@ class PreparedKernel {
   std::array<int8_t, kMaxInPlace> in_place_ = NoneInPlace();
 };
 
-// The op, dtypes and shapes that a kernel is prepared for. The views must be valid only during the
-// call of Prepare().
+// Names the op, dtypes and shapes that a kernel is prepared for. The views must be valid during the
+// call of Prepare(), and not longer.
 struct KernelSpec {
   const OpSchema* schema;
   const Attributes* attrs;  // in normal form
@@ -166,8 +174,8 @@ struct KernelSpec {
   const TensorSpec& output() const { return outputs[0]; }
 };
 
-// A sequence of elementwise ops that becomes one kernel. Each step computes elements of the
-// output's shape. Its operands broadcast to that shape.
+// Describes a sequence of elementwise ops that becomes one kernel. Each step computes elements of
+// the output's shape. The step's operands broadcast to that shape.
 struct FusedSpec {
   struct Step {
     const OpSchema* schema;
@@ -180,9 +188,9 @@ struct FusedSpec {
   const TensorSpec* output;      // the result of the last step
 };
 
-// Recorded kernels with the addresses that they use. One launch runs all of them, any number of
-// times. The device must outlive the graph. The graph may be destroyed while kernels that it
-// enqueued still run.
+// A graph has recorded kernels and the addresses that they use. One launch runs all of them. It may
+// be launched any number of times. The device must outlive the graph. The graph may be destroyed
+// while kernels that it enqueued still run.
 class KernelGraph {
  public:
   virtual ~KernelGraph() = default;
@@ -192,7 +200,8 @@ class KernelGraph {
   // kernels run after these uploads.
   virtual absl::Status Launch(absl::Span<const Buffer* const> inputs) = 0;
 
-  // Whether the device was lost, and the graph's memory with it. The graph then never runs again.
+  // Returns whether the device was lost, and the graph's memory with it. If so, the graph never
+  // runs again.
   virtual bool lost() const { return false; }
 
  protected:
@@ -210,13 +219,13 @@ class Device {
   virtual const DeviceInfo& info() const = 0;
   const DeviceName& name() const { return info().name; }
 
-  // Thread-safe. A snapshot.
+  // Thread-safe. Returns the figures of this moment.
   virtual MemoryStats memory() const = 0;
 
-  // Thread-safe. Asks the driver, which may take some milliseconds. The default knows no figure.
+  // Thread-safe. Asks the driver, which may take some milliseconds. The default returns no figure.
   virtual HardwareUse QueryHardwareUse() const { return {}; }
 
-  // Whether the host may dereference Buffer::data().
+  // Returns whether the host may dereference Buffer::data().
   virtual bool host_accessible() const = 0;
 
   // Thread-safe. Allocates `size_bytes` >= 0, aligned to 64 bytes at least. The content is
@@ -225,9 +234,9 @@ class Device {
   // allowed.
   virtual absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) = 0;
 
-  // Thread-safe. As Allocate(), for a buffer that Write() or a collective operation fills, not a
-  // kernel. The backend may start such a transfer while earlier kernels are still running. The
-  // default calls Allocate().
+  // Thread-safe. Does the same as Allocate() for a buffer that Write() or a collective operation
+  // fills, and not a kernel. The backend may start such a transfer while earlier kernels still run.
+  // The default calls Allocate().
   virtual absl::StatusOr<BufferRef> AllocateForTransfer(int64_t size_bytes) {
     return Allocate(size_bytes);
   }
@@ -245,19 +254,19 @@ class Device {
   // always returns UNIMPLEMENTED.
   virtual absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec& spec);
 
-  // Whether Capture() works and is useful. It is useful if launching a kernel takes much longer
-  // than running it.
+  // Returns whether Capture() works and is useful. It is useful if launching a kernel takes much
+  // longer than running it.
   virtual bool has_graphs() const { return false; }
 
   // Executor thread. Records the kernels that `launch` launches on this device, and returns their
   // graph. `launch` may use prepared kernels only. Capture() doesn't run the kernels.
-  // The graph uses the same addresses at each launch, so the caller must keep that memory while the
-  // graph exists, also memory that `launch` allocates. The caller must keep the prepared kernels,
-  // too. Capture() allocates the kernels' scratch memory and charges it to `account`. The graph
-  // frees it when it is destroyed.
-  // Errors: those of `launch`. RESOURCE_EXHAUSTED: there is too little memory at the moment.
-  // DATA_LOSS: the device is lost. UNIMPLEMENTED (the default): the backend has no graphs. All
-  // others: these kernels can never be captured.
+  // The graph uses the same addresses at each launch. So the caller must keep the memory that the
+  // kernels use, and the prepared kernels, while the graph exists. This includes memory that
+  // `launch` allocates. Capture() allocates the kernels' scratch memory and charges it to
+  // `account`. The graph frees it when it is destroyed. If `launch` fails, returns its error. If
+  // there is too little memory at the moment, returns RESOURCE_EXHAUSTED. If the device is lost,
+  // returns DATA_LOSS. If the backend has no graphs, returns UNIMPLEMENTED, as the default does.
+  // After any other error, these kernels can never be captured.
   virtual absl::StatusOr<std::unique_ptr<KernelGraph>> Capture(
       MemoryAccount& account, absl::FunctionRef<absl::Status()> launch);
 
@@ -267,25 +276,26 @@ class Device {
   // launch.
   virtual absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) = 0;
 
-  // Thread-safe, blocking. Copies `bytes` bytes of host memory into a buffer that no kernel uses
-  // yet. Kernels that are launched after Write() has returned read the new bytes. The caller may
-  // then reuse `src`.
+  // Thread-safe. Blocks. Copies `bytes` bytes of host memory into a buffer that no kernel uses yet.
+  // Kernels that are launched after Write() has returned read the new bytes. The caller may then
+  // reuse `src`.
   virtual absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) = 0;
 
-  // Thread-safe, blocking. As Write(), but copies `bytes` bytes at `src_offset` of `src`, which is
-  // the source of many transfers. A backend may copy directly from it. The default calls Write().
+  // Thread-safe. Blocks. Does the same as Write(), but copies `bytes` bytes at `src_offset` of
+  // `src`, which is the source of many transfers. A backend may copy directly from it. The default
+  // calls Write().
   virtual absl::Status WriteFrom(Buffer& dst, int64_t offset, HostMemory& src, int64_t src_offset,
                                  int64_t bytes) {
     return Write(dst, offset, src.data() + src_offset, bytes);
   }
 
-  // Thread-safe, blocking. As Write(), but `fill` supplies the bytes. The backend calls
+  // Thread-safe. Blocks. Does the same as Write(), but `fill` supplies the bytes. The backend calls
   // fill(at, size, to) for consecutive pieces of [0, bytes), in order. `fill` must write the bytes
-  // [at, at + size) to `to`. This saves a copy if the backend transfers from its own memory.
+  // [at, at + size) to `to`. If the backend transfers from its own memory, this saves a copy.
   using Fill = absl::FunctionRef<void(int64_t at, int64_t size, void* to)>;
   virtual absl::Status WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fill);
 
-  // Thread-safe, blocking. Copies from a complete buffer (see CopyFrom()) to host memory.
+  // Thread-safe. Blocks. Copies from a complete buffer (see CopyFrom()) to host memory.
   virtual absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) = 0;
 
   // Executor thread. Calls `done` when everything that was launched before has finished. The status
@@ -323,8 +333,8 @@ class Device {
   // Returns this device if it can restart after a fault, otherwise null.
   virtual RestartableDevice* restartable() { return nullptr; }
 
-  // Thread-safe. The owners of spare memory, which is freed before an allocation for a session
-  // fails.
+  // Thread-safe. Returns the list of the owners of spare memory. Before an allocation for a session
+  // fails, they free it.
   SpareMemoryList& spares() { return spares_; }
 
  protected:

@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(
     absl::Span<const Backend> backends, const std::vector<DeviceRequest>& requests,
     int host_threads, FaultPlans* faults = nullptr);
 
-// The same with the built-in backends.
+// Does the same with the built-in backends.
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(
     const std::vector<DeviceRequest>& requests, int host_threads, FaultPlans* faults = nullptr);
 

@@ -36,8 +36,8 @@ namespace tensord::server {
 class Executor {
  public:
   using Task = absl::AnyInvocable<void()>;
-  // Returns monotonic nanoseconds. Called only by the thread that runs tasks or holds an
-  // InlineLock, so by one thread at a time.
+  // Returns monotonic nanoseconds. Only the thread that runs tasks or holds an InlineLock calls it,
+  // so one thread at a time.
   using Clock = std::function<int64_t()>;
   // The weight of an owner: 1 to 1000, read at the end of each slice. Its address identifies the
   // owner.
@@ -87,9 +87,9 @@ class Executor {
     // blocks until this thread acquires it, or until it is released while a task waits. Threads
     // that wait acquire it in the order of their arrival. Check held() afterwards.
     //
-    // `since`: the result of Release() of the InlineLock that this thread has just released, or 0.
-    // If `since` is not 0 and the constructor doesn't block, the time of this InlineLock begins at
-    // `since`, which saves a reading of the clock. Otherwise it begins when the constructor
+    // `since` is the result of Release() of the InlineLock that this thread has just released, or
+    // 0. If `since` is not 0 and the constructor doesn't block, the time of this InlineLock begins
+    // at `since`, which saves a reading of the clock. Otherwise it begins when the constructor
     // returns.
     explicit InlineLock(Executor* executor, const Lane* lane = nullptr, int64_t since = 0);
     ~InlineLock() { Release(); }
@@ -127,7 +127,7 @@ class Executor {
   // be called from a task, or by a thread that holds an InlineLock.
   bool Drain();
 
-  // Only with kCallerThread. Runs one slice. Returns false if no task waits.
+  // Runs one slice. If no task waits, returns false. Call it only with kCallerThread.
   bool RunSlice();
 
   struct Load {
@@ -185,8 +185,8 @@ class Executor {
   // Owners with tasks, except the owner whose slice runs: a heap with the next owner on top.
   std::vector<std::shared_ptr<Owner>> ready_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<const void*, std::weak_ptr<Owner>> owners_ ABSL_GUARDED_BY(mu_);
-  // Where an idle owner begins when it gets a task, unless its own position is larger: at the
-  // position of the last owner that got a slice. If no owner waits, at the largest position.
+  // The position of the last owner that got a slice. If no owner waits, the largest position. An
+  // idle owner begins here when it gets a task, unless its own position is larger.
   uint64_t last_position_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t max_position_ ABSL_GUARDED_BY(mu_) = 0;  // the largest position of any owner
   uint64_t arrivals_ ABSL_GUARDED_BY(mu_) = 0;

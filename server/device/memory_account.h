@@ -115,7 +115,7 @@ class MemoryAccount {
     Return(bytes);
   }
 
-  // Whether bytes that are returned to `other` may make room for charges to this account.
+  // Returns whether bytes that are returned to `other` may make room for charges to this account.
   bool SharesLimitWith(const MemoryAccount& other) const {
     return this == &other ||
            (options_.principal != nullptr && options_.principal == other.options_.principal &&
@@ -162,7 +162,7 @@ class MemoryAccount {
 absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, int64_t size_bytes,
                                       FirstUse first_use = FirstUse::kKernel);
 
-// As AllocateFor(), for memory that is itself spare: frees no other spare memory.
+// Does the same as AllocateFor() for memory that is itself spare. Frees no other spare memory.
 absl::StatusOr<BufferRef> AllocateSpareFor(MemoryAccount& account, Device& device,
                                            int64_t size_bytes);
 

@@ -9,7 +9,7 @@ namespace tensord::server {
 
 class MemoryAccount;
 
-// An owner of spare memory. It adds itself to the list of the memory's device (Device::spares).
+// Owns spare memory. An owner adds itself to the list of the memory's device (Device::spares).
 class SpareMemory {
  public:
   virtual ~SpareMemory() = default;

@@ -20,12 +20,13 @@ namespace tensord::server {
 struct StopToken {
   using Clock = std::chrono::steady_clock;
 
-  // The op must stop once one of them is true. A flag never becomes false again. Null: no flag.
+  // The op must stop once one of them is true. A flag never becomes false again. A null pointer is
+  // no flag.
   const std::atomic<bool>* flags[2] = {};
   // The op must stop once this time has come.
   Clock::time_point deadline = Clock::time_point::max();
 
-  // Once this returns true, it always does.
+  // Returns whether the op must stop. After it has returned true, it always returns true.
   bool stopped() const {
     for (const std::atomic<bool>* flag : flags) {
       if (flag != nullptr && flag->load(std::memory_order_relaxed)) return true;
@@ -43,7 +44,7 @@ class StopScope {
   StopScope(const StopScope&) = delete;
   StopScope& operator=(const StopScope&) = delete;
 
-  // Returns the token of the calling thread; null if there is none.
+  // Returns the token of the calling thread. If there is none, returns null.
   static const StopToken* Current() { return current; }
 
  private:

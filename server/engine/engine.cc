@@ -63,7 +63,7 @@ absl::StatusOr<TensorRefs> FindInputs(const Session& session, absl::string_view 
   return inputs;
 }
 
-// Returns the inputs of an op. Those that are numbers are pending tensors without a handle, for
+// Returns the inputs of an op. Those that are scalars are pending tensors without a handle, for
 // MakeScalarTensor().
 absl::StatusOr<TensorRefs> FindInputs(const Session& session, const OpRequest& request) {
   if (request.scalars.empty()) return FindInputs(session, request.op, request.inputs);
@@ -76,7 +76,7 @@ absl::StatusOr<TensorRefs> FindInputs(const Session& session, const OpRequest& r
   }
   if (slot == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat(request.op, ": all inputs are numbers; at least one must be a tensor"));
+        absl::StrCat(request.op, ": all inputs are scalars; at least one must be a tensor"));
   }
   for (const ScalarInput& scalar : request.scalars) {
     inputs[scalar.position] = Tensor::Make(Handle{0}, SpecOf(scalar), slot);
@@ -147,12 +147,13 @@ absl::Status BeginCopy(const SessionRef& session, const TensorRef& copy) {
 }
 
 absl::Status CheckInputDevices(absl::string_view op, absl::Span<const TensorRef> inputs) {
-  absl::InlinedVector<NamedInput, 3> named;
-  for (const TensorRef& input : inputs) {
-    if (input->handle() == 0) continue;  // a number
-    named.push_back({input->handle(), &input->spec(), input->device().name()});
+  absl::InlinedVector<PlacedInput, 3> placed;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& input = *inputs[i];
+    if (input.handle() == 0) continue;  // a scalar
+    placed.push_back({i, input.handle(), &input.spec(), input.device().name()});
   }
-  return CheckSameDevice(op, named);
+  return CheckSameDevice(op, placed);
 }
 
 }  // namespace
@@ -205,11 +206,15 @@ absl::StatusOr<DeviceSlot*> Engine::FindDevice(absl::string_view name) const {
   for (DeviceSlot* slot : slots_) {
     if (slot->device->name() == wanted) return slot;
   }
-  return absl::NotFoundError(
+  std::string message =
       absl::StrCat("this server has no device ", wanted.ToString(), "; it has ",
                    absl::StrJoin(slots_, ", ", [](std::string* out, const DeviceSlot* slot) {
                      out->append(slot->device->name().ToString());
-                   })));
+                   }));
+  for (const auto& [kind, reason] : unavailable_kinds_) {
+    if (kind == wanted.kind) absl::StrAppend(&message, NoDeviceOfKind(kind, reason));
+  }
+  return absl::NotFoundError(message);
 }
 
 absl::StatusOr<DeviceSlot*> Engine::FindSlot(const OpRequest& request,

@@ -18,6 +18,7 @@
 #include "absl/types/span.h"
 #include "tensord/common/attributes.h"
 #include "tensord/common/util/mutex.h"
+#include "tensord/server/device/backend.h"
 #include "tensord/server/engine/device_monitor.h"
 #include "tensord/server/engine/fusion.h"
 #include "tensord/server/engine/prepared_op.h"
@@ -38,11 +39,11 @@ struct OpRequest {
   absl::string_view device;  // may be empty if there are inputs
   // The outputs have consecutive handles: `output`, `output` + 1, ….
   uint32_t num_outputs = 1;
-  // Positions in `inputs`, each at most once, of handles that the op donates: if the op is accepted,
-  // these handles are removed, that of a promised upload when the upload has ended. The op may then
-  // overwrite their memory.
+  // Positions in `inputs`, each at most once, of handles that the op donates: if the op is
+  // accepted, these handles are removed, that of a promised upload when the upload has ended. The
+  // op may then overwrite their memory.
   absl::Span<const uint32_t> donate = {};
-  // Inputs that are numbers. The handles at their positions in `inputs` are ignored. At least one
+  // Inputs that are scalars. The handles at their positions in `inputs` are ignored. At least one
   // input must be a tensor.
   absl::Span<const ScalarInput> scalars = {};
 };
@@ -67,8 +68,15 @@ class Engine {
   // this function has returned.
   void SetServingListener(DeviceMonitor::Listener listener);
 
+  // Sets the kinds of which this host has no device. FindDevice() gives their reasons. Call it
+  // before any other thread uses the engine.
+  void SetUnavailableKinds(std::vector<UnavailableKind> kinds) {
+    unavailable_kinds_ = std::move(kinds);
+  }
+
   // Returns the device of this name; "cuda" is cuda:0. If the name is malformed, returns
-  // INVALID_ARGUMENT. If the server has no such device, returns NOT_FOUND that lists its devices.
+  // INVALID_ARGUMENT. If the server has no such device, returns NOT_FOUND that lists its devices,
+  // and says why it has none of this kind, if it knows.
   absl::StatusOr<DeviceSlot*> FindDevice(absl::string_view name) const;
 
   // Entry point: infers an op, promises its outputs, and runs or queues the op. Returns the
@@ -87,7 +95,8 @@ class Engine {
                                                    absl::string_view device);
 
   // Runs a program as RunOp() runs an op: promises the outputs and returns them. If the inputs or
-  // outputs do not fit the program, returns INVALID_ARGUMENT. `donate`: as in OpRequest.
+  // outputs do not fit the program, returns INVALID_ARGUMENT. `donate` has the meaning of
+  // OpRequest::donate.
   absl::StatusOr<TensorRefs> Run(const SessionRef& session, const std::shared_ptr<Program>& program,
                                  absl::Span<const Handle> inputs, absl::Span<const Handle> outputs,
                                  absl::Span<const uint32_t> donate = {});
@@ -98,8 +107,8 @@ class Engine {
                                                absl::Span<const TensorRef> inputs);
 
   // Promises a copy of the input on another device. If the input is on `device` already, copies
-  // nothing: with `share`, returns a tensor at `output` with the same memory; without `share`,
-  // returns the input, and `output` stays free.
+  // nothing. In this case, if `share` is true, returns a tensor at `output` with the same memory.
+  // If `share` is false, returns the input, and `output` stays free.
   absl::StatusOr<TensorRef> Copy(const SessionRef& session, Handle input, Handle output,
                                  absl::string_view device, bool share);
 
@@ -120,13 +129,14 @@ class Engine {
   // Begins an upload to a promised or a free handle: allocates the memory, or continues an upload
   // that was parked. If the handle is promised with another spec or device, fails the promise and
   // returns INVALID_ARGUMENT. The caller then fills the buffer by Device::Write() and calls
-  // FinishUpload(). `stop`: as in UploadState::Claim(); empty if the upload can't be aborted. If
-  // `stop` is not empty and another call has claimed the promise, returns UploadContinuedError().
+  // FinishUpload(). `stop` has the meaning of UploadState::Claim(). If the upload can't be aborted,
+  // `stop` is empty. If `stop` is not empty, and another call has claimed the promise, returns
+  // UploadContinuedError().
   absl::StatusOr<Upload> BeginUpload(Session& session, Handle handle, const TensorSpec& spec,
                                      absl::string_view device, std::function<void()> stop = {});
-  // BeginUpload() in two steps, for callers that may wait before they write anything. After
-  // ClaimUpload() of a promised handle, no other call can write the tensor. AllocateMemory()
-  // allocates the memory; if that fails, a promise fails with the error.
+  // These two functions together do the same as BeginUpload(), for callers that may wait before
+  // they write anything. After ClaimUpload() of a promised handle, no other call can write the
+  // tensor. AllocateMemory() allocates the memory. If that fails, a promise fails with the error.
   absl::StatusOr<Upload> ClaimUpload(Session& session, Handle handle, const TensorSpec& spec,
                                      absl::string_view device, std::function<void()> stop = {});
   absl::Status AllocateMemory(Session& session, Upload* upload);
@@ -140,9 +150,9 @@ class Engine {
   // called on any thread, and must not block or call the device.
   void WhenReadable(const TensorRef& tensor, std::function<void(absl::Status)> callback);
 
-  // Calls `callback` when everything that the session has started so far has finished, uploads that
-  // are promised included. Threads: as in WhenReadable(). If the session has no host memory left
-  // for the wait, returns RESOURCE_EXHAUSTED, and never calls `callback`.
+  // Calls `callback` when everything that the session has started so far has finished, including
+  // promised uploads. `callback` may be called on any thread, and must not block. If the session
+  // has no host memory left for the wait, returns RESOURCE_EXHAUSTED, and never calls `callback`.
   absl::Status WhenIdle(const SessionRef& session, std::function<void()> callback);
 
   // Returns how many kernels for chains of ops wait to be compiled or are being compiled. Until its
@@ -154,7 +164,7 @@ class Engine {
                                        absl::Span<const TensorRef> inputs) const;
 
   // Inserts `outputs` into the session, all or none of them, removes the donated inputs, and makes
-  // the inputs that are numbers. Then runs the executable, or posts it when its inputs are ready.
+  // the inputs that are scalars. Then runs the executable, or posts it when its inputs are ready.
   absl::Status Start(const SessionRef& session, std::shared_ptr<Executable> executable,
                      TensorRefs inputs, const TensorRefs& outputs,
                      absl::Span<const uint32_t> donate, absl::Span<const ScalarInput> scalars = {});
@@ -166,6 +176,7 @@ class Engine {
   PreparedOpCache prepared_ops_;
   const bool fusion_;
   const bool graphs_;
+  std::vector<UnavailableKind> unavailable_kinds_;
   ChainKernels chains_{&prepared_ops_};
   Mutex listener_mu_;
   DeviceMonitor::Listener listener_ ABSL_GUARDED_BY(listener_mu_);

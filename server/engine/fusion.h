@@ -34,25 +34,27 @@ struct ChainOp {
   absl::InlinedVector<int, 3> operands;
 };
 
-// The kernels of chains, by their ops and operands. Thread-safe.
+// Makes and keeps the kernels of chains. A kernel belongs to the ops of a chain and their operands.
+// Thread-safe.
 class ChainKernels {
  public:
   // `prepared_ops` must outlive this object.
   explicit ChainKernels(PreparedOpCache* prepared_ops) : prepared_ops_(prepared_ops) {}
   ~ChainKernels();
 
-  // Returns how many ops a chain that begins with `first` may have; 1 if `first` can't begin one.
+  // Returns how many ops a chain that begins with `first` may have. If `first` can't begin one,
+  // returns 1.
   static size_t MaxOps(const PreparedOp& first);
-  // Returns whether `next`, which reads the result of `op`, may follow `op` in a chain. There are
-  // two cases. Both are elementwise and have results of one shape. Or `op` is a linear without an
-  // activation, and `next` is a function that can be its activation.
+  // Returns whether `next`, which reads the result of `op`, may follow `op` in a chain. In the
+  // first case, both are elementwise and have results of one shape. In the second case, `op` is a
+  // linear without an activation, and `next` is a function that can be its activation.
   static bool MayFollow(const PreparedOp& op, const PreparedOp& next);
   // Returns whether the op is a linear without an activation. A chain that begins with it is the
   // linear and its activation.
   static bool IsBareLinear(const PreparedOp& op);
 
-  // Returns the kernel of a chain of elementwise ops; null if the device has none for it. May block
-  // for seconds: the first call for a chain on a GPU compiles the kernel.
+  // Returns the kernel of a chain of elementwise ops. If the device has none for it, returns null.
+  // The first call for a chain on a GPU compiles the kernel, which may take seconds.
   std::shared_ptr<PreparedKernel> Find(absl::Span<const ChainOp> chain);
 
   // Returns the prepared op that computes `linear` and `activation` together.
@@ -70,16 +72,16 @@ class ChainKernels {
 
  private:
   static constexpr size_t kMaxKernels = 512;
-  // The limit of the queue of kernels to compile. If the queue is full, a chain's kernel is queued
-  // at a later run of the chain.
+  // Limits the queue of kernels to compile. If the queue is full, a chain's kernel is queued at a
+  // later run of the chain.
   static constexpr size_t kMaxQueued = 64;
 
   class Kernel;
   using KernelRef = std::shared_ptr<Kernel>;
 
   KernelRef FindKernel(absl::Span<const ChainOp> chain);
-  // Returns the kernel of a chain if it is compiled. Otherwise queues it and returns null. Returns
-  // null, too, if the device has no kernel for the chain. Doesn't wait for a GPU's compiler.
+  // Returns the kernel of a chain if it is compiled. Otherwise queues it and returns null. If the
+  // device has no kernel for the chain, also returns null. Doesn't wait for a GPU's compiler.
   KernelRef FindCompiled(absl::Span<const ChainOp> chain);
   // Queues the kernel for the background thread. Does nothing if the queue is full.
   void Queue(KernelRef kernel);
@@ -90,7 +92,7 @@ class ChainKernels {
   mutable Mutex mu_;
   CondVar changed_;
   absl::flat_hash_map<std::string, KernelRef> kernels_ ABSL_GUARDED_BY(mu_);
-  std::deque<KernelRef> queue_ ABSL_GUARDED_BY(mu_);  // the front one may be compiling
+  std::deque<KernelRef> queue_ ABSL_GUARDED_BY(mu_);  // compiler_ may be compiling the first one
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread compiler_ ABSL_GUARDED_BY(mu_);  // started by the first Queue()
 };

@@ -223,8 +223,8 @@ void FinishCopy(Session& session, const TensorRef& input, const TensorRef& outpu
   output->Finish(std::move(result));
 }
 
-// A copy from host memory to a device that the host can't access. It copies in parts, each as one
-// task of the device's executor, so that the executor can run other work between the parts.
+// Copies from host memory to a device that the host can't access. Each part is one task of the
+// device's executor, so that the executor can run other work between the parts.
 class UploadingCopy final : public std::enable_shared_from_this<UploadingCopy> {
  public:
   UploadingCopy(const SessionRef& session, const TensorRef& input, const TensorRef& output)

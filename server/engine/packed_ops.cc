@@ -12,11 +12,11 @@
 namespace tensord::server {
 namespace {
 
-// How many steps run under one lock. The lock then costs little for each step, and other threads
-// wait only briefly for it.
+// At most so many steps run under one lock. The lock then costs little for each step, and other
+// threads wait only briefly for it.
 constexpr int kMaxStepsPerLock = 64;
-// The deadline is checked once in this many rounds. A round runs up to kMaxStepsPerLock steps
-// inline, and then passes at most one step to the engine.
+// RunBatch() checks the deadline once in this many rounds. A round runs up to kMaxStepsPerLock
+// steps inline, and then passes at most one step to the engine.
 constexpr int kRoundsPerDeadlineCheck = 4;
 
 absl::Status Malformed(absl::string_view what) {
@@ -95,11 +95,11 @@ absl::Status PackedOps::CheckDefinition(uint32_t number, const OpDefinition& def
     is_scalar[position] = true;
   }
   if (definition.num_inputs > 0 && definition.scalars.size() == definition.num_inputs) {
-    return refuse(" has only numbers as inputs; at least one must be a tensor");
+    return refuse(" has only scalars as inputs; at least one must be a tensor");
   }
   for (uint32_t position : definition.donate) {
     if (position >= definition.num_inputs || is_donated[position] || is_scalar[position]) {
-      return refuse(" donates input ", position, ", which it lacks, donates twice or is a number");
+      return refuse(" donates input ", position, ", which it lacks, donates twice or is a scalar");
     }
     is_donated[position] = true;
   }
@@ -296,7 +296,7 @@ Executor::InlineLock PackedOps::AcquireInlineLock(int64_t since) const {
 absl::StatusOr<bool> PackedOps::RunSteps(const Executor::InlineLock& lock,
                                          absl::Span<const uint64_t>* words, uint64_t* command,
                                          Step* not_inline) {
-  const RefusalCountingPause pause;  // RunViaEngine() tries again
+  const RefusalCountingPause pause;  // RunViaEngine() tries a refused op again, and counts it
   Session::Table table(session_.get());
   for (int i = 0; i < kMaxStepsPerLock && !words->empty(); ++i) {
     Step step;
@@ -340,7 +340,8 @@ bool PackedOps::TryRun(const Step& step, Session::Table& table) {
 
 bool PackedOps::TryRunGeneral(const Step& step, PreparedOp& op, absl::Span<const TensorRef> inputs,
                               Session::Table& table) {
-  // The outputs are inserted first: once the op has overwritten an input, it can't be refused.
+  // The outputs are inserted first, because the op can't be refused after it has overwritten an
+  // input.
   TensorRefs outputs;
   const auto remove_outputs = [&] {
     for (const TensorRef& output : outputs) table.TakeOut(output->handle());

@@ -19,14 +19,14 @@
 
 namespace tensord::server {
 
-// An op that steps name by a number (v1.Definition).
+// A definition gives a number to an op, by which steps name the op (v1.Definition).
 struct OpDefinition {
-  // An attribute whose value each step has, as words.
+  // An attribute whose value is in each step, as words.
   struct WordAttr {
     std::string name;
     AttrType type;  // kInt, kFloat or kInts
   };
-  // An input that is a number, which each step has as a word.
+  // An input that is a scalar. Its value is in each step, as a word.
   struct Scalar {
     uint32_t position;
     DType dtype;
@@ -45,9 +45,9 @@ struct OpDefinition {
   size_t AllocatedBytes() const;
 };
 
-// Keeps the definitions of a session's stream, and runs the steps that name them. Steps that can
-// run inline (readiness.h) run on the calling thread, many of them under one lock. All others go
-// through Engine::RunOp(). Not thread-safe. There is one per stream.
+// Keeps the definitions of a session's stream, and runs the steps that name them. If a step can run
+// inline (readiness.h), it runs on the calling thread, and many such steps run under one lock. All
+// other steps go through Engine::RunOp(). This class isn't thread-safe. Each stream has one object.
 class PackedOps {
  public:
   static constexpr auto kNoDeadline = std::chrono::steady_clock::time_point::max();
@@ -58,24 +58,24 @@ class PackedOps {
   static constexpr size_t kMaxWordAttrs = 16;  // of one definition
   static constexpr uint64_t kMaxInts = 64;     // of one attribute as words
   static constexpr uint32_t kMaxPrograms = 4096;
-  // The limit of the names and attributes of all definitions.
+  // Limits the names and attributes of all definitions.
   static constexpr size_t kMaxDefinitionBytes = 32 << 20;
-  // The limit of all programs. They have one word for each op, operand, input and output.
+  // Limits all programs. A program has one word for each op, operand, input and output.
   static constexpr size_t kMaxProgramWords = 1 << 20;
 
   PackedOps(Engine* engine, SessionRef session) : engine_(engine), session_(std::move(session)) {}
 
   // Defines `number` as an op. If the number is defined already, replaces its definition. If
-  // `number` is 0 or higher than the number of definitions plus 1, or the definition exceeds a
-  // limit above or names an input that it doesn't have, returns INVALID_ARGUMENT. Past
-  // kMaxDefinitions, kMaxDefinitionBytes or a limit of host memory, returns RESOURCE_EXHAUSTED. An
-  // unknown op is an error when it is used.
+  // `number` is 0, or higher than the number of definitions plus 1, returns INVALID_ARGUMENT. So it
+  // does if the definition exceeds a limit above, or names an input that it doesn't have. If
+  // kMaxDefinitions, kMaxDefinitionBytes or a limit of host memory would be exceeded, returns
+  // RESOURCE_EXHAUSTED. If the op is unknown, the steps that use it fail.
   absl::Status Define(uint32_t number, OpDefinition definition);
 
-  // Keeps a program under `number`. If `number` is not the last one plus 1, returns
-  // INVALID_ARGUMENT; past kMaxPrograms, RESOURCE_EXHAUSTED. `ops`: as in v1::Program. RunProgram()
-  // returns the errors of the program itself, and RESOURCE_EXHAUSTED past kMaxProgramWords or a
-  // limit of host memory.
+  // Keeps a program under `number`. `ops` has the form of v1::Program.ops. If `number` is not the
+  // last one plus 1, returns INVALID_ARGUMENT. If kMaxPrograms would be exceeded, returns
+  // RESOURCE_EXHAUSTED. RunProgram() returns the errors of the program itself. If kMaxProgramWords
+  // or a limit of host memory would be exceeded, it returns RESOURCE_EXHAUSTED.
   absl::Status AddProgram(uint32_t number, absl::string_view device, std::vector<TensorSpec> inputs,
                           absl::Span<const uint32_t> ops, std::vector<uint32_t> outputs);
 
@@ -90,16 +90,17 @@ class PackedOps {
                                         absl::Span<const Handle> outputs,
                                         absl::Span<const uint32_t> donate = {});
 
-  // RunBatch() calls one for each op that did not run inline. `tensors` are the promised tensors,
-  // or the error with which the engine refused the op. Their handles are the `num_outputs` ones
-  // from `output` on. If the callback returns an error, RunBatch() ends with that error.
+  // RunBatch() calls a ResultCallback after each op that did not run inline. `command` is the
+  // number of the step. `tensors` are the promised tensors, or the error with which the engine
+  // refused the op. Their handles are `output` and the `num_outputs` - 1 next ones. If the callback
+  // returns an error, RunBatch() ends with that error.
   using ResultCallback =
       absl::FunctionRef<absl::Status(uint64_t command, Handle output, uint32_t num_outputs,
                                      const absl::StatusOr<TensorRefs>& tensors)>;
 
-  // Begins a batch (v1::Batch describes its words).
+  // Begins a batch. v1::Batch describes its words.
   void BeginBatch() { last_handle_ = 0; }
-  // `words` is the rest of the batch. Runs steps from its front and removes them, until no word is
+  // Runs steps from the front of `words`, the rest of the batch, and removes them, until no word is
   // left or `deadline` has passed. Each step increments *command, which is then the number of that
   // step. If the words are malformed, returns INVALID_ARGUMENT. The steps before the malformed one
   // have taken effect.
@@ -108,8 +109,8 @@ class PackedOps {
                         std::chrono::steady_clock::time_point deadline = kNoDeadline);
 
  private:
-  // How many prepared ops a definition keeps: one for each combination of input specs and words of
-  // attributes. Ops with more words than kMaxKeptAttrWords aren't kept.
+  // A definition keeps at most so many prepared ops, one for each combination of input specs and
+  // words of attributes. If a step has more than kMaxKeptAttrWords words, its op isn't kept.
   static constexpr size_t kMaxRecentOps = 4;
   static constexpr size_t kMaxKeptAttrWords = 16;
 
@@ -119,7 +120,7 @@ class PackedOps {
     absl::InlinedVector<uint64_t, 2> attr_words;
   };
   struct Definition : OpDefinition {
-    std::vector<RecentOp> recent;  // the last few
+    std::vector<RecentOp> recent;  // the prepared ops of the last steps
     size_t next = 0;               // the entry of `recent` to replace
     HostCharge charge;
   };
@@ -128,12 +129,12 @@ class PackedOps {
     size_t words = 0;   // counted against kMaxProgramWords
     HostCharge charge;  // for the error, if `program` is one
   };
-  // The estimated memory of a definition: its entry in a vector, which doubles its memory when it
-  // grows, and the references to prepared ops.
+  // The estimated memory of a definition consists of its entry in a vector, and of the references
+  // to prepared ops. The vector doubles its memory when it grows.
   static constexpr int64_t kDefinitionHostBytes =
       2 * sizeof(Definition) + kMaxRecentOps * (sizeof(RecentOp) + 8 * kMaxKeptAttrWords);
 
-  // One step: an op, or a drop of `handle` if `definition` is null.
+  // A step is an op. If `definition` is null, it is a drop of `handle`.
   struct Step {
     Definition* definition = nullptr;
     Handle handle = 0;  // of the first output
@@ -155,23 +156,25 @@ class PackedOps {
   // run inline, removes that step, too, sets `not_inline` to it, and returns false.
   absl::StatusOr<bool> RunSteps(const Executor::InlineLock& lock, absl::Span<const uint64_t>* words,
                                 uint64_t* command, Step* not_inline);
-  // Acquires the InlineLock of the device that the next op probably uses. `since` is passed to the
+  // Acquires the InlineLock of the device that the next op probably uses, and passes `since` to the
   // constructor of InlineLock.
   Executor::InlineLock AcquireInlineLock(int64_t since) const;
   // If the op of the step can run inline on likely_slot_ (readiness.h), runs it, inserts the result
-  // and returns true. If it can't, or if it fails, changes nothing and returns false: the engine
-  // then runs it or reports the error. The thread must hold the InlineLock of likely_slot_.
+  // and returns true. If the op can't run inline, or fails, changes nothing and returns false: the
+  // engine then runs the op or reports the error. The thread must hold the InlineLock of
+  // likely_slot_.
   bool TryRun(const Step& step, Session::Table& table);
-  // The rest of TryRun() for an op with several outputs or donated inputs.
+  // Does the rest of TryRun() for an op with several outputs or donated inputs.
   bool TryRunGeneral(const Step& step, PreparedOp& op, absl::Span<const TensorRef> inputs,
                      Session::Table& table);
-  // Sets the inputs that are numbers to tensors on likely_slot_. If the host can't access the
-  // device's memory, or there is none left, returns false.
+  // Sets the inputs that are scalars to tensors on likely_slot_. If the host can't access the
+  // device's memory, or no memory is left, returns false.
   bool AddScalars(const Step& step, TensorRefs* inputs);
   // Returns all attributes of the step.
   static Attributes AttrsOf(const Step& step);
-  // Returns the prepared op for these inputs, which need not be ready. If the engine refuses the
-  // op, returns null. RunViaEngine() then returns the error. The op is valid until the next call.
+  // Returns the prepared op for these inputs, which need not be ready. The result is valid until
+  // the next call. If the engine refuses the op, returns null: RunViaEngine() then returns the
+  // error.
   PreparedOp* FindPreparedOp(const Step& step, absl::Span<const TensorRef> inputs);
   // Passes the op of the step to Engine::RunOp().
   absl::StatusOr<TensorRefs> RunViaEngine(const Step& step);

@@ -9,7 +9,7 @@
 namespace tensord::server {
 namespace {
 
-// The estimated memory of the dimensions of a shape that don't fit into the object itself.
+// Returns the estimated memory of the dimensions of a shape that don't fit into the object itself.
 int64_t DimsBytes(const Shape& shape) {
   return shape.rank() > kInlineRank ? 16 + 8 * shape.rank() : 0;
 }

@@ -38,10 +38,10 @@ class Executable {
   // executor's InlineLock.
   virtual bool runs_inline() const = 0;
 
-  // Allocates the outputs, charged to `account`, computes them, and returns one buffer for each.
-  // If the thread's stop token stops the op, returns any buffers or error; the buffers' content is
-  // then unspecified. All inputs must be ready. If no other object holds an input and its memory
-  // was charged to `account`, an output may reuse that memory.
+  // Allocates the outputs, charges them to `account`, computes them, and returns one buffer for
+  // each. If the thread's stop token stops the op, returns buffers with unspecified content, or an
+  // error. All inputs must be ready. If no other object holds an input, and its memory was charged
+  // to `account`, an output may reuse that memory.
   virtual absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
                                          absl::Span<const TensorRef> inputs) = 0;
 
@@ -88,21 +88,23 @@ class PreparedOp final : public Executable {
   absl::StatusOr<BufferRef> MakeConstant(MemoryAccount& account);
   // Returns whether an input is cast to another dtype before the kernel runs.
   bool has_casts() const { return has_casts_; }
-  // Returns the output that may be the buffer of an input, if both have the same size; -1: none.
+  // Returns the output that may use the buffer of an input, if both have the same size. If there is
+  // none, returns -1.
   int in_place(int input) const { return kernel_ == nullptr ? -1 : kernel_->in_place(input); }
   // Returns the estimated host memory of the op: this object, its kernels, specs and attributes.
   int64_t host_bytes() const { return host_bytes_; }
-  // Both charge host_bytes() to the caller that the op was made for, until this object is
-  // destroyed. If there is no such caller, or its account no longer exists, both charge nothing.
-  // Past a limit, ChargeCaller() returns an error, as HostAccount::Charge() does. Call at most one
-  // of the two functions, and only once: before the op is shared, or with the cache's lock held.
+  // Both functions charge host_bytes() to the caller that the op was made for, until this object is
+  // destroyed. If there is no such caller, or its account no longer exists, they charge nothing. If
+  // the charge would exceed a limit, ChargeCaller() returns an error, as HostAccount::Charge()
+  // does, and ChargeCallerPastLimit() charges nevertheless. Call at most one of the two functions,
+  // and only once: before the op is shared, or with the cache's lock held.
   absl::Status ChargeCaller();
   void ChargeCallerPastLimit();
 
-  // Computes into `outputs`, which have the sizes of the outputs. Allocates buffers for casts,
-  // charged to `account`. If `kept` is null, frees them when it returns; otherwise adds them to
-  // `kept`. If no output has elements, does nothing. Call it only if is_alias() and is_constant()
-  // are false.
+  // Computes into `outputs`, which must have the sizes of the op's outputs. Allocates buffers for
+  // casts, and charges them to `account`. If `kept` is null, frees these buffers before it returns.
+  // Otherwise adds them to `kept`. If no output has elements, does nothing. Call it only if
+  // is_alias() and is_constant() are false.
   absl::Status LaunchInto(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
                           absl::Span<Buffer* const> outputs,
                           std::vector<BufferRef>* kept = nullptr);
@@ -111,7 +113,7 @@ class PreparedOp final : public Executable {
   absl::Status Prepare();
   int64_t EstimateHostBytes() const;
   absl::StatusOr<BufferRef> Cast(MemoryAccount& account, size_t input, const Buffer& from);
-  // Returns the buffer of an input that `output` may have; null if there is none.
+  // Returns the buffer of an input that `output` may use. If there is none, returns null.
   BufferRef ReusableInput(const MemoryAccount& account, absl::Span<const TensorRef> inputs,
                           int output) const;
   // Returns memory for an output: that of an input, or new memory.

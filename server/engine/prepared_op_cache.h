@@ -18,9 +18,10 @@
 
 namespace tensord::server {
 
-// Caches prepared ops by op, input specs, attributes and device. Past kMaxBytes, evicts the least
-// recently used ones. Ops in the cache are charged to no caller. An op that was evicted or never
-// cached is charged, while it is in use, to the caller for which it was prepared. Thread-safe.
+// Caches prepared ops by op, input specs, attributes and device. If they exceed kMaxBytes, evicts
+// the least recently used ones. Ops in the cache are charged to no caller. If an op was evicted, or
+// was never cached, it is charged while it is in use, to the caller for which it was prepared.
+// Thread-safe.
 class PreparedOpCache {
  public:
   static constexpr int64_t kMaxBytes = 128 << 20;

@@ -69,9 +69,9 @@ class ProgramGraph final : public SpareMemory {
   static std::unique_ptr<ProgramGraph> Make(const Body& body);
   ~ProgramGraph() override;
 
-  // Returns the outputs; empty if the caller must run the program op by op this time. `values` are
-  // the program's buffers, by value; only those of kept values are used. Returns an error only if
-  // the device is lost.
+  // Returns the outputs. If the caller must run the program op by op this time, returns an empty
+  // list. `values` are the program's buffers, by value; only those of kept values are used. Returns
+  // an error only if the device is lost.
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account, absl::Span<const TensorRef> inputs,
                                  absl::Span<Buffer* const> values);
 

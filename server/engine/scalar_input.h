@@ -1,4 +1,4 @@
-// Inputs of ops that are numbers, not tensors: the 2.0 of `x * 2.0`.
+// Makes tensors of the scalars among an op's inputs, such as the 2.0 of `x * 2.0`.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace tensord::server {
 
-// A number at the place of an input. The op reads a tensor of shape [] with this dtype.
+// An input that is a scalar. The op reads a tensor of shape [] with this dtype.
 struct ScalarInput {
   uint32_t position;  // among the op's inputs
   DType dtype;        // not complex
@@ -35,9 +35,9 @@ TensorSpec SpecOf(const ScalarInput& scalar);
 // hold wraps (integers) or becomes infinite (floating dtypes).
 void StoreScalar(const ScalarInput& scalar, void* out);
 
-// Gives `tensor`, which is pending and has no handle, the scalar's value. If the host can access
-// the device's memory, or there is no memory, the tensor is done when this function returns.
-// Otherwise it is posted to the session's lane.
+// Gives the scalar's value to `tensor`, which must be pending and has no handle. If the host can
+// access the device's memory, the tensor is done when this function returns: if no memory is left,
+// with an error. Otherwise a task that fills the tensor is posted to the session's lane.
 void MakeScalarTensor(const SessionRef& session, const ScalarInput& scalar,
                       const TensorRef& tensor);
 

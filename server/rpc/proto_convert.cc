@@ -152,6 +152,7 @@ void ToProto(const OpSchema& schema, v1::OpInfo* proto) {
   proto->set_description(schema.doc);
   proto->set_min_inputs(schema.min_inputs);
   proto->set_max_inputs(schema.max_inputs);
+  for (const std::string& name : schema.input_names) proto->add_input_names(name);
   for (const AttrDef& attr : schema.attrs) {
     v1::OpAttr* out = proto->add_attrs();
     out->set_name(attr.name);

@@ -180,6 +180,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Authenticator> auth
       health_(&context_.streams),
       bulk_(&context_),
       devices_serving_(engine_.slots().size(), true) {
+  engine_.SetUnavailableKinds(options.unavailable_kinds);
   AddMethods(
       {.context = &context_, .unary = &unary_methods_, .bulk = bulk_.context(), .health = &health_},
       &dispatcher_);

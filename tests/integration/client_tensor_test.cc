@@ -48,7 +48,7 @@ TEST_F(ClientTensorTest, PrintsErrorsWithoutTheirPayloads) {
 }
 
 // The rules are PyTorch's: a number takes the tensor's dtype, unless it is of a higher kind.
-TEST_F(ClientTensorTest, NumbersTakeTheDTypeOfTheTensor) {
+TEST_F(ClientTensorTest, ScalarsTakeTheDTypeOfTheTensor) {
   const Tensor x = FromVector<float>(first_, {3}, {1, -2, 4});
   EXPECT_THAT(*(x * 2.5).Read<float>(), ElementsAre(2.5, -5, 10));
   EXPECT_THAT(*(10 - x).Read<float>(), ElementsAre(9, 12, 6));
@@ -64,7 +64,7 @@ TEST_F(ClientTensorTest, NumbersTakeTheDTypeOfTheTensor) {
   EXPECT_EQ((Gt(x, 1) + 1).dtype(), DType::kInt64);
 }
 
-TEST_F(ClientTensorTest, NumbersKeepTheirBits) {
+TEST_F(ClientTensorTest, ScalarsKeepTheirBits) {
   const Tensor one = Ones(first_, {1}, {.dtype = DType::kFloat64});
   for (const double value : {0.1, -0.0, 1e-310, 1e300, std::numeric_limits<double>::infinity()}) {
     const double product = *(one * value).Item<double>();
@@ -76,7 +76,7 @@ TEST_F(ClientTensorTest, NumbersKeepTheirBits) {
   ExpectError((one.To(DType::kUInt8) + 300).status(), Code::kInvalidArgument, {"300", "uint8"});
 }
 
-TEST_F(ClientTensorTest, NumbersInARecordedProgramAreConstants) {
+TEST_F(ClientTensorTest, ScalarsInARecordedProgramAreConstants) {
   const auto program = Program::Record(
       first_, {{DType::kFloat32, {2}}},
       [](absl::Span<const Tensor> x) { return std::vector<Tensor>{x[0] * 2.0 + 1}; });
@@ -98,6 +98,10 @@ TEST_F(ClientTensorTest, DonatedTensorCannotBeUsedAgain) {
   ExpectError(Relu(x).status(), Code::kFailedPrecondition, {"donated to add"});
   ExpectError(x.Read<float>().status(), Code::kFailedPrecondition, {"donated to add"});
   EXPECT_EQ(client_.ListTensors()->size(), 1u);
+  EXPECT_EQ(x.spec(), (*sum)[0].spec()) << "its spec stays";
+  EXPECT_EQ(x.num_elements(), 2);
+  EXPECT_EQ(x.size_bytes(), 8);
+  EXPECT_EQ(x.device(), first_);
 }
 
 TEST_F(ClientTensorTest, OpThatInferenceRefusesKeepsItsDonatedInputs) {

@@ -188,7 +188,7 @@ TEST_F(ClientTest, NamesTheTwoConnectionsOfInputs) {
   const Tensor x = Ones(first_, {2});
   const Tensor y = Ones(*other->device(TestDevice(0)), {2});
   ExpectError((x + y).status(), Code::kInvalidArgument,
-              {"belong to two connections", daemon_->address(), "To("});
+              {"belong to two connections", daemon_->address(), "copy b to the device of a"});
   EXPECT_THAT(*(x + y.To(first_)).Read<float>(), ElementsAre(2, 2));
 }
 
@@ -289,7 +289,10 @@ TEST_F(ClientTest, TryDeviceFallsBackToTheProcessor) {
   EXPECT_EQ(client_.TryDevice(), first_);
   EXPECT_EQ(client_.TryDevice(5), first_);
   EXPECT_THAT(client_.TryAllDevices(), ElementsAre(first_));
-  ExpectError(client_.device("cuda"), Code::kNotFound, {"cuda:0", "cpu:0", "cpu:1"});
+  const std::string& reason = client_.info().unavailable_devices.at("cuda");
+  ASSERT_FALSE(reason.empty());
+  ExpectError(client_.device("cuda"), Code::kNotFound,
+              {"cuda:0", "cpu:0", "cpu:1", "and no cuda device: " + reason});
   ExpectError(client_.device("tpu"), Code::kNotFound, {"tpu:0", "cpu:0", "cpu:1"});
   ExpectError(client_.device("no sense"), Code::kInvalidArgument);
 }

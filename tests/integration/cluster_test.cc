@@ -43,6 +43,12 @@ TEST_F(ClusterTest, DevicesAreNamedAfterTheirServers) {
   EXPECT_EQ(cluster_.TryDevice(), devices[0]);
   EXPECT_EQ(cluster_.TryDevice(5), devices[0]);
   ExpectError(cluster_.device("cuda:0"), absl::StatusCode::kNotFound, {devices[3].name()});
+  for (const ClusterServer& server : cluster_.servers()) {
+    for (const auto& [kind, reason] : server.client.info().unavailable_devices) {
+      ExpectError(cluster_.device(kind), absl::StatusCode::kNotFound,
+                  {absl::StrCat(server.name, " has no ", kind, " device: ", reason)});
+    }
+  }
   ExpectError(cluster_.device("elsewhere/cpu:0"), absl::StatusCode::kNotFound,
               {"elsewhere", addresses_[0], addresses_[1]});
   EXPECT_THAT(FromVector<float>(devices[2], {1}).Describe(), HasSubstr(devices[2].name()));
@@ -162,7 +168,7 @@ TEST_F(ClusterTest, CrossServerErrorSuggestsACopy) {
   const Tensor a = FromVector<float>(On(0), {1});
   const Tensor b = FromVector<float>(On(1), {1});
   ExpectError((a + b).status(), absl::StatusCode::kInvalidArgument,
-              {"different devices", On(0).name(), On(1).name(), "To("});
+              {"different devices", On(0).name(), On(1).name(), "copy b to the device of a"});
   EXPECT_THAT(*(a + b.To(a.device())).Read<float>(), ElementsAre(2));
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "tensord/tests/integration/client_fixture.h"
@@ -11,6 +12,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -125,6 +127,26 @@ TEST_F(CompositeTest, SoftplusIsLinearPastTheThreshold) {
 
 TEST_F(CompositeTest, ConjOfARealTensorIsTheTensor) {
   EXPECT_THAT(*Conj(Floats({1, -2})).Read<float>(), ElementsAre(1, -2));
+}
+
+TEST_F(CompositeTest, ErrorsBeginWithTheNameOfTheFunction) {
+  const Tensor x = Floats({1, 2}), other = Floats({1, 2, 3}), ints = Of<int32_t>({1, 2});
+  const std::pair<const char*, Tensor> cases[] = {
+      {"clamp: maximum: shapes [2] and [3] don't broadcast", Clamp(x, other, 1)},
+      {"clamp: minimum: float32 and int32 don't promote", Clamp(x, 0, ints)},
+      {"logical_and: bitwise_and: shapes", LogicalAnd(x, other)},
+      {"logical_or: bitwise_or: shapes", LogicalOr(x, other)},
+      {"logical_xor: bitwise_xor: shapes", LogicalXor(x, other)},
+      {"bitwise_not: ", BitwiseNot(x)},
+      {"lerp: sub: shapes", Lerp(x, other, 0.5)},
+      {"lerp: ", Lerp(x, x, other)},
+      {"addcmul: mul: shapes", Addcmul(x, x, other)},
+      {"addcdiv: div: shapes", Addcdiv(x, x, other)}};
+  for (const auto& [begin, result] : cases) {
+    EXPECT_THAT(std::string(result.status().message()), StartsWith(begin));
+  }
+  EXPECT_THAT(std::string(Clamp(x + other, 0, 1).status().message()), StartsWith("add: "))
+      << "the error of an operand stays as it is";
 }
 
 TEST_F(CompositeTest, FailsWithTheErrorOfItsFirstFailedInput) {

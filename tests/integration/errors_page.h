@@ -65,6 +65,7 @@ std::unique_ptr<DaemonProcess> StartDaemon(ErrorsPage* page, const std::string& 
 void AddOpErrors(ErrorsPage* page, const Client& client);
 void AddAttributeErrors(ErrorsPage* page, const Client& client);
 void AddDeviceErrors(ErrorsPage* page, const Client& client);
+void AddDonationErrors(ErrorsPage* page, const Client& client);
 void AddReadErrors(ErrorsPage* page, const Client& client);
 void AddProgramErrors(ErrorsPage* page, const Client& client);
 void AddModelErrors(ErrorsPage* page, const Client& client);

@@ -148,7 +148,7 @@ void AddLostSessionErrors(ErrorsPage* page) {
   v1::CloseSessionRequest close;
   close.set_session_number(closed_by_other->session_number());
   ASSERT_TRUE(calls.Call<v1::CloseSessionResponse>("CloseSession", close).ok());
-  // A call before the stream has ended would return the server's NOT_FOUND.
+  // A call before the stream has ended would not know how the session ended.
   ASSERT_TRUE(Eventually([&] { return !closed_by_other->status().ok(); }));
   page->Add("after another program has closed the session (`tensorctl close`)", y.Wait());
   ASSERT_TRUE(z.Wait().ok());

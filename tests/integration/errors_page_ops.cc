@@ -59,6 +59,7 @@ void AddOpErrors(ErrorsPage* page, const Client& client) {
   TENSORD_ERROR_ROW(page, Mean(ints));
   TENSORD_ERROR_ROW(page, Where(x, 1, 0));
   TENSORD_ERROR_ROW(page, -Gt(x, 0.0));
+  TENSORD_ERROR_ROW(page, Clamp(x, y, 1));
 }
 
 void AddAttributeErrors(ErrorsPage* page, const Client& client) {
@@ -75,6 +76,7 @@ void AddAttributeErrors(ErrorsPage* page, const Client& client) {
   TENSORD_ERROR_ROW(page, FromVector<float>(cpu, {2, 2}, {1, 2, 3}));
   TENSORD_ERROR_ROW(page, Add(1, 2));
   TENSORD_ERROR_ROW(page, RunOp("matmull", {x, x}));
+  TENSORD_ERROR_ROW(page, RunOp("clamp", {x}));
   TENSORD_ERROR_ROW(page, RunOp("conv2d", {x}));
   TENSORD_ERROR_ROW(page, RunOp("matmul", {x}));
   TENSORD_ERROR_ROW(page, RunOp("softmax", {x}, {{"dim", int64_t{1}}}));
@@ -99,11 +101,42 @@ void AddDeviceErrors(ErrorsPage* page, const Client& client) {
   TENSORD_ERROR_ROW(page, Client().device("cpu"));
   TENSORD_ERROR_ROW(page, Ones(Device(), {2}));
   TENSORD_ERROR_ROW(page, x + z);
+  page->Add("`Linear(x, weight)`, with the weight on cpu:1",
+            Linear(x, Ones(*client.device("cpu:1"), {4, 3})));
   TENSORD_ERROR_ROW(page, x + Ones(*other.device("cpu:0"), {2, 3}));
   TENSORD_ERROR_ROW(page, x.To("cpu:2"));
   TENSORD_ERROR_ROW(page, x.To("gpu-b/cuda:0"));
   TENSORD_ERROR_ROW(page, x.To(Device()));
   TENSORD_ERROR_ROW(page, client.memory(*other.device("cpu:0")));
+}
+
+void AddDonationErrors(ErrorsPage* page, const Client& client) {
+  const Device cpu = *client.device("cpu:0");
+  const auto ones = [&] { return Ones(cpu, {2, 3}); };
+  const Tensor x = ones(), y = ones(), published = ones();
+  const auto add = [](const Tensor& a, const Tensor& b, std::vector<int> donate) {
+    return RunOpWithOutputs("add", {a, b}, {}, {.donate = std::move(donate)});
+  };
+  page->BeginSection("Donated tensors",
+                     "The program has called `RunOpWithOutputs(\"add\", {x, y}, {}, {.donate = "
+                     "{0}})`, which donates `x`. `x` keeps its dtype, shape and device, but its "
+                     "`status()` and all uses of it are this error. `add(a, b, donate)` is such a "
+                     "call with other tensors.");
+  page->Add("`add(y, y, {2})`", add(y, y, {2}).status());
+  ASSERT_TRUE(add(x, y, {0}).ok());
+  page->Add("`x.Read<float>()`", x.Read<float>());
+  page->Add("`x + 1`", x + 1);
+  page->Add("`add(x, y, {0})`, which donates `x` again", add(x, y, {0}).status());
+  page->Add("`client.Publish(x, \"weights\")`", client.Publish(x, "weights"));
+  // The op doesn't overwrite a published tensor: other sessions may have opened it.
+  ASSERT_TRUE(client.Publish(published, "kept").ok());
+  const auto sum = add(published, y, {0});
+  ASSERT_TRUE(sum.ok()) << sum.status();
+  ASSERT_TRUE((*sum)[0].Wait().ok());
+  page->Add("`published + 1`, if `published` was donated after `Publish`", published + 1);
+  const auto opened = client.Open("kept");
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(*Sum(*opened).Item<float>(), 6);
 }
 
 void AddReadErrors(ErrorsPage* page, const Client& client) {
@@ -177,6 +210,9 @@ void AddModelErrors(ErrorsPage* page, const Client& client) {
   page->Add("`SafetensorsFile::Open` of a file that doesn't exist",
             SafetensorsFile::Open(folder.File("none")));
   page->Add("… of a text file", SafetensorsFile::Open(folder.Write("text", "hello world")));
+  page->Add(
+      "… of a file that `torch.save` has made",
+      SafetensorsFile::Open(folder.Write("model.pt", "PK\x03\x04 and the rest of an archive")));
   page->Add("… of a file that was cut off",
             SafetensorsFile::Open(folder.Write("cut", Safetensors("F32", 8).substr(0, 70))));
   page->Add("… of a file with an unknown dtype",

@@ -26,6 +26,19 @@ returns the code and the message. [LIMITS.md](../server/LIMITS.md) describes the
 `SESSION_BYTES_EXCEEDED`.
 )";
 
+// Replaces the reason why a server has no GPU. If this host has GPUs, the servers of the page don't
+// serve them, and give no reason: the page has the error of a host without GPUs.
+void ReplaceGpuReason(ErrorsPage* page, const Client& client) {
+  const auto& reasons = client.info().unavailable_devices;
+  const auto reason = reasons.find("cuda");
+  const std::string text = ", and no cuda device: …";
+  if (reason == reasons.end()) {
+    page->Replace("it has cpu:0, cpu:1", "it has cpu:0, cpu:1" + text);
+  } else {
+    page->Replace(", and no cuda device: " + reason->second, text);
+  }
+}
+
 std::string MakePage() {
   ErrorsPage page;
   const auto daemon = StartDaemon(&page, "gpu-a");
@@ -33,9 +46,11 @@ std::string MakePage() {
   const auto client = Client::Connect(daemon->address());
   EXPECT_TRUE(client.ok()) << client.status();
   if (!client.ok()) return "";
+  ReplaceGpuReason(&page, *client);
   AddOpErrors(&page, *client);
   AddAttributeErrors(&page, *client);
   AddDeviceErrors(&page, *client);
+  AddDonationErrors(&page, *client);
   AddReadErrors(&page, *client);
   AddProgramErrors(&page, *client);
   AddModelErrors(&page, *client);

@@ -58,7 +58,10 @@ TEST_F(ServiceTest, ListsItsOps) {
     EXPECT_FALSE(op.signature().empty()) << last;
     EXPECT_FALSE(op.description().empty()) << last;
     for (const v1::OpAttr& attr : op.attrs()) EXPECT_FALSE(attr.description().empty()) << last;
+    if (last == "linear") EXPECT_THAT(op.input_names(), ElementsAre("x", "weight", "bias"));
+    if (last == "concat") EXPECT_EQ(op.input_names_size(), 0) << "a list of tensors";
     if (last != "matmul") continue;
+    EXPECT_THAT(op.input_names(), ElementsAre("a", "b"));
     EXPECT_EQ(op.min_inputs(), 2);
     EXPECT_EQ(op.max_inputs(), 2);
     ASSERT_EQ(op.attrs_size(), 3);

@@ -171,6 +171,21 @@ TEST_F(SessionsTest, ClientsLearnThatTheirSessionWasClosed) {
   EXPECT_TRUE(connect().Synchronize().ok());
 }
 
+// The stream may not have ended yet when the first call fails.
+TEST_F(SessionsTest, TheFirstCallAfterTheSessionWasClosedSaysSo) {
+  for (int round = 0; round < 8; ++round) {
+    const Client client = *Client::Connect(daemon_->address(), {.token = "a"});
+    const Tensor x = Ones(*client.device("cpu:0"), {4});
+    ASSERT_TRUE(client.Synchronize().ok());
+    ASSERT_TRUE(CloseByNumber(*root_, client.session_number()).ok());
+    const absl::Status first = x.Wait();
+    ExpectError(first, Code::kDataLoss,
+                {"no longer has the session", "closed", "tensors are gone", "connect again"});
+    EXPECT_EQ(ErrorReason(first), "SESSION_NOT_FOUND");
+    ExpectError(x.Read<float>(), Code::kDataLoss, {"tensors are gone"});
+  }
+}
+
 TEST_F(SessionsTest, AnAdministratorCannotUseSessionsOfOthers) {
   RpcSession hers(*alice_);
   ASSERT_TRUE(hers.Ones(1, {4}).ok());

@@ -21,7 +21,7 @@ struct BroadcastNest {
   int64_t input_bytes[kMaxElementwiseInputs];       // of an element
   int64_t output_bytes = 0;
 
-  // Whether rows are so short that inputs should be copied to blocks first.
+  // Returns whether rows are so short that inputs should be copied to blocks first.
   bool HasShortRows() const { return rank > 1 && size[0] < 64; }
 };
 

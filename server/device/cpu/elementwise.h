@@ -27,7 +27,7 @@ class ElementwiseLoop {
   int inputs() const { return inputs_; }
   // A grain (team.h), in elements.
   double grain() const { return grain_; }
-  // Whether y may be x[input] in Run(). Both must have the same number of elements.
+  // Returns whether y may be x[input] in Run(). Both must have the same number of elements.
   bool MayOverwrite(int input) const { return (overwritable_ >> input & 1) != 0; }
 
   // y[i] = f(x[0][i step[0]], …) for i in [0, n). A step is 1, or 0 (one element for all). If all

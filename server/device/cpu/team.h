@@ -37,12 +37,12 @@ class Team {
         multiple_of);
   }
 
-  // As For(), but calls fn at most once on each thread, and never skips a range. If a range may
-  // take long, fn must check the thread's stop token.
+  // Does the same as For(), but calls fn at most once on each thread, and never skips a range. If a
+  // range may take long, fn must check the thread's stop token.
   void Divide(int64_t n, double grain, Range fn, int64_t multiple_of = 1) const;
 
-  // As For(), but on the calling thread, and for the ranges of [begin, end). Call it where one unit
-  // of For() may take long.
+  // Does the same as For(), but on the calling thread, and for the ranges of [begin, end). Call it
+  // where one unit of For() may take long.
   static void InPieces(int64_t begin, int64_t end, double grain, Range fn, int64_t multiple_of = 1);
 
   // In a call of fn: returns the index of the running thread in the team, from 0 on.

@@ -95,8 +95,8 @@ class Tensors {
 
 absl::StatusOr<QueuedOp> PushOp(CommandQueue* queue, absl::string_view op,
                                 std::vector<QueuedInput> inputs, const Attributes& attrs = {},
-                                uint32_t numbers = 0) {
-  return queue->PushOp({op, inputs, &attrs, /*donate=*/0, numbers});
+                                uint32_t scalars = 0) {
+  return queue->PushOp({op, inputs, &attrs, /*donate=*/0, scalars});
 }
 
 TEST(CommandQueueTest, AnOpIsDefinedOnceAndThenTakesAFewWords) {
@@ -138,7 +138,7 @@ TEST(CommandQueueTest, NumbersAndAttributesAreWordsOfAStep) {
   const TensorSpec scalar = {DType::kFloat32, {}};
   Tensors x({DType::kFloat32, Shape{8}});
   const QueuedInput two = {FloatToWord(2.0), &scalar};
-  ASSERT_TRUE(PushOp(&queue, "mul", {x.With(1), two}, {}, /*numbers=*/2).ok());
+  ASSERT_TRUE(PushOp(&queue, "mul", {x.With(1), two}, {}, /*scalars=*/2).ok());
   for (int64_t start : {0, 3}) {
     const Attributes attrs = {{"starts", std::vector<int64_t>{start}},
                               {"stops", std::vector<int64_t>{start + 2}}};

@@ -78,6 +78,13 @@ TEST(NnTest, MoveToAnInvalidDeviceChangesNothing) {
   EXPECT_EQ(layer.weight().state(), nullptr);
 }
 
+TEST(NnTest, IndexOutsideASequenceEndsTheProgramWithAnError) {
+  const Sequential model(Linear(4, 3), ReLU(), Linear(3, 2));
+  EXPECT_EQ(model[2].ToString(), "Linear(in_features=3, out_features=2, bias=True)");
+  EXPECT_DEATH(model[7], "there is no module 7: it has 3 modules");
+  EXPECT_DEATH(model[-1], "there is no module -1: it has 3 modules");
+}
+
 TEST(NnTest, CopiesOfASequenceShareItsModules) {
   Sequential model;
   model.Append(Linear(2, 2)).Append(ReLU());

@@ -128,6 +128,23 @@ TEST_F(SafetensorsFileTest, WrongHeaderLengthsAreRefused) {
   EXPECT_THAT(complaint(Write(1, "{}")), HasSubstr("isn't JSON"));
 }
 
+// torch.save writes a zip archive, and wrote a pickle before PyTorch 1.6.
+TEST_F(SafetensorsFileTest, APyTorchFileIsRefusedWithTheWayToConvertIt) {
+  const std::string zip("PK\x03\x04\x00\x00\x08\x08\x00\x00 archive/data.pkl", 26);
+  const std::string pickle("\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.", 15);
+  for (const std::string& bytes : {zip, pickle}) {
+    const absl::Status status = SafetensorsFile::Open(WriteRaw(bytes)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr("it may be a file of torch.save (.pt, .pth)"));
+    EXPECT_THAT(status.message(), HasSubstr("safetensors.torch.save_file"));
+  }
+  EXPECT_THAT(SafetensorsFile::Open(WriteRaw(zip)).status().message(), HasSubstr("a zip archive"));
+  EXPECT_THAT(SafetensorsFile::Open(WriteRaw(pickle)).status().message(), HasSubstr("a pickle"));
+  // A damaged safetensors file may begin with the same byte.
+  EXPECT_THAT(SafetensorsFile::Open(Write(0x280, "{}")).status().message(),
+              HasSubstr("640 bytes, but only 2 bytes follow"));
+}
+
 TEST_F(SafetensorsFileTest, FailedSaveKeepsTheOldFile) {
   const std::string path = WriteRaw("old");
   const Tensor failed = Tensor::Failed(absl::InternalError("broken"));

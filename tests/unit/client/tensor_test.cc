@@ -50,6 +50,15 @@ TEST(TensorTest, OpsOnAFailedTensorFailWithTheRootError) {
   EXPECT_EQ(sum.status(), kRoot);
 }
 
+template <typename Index>
+concept IndexesTensors = requires(const Tensor& x, Index index) {
+  x[index];
+};
+static_assert(IndexesTensors<int> && IndexesTensors<int64_t> && IndexesTensors<uint32_t> &&
+              IndexesTensors<size_t>);
+static_assert(!IndexesTensors<double> && !IndexesTensors<float> && !IndexesTensors<bool>,
+              "x[0.9] and x[true] must not compile");
+
 TEST(TensorTest, ConcatNeedsATensor) {
   const absl::Status status = Concat({}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -82,7 +91,7 @@ TEST(TensorTest, FailedTensorPrintsItsError) {
 TEST(TensorTest, OpOnTwoNumbersFails) {
   const Tensor sum = Add(1, 2.5);
   EXPECT_EQ(sum.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(sum.status().message(), HasSubstr("add: both operands are numbers"));
+  EXPECT_THAT(sum.status().message(), HasSubstr("add: both operands are scalars"));
 }
 
 TEST(TensorTest, AnOpWithoutInputsNeedsADevice) {

@@ -26,6 +26,9 @@ TEST(Registry, HoldsEveryOpSortedAndDescribed) {
     EXPECT_FALSE(op->doc.empty() || op->signature.empty()) << op->name;
     EXPECT_LE(op->min_inputs, op->max_inputs) << op->name;
     for (const AttrDef& attr : op->attrs) EXPECT_FALSE(attr.doc.empty()) << op->name << attr.name;
+    if (op->max_inputs <= 2 || !op->input_names.empty()) {
+      EXPECT_EQ(op->input_names.size(), op->max_inputs) << op->name;
+    }
   }
   EXPECT_THAT(names, testing::IsSupersetOf({"add", "gelu", "linear", "softmax", "where", "zeros"}));
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
@@ -85,8 +88,22 @@ TEST(PlanOp, UnknownOpErrorSuggestsTheNearestNames) {
   EXPECT_THAT(Result("rleu", {}), HasSubstr("did you mean relu?")) << "two letters exchanged";
   EXPECT_THAT(Result("cat", {}), HasSubstr("did you mean concat or cast?"));
   EXPECT_THAT(Result("MatMul", {}), HasSubstr("did you mean matmul?"));
-  EXPECT_EQ(Result("foo", {}), "NOT_FOUND: there is no op \"foo\"; ListOps lists all ops");
+  EXPECT_EQ(Result("foo", {}),
+            "NOT_FOUND: there is no op \"foo\"; ListOps and common/OPS.md list all ops");
   EXPECT_LT(Result(std::string(1 << 20, 'x'), {}).size(), 400u);
+}
+
+TEST(PlanOp, UnknownOpErrorNamesTheFunctionThatComposesTheOp) {
+  EXPECT_EQ(Result("clamp", {F32({2})}),
+            "NOT_FOUND: there is no op \"clamp\": the C++ function tensord::Clamp composes it of "
+            "ops (common/OPS.md lists the ops)");
+  for (const char* name : {"bitwise_not", "BitwiseNot", "bitwisenot"}) {
+    EXPECT_THAT(Result(name, {}), HasSubstr("tensord::BitwiseNot")) << name;
+  }
+  EXPECT_THAT(Result("isnan", {}), HasSubstr("tensord::IsNan"));
+  EXPECT_THAT(Result("clip", {}), HasSubstr("did you mean the C++ function tensord::Clamp"));
+  EXPECT_THAT(Result("clmap", {}), HasSubstr("did you mean the C++ function tensord::Clamp"));
+  EXPECT_THAT(Result("sotfplus", {}), HasSubstr("the C++ function tensord::Softplus"));
 }
 
 TEST(PlanOp, ChecksTheNumberOfInputs) {
@@ -184,19 +201,38 @@ TEST(PlanOp, HostileAttributesNeverCrash) {
   }
 }
 
-TEST(CheckSameDevice, NamesBothTensorsAndSuggestsACopy) {
+constexpr DeviceName kGpu = {DeviceKind::kCuda, 0};
+constexpr DeviceName kCpu = {DeviceKind::kCpu, 0};
+
+TEST(CheckSameDevice, NamesBothInputsAndSuggestsACopy) {
   const TensorSpec spec = F32({2, 3});
-  const NamedInput on_gpu = {7, &spec, {DeviceKind::kCuda, 0}};
-  const NamedInput on_cpu = {9, &spec, {DeviceKind::kCpu, 0}};
   EXPECT_TRUE(CheckSameDevice("add", {}).ok());
-  EXPECT_TRUE(CheckSameDevice("add", {on_gpu, on_gpu, on_gpu}).ok());
-  const absl::Status status = CheckSameDevice("add", {on_gpu, on_gpu, on_cpu});
+  EXPECT_TRUE(CheckSameDevice("add", {{0, 7, &spec, kGpu}, {1, 8, &spec, kGpu}}).ok());
+  const absl::Status status = CheckSameDevice("add", {{0, 7, &spec, kGpu}, {1, 9, &spec, kCpu}});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(
-      std::string(status.message()),
-      "add: inputs are on different devices: tensor 7 (float32[2, 3]) is on cuda:0 and tensor "
-      "9 (float32[2, 3]) is on cpu:0; copy one first, for example tensor 9 to cuda:0 "
-      "(Tensor::To in the client library, the call CopyToDevice)");
+  EXPECT_EQ(std::string(status.message()),
+            "add: inputs are on different devices: a (tensor 7, float32[2, 3]) is on cuda:0 and b "
+            "(tensor 9, float32[2, 3]) is on cpu:0; copy one first, for example b to cuda:0 "
+            "(Tensor::To in the client library, the call CopyToDevice)");
+  const std::vector<PlacedInput> list = {
+      {0, 1, &spec, kCpu}, {1, 2, &spec, kCpu}, {2, 3, &spec, kGpu}};
+  EXPECT_THAT(std::string(CheckSameDevice("concat", list).message()),
+              AllOf(HasSubstr("input 2 (tensor 3,"), HasSubstr("for example input 2 to cpu:0")));
+}
+
+TEST(CheckSameDevice, SuggestsACopyOfTheActivationAndNotOfTheWeight) {
+  const TensorSpec x = F32({2, 3}), weight = F32({4, 3}), bias = F32({4});
+  const absl::Status status =
+      CheckSameDevice("linear", {{0, 7, &x, kCpu}, {1, 8, &weight, kGpu}, {2, 9, &bias, kGpu}});
+  EXPECT_EQ(std::string(status.message()),
+            "linear: inputs are on different devices: x (tensor 7, float32[2, 3]) is on cpu:0 and "
+            "weight (tensor 8, float32[4, 3]) is on cuda:0; copy one first, for example x to "
+            "cuda:0 (Tensor::To in the client library, the call CopyToDevice)");
+  EXPECT_THAT(
+      std::string(
+          CheckSameDevice("linear", {{0, 7, &x, kGpu}, {1, 8, &weight, kGpu}, {2, 9, &bias, kCpu}})
+              .message()),
+      HasSubstr("for example bias to cuda:0"));
 }
 
 }  // namespace

@@ -105,5 +105,14 @@ TEST_F(BackendTest, ListsUnavailableKinds) {
   EXPECT_EQ(unavailable[0].reason, "built without toys");
 }
 
+TEST_F(BackendTest, ErrorOfAMissingDeviceSaysWhyThereIsNone) {
+  Engine engine(Make("cpu"));
+  engine.SetUnavailableKinds({{kToy, "built without toys"}});
+  EXPECT_EQ(engine.FindDevice("toy").status().message(),
+            "this server has no device toy:0; it has cpu:0, and no toy device: built without toys");
+  EXPECT_EQ(engine.FindDevice("cpu:1").status().message(),
+            "this server has no device cpu:1; it has cpu:0");
+}
+
 }  // namespace
 }  // namespace tensord::server

@@ -1,4 +1,4 @@
-// Steps of packed ops on a CPU device: words for numbers and attributes, donation, views.
+// Steps of packed ops on a CPU device: words for scalars and attributes, donation, views.
 #include "tensord/common/util/op_words.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/engine/packed_ops.h"
@@ -70,7 +70,7 @@ TEST_F(PackedStepsTest, StepsHaveNumbersAsInputs) {
   EXPECT_THAT(*Read(2), ElementsAre(-15, -16));
   // Without a tensor, the op has no device.
   sub.scalars.push_back({1, DType::kInt64});
-  ExpectError(packed_.Define(2, sub), absl::StatusCode::kInvalidArgument, {"only numbers"});
+  ExpectError(packed_.Define(2, sub), absl::StatusCode::kInvalidArgument, {"only scalars"});
 }
 
 TEST_F(PackedStepsTest, StepsHaveAttributesAsWords) {
@@ -154,7 +154,7 @@ TEST_F(PackedStepsTest, ViewsOfViewsFormNoChain) {
 }
 
 // The steps after the first one run inline.
-TEST_F(PackedStepsTest, StepsRunInlineWithNumbersAndDonation) {
+TEST_F(PackedStepsTest, StepsRunInlineWithScalarsAndDonation) {
   ASSERT_TRUE(Upload(1, {1, 2}).ok());
   OpDefinition mul = {.op = "mul", .num_inputs = 2, .donate = {0}, .scalars = {{1, DType::kInt64}}};
   ASSERT_TRUE(packed_.Define(1, mul).ok());
