@@ -50,6 +50,9 @@ struct OpSchema {
   // several fused into one kernel. Attributes may choose another function: FunctionOf() returns the
   // one to run.
   std::optional<ElementwiseFunction> elementwise = std::nullopt;
+  // Whether values of the inputs can make the op fail, such as an index out of range. Only the
+  // server finds such an error, when the op runs.
+  bool value_checked = false;
 };
 
 // The result of inference for given inputs. `attrs` is in normal form: every attribute of the

@@ -29,6 +29,7 @@
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/common/tensor_spec.h"
 #include "tensord/server/device/buffer.h"
+#include "tensord/server/device/check_cell.h"
 #include "tensord/server/device/host_memory.h"
 #include "tensord/server/device/spare_memory.h"
 
@@ -96,6 +97,7 @@ struct KernelCall {
   const Attributes* attrs;
   absl::Span<const Operand> inputs;
   absl::Span<const Operand> outputs;  // one for each of OpPlan::outputs
+  CheckCell check = {};  // where the kernel reports a bad value, if Device::defers_checks()
 
   const Operand& output() const { return outputs[0]; }
 };
@@ -110,7 +112,14 @@ class PreparedKernel {
   // have the order and the sizes of the specs that were given to Prepare().
   virtual absl::Status Launch(absl::Span<const Buffer* const> inputs,
                               absl::Span<Buffer* const> outputs) = 0;
-  // The same for a kernel with one output.
+  // The same for an op whose schema has `value_checked`, on a device that defers_checks(). The kernel
+  // reports a bad value to `check`, whose memory the caller keeps until the kernel has finished.
+  virtual absl::Status LaunchChecked(absl::Span<const Buffer* const> inputs,
+                                     absl::Span<Buffer* const> outputs,
+                                     const CheckCell& /*check*/) {
+    return Launch(inputs, outputs);
+  }
+  // The same as the first function for a kernel with one output.
   absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) {
     return Launch(inputs, absl::MakeConstSpan(&output, 1));
   }
@@ -201,6 +210,25 @@ class KernelGraph {
   KernelGraph& operator=(const KernelGraph&) = delete;
 };
 
+// The memory of a cell that reports to the host. It is zero at first. Destroy it on any thread, when
+// the kernels that were launched with the cell have finished, or their device is lost.
+class CheckMemory {
+ public:
+  virtual ~CheckMemory() = default;
+
+  const CheckCell& cell() const { return cell_; }
+  // Returns what the kernels have reported. Valid when an event after their launch has completed.
+  const CheckRecord& record() const { return *record_; }
+
+ protected:
+  CheckMemory() = default;
+  CheckMemory(const CheckMemory&) = delete;
+  CheckMemory& operator=(const CheckMemory&) = delete;
+
+  CheckCell cell_;
+  const CheckRecord* record_ = nullptr;  // the host's address of cell_.record
+};
+
 class RestartableDevice;
 
 class Device {
@@ -260,6 +288,20 @@ class Device {
   // others: these kernels can never be captured.
   virtual absl::StatusOr<std::unique_ptr<KernelGraph>> Capture(
       MemoryAccount& account, absl::FunctionRef<absl::Status()> launch);
+
+  // Whether kernels of ops with OpSchema::value_checked report bad values to a cell, because they
+  // run after their launch has returned. Otherwise they check all values before they write, and
+  // Launch() returns INVALID_ARGUMENT (value_check.h).
+  virtual bool defers_checks() const { return false; }
+
+  // Executor thread. Returns a cell for one launch, or for one call of CollectChecks(). The default
+  // returns UNIMPLEMENTED.
+  virtual absl::StatusOr<std::unique_ptr<CheckMemory>> MakeCheckMemory();
+
+  // Executor thread. Enqueues a kernel that copies the first of `count` GraphCheckCells in `cells`
+  // that has a record to `to`, with its number as the record's `step`. The kernel then makes all
+  // cells zero. `to` may have null pointers.
+  virtual absl::Status CollectChecks(Buffer& cells, int count, const CheckCell& to);
 
   // Executor thread. Copies src[0, bytes) to dst[0, bytes), in order with kernels. `src` may be on
   // any device. If `src` is on this device, the kernel that fills it must have been launched. If it
