@@ -211,22 +211,21 @@ class KernelGraph {
 };
 
 // The memory of a cell that reports to the host. It is zero at first. Destroy it on any thread, when
-// the kernels that were launched with the cell have finished, or their device is lost.
+// the kernels that were launched with the cell have finished, or their device is lost. It may
+// outlive the device.
 class CheckMemory {
  public:
   virtual ~CheckMemory() = default;
 
-  const CheckCell& cell() const { return cell_; }
-  // Returns what the kernels have reported. Valid when an event after their launch has completed.
-  const CheckRecord& record() const { return *record_; }
+  virtual const CheckCell& cell() const = 0;
+  // Thread-safe. Returns what the kernels have reported. Call it when an event after their launch
+  // has completed. If the device was abandoned, returns DATA_LOSS.
+  virtual absl::StatusOr<CheckRecord> Read() const = 0;
 
  protected:
   CheckMemory() = default;
   CheckMemory(const CheckMemory&) = delete;
   CheckMemory& operator=(const CheckMemory&) = delete;
-
-  CheckCell cell_;
-  const CheckRecord* record_ = nullptr;  // the host's address of cell_.record
 };
 
 class RestartableDevice;

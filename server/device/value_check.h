@@ -5,7 +5,7 @@
 //   INVALID_ARGUMENT.
 // - If a backend runs kernels after Launch() has returned (Device::defers_checks), a kernel replaces
 //   a bad value by one that is safe, and reports it to a cell (check_cell.h). The engine reads the
-//   cell when an event after the launch has completed (engine/value_checks.h).
+//   cell when an event after the launch has completed (session/value_checks.h).
 //
 // Both give the same error. The op's schema has `value_checked`.
 #pragma once
