@@ -123,7 +123,11 @@ absl::StatusOr<QueuedOp> Send(absl::string_view op, absl::Span<const Tensor* con
     queued.push_back({number->word, &number->spec, /*is_number=*/true});
   }
   uint32_t donated = 0;
-  for (int position : donate) donated |= 1u << position;
+  for (int position : donate) {
+    // If a transfer needs the handle, the server keeps the tensor. The destructor of its state drops
+    // the handle when the transfer has ended.
+    if (!IsInTransfer(*inputs[position]->state())) donated |= 1u << position;
+  }
   TENSORD_ASSIGN_OR_RETURN(QueuedOp sent,
                            inputs[0]->state()->session->SendOp({op, queued, &attrs, donated}));
   return sent;
