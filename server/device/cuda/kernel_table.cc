@@ -21,6 +21,7 @@ static_assert(kDTypeNumber<double> == static_cast<int>(DType::kFloat64));
 KernelTable MakeTable() {
   KernelTable table;
   AppendElementwiseKernels(table);
+  AppendIndexingKernels(table);
   AppendMovementKernels(table);
   AppendCreationKernels(table);
   AppendReductionKernels(table);
