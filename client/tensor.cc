@@ -186,6 +186,7 @@ absl::Status Tensor::ReadBytesInto(DType dtype, void* out, int64_t num_elements,
                                                    "memory has room for ", num_elements));
   }
   const absl::Span<uint8_t> bytes(static_cast<uint8_t*>(out), spec.size_bytes());
+  const internal::TransferScope transfer(state_);
   return state_->session->Download(state_->handle, spec, bytes, options);
 }
 

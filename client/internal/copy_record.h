@@ -45,6 +45,9 @@ class CopyRecord {
     finished_.SignalAll();
   }
 
+  // Whether the copy may still be running. False for a copy within a server.
+  bool runs() const { return !within_server_ && !ended_.load(std::memory_order_relaxed); }
+
   // Blocks until there is an outcome.
   absl::StatusOr<CopyReport> Await() {
     MutexLock lock(&mu_);

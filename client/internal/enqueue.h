@@ -36,8 +36,9 @@ Tensor EnqueueWithScalars(absl::string_view op, absl::Span<const Tensor* const> 
                           absl::Span<const ScalarInput> scalars);
 
 // Does the same as Enqueue for an op with any number of outputs. Donates the inputs at the
-// positions `donate`: if the op was queued, they can't be used any more. A program that is being
-// recorded ignores `donate`.
+// positions `donate`: if the op was queued, they can't be used any more. If an input is in transfer
+// (a read, or a copy between servers), the transfer goes on, and the op doesn't overwrite the
+// input. A program that is being recorded ignores `donate`.
 absl::StatusOr<std::vector<Tensor>> EnqueueAll(absl::string_view op,
                                                absl::Span<const Tensor* const> inputs,
                                                const Attributes& attrs,

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -69,6 +70,8 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
  public:
   PeerCopy(Tensor source, std::shared_ptr<const TensorState> copy)
       : source_(std::move(source)),
+        description_(source_.Describe()),
+        transfer_(std::in_place, source_.state()),
         copy_(std::move(copy)),
         droppable_copy_(copy_),
         source_session_(source_.state()->session),
@@ -235,7 +238,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     copy_.reset();
     relay_reason_ = why;
     ++destination_->connection().counters.copies_relayed;
-    Trace(absl::StrCat("a copy of ", source_.Describe(), " to ", destination_->address(),
+    Trace(absl::StrCat("a copy of ", description_, " to ", destination_->address(),
                        " goes through this program",
                        skipped_route_ ? "; the direct route wasn't tried: " : ": ", relay_reason_));
     is_retry_ = false;
@@ -267,18 +270,30 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     report.relay_reason = relay_reason_;
     report.route_skipped = skipped_route_;
     const absl::Time start = absl::Now();
-    const absl::StatusOr<std::vector<uint8_t>> data = source_.ReadBytes();
-    if (!data.ok()) return FailCopy(data.status());
-    const absl::Status filled = destination_->FillPromise(write_, *data);
+    const std::unique_ptr<uint8_t[]> memory(new (std::nothrow) uint8_t[report.bytes]);
+    const absl::Span<uint8_t> data(memory.get(), memory == nullptr ? 0 : report.bytes);
+    const absl::Status read = ReadSource(data);
+    if (!read.ok()) return FailCopy(read);
+    const absl::Status filled = destination_->FillPromise(write_, data);
     if (!filled.ok()) return FailCopy(filled);
     report.transfer_time = absl::Now() - start;
     Finish(std::move(report));
   }
 
+  // Fills `bytes` with the source's elements, also if the program has donated it since the copy
+  // began.
+  absl::Status ReadSource(absl::Span<uint8_t> bytes) {
+    if (bytes.data() == nullptr) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("this program can't allocate ", source_.size_bytes(), " bytes"));
+    }
+    const TensorState& state = *source_.state();
+    return source_session().Download(state.handle, state.spec, bytes, {});
+  }
+
   // Ends the copy with an error, and fails the promise, because no call will bring the elements.
   void FailCopy(const absl::Status& error) {
-    const absl::Status failure =
-        WithPrefix(error, absl::StrCat("copy of ", source_.Describe(), ": "));
+    const absl::Status failure = WithPrefix(error, absl::StrCat("copy of ", description_, ": "));
     if (LockCopy()) destination_->FailPromise(write_.handle(), failure);
     Finish(failure);
   }
@@ -286,11 +301,14 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   // Releases the tensors before the outcome is visible.
   void Finish(absl::StatusOr<CopyReport> outcome) {
     source_ = Tensor();
+    transfer_.reset();
     copy_.reset();
     record_->Finish(std::move(outcome));
   }
 
   Tensor source_;
+  const std::string description_;            // of source_, which the program may donate meanwhile
+  std::optional<TransferScope> transfer_;    // of source_
   std::shared_ptr<const TensorState> copy_;  // may be null
   const std::weak_ptr<const TensorState> droppable_copy_;
   const std::shared_ptr<Session> source_session_;

@@ -17,8 +17,8 @@ namespace tensord::internal {
 
 class Recorder;
 
-// Immutable after it is shared, except `donated_to`. A failed tensor has only a status. The
-// destructor drops the handle at the server.
+// Immutable after it is shared, except `donated_to` and `transfers`. A failed tensor has only a
+// status. The destructor drops the handle at the server.
 struct TensorState {
   explicit TensorState(absl::Status error) : status(std::move(error)) {}
   TensorState(std::shared_ptr<Session> session, uint64_t handle, TensorSpec spec, DeviceName device)
@@ -53,7 +53,30 @@ struct TensorState {
   // it wasn't donated, null. The destructor drops the handle nevertheless: if the server refuses
   // the op, it keeps the handle.
   mutable std::atomic<const char*> donated_to{nullptr};
+  // The reads, and the copies to other servers, that need the handle and haven't ended.
+  mutable std::atomic<int> transfers{0};
 };
+
+// Counts a transfer of a tensor while it exists. Keeps the tensor.
+class TransferScope {
+ public:
+  explicit TransferScope(std::shared_ptr<const TensorState> tensor) : tensor_(std::move(tensor)) {
+    tensor_->transfers.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~TransferScope() { tensor_->transfers.fetch_sub(1, std::memory_order_relaxed); }
+  TransferScope(const TransferScope&) = delete;
+  TransferScope& operator=(const TransferScope&) = delete;
+
+ private:
+  const std::shared_ptr<const TensorState> tensor_;
+};
+
+// Returns whether the server must keep the tensor's handle for a transfer that hasn't ended: a read,
+// a copy of it to another server, or the copy that makes it.
+inline bool IsInTransfer(const TensorState& state) {
+  return state.transfers.load(std::memory_order_relaxed) > 0 ||
+         (state.copy != nullptr && state.copy->runs());
+}
 
 // Returns the tensor's status, or FAILED_PRECONDITION if it was donated.
 absl::Status StatusOf(const TensorState& state);

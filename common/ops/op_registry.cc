@@ -31,6 +31,7 @@ struct Registry {
   Registry() {
     AppendCreationOps(schemas);
     AppendElementwiseOps(schemas);
+    AppendIndexingOps(schemas);
     AppendMatmulOps(schemas);
     AppendReductionOps(schemas);
     AppendShapeOps(schemas);

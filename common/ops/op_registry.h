@@ -10,6 +10,7 @@ namespace tensord {
 // Each appends the ops of one file. op_registry.cc calls each of them once.
 void AppendCreationOps(std::vector<OpSchema>& ops);
 void AppendElementwiseOps(std::vector<OpSchema>& ops);
+void AppendIndexingOps(std::vector<OpSchema>& ops);
 void AppendMatmulOps(std::vector<OpSchema>& ops);
 void AppendReductionOps(std::vector<OpSchema>& ops);
 void AppendShapeOps(std::vector<OpSchema>& ops);

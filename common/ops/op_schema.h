@@ -55,6 +55,9 @@ struct OpSchema {
   // The inputs' names, such as "x", "weight", "bias": as many as max_inputs, or none if the op
   // takes a list of tensors. The registry adds "x" for one input, and "a", "b" for two.
   std::vector<std::string> input_names = {};
+  // Whether values of the inputs can make the op fail, such as an index out of range. Only the
+  // server finds such an error, when the op runs.
+  bool value_checked = false;
 };
 
 // Returns the name of an input for messages: "weight", or "input 3" if the op has no names.

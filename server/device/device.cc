@@ -16,11 +16,16 @@ class LaunchedKernel final : public PreparedKernel {
 
   absl::Status Launch(absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {
+    return LaunchChecked(inputs, outputs, {});
+  }
+
+  absl::Status LaunchChecked(absl::Span<const Buffer* const> inputs,
+                             absl::Span<Buffer* const> outputs, const CheckCell& check) override {
     absl::InlinedVector<Operand, 3> from;
     absl::InlinedVector<Operand, 1> to;
     for (size_t i = 0; i < inputs.size(); ++i) from.push_back({&inputs_[i], inputs[i]->data()});
     for (size_t i = 0; i < outputs.size(); ++i) to.push_back({&outputs_[i], outputs[i]->data()});
-    return device_->Launch({schema_, &attrs_, from, to});
+    return device_->Launch({schema_, &attrs_, from, to, check});
   }
 
  private:
@@ -50,6 +55,14 @@ absl::Status Device::WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fi
   std::string staging(static_cast<size_t>(bytes), '\0');
   fill(0, bytes, staging.data());
   return Write(dst, offset, staging.data(), bytes);
+}
+
+absl::StatusOr<std::unique_ptr<CheckMemory>> Device::MakeCheckMemory() {
+  return absl::UnimplementedError("this device's kernels report no values");
+}
+
+absl::Status Device::CollectChecks(Buffer& /*cells*/, int /*count*/, const CheckCell& /*to*/) {
+  return absl::UnimplementedError("this device's kernels report no values");
 }
 
 absl::StatusOr<std::unique_ptr<KernelGraph>> Device::Capture(

@@ -31,6 +31,7 @@
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/common/tensor_spec.h"
 #include "tensord/server/device/buffer.h"
+#include "tensord/server/device/check_cell.h"
 #include "tensord/server/device/host_memory.h"
 #include "tensord/server/device/spare_memory.h"
 
@@ -101,6 +102,7 @@ struct KernelCall {
   const Attributes* attrs;
   absl::Span<const Operand> inputs;
   absl::Span<const Operand> outputs;  // one for each of OpPlan::outputs
+  CheckCell check = {};  // where the kernel reports a bad value, if Device::defers_checks()
 
   const Operand& output() const { return outputs[0]; }
 };
@@ -115,6 +117,14 @@ class PreparedKernel {
   // must have the order and the sizes of the specs that were given to Prepare().
   virtual absl::Status Launch(absl::Span<const Buffer* const> inputs,
                               absl::Span<Buffer* const> outputs) = 0;
+  // Launches the kernel of an op whose schema has `value_checked`, on a device that
+  // defers_checks(). The kernel reports a bad value to `check`, whose memory the caller keeps until
+  // the kernel has finished.
+  virtual absl::Status LaunchChecked(absl::Span<const Buffer* const> inputs,
+                                     absl::Span<Buffer* const> outputs,
+                                     const CheckCell& /*check*/) {
+    return Launch(inputs, outputs);
+  }
   // Launches a kernel with one output.
   absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) {
     return Launch(inputs, absl::MakeConstSpan(&output, 1));
@@ -210,6 +220,24 @@ class KernelGraph {
   KernelGraph& operator=(const KernelGraph&) = delete;
 };
 
+// The memory of a cell that reports to the host. It is zero at first. Destroy it on any thread, when
+// the kernels that were launched with the cell have finished, or their device is lost. It may
+// outlive the device.
+class CheckMemory {
+ public:
+  virtual ~CheckMemory() = default;
+
+  virtual const CheckCell& cell() const = 0;
+  // Thread-safe. Returns what the kernels have reported. Call it when an event after their launch
+  // has completed. If the device was abandoned, returns DATA_LOSS.
+  virtual absl::StatusOr<CheckRecord> Read() const = 0;
+
+ protected:
+  CheckMemory() = default;
+  CheckMemory(const CheckMemory&) = delete;
+  CheckMemory& operator=(const CheckMemory&) = delete;
+};
+
 class RestartableDevice;
 
 class Device {
@@ -269,6 +297,20 @@ class Device {
   // After any other error, these kernels can never be captured.
   virtual absl::StatusOr<std::unique_ptr<KernelGraph>> Capture(
       MemoryAccount& account, absl::FunctionRef<absl::Status()> launch);
+
+  // Whether kernels of ops with OpSchema::value_checked report bad values to a cell, because they
+  // run after their launch has returned. Otherwise they check all values before they write, and
+  // Launch() returns INVALID_ARGUMENT (value_check.h).
+  virtual bool defers_checks() const { return false; }
+
+  // Executor thread. Returns a cell for one launch, or for one call of CollectChecks(). The default
+  // returns UNIMPLEMENTED.
+  virtual absl::StatusOr<std::unique_ptr<CheckMemory>> MakeCheckMemory();
+
+  // Executor thread. Enqueues a kernel that copies the first of `count` GraphCheckCells in `cells`
+  // that has a record to `to`, with its number as the record's `step`. The kernel then makes all
+  // cells zero. `to` may have null pointers.
+  virtual absl::Status CollectChecks(Buffer& cells, int count, const CheckCell& to);
 
   // Executor thread. Copies src[0, bytes) to dst[0, bytes), in order with kernels. `src` may be on
   // any device. If `src` is on this device, the kernel that fills it must have been launched. If it

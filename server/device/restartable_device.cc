@@ -47,6 +47,11 @@ class RestartableDevice::Kernel final : public PreparedKernel {
 
   absl::Status Launch(absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {
+    return LaunchChecked(inputs, outputs, {});
+  }
+
+  absl::Status LaunchChecked(absl::Span<const Buffer* const> inputs,
+                             absl::Span<Buffer* const> outputs, const CheckCell& check) override {
     TENSORD_ASSIGN_OR_RETURN(const Inner inner, device_->Current());
     for (const Buffer* input : inputs) {
       if (const absl::Status* loss = input->device().loss()) return *loss;
@@ -59,7 +64,7 @@ class RestartableDevice::Kernel final : public PreparedKernel {
       device_->Attach(this, inner, std::move(kernel));
       if (kernel_ == nullptr) return device_->Current().status();
     }
-    absl::Status status = kernel_->Launch(inputs, outputs);
+    absl::Status status = kernel_->LaunchChecked(inputs, outputs, check);
     return status.ok() ? status : device_->RecordLoss(inner, std::move(status));
   }
 
@@ -107,6 +112,7 @@ RestartableDevice::RestartableDevice(Maker maker, Inner first)
       info_(first->info()),
       host_accessible_(first->host_accessible()),
       has_graphs_(first->has_graphs()),
+      defers_checks_(first->defers_checks()),
       inner_(std::move(first)),
       last_memory_(inner_->memory()) {}
 
@@ -303,6 +309,19 @@ absl::StatusOr<std::unique_ptr<KernelGraph>> RestartableDevice::Capture(
   absl::StatusOr<std::unique_ptr<KernelGraph>> graph = inner->Capture(account, launch);
   if (!graph.ok()) return RecordLoss(inner, graph.status());
   return std::make_unique<Graph>(this, inner, *std::move(graph));
+}
+
+absl::StatusOr<std::unique_ptr<CheckMemory>> RestartableDevice::MakeCheckMemory() {
+  TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
+  absl::StatusOr<std::unique_ptr<CheckMemory>> memory = inner->MakeCheckMemory();
+  if (!memory.ok()) return RecordLoss(inner, memory.status());
+  return memory;
+}
+
+absl::Status RestartableDevice::CollectChecks(Buffer& cells, int count, const CheckCell& to) {
+  TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
+  if (const absl::Status* loss = cells.device().loss()) return *loss;
+  return RecordLoss(inner, inner->CollectChecks(cells, count, to));
 }
 
 absl::Status RestartableDevice::CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) {

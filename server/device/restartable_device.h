@@ -86,6 +86,9 @@ class RestartableDevice final : public Device {
   bool has_graphs() const override { return has_graphs_; }
   absl::StatusOr<std::unique_ptr<KernelGraph>> Capture(
       MemoryAccount& account, absl::FunctionRef<absl::Status()> launch) override;
+  bool defers_checks() const override { return defers_checks_; }
+  absl::StatusOr<std::unique_ptr<CheckMemory>> MakeCheckMemory() override;
+  absl::Status CollectChecks(Buffer& cells, int count, const CheckCell& to) override;
   absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override;
   absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override;
   absl::Status WriteFrom(Buffer& dst, int64_t offset, HostMemory& src, int64_t src_offset,
@@ -124,6 +127,7 @@ class RestartableDevice final : public Device {
   const DeviceInfo info_;
   const bool host_accessible_;
   const bool has_graphs_;
+  const bool defers_checks_;
 
   mutable Mutex mu_;
   std::function<void()> loss_listener_ ABSL_GUARDED_BY(mu_);

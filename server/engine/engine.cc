@@ -12,6 +12,7 @@
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/engine/op_node.h"
 #include "tensord/server/engine/readiness.h"
+#include "tensord/server/engine/resolve_checks.h"
 
 namespace tensord::server {
 namespace {
@@ -128,7 +129,7 @@ absl::Status AllocateUpload(Session& session, Engine::Upload* upload) {
 // Gives `copy` the memory or the error of `source`, which is done.
 void FinishAs(const Tensor& source, Tensor& copy) {
   if (source.status().ok()) {
-    copy.Finish(source.buffer());
+    copy.Finish(source.buffer(), source.checks());
   } else {
     copy.Finish(source.status());
   }
@@ -472,7 +473,13 @@ void Engine::WhenReadable(const TensorRef& tensor, std::function<void(absl::Stat
     }
     DeviceSlot& slot = *tensor->slot();
     slot.executor->Post(slot.executor->NewLane(),
-                        [&slot, callback = std::move(callback)] { slot.device->Fence(callback); });
+                        [&slot, checks = tensor->checks(), callback = std::move(callback)] {
+                          FenceAndResolve(slot, [checks, callback](const absl::Status& fenced) {
+                            if (checks == nullptr || !fenced.ok()) return callback(fenced);
+                            checks->Resolve(fenced);
+                            callback(checks->status());
+                          });
+                        });
   });
 }
 
@@ -488,7 +495,7 @@ absl::Status Engine::WhenIdle(const SessionRef& session, std::function<void()> c
     CountDown devices(slots_.size(), finish);
     for (DeviceSlot* slot : slots_) {
       slot->executor->Post(session->lane(*slot), [slot, devices]() mutable {
-        slot->device->Fence([devices](const absl::Status&) mutable { devices.Tick(); });
+        FenceAndResolve(*slot, [devices](const absl::Status&) mutable { devices.Tick(); });
       });
     }
   });

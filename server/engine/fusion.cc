@@ -226,7 +226,7 @@ absl::StatusOr<BufferRef> ChainKernels::Run(MemoryAccount& account,
   if (IsBareLinear(first)) {
     const absl::StatusOr<PreparedOpRef> both = FindLinear(first, last);
     if (!both.ok()) return BufferRef();
-    return (*both)->RunSingle(account, chain.front().inputs);
+    return (*both)->RunSingle(account, chain.front().inputs, /*checks=*/nullptr);
   }
   Inputs inputs;
   const KernelRef compiled = FindCompiled(ToOps(chain, &inputs));

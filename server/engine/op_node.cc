@@ -8,6 +8,7 @@
 #include "tensord/server/device/restartable_device.h"
 #include "tensord/server/device/stop_token.h"
 #include "tensord/server/engine/readiness.h"
+#include "tensord/server/engine/resolve_checks.h"
 
 namespace tensord::server {
 namespace {
@@ -55,14 +56,28 @@ absl::Status Annotate(Session& session, const absl::Status& error, absl::string_
       output, WithPrefix(error, absl::StrCat(op, " (tensor ", output->handle(), "): ")));
 }
 
-void FinishAll(absl::StatusOr<BufferRefs> results, absl::Span<const TensorRef> outputs) {
+void FinishAll(absl::StatusOr<BufferRefs> results, const CheckListRef& checks,
+               absl::Span<const TensorRef> outputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (results.ok()) {
-      outputs[i]->Finish(std::move((*results)[i]));
+      outputs[i]->Finish(std::move((*results)[i]), checks);
     } else {
       outputs[i]->Finish(results.status());
     }
   }
+}
+
+// Returns the error of the first input that has failed.
+absl::Status StatusOf(absl::Span<const TensorRef> inputs) {
+  for (const TensorRef& input : inputs) TENSORD_RETURN_IF_ERROR(input->status());
+  return absl::OkStatus();
+}
+
+// Counts an op whose results have `checks`, which may be null. Enqueues a fence from time to time,
+// so that checks don't collect if nothing is read.
+void CountChecked(DeviceSlot& slot, const CheckListRef& checks) {
+  if (checks == nullptr || !slot.checks.CountOp()) return;
+  FenceAndResolve(slot, [](const absl::Status&) {});
 }
 
 }  // namespace
@@ -109,9 +124,11 @@ void OpNode::OnInputDone() {
 
 void OpNode::RunOnExecutor() {
   if (!has_run_ && !RunChain()) {
-    absl::StatusOr<BufferRefs> results = RunAlone();
+    CheckListRef checks;
+    absl::StatusOr<BufferRefs> results = RunAlone(&checks);
     inputs_.clear();  // free their memory before waiters run
-    FinishAll(std::move(results), outputs_);
+    FinishAll(std::move(results), checks, outputs_);
+    CountChecked(*executable_->slot(), checks);
   }
   session_->ops().End(host_bytes_);
   session_.reset();
@@ -152,9 +169,14 @@ bool OpNode::RunChain() {
   const std::vector<OpNode*> chain = FindChain();
   if (chain.size() == 1) return false;
   absl::InlinedVector<ChainLink, 8> links;
+  CheckCollector collector;
   for (OpNode* node : chain) {
     links.push_back({&node->op_, node->inputs_, node->outputs_[0].get()});
+    for (const TensorRef& input : node->inputs_) {
+      if (input->done()) collector.Inherit(input->checks());
+    }
   }
+  if (collector.size() > CheckList::kMaxChecks) return false;
   const TensorRef& output = chain.back()->outputs_[0];
   absl::StatusOr<BufferRef> result = RunStoppable(*session_, *output, [&] {
     return chains_->Run(session_->account(*executable_->slot()), links);
@@ -166,28 +188,47 @@ bool OpNode::RunChain() {
     node->has_run_ = true;
     node->inputs_.clear();
   }
-  output->Finish(std::move(result));
+  const CheckListRef checks = collector.Finish({}, session_->host_account());
+  output->Finish(std::move(result), checks);
+  CountChecked(*executable_->slot(), checks);
   return true;
 }
 
-absl::StatusOr<BufferRefs> OpNode::RunAlone() {
-  for (const TensorRef& input : inputs_) {
-    if (!input->status().ok()) return input->status();
+absl::StatusOr<BufferRefs> OpNode::RunAlone(CheckListRef* checks) {
+  TENSORD_RETURN_IF_ERROR(StatusOf(inputs_));
+  DeviceSlot& slot = *executable_->slot();
+  CheckCollector collector;
+  for (const TensorRef& input : inputs_) collector.Inherit(input->checks());
+  if (collector.size() > CheckList::kMaxChecks) {
+    const absl::Status fenced = AwaitFence(slot);
+    for (const TensorRef& input : inputs_) {
+      if (input->checks() != nullptr) input->checks()->Resolve(fenced);
+    }
+    TENSORD_RETURN_IF_ERROR(StatusOf(inputs_));
+    collector = CheckCollector();
   }
+  ValueCheckRefs own;
   absl::StatusOr<BufferRefs> results = RunStoppable(*session_, *outputs_[0], [&] {
-    return executable_->Run(session_->account(*executable_->slot()), inputs_);
+    return executable_->Run(session_->account(slot), inputs_, &own);
   });
+  for (const ValueCheckRef& check : own) {
+    check->SetSubject(executable_->name(), outputs_[0]->handle(), session_->host_account());
+    slot.checks.Add(check);
+  }
+  *checks = collector.Finish(own, session_->host_account());
   if (results.ok()) return results;
   return Annotate(*session_, results.status(), executable_->name(), outputs_[0]);
 }
 
 void RunInline(Session& session, Executable& executable, absl::Span<const TensorRef> inputs,
                absl::Span<const TensorRef> outputs) {
-  absl::StatusOr<BufferRefs> results = executable.Run(session.account(*executable.slot()), inputs);
+  // An op that runs inline computes in host memory, so its status is final.
+  absl::StatusOr<BufferRefs> results =
+      executable.Run(session.account(*executable.slot()), inputs, /*checks=*/nullptr);
   if (!results.ok()) {
     results = Annotate(session, results.status(), executable.name(), outputs[0]);
   }
-  FinishAll(std::move(results), outputs);
+  FinishAll(std::move(results), /*checks=*/nullptr, outputs);
 }
 
 namespace {

@@ -28,7 +28,8 @@ class OpNode : public std::enable_shared_from_this<OpNode> {
   // all inputs. The last of these calls posts the op.
   void OnInputDone();
   void RunOnExecutor();
-  absl::StatusOr<BufferRefs> RunAlone();
+  // Runs the op. `checks` gets the value checks of the results.
+  absl::StatusOr<BufferRefs> RunAlone(CheckListRef* checks);
   // Runs this op and the ops that follow it (elementwise ops, or the activation of a linear) as one
   // kernel. Nothing else may refer to the tensors between them. If there is no such chain, or its
   // kernel isn't compiled yet, runs nothing and returns false.

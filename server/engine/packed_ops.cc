@@ -333,7 +333,8 @@ bool PackedOps::TryRun(const Step& step, Session::Table& table) {
   if (definition.num_outputs > 1 || !definition.donate.empty()) {
     return TryRunGeneral(step, *op, inputs, table);
   }
-  absl::StatusOr<BufferRef> result = op->RunSingle(session_->account(*likely_slot_), inputs);
+  absl::StatusOr<BufferRef> result =
+      op->RunSingle(session_->account(*likely_slot_), inputs, /*checks=*/nullptr);
   if (!result.ok()) return false;
   return table.Insert(Tensor::Make(step.handle, op->output(), likely_slot_, *std::move(result)));
 }
@@ -359,7 +360,8 @@ bool PackedOps::TryRunGeneral(const Step& step, PreparedOp& op, absl::Span<const
   // Without the table's reference, the op can overwrite a donated input. No other thread can see
   // that the table lacks it, because the table is locked.
   for (uint32_t position : donate) table.DetachTensor(handle_of(position));
-  absl::StatusOr<BufferRefs> results = op.Run(session_->account(*likely_slot_), inputs);
+  absl::StatusOr<BufferRefs> results =
+      op.Run(session_->account(*likely_slot_), inputs, /*checks=*/nullptr);
   for (uint32_t position : donate) table.AttachTensor(handle_of(position), inputs[position]);
   if (!results.ok()) {
     remove_outputs();

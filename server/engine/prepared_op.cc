@@ -4,7 +4,9 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/server/device/value_check.h"
 
 namespace tensord::server {
 namespace {
@@ -88,7 +90,23 @@ absl::Status PreparedOp::Prepare() {
   TENSORD_ASSIGN_OR_RETURN(kernel_,
                            device.Prepare({plan_.schema, &plan_.attrs, read_as, plan_.outputs}));
   runs_inline_ = runs_inline_ && kernel_->runs_inline();
+  reports_values_ = plan_.schema->value_checked && device.defers_checks();
   return absl::OkStatus();
+}
+
+absl::Status PreparedOp::BadValueError(const CheckRecord& record) const {
+  return BadIndexError(record, inputs_[InputOfKey(record.key)].shape);
+}
+
+absl::StatusOr<CheckCell> PreparedOp::MakeCheck(ValueCheckRefs* checks, bool in_program) {
+  if (!reports_values_) return CheckCell();
+  TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<CheckMemory> memory, slot_->device->MakeCheckMemory());
+  const auto describe = [op = shared_from_this(), in_program](const CheckRecord& record) {
+    const absl::Status error = op->BadValueError(record);
+    return in_program ? WithPrefix(error, absl::StrCat(op->name(), ": ")) : error;
+  };
+  checks->push_back(std::make_shared<ValueCheck>(std::move(memory), describe));
+  return checks->back()->cell();
 }
 
 BufferRef PreparedOp::Alias(const BufferRef& input) const {
@@ -120,7 +138,8 @@ absl::StatusOr<BufferRef> PreparedOp::MakeOutput(MemoryAccount& account,
 }
 
 absl::StatusOr<BufferRef> PreparedOp::RunSingle(MemoryAccount& account,
-                                                absl::Span<const TensorRef> inputs) {
+                                                absl::Span<const TensorRef> inputs,
+                                                ValueCheckRefs* checks) {
   if (plan_.alias) return Alias(inputs[0]->buffer());
   if (constant_) return MakeConstant(account);
   TENSORD_ASSIGN_OR_RETURN(BufferRef output, MakeOutput(account, inputs, 0));
@@ -128,15 +147,17 @@ absl::StatusOr<BufferRef> PreparedOp::RunSingle(MemoryAccount& account,
   absl::InlinedVector<const Buffer*, 3> operands;
   for (const TensorRef& input : inputs) operands.push_back(input->buffer().get());
   Buffer* const result = output.get();
-  TENSORD_RETURN_IF_ERROR(LaunchInto(account, operands, absl::MakeConstSpan(&result, 1)));
+  TENSORD_ASSIGN_OR_RETURN(const CheckCell check, MakeCheck(checks, /*in_program=*/false));
+  TENSORD_RETURN_IF_ERROR(LaunchInto(account, operands, absl::MakeConstSpan(&result, 1), check));
   return output;
 }
 
 absl::StatusOr<BufferRefs> PreparedOp::Run(MemoryAccount& account,
-                                           absl::Span<const TensorRef> inputs) {
+                                           absl::Span<const TensorRef> inputs,
+                                           ValueCheckRefs* checks) {
   BufferRefs outputs;
   if (plan_.outputs.size() == 1) {
-    TENSORD_ASSIGN_OR_RETURN(BufferRef output, RunSingle(account, inputs));
+    TENSORD_ASSIGN_OR_RETURN(BufferRef output, RunSingle(account, inputs, checks));
     outputs.push_back(std::move(output));
     return outputs;
   }
@@ -148,15 +169,16 @@ absl::StatusOr<BufferRefs> PreparedOp::Run(MemoryAccount& account,
   }
   absl::InlinedVector<const Buffer*, 3> operands;
   for (const TensorRef& input : inputs) operands.push_back(input->buffer().get());
-  TENSORD_RETURN_IF_ERROR(LaunchInto(account, operands, results));
+  TENSORD_ASSIGN_OR_RETURN(const CheckCell check, MakeCheck(checks, /*in_program=*/false));
+  TENSORD_RETURN_IF_ERROR(LaunchInto(account, operands, results, check));
   return outputs;
 }
 
 absl::Status PreparedOp::LaunchInto(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
-                                    absl::Span<Buffer* const> outputs,
+                                    absl::Span<Buffer* const> outputs, const CheckCell& check,
                                     std::vector<BufferRef>* kept) {
   if (kernel_ == nullptr) return absl::OkStatus();
-  if (!has_casts_) return kernel_->Launch(inputs, outputs);
+  if (!has_casts_) return kernel_->LaunchChecked(inputs, outputs, check);
   absl::InlinedVector<const Buffer*, 3> operands(inputs.begin(), inputs.end());
   absl::InlinedVector<BufferRef, 3> cast_buffers;
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -166,7 +188,7 @@ absl::Status PreparedOp::LaunchInto(MemoryAccount& account, absl::Span<const Buf
     if (kept != nullptr) kept->push_back(cast);
     cast_buffers.push_back(std::move(cast));
   }
-  return kernel_->Launch(operands, outputs);
+  return kernel_->LaunchChecked(operands, outputs, check);
 }
 
 absl::StatusOr<BufferRef> PreparedOp::Cast(MemoryAccount& account, size_t input,

@@ -42,8 +42,10 @@ class Executable {
   // each. If the thread's stop token stops the op, returns buffers with unspecified content, or an
   // error. All inputs must be ready. If no other object holds an input, and its memory was charged
   // to `account`, an output may reuse that memory.
-  virtual absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
-                                         absl::Span<const TensorRef> inputs) = 0;
+  // If the device defers_checks(), adds the value checks of the launches to `checks`, also if it
+  // returns an error. The caller must keep them until a fence after the launches.
+  virtual absl::StatusOr<BufferRefs> Run(MemoryAccount& account, absl::Span<const TensorRef> inputs,
+                                         ValueCheckRefs* checks) = 0;
 
  protected:
   Executable() = default;
@@ -53,7 +55,7 @@ class Executable {
 
 // One op for given input specs, attributes and device. All calls with the same op, specs,
 // attributes and device share it (prepared_op_cache.h).
-class PreparedOp final : public Executable {
+class PreparedOp final : public Executable, public std::enable_shared_from_this<PreparedOp> {
  public:
   // Infers the op and prepares its kernels. Returns the errors of PlanOp() and Device::Prepare().
   // `caller` is for ChargeCaller(). It may be null.
@@ -71,11 +73,12 @@ class PreparedOp final : public Executable {
   const TensorSpec& output() const { return plan_.output(); }
 
   bool runs_inline() const override { return runs_inline_; }
-  absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
-                                 absl::Span<const TensorRef> inputs) override;
+  absl::StatusOr<BufferRefs> Run(MemoryAccount& account, absl::Span<const TensorRef> inputs,
+                                 ValueCheckRefs* checks) override;
 
   // Does the same as Run() for an op with one output, and returns its buffer.
-  absl::StatusOr<BufferRef> RunSingle(MemoryAccount& account, absl::Span<const TensorRef> inputs);
+  absl::StatusOr<BufferRef> RunSingle(MemoryAccount& account, absl::Span<const TensorRef> inputs,
+                                      ValueCheckRefs* checks);
 
   // Returns whether the result has memory of input 0. Then call Alias() instead of LaunchInto().
   bool is_alias() const { return plan_.alias; }
@@ -93,6 +96,14 @@ class PreparedOp final : public Executable {
   int in_place(int input) const { return kernel_ == nullptr ? -1 : kernel_->in_place(input); }
   // Returns the estimated host memory of the op: this object, its kernels, specs and attributes.
   int64_t host_bytes() const { return host_bytes_; }
+  // Returns whether the kernel reports bad values to a cell, which LaunchInto() must get.
+  bool reports_values() const { return reports_values_; }
+  // Executor thread. Adds a check for one launch to `checks`, and returns its cell. If
+  // reports_values() is false, does nothing and returns an empty cell. `in_program`: whether the op
+  // is a step of a program, whose name the error gets. The error then names this op, too.
+  absl::StatusOr<CheckCell> MakeCheck(ValueCheckRefs* checks, bool in_program);
+  // Returns the error for a value that the kernel has reported. It doesn't name the op.
+  absl::Status BadValueError(const CheckRecord& record) const;
   // Both functions charge host_bytes() to the caller that the op was made for, until this object is
   // destroyed. If there is no such caller, or its account no longer exists, they charge nothing. If
   // the charge would exceed a limit, ChargeCaller() returns an error, as HostAccount::Charge()
@@ -101,12 +112,13 @@ class PreparedOp final : public Executable {
   absl::Status ChargeCaller();
   void ChargeCallerPastLimit();
 
-  // Computes into `outputs`, which must have the sizes of the op's outputs. Allocates buffers for
+  // Computes into `outputs`, which must have the sizes of the op's outputs. If reports_values(),
+  // reports a bad value to `check`, otherwise returns INVALID_ARGUMENT. Allocates buffers for
   // casts, and charges them to `account`. If `kept` is null, frees these buffers before it returns.
   // Otherwise adds them to `kept`. If no output has elements, does nothing. Call it only if
   // is_alias() and is_constant() are false.
   absl::Status LaunchInto(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
-                          absl::Span<Buffer* const> outputs,
+                          absl::Span<Buffer* const> outputs, const CheckCell& check,
                           std::vector<BufferRef>* kept = nullptr);
 
  private:
@@ -127,6 +139,7 @@ class PreparedOp final : public Executable {
   absl::InlinedVector<std::unique_ptr<PreparedKernel>, 3> casts_;  // null: none for that input
   bool constant_ = false;
   bool has_casts_ = false;
+  bool reports_values_ = false;
   bool runs_inline_ = false;
   int64_t host_bytes_ = 0;
   // A cached op must not keep the account's principal alive.

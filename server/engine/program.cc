@@ -190,18 +190,18 @@ bool Program::IsSmall() const {
   return steps_.size() <= kMaxInlineSteps && bytes <= kMaxInlineBytes;
 }
 
-absl::StatusOr<BufferRefs> Program::Run(MemoryAccount& account,
-                                        absl::Span<const TensorRef> inputs) {
+absl::StatusOr<BufferRefs> Program::Run(MemoryAccount& account, absl::Span<const TensorRef> inputs,
+                                        ValueCheckRefs* checks) {
   TENSORD_RETURN_IF_ERROR(RenewMemory(account));
   if (graph_ != nullptr) {
-    TENSORD_ASSIGN_OR_RETURN(BufferRefs results, graph_->Run(account, inputs, values_));
+    TENSORD_ASSIGN_OR_RETURN(BufferRefs results, graph_->Run(account, inputs, values_, checks));
     if (!results.empty()) return results;
   }
   absl::Status status;
   for (size_t i = 0; i < inputs.size(); ++i) values_[i] = inputs[i]->buffer().get();
   for (const ProgramStep& step : steps_) {
     status = CheckStop();
-    if (status.ok()) status = RunStep(account, step, inputs);
+    if (status.ok()) status = RunStep(account, step, inputs, checks);
     if (!status.ok()) break;
   }
   BufferRefs results;
@@ -214,36 +214,48 @@ absl::StatusOr<BufferRefs> Program::Run(MemoryAccount& account,
   return results;
 }
 
+void Program::Hold(uint32_t value, BufferRef buffer) {
+  values_[value] = buffer.get();
+  held_[value] = std::move(buffer);
+}
+
 absl::Status Program::RunStep(MemoryAccount& account, const ProgramStep& step,
-                              absl::Span<const TensorRef> inputs) {
+                              absl::Span<const TensorRef> inputs, ValueCheckRefs* checks) {
   PreparedOp& op = *step.op;
-  const auto hold = [&](uint32_t value, BufferRef buffer) {
-    values_[value] = buffer.get();
-    held_[value] = std::move(buffer);
-  };
   if (op.is_alias()) {
     const uint32_t source = step.operands[0];
-    hold(step.result, op.Alias(source < inputs.size() ? inputs[source]->buffer() : held_[source]));
+    Hold(step.result, op.Alias(source < inputs.size() ? inputs[source]->buffer() : held_[source]));
     return absl::OkStatus();
   }
   if (op.is_constant()) {
     TENSORD_ASSIGN_OR_RETURN(BufferRef constant, op.MakeConstant(account));
-    hold(step.result, std::move(constant));
+    Hold(step.result, std::move(constant));
     return absl::OkStatus();
   }
+  return LaunchStep(account, step, checks);
+}
+
+absl::Status Program::LaunchStep(MemoryAccount& account, const ProgramStep& step,
+                                 ValueCheckRefs* checks) {
   absl::InlinedVector<Buffer*, 2> results;
   for (uint32_t result : step.results()) {
     if (places_[result] == ValuePlace::kAllocated) {
       TENSORD_ASSIGN_OR_RETURN(BufferRef memory,
                                AllocateFor(account, *slot_->device, specs_[result].size_bytes()));
-      hold(result, std::move(memory));
+      Hold(result, std::move(memory));
     }
     results.push_back(values_[result]);
   }
   absl::InlinedVector<const Buffer*, 3> operands;
   for (uint32_t operand : step.operands) operands.push_back(values_[operand]);
-  TENSORD_RETURN_IF_ERROR(step.chain != nullptr ? step.chain->Launch(operands, results)
-                                                : op.LaunchInto(account, operands, results));
+  PreparedOp& op = *step.op;
+  TENSORD_ASSIGN_OR_RETURN(const CheckCell check, op.MakeCheck(checks, /*in_program=*/true));
+  const absl::Status launched = step.chain != nullptr
+                                    ? step.chain->Launch(operands, results)
+                                    : op.LaunchInto(account, operands, results, check);
+  // A bad value gives INVALID_ARGUMENT. The error then names the op, as in MakeCheck().
+  if (absl::IsInvalidArgument(launched)) return WithPrefix(launched, absl::StrCat(op.name(), ": "));
+  TENSORD_RETURN_IF_ERROR(launched);
   for (uint32_t value : step.last_uses) held_[value] = nullptr;
   return absl::OkStatus();
 }

@@ -56,8 +56,8 @@ class Program final : public Executable {
   absl::string_view name() const override { return "program"; }
   DeviceSlot* slot() const override { return slot_; }
   bool runs_inline() const override { return runs_inline_; }
-  absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
-                                 absl::Span<const TensorRef> inputs) override;
+  absl::StatusOr<BufferRefs> Run(MemoryAccount& account, absl::Span<const TensorRef> inputs,
+                                 ValueCheckRefs* checks) override;
 
   const std::vector<TensorSpec>& inputs() const { return inputs_; }
   size_t num_outputs() const { return outputs_.size(); }
@@ -76,7 +76,10 @@ class Program final : public Executable {
   // If the device was lost and serves again, allocates the kept memory again.
   absl::Status RenewMemory(MemoryAccount& account);
   absl::Status RunStep(MemoryAccount& account, const ProgramStep& step,
-                       absl::Span<const TensorRef> inputs);
+                       absl::Span<const TensorRef> inputs, ValueCheckRefs* checks);
+  // Allocates the results of a step, if the program keeps no memory for them, and computes them.
+  absl::Status LaunchStep(MemoryAccount& account, const ProgramStep& step, ValueCheckRefs* checks);
+  void Hold(uint32_t value, BufferRef buffer);
   // Returns whether the program has few enough ops, which touch few enough bytes, to run inline.
   bool IsSmall() const;
 

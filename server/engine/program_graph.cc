@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/stop_token.h"
 
@@ -65,6 +66,7 @@ ProgramGraph::ProgramGraph(const Body& body) : body_(body), device_(*body.slot->
     constant_[step.result] = step.op->is_constant();
     if (!Launches(step)) continue;
     ++num_launches_;
+    if (step.op->reports_values()) reporting_->push_back(step.op);
     for (uint32_t operand : step.operands) {
       if (roots_[operand] < body.num_inputs) read[roots_[operand]] = true;
     }
@@ -112,7 +114,8 @@ bool ProgramGraph::FreeUnused(const MemoryAccount* account) {
 
 absl::StatusOr<BufferRefs> ProgramGraph::Run(MemoryAccount& account,
                                              absl::Span<const TensorRef> inputs,
-                                             absl::Span<Buffer* const> values) {
+                                             absl::Span<Buffer* const> values,
+                                             ValueCheckRefs* checks) {
   if (never_) return BufferRefs();
   std::unique_ptr<Captured> captured;
   {
@@ -128,7 +131,7 @@ absl::StatusOr<BufferRefs> ProgramGraph::Run(MemoryAccount& account,
     captured = Capture(account, inputs, values);
     if (captured == nullptr) return BufferRefs();
   }
-  absl::StatusOr<BufferRefs> results = Replay(account, captured.get(), inputs);
+  absl::StatusOr<BufferRefs> results = Replay(account, captured.get(), inputs, checks);
   if (results.ok()) {
     MutexLock lock(&mu_);
     idle_ = std::move(captured);
@@ -186,6 +189,7 @@ std::unique_ptr<ProgramGraph::Captured> ProgramGraph::Capture(MemoryAccount& acc
   captured->values.assign(body_.specs.size(), nullptr);
   absl::Status status = PlaceInputs(account, inputs, captured.get());
   if (status.ok()) status = PlaceResults(account, kept, captured.get());
+  if (status.ok()) status = PlaceChecks(account, captured.get());
   if (!status.ok()) {
     RecordFailure(status);
     return nullptr;
@@ -264,6 +268,15 @@ absl::Status ProgramGraph::PlaceResults(MemoryAccount& account, absl::Span<Buffe
   return absl::OkStatus();
 }
 
+absl::Status ProgramGraph::PlaceChecks(MemoryAccount& account, Captured* captured) const {
+  const auto count = static_cast<int>(reporting_->size());
+  if (count == 0) return absl::OkStatus();
+  TENSORD_ASSIGN_OR_RETURN(
+      captured->check_cells,
+      AllocateMemory(account, count * static_cast<int64_t>(sizeof(GraphCheckCell)), captured));
+  return device_.CollectChecks(*captured->check_cells, count, CheckCell());
+}
+
 void ProgramGraph::PlaceAlias(const ProgramStep& step, Captured* captured) {
   Buffer* const source = captured->values[step.operands[0]];
   const int64_t bytes = step.op->output().size_bytes();
@@ -277,8 +290,16 @@ void ProgramGraph::PlaceAlias(const ProgramStep& step, Captured* captured) {
 }
 
 absl::Status ProgramGraph::LaunchSteps(MemoryAccount& account, Captured* captured) const {
+  GraphCheckCell* cell = captured->check_cells == nullptr
+                             ? nullptr
+                             : static_cast<GraphCheckCell*>(captured->check_cells->data());
   for (const ProgramStep& step : body_.steps) {
     if (!Launches(step)) continue;
+    CheckCell check;
+    if (step.op->reports_values()) {
+      check = {&cell->guard, &cell->record};
+      ++cell;
+    }
     absl::InlinedVector<const Buffer*, 3> operands;
     for (uint32_t operand : step.operands) operands.push_back(captured->values[operand]);
     absl::InlinedVector<Buffer*, 2> results;
@@ -286,7 +307,7 @@ absl::Status ProgramGraph::LaunchSteps(MemoryAccount& account, Captured* capture
     std::vector<BufferRef> casts;
     TENSORD_RETURN_IF_ERROR(step.chain != nullptr
                                 ? step.chain->Launch(operands, results)
-                                : step.op->LaunchInto(account, operands, results, &casts));
+                                : step.op->LaunchInto(account, operands, results, check, &casts));
     for (BufferRef& cast : casts) {
       TENSORD_RETURN_IF_ERROR(Count(cast->size_bytes(), captured));
       captured->memory.push_back(std::move(cast));
@@ -296,7 +317,8 @@ absl::Status ProgramGraph::LaunchSteps(MemoryAccount& account, Captured* capture
 }
 
 absl::StatusOr<BufferRefs> ProgramGraph::Replay(MemoryAccount& account, Captured* captured,
-                                                absl::Span<const TensorRef> inputs) const {
+                                                absl::Span<const TensorRef> inputs,
+                                                ValueCheckRefs* checks) const {
   TENSORD_ASSIGN_OR_RETURN(RootBuffers made, AllocateRoots(account));
   for (uint32_t input : captured->copied_inputs) {
     TENSORD_RETURN_IF_ERROR(device_.CopyFrom(*captured->values[input], *inputs[input]->buffer(),
@@ -307,7 +329,7 @@ absl::StatusOr<BufferRefs> ProgramGraph::Replay(MemoryAccount& account, Captured
   if (!std::exchange(captured->launched, true)) {
     for (const auto& [value, constant] : captured->constants) uploaded.push_back(constant.get());
   }
-  TENSORD_RETURN_IF_ERROR(captured->kernels->Launch(uploaded));
+  TENSORD_RETURN_IF_ERROR(LaunchKernels(captured, uploaded, checks));
   for (const auto& [root, buffer] : made) {
     TENSORD_RETURN_IF_ERROR(
         device_.CopyFrom(*buffer, *captured->values[root], body_.specs[root].size_bytes()));
@@ -323,6 +345,21 @@ absl::StatusOr<BufferRefs> ProgramGraph::Replay(MemoryAccount& account, Captured
         bytes == buffer->size_bytes() ? buffer : BufferView::Make(buffer, offsets_[value], bytes));
   }
   return outputs;
+}
+
+absl::Status ProgramGraph::LaunchKernels(Captured* captured,
+                                         absl::Span<const Buffer* const> uploaded,
+                                         ValueCheckRefs* checks) const {
+  if (reporting_->empty()) return captured->kernels->Launch(uploaded);
+  TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<CheckMemory> memory, device_.MakeCheckMemory());
+  const auto describe = [ops = reporting_](const CheckRecord& record) {
+    const PreparedOp& op = *(*ops)[record.step];
+    return WithPrefix(op.BadValueError(record), absl::StrCat(op.name(), ": "));
+  };
+  checks->push_back(std::make_shared<ValueCheck>(std::move(memory), describe));
+  TENSORD_RETURN_IF_ERROR(captured->kernels->Launch(uploaded));
+  return device_.CollectChecks(*captured->check_cells, static_cast<int>(reporting_->size()),
+                               checks->back()->cell());
 }
 
 absl::StatusOr<ProgramGraph::RootBuffers> ProgramGraph::AllocateRoots(

@@ -70,10 +70,11 @@ class ProgramGraph final : public SpareMemory {
   ~ProgramGraph() override;
 
   // Returns the outputs. If the caller must run the program op by op this time, returns an empty
-  // list. `values` are the program's buffers, by value; only those of kept values are used. Returns
-  // an error only if the device is lost.
+  // list. `values` are the program's buffers, by value; only those of kept values are used. If ops
+  // report values, adds a check to `checks`, as Executable::Run() does. Returns an error only if the
+  // device is lost.
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account, absl::Span<const TensorRef> inputs,
-                                 absl::Span<Buffer* const> values);
+                                 absl::Span<Buffer* const> values, ValueCheckRefs* checks);
 
   bool FreeUnused(const MemoryAccount* account) override;
 
@@ -84,6 +85,8 @@ class ProgramGraph final : public SpareMemory {
     std::vector<BufferRef> views;  // of buffers that aren't in `memory`, too
     std::vector<Buffer*> values;   // by value; null for inputs that no kernel reads
     absl::flat_hash_map<uint32_t, BufferRef> constants;  // by value
+    Buffer* check_cells =
+        nullptr;  // a GraphCheckCell for each of reporting_; null if there is none
     std::vector<uint32_t> copied_inputs;
     std::vector<uint32_t> fixed_inputs;
     std::vector<const void*> fixed_at;  // the addresses of `fixed_inputs`
@@ -120,8 +123,14 @@ class ProgramGraph final : public SpareMemory {
   // Decides by the error whether and when to try again.
   void RecordFailure(const absl::Status& failure);
 
+  // Allocates the cells of the ops that report values, and makes them zero.
+  absl::Status PlaceChecks(MemoryAccount& account, Captured* captured) const;
   absl::StatusOr<BufferRefs> Replay(MemoryAccount& account, Captured* captured,
-                                    absl::Span<const TensorRef> inputs) const;
+                                    absl::Span<const TensorRef> inputs,
+                                    ValueCheckRefs* checks) const;
+  // Launches the kernels, and what their ops report is moved to a check that is added to `checks`.
+  absl::Status LaunchKernels(Captured* captured, absl::Span<const Buffer* const> uploaded,
+                             ValueCheckRefs* checks) const;
   // New memory for the outputs, by the value that owns it. Outputs that are inputs or constants, or
   // views of them, need none.
   using RootBuffers = absl::flat_hash_map<uint32_t, BufferRef>;
@@ -133,6 +142,9 @@ class ProgramGraph final : public SpareMemory {
   std::vector<int64_t> offsets_;  // by value: where its bytes begin in its root's
   std::vector<bool> constant_;    // by value
   std::vector<uint32_t> read_inputs_;
+  // The ops whose kernels report bad values, in the order of the steps. Checks share it.
+  const std::shared_ptr<std::vector<PreparedOpRef>> reporting_ =
+      std::make_shared<std::vector<PreparedOpRef>>();
   int64_t num_launches_ = 0;
 
   // Only the thread that runs the program uses these.

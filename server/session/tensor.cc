@@ -32,13 +32,16 @@ Mutex& Tensor::mu() const {
   return locks[reinterpret_cast<uintptr_t>(this) / kTensorBytes % kLocks].mu;
 }
 
-void Tensor::Finish(absl::StatusOr<BufferRef> result) {
+void Tensor::Finish(absl::StatusOr<BufferRef> result, CheckListRef checks) {
   std::unique_ptr<std::vector<Waiter>> waiters;
   {
     MutexLock lock(&mu());
     if (done_.load(std::memory_order_relaxed)) return;
     status_ = result.status();
-    if (result.ok()) buffer_ = *std::move(result);
+    if (result.ok()) {
+      buffer_ = *std::move(result);
+      checks_ = std::move(checks);
+    }
     done_.store(true, std::memory_order_release);
     waiters.swap(waiters_);
   }

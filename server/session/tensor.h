@@ -18,6 +18,7 @@
 #include "tensord/server/device/executor.h"
 #include "tensord/server/device/slabs.h"
 #include "tensord/server/session/upload_state.h"
+#include "tensord/server/session/value_checks.h"
 
 namespace tensord::server {
 
@@ -30,6 +31,7 @@ struct DeviceSlot {
   int index;  // position in the server's list
   std::unique_ptr<Device> device;
   std::unique_ptr<Executor> executor;
+  PendingChecks checks;
 };
 
 class OpNode;
@@ -44,12 +46,14 @@ class Tensor {
   // Use Make(). The second constructor makes a tensor that is done from the start.
   Tensor(Handle handle, TensorSpec spec, DeviceSlot* slot)
       : handle_(handle), spec_(std::move(spec)), slot_(slot) {}
-  Tensor(Handle handle, TensorSpec spec, DeviceSlot* slot, BufferRef buffer)
+  Tensor(Handle handle, TensorSpec spec, DeviceSlot* slot, BufferRef buffer,
+         CheckListRef checks = nullptr)
       : handle_(handle),
         spec_(std::move(spec)),
         slot_(slot),
         done_(true),
-        buffer_(std::move(buffer)) {}
+        buffer_(std::move(buffer)),
+        checks_(std::move(checks)) {}
 
   // Returns a new tensor. The arguments are those of a constructor.
   template <typename... Args>
@@ -80,19 +84,23 @@ class Tensor {
   DeviceSlot* slot() const { return slot_; }  // null only for Failed()
   Device& device() const { return *slot_->device; }
 
-  // Returns whether the tensor is done. Only then may status() and buffer() be called.
+  // Returns whether the tensor is done. Only then may status(), buffer() and checks() be called.
   bool done() const { return done_.load(std::memory_order_acquire); }
 
-  // Returns OK, or the root error of the op that failed. If the device that holds the memory is
-  // lost, returns DATA_LOSS from then on. The reference is valid while the tensor exists.
+  // Returns OK, or the root error of the op that failed. OK turns into an error if the device that
+  // holds the memory is lost (DATA_LOSS), or if a value check fails. The reference is valid while
+  // the tensor exists.
   const absl::Status& status() const {
     if (buffer_ == nullptr) return status_;
     const absl::Status* loss = buffer_->device().loss();
-    return loss == nullptr ? status_ : *loss;
+    if (loss != nullptr) return *loss;
+    return checks_ == nullptr ? status_ : checks_->status();
   }
   // Returns the memory; null if the tensor has failed. The kernel that fills it has been launched
   // on the tensor's device. It has finished if the device has completed a Fence() since.
   const BufferRef& buffer() const { return buffer_; }
+  // Returns the value checks on which status() depends; null if there are none.
+  const CheckListRef& checks() const { return checks_; }
 
   // Records that the op that makes the tensor was posted to `lane`. Tasks that are posted to the
   // same lane later run after it.
@@ -115,7 +123,8 @@ class Tensor {
   UploadState* upload() const { return upload_.get(); }
 
   // Makes the tensor done and runs the waiters on this thread. If it is done already, does nothing.
-  void Finish(absl::StatusOr<BufferRef> result);
+  // `checks` are the value checks of the memory.
+  void Finish(absl::StatusOr<BufferRef> result, CheckListRef checks = nullptr);
 
   // Runs `waiter` when the tensor is done, on the thread that calls Finish(). If the tensor is done
   // already, runs it at once.
@@ -137,6 +146,7 @@ class Tensor {
   std::atomic<bool> stop_requested_{false};
   absl::Status status_;  // written before done_ is set, read after
   BufferRef buffer_;     // the same
+  CheckListRef checks_;  // the same
 
   std::unique_ptr<UploadState> upload_;  // set before the tensor is shared
 

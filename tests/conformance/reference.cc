@@ -12,6 +12,7 @@ Values Reference(absl::string_view op, const Attributes& attrs, absl::Span<const
   static const ReferenceTable* const table = [] {
     auto* made = new ReferenceTable;
     AddElementwiseReferences(*made);
+    AddIndexingReferences(*made);
     AddMatmulReferences(*made);
     AddReductionReferences(*made);
     AddShapeReferences(*made);

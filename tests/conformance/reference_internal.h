@@ -18,6 +18,7 @@ using ReferenceFunction = std::function<Values(const Attributes&, Inputs)>;
 using ReferenceTable = absl::flat_hash_map<std::string, ReferenceFunction>;
 
 void AddElementwiseReferences(ReferenceTable& table);
+void AddIndexingReferences(ReferenceTable& table);
 void AddMatmulReferences(ReferenceTable& table);
 void AddReductionReferences(ReferenceTable& table);
 void AddShapeReferences(ReferenceTable& table);

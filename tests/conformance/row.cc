@@ -58,7 +58,7 @@ bool KeepsBytes(const std::string& op) {
     if (op == alias) return true;
   }
   return op == "reshape" || op == "permute" || op == "slice" || op == "concat" ||
-         op == "broadcast_to" || op == "constant" || op == "cast" || op == "where";
+         op == "broadcast_to" || op == "constant" || op == "cast" || op == "index" || op == "where";
 }
 
 }  // namespace
@@ -136,6 +136,7 @@ const Rows& AllRows() {
     auto* made = new Rows;
     AddUnaryRows(*made);
     AddBinaryRows(*made);
+    AddIndexingRows(*made);
     AddMatmulRows(*made);
     AddReductionRows(*made);
     AddShapeRows(*made);

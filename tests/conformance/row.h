@@ -83,6 +83,7 @@ const Rows& AllRows();
 // Each adds a part of the table.
 void AddUnaryRows(Rows& rows);
 void AddBinaryRows(Rows& rows);
+void AddIndexingRows(Rows& rows);
 void AddMatmulRows(Rows& rows);
 void AddReductionRows(Rows& rows);
 void AddShapeRows(Rows& rows);

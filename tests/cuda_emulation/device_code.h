@@ -85,6 +85,20 @@ T __shfl_down_sync(unsigned, T value, unsigned delta, int width = warpSize) {
   return tensord::cuda_emulation::ExchangeInWarp(value, inside ? lane + delta : lane);
 }
 
+// The devices' threads run these, so they are atomic for all threads of the process.
+inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+template <typename T>
+T atomicCAS(T* address, T expected, T desired) {
+  __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST,
+                              __ATOMIC_SEQ_CST);
+  return expected;
+}
+template <typename T>
+T atomicExch(T* address, T value) {
+  return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);
+}
+
 // Each operation rounds its result: the build compiles these sources with -ffp-contract=off.
 inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __dadd_rn(double a, double b) { return a + b; }

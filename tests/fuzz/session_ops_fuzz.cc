@@ -3,6 +3,7 @@
 // a stream. It makes the same checks.
 #include <google/protobuf/stubs/logging.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -30,6 +31,10 @@ class Speaker {
     size_t inputs;
     size_t outputs;
   };
+  struct Defined {
+    uint32_t inputs;
+    uint32_t outputs;
+  };
 
   static uint64_t AnyHandle(FuzzInput& in) {
     return in.OneIn(32) ? in.Raw<uint64_t>() : in.Range(0, 15);
@@ -52,6 +57,18 @@ class Speaker {
     return in.OneIn(8) ? in.Bytes(8) : std::string(1, static_cast<char>('a' + in.Range(0, 2)));
   }
 
+  // Donates some of `inputs` inputs.
+  template <typename Message>
+  static void AddDonations(FuzzInput& in, int inputs, Message* message) {
+    if (!in.OneIn(4)) return;
+    for (int i = 0; i < inputs; ++i) {
+      if (in.Bool()) message->add_donate(in.OneIn(32) ? in.Byte() : i);
+    }
+  }
+  // Adds an op whose elements are often bad indices, or an op that uses them.
+  static void AddIndexOp(FuzzInput& in, v1::Op* op);
+  static void AddAnyOp(FuzzInput& in, v1::Op* op);
+
   void Send(FuzzInput& in);
   void AddCommand(FuzzInput& in, v1::Command* command);
   void AddOp(FuzzInput& in, v1::Op* op);
@@ -64,14 +81,36 @@ class Speaker {
   void Close();
 
   SessionPlayer player_;
-  std::vector<uint32_t> definitions_;  // the number of inputs of each
+  std::vector<Defined> definitions_;
   std::vector<Shape> programs_;
   std::vector<v1::SessionStreamRequest> sent_;  // for retransmissions
   uint64_t next_command_ = 1;
   uint64_t answers_ = 0;
 };
 
+void Speaker::AddIndexOp(FuzzInput& in, v1::Op* op) {
+  op->set_output(AnyHandle(in));
+  Attributes attrs;
+  if (in.Bool()) {
+    op->set_name("index");
+    for (int i = in.OneIn(4) ? 3 : 2; i > 0; --i) op->add_inputs(AnyHandle(in));
+    attrs.Set("axis", int64_t{in.Range(0, 1)});
+  } else {
+    op->set_name("arange");
+    op->set_device("cpu:0");
+    const int64_t start = in.Range(-3, 3);
+    attrs.Set("start", start);
+    attrs.Set("stop", start + in.Range(1, 4));
+  }
+  for (const auto& [name, value] : attrs) ToProto(value, &(*op->mutable_attrs())[name]);
+}
+
 void Speaker::AddOp(FuzzInput& in, v1::Op* op) {
+  in.OneIn(4) ? AddIndexOp(in, op) : AddAnyOp(in, op);
+  AddDonations(in, op->inputs_size(), op);
+}
+
+void Speaker::AddAnyOp(FuzzInput& in, v1::Op* op) {
   const OpSchema& schema = fuzz::AnySchema(in);
   op->set_name(schema.name);
   int inputs = in.Range(schema.min_inputs, std::min(schema.max_inputs, 4));
@@ -82,6 +121,7 @@ void Speaker::AddOp(FuzzInput& in, v1::Op* op) {
     ToProto(value, &(*op->mutable_attrs())[name]);
   }
   if (schema.min_inputs == 0 || in.OneIn(8)) op->set_device(AnyDevice(in));
+  if (in.OneIn(8)) op->set_num_outputs(in.OneIn(16) ? in.Raw<uint32_t>() : in.Range(0, 5));
 }
 
 void Speaker::AddDefinition(FuzzInput& in, v1::Definition* definition) {
@@ -92,7 +132,9 @@ void Speaker::AddDefinition(FuzzInput& in, v1::Definition* definition) {
   *definition->mutable_attrs() = op.attrs();
   definition->set_device(op.device());
   definition->set_num_inputs(in.OneIn(64) ? in.Raw<uint32_t>() : op.inputs_size());
-  definitions_.push_back(definition->num_inputs());
+  *definition->mutable_donate() = op.donate();
+  definition->set_num_outputs(op.num_outputs());
+  definitions_.push_back({definition->num_inputs(), std::max(1u, op.num_outputs())});
 }
 
 void Speaker::AddBatch(FuzzInput& in, v1::Batch* batch) {
@@ -108,8 +150,8 @@ void Speaker::AddBatch(FuzzInput& in, v1::Batch* batch) {
     const uint64_t output = AnyHandle(in);
     batch->add_words(which + 1);
     batch->add_words(output - last);
-    last = output;
-    for (uint32_t i = 0; i < definitions_[which] && i < 8; ++i) {
+    last = output + definitions_[which].outputs - 1;
+    for (uint32_t i = 0; i < definitions_[which].inputs && i < 8; ++i) {
       batch->add_words(output - AnyHandle(in));
     }
   }
@@ -124,10 +166,10 @@ void Speaker::AddProgram(FuzzInput& in, v1::Program* program) {
   for (int steps = in.Range(0, 8); steps > 0 && !definitions_.empty(); --steps) {
     const int which = in.Range(0, static_cast<int>(definitions_.size()) - 1);
     program->add_ops(which + 1);
-    for (uint32_t i = 0; i < definitions_[which] && i < 8; ++i) {
+    for (uint32_t i = 0; i < definitions_[which].inputs && i < 8; ++i) {
       program->add_ops(in.OneIn(32) ? in.Byte() : in.Range(0, std::max(values - 1, 0)));
     }
-    ++values;
+    values += static_cast<int>(std::min(definitions_[which].outputs, 8u));
   }
   for (int outputs = in.Range(0, 3); outputs > 0; --outputs) {
     program->add_outputs(in.OneIn(32) ? in.Byte() : in.Range(0, std::max(values - 1, 0)));
@@ -143,6 +185,7 @@ void Speaker::AddRun(FuzzInput& in, v1::ProgramRun* run) {
   if (which > 0) shape = programs_[which - 1];
   for (size_t i = 0; i < shape.inputs; ++i) run->add_inputs(AnyHandle(in));
   for (size_t i = 0; i < shape.outputs; ++i) run->add_outputs(AnyHandle(in));
+  AddDonations(in, static_cast<int>(shape.inputs), run);
 }
 
 void Speaker::AddCommand(FuzzInput& in, v1::Command* command) {

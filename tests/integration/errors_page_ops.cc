@@ -144,8 +144,9 @@ void AddReadErrors(ErrorsPage* page, const Client& client) {
   const Tensor x = Ones(cpu, {2, 3});
   std::vector<float> three(3);
   page->BeginSection("Reads",
-                     "The server finds the lack of memory. Reads and `Wait` return this error, of "
-                     "the tensor itself and of tensors computed from it.");
+                     "The server finds the lack of memory, and an index that is out of range. "
+                     "Reads and `Wait` return these errors, of the tensor itself and of tensors "
+                     "computed from it.");
   TENSORD_ERROR_ROW(page, Tensor().Read<float>());
   TENSORD_ERROR_ROW(page, x.Read<int32_t>());
   TENSORD_ERROR_ROW(page, x.ReadInto(absl::MakeSpan(three)));
@@ -154,6 +155,13 @@ void AddReadErrors(ErrorsPage* page, const Client& client) {
   page->Add("`large = Zeros(cpu:1, {5000, 5000})` on a device with 64 MiB, then `large.Wait()`",
             large.Wait());
   TENSORD_ERROR_ROW(page, Sum(large + 1).Item<float>());
+  const Tensor indices = FromVector<int64_t>(cpu, {2, 2}, {0, 1, 2, -1});
+  const Tensor rows = RunOp("index", {x, indices});
+  page->Add(
+      "`rows = RunOp(\"index\", {x, indices})`, where the element of `indices` at [1, 0] is 2 "
+      "and `x` has two rows, then `rows.Wait()`",
+      rows.Wait());
+  TENSORD_ERROR_ROW(page, Sum(rows).Item<float>());
   // Printing shows the same text, without the bytes of the status's payloads.
   EXPECT_EQ(large.ToString(), absl::StrCat("tensor(<error: ", ErrorText(large.Wait()), ">)"));
 }

@@ -1,5 +1,6 @@
 #include "tensord/tests/simulation/model.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -83,6 +84,15 @@ bool Model::IsLimitOf(const absl::Status& error) const {
   return absl::StrContains(text, "is out of memory") && expected_errors_.small_devices;
 }
 
+bool Model::IsValueError(const std::set<const Value*>& ancestors, const absl::Status& error) {
+  return std::any_of(ancestors.begin(), ancestors.end(), [&error](const Value* ancestor) {
+    const uint64_t handle = ancestor->siblings.empty() ? ancestor->handle : ancestor->siblings[0];
+    return !ancestor->value_error.empty() &&
+           error.message() ==
+               absl::StrCat(ancestor->made_by, " (tensor ", handle, "): ", ancestor->value_error);
+  });
+}
+
 bool Model::MayBeMissing(const Value& value) const {
   // A failed tensor takes a handle, too, unless the limit is reached.
   return !value.error.ok() &&
@@ -107,6 +117,7 @@ std::string Model::CheckPossible(const Value& value, const absl::Status& error) 
       if (ancestor->upload) return "";
     }
   }
+  if (absl::IsInvalidArgument(error) && IsValueError(ancestors, error)) return "";
   if (!absl::IsResourceExhausted(error) || !IsLimitOf(error)) {
     return absl::StrCat(what, ", and nothing in this world explains this");
   }
@@ -136,6 +147,11 @@ std::string Model::RecordSuccess(Value& value) {
   if (!value.error.ok()) {
     return absl::StrCat("tensor ", value.handle, " has failed (", value.error.ToString(),
                         "), but a tensor that depends on it is good");
+  }
+  if (!value.value_error.empty()) {
+    return absl::StrCat("tensor ", value.handle, " (", value.made_by,
+                        "), or a tensor that depends on it, is good in spite of ",
+                        value.value_error);
   }
   if (value.good) return "";
   value.good = true;

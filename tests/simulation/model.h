@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,9 @@ struct Value {
   std::vector<std::shared_ptr<Value>> inputs;
   std::vector<uint64_t> siblings;  // all outputs of the same command
   std::string made_by;
+  // The error that the elements of its inputs give, without the op and the tensor: "index 7 …".
+  // Empty if there is none.
+  std::string value_error;
 
   bool good = false;    // it, or a tensor computed from it, has been read without an error
   bool upload = false;  // it needs an upload, which may never finish
@@ -77,6 +81,8 @@ class Model {
   // Returns whether the value's handle may have exceeded a limit on handles.
   bool MayBeMissing(const Value& value) const;
   bool IsLimitOf(const absl::Status& error) const;
+  // Returns whether the error is the value error of one of `ancestors`.
+  static bool IsValueError(const std::set<const Value*>& ancestors, const absl::Status& error);
 
   const ExpectedErrors expected_errors_;
   std::map<uint64_t, ValueRef> values_;

@@ -97,31 +97,41 @@ void Script::Act() {
   client_->replies().TakeError().IgnoreError();  // as Synchronize() does
 }
 
-void Script::Create() {
-  const TensorSpec spec = RandomSpec();
-  const int device = static_cast<int>(random_->Below(devices_));
+ValueRef Script::CreateConstant(const TensorSpec& spec, int device, Elements elements) {
   v1::Command command;
   v1::Op& op = *command.mutable_op();
+  op.set_name("constant");
   op.set_output(client_->queue().NextHandle());
   op.set_device(DeviceName(device));
   auto& attrs = *op.mutable_attrs();
   internal::AttrToProto(std::vector<int64_t>{spec.shape.dim(0)}, &attrs["shape"]);
   internal::AttrToProto(spec.dtype, &attrs["dtype"]);
-  Elements elements;
+  internal::AttrToProto(Bytes{Encode(spec, elements)}, &attrs["data"]);
+  if (!client_->queue().Push(command).ok()) return nullptr;
+  return AddResult(op.name(), op.output(), spec, device, std::move(elements), {});
+}
+
+void Script::Create() {
+  const TensorSpec spec = RandomSpec();
+  const int device = static_cast<int>(random_->Below(devices_));
   if (random_->OneIn(2)) {
-    elements = RandomElements(spec);
-    op.set_name("constant");
-    internal::AttrToProto(Bytes{Encode(spec, elements)}, &attrs["data"]);
-  } else {
-    const int64_t fill = random_->Below(200) - 100;
-    elements.assign(spec.num_elements(), fill);
-    op.set_name("full");
-    internal::AttrToProto(
-        spec.dtype == DType::kFloat32 ? AttrValue(static_cast<double>(fill)) : AttrValue(fill),
-        &attrs["value"]);
+    CreateConstant(spec, device, RandomElements(spec));
+    return;
   }
+  v1::Command command;
+  v1::Op& op = *command.mutable_op();
+  op.set_name("full");
+  op.set_output(client_->queue().NextHandle());
+  op.set_device(DeviceName(device));
+  auto& attrs = *op.mutable_attrs();
+  internal::AttrToProto(std::vector<int64_t>{spec.shape.dim(0)}, &attrs["shape"]);
+  internal::AttrToProto(spec.dtype, &attrs["dtype"]);
+  const int64_t fill = random_->Below(200) - 100;
+  internal::AttrToProto(
+      spec.dtype == DType::kFloat32 ? AttrValue(static_cast<double>(fill)) : AttrValue(fill),
+      &attrs["value"]);
   if (!client_->queue().Push(command).ok()) return;
-  AddResult(op.name(), op.output(), spec, device, std::move(elements), {});
+  AddResult(op.name(), op.output(), spec, device, Elements(spec.num_elements(), fill), {});
 }
 
 ValueRef Script::Partner(const ValueRef& value) {
@@ -143,7 +153,8 @@ void Script::Compute() {
   std::string op = random_->Pick(*unary);
   Elements elements;
   Attributes attrs;
-  const int64_t kind = random_->Below(10);
+  const int64_t kind = random_->Below(11);
+  if (kind == 10) return Index(x);
   if (kind < 6) {
     const ValueRef y = Partner(x);
     const std::string& name = random_->Pick(*binary);
@@ -169,17 +180,54 @@ void Script::Compute() {
   Send(op, std::move(inputs), attrs, std::move(elements));
 }
 
+void Script::Index(const ValueRef& x) {
+  const auto size = static_cast<int64_t>(x->elements.size());
+  if (size == 0 || x->spec.shape.rank() == 0) return;
+  Elements indices(1 + random_->Below(4));
+  for (int64_t& index : indices) index = random_->Below(2 * size) - size;
+  const size_t bad = random_->OneIn(3) ? random_->Below(indices.size()) : indices.size();
+  std::string value_error;
+  if (bad < indices.size()) {
+    indices[bad] += indices[bad] < 0 ? -size : size;
+    value_error = absl::StrCat("index ", indices[bad], " at [", bad,
+                               "] of input 1 is out of range for axis 0 of size ", size);
+  }
+  Elements elements;
+  for (int64_t index : indices) {
+    const bool in_range = index >= -size && index < size;
+    elements.push_back(in_range ? x->elements[index < 0 ? index + size : index] : 0);
+  }
+  const DType dtype = random_->OneIn(2) ? DType::kInt64 : DType::kInt32;
+  const TensorSpec spec{dtype, {static_cast<int64_t>(indices.size())}};
+  const ValueRef made = CreateConstant(spec, x->device, std::move(indices));
+  if (made != nullptr) Send("index", {x, made}, {}, std::move(elements), std::move(value_error));
+}
+
+bool Script::MayDonate(const ValueRef& value) {
+  return !value->upload && value->reads == 0 && Holds(value) && random_->OneIn(4);
+}
+
+void Script::DropDonated(const ValueRef& value) {
+  client_->queue().PushDrop(value->handle);
+  RemoveLive(value);
+}
+
 void Script::Send(const std::string& op, std::vector<ValueRef> inputs, const Attributes& attrs,
-                  Elements elements) {
+                  Elements elements, std::string value_error) {
   absl::InlinedVector<QueuedInput, 2> queued;
   for (const ValueRef& input : inputs) queued.push_back(InputOf(*input));
-  const absl::StatusOr<internal::QueuedOp> sent = client_->queue().PushOp({op, queued, &attrs});
+  const ValueRef first = inputs[0];
+  const bool donates = MayDonate(first);
+  const absl::StatusOr<internal::QueuedOp> sent =
+      client_->queue().PushOp({op, queued, &attrs, donates ? 1u : 0u});
   if (!sent.ok()) {
     if (client_->status().ok()) trace_->Fail(op, ": ", sent.status().ToString());
     return;
   }
   const int device = inputs[0]->device;
-  AddResult(op, sent->output, sent->spec, device, std::move(elements), std::move(inputs));
+  AddResult(op, sent->output, sent->spec, device, std::move(elements), std::move(inputs))
+      ->value_error = std::move(value_error);
+  if (donates) DropDonated(first);
 }
 
 void Script::Copy() {
@@ -310,6 +358,8 @@ void Script::Run() {
   run.add_inputs(x->handle);
   if (program.two_inputs) run.add_inputs(y->handle);
   for (int i = 0; i < 2; ++i) run.add_outputs(client_->queue().NextHandle());
+  const bool donates = MayDonate(x);
+  if (donates) run.add_donate(0);
   if (!client_->queue().Push(command).ok()) return;
   const std::vector<ValueRef> inputs =
       program.two_inputs ? std::vector<ValueRef>{x, y} : std::vector<ValueRef>{x};
@@ -318,6 +368,7 @@ void Script::Run() {
               program.device, i == 0 ? first : second, inputs)
         ->siblings = {run.outputs().begin(), run.outputs().end()};
   }
+  if (donates) DropDonated(x);
 }
 
 }  // namespace tensord::simulation

@@ -43,9 +43,19 @@ class Script {
   };
 
   void Create();
+  // Creates a tensor with these elements. Returns null if the client has ended.
+  ValueRef CreateConstant(const TensorSpec& spec, int device, std::vector<int64_t> elements);
   void Compute();
+  // Computes elements at indices, of which one may be out of range.
+  void Index(const ValueRef& x);
+  // Sends an op. Sometimes donates its first input. `value_error` is Value::value_error.
   void Send(const std::string& op, std::vector<ValueRef> inputs, const Attributes& attrs,
-            std::vector<int64_t> elements);
+            std::vector<int64_t> elements, std::string value_error = "");
+  // Returns whether an op may donate the value now.
+  bool MayDonate(const ValueRef& value);
+  // Drops the handle of a donated value, as the library does: the server keeps it if it refuses the
+  // op.
+  void DropDonated(const ValueRef& value);
   void Copy();
   void Read(const ValueRef& value);
   void DropOne();

@@ -10,6 +10,7 @@ KernelTable MakeTable() {
   AppendArgReductionKernels(table);
   AppendCreationKernels(table);
   AppendElementwiseKernels(table);
+  AppendIndexingKernels(table);
   AppendLayoutKernels(table);
   AppendLinearKernels(table);
   AppendMatmulKernels(table);

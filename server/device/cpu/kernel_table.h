@@ -18,6 +18,7 @@ Kernel FindKernel(absl::string_view op);
 void AppendArgReductionKernels(KernelTable& table);
 void AppendCreationKernels(KernelTable& table);
 void AppendElementwiseKernels(KernelTable& table);
+void AppendIndexingKernels(KernelTable& table);
 void AppendLayoutKernels(KernelTable& table);
 void AppendLinearKernels(KernelTable& table);
 void AppendMatmulKernels(KernelTable& table);

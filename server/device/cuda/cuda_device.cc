@@ -8,6 +8,7 @@
 #include "tensord/server/device/cuda/cuda_device_internal.h"
 #include "tensord/server/device/cuda/cuda_status.h"
 #include "tensord/server/device/cuda/graph_scratch.h"
+#include "tensord/server/device/cuda/kernels/value_check.h"
 #include "tensord/server/device/cuda/nvml.h"
 
 namespace tensord::server::cuda {
@@ -43,6 +44,7 @@ CudaDevice::~CudaDevice() {
   for (const Stream* stream : {&compute_, &retire_}) {
     if (stream->get() != nullptr) cudaStreamSynchronize(stream->get());
   }
+  checks_->Abandon();
   fused_kernels_.reset();
   blas_.reset();
   downloads_.reset();
@@ -149,6 +151,20 @@ absl::Status CudaDevice::OrderInput(const void* data, int64_t bytes) {
   return uploads_->OrderAfterUploads(data, bytes, compute_.get());
 }
 
+absl::StatusOr<std::unique_ptr<CheckMemory>> CudaDevice::MakeCheckMemory() {
+  TENSORD_BEGIN_CALL_OR_RETURN_LOSS(calls_);
+  const DeviceGuard guard(info_.physical_index);
+  return checks_->Make(compute_.get());
+}
+
+absl::Status CudaDevice::CollectChecks(Buffer& cells, int count, const CheckCell& to) {
+  TENSORD_BEGIN_CALL_OR_RETURN_LOSS(calls_);
+  const DeviceGuard guard(info_.physical_index);
+  TENSORD_CUDA_RETURN_IF_ERROR(
+      LaunchCollectChecks(static_cast<GraphCheckCell*>(cells.data()), count, to, compute_.get()));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Event> CudaDevice::RecordOnCompute() {
   TENSORD_ASSIGN_OR_RETURN(Event event, events_.Acquire());
   TENSORD_CUDA_RETURN_IF_ERROR(cudaEventRecord(event.get(), compute_.get()));
@@ -205,6 +221,7 @@ void CudaDevice::Abandon() {
   // to this device don't run after the loss.
   for (const PeerReadRef& read : reads) read->Await();
   for (const PeerReadRef& read : reads) read->DestroyEvent();
+  checks_->Abandon();
   fused_kernels_.reset();
   blas_.reset();
   downloads_.reset();

@@ -15,6 +15,7 @@
 #include "tensord/common/util/mutex.h"
 #include "tensord/server/device/call_tracker.h"
 #include "tensord/server/device/cuda/blas.h"
+#include "tensord/server/device/cuda/check_pool.h"
 #include "tensord/server/device/cuda/cuda_handles.h"
 #include "tensord/server/device/cuda/fence_thread.h"
 #include "tensord/server/device/cuda/fused_kernels.h"
@@ -132,6 +133,9 @@ class CudaDevice final : public Device {
   bool has_graphs() const override { return true; }
   absl::StatusOr<std::unique_ptr<KernelGraph>> Capture(
       MemoryAccount& account, absl::FunctionRef<absl::Status()> launch) override;
+  bool defers_checks() const override { return true; }
+  absl::StatusOr<std::unique_ptr<CheckMemory>> MakeCheckMemory() override;
+  absl::Status CollectChecks(Buffer& cells, int count, const CheckCell& to) override;
   absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override;
   absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override;
   absl::Status WriteFrom(Buffer& dst, int64_t offset, HostMemory& src, int64_t src_offset,
@@ -200,6 +204,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<DownloadRing> downloads_;
   std::unique_ptr<Blas> blas_;
   std::unique_ptr<FusedKernels> fused_kernels_;
+  const std::shared_ptr<CheckPool> checks_ = std::make_shared<CheckPool>();
   KernelContext context_;  // executor thread
   // The last member: until its thread is joined, callbacks use the members above.
   std::unique_ptr<FenceThread> fences_;

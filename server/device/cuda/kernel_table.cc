@@ -26,6 +26,7 @@ static_assert(kDTypeCount == kDTypeTableSize);
 KernelTable MakeTable() {
   KernelTable table;
   AppendElementwiseKernels(table);
+  AppendIndexingKernels(table);
   AppendMovementKernels(table);
   AppendCreationKernels(table);
   AppendReductionKernels(table);

@@ -4,11 +4,11 @@
 #include "absl/types/span.h"
 #include "tensord/server/device/cuda/kernel_table.h"
 #include "tensord/server/device/cuda/kernels/movement.h"
+#include "tensord/server/device/cuda/kernels/unit.h"
 
 namespace tensord::server::cuda {
 namespace {
 
-constexpr int kMaxUnitBytes = 16;
 constexpr int64_t kMinTransposed = 8;  // a shorter side would leave most of a tile empty
 
 // A copy between strided operands. Strides and extents in elements.
@@ -17,17 +17,6 @@ struct StridedCopy {
   void* out;
   int64_t element_bytes;
   StridedLoop<2> loop;  // strides of (in, out)
-};
-
-// The largest power of two, up to kMaxUnitBytes, that divides all values passed to MustDivide().
-class Unit {
- public:
-  void MustDivide(int64_t bytes) { common_ |= static_cast<uint64_t>(bytes); }
-  void MustDivide(const void* address) { common_ |= reinterpret_cast<uintptr_t>(address); }
-  int64_t bytes() const { return static_cast<int64_t>(common_ & (~common_ + 1)); }
-
- private:
-  uint64_t common_ = kMaxUnitBytes;
 };
 
 // If the innermost axis is contiguous in both operands, makes the copy move larger units.

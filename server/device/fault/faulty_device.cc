@@ -34,6 +34,13 @@ class FaultyDevice final : public Device {
   }
   absl::StatusOr<std::unique_ptr<PreparedKernel>> Prepare(const KernelSpec& spec) override;
   absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec& spec) override;
+  bool defers_checks() const override { return device_->defers_checks(); }
+  absl::StatusOr<std::unique_ptr<CheckMemory>> MakeCheckMemory() override {
+    return device_->MakeCheckMemory();
+  }
+  absl::Status CollectChecks(Buffer& cells, int count, const CheckCell& to) override {
+    return device_->CollectChecks(cells, count, to);
+  }
   absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override {
     TENSORD_RETURN_IF_ERROR(Begin(Step::kCopy));
     return device_->CopyFrom(dst, src, bytes);
@@ -109,9 +116,14 @@ class FaultyDevice::Kernel final : public PreparedKernel {
 
   absl::Status Launch(absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {
+    return LaunchChecked(inputs, outputs, {});
+  }
+
+  absl::Status LaunchChecked(absl::Span<const Buffer* const> inputs,
+                             absl::Span<Buffer* const> outputs, const CheckCell& check) override {
     // A kernel that runs inline isn't delayed: its thread holds locks that other threads wait for.
     TENSORD_RETURN_IF_ERROR(device_->Begin(Step::kKernel, /*may_be_late=*/!runs_inline()));
-    return kernel_->Launch(inputs, outputs);
+    return kernel_->LaunchChecked(inputs, outputs, check);
   }
 
  private:

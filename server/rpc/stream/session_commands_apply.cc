@@ -259,13 +259,21 @@ void SessionCommands::Refuse(Handle handle, uint64_t number, const absl::Status&
 }
 
 void SessionCommands::Watch(const TensorRef& tensor, uint64_t number) {
-  // The reference is weak, because the tensor keeps this callback.
-  tensor->WhenDone([weak = weak_from_this(), raw = tensor.get(), number] {
-    if (raw->status().ok()) return;
+  // The references are weak, because the tensor keeps this callback.
+  const auto report = [weak = weak_from_this(), number,
+                       handle = tensor->handle()](const absl::Status& error) {
     const std::shared_ptr<SessionCommands> self = weak.lock();
     if (self == nullptr) return;
-    self->AppendError(raw->handle(), number, raw->status());
+    self->AppendError(handle, number, error);
     self->Notify();
+  };
+  tensor->WhenDone([raw = tensor.get(), report] {
+    if (!raw->status().ok()) return report(raw->status());
+    if (raw->checks() == nullptr) return;
+    // The status may still turn into an error.
+    CheckList::WhenResolved(raw->checks(), [checks = raw->checks(), report] {
+      if (!checks->status().ok()) report(checks->status());
+    });
   });
 }
 

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <utility>
 
+#include "tensord/server/engine/resolve_checks.h"
+
 namespace tensord::server {
 namespace {
 
@@ -24,7 +26,8 @@ void FinishWhenDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse sessi
     call->Finish(tensor.status());
     return;
   }
-  if ((*tensor)->done()) {
+  const CheckListRef checks = (*tensor)->done() ? (*tensor)->checks() : nullptr;
+  if ((*tensor)->done() && (checks == nullptr || checks->resolved())) {
     Finish(call.get(), *session, *tensor, describe);
     return;
   }
@@ -37,11 +40,11 @@ void FinishWhenDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse sessi
     return;
   }
   call->Use(std::move(session), early_end == EarlyEnd::kStopsOp ? *tensor : nullptr);
-  (*tensor)->WhenDone(
-      [weak = call->weak_from_this(), owner, tensor = *tensor, describe = std::move(describe)] {
-        owner->waits().End(InFlight::kCallBytes);
-        Finish(weak.lock().get(), *owner, tensor, describe);
-      });
+  WhenChecked(*tensor, [weak = call->weak_from_this(), owner, tensor = *tensor,
+                        describe = std::move(describe)] {
+    owner->waits().End(InFlight::kCallBytes);
+    Finish(weak.lock().get(), *owner, tensor, describe);
+  });
 }
 
 void FinishWhenAllDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse session,
@@ -78,7 +81,7 @@ void FinishWhenAllDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse se
   const auto one_done = [waiting, finish] {
     if (waiting->left.fetch_sub(1, std::memory_order_acq_rel) == 1) finish(*waiting);
   };
-  for (const TensorRef& tensor : waiting->tensors) tensor->WhenDone(one_done);
+  for (const TensorRef& tensor : waiting->tensors) WhenChecked(tensor, one_done);
   one_done();
 }
 

@@ -37,7 +37,7 @@ void UnaryMethods::OpenPublished(const UnaryRef<v1::OpenPublishedRequest, v1::Te
   if (!published.ok()) return call->Finish(published.status());
   if (!(*published)->status().ok()) return call->Finish((*published)->status());
   const auto opened = Tensor::Make(request.output(), (*published)->spec(), (*published)->slot(),
-                                   (*published)->buffer());
+                                   (*published)->buffer(), (*published)->checks());
   absl::Status inserted = (*use)->Insert(opened);
   if (absl::IsAlreadyExists(inserted)) {
     // A client that has lost the answer repeats the call. The handle then has this tensor already.

@@ -13,9 +13,9 @@
 namespace tensord {
 namespace {
 
-using internal::NumberInput;
 using internal::PromotedDType;
-using internal::ToNumberInput;
+using internal::ScalarInput;
+using internal::ToScalarInput;
 
 TEST(ScalarTest, KeepsTheKindOfItsValue) {
   EXPECT_TRUE(Scalar(true).is_bool());
@@ -42,7 +42,7 @@ TEST(ScalarTest, IntegerAboveInt64IsAUint64Alone) {
 
 TEST(ScalarTest, BecomesAnInputOfEveryDTypeThatHoldsItsValue) {
   const auto word = [](Scalar value, DType dtype) -> std::optional<uint64_t> {
-    const std::optional<NumberInput> input = ToNumberInput(value, dtype, 0);
+    const std::optional<ScalarInput> input = ToScalarInput(value, dtype, 0);
     return input.has_value() ? std::optional(input->word) : std::nullopt;
   };
   EXPECT_EQ(word(65535, DType::kUInt16), IntToWord(65535));

@@ -1,5 +1,6 @@
 #include "tensord/tests/unit/engine/fake_device.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -7,6 +8,7 @@
 
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/memory_account.h"
+#include "tensord/server/device/value_check.h"
 
 namespace tensord::server {
 namespace {
@@ -30,6 +32,7 @@ class FakeBuffer : public Buffer {
 template <typename T>
 void Compute(const KernelCall& call) {
   const std::string& op = call.schema->name;
+  if (op == "index") return Index<T>(call);
   T* out = call.output().AsMutable<T>();
   const int64_t n = call.output().spec->num_elements();
   for (int64_t i = 0; i < n; ++i) {
@@ -45,12 +48,43 @@ void Compute(const KernelCall& call) {
   }
 }
 
+// The cell of one launch.
+class FakeCheckMemory final : public CheckMemory {
+ public:
+  explicit FakeCheckMemory(std::shared_ptr<std::atomic<int>> count) : count_(std::move(count)) {
+    ++*count_;
+  }
+  ~FakeCheckMemory() override { --*count_; }
+
+  const CheckCell& cell() const override { return addresses_; }
+  absl::StatusOr<CheckRecord> Read() const override { return cell_.record; }
+
+ private:
+  const std::shared_ptr<std::atomic<int>> count_;
+  GraphCheckCell cell_{};
+  const CheckCell addresses_{&cell_.guard, &cell_.record};
+};
+
+// out[i] = x[indices[i]]. If an index is out of range, reports the first one to call.check.
+template <typename T>
+void Index(const KernelCall& call) {
+  const int64_t size = call.inputs[0].spec->num_elements();
+  for (int64_t i = 0; i < call.output().spec->num_elements(); ++i) {
+    const int64_t value = call.inputs[1].As<int64_t>()[i];
+    const int64_t index = NormalIndex(value, size);
+    call.output().AsMutable<T>()[i] = call.inputs[0].As<T>()[std::max<int64_t>(index, 0)];
+    if (index >= 0 || call.check.guard == nullptr || call.check.guard->key != 0) continue;
+    *call.check.record = {CheckKey(1, i), value, size, 0, 0};
+    call.check.guard->key = call.check.record->key;
+  }
+}
+
 }  // namespace
 
 // A copy of a kernel call. The operands' memory must outlive it.
 struct FakeDevice::Recorded {
   explicit Recorded(const KernelCall& call)
-      : schema(call.schema), attrs(*call.attrs), output(*call.output().spec) {
+      : schema(call.schema), attrs(*call.attrs), output(*call.output().spec), check(call.check) {
     for (const Operand& input : call.inputs) inputs.push_back(*input.spec);
     for (const Operand& input : call.inputs) addresses.push_back(input.data);
     out = call.output().data;
@@ -60,7 +94,7 @@ struct FakeDevice::Recorded {
     std::vector<Operand> operands;
     for (size_t i = 0; i < inputs.size(); ++i) operands.push_back({&inputs[i], addresses[i]});
     const Operand result{&output, out};
-    const KernelCall call{schema, &attrs, operands, absl::MakeConstSpan(&result, 1)};
+    const KernelCall call{schema, &attrs, operands, absl::MakeConstSpan(&result, 1), check};
     if (output.dtype == DType::kInt32) Compute<int32_t>(call);
     if (output.dtype == DType::kInt64) Compute<int64_t>(call);
   }
@@ -70,6 +104,7 @@ struct FakeDevice::Recorded {
   std::vector<TensorSpec> inputs;
   std::vector<void*> addresses;
   TensorSpec output;
+  CheckCell check;
   void* out;
 };
 
@@ -193,8 +228,27 @@ absl::Status FakeDevice::Launch(const KernelCall& call) {
     return absl::OkStatus();
   }
   TENSORD_RETURN_IF_ERROR(Begin(call.schema->name));
+  if (call.schema->name == "index" && !options_.defers_checks) {
+    TENSORD_RETURN_IF_ERROR(
+        CheckIndices(call, /*input=*/1, /*axis=*/0, call.inputs[0].spec->num_elements()));
+  }
   if (call.output().spec->dtype == DType::kInt32) Compute<int32_t>(call);
   if (call.output().spec->dtype == DType::kInt64) Compute<int64_t>(call);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<CheckMemory>> FakeDevice::MakeCheckMemory() {
+  return std::make_unique<FakeCheckMemory>(check_cells_);
+}
+
+absl::Status FakeDevice::CollectChecks(Buffer& buffer, int count, const CheckCell& to) {
+  auto* const cells = static_cast<GraphCheckCell*>(buffer.data());
+  for (int i = count - 1; i >= 0 && to.record != nullptr; --i) {
+    if (cells[i].guard.key == 0) continue;
+    *to.record = cells[i].record;
+    to.record->step = i;
+  }
+  std::fill(cells, cells + count, GraphCheckCell{});
   return absl::OkStatus();
 }
 

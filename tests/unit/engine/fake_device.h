@@ -1,6 +1,7 @@
 // A device on the host. A test can block each step of it, or make it fail.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -13,9 +14,9 @@
 
 namespace tensord::server {
 
-// Computes full, ones, add, neg and cast of int32 and int64. Other ops leave their output zero. A
-// graph of its kernels takes kGraphBytes. launched() lists its capture as "capture" and its
-// launches as "graph". Thread-safe.
+// Computes full, ones, add, neg, cast and one-dimensional index of int32 and int64. Other ops leave
+// their output zero. A graph of its kernels takes kGraphBytes. launched() lists its capture as
+// "capture" and its launches as "graph". Thread-safe.
 class FakeDevice : public Device {
  public:
   static constexpr int64_t kGraphBytes = 64;
@@ -24,6 +25,8 @@ class FakeDevice : public Device {
     int64_t limit_bytes = 1 << 20;
     bool host_accessible = true;
     bool graphs = false;
+    // Whether index reports an index out of range, as a GPU does. Otherwise its launch fails.
+    bool defers_checks = false;
   };
   FakeDevice(int index, Options options);
   ~FakeDevice() override;
@@ -55,6 +58,11 @@ class FakeDevice : public Device {
   bool has_graphs() const override { return options_.graphs; }
   absl::StatusOr<std::unique_ptr<KernelGraph>> Capture(
       MemoryAccount& account, absl::FunctionRef<absl::Status()> launch) override;
+  bool defers_checks() const override { return options_.defers_checks; }
+  absl::StatusOr<std::unique_ptr<CheckMemory>> MakeCheckMemory() override;
+  absl::Status CollectChecks(Buffer& cells, int count, const CheckCell& to) override;
+  // Returns how many CheckMemory objects exist.
+  int num_check_cells() const { return *check_cells_; }
   absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override;
   absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override;
   absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) override;
@@ -80,6 +88,7 @@ class FakeDevice : public Device {
   std::string failing_op_ ABSL_GUARDED_BY(mu_);
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> launched_ ABSL_GUARDED_BY(mu_);
+  const std::shared_ptr<std::atomic<int>> check_cells_ = std::make_shared<std::atomic<int>>(0);
   std::vector<Recorded>* recording_ = nullptr;  // executor thread; null outside of Capture()
 };
 

@@ -1,0 +1,29 @@
+// The rows of a tensor that index tensors select (index, index_put).
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "tensord/server/device/cpu/kernel.h"
+
+namespace tensord::server::cpu {
+
+// The first input of index or index_put as (groups, rows, row): the axes before the indexed ones,
+// the indexed axes, and the axes after them. In each group, `count` rows are selected.
+struct IndexedRows {
+  int64_t groups = 1;
+  int64_t rows = 1;
+  int64_t row_elements = 1;
+  int64_t count = 1;
+};
+
+// `tensors` is the number of index tensors, which are the inputs 1 to `tensors`.
+IndexedRows IndexedRowsOf(const KernelCall& call, int tensors);
+
+// Returns the selected rows: `count` numbers of type int64_t in [0, rows), in row-major order of the
+// broadcast index tensors. Checks all indices first. Errors: BadIndexError() of value_check.h;
+// RESOURCE_EXHAUSTED; CANCELLED if the op must stop.
+absl::StatusOr<Scratch> SelectedRows(const Context& ctx, const KernelCall& call, int tensors,
+                                     const IndexedRows& rows);
+
+}  // namespace tensord::server::cpu

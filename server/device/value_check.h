@@ -1,0 +1,40 @@
+// Errors that only the values of an input show, such as an index out of range.
+//
+// Two kinds of backends:
+// - The CPU's kernels check all values before they write anything, and Launch() returns
+//   INVALID_ARGUMENT.
+// - If a backend runs kernels after Launch() has returned (Device::defers_checks), a kernel replaces
+//   a bad value by one that is safe, and reports it to a cell (check_cell.h). The engine reads the
+//   cell when an event after the launch has completed (session/value_checks.h).
+//
+// Both give the same error. The op's schema has `value_checked`.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "tensord/common/shape.h"
+#include "tensord/server/device/check_cell.h"
+#include "tensord/server/device/device.h"
+
+namespace tensord::server {
+
+// Returns INVALID_ARGUMENT: "index 12 at [3, 0] of input 1 is out of range for axis 0 of size 10".
+// `shape` is that of the input with the number InputOfKey(bad.key). The engine puts the op and the
+// tensor before it.
+absl::Status BadIndexError(const CheckRecord& bad, const Shape& shape);
+
+// Returns the index in [0, size) for `value`, with negative values counted from the end. If the
+// value is out of range, returns -1.
+inline int64_t NormalIndex(int64_t value, int64_t size) {
+  const int64_t index = value < 0 ? value + size : value;
+  return index >= 0 && index < size ? index : -1;
+}
+
+// For the kernels of backends that check before they write. Checks that all elements of
+// call.inputs[input], of int32 or int64, are indices into an axis of `size` elements: in
+// [-size, size). If not, returns BadIndexError() of the first one that isn't.
+absl::Status CheckIndices(const KernelCall& call, int input, int axis, int64_t size);
+
+}  // namespace tensord::server
