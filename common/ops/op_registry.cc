@@ -26,6 +26,7 @@ struct Registry {
     AppendMatmulOps(schemas);
     AppendReductionOps(schemas);
     AppendShapeOps(schemas);
+    AppendSortOps(schemas);
     std::sort(schemas.begin(), schemas.end(),
               [](const OpSchema& a, const OpSchema& b) { return a.name < b.name; });
     for (const OpSchema& schema : schemas) {
@@ -55,7 +56,8 @@ constexpr std::pair<absl::string_view, absl::string_view> kAliases[] = {
     {"divide", "div"},       {"equal", "eq"},          {"not_equal", "ne"},
     {"less", "lt"},          {"less_equal", "le"},     {"greater", "gt"},
     {"greater_equal", "ge"}, {"addmm", "linear"},      {"vector_norm", "norm"},
-    {"swish", "silu"},       {"tensor", "constant"},
+    {"swish", "silu"},       {"tensor", "constant"},   {"argsort", "sort"},
+    {"argwhere", "nonzero"},
 };
 
 }  // namespace

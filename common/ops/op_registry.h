@@ -13,6 +13,7 @@ void AppendElementwiseOps(std::vector<OpSchema>& ops);
 void AppendMatmulOps(std::vector<OpSchema>& ops);
 void AppendReductionOps(std::vector<OpSchema>& ops);
 void AppendShapeOps(std::vector<OpSchema>& ops);
+void AppendSortOps(std::vector<OpSchema>& ops);
 
 // Returns NOT_FOUND that lists the ops with names similar to `name`, or the op that PyTorch calls
 // `name`.

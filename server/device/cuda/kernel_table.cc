@@ -25,6 +25,7 @@ KernelTable MakeTable() {
   AppendCreationKernels(table);
   AppendReductionKernels(table);
   AppendMatmulKernels(table);
+  AppendSortKernels(table);
   return table;
 }
 
