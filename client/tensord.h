@@ -23,6 +23,7 @@
 #include "tensord/client/program.h"                // IWYU pragma: export
 #include "tensord/client/safetensors.h"            // IWYU pragma: export
 #include "tensord/client/scalar.h"                 // IWYU pragma: export
+#include "tensord/client/sorting.h"                // IWYU pragma: export
 #include "tensord/client/status_or_vector.h"       // IWYU pragma: export
 #include "tensord/client/tensor.h"                 // IWYU pragma: export
 #include "tensord/common/status_details.h"         // IWYU pragma: export

@@ -35,6 +35,7 @@ struct Registry {
     AppendMatmulOps(schemas);
     AppendReductionOps(schemas);
     AppendShapeOps(schemas);
+    AppendSortOps(schemas);
     std::sort(schemas.begin(), schemas.end(),
               [](const OpSchema& a, const OpSchema& b) { return a.name < b.name; });
     for (OpSchema& schema : schemas) {
@@ -66,6 +67,7 @@ constexpr std::pair<absl::string_view, absl::string_view> kAliases[] = {
     {"less", "lt"},          {"less_equal", "le"},     {"greater", "gt"},
     {"greater_equal", "ge"}, {"addmm", "linear"},      {"vector_norm", "norm"},
     {"swish", "silu"},       {"tensor", "constant"},   {"clip", "clamp"},
+    {"argsort", "sort"},     {"argwhere", "nonzero"},
 };
 
 #define TENSORD_NAME(Function) #Function,

@@ -14,6 +14,7 @@ void AppendIndexingOps(std::vector<OpSchema>& ops);
 void AppendMatmulOps(std::vector<OpSchema>& ops);
 void AppendReductionOps(std::vector<OpSchema>& ops);
 void AppendShapeOps(std::vector<OpSchema>& ops);
+void AppendSortOps(std::vector<OpSchema>& ops);
 
 // Returns NOT_FOUND that names the ops and the functions of client/composite with names similar to
 // `name`, or those that PyTorch calls `name`.

@@ -18,20 +18,26 @@ class ClientPath : public ExecutionPath {
   ClientPath(std::unique_ptr<integration::DaemonProcess> daemon, Client client)
       : daemon_(std::move(daemon)), client_(std::move(client)) {}
 
-  absl::StatusOr<HostTensor> Run(absl::string_view op, const Attributes& attrs,
-                                 absl::Span<const HostTensor> inputs,
-                                 const std::string& device_name) override {
+  absl::StatusOr<std::vector<HostTensor>> Run(absl::string_view op, const Attributes& attrs,
+                                              absl::Span<const HostTensor> inputs,
+                                              const std::string& device_name,
+                                              int num_outputs) override {
     TENSORD_ASSIGN_OR_RETURN(const Device device, client_.device(device_name));
     std::vector<Tensor> tensors;
     for (const HostTensor& input : inputs) {
       tensors.push_back(FromBytes(device, input.spec, input.bytes));
     }
-    TENSORD_ASSIGN_OR_RETURN(const Tensor result, Compute(device, op, attrs, tensors));
-    TENSORD_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, result.ReadBytes());
-    if (result.device() != device) {
-      return absl::InternalError(result.device().name() + " is not " + device_name);
+    TENSORD_ASSIGN_OR_RETURN(const std::vector<Tensor> results,
+                             Compute(device, op, attrs, tensors, num_outputs));
+    std::vector<HostTensor> outputs;
+    for (const Tensor& result : results) {
+      TENSORD_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, result.ReadBytes());
+      if (result.device() != device) {
+        return absl::InternalError(result.device().name() + " is not " + device_name);
+      }
+      outputs.push_back({result.spec(), std::move(bytes)});
     }
-    return HostTensor{result.spec(), std::move(bytes)};
+    return outputs;
   }
 
   std::vector<std::string> devices() const override {
@@ -47,10 +53,21 @@ class ClientPath : public ExecutionPath {
   }
 
  protected:
-  // Calls the op. Returns its result, or the error of the call.
-  virtual absl::StatusOr<Tensor> Compute(const Device& device, absl::string_view op,
-                                         const Attributes& attrs,
-                                         const std::vector<Tensor>& inputs) = 0;
+  // Calls the op. Returns its results, or the error of the call.
+  virtual absl::StatusOr<std::vector<Tensor>> Compute(const Device& device, absl::string_view op,
+                                                      const Attributes& attrs,
+                                                      const std::vector<Tensor>& inputs,
+                                                      int num_outputs) = 0;
+
+  // Runs an op by the client function that fits the number of its inputs and outputs.
+  static absl::StatusOr<std::vector<Tensor>> RunAny(const Device& device, absl::string_view op,
+                                                    const Attributes& attrs,
+                                                    const std::vector<Tensor>& inputs,
+                                                    int num_outputs) {
+    if (num_outputs > 1) return RunOpWithOutputs(op, inputs, attrs);
+    Tensor result = inputs.empty() ? RunOp(device, op, attrs) : RunOp(op, inputs, attrs);
+    return std::vector<Tensor>{std::move(result)};
+  }
 
  private:
   std::unique_ptr<integration::DaemonProcess> daemon_;

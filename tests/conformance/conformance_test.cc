@@ -84,13 +84,15 @@ const std::vector<Prepared>& PreparedRows(const std::string& op) {
 
 std::optional<std::string> RunRow(ExecutionPath& execution_path, const Row& row,
                                   const Prepared& prepared, const std::string& device) {
-  const absl::StatusOr<HostTensor> got =
-      execution_path.Run(row.op, row.attrs, prepared.inputs, device);
+  const absl::StatusOr<std::vector<HostTensor>> got =
+      execution_path.Run(row.op, row.attrs, prepared.inputs, device, row.num_outputs);
   if (row.refusal == absl::StatusCode::kOk) {
     if (!got.ok()) return absl::StrCat("failed: ", got.status().ToString());
     return Mismatch(row, prepared.expected, *got);
   }
-  if (got.ok()) return absl::StrCat("returned ", got->spec.ToString(), " instead of an error");
+  if (got.ok()) {
+    return absl::StrCat("returned ", (*got)[0].spec.ToString(), " instead of an error");
+  }
   if (got.status().code() != row.refusal) {
     return absl::StrCat("returned ", got.status().ToString(), ", not ",
                         absl::StatusCodeToString(row.refusal));

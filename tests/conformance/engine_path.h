@@ -29,12 +29,13 @@ class EnginePath : public ExecutionPath {
   explicit EnginePath(std::vector<std::unique_ptr<server::Device>> devices)
       : engine_(std::move(devices)), sessions_({}, engine_.slots()) {}
 
-  absl::StatusOr<HostTensor> Run(absl::string_view op, const Attributes& attrs,
-                                 absl::Span<const HostTensor> inputs,
-                                 const std::string& device) override {
+  absl::StatusOr<std::vector<HostTensor>> Run(absl::string_view op, const Attributes& attrs,
+                                              absl::Span<const HostTensor> inputs,
+                                              const std::string& device, int num_outputs) override {
     TENSORD_ASSIGN_OR_RETURN(server::SessionRef session,
                              sessions_.Open(server::TestPrincipal(), 0, "conformance"));
-    absl::StatusOr<HostTensor> result = RunIn(session, op, attrs, inputs, device);
+    absl::StatusOr<std::vector<HostTensor>> result =
+        RunIn(session, op, attrs, inputs, device, num_outputs);
     TENSORD_RETURN_IF_ERROR(sessions_.Close(server::TestPrincipal(), session->id()).status());
     return result;
   }
@@ -50,29 +51,37 @@ class EnginePath : public ExecutionPath {
   std::string cuda_unavailable_reason() const override { return WhyNoGpu(); }
 
  protected:
-  // Runs the op. Returns the tensor that holds the result.
-  virtual absl::StatusOr<server::TensorRef> Compute(const server::SessionRef& session,
-                                                    const server::OpRequest& request) {
-    return engine_.Run(session, request);
+  // Runs the op. Returns the tensors that hold the results.
+  virtual absl::StatusOr<server::TensorRefs> Compute(const server::SessionRef& session,
+                                                     const server::OpRequest& request) {
+    return engine_.RunOp(session, request);
   }
   server::Engine& engine() { return engine_; }
 
  private:
-  absl::StatusOr<HostTensor> RunIn(const server::SessionRef& session, absl::string_view op,
-                                   const Attributes& attrs, absl::Span<const HostTensor> inputs,
-                                   const std::string& device) {
-    server::OpRequest request{
-        .op = op, .output = 1 + inputs.size(), .attrs = attrs, .device = device};
+  absl::StatusOr<std::vector<HostTensor>> RunIn(const server::SessionRef& session,
+                                                absl::string_view op, const Attributes& attrs,
+                                                absl::Span<const HostTensor> inputs,
+                                                const std::string& device, int num_outputs) {
+    server::OpRequest request{.op = op,
+                              .output = 1 + inputs.size(),
+                              .attrs = attrs,
+                              .device = device,
+                              .num_outputs = static_cast<uint32_t>(num_outputs)};
     std::vector<server::Handle> handles;
     for (const HostTensor& input : inputs) {
       handles.push_back(1 + handles.size());
       TENSORD_RETURN_IF_ERROR(Upload(*session, handles.back(), input, device));
     }
     request.inputs = handles;
-    TENSORD_ASSIGN_OR_RETURN(const server::TensorRef output, Compute(session, request));
-    TENSORD_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes,
-                             server::ReadTensor<uint8_t>(engine_, output));
-    return HostTensor{output->spec(), std::move(bytes)};
+    TENSORD_ASSIGN_OR_RETURN(const server::TensorRefs outputs, Compute(session, request));
+    std::vector<HostTensor> results;
+    for (const server::TensorRef& output : outputs) {
+      TENSORD_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes,
+                               server::ReadTensor<uint8_t>(engine_, output));
+      results.push_back({output->spec(), std::move(bytes)});
+    }
+    return results;
   }
 
   absl::Status Upload(server::Session& session, server::Handle handle, const HostTensor& input,

@@ -19,11 +19,12 @@ class ExecutionPath {
  public:
   virtual ~ExecutionPath() = default;
 
-  // Uploads the inputs to `device`, runs the op there, reads the result, and releases all tensors.
-  // Returns the errors that a user would get.
-  virtual absl::StatusOr<HostTensor> Run(absl::string_view op, const Attributes& attrs,
-                                         absl::Span<const HostTensor> inputs,
-                                         const std::string& device) = 0;
+  // Uploads the inputs to `device`, runs the op there, reads its `num_outputs` outputs, and
+  // releases all tensors. Returns the errors that a user would get.
+  virtual absl::StatusOr<std::vector<HostTensor>> Run(absl::string_view op, const Attributes& attrs,
+                                                      absl::Span<const HostTensor> inputs,
+                                                      const std::string& device,
+                                                      int num_outputs) = 0;
 
   // Returns the names of the devices.
   virtual std::vector<std::string> devices() const = 0;

@@ -1,9 +1,10 @@
 // The execution path that runs fused ops on the engine in this process. Behind each op it queues
-// one that doesn't change the result, before either can run. If the op can be part of a chain, it
-// is fused.
+// one for each of its results, which doesn't change it, before any can run. If the op can be part
+// of a chain, it is fused.
 #include <thread>
 #include <utility>
 
+#include "tensord/common/util/status_macros.h"
 #include "tensord/tests/await_compiled.h"
 #include "tensord/tests/conformance/engine_path.h"
 
@@ -15,23 +16,25 @@ class FusedPath : public EnginePath {
   using EnginePath::EnginePath;
 
  private:
-  absl::StatusOr<server::TensorRef> Compute(const server::SessionRef& session,
-                                            const server::OpRequest& request) override {
+  absl::StatusOr<server::TensorRefs> Compute(const server::SessionRef& session,
+                                             const server::OpRequest& request) override {
     TENSORD_ASSIGN_OR_RETURN(server::DeviceSlot * slot, engine().FindDevice(request.device));
-    absl::StatusOr<server::TensorRef> result = RunChain(session, request, *slot);
+    absl::StatusOr<server::TensorRefs> result = RunChain(session, request, *slot);
     if (!result.ok() || slot->device->host_accessible()) return result;
     // On a GPU, the first run goes op by op while the fused kernel is compiled. Runs the chain
     // again, with that kernel.
     TENSORD_RETURN_IF_ERROR(AwaitCompiled(engine()));
     slot->executor->Drain();
-    session->Drop({request.output + 1, request.output + 2});
+    for (server::Handle past = 0; past <= request.num_outputs; ++past) {
+      session->Drop({request.output + request.num_outputs + past});
+    }
     return RunChain(session, request, *slot);
   }
 
-  absl::StatusOr<server::TensorRef> RunChain(const server::SessionRef& session,
-                                             const server::OpRequest& request,
-                                             server::DeviceSlot& slot) {
-    const server::Handle condition = request.output + 1, last = request.output + 2;
+  absl::StatusOr<server::TensorRefs> RunChain(const server::SessionRef& session,
+                                              const server::OpRequest& request,
+                                              server::DeviceSlot& slot) {
+    const server::Handle condition = request.output + request.num_outputs;
     const Attributes yes{{"shape", std::vector<int64_t>{}}, {"value", true}};
     TENSORD_RETURN_IF_ERROR(
         engine().Run(session, {"full", {}, condition, yes, request.device}).status());
@@ -46,12 +49,17 @@ class FusedPath : public EnginePath {
     }
     if (!lock.held()) return absl::InternalError("the executor doesn't become idle");
     executor.Post(session->lane(slot), [] {});  // later tasks wait behind this one
-    TENSORD_RETURN_IF_ERROR(engine().Run(session, request).status());
-    const server::Handle inputs[] = {condition, request.output, request.output};
-    absl::StatusOr<server::TensorRef> result =
-        engine().Run(session, {"where", inputs, last, {}, ""});
-    session->Drop({request.output});
-    return result;
+    TENSORD_RETURN_IF_ERROR(engine().RunOp(session, request).status());
+    server::TensorRefs results;
+    for (server::Handle i = 0; i < request.num_outputs; ++i) {
+      const server::Handle output = request.output + i;
+      const server::Handle inputs[] = {condition, output, output};
+      TENSORD_ASSIGN_OR_RETURN(server::TensorRef result,
+                               engine().Run(session, {"where", inputs, condition + 1 + i, {}, ""}));
+      session->Drop({output});
+      results.push_back(std::move(result));
+    }
+    return results;
   }
 };
 

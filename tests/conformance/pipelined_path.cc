@@ -9,10 +9,11 @@ class PipelinedPath : public ClientPath {
   using ClientPath::ClientPath;
 
  private:
-  absl::StatusOr<Tensor> Compute(const Device& device, absl::string_view op,
-                                 const Attributes& attrs,
-                                 const std::vector<Tensor>& inputs) override {
-    return inputs.empty() ? RunOp(device, op, attrs) : RunOp(op, inputs, attrs);
+  absl::StatusOr<std::vector<Tensor>> Compute(const Device& device, absl::string_view op,
+                                              const Attributes& attrs,
+                                              const std::vector<Tensor>& inputs,
+                                              int num_outputs) override {
+    return RunAny(device, op, attrs, inputs, num_outputs);
   }
 };
 

@@ -40,9 +40,9 @@ class RandomOpsTest : public testing::Test {
   }
 
   HostTensor Draw(const std::string& op, const Attributes& attrs, const std::string& device) {
-    absl::StatusOr<HostTensor> drawn = execution_path_->Run(op, attrs, {}, device);
+    absl::StatusOr<std::vector<HostTensor>> drawn = execution_path_->Run(op, attrs, {}, device, 1);
     EXPECT_TRUE(drawn.ok()) << drawn.status();
-    return drawn.ok() ? *std::move(drawn) : HostTensor{};
+    return drawn.ok() ? std::move((*drawn)[0]) : HostTensor{};
   }
 
   std::unique_ptr<ExecutionPath> execution_path_;

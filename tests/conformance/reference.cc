@@ -8,7 +8,8 @@
 
 namespace tensord::conformance {
 
-Values Reference(absl::string_view op, const Attributes& attrs, absl::Span<const Values> inputs) {
+std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
+                              absl::Span<const Values> inputs) {
   static const ReferenceTable* const table = [] {
     auto* made = new ReferenceTable;
     AddElementwiseReferences(*made);

@@ -6,6 +6,8 @@
 // the errors of computing in that dtype.
 #pragma once
 
+#include <vector>
+
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/common/attributes.h"
@@ -13,8 +15,9 @@
 
 namespace tensord::conformance {
 
-// Returns the result of the op. The op must exist and accept the arguments.
-Values Reference(absl::string_view op, const Attributes& attrs, absl::Span<const Values> inputs);
+// Returns the results of the op. The op must exist and accept the arguments.
+std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
+                              absl::Span<const Values> inputs);
 
 struct Words {
   uint32_t word[4];

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -15,7 +17,31 @@ namespace tensord::conformance {
 
 using Inputs = absl::Span<const Values>;
 using ReferenceFunction = std::function<Values(const Attributes&, Inputs)>;
-using ReferenceTable = absl::flat_hash_map<std::string, ReferenceFunction>;
+
+// The reference of an op with any number of outputs: a function that returns Values, or a vector of
+// them.
+class OpReference {
+ public:
+  OpReference() = default;
+  template <typename F>
+  OpReference(F function) {  // NOLINT: implicit
+    if constexpr (std::is_same_v<std::invoke_result_t<F, const Attributes&, Inputs>, Values>) {
+      function_ = [function](const Attributes& attrs, Inputs inputs) {
+        return std::vector<Values>{function(attrs, inputs)};
+      };
+    } else {
+      function_ = function;
+    }
+  }
+
+  std::vector<Values> operator()(const Attributes& attrs, Inputs inputs) const {
+    return function_(attrs, inputs);
+  }
+
+ private:
+  std::function<std::vector<Values>(const Attributes&, Inputs)> function_;
+};
+using ReferenceTable = absl::flat_hash_map<std::string, OpReference>;
 
 void AddElementwiseReferences(ReferenceTable& table);
 void AddIndexingReferences(ReferenceTable& table);
@@ -53,6 +79,14 @@ Shape Broadcast(const Shape& a, const Shape& b);
 
 // Returns the dtype to which two dtypes of one kind are promoted.
 DType Promote(DType a, DType b);
+
+// Returns for each axis whether the attribute "axes" of a reduction has it.
+std::vector<bool> ReducedAxes(const Attributes& attrs, int rank);
+Shape ReducedShape(const Shape& shape, const std::vector<bool>& reduced, bool keepdims);
+// Returns for each element of a reduction's result the flat positions of the input that it reduces,
+// in row-major order.
+using Group = std::vector<int64_t>;
+std::vector<Group> Groups(const Shape& shape, const std::vector<bool>& reduced);
 
 // Converts the elements to another dtype. Real elements become the real parts of complex ones.
 Values Cast(const Values& values, DType dtype);

@@ -5,12 +5,7 @@
 #include "tensord/tests/conformance/reference_internal.h"
 
 namespace tensord::conformance {
-namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-// Returns for each axis whether it is reduced.
 std::vector<bool> ReducedAxes(const Attributes& attrs, int rank) {
   const auto axes = Get<std::vector<int64_t>>(attrs, "axes", {});
   std::vector<bool> reduced(rank, axes.empty());
@@ -29,11 +24,9 @@ Shape ReducedShape(const Shape& shape, const std::vector<bool>& reduced, bool ke
   return out;
 }
 
-// Returns for each element of the result the flat positions of the input that it reduces, in
-// row-major order.
-std::vector<std::vector<int64_t>> Groups(const Shape& shape, const std::vector<bool>& reduced) {
+std::vector<Group> Groups(const Shape& shape, const std::vector<bool>& reduced) {
   const Shape kept = ReducedShape(shape, reduced, true);
-  std::vector<std::vector<int64_t>> groups(kept.num_elements());
+  std::vector<Group> groups(kept.num_elements());
   for (int64_t i = 0; i < shape.num_elements(); ++i) {
     Index index = Unravel(i, shape);
     for (int axis = 0; axis < shape.rank(); ++axis) {
@@ -44,7 +37,11 @@ std::vector<std::vector<int64_t>> Groups(const Shape& shape, const std::vector<b
   return groups;
 }
 
-using Group = std::vector<int64_t>;
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
 // Sets element `i` of `out` from the elements of `x` in the group.
 using Reducer = std::function<void(const Values& x, const Group&, Values& out, int64_t i)>;
 

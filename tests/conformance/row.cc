@@ -91,7 +91,10 @@ Prepared Prepare(const Row& row) {
   return prepared;
 }
 
-std::optional<std::string> Mismatch(const Row& row, const Values& expected, const HostTensor& got) {
+namespace {
+
+std::optional<std::string> MismatchOfOutput(const Row& row, const Bound& bound,
+                                            const Values& expected, const HostTensor& got) {
   if (got.spec != expected.spec) {
     return absl::StrCat("is ", got.spec.ToString(), ", not ", expected.spec.ToString());
   }
@@ -120,7 +123,7 @@ std::optional<std::string> Mismatch(const Row& row, const Values& expected, cons
         if (wrong++ == 0) first = absl::StrCat("at ", i, " the imaginary part differs");
         continue;
       }
-      if (Agrees(row.bound, dtype, want, values.real[i], scale)) continue;
+      if (Agrees(bound, dtype, want, values.real[i], scale)) continue;
       if (wrong++ > 0) continue;
       first = absl::StrFormat("%.17g and not %.17g, %g ulp off", values.real[i], want,
                               (values.real[i] - want) / UlpOf(dtype, want));
@@ -129,6 +132,22 @@ std::optional<std::string> Mismatch(const Row& row, const Values& expected, cons
   }
   if (wrong == 0) return std::nullopt;
   return absl::StrCat(wrong, " of ", values.size(), " elements are wrong; ", first);
+}
+
+}  // namespace
+
+std::optional<std::string> Mismatch(const Row& row, const std::vector<Values>& expected,
+                                    const std::vector<HostTensor>& got) {
+  if (got.size() != expected.size()) {
+    return absl::StrCat("has ", got.size(), " outputs, not ", expected.size());
+  }
+  for (size_t i = 0; i < got.size(); ++i) {
+    const Bound& bound = i < row.bounds.size() ? row.bounds[i] : row.bound;
+    const std::optional<std::string> mismatch = MismatchOfOutput(row, bound, expected[i], got[i]);
+    if (!mismatch.has_value()) continue;
+    return got.size() == 1 ? *mismatch : absl::StrCat("output ", i, ": ", *mismatch);
+  }
+  return std::nullopt;
 }
 
 const Rows& AllRows() {

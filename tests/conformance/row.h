@@ -1,4 +1,4 @@
-// A row of the conformance table: an op, its inputs, and the error bound of its result.
+// A row of the conformance table: an op, its inputs, and the error bounds of its results.
 #pragma once
 
 #include <optional>
@@ -54,11 +54,13 @@ struct Row {
   std::string op;
   std::vector<Input> inputs;
   Attributes attrs = {};
-  Bound bound = {};
+  Bound bound = {};  // of each output that has none in `bounds`
   // The error that the op must return; kOk: the op must return a result.
   absl::StatusCode refusal = absl::StatusCode::kOk;
   // The reason why the row is switched off; empty if it is on.
   std::string off_reason = {};
+  int num_outputs = 1;
+  std::vector<Bound> bounds = {};  // of the first outputs
 
   // Returns the name of the row, such as "add float32[2, 3]:plain float32[3]:special".
   std::string Name() const;
@@ -66,16 +68,18 @@ struct Row {
 
 using Rows = std::vector<Row>;
 
-// The inputs of a row and the expected result.
+// The inputs of a row and the expected results.
 struct Prepared {
   std::vector<HostTensor> inputs;
-  Values expected;  // empty if the op must return an error
+  std::vector<Values> expected;  // empty if the op must return an error
 };
 // Makes the inputs and computes the reference.
 Prepared Prepare(const Row& row);
 
-// Compares a result with the expected one. If they differ, returns a description of the difference.
-std::optional<std::string> Mismatch(const Row& row, const Values& expected, const HostTensor& got);
+// Compares the results with the expected ones. If they differ, returns a description of the
+// difference.
+std::optional<std::string> Mismatch(const Row& row, const std::vector<Values>& expected,
+                                    const std::vector<HostTensor>& got);
 
 // Returns the whole table.
 const Rows& AllRows();

@@ -23,11 +23,12 @@ class UnaryPath : public ExecutionPath {
         session_(client_),
         cuda_unavailable_reason_(std::move(cuda_unavailable_reason)) {}
 
-  absl::StatusOr<HostTensor> Run(absl::string_view op, const Attributes& attrs,
-                                 absl::Span<const HostTensor> inputs,
-                                 const std::string& device) override {
+  absl::StatusOr<std::vector<HostTensor>> Run(absl::string_view op, const Attributes& attrs,
+                                              absl::Span<const HostTensor> inputs,
+                                              const std::string& device, int num_outputs) override {
     std::vector<uint64_t> handles;
-    absl::StatusOr<HostTensor> result = RunIn(op, attrs, inputs, device, &handles);
+    absl::StatusOr<std::vector<HostTensor>> result =
+        RunIn(op, attrs, inputs, device, num_outputs, &handles);
     TENSORD_RETURN_IF_ERROR(session_.Delete(handles));
     return result;
   }
@@ -45,24 +46,57 @@ class UnaryPath : public ExecutionPath {
 
  private:
   // Appends the handles of all tensors that it creates to `handles`.
-  absl::StatusOr<HostTensor> RunIn(absl::string_view op, const Attributes& attrs,
-                                   absl::Span<const HostTensor> inputs, const std::string& device,
-                                   std::vector<uint64_t>* handles) {
+  absl::StatusOr<std::vector<HostTensor>> RunIn(absl::string_view op, const Attributes& attrs,
+                                                absl::Span<const HostTensor> inputs,
+                                                const std::string& device, int num_outputs,
+                                                std::vector<uint64_t>* handles) {
     for (const HostTensor& input : inputs) {
       const std::string bytes(input.bytes.begin(), input.bytes.end());
       TENSORD_RETURN_IF_ERROR(session_.Create(++last_handle_, input.spec, bytes, device).status());
       handles->push_back(last_handle_);
     }
     const std::vector<uint64_t> given = *handles;
-    TENSORD_ASSIGN_OR_RETURN(const v1::Tensor output,
-                             Compute(std::string(op), attrs, given, ++last_handle_, device));
-    handles->push_back(last_handle_);
-    TENSORD_ASSIGN_OR_RETURN(const v1::ReadTensorResponse read, session_.Read(last_handle_));
-    if (output.device() != device) {
-      return absl::InternalError(output.device() + " is not " + device);
+    const uint64_t first = last_handle_ + 1;
+    last_handle_ += num_outputs;
+    absl::StatusOr<std::vector<v1::Tensor>> outputs;
+    if (num_outputs > 1) {
+      outputs = RunOps(op, attrs, given, first, num_outputs);
+    } else {
+      TENSORD_ASSIGN_OR_RETURN(v1::Tensor output,
+                               Compute(std::string(op), attrs, given, first, device));
+      outputs = std::vector<v1::Tensor>{std::move(output)};
     }
-    return HostTensor{integration::FromProto(read.spec()),
-                      std::vector<uint8_t>(read.data().begin(), read.data().end())};
+    TENSORD_RETURN_IF_ERROR(outputs.status());
+    std::vector<HostTensor> results;
+    for (const v1::Tensor& output : *outputs) {
+      handles->push_back(output.handle());
+      TENSORD_ASSIGN_OR_RETURN(const v1::ReadTensorResponse read, session_.Read(output.handle()));
+      if (output.device() != device) {
+        return absl::InternalError(output.device() + " is not " + device);
+      }
+      results.push_back({integration::FromProto(read.spec()),
+                         std::vector<uint8_t>(read.data().begin(), read.data().end())});
+    }
+    return results;
+  }
+
+  // Runs an op with several outputs.
+  absl::StatusOr<std::vector<v1::Tensor>> RunOps(absl::string_view op, const Attributes& attrs,
+                                                 const std::vector<uint64_t>& inputs,
+                                                 uint64_t first, int num_outputs) {
+    v1::RunOpsRequest request;
+    request.set_session(session_.id());
+    v1::Op& proto = *request.add_ops();
+    proto.set_name(std::string(op));
+    proto.mutable_inputs()->Add(inputs.begin(), inputs.end());
+    proto.set_output(first);
+    proto.set_num_outputs(num_outputs);
+    for (const auto& [name, value] : attrs) {
+      (*proto.mutable_attrs())[name] = integration::ToProto(value);
+    }
+    TENSORD_ASSIGN_OR_RETURN(const v1::RunOpsResponse response,
+                             client_.Call<v1::RunOpsResponse>("RunOps", request));
+    return std::vector<v1::Tensor>(response.tensors().begin(), response.tensors().end());
   }
 
   // Uses the op's own call, if it has one, otherwise RunOp.

@@ -16,7 +16,9 @@ KernelTable MakeTable() {
   AppendMatmulKernels(table);
   AppendRandomKernels(table);
   AppendReductionKernels(table);
+  AppendSearchKernels(table);
   AppendSoftmaxKernels(table);
+  AppendSortKernels(table);
   return table;
 }
 

@@ -24,6 +24,8 @@ void AppendLinearKernels(KernelTable& table);
 void AppendMatmulKernels(KernelTable& table);
 void AppendRandomKernels(KernelTable& table);
 void AppendReductionKernels(KernelTable& table);
+void AppendSearchKernels(KernelTable& table);
 void AppendSoftmaxKernels(KernelTable& table);
+void AppendSortKernels(KernelTable& table);
 
 }  // namespace tensord::server::cpu

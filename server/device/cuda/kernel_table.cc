@@ -31,6 +31,7 @@ KernelTable MakeTable() {
   AppendCreationKernels(table);
   AppendReductionKernels(table);
   AppendMatmulKernels(table);
+  AppendSortKernels(table);
   return table;
 }
 

@@ -45,6 +45,7 @@ void AppendMovementKernels(KernelTable& table);
 void AppendCreationKernels(KernelTable& table);
 void AppendReductionKernels(KernelTable& table);
 void AppendMatmulKernels(KernelTable& table);
+void AppendSortKernels(KernelTable& table);
 
 // Returns OK, or the error of a launch with the name of the op.
 absl::Status LaunchStatus(const KernelCall& call, cudaError_t error);

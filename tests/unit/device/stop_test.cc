@@ -80,6 +80,15 @@ const StopCase kCases[] = {
     {"ConcatOfShortRuns", "concat", {F32({kMany / 8, 8}), F32({kMany / 8, 8})}, Axis(1)},
     {"ConcatOfLongRuns", "concat", {F32({2, kMany}), F32({2, kMany})}, Axis(1)},
     {"BroadcastTo", "broadcast_to", {F32({4096, 1})}, Of({4096, 4096})},
+    {"SortOfALongRow", "sort", {F32({kMany})}, {}},
+    {"SortOfALongRowOfFloat64", "sort", {F64({kMany / 4})}, {{"descending", true}}},
+    {"SortOfShortRows", "sort", {F32({kMany / 16, 16})}, {}},
+    {"SortOfColumns", "sort", {I32({2048, 2048})}, Axis(0)},
+    {"TopKOfALongRow", "topk", {F32({kMany})}, {{"k", int64_t{50}}}},
+    {"TopKOfRows", "topk", {F16({256, 65536})}, {{"k", int64_t{50}}}},
+    {"SearchSorted", "searchsorted", {F32({kMany}), F32({kMany / 4})}, {}},
+    {"Nonzero", "nonzero", {F32({256, 65536})}, {{"size", kMany}}},
+    {"NonzeroOfPadding", "nonzero", {F32({5})}, {{"size", 2 * kMany}}},
     {"Zeros", "zeros", {}, Of({kMany})},
     {"Ones", "ones", {}, Of({kMany})},
     {"Full", "full", {}, Of({kMany}, {{"value", 2.5}})},
@@ -128,7 +137,10 @@ class StopTest : public testing::TestWithParam<StopCase> {
       ASSERT_TRUE(FillWithIncreasingNumbers(spec, *inputs_.back()).ok());
       operands_.push_back({&spec, inputs_.back()->data()});
     }
-    output_ = *device_->Allocate(plan_.output().size_bytes());
+    for (const TensorSpec& output : plan_.outputs) {
+      outputs_.push_back(*device_->Allocate(output.size_bytes()));
+      results_.push_back({&output, outputs_.back()->data()});
+    }
     ASSERT_TRUE(Launch().ok());
     expected_ = Result();
   }
@@ -149,22 +161,28 @@ class StopTest : public testing::TestWithParam<StopCase> {
 
   // Runs the kernel with this token, which gets a deadline when the kernel begins.
   absl::Status Launch(StopToken* token = nullptr, std::chrono::milliseconds deadline = kNever) {
-    std::memset(output_->data(), 0x5a, output_->size_bytes());
+    for (const BufferRef& output : outputs_) {
+      std::memset(output->data(), 0x5a, output->size_bytes());
+    }
     const StopScope scope(token);
     if (deadline != kNever) token->deadline = StopToken::Clock::now() + deadline;
-    return device_->Launch(
-        {plan_.schema, &plan_.attrs, operands_, {{&plan_.output(), output_->data()}}});
+    return device_->Launch({plan_.schema, &plan_.attrs, operands_, results_});
   }
 
   std::string Result() const {
-    return {static_cast<const char*>(output_->data()), static_cast<size_t>(output_->size_bytes())};
+    std::string bytes;
+    for (const BufferRef& output : outputs_) {
+      bytes.append(static_cast<const char*>(output->data()), output->size_bytes());
+    }
+    return bytes;
   }
 
   std::unique_ptr<Device> device_;
   OpPlan plan_;
   std::vector<BufferRef> inputs_;
   std::vector<Operand> operands_;
-  BufferRef output_;
+  std::vector<BufferRef> outputs_;
+  std::vector<Operand> results_;
   std::string expected_;
 };
 

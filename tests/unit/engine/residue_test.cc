@@ -70,12 +70,13 @@ class ResidueTest : public testing::Test {
   }
 
   void Run(const SessionRef& session, absl::string_view op, std::vector<Handle> inputs,
-           Handle output, Attributes attrs = {}) {
+           Handle output, Attributes attrs = {}, uint32_t num_outputs = 1) {
     const auto tensor = engine_->Run(session, {.op = op,
                                                .inputs = inputs,
                                                .output = output,
                                                .attrs = std::move(attrs),
-                                               .device = "cpu:0"});
+                                               .device = "cpu:0",
+                                               .num_outputs = num_outputs});
     ASSERT_TRUE(tensor.ok()) << op << ": " << tensor.status();
   }
 
@@ -98,14 +99,17 @@ class ResidueTest : public testing::Test {
   }
 
   Case Op(absl::string_view op, std::vector<Shape64> shapes, Attributes attrs = {},
-          DType dtype = DType::kFloat32) {
-    return [this, op = std::string(op), shapes, attrs, dtype](const SessionRef& session) {
-      Inputs(session, shapes, dtype);
-      std::vector<Handle> inputs;
-      for (size_t i = 0; i < shapes.size(); ++i) inputs.push_back(1 + i);
-      Run(session, op, inputs, 500, attrs);
-      return Read(session, 500);
-    };
+          DType dtype = DType::kFloat32, uint32_t num_outputs = 1) {
+    return
+        [this, op = std::string(op), shapes, attrs, dtype, num_outputs](const SessionRef& session) {
+          Inputs(session, shapes, dtype);
+          std::vector<Handle> inputs;
+          for (size_t i = 0; i < shapes.size(); ++i) inputs.push_back(1 + i);
+          Run(session, op, inputs, 500, attrs, num_outputs);
+          std::string bytes;
+          for (uint32_t i = 0; i < num_outputs; ++i) bytes += Read(session, 500 + i);
+          return bytes;
+        };
   }
 
   std::vector<Case> Ops();
@@ -137,6 +141,14 @@ std::vector<ResidueTest::Case> ResidueTest::Ops() {
     cases.push_back(Op("matmul", {{2, 3, 17}, {17}}, {}, dtype));
     cases.push_back(Op("permute", {{3, 4, 5}}, {{"axes", Shape64{2, 0, 1}}}, dtype));
     cases.push_back(Op("concat", {{3, 4}, {0, 4}, {2, 4}}, {{"axis", int64_t{0}}}, dtype));
+    for (const int64_t axis : {0, 1}) {
+      const Attributes attrs{{"axis", axis}};
+      cases.push_back(Op("sort", {{30, 17}}, attrs, dtype, 2));
+      cases.push_back(Op("topk", {{30, 17}}, {{"axis", axis}, {"k", int64_t{3}}}, dtype, 2));
+    }
+    cases.push_back(Op("searchsorted", {{9}, {5, 3}}, {}, dtype));
+    cases.push_back(Op("nonzero", {{5, 7}}, {{"size", int64_t{50}}}, dtype));
+    cases.push_back(Op("nonzero", {{0, 7}}, {{"size", int64_t{5}}}, dtype));
     cases.push_back(Op("broadcast_to", {{1, 4}}, {{"shape", Shape64{9, 4}}}, dtype));
   }
   cases.push_back(Op("mean", {{0, 11}}, {{"axes", Shape64{0}}}));
@@ -153,6 +165,8 @@ std::vector<ResidueTest::Case> ResidueTest::Ops() {
   for (const char* op : {"uniform", "normal"}) {
     cases.push_back(Op(op, {}, {{"shape", Shape64{33}}, {"seed", int64_t{3}}}));
   }
+  cases.push_back(Op("sort", {{40000}}, {}, DType::kFloat32, 2));
+  cases.push_back(Op("topk", {{40000}}, {{"k", int64_t{50}}}, DType::kFloat32, 2));
   cases.push_back(Op("matmul", {{160, 160}, {160, 160}}));
   cases.push_back(Op("exp", {{786432}}));
   return cases;

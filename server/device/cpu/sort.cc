@@ -1,0 +1,305 @@
+// sort and topk.
+#include <algorithm>
+#include <vector>
+
+#include "tensord/common/util/status_macros.h"
+#include "tensord/server/device/cpu/item_sorter.h"
+#include "tensord/server/device/cpu/kernel_table.h"
+#include "tensord/server/device/cpu/storage_types.h"
+#include "tensord/server/device/cpu/strided_copy.h"
+#include "tensord/server/device/stop_token.h"
+
+namespace tensord::server::cpu {
+namespace {
+
+// If there are fewer rows than threads, the threads share each row of at least this length.
+constexpr int64_t kMinSharedRow = 128 * 1024;
+// topk selects at most this number of elements. For more, it sorts the row.
+constexpr int64_t kMaxSelected = 64 * 1024;
+// A packed item has room for an index below this.
+constexpr int64_t kMaxPackedRow = int64_t{1} << 32;
+
+// Dense rows to sort. The first k elements of each sorted row, and their indices, are the result.
+struct Rows {
+  int64_t count;
+  int64_t n;  // > 0
+  int64_t k;  // 0 < k <= n
+  bool descending;
+  const void* x;     // [count][n]
+  void* values;      // [count][k]
+  int64_t* indices;  // [count][k]
+};
+
+using RowsFunction = absl::Status (*)(const Context& ctx, const KernelCall& call, const Rows& rows);
+
+bool SharesRows(const Context& ctx, const Rows& rows) {
+  return rows.count < ctx.team.threads() && rows.n >= kMinSharedRow;
+}
+
+// Calls fn(team, row, worker) for each row: with the whole team, or with different workers, each of
+// which is one thread. The number of workers is WorkerCount(). `cost` is the time for an element,
+// in units of a cheap element.
+template <typename Fn>
+void ForEachRow(const Context& ctx, const Rows& rows, double cost, Fn fn) {
+  if (SharesRows(ctx, rows)) {
+    for (int64_t row = 0; row < rows.count && !MustStop(); ++row) fn(ctx.team, row, 0);
+    return;
+  }
+  const Team alone(1);
+  const double grain = kGrainElements / cost / static_cast<double>(rows.n);
+  ctx.team.For(rows.count, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) fn(alone, row, Team::Current());
+  });
+}
+
+int64_t WorkerCount(const Context& ctx, const Rows& rows) {
+  return SharesRows(ctx, rows) ? 1 : std::min<int64_t>(ctx.team.threads(), rows.count);
+}
+
+// A bool of the result is 0 or 1.
+template <typename T>
+T ResultOf(T value) {
+  if constexpr (std::is_same_v<T, Bool>) {
+    return Narrow<Bool>(Widen(value));
+  } else {
+    return value;
+  }
+}
+
+// Writes the first k elements of a sorted row.
+template <typename T, typename Item>
+void StoreRow(const Team& team, const Rows& rows, int64_t row, const Item* sorted) {
+  const T* const x = static_cast<const T*>(rows.x) + row * rows.n;
+  T* const values = static_cast<T*>(rows.values) + row * rows.k;
+  int64_t* const indices = rows.indices + row * rows.k;
+  team.For(rows.k, kGrainElements / 4, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t index = IndexOf(sorted[i]);
+      values[i] = ResultOf(x[index]);
+      indices[i] = index;
+    }
+  });
+}
+
+template <typename T, typename Item>
+absl::Status SortRows(const Context& ctx, const KernelCall& call, const Rows& rows) {
+  constexpr int kKeyBits = 8 * sizeof(T);
+  const int64_t bytes = ItemSorter<Item>::ScratchBytes(rows.n, kKeyBits);
+  TENSORD_ASSIGN_OR_RETURN(const Scratch scratch,
+                           MakeScratch(ctx, call, bytes * WorkerCount(ctx, rows)));
+  ForEachRow(ctx, rows, 32, [&](const Team& team, int64_t row, int worker) {
+    ItemSorter<Item> sorter(team, rows.n, kKeyBits, scratch.As<char>() + worker * bytes);
+    const T* const x = static_cast<const T*>(rows.x) + row * rows.n;
+    Item* const items = sorter.items();
+    team.For(rows.n, kGrainElements / 2, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        items[i] = SortItemOf<T, Item>(x[i], i, rows.descending);
+    });
+    const Item* const sorted = sorter.Sort();
+    if (sorted != nullptr) StoreRow<T>(team, rows, row, sorted);
+  });
+  return absl::OkStatus();
+}
+
+// The k least items of the elements that it has seen, and some more.
+template <typename T, typename Item>
+class Candidates {
+ public:
+  // Returns the number of items for which `items` must have room.
+  static int64_t Capacity(int64_t k) { return std::max<int64_t>(4 * k, 256) + kBlock; }
+
+  Candidates(int64_t k, bool descending, Item* items)
+      : k_(k), capacity_(Capacity(k)), descending_(descending), items_(items) {}
+
+  Item* items() { return items_; }
+  int64_t count() const { return count_; }
+
+  // Adds the elements [begin, end) of the row. All elements that were added before have smaller
+  // indices. If the op must stop, returns early.
+  void Add(const T* x, int64_t begin, int64_t end) {
+    Team::InPieces(begin, end, kGrainElements, [&](int64_t first, int64_t last) {
+      for (; first < last && !closed_; first += kBlock) {
+        if (last - first < kBlock) {
+          AddBlock(x, first, last - first);
+        } else if (HasCandidate(x + first)) {
+          AddBlock(x, first, kBlock);
+        }
+      }
+    });
+  }
+
+ private:
+  using Key = SortKey<T>;
+  static constexpr int64_t kBlock = 64;
+
+  Key KeyFor(T value) const {
+    const Key key = SortKeyOf(value);
+    return descending_ ? static_cast<Key>(~key) : key;
+  }
+
+  bool HasCandidate(const T* x) const {
+    Key least = static_cast<Key>(~Key{0});
+    for (int64_t i = 0; i < kBlock; ++i) least = std::min(least, KeyFor(x[i]));
+    return least <= limit_;
+  }
+
+  void AddBlock(const T* x, int64_t first, int64_t n) {
+    if (count_ + kBlock > capacity_) Compact();
+    for (int64_t i = first; i < first + n; ++i) {
+      const Key key = KeyFor(x[i]);
+      items_[count_] = MakeSortItem<Item>(key, i);
+      count_ += key <= limit_ ? 1 : 0;
+    }
+  }
+
+  // Keeps the k least items. An element that follows must have a lesser key than these.
+  void Compact() {
+    std::nth_element(items_, items_ + k_ - 1, items_ + count_);
+    count_ = k_;
+    const auto greatest = static_cast<Key>(KeyOf(items_[k_ - 1]));
+    closed_ = greatest == 0;
+    limit_ = static_cast<Key>(greatest - 1);
+  }
+
+  const int64_t k_;
+  const int64_t capacity_;
+  const bool descending_;
+  Item* const items_;
+  int64_t count_ = 0;
+  Key limit_ = static_cast<Key>(~Key{0});  // greater keys aren't among the k least
+  bool closed_ = false;                    // no key is less than those of the k items
+};
+
+// Returns the number of parts in which a team searches a row.
+int64_t PartCount(const Context& ctx, const Rows& rows) {
+  return SharesRows(ctx, rows) ? ctx.team.threads() : 1;
+}
+
+// Writes the k least items of a row to the beginning of `items`, in order. `items` has room for
+// the candidates of each part. If the op must stop, returns false.
+template <typename T, typename Item>
+bool SelectFromRow(const Team& team, const Rows& rows, int64_t row, int64_t parts, Item* items) {
+  const T* const x = static_cast<const T*>(rows.x) + row * rows.n;
+  const int64_t capacity = Candidates<T, Item>::Capacity(rows.k);
+  const int64_t length = (rows.n + parts - 1) / parts;
+  std::vector<Candidates<T, Item>> found;
+  for (int64_t part = 0; part < parts; ++part) {
+    found.emplace_back(rows.k, rows.descending, items + part * capacity);
+  }
+  team.Divide(parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      found[part].Add(x, std::min(rows.n, part * length), std::min(rows.n, (part + 1) * length));
+    }
+  });
+  if (MustStop()) return false;  // there may be fewer than k candidates
+  Item* last = items;
+  for (Candidates<T, Item>& part : found) {
+    last = std::copy(part.items(), part.items() + part.count(), last);
+  }
+  std::nth_element(items, items + rows.k - 1, last);
+  std::sort(items, items + rows.k);
+  return true;
+}
+
+template <typename T, typename Item>
+absl::Status SelectFromRows(const Context& ctx, const KernelCall& call, const Rows& rows) {
+  const int64_t parts = PartCount(ctx, rows);
+  const int64_t items = parts * Candidates<T, Item>::Capacity(rows.k);
+  TENSORD_ASSIGN_OR_RETURN(
+      const Scratch scratch,
+      MakeScratch(ctx, call, items * static_cast<int64_t>(sizeof(Item)) * WorkerCount(ctx, rows)));
+  ForEachRow(ctx, rows, 4, [&](const Team& team, int64_t row, int worker) {
+    Item* const own = scratch.As<Item>() + worker * items;
+    if (SelectFromRow<T>(team, rows, row, parts, own)) StoreRow<T>(team, rows, row, own);
+  });
+  return absl::OkStatus();
+}
+
+template <typename T>
+struct SortFamily {
+  static absl::Status Run(const Context& ctx, const KernelCall& call, const Rows& rows) {
+    return rows.n > kMaxPackedRow ? SortRows<T, WideSortItem>(ctx, call, rows)
+                                  : SortRows<T, SortItem<T>>(ctx, call, rows);
+  }
+};
+
+template <typename T>
+struct TopKFamily {
+  static absl::Status Run(const Context& ctx, const KernelCall& call, const Rows& rows) {
+    if (rows.k > rows.n / 4 || rows.k > kMaxSelected) return SortFamily<T>::Run(ctx, call, rows);
+    return rows.n > kMaxPackedRow ? SelectFromRows<T, WideSortItem>(ctx, call, rows)
+                                  : SelectFromRows<T, SortItem<T>>(ctx, call, rows);
+  }
+};
+
+constexpr FunctionByDType<RowsFunction> kSort =
+    RunByDType<RowsFunction, SortFamily>(AllStorageTypes());
+constexpr FunctionByDType<RowsFunction> kTopK =
+    RunByDType<RowsFunction, TopKFamily>(NumericStorageTypes());
+
+// Exchanges the last two axes of a dense tensor (outer, rows, columns).
+void ExchangeLastAxes(const Context& ctx, const void* from, int64_t outer, int64_t rows,
+                      int64_t columns, int64_t element_bytes, void* to) {
+  StridedCopy(ctx, {from, {outer, columns, rows}, {rows * columns, 1, columns}}, element_bytes, to);
+}
+
+// Sorts along an axis that isn't the last: moves it to the end, and the results back.
+absl::Status RunOnMovedAxis(const Context& ctx, const KernelCall& call, RowsFunction run, Rows rows,
+                            int64_t inner) {
+  const int64_t outer = rows.count / inner;
+  const int64_t size = SizeOf(call.inputs[0].spec->dtype);
+  TENSORD_ASSIGN_OR_RETURN(const Scratch x, MakeScratch(ctx, call, rows.count * rows.n * size));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch values,
+                           MakeScratch(ctx, call, rows.count * rows.k * size));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch indices, MakeScratch(ctx, call, rows.count * rows.k * 8));
+  ExchangeLastAxes(ctx, rows.x, outer, rows.n, inner, size, x.data());
+  Rows moved = rows;
+  moved.x = x.data();
+  moved.values = values.data();
+  moved.indices = indices.As<int64_t>();
+  TENSORD_RETURN_IF_ERROR(run(ctx, call, moved));
+  ExchangeLastAxes(ctx, values.data(), outer, inner, rows.k, size, rows.values);
+  ExchangeLastAxes(ctx, indices.data(), outer, inner, rows.k, 8, rows.indices);
+  return absl::OkStatus();
+}
+
+absl::Status RunAlongAxis(const Context& ctx, const KernelCall& call,
+                          const FunctionByDType<RowsFunction>& table, bool descending) {
+  const RowsFunction run = table[Index(call.inputs[0].spec->dtype)];
+  if (run == nullptr) return NoKernel(call);
+  if (call.output().spec->num_elements() == 0) return absl::OkStatus();
+  const Shape& in = call.inputs[0].spec->shape;
+  const auto axis = static_cast<int>(call.attrs->Int("axis"));  // 0 for a scalar
+  Rows rows = {1,
+               1,
+               1,
+               descending,
+               call.inputs[0].data,
+               call.outputs[0].data,
+               call.outputs[1].AsMutable<int64_t>()};
+  int64_t inner = 1;
+  for (int i = 0; i < in.rank(); ++i) {
+    (i == axis ? rows.n : rows.count) *= in.dim(i);
+    if (i > axis) inner *= in.dim(i);
+  }
+  if (in.rank() > 0) rows.k = call.output().spec->shape.dim(axis);
+  if (inner > 1) return RunOnMovedAxis(ctx, call, run, rows, inner);
+  return run(ctx, call, rows);
+}
+
+absl::Status SortKernel(const Context& ctx, const KernelCall& call) {
+  return RunAlongAxis(ctx, call, kSort, call.attrs->Bool("descending"));
+}
+
+absl::Status TopKKernel(const Context& ctx, const KernelCall& call) {
+  return RunAlongAxis(ctx, call, kTopK, call.attrs->Bool("largest"));
+}
+
+}  // namespace
+
+void AppendSortKernels(KernelTable& table) {
+  table["sort"] = SortKernel;
+  table["topk"] = TopKKernel;
+}
+
+}  // namespace tensord::server::cpu
