@@ -12,10 +12,10 @@ namespace tensord::server::cpu {
 
 template <typename... T>
 struct StorageTypes {};
-using NumericStorageTypes =
-    StorageTypes<uint8_t, int8_t, int32_t, int64_t, Half, BFloat16, float, double>;
-using AllStorageTypes =
-    StorageTypes<Bool, uint8_t, int8_t, int32_t, int64_t, Half, BFloat16, float, double>;
+using NumericStorageTypes = StorageTypes<uint8_t, int8_t, int16_t, uint16_t, int32_t, uint32_t,
+                                         int64_t, uint64_t, Half, BFloat16, float, double>;
+using AllStorageTypes = StorageTypes<Bool, uint8_t, int8_t, int16_t, uint16_t, int32_t, uint32_t,
+                                     int64_t, uint64_t, Half, BFloat16, float, double>;
 
 template <typename T>
 inline constexpr DType kDTypeOfStorage = std::is_same_v<T, Bool> ? DType::kBool : kDTypeOf<T>;
