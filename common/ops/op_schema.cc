@@ -164,22 +164,24 @@ size_t PositionToKeep(const OpSchema& schema) {
 }
 
 absl::Status CheckSameDevice(absl::string_view op, absl::Span<const PlacedInput> inputs) {
-  if (inputs.empty()) return absl::OkStatus();
+  const bool same = std::all_of(inputs.begin(), inputs.end(), [&](const PlacedInput& input) {
+    return input.device == inputs[0].device;
+  });
+  if (same) return absl::OkStatus();
   const OpSchema* schema = FindOp(op);
   const PlacedInput* kept = &inputs[0];
   for (const PlacedInput& input : inputs) {
     if (schema != nullptr && input.position == PositionToKeep(*schema)) kept = &input;
   }
-  for (const PlacedInput& moved : inputs) {
-    if (moved.device == kept->device) continue;
-    const bool in_order = moved.position < kept->position;
-    return absl::InvalidArgumentError(absl::StrCat(
-        op, ": inputs are on different devices: ", DescribeInput(schema, in_order ? moved : *kept),
-        " and ", DescribeInput(schema, in_order ? *kept : moved), "; copy one first, for example ",
-        NameOf(schema, moved), " to ", kept->device.ToString(),
-        " (Tensor::To in the client library, the call CopyToDevice)"));
-  }
-  return absl::OkStatus();
+  const PlacedInput& moved =
+      *std::find_if(inputs.begin(), inputs.end(),
+                    [&](const PlacedInput& input) { return input.device != kept->device; });
+  const bool in_order = moved.position < kept->position;
+  return absl::InvalidArgumentError(absl::StrCat(
+      op, ": inputs are on different devices: ", DescribeInput(schema, in_order ? moved : *kept),
+      " and ", DescribeInput(schema, in_order ? *kept : moved), "; copy one first, for example ",
+      NameOf(schema, moved), " to ", kept->device.ToString(),
+      " (Tensor::To in the client library, the call CopyToDevice)"));
 }
 
 }  // namespace tensord
