@@ -5,14 +5,6 @@
 namespace tensord::conformance {
 namespace {
 
-void CopyElement(const Values& from, int64_t at, Values& to, int64_t i) {
-  if (to.floating()) {
-    to.real[i] = from.real[at];
-  } else {
-    to.whole[i] = from.whole[at];
-  }
-}
-
 int64_t AxisOf(const Attributes& attrs, const Shape& shape) {
   const auto axis = Get<int64_t>(attrs, "axis", 0);
   return axis < 0 ? axis + shape.rank() : axis;
