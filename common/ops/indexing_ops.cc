@@ -85,6 +85,7 @@ void AppendIndexingOps(std::vector<OpSchema>& ops) {
                  .attrs = {first_axis},
                  .infer = InferIndex,
                  .cost = OpCost::kCopy,
+                 .takes_complex = true,
                  .value_checked = true});
 }
 
