@@ -71,6 +71,14 @@ class Speaker {
   uint64_t answers_ = 0;
 };
 
+uint32_t NumOutputs(const OpSchema& schema) {
+  constexpr const char* kOpsWithTwo[] = {"sort", "topk", "var_mean"};
+  for (const char* name : kOpsWithTwo) {
+    if (schema.name == name) return 2;
+  }
+  return 1;
+}
+
 void Speaker::AddOp(FuzzInput& in, v1::Op* op) {
   const OpSchema& schema = fuzz::AnySchema(in);
   op->set_name(schema.name);
@@ -78,6 +86,7 @@ void Speaker::AddOp(FuzzInput& in, v1::Op* op) {
   if (in.OneIn(32)) ++inputs;
   for (; inputs > 0; --inputs) op->add_inputs(AnyHandle(in));
   op->set_output(AnyHandle(in));
+  op->set_num_outputs(in.OneIn(16) ? in.Range(0, 3) : NumOutputs(schema));
   for (const auto& [name, value] : fuzz::AnyAttributes(in, schema)) {
     ToProto(value, &(*op->mutable_attrs())[name]);
   }
@@ -92,6 +101,7 @@ void Speaker::AddDefinition(FuzzInput& in, v1::Definition* definition) {
   *definition->mutable_attrs() = op.attrs();
   definition->set_device(op.device());
   definition->set_num_inputs(in.OneIn(64) ? in.Raw<uint32_t>() : op.inputs_size());
+  definition->set_num_outputs(op.num_outputs());
   definitions_.push_back(definition->num_inputs());
 }
 
