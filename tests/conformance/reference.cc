@@ -18,6 +18,7 @@ std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
     AddReductionReferences(*made);
     AddShapeReferences(*made);
     AddCreationReferences(*made);
+    AddSortReferences(*made);
     return made;
   }();
   return table->at(std::string(op))(attrs, inputs);

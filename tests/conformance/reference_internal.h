@@ -49,6 +49,7 @@ void AddMatmulReferences(ReferenceTable& table);
 void AddReductionReferences(ReferenceTable& table);
 void AddShapeReferences(ReferenceTable& table);
 void AddCreationReferences(ReferenceTable& table);
+void AddSortReferences(ReferenceTable& table);
 
 // Returns an attribute, or `otherwise` if it isn't given. For double, also converts integers and
 // bool.

@@ -160,6 +160,7 @@ const Rows& AllRows() {
     AddReductionRows(*made);
     AddShapeRows(*made);
     AddCreationRows(*made);
+    AddSortRows(*made);
     return made;
   }();
   return *rows;

@@ -105,6 +105,14 @@ void Speaker::AddIndexOp(FuzzInput& in, v1::Op* op) {
   for (const auto& [name, value] : attrs) ToProto(value, &(*op->mutable_attrs())[name]);
 }
 
+uint32_t NumOutputs(const OpSchema& schema) {
+  constexpr const char* kOpsWithTwo[] = {"sort", "topk", "var_mean"};
+  for (const char* name : kOpsWithTwo) {
+    if (schema.name == name) return 2;
+  }
+  return 1;
+}
+
 void Speaker::AddOp(FuzzInput& in, v1::Op* op) {
   in.OneIn(4) ? AddIndexOp(in, op) : AddAnyOp(in, op);
   AddDonations(in, op->inputs_size(), op);
@@ -121,6 +129,7 @@ void Speaker::AddAnyOp(FuzzInput& in, v1::Op* op) {
     ToProto(value, &(*op->mutable_attrs())[name]);
   }
   if (schema.min_inputs == 0 || in.OneIn(8)) op->set_device(AnyDevice(in));
+  op->set_num_outputs(NumOutputs(schema));
   if (in.OneIn(8)) op->set_num_outputs(in.OneIn(16) ? in.Raw<uint32_t>() : in.Range(0, 5));
 }
 

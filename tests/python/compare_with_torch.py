@@ -86,11 +86,12 @@ class Inputs:
 # ---------------------------------------------------------------- cases
 
 class Case:
-    """An op's inputs and attributes, PyTorch's result, and the scale of its error bound.
+    """An op's inputs and attributes, PyTorch's results, and the scales of their error bounds.
 
     `want` is a function, so that an op that PyTorch lacks for a dtype is one case without a result.
     `scale` is the page's S for each element, such as the sum of the magnitudes of the summands. If
-    it is None, differences are counted in ulps.
+    it is None, differences are counted in ulps. If the op has several outputs, `want` returns a
+    tuple, and `scale` is a tuple.
     """
 
     def __init__(self, inputs, want, scale=None, **attrs):
@@ -218,6 +219,40 @@ def softmax(function, logarithm):
     return cases
 
 
+def sort(inputs):
+    x = inputs.every_kind()[-3000:].reshape(60, 50)
+    for axis, descending in itertools.product((0, 1), (False, True)):
+        yield Case([x], lambda axis=axis, descending=descending: tuple(torch.sort(
+            x, axis, descending=descending, stable=True)), (None, None), axis=axis,
+                   descending=descending)
+
+
+def topk(inputs):
+    """PyTorch takes any of equal elements, so all are different."""
+    order = torch.randperm(240, generator=inputs.generator).reshape(2, 120)
+    x = (order - 120).to(inputs.dtype)
+    for k, largest in itertools.product((1, 7, 100), (False, True)):
+        yield Case([x], lambda k=k, largest=largest: tuple(torch.topk(x, k, 1, largest)),
+                   (None, None), k=k, axis=1, largest=largest)
+
+
+def searchsorted(inputs):
+    ordered, x = inputs.integers(-50, 50, 4, 100).sort(1).values, inputs.real(-60, 60, 4, 200)
+    for right in (False, True):
+        yield Case([ordered, x], lambda right=right: torch.searchsorted(ordered, x, right=right),
+                   right=right)
+        yield Case([ordered[0], x], lambda right=right: torch.searchsorted(
+            ordered[0], x, right=right), right=right)
+
+
+def nonzero(inputs):
+    x = torch.cat([inputs.bits(300), torch.zeros(300, dtype=inputs.dtype)]).reshape(20, 30)
+    found = torch.nonzero(x).T
+    yield Case([x], lambda: found, size=found.shape[1])
+    yield Case([x], lambda: F.pad(found, (0, 9)), size=found.shape[1] + 9)
+    yield Case([x], lambda: found[:, :100], size=100)
+
+
 def moves(function, **attrs):
     """An op that only moves elements of a (6, 10) tensor."""
     def cases(inputs):
@@ -275,6 +310,7 @@ CASES = {
     "min": extremes(lambda x, axis: x.amin(axis) if axis is not None else x.min()),
     "argmax": extremes(torch.argmax), "argmin": extremes(torch.argmin), "norm": norm,
     "softmax": softmax(torch.softmax, False), "log_softmax": softmax(torch.log_softmax, True),
+    "sort": sort, "topk": topk, "searchsorted": searchsorted, "nonzero": nonzero,
     "reshape": moves(lambda x: x.reshape(4, 15), shape=[4, 15]),
     "permute": moves(lambda x: x.permute(1, 0), axes=[1, 0]),
     "slice": moves(lambda x: x[1:5, ::3], starts=[1, 0], stops=[5, 10], steps=[1, 3]),
@@ -317,22 +353,29 @@ class Server:
             return self.types.AttrValue(ints=self.types.IntList(values=value))
         return self.types.AttrValue(**{kinds[type(value)]: value})
 
-    def run(self, name, case):
-        handles = list(range(1, len(case.inputs) + 2))
+    def run(self, name, case, num_outputs):
+        """Returns the outputs of the op."""
+        handles = list(range(1, len(case.inputs) + 1))
+        outputs = list(range(len(handles) + 1, len(handles) + num_outputs + 1))
         for handle, x in zip(handles, case.inputs):
             spec = self.types.TensorSpec(dtype=self.number_of[x.dtype], shape=x.shape)
             self.stub.CreateTensor(self.pb.CreateTensorRequest(
                 session=self.session, handle=handle, spec=spec, device="cpu:0", data=to_bytes(x)),
                 timeout=TIMEOUT_SECONDS)
-        op = self.types.Op(name=name, inputs=handles[:-1], output=handles[-1],
+        op = self.types.Op(name=name, inputs=handles, output=outputs[0], num_outputs=num_outputs,
                            device="" if case.inputs else "cpu:0",
                            attrs={key: self.attribute(value) for key, value in case.attrs.items()})
-        self.stub.RunOp(self.pb.RunOpRequest(session=self.session, op=op), timeout=TIMEOUT_SECONDS)
-        answer = self.stub.ReadTensor(
-            self.pb.ReadTensorRequest(session=self.session, handle=handles[-1]),
-            timeout=TIMEOUT_SECONDS)
+        self.stub.RunOps(self.pb.RunOpsRequest(session=self.session, ops=[op]),
+                         timeout=TIMEOUT_SECONDS)
+        results = [self.read(output) for output in outputs]
         self.stub.DeleteTensors(
-            self.pb.DeleteTensorsRequest(session=self.session, handles=handles))
+            self.pb.DeleteTensorsRequest(session=self.session, handles=handles + outputs))
+        return results
+
+    def read(self, handle):
+        answer = self.stub.ReadTensor(
+            self.pb.ReadTensorRequest(session=self.session, handle=handle),
+            timeout=TIMEOUT_SECONDS)
         flat = torch.frombuffer(bytearray(answer.data), dtype=torch.uint8)
         return flat.view(self.dtype_of[answer.spec.dtype]).reshape(list(answer.spec.shape))
 
@@ -439,9 +482,12 @@ def compare(server, name, dtype, row):
             if "not implemented for" in str(error):
                 continue  # this PyTorch lacks the op in this dtype
             raise
-        if wrong := measure(server.run(name, case), want, case.scale, row, found):
-            attrs = {key: value for key, value in case.attrs.items() if key != "data"}
-            failures.append(f"{name} {dtype} {attrs}: {wrong}")
+        wants = want if isinstance(want, tuple) else (want,)
+        scales = case.scale if isinstance(case.scale, tuple) else (case.scale,)
+        for got, want, scale in zip(server.run(name, case, len(wants)), wants, scales, strict=True):
+            if wrong := measure(got, want, scale, row, found):
+                attrs = {key: value for key, value in case.attrs.items() if key != "data"}
+                failures.append(f"{name} {dtype} {attrs}: {wrong}")
     return found, failures
 
 

@@ -70,13 +70,12 @@ class ResidueTest : public testing::Test {
   }
 
   void Run(const SessionRef& session, absl::string_view op, std::vector<Handle> inputs,
-           Handle output, Attributes attrs = {}, uint32_t num_outputs = 1) {
+           Handle output, Attributes attrs = {}) {
     const auto tensor = engine_->Run(session, {.op = op,
                                                .inputs = inputs,
                                                .output = output,
                                                .attrs = std::move(attrs),
-                                               .device = "cpu:0",
-                                               .num_outputs = num_outputs});
+                                               .device = "cpu:0"});
     ASSERT_TRUE(tensor.ok()) << op << ": " << tensor.status();
   }
 
@@ -99,17 +98,32 @@ class ResidueTest : public testing::Test {
   }
 
   Case Op(absl::string_view op, std::vector<Shape64> shapes, Attributes attrs = {},
-          DType dtype = DType::kFloat32, uint32_t num_outputs = 1) {
-    return
-        [this, op = std::string(op), shapes, attrs, dtype, num_outputs](const SessionRef& session) {
-          Inputs(session, shapes, dtype);
-          std::vector<Handle> inputs;
-          for (size_t i = 0; i < shapes.size(); ++i) inputs.push_back(1 + i);
-          Run(session, op, inputs, 500, attrs, num_outputs);
-          std::string bytes;
-          for (uint32_t i = 0; i < num_outputs; ++i) bytes += Read(session, 500 + i);
-          return bytes;
-        };
+          DType dtype = DType::kFloat32) {
+    return [this, op = std::string(op), shapes, attrs, dtype](const SessionRef& session) {
+      Inputs(session, shapes, dtype);
+      std::vector<Handle> inputs;
+      for (size_t i = 0; i < shapes.size(); ++i) inputs.push_back(1 + i);
+      Run(session, op, inputs, 500, attrs);
+      return Read(session, 500);
+    };
+  }
+
+  // The same for an op with two outputs.
+  Case OpWithTwoOutputs(absl::string_view op, std::vector<Shape64> shapes, Attributes attrs,
+                        DType dtype) {
+    return [this, op = std::string(op), shapes, attrs, dtype](const SessionRef& session) {
+      Inputs(session, shapes, dtype);
+      std::vector<Handle> inputs;
+      for (size_t i = 0; i < shapes.size(); ++i) inputs.push_back(1 + i);
+      const auto outputs = engine_->RunOp(session, {.op = op,
+                                                    .inputs = inputs,
+                                                    .output = 500,
+                                                    .attrs = attrs,
+                                                    .device = "cpu:0",
+                                                    .num_outputs = 2});
+      EXPECT_TRUE(outputs.ok()) << op << ": " << outputs.status();
+      return Read(session, 500) + Read(session, 501);
+    };
   }
 
   std::vector<Case> Ops();
@@ -142,9 +156,9 @@ std::vector<ResidueTest::Case> ResidueTest::Ops() {
     cases.push_back(Op("permute", {{3, 4, 5}}, {{"axes", Shape64{2, 0, 1}}}, dtype));
     cases.push_back(Op("concat", {{3, 4}, {0, 4}, {2, 4}}, {{"axis", int64_t{0}}}, dtype));
     for (const int64_t axis : {0, 1}) {
-      const Attributes attrs{{"axis", axis}};
-      cases.push_back(Op("sort", {{30, 17}}, attrs, dtype, 2));
-      cases.push_back(Op("topk", {{30, 17}}, {{"axis", axis}, {"k", int64_t{3}}}, dtype, 2));
+      cases.push_back(OpWithTwoOutputs("sort", {{30, 17}}, {{"axis", axis}}, dtype));
+      cases.push_back(
+          OpWithTwoOutputs("topk", {{30, 17}}, {{"axis", axis}, {"k", int64_t{3}}}, dtype));
     }
     cases.push_back(Op("searchsorted", {{9}, {5, 3}}, {}, dtype));
     cases.push_back(Op("nonzero", {{5, 7}}, {{"size", int64_t{50}}}, dtype));
@@ -165,8 +179,8 @@ std::vector<ResidueTest::Case> ResidueTest::Ops() {
   for (const char* op : {"uniform", "normal"}) {
     cases.push_back(Op(op, {}, {{"shape", Shape64{33}}, {"seed", int64_t{3}}}));
   }
-  cases.push_back(Op("sort", {{40000}}, {}, DType::kFloat32, 2));
-  cases.push_back(Op("topk", {{40000}}, {{"k", int64_t{50}}}, DType::kFloat32, 2));
+  cases.push_back(OpWithTwoOutputs("sort", {{40000}}, {}, DType::kFloat32));
+  cases.push_back(OpWithTwoOutputs("topk", {{40000}}, {{"k", int64_t{50}}}, DType::kFloat32));
   cases.push_back(Op("matmul", {{160, 160}, {160, 160}}));
   cases.push_back(Op("exp", {{786432}}));
   return cases;
