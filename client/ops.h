@@ -54,8 +54,8 @@ Tensor RunOp(absl::string_view op, absl::Span<const Tensor> inputs, const Attrib
 struct RunOptions {
   // Positions of inputs that the op may overwrite, which saves their memory or a copy. If the op is
   // queued, all copies of such a Tensor are donated: their status() is FAILED_PRECONDITION that
-  // names the op, and they keep their dtype, shape and device. If inference fails, they stay valid. Reads
-  // and copies to other servers that began earlier go on.
+  // names the op, and they keep their dtype, shape and device. If inference fails, they stay valid.
+  // Reads and copies to other servers that began earlier go on.
   std::vector<int> donate;
 };
 // Runs an op with any number of outputs. If inference fails, returns its error.

@@ -141,8 +141,8 @@ absl::StatusOr<QueuedOp> Send(absl::string_view op, absl::Span<const Tensor* con
   for (; scalar != scalars.end(); ++scalar) queued.push_back({scalar->word, &scalar->spec});
   for (const ScalarInput& input : scalars) to_queue.scalars |= 1u << input.position;
   for (int position : donate) {
-    // If a transfer needs the handle, the server keeps the tensor. The destructor of its state drops
-    // the handle when the transfer has ended.
+    // If a transfer needs the handle, the server keeps the tensor. The destructor of its state
+    // drops the handle when the transfer has ended.
     if (!IsInTransfer(*inputs[position]->state())) to_queue.donate |= 1u << position;
   }
   to_queue.inputs = queued;

@@ -220,8 +220,8 @@ class KernelGraph {
   KernelGraph& operator=(const KernelGraph&) = delete;
 };
 
-// The memory of a cell that reports to the host. It is zero at first. Destroy it on any thread, when
-// the kernels that were launched with the cell have finished, or their device is lost. It may
+// The memory of a cell that reports to the host. It is zero at first. Destroy it on any thread,
+// when the kernels that were launched with the cell have finished, or their device is lost. It may
 // outlive the device.
 class CheckMemory {
  public:

@@ -1,6 +1,8 @@
-// Copies between servers that the program drops before they have ended.
+// Copies between servers that the program drops, or whose source it donates, before they have
+// ended.
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensord/tests/integration/cluster_fixture.h"
@@ -72,6 +74,14 @@ class DroppedCopyTest : public ClusterFixture {
     EXPECT_TRUE(Eventually([&] { return client->ListAllTensors()->size() == count; }));
   }
 
+  // Runs an op of one input, which it donates. No other Tensor may refer to the input.
+  static Tensor DonateTo(absl::string_view op, const Tensor& input) {
+    const auto outputs = RunOpWithOutputs(op, {input}, {}, {.donate = {0}});
+    EXPECT_TRUE(outputs.ok()) << outputs.status();
+    EXPECT_EQ(input.status().code(), absl::StatusCode::kFailedPrecondition);
+    return (*outputs)[0];
+  }
+
   // Requests a ticket for another tensor of the source, and revokes it.
   absl::Status RequestTicket() {
     RpcClient client(addresses_[0]);
@@ -120,6 +130,40 @@ TEST_F(DroppedCopyTest, ContinuesIfAnOpUsesIt) {
   EXPECT_THAT(*sum.Read<float>(), ElementsAre(2, 3, 4));
 }
 
+// The source is a running copy itself. It is donated before and after the destination has begun to
+// fetch it.
+TEST_F(DroppedCopyTest, ContinuesIfItsSourceIsDonated) {
+  Tensor early = source_.To(On(1));
+  const Tensor negative = DonateTo("neg", std::exchange(source_, Tensor()));
+  AwaitFetch();
+  BeginSource();
+  EXPECT_THAT(*early.Read<float>(), ElementsAre(1, 2, 3));
+  EXPECT_THAT(*negative.Read<float>(), ElementsAre(-1, -2, -3));
+  EXPECT_TRUE(early.copy_report().ok());
+}
+
+TEST_F(DroppedCopyTest, ContinuesIfItsSourceIsDonatedWhileItIsFetched) {
+  Tensor copy = source_.To(On(1));
+  AwaitFetch();
+  const Tensor negative = DonateTo("neg", std::exchange(source_, Tensor()));
+  BeginSource();
+  EXPECT_THAT(*copy.Read<float>(), ElementsAre(1, 2, 3));
+  EXPECT_THAT(*negative.Read<float>(), ElementsAre(-1, -2, -3));
+}
+
+TEST_F(DroppedCopyTest, FreesTheDonatedSourceWhenTheCopyHasEnded) {
+  {
+    const Tensor copy = source_.To(On(1));
+    DonateTo("neg", std::exchange(source_, Tensor()));
+    BeginSource();
+    EXPECT_TRUE(copy.copy_report().ok());
+  }
+  EXPECT_TRUE(Eventually([&] {
+    const auto client = Client::Connect(addresses_[0]);
+    return client.ok() && client->ListAllTensors()->empty();
+  }));
+}
+
 // The servers fetch nothing from each other, so the copies go through the client.
 class DroppedRelayTest : public DroppedCopyTest {
  protected:
@@ -137,6 +181,15 @@ TEST_F(DroppedRelayTest, FreesItsHandle) {
   ExpectHandles(1);
   copy = Tensor();
   ExpectHandles(0);
+}
+
+TEST_F(DroppedRelayTest, ContinuesIfItsSourceIsDonated) {
+  const Tensor copy = source_.To(On(1));
+  AwaitRelays(1);
+  const Tensor negative = DonateTo("neg", std::exchange(source_, Tensor()));
+  BeginSource();
+  EXPECT_THAT(*copy.Read<float>(), ElementsAre(1, 2, 3));
+  EXPECT_THAT(*negative.Read<float>(), ElementsAre(-1, -2, -3));
 }
 
 TEST_F(DroppedRelayTest, ContinuesIfTheServerUsesIt) {
