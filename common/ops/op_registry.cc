@@ -27,6 +27,7 @@ struct Registry {
     AppendMatmulOps(schemas);
     AppendReductionOps(schemas);
     AppendShapeOps(schemas);
+    AppendStridedOps(schemas);
     std::sort(schemas.begin(), schemas.end(),
               [](const OpSchema& a, const OpSchema& b) { return a.name < b.name; });
     for (const OpSchema& schema : schemas) {

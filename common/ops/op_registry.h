@@ -14,6 +14,7 @@ void AppendIndexingOps(std::vector<OpSchema>& ops);
 void AppendMatmulOps(std::vector<OpSchema>& ops);
 void AppendReductionOps(std::vector<OpSchema>& ops);
 void AppendShapeOps(std::vector<OpSchema>& ops);
+void AppendStridedOps(std::vector<OpSchema>& ops);
 
 // Returns NOT_FOUND that lists the ops with names similar to `name`, or the op that PyTorch calls
 // `name`.

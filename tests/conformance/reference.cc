@@ -16,6 +16,7 @@ Values Reference(absl::string_view op, const Attributes& attrs, absl::Span<const
     AddMatmulReferences(*made);
     AddReductionReferences(*made);
     AddShapeReferences(*made);
+    AddStridedReferences(*made);
     AddCreationReferences(*made);
     return made;
   }();

@@ -22,6 +22,7 @@ void AddIndexingReferences(ReferenceTable& table);
 void AddMatmulReferences(ReferenceTable& table);
 void AddReductionReferences(ReferenceTable& table);
 void AddShapeReferences(ReferenceTable& table);
+void AddStridedReferences(ReferenceTable& table);
 void AddCreationReferences(ReferenceTable& table);
 
 // Returns an attribute, or `otherwise` if it isn't given. For double, also converts integers and

@@ -86,6 +86,7 @@ void AddIndexingRows(Rows& rows);
 void AddMatmulRows(Rows& rows);
 void AddReductionRows(Rows& rows);
 void AddShapeRows(Rows& rows);
+void AddStridedRows(Rows& rows);
 void AddCreationRows(Rows& rows);
 
 inline constexpr DType kFloatingDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16,

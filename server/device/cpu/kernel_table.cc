@@ -16,7 +16,9 @@ KernelTable MakeTable() {
   AppendMatmulKernels(table);
   AppendRandomKernels(table);
   AppendReductionKernels(table);
+  AppendScatterKernels(table);
   AppendSoftmaxKernels(table);
+  AppendStridedKernels(table);
   return table;
 }
 

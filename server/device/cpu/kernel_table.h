@@ -24,6 +24,8 @@ void AppendLinearKernels(KernelTable& table);
 void AppendMatmulKernels(KernelTable& table);
 void AppendRandomKernels(KernelTable& table);
 void AppendReductionKernels(KernelTable& table);
+void AppendScatterKernels(KernelTable& table);
 void AppendSoftmaxKernels(KernelTable& table);
+void AppendStridedKernels(KernelTable& table);
 
 }  // namespace tensord::server::cpu
