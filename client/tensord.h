@@ -11,11 +11,13 @@
 #include "tensord/client/client.h"                 // IWYU pragma: export
 #include "tensord/client/cluster.h"                // IWYU pragma: export
 #include "tensord/client/composite/elementwise.h"  // IWYU pragma: export
+#include "tensord/client/composite/indexing.h"     // IWYU pragma: export
 #include "tensord/client/copy_report.h"            // IWYU pragma: export
 #include "tensord/client/creation.h"               // IWYU pragma: export
 #include "tensord/client/device.h"                 // IWYU pragma: export
 #include "tensord/client/element.h"                // IWYU pragma: export
 #include "tensord/client/group.h"                  // IWYU pragma: export
+#include "tensord/client/indexing.h"               // IWYU pragma: export
 #include "tensord/client/nn.h"                     // IWYU pragma: export
 #include "tensord/client/ops.h"                    // IWYU pragma: export
 #include "tensord/client/parallel.h"               // IWYU pragma: export

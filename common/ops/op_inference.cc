@@ -122,4 +122,13 @@ absl::Status RequireOneOf(const InferenceContext& ctx, absl::string_view attr,
                                 " and must be one of \"", absl::StrJoin(words, "\", \""), "\""));
 }
 
+void SetAliasIfWorthwhile(InferenceContext& ctx, int64_t offset_bytes, int64_t bytes) {
+  constexpr int64_t kViewAlignmentBytes = 64;  // as that of allocated memory
+  constexpr int64_t kMinViewBytes = 1 << 20;
+  if (offset_bytes % kViewAlignmentBytes != 0) return;
+  if (bytes >= ctx.input(0).size_bytes() / 16 || bytes >= kMinViewBytes) {
+    ctx.SetAlias(offset_bytes);
+  }
+}
+
 }  // namespace tensord

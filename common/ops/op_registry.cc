@@ -36,6 +36,7 @@ struct Registry {
     AppendReductionOps(schemas);
     AppendShapeOps(schemas);
     AppendSortOps(schemas);
+    AppendStridedOps(schemas);
     std::sort(schemas.begin(), schemas.end(),
               [](const OpSchema& a, const OpSchema& b) { return a.name < b.name; });
     for (OpSchema& schema : schemas) {

@@ -15,6 +15,7 @@ void AppendMatmulOps(std::vector<OpSchema>& ops);
 void AppendReductionOps(std::vector<OpSchema>& ops);
 void AppendShapeOps(std::vector<OpSchema>& ops);
 void AppendSortOps(std::vector<OpSchema>& ops);
+void AppendStridedOps(std::vector<OpSchema>& ops);
 
 // Returns NOT_FOUND that names the ops and the functions of client/composite with names similar to
 // `name`, or those that PyTorch calls `name`.

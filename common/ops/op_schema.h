@@ -58,6 +58,9 @@ struct OpSchema {
   // Whether values of the inputs can make the op fail, such as an index out of range. Only the
   // server finds such an error, when the op runs.
   bool value_checked = false;
+  // Whether the output is input 0 with some elements changed. All backends' kernels then accept an
+  // output that has the memory of input 0, and touch only these elements.
+  bool updates_input = false;
 };
 
 // Returns the name of an input for messages: "weight", or "input 3" if the op has no names.
@@ -67,7 +70,8 @@ std::string InputName(const OpSchema& schema, size_t position);
 // schema is present with its declared type, and axes, ranges and shapes are resolved:
 //   reductions   "axes": ints, sorted, non-negative, never empty unless the input is a scalar
 //   softmax      "axis": int >= 0
-//   concat       "axis": int >= 0
+//   concat       "axis": int >= 0; also of index, gather, index_put and scatter
+//   as_strided   "strides", "offset": 0 where they don't matter; also of as_strided_scatter
 //   reshape      "shape": without -1
 //   permute      "axes": non-negative
 //   slice        "starts", "stops", "steps": one entry per axis of the input, steps >= 1,

@@ -13,8 +13,6 @@ namespace tensord {
 namespace {
 
 constexpr int kMaxConcatInputs = 1024;
-// Views begin at multiples of this. So all tensors are aligned to it, as allocated memory is.
-constexpr int64_t kViewAlignmentBytes = 64;
 
 std::vector<int64_t> ToInts(const Shape& shape) {
   return {shape.dims().begin(), shape.dims().end()};
@@ -147,12 +145,6 @@ std::optional<int64_t> RangeOffset(const Shape& in, const Shape& out,
   return offset;
 }
 
-// A view keeps all memory of its input. So a small part of a large input is copied.
-bool IsWorthAView(int64_t bytes, int64_t input_bytes) {
-  constexpr int64_t kMinViewBytes = 1 << 20;
-  return bytes >= input_bytes / 16 || bytes >= kMinViewBytes;
-}
-
 absl::Status InferSlice(InferenceContext& ctx) {
   const Shape& in = ctx.input(0).shape;
   TENSORD_ASSIGN_OR_RETURN(const SliceArgs args, ReadSliceArgs(ctx));
@@ -171,11 +163,9 @@ absl::Status InferSlice(InferenceContext& ctx) {
     out.set_dim(axis, extent == 0 ? 0 : (extent - 1) / steps[axis] + 1);
   }
   const std::optional<int64_t> offset = RangeOffset(in, out, starts, steps);
-  const int64_t offset_bytes = offset.value_or(0) * SizeOf(ctx.input(0).dtype);
-  if (offset.has_value() && offset_bytes % kViewAlignmentBytes == 0 &&
-      IsWorthAView(out.num_elements() * SizeOf(ctx.input(0).dtype),
-                   in.num_elements() * SizeOf(ctx.input(0).dtype))) {
-    ctx.SetAlias(offset_bytes);
+  if (offset.has_value()) {
+    const int64_t element_bytes = SizeOf(ctx.input(0).dtype);
+    SetAliasIfWorthwhile(ctx, *offset * element_bytes, out.num_elements() * element_bytes);
   }
   ctx.SetAttr("starts", std::move(starts));
   ctx.SetAttr("stops", std::move(stops));

@@ -2,7 +2,7 @@
 # with CUDA (server/), and linked with its emulation on the CPU (tests/cuda_emulation).
 
 set(tensord_cuda_kernels arithmetic bit cast comparison fill indexing integer_matmul linear_epilogue math movement pair
-  probe random reduce_arg reduce_extremum reduce_sum search softmax sort unary value_check where)
+  probe random reduce_arg reduce_extremum reduce_sum search softmax sort sort_updates unary updates value_check where)
 list(TRANSFORM tensord_cuda_kernels PREPEND ${PROJECT_SOURCE_DIR}/server/device/cuda/kernels/)
 list(TRANSFORM tensord_cuda_kernels APPEND .cu)
 

@@ -12,7 +12,9 @@ class LaunchedKernel final : public PreparedKernel {
         schema_(spec.schema),
         attrs_(*spec.attrs),
         inputs_(spec.inputs.begin(), spec.inputs.end()),
-        outputs_(spec.outputs.begin(), spec.outputs.end()) {}
+        outputs_(spec.outputs.begin(), spec.outputs.end()) {
+    if (schema_->updates_input) SetInPlace(0);
+  }
 
   absl::Status Launch(absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {

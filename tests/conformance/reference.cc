@@ -17,6 +17,7 @@ std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
     AddMatmulReferences(*made);
     AddReductionReferences(*made);
     AddShapeReferences(*made);
+    AddStridedReferences(*made);
     AddCreationReferences(*made);
     AddSortReferences(*made);
     return made;

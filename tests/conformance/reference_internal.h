@@ -48,6 +48,7 @@ void AddIndexingReferences(ReferenceTable& table);
 void AddMatmulReferences(ReferenceTable& table);
 void AddReductionReferences(ReferenceTable& table);
 void AddShapeReferences(ReferenceTable& table);
+void AddStridedReferences(ReferenceTable& table);
 void AddCreationReferences(ReferenceTable& table);
 void AddSortReferences(ReferenceTable& table);
 

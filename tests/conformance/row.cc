@@ -53,12 +53,17 @@ bool Agrees(const Bound& bound, DType dtype, double want, double got, double sca
 
 // Returns whether the op may copy the bytes of a bool, including bytes other than 0 and 1.
 bool KeepsBytes(const std::string& op) {
-  constexpr const char* kAliases[] = {"conj", "floor", "ceil", "trunc", "round"};
+  constexpr const char* kAliases[] = {"conj", "floor", "ceil", "trunc", "round", "bitcast"};
   for (const char* alias : kAliases) {
     if (op == alias) return true;
   }
+  constexpr const char* kMoves[] = {"index",   "gather",     "index_put",
+                                    "scatter", "as_strided", "as_strided_scatter"};
+  for (const char* move : kMoves) {
+    if (op == move) return true;
+  }
   return op == "reshape" || op == "permute" || op == "slice" || op == "concat" ||
-         op == "broadcast_to" || op == "constant" || op == "cast" || op == "index" || op == "where";
+         op == "broadcast_to" || op == "constant" || op == "cast" || op == "where";
 }
 
 }  // namespace
@@ -159,6 +164,7 @@ const Rows& AllRows() {
     AddMatmulRows(*made);
     AddReductionRows(*made);
     AddShapeRows(*made);
+    AddStridedRows(*made);
     AddCreationRows(*made);
     AddSortRows(*made);
     return made;

@@ -91,6 +91,7 @@ void AddIndexingRows(Rows& rows);
 void AddMatmulRows(Rows& rows);
 void AddReductionRows(Rows& rows);
 void AddShapeRows(Rows& rows);
+void AddStridedRows(Rows& rows);
 void AddCreationRows(Rows& rows);
 void AddSortRows(Rows& rows);
 

@@ -24,7 +24,8 @@ inline const OpSchema& AnySchema(FuzzInput& in) {
 }
 
 inline AttrValue AnyValue(FuzzInput& in, AttrType wanted) {
-  static constexpr const char* kWords[] = {"none", "tanh", "relu", "gelu", "silu", "sigmoid"};
+  static constexpr const char* kWords[] = {"none",    "tanh", "relu", "gelu", "silu",
+                                           "sigmoid", "add",  "mul",  "max",  "min"};
   const AttrType type = in.OneIn(16) ? static_cast<AttrType>(in.Range(0, 7)) : wanted;
   switch (type) {
     case AttrType::kBool:

@@ -266,6 +266,60 @@ def concat(inputs):
     yield Case([x, y], lambda: torch.cat([x, y], 1), axis=1)
 
 
+def index(inputs):
+    x, rows = inputs.bits(60).reshape(6, 10), torch.tensor([[5, -1, 0], [2, 2, -6]])
+    columns = torch.tensor([9, -10, 3], dtype=torch.int32)
+    yield Case([x, rows], lambda: x[rows], axis=0)
+    yield Case([x, columns], lambda: x[:, columns], axis=1)
+    yield Case([x, rows, columns], lambda: x[rows, columns], axis=0)
+
+
+def gather(inputs):
+    x = inputs.bits(60).reshape(6, 10)
+    indices = torch.randint(0, 6, (20, 8), generator=inputs.generator)
+    yield Case([x, indices], lambda: torch.gather(x, 0, indices), axis=0)
+
+
+def index_put(inputs):
+    x, values = inputs.wide(6, 10), inputs.wide(20, 10)
+    rows = torch.randperm(6, generator=inputs.generator)
+    yield Case([x, rows, values[:6]], lambda: x.index_put((rows,), values[:6]), x.double().abs())
+    rows = torch.arange(20) * 5 % 6 - 6
+    scale = x.double().abs().index_put((rows,), values.double().abs(), True)
+    yield Case([x, rows, values], lambda: x.index_put((rows,), values, True), scale, reduce="add")
+
+
+def scatter(inputs):
+    x, values = inputs.wide(6, 10), inputs.wide(20, 8)
+    indices = torch.arange(160).reshape(20, 8) * 5 % 6
+    distinct = torch.rand(6, 8, generator=inputs.generator).argsort(0)
+    yield Case([x, distinct, values], lambda: x.scatter(0, distinct, values), x.double().abs())
+    scale = x.double().abs().scatter_add(0, indices, values.double().abs())
+    yield Case([x, indices, values], lambda: x.scatter_add(0, indices, values), scale,
+               reduce="add")
+    small = inputs.real(-1, 1, 20, 8)
+    scale = x.double().abs().scatter_reduce(0, indices, small.double().abs(), "prod")
+    yield Case([x, indices, small], lambda: x.scatter_reduce(0, indices, small, "prod"), scale,
+               reduce="mul")
+    for reduce in ("max", "min"):
+        yield Case([x, indices, values], lambda reduce=reduce: x.scatter_reduce(
+            0, indices, values, "a" + reduce), x.double().abs(), reduce=reduce)
+
+
+VIEW = {"shape": [4, 3], "strides": [1, 11], "offset": 5}
+
+
+def as_strided_scatter(inputs):
+    x, values = inputs.bits(60).reshape(6, 10), inputs.bits(12).reshape(4, 3)
+    yield Case([x, values], lambda: x.as_strided_scatter(values, (4, 3), (1, 11), 5), **VIEW)
+
+
+def bitcast(inputs):
+    x = inputs.bits(64).reshape(4, 16)
+    for dtype in (torch.uint8, torch.int32, torch.int64, torch.float16, torch.float64):
+        yield Case([x], lambda dtype=dtype: x.view(dtype), dtype=dtype)
+
+
 def creation(function, **attrs):
     def cases(inputs):
         yield Case([], lambda: function(inputs.dtype), dtype=inputs.dtype, **attrs)
@@ -315,6 +369,9 @@ CASES = {
     "permute": moves(lambda x: x.permute(1, 0), axes=[1, 0]),
     "slice": moves(lambda x: x[1:5, ::3], starts=[1, 0], stops=[5, 10], steps=[1, 3]),
     "broadcast_to": moves(lambda x: x.broadcast_to(2, 6, 10), shape=[2, 6, 10]),
+    "as_strided": moves(lambda x: x.as_strided((4, 3), (1, 11), 5), **VIEW),
+    "as_strided_scatter": as_strided_scatter, "bitcast": bitcast, "index": index,
+    "gather": gather, "index_put": index_put, "scatter": scatter,
     "concat": concat, "constant": constant, "arange": arange,
     "zeros": creation(lambda dtype: torch.zeros(3, dtype=dtype), shape=[3]),
     "ones": creation(lambda dtype: torch.ones(3, dtype=dtype), shape=[3]),

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tensord/common/util/status_macros.h"
+#include "tensord/server/device/cpu/along_axis.h"
 #include "tensord/server/device/cpu/kernel_table.h"
 #include "tensord/server/device/cpu/positions.h"
 #include "tensord/server/device/cpu/prepare.h"
@@ -24,11 +25,6 @@ constexpr int64_t kMinStreamedRowBytes = 1024;
 template <typename T>
 using RowLoop = void (*)(const Context& ctx, const char* from, const T* indices, int64_t rows,
                          int64_t row_bytes, char* to, int64_t n);
-
-template <typename T>
-int64_t FromZero(T index, int64_t rows) {
-  return static_cast<int64_t>(index) + (index < 0 ? rows : 0);
-}
 
 // For rows of the size of `Row`.
 template <typename T, typename Row>
@@ -114,8 +110,58 @@ absl::Status IndexKernel(const Context& ctx, const KernelCall& call) {
   return absl::OkStatus();
 }
 
+// to[i] = from[i stride + indices[i] axis_stride], for i in [0, n).
+struct GatherRun {
+  const void* from;
+  int64_t stride, axis_stride, axis_size;
+  const void* indices;
+  void* to;
+  int64_t n;
+};
+
+template <typename T, typename Element>
+void GatherElements(const GatherRun& run) {
+  const auto* from = static_cast<const Element*>(run.from);
+  const auto* indices = static_cast<const T*>(run.indices);
+  auto* to = static_cast<Element*>(run.to);
+  for (int64_t i = 0; i < run.n; ++i) {
+    to[i] = from[i * run.stride + FromZero(indices[i], run.axis_size) * run.axis_stride];
+  }
+}
+
+template <typename T>
+constexpr void (*kGatherElements[kSizeCount])(const GatherRun&) = {
+    GatherElements<T, uint8_t>, GatherElements<T, uint16_t>, GatherElements<T, uint32_t>,
+    GatherElements<T, uint64_t>};
+
+absl::Status GatherKernel(const Context& ctx, const KernelCall& call) {
+  const Operand& x = call.inputs[0];
+  const Operand& indices = call.inputs[1];
+  const AlongAxisLoop loop(call, indices.spec->shape);
+  const auto axis = static_cast<int>(call.attrs->Int("axis"));
+  TENSORD_RETURN_IF_ERROR(CheckIndices(call, 1, axis, loop.axis_size()));
+  const int64_t size = SizeOf(x.spec->dtype), index_size = SizeOf(indices.spec->dtype);
+  const auto gather = indices.spec->dtype == DType::kInt64
+                          ? kGatherElements<int64_t>[SizeIndex(size)]
+                          : kGatherElements<int32_t>[SizeIndex(size)];
+  ctx.team.For(
+      indices.spec->num_elements(), kGrainElements / 4,
+      [&](int64_t begin, int64_t end) {
+        loop.ForEachRun(begin, end, [&](int64_t at, int64_t offset, int64_t /*third*/, int64_t n) {
+          gather({Advance(x.data, offset * size), loop.run_stride(), loop.axis_stride(),
+                  loop.axis_size(), Advance(indices.data, at * index_size),
+                  Advance(call.output().data, at * size), n});
+        });
+      },
+      64);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-void AppendIndexingKernels(KernelTable& table) { table["index"] = IndexKernel; }
+void AppendIndexingKernels(KernelTable& table) {
+  table["index"] = IndexKernel;
+  table["gather"] = GatherKernel;
+}
 
 }  // namespace tensord::server::cpu

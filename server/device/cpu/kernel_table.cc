@@ -16,9 +16,11 @@ KernelTable MakeTable() {
   AppendMatmulKernels(table);
   AppendRandomKernels(table);
   AppendReductionKernels(table);
+  AppendScatterKernels(table);
   AppendSearchKernels(table);
   AppendSoftmaxKernels(table);
   AppendSortKernels(table);
+  AppendStridedKernels(table);
   return table;
 }
 

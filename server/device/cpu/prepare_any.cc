@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tensord/server/device/cpu/cpu_buffer.h"
 #include "tensord/server/device/cpu/kernel_table.h"
 #include "tensord/server/device/cpu/prepare.h"
 
@@ -27,12 +28,14 @@ class TableKernel final : public PreparedKernel {
     for (const TensorSpec& input : inputs_) operands_.push_back({&input, nullptr});
     for (const TensorSpec& output : outputs_) results_.push_back({&output, nullptr});
     runs_inline_ = &ctx_ == &ctx.alone;
+    if (schema_->updates_input) SetInPlace(0);
   }
 
   absl::Status Launch(absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {
     for (size_t i = 0; i < inputs.size(); ++i) operands_[i].data = inputs[i]->data();
     for (size_t i = 0; i < outputs.size(); ++i) results_[i].data = outputs[i]->data();
+    if (schema_->updates_input) static_cast<CpuBuffer*>(outputs[0])->BeforeOverwrite();
     return kernel_(ctx_, {schema_, &attrs_, operands_, results_});
   }
 

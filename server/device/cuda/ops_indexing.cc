@@ -1,10 +1,12 @@
 // Ops that read and write elements at indices, which are elements of integer tensors.
+#include <string>
 #include <utility>
 
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cuda/kernel_table.h"
 #include "tensord/server/device/cuda/kernels/indexing.h"
 #include "tensord/server/device/cuda/kernels/unit.h"
+#include "tensord/server/device/cuda/kernels/updates.h"
 
 namespace tensord::server::cuda {
 namespace {
@@ -82,8 +84,142 @@ absl::Status RunIndex(const KernelCall& call, KernelContext& context) {
                      call.output().data, static_cast<int>(unit.bytes()), job, context.stream));
 }
 
+// The strides in input 0 at which the index tensor of gather or scatter reads or writes elements with
+// the index 0, and the axis.
+struct AlongAxis {
+  Dims strides;  // 0 along the axis
+  int64_t size = 1, stride = 1;
+  int axis = 0;
+};
+
+AlongAxis AlongAxisOf(const KernelCall& call) {
+  const Shape& x = call.inputs[0].spec->shape;
+  AlongAxis along;
+  along.strides = RowMajorStrides(x);
+  along.axis = static_cast<int>(call.attrs->Int("axis"));
+  if (x.rank() > 0) {
+    along.size = x.dim(along.axis);
+    along.stride = std::exchange(along.strides[along.axis], 0);
+  }
+  return along;
+}
+
+absl::Status RunGather(const KernelCall& call, KernelContext& context) {
+  const TensorSpec& out = *call.output().spec;
+  if (out.num_elements() == 0) return absl::OkStatus();
+  const AlongAxis along = AlongAxisOf(call);
+  const auto loop =
+      MakeStridedLoop<1>(out.shape.rank(), out.shape.dims().data(), {along.strides.data()});
+  return LaunchStatus(
+      call, LaunchGather(call.inputs[0].data, IndicesAt(call, 1, along.axis, along.size),
+                         along.stride, loop, call.output().data,
+                         static_cast<int>(SizeOf(out.dtype)), call.check, context.stream));
+}
+
+// Copies input 0 to the output, unless both have the same memory.
+absl::Status CopyTarget(const KernelCall& call, KernelContext& context) {
+  if (call.output().data == call.inputs[0].data) return absl::OkStatus();
+  const auto bytes = static_cast<size_t>(call.output().spec->size_bytes());
+  return LaunchStatus(call, cudaMemcpyAsync(call.output().data, call.inputs[0].data, bytes,
+                                            cudaMemcpyDeviceToDevice, context.stream));
+}
+
+// Updates of the output's rows.
+struct Updates {
+  RowUpdate* updates;  // not sorted
+  int64_t count;
+  int64_t rows;           // of the output
+  int64_t row_bytes;      // of the output
+  const Operand* values;  // a scalar: the value of all elements
+};
+
+absl::Status ReplaceRows(const KernelCall& call, const Updates& updates, UpdateJob job,
+                         cudaStream_t stream) {
+  Unit unit;
+  unit.MustDivide(updates.values->data);
+  unit.MustDivide(call.output().data);
+  unit.MustDivide(updates.row_bytes);
+  const int64_t bytes = job.one_value ? SizeOf(call.output().spec->dtype) : unit.bytes();
+  job.width = updates.row_bytes / bytes;
+  return LaunchStatus(call, LaunchReplaceRows(job, updates.values->data, call.output().data,
+                                              static_cast<int>(bytes), stream));
+}
+
+absl::Status CombineRows(const KernelCall& call, const Updates& updates, UpdateJob job,
+                         cudaStream_t stream) {
+  const std::string& reduce = call.attrs->String("reduce");
+  const Combine combine = reduce == "mul"   ? Combine::kMul
+                          : reduce == "max" ? Combine::kMax
+                          : reduce == "min" ? Combine::kMin
+                                            : Combine::kAdd;
+  const CombineRowsLauncher launch = CombineRowsLaunchers()[DTypeNumber(call.output())];
+  if (launch == nullptr) return NoKernelError(call);
+  job.width = updates.row_bytes / SizeOf(call.output().spec->dtype);
+  return LaunchStatus(call, launch(combine, job, updates.values->data, call.output().data, stream));
+}
+
+// Sorts the updates and applies them to a copy of input 0.
+absl::Status ApplyUpdates(const KernelCall& call, KernelContext& context, const Updates& updates) {
+  TENSORD_RETURN_IF_ERROR(CopyTarget(call, context));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch scratch,
+                           MakeScratch(context, SortScratchBytes(updates.count)));
+  UpdateJob job;
+  job.count = updates.count;
+  job.one_value = updates.values->spec->shape.rank() == 0;
+  TENSORD_RETURN_IF_ERROR(
+      LaunchStatus(call, LaunchSortUpdates(updates.updates, updates.count, updates.rows,
+                                           scratch.data(), &job.updates, context.stream)));
+  return call.attrs->String("reduce") == "none" ? ReplaceRows(call, updates, job, context.stream)
+                                                : CombineRows(call, updates, job, context.stream);
+}
+
+absl::StatusOr<Scratch> MakeUpdateScratch(KernelContext& context, int64_t count) {
+  return MakeScratch(context, count * static_cast<int64_t>(sizeof(RowUpdate)));
+}
+
+absl::Status RunIndexPut(const KernelCall& call, KernelContext& context) {
+  if (call.output().spec->num_elements() == 0) return absl::OkStatus();
+  const auto tensors = static_cast<int>(call.inputs.size()) - 2;
+  const IndexedRows rows = IndexedRowsOf(call, tensors);
+  const int64_t count = rows.groups * rows.indices.num_elements();
+  TENSORD_ASSIGN_OR_RETURN(const Scratch selected,
+                           SelectRows(call, context, tensors, rows, rows.groups));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch memory, MakeUpdateScratch(context, count));
+  auto* const updates = static_cast<RowUpdate*>(memory.data());
+  TENSORD_RETURN_IF_ERROR(
+      LaunchStatus(call, LaunchMakeUpdates(static_cast<const int64_t*>(selected.data()), updates,
+                                           count, context.stream)));
+  return ApplyUpdates(
+      call, context,
+      {updates, count, rows.groups * rows.rows, rows.row_bytes, &call.inputs.back()});
+}
+
+absl::Status RunScatter(const KernelCall& call, KernelContext& context) {
+  const TensorSpec& out = *call.output().spec;
+  if (out.num_elements() == 0) return absl::OkStatus();
+  const Shape& indices = call.inputs[1].spec->shape;
+  const Operand& values = call.inputs[2];
+  const AlongAxis along = AlongAxisOf(call);
+  const Dims value_strides = values.spec->shape.rank() == 0 ? Dims(indices.rank(), 0)
+                                                            : RowMajorStrides(values.spec->shape);
+  const auto loop = MakeStridedLoop<2>(indices.rank(), indices.dims().data(),
+                                       {along.strides.data(), value_strides.data()});
+  TENSORD_ASSIGN_OR_RETURN(const Scratch memory, MakeUpdateScratch(context, loop.size));
+  auto* const updates = static_cast<RowUpdate*>(memory.data());
+  TENSORD_RETURN_IF_ERROR(LaunchStatus(
+      call, LaunchMakeScatterUpdates(IndicesAt(call, 1, along.axis, along.size), along.stride, loop,
+                                     updates, call.check, context.stream)));
+  return ApplyUpdates(call, context,
+                      {updates, loop.size, out.num_elements(), SizeOf(out.dtype), &values});
+}
+
 }  // namespace
 
-void AppendIndexingKernels(KernelTable& table) { table["index"] = RunIndex; }
+void AppendIndexingKernels(KernelTable& table) {
+  table["index"] = RunIndex;
+  table["gather"] = RunGather;
+  table["index_put"] = RunIndexPut;
+  table["scatter"] = RunScatter;
+}
 
 }  // namespace tensord::server::cuda

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/types/span.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cuda/kernel_table.h"
 #include "tensord/server/device/cuda/kernels/movement.h"
 #include "tensord/server/device/cuda/kernels/unit.h"
@@ -130,6 +131,28 @@ absl::Status RunBroadcastTo(const KernelCall& call, KernelContext& context) {
                 BroadcastStrides(call.inputs[0].spec->shape, call.output().spec->shape));
 }
 
+absl::Status RunAsStrided(const KernelCall& call, KernelContext& context) {
+  const std::vector<int64_t>& strides = call.attrs->Ints("strides");
+  return Gather(call, context, call.attrs->Int("offset"), Dims(strides.begin(), strides.end()));
+}
+
+// Copies input 0, unless the output has its memory, and then the values to the view.
+absl::Status RunAsStridedScatter(const KernelCall& call, KernelContext& context) {
+  const Operand& values = call.inputs[1];
+  const Operand& out = call.output();
+  if (out.data != call.inputs[0].data) TENSORD_RETURN_IF_ERROR(RunReshape(call, context));
+  const Shape& shape = values.spec->shape;
+  if (shape.num_elements() == 0) return absl::OkStatus();
+  const int64_t element_bytes = SizeOf(values.spec->dtype);
+  const Dims value_strides = RowMajorStrides(shape);
+  return LaunchStatus(
+      call, Run({values.data, out.AsMutable<char>() + call.attrs->Int("offset") * element_bytes,
+                 element_bytes,
+                 MakeStridedLoop<2>(shape.rank(), shape.dims().data(),
+                                    {value_strides.data(), call.attrs->Ints("strides").data()})},
+                context.stream));
+}
+
 // Describes the inputs as matrices of bytes that have a row for each index before the axis. Makes
 // `unit` divide all addresses and widths.
 void CollectParts(const KernelCall& call, int axis, std::vector<ConcatJob::Part>& parts,
@@ -182,6 +205,9 @@ void AppendMovementKernels(KernelTable& table) {
   table["slice"] = RunSlice;
   table["broadcast_to"] = RunBroadcastTo;
   table["concat"] = RunConcat;
+  table["as_strided"] = RunAsStrided;
+  table["as_strided_scatter"] = RunAsStridedScatter;
+  table["bitcast"] = RunReshape;
 }
 
 }  // namespace tensord::server::cuda

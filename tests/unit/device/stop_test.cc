@@ -37,6 +37,9 @@ TensorSpec BF16(Shape shape) { return {DType::kBFloat16, std::move(shape)}; }
 TensorSpec I32(Shape shape) { return {DType::kInt32, std::move(shape)}; }
 Attributes Axes(Ints axes) { return {{"axes", std::move(axes)}}; }
 Attributes Axis(int64_t axis) { return {{"axis", axis}}; }
+Attributes Reduce(const char* reduce) {
+  return {{"axis", int64_t{0}}, {"reduce", std::string(reduce)}};
+}
 Attributes Of(Ints shape, Attributes attrs = {}) {
   attrs.Set("shape", std::move(shape));
   return attrs;
@@ -89,6 +92,34 @@ const StopCase kCases[] = {
     {"SearchSorted", "searchsorted", {F32({kMany}), F32({kMany / 4})}, {}},
     {"Nonzero", "nonzero", {F32({256, 65536})}, {{"size", kMany}}},
     {"NonzeroOfPadding", "nonzero", {F32({5})}, {{"size", 2 * kMany}}},
+    {"Index", "index", {F32({kMany}), I32({kMany})}, Axis(0)},
+    {"IndexOfRows", "index", {F32({kMany / 64, 64}), I32({kMany / 64})}, Axis(0)},
+    {"IndexByTwoTensors", "index", {F32({4096, 4096}), I32({4096, 1}), I32({1, 4096})}, Axis(0)},
+    {"Gather", "gather", {F32({kMany}), I32({kMany})}, Axis(0)},
+    {"IndexPut", "index_put", {F32({kMany}), I32({kMany}), F32({kMany})}, Axis(0)},
+    {"IndexPutOfRows",
+     "index_put",
+     {F32({kMany / 64, 64}), I32({kMany / 64}), F32({kMany / 64, 64})},
+     Reduce("add")},
+    {"IndexPutOfHalf",
+     "index_put",
+     {F16({kMany / 4}), I32({kMany / 4}), F16({kMany / 4})},
+     Reduce("add")},
+    {"Scatter", "scatter", {F32({kMany}), I32({kMany}), F32({kMany})}, Axis(0)},
+    {"ScatterAdd", "scatter", {F64({kMany}), I32({kMany}), F64({kMany})}, Reduce("add")},
+    {"ScatterMaxOfHalf",
+     "scatter",
+     {BF16({kMany / 4}), I32({kMany / 4}), BF16({kMany / 4})},
+     Reduce("max")},
+    {"AsStrided",
+     "as_strided",
+     {F32({kMany})},
+     Of({4096, 4096}, {{"strides", Ints{-1, 4096}}, {"offset", int64_t{4095}}})},
+    {"AsStridedScatter",
+     "as_strided_scatter",
+     {F32({kMany}), F32({4096, 4096})},
+     Of({4096, 4096}, {{"strides", Ints{-1, 4096}}, {"offset", int64_t{4095}}})},
+    {"Bitcast", "bitcast", {F32({kMany})}, {{"dtype", DType::kInt32}}},
     {"Zeros", "zeros", {}, Of({kMany})},
     {"Ones", "ones", {}, Of({kMany})},
     {"Full", "full", {}, Of({kMany}, {{"value", 2.5}})},

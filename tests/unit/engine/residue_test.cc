@@ -164,6 +164,22 @@ std::vector<ResidueTest::Case> ResidueTest::Ops() {
     cases.push_back(Op("nonzero", {{5, 7}}, {{"size", int64_t{50}}}, dtype));
     cases.push_back(Op("nonzero", {{0, 7}}, {{"size", int64_t{5}}}, dtype));
     cases.push_back(Op("broadcast_to", {{1, 4}}, {{"shape", Shape64{9, 4}}}, dtype));
+    const Attributes view{
+        {"shape", Shape64{4, 3}}, {"strides", Shape64{-2, 9}}, {"offset", int64_t{11}}};
+    cases.push_back(Op("as_strided", {{40}}, view, dtype));
+    cases.push_back(Op("as_strided_scatter", {{40}, {4, 3}}, view, dtype));
+  }
+  // The inputs are integers from 1 to 8, so they can be indices, too.
+  const DType int32 = DType::kInt32;
+  cases.push_back(Op("index", {{11, 4}, {5}}, {}, int32));
+  cases.push_back(Op("index", {{11, 9}, {3, 1}, {4}}, {}, int32));
+  cases.push_back(Op("index", {{9, 0}, {5}}, {}, int32));
+  cases.push_back(Op("gather", {{11, 4}, {7, 3}}, {}, int32));
+  for (const char* reduce : {"none", "add"}) {
+    const Attributes attrs{{"reduce", std::string(reduce)}};
+    cases.push_back(Op("index_put", {{11, 4}, {5}, {5, 4}}, attrs, int32));
+    cases.push_back(Op("index_put", {{11, 4}, {0}, {0, 4}}, attrs, int32));
+    cases.push_back(Op("scatter", {{11, 4}, {5, 3}, {6, 3}}, attrs, int32));
   }
   cases.push_back(Op("mean", {{0, 11}}, {{"axes", Shape64{0}}}));
   cases.push_back(Op("norm", {{0, 11}}, {{"axes", Shape64{0}}}));

@@ -59,6 +59,27 @@ cudaError_t CopyRows(const void* in, const int64_t* rows, void* out, const RowsJ
                       static_cast<const T*>(in), rows, static_cast<T*>(out), job, by);
 }
 
+template <typename T, typename Index>
+__global__ void GatherKernel(const T* in, const Index* indices, IndexTensor tensor,
+                             int64_t axis_stride, StridedLoop<1> loop, T* out, CheckCell check) {
+  for (int64_t i = FirstIndex(); i < loop.size; i += IndexStep()) {
+    int64_t offset[1];
+    loop.Offsets(i, offset);
+    const int64_t index =
+        CheckedIndex(check, tensor.input, i, int64_t{indices[i]}, tensor.axis, tensor.size);
+    out[i] = in[offset[0] + index * axis_stride];
+  }
+}
+
+template <typename T, typename Index>
+cudaError_t Gather(const void* in, const IndexTensor& indices, int64_t axis_stride,
+                   const StridedLoop<1>& loop, void* out, const CheckCell& check,
+                   cudaStream_t stream) {
+  return LaunchKernel(GatherKernel<T, Index>, GridSize(loop.size), kThreads, stream,
+                      static_cast<const T*>(in), static_cast<const Index*>(indices.data), indices,
+                      axis_stride, loop, static_cast<T*>(out), check);
+}
+
 }  // namespace
 
 cudaError_t LaunchSelectRows(const IndexTensor& indices, const SelectJob& job, int64_t* rows,
@@ -72,6 +93,15 @@ cudaError_t LaunchCopyRows(const void* in, const int64_t* rows, void* out, int u
   if (unit_bytes == 16) return CopyRows<uint4>(in, rows, out, job, stream);
   return WithUnit(unit_bytes,
                   [&]<typename T>(T) { return CopyRows<T>(in, rows, out, job, stream); });
+}
+
+cudaError_t LaunchGather(const void* in, const IndexTensor& indices, int64_t axis_stride,
+                         const StridedLoop<1>& loop, void* out, int element_bytes,
+                         const CheckCell& check, cudaStream_t stream) {
+  return WithUnit(element_bytes, [&]<typename T>(T) {
+    return indices.wide ? Gather<T, int64_t>(in, indices, axis_stride, loop, out, check, stream)
+                        : Gather<T, int32_t>(in, indices, axis_stride, loop, out, check, stream);
+  });
 }
 
 }  // namespace tensord::server::cuda

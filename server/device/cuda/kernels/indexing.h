@@ -45,4 +45,10 @@ struct RowsJob {
 cudaError_t LaunchCopyRows(const void* in, const int64_t* rows, void* out, int unit_bytes,
                            const RowsJob& job, cudaStream_t stream);
 
+// out[i] = in[offset + axis_stride · index i] for the dense index tensor. `loop` has the offsets in
+// `in`. Elements have 1, 2, 4 or 8 bytes.
+cudaError_t LaunchGather(const void* in, const IndexTensor& indices, int64_t axis_stride,
+                         const StridedLoop<1>& loop, void* out, int element_bytes,
+                         const CheckCell& check, cudaStream_t stream);
+
 }  // namespace tensord::server::cuda

@@ -1,0 +1,129 @@
+#include "tensord/client/composite/indexing.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/client/creation.h"
+
+namespace tensord {
+namespace {
+
+Tensor Invalid(absl::string_view function, absl::string_view what, const Tensor& x) {
+  return Tensor::Failed(absl::InvalidArgumentError(
+      absl::StrCat(function, ": ", what, "; input is ", x.spec().ToString())));
+}
+
+// x.shape, with another size along an axis.
+Shape WithSize(const Shape& shape, int axis, int64_t size) {
+  Shape result = shape;
+  result.set_dim(axis, size);
+  return result;
+}
+
+Shape WithoutAxis(const Shape& shape, int axis) {
+  Shape result;
+  for (int d = 0; d < shape.rank(); ++d) {
+    if (d != axis) result.AppendDim(shape.dim(d));
+  }
+  return result;
+}
+
+}  // namespace
+
+Tensor IndexSelect(const Tensor& x, int64_t axis, const Tensor& index) {
+  if (index.ok() && index.shape().rank() != 1) {
+    return Invalid("index_select", "the index must have one dimension", index);
+  }
+  return Index(x, {index}, axis);
+}
+
+Tensor TakeAlongDim(const Tensor& x, const Tensor& index, int64_t axis) {
+  if (!x.ok() || !index.ok()) return Gather(x, axis, index);
+  const absl::StatusOr<int> from_zero = NormalizeAxis(axis, x.shape().rank());
+  if (!from_zero.ok()) return Invalid("take_along_dim", from_zero.status().message(), x);
+  if (index.shape().rank() != x.shape().rank()) return Gather(x, axis, index);
+  const absl::StatusOr<Shape> others =
+      BroadcastShapes(WithSize(x.shape(), *from_zero, 1), WithSize(index.shape(), *from_zero, 1));
+  if (!others.ok()) return Invalid("take_along_dim", others.status().message(), x);
+  const auto expand = [&](const Tensor& tensor) {
+    const Shape shape = WithSize(*others, *from_zero, tensor.shape().dim(*from_zero));
+    return shape == tensor.shape() ? tensor : BroadcastTo(tensor, shape);
+  };
+  return Gather(expand(x), axis, expand(index));
+}
+
+Tensor Embedding(const Tensor& indices, const Tensor& weight) { return Index(weight, {indices}); }
+
+Tensor OneHot(const Tensor& indices, int64_t classes) {
+  if (!indices.ok()) return indices;
+  if (classes < 1) return Invalid("one_hot", "there must be at least one class", indices);
+  Shape shape = indices.shape(), column = indices.shape();
+  shape.AppendDim(classes);
+  column.AppendDim(1);
+  const Device& device = indices.device();
+  const CreateOptions integers = {.dtype = DType::kInt64};
+  return Scatter(Zeros(device, shape, integers), -1, Reshape(indices, column),
+                 Ones(device, {}, integers), {.donate = true});
+}
+
+Tensor SelectScatter(const Tensor& x, const Tensor& src, int64_t axis, int64_t index) {
+  if (!x.ok()) return x;
+  const absl::StatusOr<int> from_zero = NormalizeAxis(axis, x.shape().rank());
+  if (!from_zero.ok()) return Invalid("select_scatter", from_zero.status().message(), x);
+  const int64_t size = x.shape().dim(*from_zero);
+  if (index < -size || index >= size) {
+    return Invalid("select_scatter",
+                   absl::StrCat("index ", index, " is out of range for axis ", *from_zero), x);
+  }
+  Dims strides = RowMajorStrides(x.shape());
+  const int64_t offset = (index < 0 ? index + size : index) * strides[*from_zero];
+  strides.erase(strides.begin() + *from_zero);
+  return AsStridedScatter(x, src, WithoutAxis(x.shape(), *from_zero), strides, {.offset = offset});
+}
+
+Tensor SliceScatter(const Tensor& x, const Tensor& src, const SliceScatterOptions& options) {
+  if (!x.ok()) return x;
+  const absl::StatusOr<int> axis = NormalizeAxis(options.axis, x.shape().rank());
+  if (!axis.ok()) return Invalid("slice_scatter", axis.status().message(), x);
+  if (options.step < 1) return Invalid("slice_scatter", "the step must be 1 or more", x);
+  const int64_t size = x.shape().dim(*axis);
+  const auto clamp = [size](int64_t i) {
+    return std::clamp<int64_t>(i < 0 ? i + size : i, 0, size);
+  };
+  const int64_t start = clamp(options.start), stop = std::max(start, clamp(options.stop));
+  const int64_t count = stop == start ? 0 : (stop - start - 1) / options.step + 1;
+  Dims strides = RowMajorStrides(x.shape());
+  const int64_t offset = start * strides[*axis];
+  // With one element or none, the step doesn't count.
+  if (count > 1) strides[*axis] *= options.step;
+  return AsStridedScatter(x, src, WithSize(x.shape(), *axis, count), strides, {.offset = offset});
+}
+
+Tensor Pad(const Tensor& x, absl::Span<const int64_t> pad, Scalar value) {
+  if (!x.ok()) return x;
+  const int rank = x.shape().rank();
+  if (pad.size() % 2 != 0 || pad.size() / 2 > static_cast<size_t>(rank)) {
+    return Invalid("pad",
+                   absl::StrCat(pad.size(), " sizes; there must be two for each padded axis"), x);
+  }
+  Shape shape = x.shape();
+  std::vector<int64_t> before(rank, 0);
+  for (size_t i = 0; i < pad.size(); i += 2) {
+    if (pad[i] < 0 || pad[i + 1] < 0 || pad[i] > kMaxElements || pad[i + 1] > kMaxElements) {
+      return Invalid("pad", "a size is negative or too large", x);
+    }
+    const int axis = rank - 1 - static_cast<int>(i / 2);
+    before[axis] = pad[i];
+    shape.set_dim(axis, shape.dim(axis) + pad[i] + pad[i + 1]);
+  }
+  const Tensor around = Full(x.device(), shape, value, {.dtype = x.dtype()});
+  if (!around.ok()) return around;
+  const Dims strides = RowMajorStrides(shape);
+  int64_t offset = 0;
+  for (int d = 0; d < rank; ++d) offset += before[d] * strides[d];
+  return AsStridedScatter(around, x, x.shape(), strides, {.offset = offset, .donate = true});
+}
+
+}  // namespace tensord

@@ -1,0 +1,115 @@
+// Kernels that write elements at indices: index_put, scatter.
+#include <utility>
+
+#include "tensord/common/util/status_macros.h"
+#include "tensord/server/device/cpu/along_axis.h"
+#include "tensord/server/device/cpu/kernel_table.h"
+#include "tensord/server/device/cpu/positions.h"
+#include "tensord/server/device/cpu/strided_copy.h"
+#include "tensord/server/device/cpu/updates.h"
+#include "tensord/server/device/stop_token.h"
+#include "tensord/server/device/value_check.h"
+
+namespace tensord::server::cpu {
+namespace {
+
+// Copies input 0 to the output, unless both have the same memory.
+void CopyTarget(const Context& ctx, const KernelCall& call) {
+  if (call.output().data == call.inputs[0].data) return;
+  Copy(ctx, call.inputs[0].data, call.output().data, call.output().spec->size_bytes());
+}
+
+absl::Status IndexPutKernel(const Context& ctx, const KernelCall& call) {
+  const auto tensors = static_cast<int>(call.inputs.size()) - 2;
+  const IndexedRows rows = IndexedRowsOf(call, tensors);
+  TENSORD_ASSIGN_OR_RETURN(const Scratch selected, SelectedRows(ctx, call, tensors, rows));
+  CopyTarget(ctx, call);
+  const Operand& values = call.inputs.back();
+  Updates updates;
+  updates.groups = rows.groups;
+  updates.rows = rows.rows;
+  updates.row_elements = rows.row_elements;
+  updates.count = rows.count;
+  updates.destinations = static_cast<const int64_t*>(selected.data());
+  updates.values = values.data;
+  updates.one_value = values.spec->shape.rank() == 0;
+  Scratch row;
+  if (updates.one_value && rows.row_elements > 1) {
+    const int64_t bytes = SizeOf(values.spec->dtype);
+    TENSORD_ASSIGN_OR_RETURN(row, MakeScratch(ctx, call, rows.row_elements * bytes));
+    Fill(ctx, values.data, bytes, row.data(), rows.row_elements);
+    updates.values = row.data();
+  }
+  return ApplyUpdates(ctx, call, CombineOf(call), updates);
+}
+
+// Computes where scatter writes each value, in the order of the indices. If `sources` isn't null,
+// also computes where each value is.
+template <typename T>
+void FindDestinations(const Context& ctx, const AlongAxisLoop& loop, const T* indices, int64_t n,
+                      int64_t* destinations, int64_t* sources) {
+  ctx.team.For(n, kGrainElements / 4, [&](int64_t begin, int64_t end) {
+    loop.ForEachRun(begin, end, [&](int64_t at, int64_t offset, int64_t source, int64_t length) {
+      for (int64_t i = 0; i < length; ++i) {
+        destinations[at + i] = offset + i * loop.run_stride() +
+                               FromZero(indices[at + i], loop.axis_size()) * loop.axis_stride();
+      }
+      if (sources == nullptr) return;
+      for (int64_t i = 0; i < length; ++i) sources[at + i] = source + i * loop.third_run_stride();
+    });
+  });
+}
+
+// Returns whether the axes before `axis` have the same sizes. Then each of their indices has
+// destinations of its own.
+bool HasGroups(const Shape& x, const Shape& indices, int axis) {
+  for (int d = 0; d < axis; ++d) {
+    if (x.dim(d) != indices.dim(d)) return false;
+  }
+  return true;
+}
+
+absl::Status ScatterKernel(const Context& ctx, const KernelCall& call) {
+  const Operand& indices = call.inputs[1];
+  const Operand& values = call.inputs[2];
+  const Shape& x = call.inputs[0].spec->shape;
+  const auto axis = static_cast<int>(call.attrs->Int("axis"));
+  const bool one_value = values.spec->shape.rank() == 0;
+  const bool grouped = HasGroups(x, indices.spec->shape, axis);
+  const AlongAxisLoop loop(call, one_value ? indices.spec->shape : values.spec->shape, grouped);
+  TENSORD_RETURN_IF_ERROR(CheckIndices(call, 1, axis, loop.axis_size()));
+
+  const bool in_order = one_value || values.spec->shape == indices.spec->shape;
+  const int64_t n = indices.spec->num_elements();
+  const auto bytes = (in_order ? n : 2 * n) * static_cast<int64_t>(sizeof(int64_t));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch scratch, MakeScratch(ctx, call, bytes));
+  auto* const destinations = static_cast<int64_t*>(scratch.data());
+  int64_t* const sources = in_order ? nullptr : destinations + n;
+  if (indices.spec->dtype == DType::kInt64) {
+    FindDestinations(ctx, loop, indices.As<int64_t>(), n, destinations, sources);
+  } else {
+    FindDestinations(ctx, loop, indices.As<int32_t>(), n, destinations, sources);
+  }
+  TENSORD_RETURN_IF_ERROR(CheckStop());
+  CopyTarget(ctx, call);
+
+  Updates updates;
+  for (int d = 0; grouped && d < axis; ++d) updates.groups *= x.dim(d);
+  updates.rows = x.num_elements() / updates.groups;
+  updates.count = n / updates.groups;
+  updates.destinations = destinations;
+  updates.group_stride = updates.count;
+  updates.values = values.data;
+  updates.sources = sources;
+  updates.one_value = one_value;
+  return ApplyUpdates(ctx, call, CombineOf(call), updates);
+}
+
+}  // namespace
+
+void AppendScatterKernels(KernelTable& table) {
+  table["index_put"] = IndexPutKernel;
+  table["scatter"] = ScatterKernel;
+}
+
+}  // namespace tensord::server::cpu

@@ -1,0 +1,46 @@
+// Changes of rows of a tensor (index_put, scatter).
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "tensord/server/device/cpu/kernel.h"
+
+namespace tensord::server::cpu {
+
+// How a row changes: it becomes the last of its values, or is combined with all of them in order.
+enum class Combine { kReplace, kAdd, kMul, kMax, kMin };
+
+// Returns the value of the attribute "reduce".
+Combine CombineOf(const KernelCall& call);
+
+// The target is a dense tensor of shape (groups, rows, row_elements). In each group, update u in
+// [0, count) combines the row destinations[u] with a row of `values`.
+struct Updates {
+  int64_t groups = 1;
+  int64_t rows = 1;
+  int64_t row_elements = 1;
+  int64_t count = 1;
+  const int64_t* destinations = nullptr;  // in [0, rows)
+  // Group g has the destinations from g · group_stride on: 0, or `count`.
+  int64_t group_stride = 0;
+  const void* values = nullptr;
+  // The row of `values` of each update of each group. Null: the rows are in order, or if
+  // `one_value` is set, all updates have row 0.
+  const int64_t* sources = nullptr;
+  bool one_value = false;
+
+  int64_t SourceOf(int64_t group, int64_t update) const {
+    if (one_value) return 0;
+    const int64_t at = group * count + update;
+    return sources == nullptr ? at : sources[at];
+  }
+};
+
+// Applies the updates to call.output(). Each row gets its values in order of the updates, whatever
+// the number of threads. Rows of 16-bit floats are combined in float32 and rounded once.
+// Errors: RESOURCE_EXHAUSTED; CANCELLED if the op must stop.
+absl::Status ApplyUpdates(const Context& ctx, const KernelCall& call, Combine combine,
+                          const Updates& updates);
+
+}  // namespace tensord::server::cpu

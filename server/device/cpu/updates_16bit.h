@@ -1,0 +1,16 @@
+// Updates of rows of float16 and bfloat16.
+#pragma once
+
+#include "absl/status/status.h"
+#include "tensord/server/device/cpu/isa/loops.h"
+#include "tensord/server/device/cpu/kernel.h"
+#include "tensord/server/device/cpu/updates.h"
+
+namespace tensord::server::cpu {
+
+// As ApplyUpdates(), for a target of float16 or bfloat16. `combine` is a loop of float32. Sorts the
+// updates by their rows, so that each row is converted and rounded once.
+absl::Status Combine16BitRows(const Context& ctx, const KernelCall& call, BinaryLoop combine,
+                              const Updates& updates);
+
+}  // namespace tensord::server::cpu
