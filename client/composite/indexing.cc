@@ -6,9 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/creation.h"
+#include "tensord/client/internal/composite.h"
 
 namespace tensord {
 namespace {
+
+using internal::Composite;
 
 Tensor Invalid(absl::string_view function, absl::string_view what, const Tensor& x) {
   return Tensor::Failed(absl::InvalidArgumentError(
@@ -36,7 +39,7 @@ Tensor IndexSelect(const Tensor& x, int64_t axis, const Tensor& index) {
   if (index.ok() && index.shape().rank() != 1) {
     return Invalid("index_select", "the index must have one dimension", index);
   }
-  return Index(x, {index}, axis);
+  return Composite("index_select", {x, index}, Index(x, {index}, axis));
 }
 
 Tensor TakeAlongDim(const Tensor& x, const Tensor& index, int64_t axis) {
@@ -51,10 +54,12 @@ Tensor TakeAlongDim(const Tensor& x, const Tensor& index, int64_t axis) {
     const Shape shape = WithSize(*others, *from_zero, tensor.shape().dim(*from_zero));
     return shape == tensor.shape() ? tensor : BroadcastTo(tensor, shape);
   };
-  return Gather(expand(x), axis, expand(index));
+  return Composite("take_along_dim", {x, index}, Gather(expand(x), axis, expand(index)));
 }
 
-Tensor Embedding(const Tensor& indices, const Tensor& weight) { return Index(weight, {indices}); }
+Tensor Embedding(const Tensor& indices, const Tensor& weight) {
+  return Composite("embedding", {indices, weight}, Index(weight, {indices}));
+}
 
 Tensor OneHot(const Tensor& indices, int64_t classes) {
   if (!indices.ok()) return indices;
@@ -64,8 +69,9 @@ Tensor OneHot(const Tensor& indices, int64_t classes) {
   column.AppendDim(1);
   const Device& device = indices.device();
   const CreateOptions integers = {.dtype = DType::kInt64};
-  return Scatter(Zeros(device, shape, integers), -1, Reshape(indices, column),
-                 Ones(device, {}, integers), {.donate = true});
+  return Composite("one_hot", {indices},
+                   Scatter(Zeros(device, shape, integers), -1, Reshape(indices, column),
+                           Ones(device, {}, integers), {.donate = true}));
 }
 
 Tensor SelectScatter(const Tensor& x, const Tensor& src, int64_t axis, int64_t index) {
@@ -80,7 +86,9 @@ Tensor SelectScatter(const Tensor& x, const Tensor& src, int64_t axis, int64_t i
   Dims strides = RowMajorStrides(x.shape());
   const int64_t offset = (index < 0 ? index + size : index) * strides[*from_zero];
   strides.erase(strides.begin() + *from_zero);
-  return AsStridedScatter(x, src, WithoutAxis(x.shape(), *from_zero), strides, {.offset = offset});
+  return Composite(
+      "select_scatter", {x, src},
+      AsStridedScatter(x, src, WithoutAxis(x.shape(), *from_zero), strides, {.offset = offset}));
 }
 
 Tensor SliceScatter(const Tensor& x, const Tensor& src, const SliceScatterOptions& options) {
@@ -98,7 +106,9 @@ Tensor SliceScatter(const Tensor& x, const Tensor& src, const SliceScatterOption
   const int64_t offset = start * strides[*axis];
   // With one element or none, the step doesn't count.
   if (count > 1) strides[*axis] *= options.step;
-  return AsStridedScatter(x, src, WithSize(x.shape(), *axis, count), strides, {.offset = offset});
+  return Composite(
+      "slice_scatter", {x, src},
+      AsStridedScatter(x, src, WithSize(x.shape(), *axis, count), strides, {.offset = offset}));
 }
 
 Tensor Pad(const Tensor& x, absl::Span<const int64_t> pad, Scalar value) {
@@ -119,11 +129,13 @@ Tensor Pad(const Tensor& x, absl::Span<const int64_t> pad, Scalar value) {
     shape.set_dim(axis, shape.dim(axis) + pad[i] + pad[i + 1]);
   }
   const Tensor around = Full(x.device(), shape, value, {.dtype = x.dtype()});
-  if (!around.ok()) return around;
+  if (!around.ok()) return Composite("pad", {x}, around);
   const Dims strides = RowMajorStrides(shape);
   int64_t offset = 0;
   for (int d = 0; d < rank; ++d) offset += before[d] * strides[d];
-  return AsStridedScatter(around, x, x.shape(), strides, {.offset = offset, .donate = true});
+  return Composite(
+      "pad", {x},
+      AsStridedScatter(around, x, x.shape(), strides, {.offset = offset, .donate = true}));
 }
 
 }  // namespace tensord

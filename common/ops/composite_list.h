@@ -12,6 +12,8 @@
   X(Addcmul)                           \
   X(BitwiseNot)                        \
   X(Clamp)                             \
+  X(Embedding)                         \
+  X(IndexSelect)                       \
   X(IsFinite)                          \
   X(IsInf)                             \
   X(IsNan)                             \
@@ -20,7 +22,12 @@
   X(LogicalNot)                        \
   X(LogicalOr)                         \
   X(LogicalXor)                        \
+  X(OneHot)                            \
+  X(Pad)                               \
   X(Reciprocal)                        \
+  X(SelectScatter)                     \
   X(SignBit)                           \
+  X(SliceScatter)                      \
   X(Softplus)                          \
-  X(Square)
+  X(Square)                            \
+  X(TakeAlongDim)

@@ -16,14 +16,6 @@ bool Precedes(const Values& x, int64_t a, const Values& y, int64_t b) {
   return x.real[a] < y.real[b];
 }
 
-void CopyElement(const Values& from, int64_t at, Values& to, int64_t i) {
-  if (to.floating()) {
-    to.real[i] = from.real[at];
-  } else {
-    to.whole[i] = from.whole[at];
-  }
-}
-
 // Returns the first k elements of each sorted row along an axis, and their indices.
 std::vector<Values> SortAlong(const Values& x, int64_t axis, int64_t k, bool descending) {
   const Shape in = x.spec.shape.rank() == 0 ? Shape{1} : x.spec.shape;

@@ -5,14 +5,6 @@
 namespace tensord::conformance {
 namespace {
 
-void CopyElement(const Values& from, int64_t at, Values& to, int64_t i) {
-  if (to.floating()) {
-    to.real[i] = from.real[at];
-  } else {
-    to.whole[i] = from.whole[at];
-  }
-}
-
 // Returns the flat position in x of element `i` of the view.
 int64_t PlaceOf(const Attributes& attrs, const Shape& shape, int64_t i) {
   const Index index = Unravel(i, shape);
