@@ -70,6 +70,37 @@ double Elementwise(int64_t n) {
          });
 }
 
+constexpr int64_t kRows = 50257, kColumns = 768, kIndices = 1024;
+
+// Milliseconds of each of `count` calls of `work`.
+template <typename Work>
+double MillisecondsEach(int64_t count, Work work) {
+  return 1e3 / static_cast<double>(count) * SecondsOf([&] {
+           for (int64_t i = 0; i < count; ++i) work();
+         });
+}
+
+double Embedding(int64_t count) {
+  static const at::Tensor weight = at::rand({kRows, kColumns});
+  static const at::Tensor indices = at::randint(kRows, {kIndices}, at::kLong);
+  return MillisecondsEach(count, [&] { at::embedding(weight, indices); });
+}
+
+double Gather(int64_t count) {
+  constexpr int64_t kElements = 1 << 20;
+  static const at::Tensor x = at::rand({kElements});
+  static const at::Tensor indices = at::randint(kElements, {kElements}, at::kLong);
+  return MillisecondsEach(count, [&] { at::gather(x, 0, indices); });
+}
+
+double IndexPut(int64_t count) {
+  static at::Tensor gradient = at::zeros({kRows, kColumns});
+  static const at::Tensor rows = at::rand({kIndices, kColumns});
+  static const at::Tensor indices = at::randint(kRows, {kIndices}, at::kLong);
+  return MillisecondsEach(count,
+                          [&] { at::index_put_(gradient, {indices}, rows, /*accumulate=*/true); });
+}
+
 }  // namespace
 
 int main() {
@@ -88,6 +119,9 @@ int main() {
     if (what == "matmul") figure = Matmul(a, b);
     if (what == "linear") figure = Linear(a, b, c, d);
     if (what == "elementwise") figure = Elementwise(a);
+    if (what == "embedding") figure = Embedding(a);
+    if (what == "gather") figure = Gather(a);
+    if (what == "index_put") figure = IndexPut(a);
     std::printf("ok %.9g\n", figure);
     std::fflush(stdout);
   }

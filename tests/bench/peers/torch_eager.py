@@ -55,7 +55,36 @@ def main():
         y = -y
         return 1e3 * (time.perf_counter() - start)
 
-    known = {"chain": chain, "matmul": matmul, "linear": linear, "elementwise": elementwise}
+    def milliseconds_each(count, work):
+        start = time.perf_counter()
+        for _ in range(count):
+            work()
+        return 1e3 / count * (time.perf_counter() - start)
+
+    def table(key, make):
+        if key not in kept:
+            kept.clear()
+            kept[key] = make(torch.randint(50257, (1024,)))
+        return kept[key]
+
+    def embedding(count):
+        weight, indices = table("embedding", lambda i: (torch.rand(50257, 768), i))
+        return milliseconds_each(
+            count, lambda: torch.nn.functional.embedding(indices, weight))
+
+    def gather(count):
+        n = 1 << 20
+        x, indices = table("gather", lambda _: (torch.rand(n), torch.randint(n, (n,))))
+        return milliseconds_each(count, lambda: torch.gather(x, 0, indices))
+
+    def index_put(count):
+        gradient, rows, indices = table(
+            "index_put", lambda i: (torch.zeros(50257, 768), torch.rand(1024, 768), i))
+        return milliseconds_each(
+            count, lambda: gradient.index_put_((indices,), rows, accumulate=True))
+
+    known = {"chain": chain, "matmul": matmul, "linear": linear, "elementwise": elementwise,
+             "embedding": embedding, "gather": gather, "index_put": index_put}
     print("ready", flush=True)
     with torch.inference_mode():
         for line in sys.stdin:
