@@ -88,9 +88,18 @@ absl::Status AddUpdatedOutput(InferenceContext& ctx, int64_t updates) {
   return absl::OkStatus();
 }
 
+// Complex values can replace elements, but there is no complex arithmetic and no complex order.
+absl::Status CheckReduceOfComplex(const InferenceContext& ctx) {
+  if (!IsComplex(ctx.input(0).dtype) || ctx.attrs().String("reduce") == "none") {
+    return absl::OkStatus();
+  }
+  return ctx.Error("of complex elements takes only reduce = \"none\"");
+}
+
 absl::Status InferIndexPut(InferenceContext& ctx) {
   const int last = ctx.num_inputs() - 1;
   TENSORD_RETURN_IF_ERROR(RequireOneOf(ctx, "reduce", {"none", "add"}));
+  TENSORD_RETURN_IF_ERROR(CheckReduceOfComplex(ctx));
   TENSORD_ASSIGN_OR_RETURN(const IndexArgs args, ReadIndexArgs(ctx, last - 1));
   const absl::Status valid = args.selected.Validate();
   if (!valid.ok())
@@ -137,6 +146,7 @@ absl::Status InferGather(InferenceContext& ctx) {
 
 absl::Status InferScatter(InferenceContext& ctx) {
   TENSORD_RETURN_IF_ERROR(RequireOneOf(ctx, "reduce", {"none", "add", "mul", "max", "min"}));
+  TENSORD_RETURN_IF_ERROR(CheckReduceOfComplex(ctx));
   TENSORD_RETURN_IF_ERROR(ReadAxisAndIndices(ctx));
   TENSORD_RETURN_IF_ERROR(RequireDTypeOfFirst(ctx, 2));
   const Shape& indices = ctx.input(1).shape;
@@ -177,6 +187,7 @@ void AppendIndexingOps(std::vector<OpSchema>& ops) {
                  .attrs = {axis},
                  .infer = InferGather,
                  .cost = OpCost::kCopy,
+                 .takes_complex = true,
                  .value_checked = true});
   ops.push_back(
       {.name = "index_put",
@@ -190,6 +201,7 @@ void AppendIndexingOps(std::vector<OpSchema>& ops) {
                               "values are added to it in order")},
        .infer = InferIndexPut,
        .cost = OpCost::kCopy,
+       .takes_complex = true,
        .value_checked = true,
        .updates_input = true});
   ops.push_back(
@@ -204,6 +216,7 @@ void AppendIndexingOps(std::vector<OpSchema>& ops) {
                                     "mul, max, min: combines it with the values in order")},
        .infer = InferScatter,
        .cost = OpCost::kCopy,
+       .takes_complex = true,
        .value_checked = true,
        .updates_input = true});
 }

@@ -167,7 +167,8 @@ void AppendStridedOps(std::vector<OpSchema>& ops) {
                  .max_inputs = 1,
                  .attrs = view,
                  .infer = InferAsStrided,
-                 .cost = OpCost::kCopy});
+                 .cost = OpCost::kCopy,
+                 .takes_complex = true});
   ops.push_back({.name = "as_strided_scatter",
                  .signature = "x, values -> x.shape",
                  .doc = "x with values in place of the elements of as_strided, which must be "
@@ -177,6 +178,7 @@ void AppendStridedOps(std::vector<OpSchema>& ops) {
                  .attrs = view,
                  .infer = InferAsStridedScatter,
                  .cost = OpCost::kCopy,
+                 .takes_complex = true,
                  .updates_input = true});
   ops.push_back({.name = "bitcast",
                  .signature = "(…,n) -> (…,n · size of x's dtype / size of dtype)",
@@ -185,7 +187,8 @@ void AppendStridedOps(std::vector<OpSchema>& ops) {
                  .max_inputs = 1,
                  .attrs = {RequiredAttr("dtype", AttrType::kDType, "the dtype of the result")},
                  .infer = InferBitcast,
-                 .cost = OpCost::kCopy});
+                 .cost = OpCost::kCopy,
+                 .takes_complex = true});
 }
 
 }  // namespace tensord

@@ -60,6 +60,82 @@ ArrayCase ElementwiseCase(const std::string& name, Unary op) {
           1.0};
 }
 
+ArrayCase SortCase() {
+  return {"sort 1 Mi float32",
+          1,
+          [](const Device& device) {
+            const Tensor x = Normal(device, {kMiB}, /*seed=*/1);
+            return [x] { return Sort(x).values; };
+          },
+          "x = torch.randn(1 << 20) | out = (torch.empty_like(x), torch.empty(1 << 20).long())",
+          "torch.sort(x, out=out)",
+          5.0};
+}
+
+ArrayCase TopKCase() {
+  return {"topk 50 of 4x50257 float32",
+          8,
+          [](const Device& device) {
+            const Tensor x = Normal(device, {4, 50257}, /*seed=*/1);
+            return [x] { return TopK(x, 50).values; };
+          },
+          "x = torch.randn(4, 50257) | out = torch.topk(x, 50)",
+          "torch.topk(x, 50, out=out)",
+          1.0};
+}
+
+Tensor RandomIndices(const Device& device, int64_t n, int64_t size) {
+  return Uniform(device, {n}, /*seed=*/3, {.high = static_cast<double>(size)}).To(DType::kInt64);
+}
+
+// The rows of GPT-2's table of words.
+constexpr int64_t kRows = 50257, kColumns = 768, kIndices = 1024;
+
+ArrayCase EmbeddingCase() {
+  return {"embedding of 1,024 of 50257x768 float32",
+          16,
+          [](const Device& device) {
+            const Tensor weight = Uniform(device, {kRows, kColumns}, /*seed=*/1);
+            const Tensor indices = RandomIndices(device, kIndices, kRows);
+            return [weight, indices] { return Embedding(indices, weight); };
+          },
+          "w = torch.rand(50257, 768) | i = torch.randint(50257, (1024,)) | y = w[i]",
+          "torch.index_select(w, 0, i, out=y)",
+          1.0};
+}
+
+ArrayCase GatherCase() {
+  constexpr int64_t kElements = kMiB;
+  return {"gather of 1 Mi of 1 Mi float32",
+          8,
+          [](const Device& device) {
+            const Tensor x = Uniform(device, {kElements}, /*seed=*/1);
+            const Tensor indices = RandomIndices(device, kElements, kElements);
+            return [x, indices] { return Gather(x, 0, indices); };
+          },
+          "n = 1 << 20 | x = torch.rand(n) | i = torch.randint(n, (n,)) | y = torch.empty(n)",
+          "torch.gather(x, 0, i, out=y)",
+          1.0};
+}
+
+// What the backward of an embedding does to a gradient that exists.
+ArrayCase IndexPutCase() {
+  return {
+      "index_put, adds 1,024 rows to 50257x768 float32",
+      16,
+      [](const Device& device) {
+        const Tensor rows = Uniform(device, {kIndices, kColumns}, /*seed=*/1);
+        const Tensor indices = RandomIndices(device, kIndices, kRows);
+        return [rows, indices, gradient = Zeros(device, {kRows, kColumns})]() mutable {
+          gradient = IndexPut(gradient, {indices}, rows, {.accumulate = true, .donate = true});
+          return gradient;
+        };
+      },
+      "g = torch.zeros(50257, 768) | r = torch.rand(1024, 768) | i = torch.randint(50257, (1024,))",
+      "g.index_put_((i,), r, accumulate=True)",
+      2.0};
+}
+
 // CPU time of the calling thread.
 double ThreadNanoseconds() {
   timespec now = {};
@@ -153,6 +229,9 @@ void DecodeLoop(Bench& bench) {
 }  // namespace
 
 void ArrayCases(Bench& bench) {
+  for (const auto& make : {SortCase, TopKCase, EmbeddingCase, GatherCase, IndexPutCase}) {
+    RunArrayCase(bench, make());
+  }
   RunArrayCase(bench, ElementwiseCase("sin", &Sin));
   RunArrayCase(bench, ElementwiseCase("cos", &Cos));
   RunArrayCase(bench, ElementwiseCase("erf", &Erf));

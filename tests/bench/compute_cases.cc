@@ -158,34 +158,6 @@ void ElementwiseChain(Bench& bench) {
   comparison.AddRow({measure, "ms", kTorch, Better::kLower, 0.5, 2.0});
 }
 
-// Runs an op on a resident tensor of normal numbers. `question` asks PyTorch for its milliseconds.
-void OneTensor(Bench& bench, const std::string& measure, const Shape& shape,
-               const std::function<void(const Tensor& x)>& op, const std::string& question,
-               double goal) {
-  if (!bench.Wants(measure)) return;
-  const Client client = bench.Connect();
-  const Tensor x = Normal(Check(client.device("cpu:0")), shape, /*seed=*/1);
-  Comparison comparison(bench);
-  comparison.AddSingle(kOurs, [&] {
-    return 1e3 * SecondsOf([&] {
-             op(x);
-             Check(client.Synchronize());
-           });
-  });
-  comparison.AddPeer(kTorch, bench.torch(), question);
-  comparison.Run(13);
-  comparison.AddRow({measure, "ms", kTorch, Better::kLower, 0.5, goal});
-}
-
-void SortAndTopK(Bench& bench) {
-  OneTensor(
-      bench, "sort 1 Mi float32", {kMiB}, [](const Tensor& x) { Check(Sort(x).values.status()); },
-      absl::StrCat("sort ", kMiB), 5.0);
-  OneTensor(
-      bench, "topk 50 of 4x50257 float32", {4, 50257},
-      [](const Tensor& x) { Check(TopK(x, 50).values.status()); }, "topk 4 50257 50", 1.0);
-}
-
 }  // namespace
 
 void ComputeCases(Bench& bench) {
@@ -193,7 +165,6 @@ void ComputeCases(Bench& bench) {
   SquareProducts(bench, 2048, 2);
   LinearLayer(bench);
   ElementwiseChain(bench);
-  SortAndTopK(bench);
 }
 
 }  // namespace tensord::bench

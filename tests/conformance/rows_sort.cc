@@ -69,6 +69,7 @@ void AddSort(Rows& rows) {
     }
   };
   for (DType dtype : kAllDTypes) {
+    if (IsComplex(dtype)) continue;
     for (const Along& along : kAlongs) {
       add({{dtype, along.shape}}, along.axis);
       add({{dtype, along.shape}, Fill::kTies}, along.axis);
@@ -101,6 +102,7 @@ void AddTopK(Rows& rows) {
     }
   };
   for (DType dtype : kAllDTypes) {
+    if (IsComplex(dtype)) continue;
     if (IsBool(dtype)) {
       Refuse(rows, ValuesAndIndices("topk", {{dtype, {3}}}, TopKAttrs(1, 0, true)));
       continue;
@@ -149,6 +151,7 @@ void AddSearchSorted(Rows& rows) {
   const std::vector<double> sorted = {-inf, -3, -3, -1, -0.0, 0.0, 2, 2, 2, 7, inf, nan};
   const std::vector<double> x = {-inf, -4, -3, -2, -1, -0.0, 0.0, 1, 2, 5, 7, 8, inf, nan, nan, -3};
   for (DType dtype : kAllDTypes) {
+    if (IsComplex(dtype)) continue;
     if (IsBool(dtype)) {
       Refuse(rows, {"searchsorted", {{{dtype, {3}}}, {{dtype, {2}}}}});
       continue;
@@ -189,6 +192,7 @@ void AddNonzero(Rows& rows) {
     rows.push_back({"nonzero", {std::move(input)}, {{"size", size}}});
   };
   for (DType dtype : kAllDTypes) {
+    if (IsComplex(dtype)) continue;
     for (const Along& along : kAlongs) {
       const int64_t n = along.shape.num_elements();
       for (int64_t size : {int64_t{0}, int64_t{1}, n / 2, n, n + 3}) {

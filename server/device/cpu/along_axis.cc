@@ -13,7 +13,7 @@ AlongAxisLoop::AlongAxisLoop(const KernelCall& call, const Shape& third, bool wi
   }
   for (int d = 0; d < x.rank(); ++d) {
     const bool counts = d > axis || (d < axis && !within_groups);
-    Append(indices.dim(d), counts ? x_strides[d] : 0, third_strides[d]);
+    Append(indices.dim(d), counts ? x_strides[d] : 0, third.rank() == 0 ? 0 : third_strides[d]);
   }
   if (!sizes_.empty()) return;
   sizes_.push_back(1);

@@ -43,7 +43,7 @@ StridedPair MakePair(const KernelCall& call) {
   std::vector<int> axes(values.rank());
   std::iota(axes.begin(), axes.end(), 0);
   std::stable_sort(axes.begin(), axes.end(),
-                   [&](int a, int b) { return std::llabs(strides[a]) > std::abs(strides[b]); });
+                   [&](int a, int b) { return std::abs(strides[a]) > std::abs(strides[b]); });
   StridedPair pair;
   for (const int axis : axes) {
     const int64_t size = values.dim(axis), from = value_strides[axis], to = strides[axis];
@@ -71,7 +71,7 @@ void CopyRun(const void* from, int64_t from_stride, void* to, int64_t to_stride,
 }
 
 constexpr void (*kCopyRun[kSizeCount])(const void*, int64_t, void*, int64_t, int64_t) = {
-    CopyRun<uint8_t>, CopyRun<uint16_t>, CopyRun<uint32_t>, CopyRun<uint64_t>};
+    CopyRun<uint8_t>, CopyRun<uint16_t>, CopyRun<uint32_t>, CopyRun<uint64_t>, CopyRun<Bytes16>};
 
 // Writes the elements [begin, end) of the pair's order.
 void CopyPair(const Loops& loops, const StridedPair& pair, int64_t begin, int64_t end,

@@ -5,6 +5,7 @@
 #include "tensord/server/device/cpu/along_axis.h"
 #include "tensord/server/device/cpu/kernel_table.h"
 #include "tensord/server/device/cpu/positions.h"
+#include "tensord/server/device/cpu/scatter_elements.h"
 #include "tensord/server/device/cpu/strided_copy.h"
 #include "tensord/server/device/cpu/updates.h"
 #include "tensord/server/device/stop_token.h"
@@ -69,21 +70,35 @@ bool HasGroups(const Shape& x, const Shape& indices, int axis) {
   return true;
 }
 
-absl::Status ScatterKernel(const Context& ctx, const KernelCall& call) {
-  const Operand& indices = call.inputs[1];
-  const Operand& values = call.inputs[2];
-  const Shape& x = call.inputs[0].spec->shape;
-  const auto axis = static_cast<int>(call.attrs->Int("axis"));
-  const bool one_value = values.spec->shape.rank() == 0;
-  const bool grouped = HasGroups(x, indices.spec->shape, axis);
-  const AlongAxisLoop loop(call, one_value ? indices.spec->shape : values.spec->shape, grouped);
-  TENSORD_RETURN_IF_ERROR(CheckIndices(call, 1, axis, loop.axis_size()));
+// The operands of scatter, and the groups of HasGroups(): 1 if there are none.
+struct ScatterArgs {
+  explicit ScatterArgs(const KernelCall& call)
+      : indices(call.inputs[1]),
+        values(call.inputs[2]),
+        one_value(values.spec->shape.rank() == 0),
+        axis(static_cast<int>(call.attrs->Int("axis"))) {
+    const Shape& x = call.inputs[0].spec->shape;
+    grouped = HasGroups(x, indices.spec->shape, axis);
+    for (int d = 0; grouped && d < axis; ++d) groups *= x.dim(d);
+  }
 
-  const bool in_order = one_value || values.spec->shape == indices.spec->shape;
+  const Operand& indices;
+  const Operand& values;
+  const bool one_value;
+  const int axis;
+  bool grouped = false;
+  int64_t groups = 1;
+};
+
+// Combines rows of one element of a 16-bit dtype.
+absl::Status Scatter16Bit(const Context& ctx, const KernelCall& call, Combine combine,
+                          const ScatterArgs& args, const AlongAxisLoop& loop) {
+  const Operand& indices = args.indices;
+  const bool in_order = args.one_value || args.values.spec->shape == indices.spec->shape;
   const int64_t n = indices.spec->num_elements();
   const auto bytes = (in_order ? n : 2 * n) * static_cast<int64_t>(sizeof(int64_t));
   TENSORD_ASSIGN_OR_RETURN(const Scratch scratch, MakeScratch(ctx, call, bytes));
-  auto* const destinations = static_cast<int64_t*>(scratch.data());
+  auto* const destinations = scratch.As<int64_t>();
   int64_t* const sources = in_order ? nullptr : destinations + n;
   if (indices.spec->dtype == DType::kInt64) {
     FindDestinations(ctx, loop, indices.As<int64_t>(), n, destinations, sources);
@@ -91,18 +106,29 @@ absl::Status ScatterKernel(const Context& ctx, const KernelCall& call) {
     FindDestinations(ctx, loop, indices.As<int32_t>(), n, destinations, sources);
   }
   TENSORD_RETURN_IF_ERROR(CheckStop());
-  CopyTarget(ctx, call);
-
   Updates updates;
-  for (int d = 0; grouped && d < axis; ++d) updates.groups *= x.dim(d);
-  updates.rows = x.num_elements() / updates.groups;
-  updates.count = n / updates.groups;
+  updates.groups = args.groups;
+  updates.rows = call.output().spec->num_elements() / args.groups;
+  updates.count = n / args.groups;
   updates.destinations = destinations;
   updates.group_stride = updates.count;
-  updates.values = values.data;
+  updates.values = args.values.data;
   updates.sources = sources;
-  updates.one_value = one_value;
-  return ApplyUpdates(ctx, call, CombineOf(call), updates);
+  updates.one_value = args.one_value;
+  return ApplyUpdates(ctx, call, combine, updates);
+}
+
+absl::Status ScatterKernel(const Context& ctx, const KernelCall& call) {
+  const ScatterArgs args(call);
+  const AlongAxisLoop loop(call, args.values.spec->shape, args.grouped);
+  TENSORD_RETURN_IF_ERROR(CheckIndices(call, 1, args.axis, loop.axis_size()));
+  CopyTarget(ctx, call);
+  const Combine combine = CombineOf(call);
+  if (combine != Combine::kReplace && Is16Bit(args.values.spec->dtype)) {
+    return Scatter16Bit(ctx, call, combine, args, loop);
+  }
+  ScatterElements(ctx, call, combine, loop, args.groups);
+  return absl::OkStatus();
 }
 
 }  // namespace

@@ -70,20 +70,6 @@ double Elementwise(int64_t n) {
          });
 }
 
-// Milliseconds of a sort of n normal numbers.
-double Sort(int64_t n) {
-  static at::Tensor x;
-  if (!x.defined() || x.size(0) != n) x = at::randn({n});
-  return 1e3 * SecondsOf([&] { at::sort(x); });
-}
-
-// Milliseconds of the k largest of each row of normal numbers.
-double TopK(int64_t rows, int64_t columns, int64_t k) {
-  static at::Tensor x;
-  if (!x.defined()) x = at::randn({rows, columns});
-  return 1e3 * SecondsOf([&] { at::topk(x, k); });
-}
-
 }  // namespace
 
 int main() {
@@ -102,8 +88,6 @@ int main() {
     if (what == "matmul") figure = Matmul(a, b);
     if (what == "linear") figure = Linear(a, b, c, d);
     if (what == "elementwise") figure = Elementwise(a);
-    if (what == "sort") figure = Sort(a);
-    if (what == "topk") figure = TopK(a, b, c);
     std::printf("ok %.9g\n", figure);
     std::fflush(stdout);
   }
