@@ -84,6 +84,10 @@ class Updater {
       element = Whole(element, values.whole[from]);
       return;
     }
+    if (IsComplex(out_.spec.dtype)) {  // the op only replaces them
+      CopyElement(values, from, out_, at);
+      return;
+    }
     double& element = out_.real[at];
     const double value = values.real[from];
     out_.scale[at] =
@@ -99,8 +103,8 @@ class Updater {
  private:
   int64_t Whole(int64_t a, int64_t b) const {
     if (reduce_ == "none") return b;
-    if (reduce_ == "max") return std::max(a, b);
-    if (reduce_ == "min") return std::min(a, b);
+    if (reduce_ == "max") return WholeLess(out_.spec.dtype, a, b) ? b : a;
+    if (reduce_ == "min") return WholeLess(out_.spec.dtype, b, a) ? b : a;
     if (IsBool(out_.spec.dtype)) return reduce_ == "add" ? a | b : a & b;
     const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
     return WrapTo(out_.spec.dtype, static_cast<int64_t>(reduce_ == "add" ? x + y : x * y));

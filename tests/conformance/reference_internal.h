@@ -93,6 +93,12 @@ std::vector<Group> Groups(const Shape& shape, const std::vector<bool>& reduced);
 // Converts the elements to another dtype. Real elements become the real parts of complex ones.
 Values Cast(const Values& values, DType dtype);
 
+// Returns whether a < b. The integers of dtype uint64 are the bits of the elements.
+inline bool WholeLess(DType dtype, int64_t a, int64_t b) {
+  if (dtype == DType::kUInt64) return static_cast<uint64_t>(a) < static_cast<uint64_t>(b);
+  return a < b;
+}
+
 // Sets element `i` of `to` to element `at` of `from`. Both must have the same dtype.
 void CopyElement(const Values& from, int64_t at, Values& to, int64_t i);
 

@@ -9,7 +9,7 @@ namespace {
 
 // Returns whether element a of x precedes element b of y. NaN is greater than all numbers.
 bool Precedes(const Values& x, int64_t a, const Values& y, int64_t b) {
-  if (!x.floating()) return x.whole[a] < y.whole[b];
+  if (!x.floating()) return WholeLess(x.spec.dtype, x.whole[a], y.whole[b]);
   if (std::isnan(x.real[a]) || std::isnan(y.real[b])) {
     return !std::isnan(x.real[a]) && std::isnan(y.real[b]);
   }

@@ -102,7 +102,7 @@ void AddViews(Rows& rows) {
 void AddBitcast(Rows& rows) {
   for (const DType from : kAllDTypes) {
     for (const DType to : kAllDTypes) {
-      for (const Shape& shape : {Shape{8}, Shape{2, 16}, Shape{3, 0}, Shape{2, 1, 3, 1, 8}}) {
+      for (const Shape& shape : {Shape{16}, Shape{2, 16}, Shape{3, 0}, Shape{2, 1, 3, 1, 16}}) {
         rows.push_back({"bitcast", {{{from, shape}, Fill::kWide}}, {{"dtype", to}}});
       }
       Row scalar{"bitcast", {{{from, {}}, Fill::kWide}}, {{"dtype", to}}};

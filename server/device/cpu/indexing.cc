@@ -51,10 +51,6 @@ void StreamSelectedRows(const Context& ctx, const char* from, const T* indices, 
   }
 }
 
-struct SixteenBytes {
-  uint64_t half[2];
-};
-
 template <typename T>
 RowLoop<T> RowLoopFor(int64_t row_bytes, int64_t output_bytes) {
   switch (row_bytes) {
@@ -67,7 +63,7 @@ RowLoop<T> RowLoopFor(int64_t row_bytes, int64_t output_bytes) {
     case 8:
       return CopySelectedElements<T, uint64_t>;
     case 16:
-      return CopySelectedElements<T, SixteenBytes>;
+      return CopySelectedElements<T, Bytes16>;
     default:
       return row_bytes >= kMinStreamedRowBytes && ExceedsCaches(output_bytes)
                  ? StreamSelectedRows<T>
@@ -132,7 +128,7 @@ void GatherElements(const GatherRun& run) {
 template <typename T>
 constexpr void (*kGatherElements[kSizeCount])(const GatherRun&) = {
     GatherElements<T, uint8_t>, GatherElements<T, uint16_t>, GatherElements<T, uint32_t>,
-    GatherElements<T, uint64_t>};
+    GatherElements<T, uint64_t>, GatherElements<T, Bytes16>};
 
 absl::Status GatherKernel(const Context& ctx, const KernelCall& call) {
   const Operand& x = call.inputs[0];

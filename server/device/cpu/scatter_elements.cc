@@ -1,6 +1,7 @@
 #include "tensord/server/device/cpu/scatter_elements.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "tensord/server/device/elementwise_math.h"
 #include "tensord/server/device/stop_token.h"
@@ -23,13 +24,8 @@ struct ScatterRun {
 };
 using ScatterLoop = void (*)(const ScatterRun& run);
 
-// Takes the place of a functor of elementwise_math.h.
-struct Second {
-  template <typename T>
-  T operator()(T /*a*/, T b) const {
-    return b;
-  }
-};
+// Takes the place of a functor of elementwise_math.h: the value replaces the element.
+struct Replace {};
 
 template <typename Index, typename F, typename T>
 void Scatter(const ScatterRun& run) {
@@ -41,7 +37,11 @@ void Scatter(const ScatterRun& run) {
     const int64_t index = FromZero(indices[i], run.axis_size);
     if (static_cast<uint64_t>(index - run.first) >= range) continue;
     T& element = to[i * run.stride + index * run.axis_stride];
-    element = Narrow<T>(F()(Widen(element), Widen(values[i * run.value_stride])));
+    if constexpr (std::is_same_v<F, Replace>) {
+      element = values[i * run.value_stride];
+    } else {
+      element = Narrow<T>(F()(Widen(element), Widen(values[i * run.value_stride])));
+    }
   }
 }
 
@@ -49,13 +49,15 @@ template <typename Index>
 ScatterLoop ReplaceLoop(int64_t element_bytes) {
   switch (element_bytes) {
     case 1:
-      return Scatter<Index, Second, uint8_t>;
+      return Scatter<Index, Replace, uint8_t>;
     case 2:
-      return Scatter<Index, Second, uint16_t>;
+      return Scatter<Index, Replace, uint16_t>;
     case 4:
-      return Scatter<Index, Second, uint32_t>;
+      return Scatter<Index, Replace, uint32_t>;
+    case 8:
+      return Scatter<Index, Replace, uint64_t>;
     default:
-      return Scatter<Index, Second, uint64_t>;
+      return Scatter<Index, Replace, Bytes16>;
   }
 }
 
@@ -70,8 +72,12 @@ ScatterLoop CombineLoop(DType dtype) {
       return Scatter<Index, F, int8_t>;
     case DType::kInt32:
       return Scatter<Index, F, int32_t>;
+    case DType::kUInt32:
+      return Scatter<Index, F, uint32_t>;
     case DType::kInt64:
       return Scatter<Index, F, int64_t>;
+    case DType::kUInt64:
+      return Scatter<Index, F, uint64_t>;
     case DType::kFloat64:
       return Scatter<Index, F, double>;
     default:

@@ -96,8 +96,10 @@ void Replace(const Context& ctx, const Updates& updates, int64_t element_bytes, 
         return ReplaceElements<uint16_t>(updates, part, target);
       case 4:
         return ReplaceElements<uint32_t>(updates, part, target);
-      default:
+      case 8:
         return ReplaceElements<uint64_t>(updates, part, target);
+      default:
+        return ReplaceElements<Bytes16>(updates, part, target);
     }
   });
 }
@@ -122,8 +124,12 @@ void CombineElementsOf(DType dtype, const Updates& updates, const Part& part, vo
       return CombineElements<F, int8_t>(updates, part, target);
     case DType::kInt32:
       return CombineElements<F, int32_t>(updates, part, target);
+    case DType::kUInt32:
+      return CombineElements<F, uint32_t>(updates, part, target);
     case DType::kInt64:
       return CombineElements<F, int64_t>(updates, part, target);
+    case DType::kUInt64:
+      return CombineElements<F, uint64_t>(updates, part, target);
     case DType::kFloat64:
       return CombineElements<F, double>(updates, part, target);
     default:

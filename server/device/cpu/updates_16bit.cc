@@ -59,15 +59,15 @@ class Combiner {
         combine_(combine),
         dtype_(call.output().spec->dtype),
         target_(call.output().data),
-        widen_(ctx.loops.cast[Index(dtype_)][Index(DType::kFloat32)]),
-        narrow_(ctx.loops.cast[Index(DType::kFloat32)][Index(dtype_)]) {}
+        widen_(ctx.loops.cast[Index(dtype_)][Index(ComputeDType(dtype_))]),
+        narrow_(ctx.loops.cast[Index(ComputeDType(dtype_))][Index(dtype_)]) {}
 
   // Combines the row of a segment with its values. `group` is the group of all updates, or 0 if they
   // are counted over the groups.
   void Run(int64_t group, const Segment& segment) const {
     const int64_t n = updates_.row_elements;
     const int64_t row = group * updates_.rows + segment.updates[segment.begin].row;
-    float sum[kBlockElements], value[kBlockElements];
+    uint32_t sum[kBlockElements], value[kBlockElements];  // floats, or integers
     for (int64_t column = 0; column < n; column += kBlockElements) {
       const int64_t length = std::min<int64_t>(kBlockElements, n - column);
       void* const to = Advance(target_, (row * n + column) * kBytes);

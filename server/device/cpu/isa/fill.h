@@ -41,11 +41,6 @@ using IntegerTypes = MathTypes<uint8_t, int8_t, int32_t, uint32_t, int64_t, uint
 using AllMathTypes =
     MathTypes<Bool, uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t, float, double>;
 
-// An element of 16 bytes, for loops that only move elements. Its address may be any multiple of 8.
-struct Bytes16 {
-  uint64_t halves[2];
-};
-
 template <ElementwiseTyping typing>
 constexpr auto MathTypesOf() {
   if constexpr (typing == ElementwiseTyping::kAny) {

@@ -17,6 +17,11 @@
 
 namespace tensord::server::cpu {
 
+// An element of 16 bytes, for loops that only move elements. Its address may be any multiple of 8.
+struct Bytes16 {
+  uint64_t halves[2];
+};
+
 inline constexpr int kDTypeCount = kDTypeTableSize;
 constexpr int Index(DType dtype) { return static_cast<int>(dtype); }
 
