@@ -16,6 +16,14 @@ using proxy::DelayProxy;
 using proxy::Direction;
 using testing::ElementsAre;
 
+// Runs an op of one input, which it donates.
+Tensor DonateTo(absl::string_view op, const Tensor& input) {
+  const auto outputs = RunOpWithOutputs(op, {input}, {}, {.donate = {0}});
+  EXPECT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_EQ(input.status().code(), absl::StatusCode::kFailedPrecondition);
+  return (*outputs)[0];
+}
+
 // Server 0 is the source and server 1 the destination. The tensor at the source is itself a copy
 // from server 2, which doesn't begin before BeginSource: the client gets no answers from server 2.
 class DroppedCopyTest : public ClusterFixture {
@@ -72,14 +80,6 @@ class DroppedCopyTest : public ClusterFixture {
     const auto client = Client::Connect(addresses_[1]);
     ASSERT_TRUE(client.ok()) << client.status();
     EXPECT_TRUE(Eventually([&] { return client->ListAllTensors()->size() == count; }));
-  }
-
-  // Runs an op of one input, which it donates. No other Tensor may refer to the input.
-  static Tensor DonateTo(absl::string_view op, const Tensor& input) {
-    const auto outputs = RunOpWithOutputs(op, {input}, {}, {.donate = {0}});
-    EXPECT_TRUE(outputs.ok()) << outputs.status();
-    EXPECT_EQ(input.status().code(), absl::StatusCode::kFailedPrecondition);
-    return (*outputs)[0];
   }
 
   // Requests a ticket for another tensor of the source, and revokes it.
@@ -162,6 +162,39 @@ TEST_F(DroppedCopyTest, FreesTheDonatedSourceWhenTheCopyHasEnded) {
     const auto client = Client::Connect(addresses_[0]);
     return client.ok() && client->ListAllTensors()->empty();
   }));
+}
+
+// The destination is reached through a proxy, which cuts the connection before the answer that the
+// copy has ended. The client requests the copy again. By then, an op has used the copy, which was
+// donated to it.
+class DonatedCopyTest : public ClusterFixture {
+ protected:
+  void SetUp() override {
+    ClusterFixture::SetUp();
+    ASSERT_FALSE(HasFatalFailure());
+    auto proxy = DelayProxy::Start({.target = addresses_[1]});
+    ASSERT_TRUE(proxy.ok()) << proxy.status();
+    proxy_ = *std::move(proxy);
+    Connect({addresses_[0], proxy_->address()});
+  }
+
+  std::unique_ptr<DelayProxy> proxy_;
+};
+
+TEST_F(DonatedCopyTest, LostAnswerLeavesNoTensor) {
+  const Tensor origin = FromVector<float>(On(0), {1, 2, 3});
+  ASSERT_TRUE(origin.Wait().ok());
+  proxy_->SetCallFault({.position = {.method = "/tensord.v1.TensorService/PullTensor",
+                                     .direction = Direction::kToClient}});
+  {
+    Tensor copy = origin.To(On(1));
+    const Tensor negative = DonateTo("neg", std::exchange(copy, Tensor()));
+    EXPECT_THAT(*negative.Read<float>(), ElementsAre(-1, -2, -3));
+  }
+  const auto client = Client::Connect(addresses_[1]);
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_TRUE(Eventually([&] { return client->ListAllTensors()->empty(); }));
+  EXPECT_THAT(*origin.To(On(1)).Read<float>(), ElementsAre(1, 2, 3));
 }
 
 // The servers fetch nothing from each other, so the copies go through the client.
