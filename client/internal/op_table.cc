@@ -100,6 +100,9 @@ absl::StatusOr<OpTable::PlannedOp> OpTable::Find(const OpCall& call) {
     absl::InlinedVector<TensorSpec, 2> inputs;
     for (const TensorSpec* input : call.inputs) inputs.push_back(*input);
     TENSORD_ASSIGN_OR_RETURN(OpPlan plan, PlanOp(call.op, inputs, *call.attrs));
+    for (const TensorSpec& output : plan.outputs) {
+      TENSORD_RETURN_IF_ERROR(support_.Check(call.op, output.dtype));
+    }
     if (HasBytes(*call.attrs)) {  // these attributes are too large for an entry
       unkept_outputs_ = std::move(plan.outputs);
       return PlannedOp{unkept_outputs_, {}};

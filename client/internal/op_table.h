@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "tensord/client/internal/dtype_support.h"
 #include "tensord/common/attributes.h"
 #include "tensord/common/device_name.h"
 #include "tensord/common/tensor_spec.h"
@@ -44,6 +46,10 @@ class OpTable {
     absl::Span<const TensorSpec> outputs;  // valid until the next call
     Definition definition;                 // of steps; number 0: send the op unpacked
   };
+
+  // Find() returns the error of `support` for an op whose result the server can't have. Without
+  // this call, the server has all dtypes. Call it before the first Find().
+  void set_dtype_support(DTypeSupport support) { support_ = std::move(support); }
 
   // Returns the op's outputs and its definition for steps. Attributes that may vary are words of
   // each step (IsWordAttr). If inference fails, returns its error. An op with an attribute of bytes
@@ -80,6 +86,7 @@ class OpTable {
   Definition Define(std::string key);
   Definition DefineForSteps(const OpCall& call, size_t num_outputs);
 
+  DTypeSupport support_;
   std::array<std::unique_ptr<Entry>, kEntries> entries_;
   absl::InlinedVector<TensorSpec, 1> unkept_outputs_;  // of the last op that has no entry
   // When there are kMaxDefinitions, all are forgotten, and the numbers begin again at 1.
