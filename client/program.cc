@@ -93,6 +93,7 @@ absl::StatusOr<Program> Program::Record(const Device& device, std::vector<Tensor
   std::vector<Tensor> placeholders;
   for (const TensorSpec& input : inputs) {
     TENSORD_RETURN_IF_ERROR(input.Validate());
+    TENSORD_RETURN_IF_ERROR(device.session()->CheckDType("program", input.dtype));
     placeholders.push_back(recorder->AddInput(input));
   }
   const std::vector<Tensor> outputs = body(placeholders);

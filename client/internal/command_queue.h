@@ -57,6 +57,12 @@ class CommandQueue {
         max_pending_bytes_(max_pending_bytes),
         counters_(counters) {}
 
+  // As OpTable::set_dtype_support(). Call it before the first push.
+  void set_dtype_support(DTypeSupport support) {
+    MutexLock lock(&mu_);
+    ops_.set_dtype_support(std::move(support));
+  }
+
   // Returns the message that attaches a connection to the session. It must be the connection's
   // first message. Take then returns again all messages that aren't acknowledged.
   std::string Attach(const std::string& session);

@@ -109,6 +109,9 @@ absl::StatusOr<OpTable::PlannedOp> OpTable::FindNew(const OpToQueue& op, uint64_
   absl::InlinedVector<TensorSpec, 2> inputs;
   for (const QueuedInput& input : op.inputs) inputs.push_back(*input.spec);
   TENSORD_ASSIGN_OR_RETURN(OpPlan plan, PlanOp(op.op, inputs, *op.attrs));
+  for (const TensorSpec& output : plan.outputs) {
+    TENSORD_RETURN_IF_ERROR(support_.Check(op.op, output.dtype));
+  }
   if (HasBytes(*op.attrs)) {  // these attributes are too large for an entry
     unkept_outputs_ = std::move(plan.outputs);
     return PlannedOp{unkept_outputs_, {}};

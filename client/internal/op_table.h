@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "tensord/client/internal/dtype_support.h"
 #include "tensord/common/attributes.h"
 #include "tensord/common/device_name.h"
 #include "tensord/common/tensor_spec.h"
@@ -53,6 +55,10 @@ class OpTable {
     Definition definition;                 // of steps; number 0: send the op unpacked
   };
 
+  // Find() returns the error of `support` for an op whose result the server can't have. Without
+  // this call, the server has all dtypes. Call it before the first Find().
+  void set_dtype_support(DTypeSupport support) { support_ = std::move(support); }
+
   // Returns the op's outputs and its definition for steps. Attributes that may vary are words of
   // each step (IsWordAttr). If inference fails, returns its error. An op with an attribute of bytes
   // has no definition.
@@ -90,6 +96,7 @@ class OpTable {
   absl::StatusOr<PlannedOp> FindNew(const OpToQueue& op, uint64_t hash);
   Definition DefineForSteps(const OpToQueue& op, size_t num_outputs);
 
+  DTypeSupport support_;
   std::array<std::unique_ptr<Entry>, kEntries> entries_;
   std::array<uint64_t, kEntries> hashes_{};            // of each place's last op without an entry
   absl::InlinedVector<TensorSpec, 1> unkept_outputs_;  // of the last op that has no entry

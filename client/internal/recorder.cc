@@ -50,6 +50,9 @@ absl::StatusOr<std::vector<Tensor>> Recorder::Record(absl::string_view op,
   absl::InlinedVector<TensorSpec, 3> specs;
   for (const Tensor* input : inputs) specs.push_back(input->spec());
   TENSORD_ASSIGN_OR_RETURN(const OpPlan plan, PlanOp(op, specs, attrs));
+  for (const TensorSpec& output : plan.outputs) {
+    TENSORD_RETURN_IF_ERROR(device_.session()->CheckDType(op, output.dtype));
+  }
   uint32_t value = 0;
   {
     MutexLock lock(&mu_);

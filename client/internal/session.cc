@@ -150,6 +150,7 @@ void Session::Drop(uint64_t handle) {
 
 absl::StatusOr<v1::WriteSpec> Session::Promise(uint64_t handle, const TensorSpec& spec,
                                                DeviceName device) {
+  TENSORD_RETURN_IF_ERROR(CheckDType("transfer", spec.dtype));
   v1::Command command;
   v1::Promise* promise = command.mutable_promise();
   promise->set_handle(handle);

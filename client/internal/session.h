@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "tensord/client/client.h"
 #include "tensord/client/internal/command_queue.h"
+#include "tensord/client/internal/dtype_support.h"
 #include "tensord/common/attributes.h"
 #include "tensord/common/device_name.h"
 #include "tensord/common/tensor_spec.h"
@@ -56,6 +57,10 @@ class Session {
   const std::string& address() const { return address_; }
   const ServerInfo& info() const { return info_; }
   const std::vector<DeviceInfo>& devices() const { return devices_; }
+  // If the server lacks the dtype, returns UNIMPLEMENTED. `what`: the op or call that needs it.
+  absl::Status CheckDType(absl::string_view what, DType dtype) const {
+    return dtype_support_.Check(what, dtype);
+  }
   // Returns nullptr if the server has no such device.
   const DeviceInfo* FindDevice(DeviceName name) const;
   // Parses the name of a device of this server ("cuda:1", "cuda"). If the server has no such
@@ -198,6 +203,7 @@ class Session {
   const std::string label_;
   std::unique_ptr<Connection> connection_;  // only the destructor moves it
   ServerInfo info_;
+  DTypeSupport dtype_support_;
   std::vector<DeviceInfo> devices_;
   std::string id_;
   uint64_t number_ = 0;

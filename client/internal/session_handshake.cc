@@ -107,6 +107,8 @@ absl::Status Session::Handshake(const ConnectOptions& options) {
   info_ = ServerInfoFromProto(info);
   if (options.shared_memory) connection_->shared_memory.Enable(info.boot_id());
   TENSORD_RETURN_IF_ERROR(CheckVersion(info_, address_));
+  dtype_support_ = DTypeSupport(info_, address_);
+  connection_->queue.set_dtype_support(dtype_support_);
 
   v1::ListDevicesResponse devices;
   TENSORD_RETURN_IF_ERROR(call(&Stub::ListDevices, v1::ListDevicesRequest(), &devices));
