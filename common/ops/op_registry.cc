@@ -25,6 +25,7 @@ struct Registry {
     AppendElementwiseOps(schemas);
     AppendMatmulOps(schemas);
     AppendReductionOps(schemas);
+    AppendScanOps(schemas);
     AppendShapeOps(schemas);
     std::sort(schemas.begin(), schemas.end(),
               [](const OpSchema& a, const OpSchema& b) { return a.name < b.name; });

@@ -88,6 +88,10 @@ void AddUnaryRows(Rows& rows);
 void AddBinaryRows(Rows& rows);
 void AddMatmulRows(Rows& rows);
 void AddReductionRows(Rows& rows);
+void AddVarMeanRows(Rows& rows);
+void AddProdRows(Rows& rows);
+void AddCountRows(Rows& rows);
+void AddScanRows(Rows& rows);
 void AddShapeRows(Rows& rows);
 void AddCreationRows(Rows& rows);
 

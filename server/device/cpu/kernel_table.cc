@@ -15,7 +15,9 @@ KernelTable MakeTable() {
   AppendMatmulKernels(table);
   AppendRandomKernels(table);
   AppendReductionKernels(table);
+  AppendScanKernels(table);
   AppendSoftmaxKernels(table);
+  AppendVarMeanKernels(table);
   return table;
 }
 
