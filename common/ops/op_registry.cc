@@ -25,6 +25,7 @@ struct Registry {
     AppendElementwiseOps(schemas);
     AppendMatmulOps(schemas);
     AppendReductionOps(schemas);
+    AppendScanOps(schemas);
     AppendShapeOps(schemas);
     AppendSortOps(schemas);
     std::sort(schemas.begin(), schemas.end(),

@@ -12,6 +12,7 @@ void AppendCreationOps(std::vector<OpSchema>& ops);
 void AppendElementwiseOps(std::vector<OpSchema>& ops);
 void AppendMatmulOps(std::vector<OpSchema>& ops);
 void AppendReductionOps(std::vector<OpSchema>& ops);
+void AppendScanOps(std::vector<OpSchema>& ops);
 void AppendShapeOps(std::vector<OpSchema>& ops);
 void AppendSortOps(std::vector<OpSchema>& ops);
 

@@ -15,6 +15,8 @@ std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
     AddElementwiseReferences(*made);
     AddMatmulReferences(*made);
     AddReductionReferences(*made);
+    AddVarMeanReferences(*made);
+    AddScanReferences(*made);
     AddShapeReferences(*made);
     AddCreationReferences(*made);
     AddSortReferences(*made);

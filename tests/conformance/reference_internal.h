@@ -46,6 +46,8 @@ using ReferenceTable = absl::flat_hash_map<std::string, OpReference>;
 void AddElementwiseReferences(ReferenceTable& table);
 void AddMatmulReferences(ReferenceTable& table);
 void AddReductionReferences(ReferenceTable& table);
+void AddVarMeanReferences(ReferenceTable& table);
+void AddScanReferences(ReferenceTable& table);
 void AddShapeReferences(ReferenceTable& table);
 void AddCreationReferences(ReferenceTable& table);
 void AddSortReferences(ReferenceTable& table);

@@ -152,6 +152,10 @@ const Rows& AllRows() {
     AddBinaryRows(*made);
     AddMatmulRows(*made);
     AddReductionRows(*made);
+    AddVarMeanRows(*made);
+    AddProdRows(*made);
+    AddCountRows(*made);
+    AddScanRows(*made);
     AddShapeRows(*made);
     AddCreationRows(*made);
     AddSortRows(*made);

@@ -15,9 +15,11 @@ KernelTable MakeTable() {
   AppendMatmulKernels(table);
   AppendRandomKernels(table);
   AppendReductionKernels(table);
+  AppendScanKernels(table);
   AppendSearchKernels(table);
   AppendSoftmaxKernels(table);
   AppendSortKernels(table);
+  AppendVarMeanKernels(table);
   return table;
 }
 

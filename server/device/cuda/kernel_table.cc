@@ -24,6 +24,7 @@ KernelTable MakeTable() {
   AppendMovementKernels(table);
   AppendCreationKernels(table);
   AppendReductionKernels(table);
+  AppendScanKernels(table);
   AppendMatmulKernels(table);
   AppendSortKernels(table);
   return table;

@@ -43,6 +43,7 @@ void AppendElementwiseKernels(KernelTable& table);
 void AppendMovementKernels(KernelTable& table);
 void AppendCreationKernels(KernelTable& table);
 void AppendReductionKernels(KernelTable& table);
+void AppendScanKernels(KernelTable& table);
 void AppendMatmulKernels(KernelTable& table);
 void AppendSortKernels(KernelTable& table);
 

@@ -3,27 +3,18 @@
 namespace tensord::server::cuda {
 namespace {
 
-// Integers and bool are summed in int64. An overflow wraps around.
+// Integers and bool are summed in 64 bits. An overflow wraps around.
 template <typename T>
-struct Sum {
-  static constexpr bool kFloating = std::is_floating_point_v<MathOf<T>>;
+struct Sum : ResultOf<T> {
   using In = T;
-  using Acc = std::conditional_t<kFloating, MathOf<T>, uint64_t>;
-  using Out = std::conditional_t<kFloating, T, int64_t>;
+  using Acc = std::conditional_t<kIsFloating<T>, MathOf<T>, uint64_t>;
+  using ResultOf<T>::ResultOf;
 
-  explicit Sum(const ReduceJob&) {}
   __device__ Acc Identity() const { return Acc{0}; }
   __device__ Acc Accumulate(Acc acc, In x, int64_t) const {
     return acc + static_cast<Acc>(Load(x));
   }
   __device__ Acc Combine(Acc a, Acc b) const { return a + b; }
-  __device__ Out Finish(Acc acc, int64_t) const {
-    if constexpr (kFloating) {
-      return Store<Out>(acc);
-    } else {
-      return static_cast<int64_t>(acc);
-    }
-  }
 };
 
 template <typename T>
