@@ -34,6 +34,7 @@ struct Registry {
     AppendIndexingOps(schemas);
     AppendMatmulOps(schemas);
     AppendReductionOps(schemas);
+    AppendScanOps(schemas);
     AppendShapeOps(schemas);
     AppendSortOps(schemas);
     AppendStridedOps(schemas);

@@ -13,6 +13,7 @@ void AppendElementwiseOps(std::vector<OpSchema>& ops);
 void AppendIndexingOps(std::vector<OpSchema>& ops);
 void AppendMatmulOps(std::vector<OpSchema>& ops);
 void AppendReductionOps(std::vector<OpSchema>& ops);
+void AppendScanOps(std::vector<OpSchema>& ops);
 void AppendShapeOps(std::vector<OpSchema>& ops);
 void AppendSortOps(std::vector<OpSchema>& ops);
 void AppendStridedOps(std::vector<OpSchema>& ops);

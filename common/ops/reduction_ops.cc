@@ -43,10 +43,23 @@ absl::Status RequireExtent(const InferenceContext& ctx, const Shape& out, absl::
                                 " have an extent of 0): reduce over axes that aren't empty"));
 }
 
-absl::Status InferSum(InferenceContext& ctx) {
+// sum and prod.
+absl::Status InferAccumulation(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(Shape shape, ReduceShape(ctx));
-  const DType dtype = IsFloating(ctx.input(0).dtype) ? ctx.input(0).dtype : DType::kInt64;
+  const DType in = ctx.input(0).dtype;
+  DType dtype = ctx.attrs().Type("dtype");
+  if (dtype == DType::kUnspecified) dtype = IsFloating(in) ? in : DType::kInt64;
+  // An integer result is computed modulo its range, so it doesn't depend on a cast of the elements
+  // to another integer dtype.
+  if (IsFloating(in) || !IsInteger(dtype)) ctx.ReadInputAs(0, dtype);
+  ctx.SetAttr("dtype", dtype);
   ctx.AddOutput(dtype, std::move(shape));
+  return absl::OkStatus();
+}
+
+absl::Status InferCountNonzero(InferenceContext& ctx) {
+  TENSORD_ASSIGN_OR_RETURN(Shape shape, ReduceShape(ctx));
+  ctx.AddOutput(DType::kInt64, std::move(shape));
   return absl::OkStatus();
 }
 
@@ -54,6 +67,17 @@ absl::Status InferMean(InferenceContext& ctx) {
   TENSORD_RETURN_IF_ERROR(RequireFloating(ctx, ctx.input(0).dtype));
   TENSORD_ASSIGN_OR_RETURN(Shape shape, ReduceShape(ctx));
   ctx.AddOutput(ctx.input(0).dtype, std::move(shape));
+  return absl::OkStatus();
+}
+
+absl::Status InferVarMean(InferenceContext& ctx) {
+  TENSORD_RETURN_IF_ERROR(RequireFloating(ctx, ctx.input(0).dtype));
+  const double correction = ctx.attrs().Float("correction");
+  if (!std::isfinite(correction)) {
+    return ctx.Error(absl::StrCat("correction is ", correction, ": name a finite number"));
+  }
+  TENSORD_ASSIGN_OR_RETURN(const Shape shape, ReduceShape(ctx));
+  for (int i = 0; i < 2; ++i) ctx.AddOutput(ctx.input(0).dtype, shape);
   return absl::OkStatus();
 }
 
@@ -106,6 +130,15 @@ OpSchema Reduction(const char* name, const char* doc, absl::Status (*infer)(Infe
           cost};
 }
 
+OpSchema Accumulation(const char* name, const char* doc) {
+  OpSchema op = Reduction(name, doc, InferAccumulation, OpCost::kCopy);
+  op.attrs.push_back(
+      OptionalAttr("dtype", AttrType::kDType, DType::kUnspecified,
+                   "dtype to which the input is cast first, and of the result; default: the "
+                   "input's, and int64 for integers and bool"));
+  return op;
+}
+
 OpSchema Softmax(const char* name, const char* doc) {
   return {name,
           "(…) -> (…)",
@@ -120,8 +153,11 @@ OpSchema Softmax(const char* name, const char* doc) {
 }  // namespace
 
 void AppendReductionOps(std::vector<OpSchema>& ops) {
-  ops.push_back(Reduction("sum", "The sum; int64 for integers and bool, and wraps.", InferSum,
-                          OpCost::kCopy));
+  ops.push_back(Accumulation("sum", "The sum; integers wrap. 0 for no elements."));
+  ops.push_back(Accumulation("prod", "The product; integers wrap. 1 for no elements."));
+  ops.push_back(Reduction("count_nonzero",
+                          "The number of elements that aren't zero, as int64; NaN isn't zero.",
+                          InferCountNonzero, OpCost::kCopy));
   ops.push_back(Reduction("mean", "The mean; NaN for no elements.", InferMean, OpCost::kCopy));
   ops.push_back(
       Reduction("max", "The largest element; NaN if any is NaN.", InferExtremum, OpCost::kCopy));
@@ -134,6 +170,13 @@ void AppendReductionOps(std::vector<OpSchema>& ops) {
       "argmin",
       "Index of the first smallest element in the flattened axes; NaN counts as smallest.",
       InferArgExtremum, OpCost::kCompute));
+  OpSchema var_mean = Reduction(
+      "var_mean", "The variance, the squared deviations divided by n - correction, and the mean.",
+      InferVarMean, OpCost::kCompute);
+  var_mean.signature = "(…) -> (…), (…) without the axes";
+  var_mean.attrs.push_back(OptionalAttr("correction", AttrType::kFloat, 1.0,
+                                        "subtracted from the number n of reduced elements"));
+  ops.push_back(std::move(var_mean));
   OpSchema norm = Reduction("norm", "The vector norm, like torch.linalg.vector_norm.", InferNorm,
                             OpCost::kCompute);
   norm.attrs.push_back(OptionalAttr(

@@ -66,6 +66,31 @@ TENSORD_HD inline SortKey<T> SortKeyOf(T value) {
   }
 }
 
+// Whether all elements with this key have the same bits, apart from a bool's: not zeros and NaNs.
+template <typename T>
+TENSORD_HD inline bool KeyDeterminesElement(SortKey<T> key) {
+  constexpr SortKey<T> kSign = static_cast<SortKey<T>>(SortKey<T>{1} << (8 * sizeof(T) - 1));
+  return kInfinityBits<T> == 0 || (key != kSign && key != static_cast<SortKey<T>>(~SortKey<T>{0}));
+}
+
+// The inverse of SortKeyOf for keys that determine the element. A bool becomes 0 or 1.
+template <typename T>
+TENSORD_HD inline T ElementOfKey(SortKey<T> key) {
+  using Key = SortKey<T>;
+  constexpr Key kSign = static_cast<Key>(Key{1} << (8 * sizeof(Key) - 1));
+  if constexpr (std::is_same_v<T, Bool>) {
+    return Bool{key};
+  } else if constexpr (std::is_unsigned_v<T>) {
+    return key;
+  } else if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(key ^ kSign);
+  } else {
+    // Of a negative element, the magnitude is kSign - key.
+    const Key bits = static_cast<Key>((key & kSign) != 0 ? key - kSign : kSign | (kSign - key));
+    return __builtin_bit_cast(T, bits);
+  }
+}
+
 // An element of a row: its key in the high half, its index in the low half. For keys of up to 32
 // bits. The items of a row are distinct, and equal elements are ordered by their indices.
 using PackedSortItem = uint64_t;

@@ -16,6 +16,8 @@ std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
     AddIndexingReferences(*made);
     AddMatmulReferences(*made);
     AddReductionReferences(*made);
+    AddVarMeanReferences(*made);
+    AddScanReferences(*made);
     AddShapeReferences(*made);
     AddStridedReferences(*made);
     AddCreationReferences(*made);

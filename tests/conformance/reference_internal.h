@@ -47,6 +47,8 @@ void AddElementwiseReferences(ReferenceTable& table);
 void AddIndexingReferences(ReferenceTable& table);
 void AddMatmulReferences(ReferenceTable& table);
 void AddReductionReferences(ReferenceTable& table);
+void AddVarMeanReferences(ReferenceTable& table);
+void AddScanReferences(ReferenceTable& table);
 void AddShapeReferences(ReferenceTable& table);
 void AddStridedReferences(ReferenceTable& table);
 void AddCreationReferences(ReferenceTable& table);

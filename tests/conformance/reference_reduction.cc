@@ -74,6 +74,40 @@ void Sum(const Values& x, const Group& group, Values& out, int64_t i) {
   out.scale[i] = static_cast<double>(magnitude);
 }
 
+// Returns what PyTorch calls an accumulation: the input is cast to the attribute "dtype" first.
+// Then `reduce` sets an int64 or a floating element. Integers wrap to the result's dtype.
+ReferenceFunction Accumulation(Reducer reduce) {
+  return [=](const Attributes& attrs, Inputs inputs) {
+    const DType dtype = Get(attrs, "dtype", DType::kUnspecified);
+    if (dtype == DType::kUnspecified) {
+      return Reduction([](DType in) { return IsFloating(in) ? in : DType::kInt64; }, reduce)(
+          attrs, inputs);
+    }
+    const Values cast = Cast(inputs[0], dtype);
+    const DType computed = IsFloating(dtype) ? dtype : DType::kInt64;
+    const Values wide = Reduction([=](DType) { return computed; }, reduce)(attrs, {cast});
+    if (IsFloating(dtype)) return wide;
+    return Cast(wide, dtype);
+  };
+}
+
+void Prod(const Values& x, const Group& group, Values& out, int64_t i) {
+  if (!x.floating()) {
+    uint64_t product = 1;
+    for (int64_t at : group) product *= static_cast<uint64_t>(x.whole[at]);
+    out.whole[i] = static_cast<int64_t>(product);
+    return;
+  }
+  long double product = 1;
+  for (int64_t at : group) product *= x.real[at];
+  out.real[i] = static_cast<double>(product);
+  out.scale[i] = std::isfinite(out.real[i]) ? std::fabs(out.real[i]) : 0;
+}
+
+void CountNonzero(const Values& x, const Group& group, Values& out, int64_t i) {
+  for (int64_t at : group) out.whole[i] += x.floating() ? x.real[at] != 0 : x.whole[at] != 0;
+}
+
 void Mean(const Values& x, const Group& group, Values& out, int64_t i) {
   long double sum = 0, magnitude = 0;
   for (int64_t at : group) {
@@ -196,8 +230,9 @@ ReferenceFunction Softmax(bool logarithm) {
 void AddReductionReferences(ReferenceTable& table) {
   const auto same = [](DType dtype) { return dtype; };
   const auto int64 = [](DType) { return DType::kInt64; };
-  table["sum"] =
-      Reduction([](DType dtype) { return IsFloating(dtype) ? dtype : DType::kInt64; }, Sum);
+  table["sum"] = Accumulation(Sum);
+  table["prod"] = Accumulation(Prod);
+  table["count_nonzero"] = Reduction(int64, CountNonzero);
   table["mean"] = Reduction(same, Mean);
   table["max"] = Reduction(same, Extreme(true));
   table["min"] = Reduction(same, Extreme(false));

@@ -163,6 +163,10 @@ const Rows& AllRows() {
     AddIndexingRows(*made);
     AddMatmulRows(*made);
     AddReductionRows(*made);
+    AddVarMeanRows(*made);
+    AddProdRows(*made);
+    AddCountRows(*made);
+    AddScanRows(*made);
     AddShapeRows(*made);
     AddStridedRows(*made);
     AddCreationRows(*made);

@@ -16,11 +16,13 @@ KernelTable MakeTable() {
   AppendMatmulKernels(table);
   AppendRandomKernels(table);
   AppendReductionKernels(table);
+  AppendScanKernels(table);
   AppendScatterKernels(table);
   AppendSearchKernels(table);
   AppendSoftmaxKernels(table);
   AppendSortKernels(table);
   AppendStridedKernels(table);
+  AppendVarMeanKernels(table);
   return table;
 }
 

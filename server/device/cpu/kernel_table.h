@@ -24,10 +24,12 @@ void AppendLinearKernels(KernelTable& table);
 void AppendMatmulKernels(KernelTable& table);
 void AppendRandomKernels(KernelTable& table);
 void AppendReductionKernels(KernelTable& table);
+void AppendScanKernels(KernelTable& table);
 void AppendScatterKernels(KernelTable& table);
 void AppendSearchKernels(KernelTable& table);
 void AppendSoftmaxKernels(KernelTable& table);
 void AppendSortKernels(KernelTable& table);
 void AppendStridedKernels(KernelTable& table);
+void AppendVarMeanKernels(KernelTable& table);
 
 }  // namespace tensord::server::cpu

@@ -2,90 +2,16 @@
 
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/kernel_table.h"
-#include "tensord/server/device/cpu/reduce_step.h"
+#include "tensord/server/device/cpu/reduce_axes.h"
 #include "tensord/server/device/cpu/strided_copy.h"
 
 namespace tensord::server::cpu {
 namespace {
 
-// Returns the reduction that combines the results of an earlier step.
-Reduction Following(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kMax:
-    case Reduction::kMaxAbs:
-      return Reduction::kMax;
-    case Reduction::kMin:
-    case Reduction::kMinAbs:
-      return Reduction::kMin;
-    default:
-      return Reduction::kSum;
-  }
-}
-
-// The accumulators of a reduction, one per output element.
-struct Reduced {
-  DType dtype = DType::kUnspecified;
-  Scratch owned;
-  void* data = nullptr;
-  int64_t extent = 1;  // the number of elements of each reduction
-};
-
-// Reduces the axes of the call, one group of neighbours at a time, beginning with the last. If the
-// output's elements have the accumulators' representation, the last step writes to call.output().
-absl::StatusOr<Reduced> ReduceAxes(const Context& ctx, const KernelCall& call, Reduction reduction,
-                                   double power) {
-  const Operand& x = call.inputs[0];
-  const int64_t outputs = call.output().spec->num_elements();
-  Reduced result;
-  result.dtype = ReduceAccumulator(ctx, reduction, x.spec->dtype);
-  if (result.dtype == DType::kUnspecified) return NoKernel(call);
-  const int64_t acc_size = SizeOf(result.dtype);
-  const bool same_bits = result.dtype == call.output().spec->dtype ||
-                         (result.dtype == DType::kUInt8 && IsBool(call.output().spec->dtype));
-  std::vector<AxisGroup> groups = GroupAxes(x.spec->shape, call.attrs->Ints("axes"));
-  int steps = 0;
-  for (const AxisGroup& group : groups) steps += group.reduced ? 1 : 0;
-  // All reduced axes have size 1. The term of each element must still be computed.
-  if (steps == 0) {
-    groups = {{true, 1}, {false, outputs}};
-    steps = 1;
-  }
-  const void* source = x.data;
-  DType source_dtype = x.spec->dtype;
-  Scratch source_owned;
-  while (steps-- > 0) {
-    const ReduceShape shape = TakeLastReduced(groups);
-    Scratch target_owned;
-    if (steps == 0 && same_bits) {
-      result.data = call.output().data;
-    } else {
-      TENSORD_ASSIGN_OR_RETURN(target_owned,
-                               MakeScratch(ctx, call, shape.outer * shape.inner * acc_size));
-      result.data = target_owned.data();
-    }
-    ReduceStep(ctx, reduction, source_dtype, source, shape, power, result.data);
-    result.extent *= shape.extent;
-    reduction = Following(reduction);
-    source = result.data;
-    source_dtype = result.dtype;
-    source_owned = std::move(target_owned);
-  }
-  result.owned = std::move(source_owned);
-  return result;
-}
-
-absl::Status Store(const Context& ctx, const KernelCall& call, const Reduced& reduced) {
-  if (reduced.data != call.output().data) {
-    ConvertInParallel(ctx, reduced.dtype, reduced.data, call.output().spec->dtype,
-                      call.output().data, call.output().spec->num_elements());
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Reduce(const Context& ctx, const KernelCall& call, Reduction reduction) {
   if (call.output().spec->num_elements() == 0) return absl::OkStatus();
   TENSORD_ASSIGN_OR_RETURN(const Reduced reduced, ReduceAxes(ctx, call, reduction, 0.0));
-  return Store(ctx, call, reduced);
+  return StoreReduced(ctx, call, reduced);
 }
 
 Reduction NormReduction(double ord) {
@@ -98,6 +24,14 @@ Reduction NormReduction(double ord) {
 
 absl::Status SumKernel(const Context& ctx, const KernelCall& call) {
   return Reduce(ctx, call, Reduction::kSum);
+}
+
+absl::Status ProdKernel(const Context& ctx, const KernelCall& call) {
+  return Reduce(ctx, call, Reduction::kProd);
+}
+
+absl::Status CountNonzeroKernel(const Context& ctx, const KernelCall& call) {
+  return Reduce(ctx, call, Reduction::kCount);
 }
 
 absl::Status MaxKernel(const Context& ctx, const KernelCall& call) {
@@ -124,7 +58,7 @@ absl::Status MeanKernel(const Context& ctx, const KernelCall& call) {
     char* at = Advance(sum.data, begin * size);
     divide(at, 1, divisor, 0, at, end - begin);
   });
-  return Store(ctx, call, sum);
+  return StoreReduced(ctx, call, sum);
 }
 
 absl::Status NormKernel(const Context& ctx, const KernelCall& call) {
@@ -147,13 +81,15 @@ absl::Status NormKernel(const Context& ctx, const KernelCall& call) {
                                                                     end - begin);
     }
   });
-  return Store(ctx, call, norm);
+  return StoreReduced(ctx, call, norm);
 }
 
 }  // namespace
 
 void AppendReductionKernels(KernelTable& table) {
   table["sum"] = SumKernel;
+  table["prod"] = ProdKernel;
+  table["count_nonzero"] = CountNonzeroKernel;
   table["mean"] = MeanKernel;
   table["max"] = MaxKernel;
   table["min"] = MinKernel;

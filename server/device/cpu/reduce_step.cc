@@ -14,7 +14,7 @@ constexpr int64_t kLeafRows = 32;            // of columns
 constexpr int64_t kReduceTileColumns = 256;  // the number of columns that are reduced at a time
 constexpr int64_t kLeavesPerChunk = 32;      // a power of two, so that a chunk is a subtree
 constexpr int64_t kNarrowColumns = 64;       // with fewer columns, several rows are read as one
-constexpr int64_t kMaxAccBytes = 8;
+constexpr int64_t kMaxAccBytes = sizeof(Moments);
 constexpr int64_t kWideBytes = 4;  // of a 16-bit element after conversion to float32 or int32
 
 // Combines leaves pairwise, like a binary counter: the two halves of a subtree are combined as soon
@@ -65,10 +65,10 @@ class Step {
   Step(const Context& ctx, Reduction reduction, DType dtype, const void* x,
        const ReduceShape& shape, double power, void* acc)
       : ctx_(ctx),
-        loops_(ctx.loops.reduction[static_cast<int>(reduction)][Index(ComputeDType(dtype))]),
+        loops_(ReductionLoopsOf(ctx, reduction, dtype)),
         dtype_(dtype),
-        size_(SizeOf(dtype)),
-        acc_size_(SizeOf(loops_.accumulator)),
+        size_(dtype == DType::kUnspecified ? loops_.acc_bytes : SizeOf(dtype)),
+        acc_size_(loops_.acc_bytes),
         x_(static_cast<const char*>(x)),
         shape_(shape),
         power_(power),
@@ -82,7 +82,7 @@ class Step {
 
  private:
   void FillIdentity() {
-    char identity[kMaxAccBytes];
+    alignas(Moments) char identity[kMaxAccBytes];
     loops_.rows(x_, 1, 0, power_, identity);
     Fill(ctx_, identity, acc_size_, acc_, shape_.outer * shape_.inner);
   }
@@ -260,7 +260,7 @@ class Step {
   // the parts of the wide result.
   void FoldedLeaf(const char* x, int64_t rows, char* acc) const {
     const int64_t fold = Fold(), width = shape_.inner, wide = fold * width;
-    char folded[kReduceTileColumns * kMaxAccBytes];
+    alignas(Moments) char folded[kReduceTileColumns * kMaxAccBytes];
     int64_t done = rows / fold * fold;
     if (done > 0) {
       ColumnsLeaf(x, rows / fold, wide, wide, folded);
@@ -320,8 +320,8 @@ ReduceShape TakeLastReduced(std::vector<AxisGroup>& groups) {
   return shape;
 }
 
-DType ReduceAccumulator(const Context& ctx, Reduction reduction, DType dtype) {
-  return ctx.loops.reduction[static_cast<int>(reduction)][Index(ComputeDType(dtype))].accumulator;
+const ReductionLoops& ReductionLoopsOf(const Context& ctx, Reduction reduction, DType dtype) {
+  return ctx.loops.reduction[static_cast<int>(reduction)][Index(ComputeDType(dtype))];
 }
 
 void ReduceStep(const Context& ctx, Reduction reduction, DType dtype, const void* x,

@@ -29,16 +29,15 @@ struct ReduceShape {
 // be one.
 ReduceShape TakeLastReduced(std::vector<AxisGroup>& groups);
 
-// Reduces (outer, extent, inner) to (outer, inner). The elements have `dtype`, and the results the
-// dtype that ReduceAccumulator() returns. Sums are computed in fixed trees: leaves of 1,024
+// Reduces (outer, extent, inner) to (outer, inner). The elements have `dtype`, and the results are
+// the accumulators of ReductionLoopsOf(). Sums are computed in fixed trees: leaves of 1,024
 // elements of a row, or of 32 rows, are added pairwise. So results don't depend on the number of
 // threads, and rounding errors grow with the logarithm of the extent. `power` is the exponent of
-// kSumPowers.
+// kSumPowers. kUnspecified as `dtype`: the elements are Moments.
 void ReduceStep(const Context& ctx, Reduction reduction, DType dtype, const void* x,
                 const ReduceShape& shape, double power, void* acc);
 
-// Returns the dtype of a reduction's accumulators. If there is no such reduction over `dtype`,
-// returns kUnspecified.
-DType ReduceAccumulator(const Context& ctx, Reduction reduction, DType dtype);
+// Returns the loops of a reduction over `dtype`. If there is no such reduction, they are null.
+const ReductionLoops& ReductionLoopsOf(const Context& ctx, Reduction reduction, DType dtype);
 
 }  // namespace tensord::server::cpu

@@ -56,47 +56,49 @@ int64_t WorkerCount(const Context& ctx, const Rows& rows) {
   return SharesRows(ctx, rows) ? 1 : std::min<int64_t>(ctx.team.threads(), rows.count);
 }
 
-// A bool of the result is 0 or 1.
-template <typename T>
-T ResultOf(T value) {
-  if constexpr (std::is_same_v<T, Bool>) {
-    return Narrow<Bool>(Widen(value));
-  } else {
-    return value;
-  }
-}
-
-// Writes the first k elements of a sorted row.
+// Writes elements of the sorted row to the results.
 template <typename T, typename Item>
-void StoreRow(const Team& team, const Rows& rows, int64_t row, const Item* sorted) {
-  const T* const x = static_cast<const T*>(rows.x) + row * rows.n;
-  T* const values = static_cast<T*>(rows.values) + row * rows.k;
-  int64_t* const indices = rows.indices + row * rows.k;
-  team.For(rows.k, kGrainElements / 4, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t index = IndexOf(sorted[i]);
-      values[i] = ResultOf(x[index]);
-      indices[i] = index;
-    }
-  });
-}
+class RowSink {
+ public:
+  RowSink(const Rows& rows, int64_t row)
+      : descending_(rows.descending),
+        k_(rows.k),
+        x_(static_cast<const T*>(rows.x) + row * rows.n),
+        values_(static_cast<T*>(rows.values) + row * rows.k),
+        indices_(rows.indices + row * rows.k) {}
+
+  void operator()(int64_t position, const Item& item) const {
+    if (position >= k_) return;
+    const int64_t index = IndexOf(item);
+    const auto inverted = static_cast<SortKey<T>>(KeyOf(item));
+    const auto key = descending_ ? static_cast<SortKey<T>>(~inverted) : inverted;
+    // To read the element would take longer, because the items' indices are in no order.
+    values_[position] = KeyDeterminesElement<T>(key) ? ElementOfKey<T>(key) : x_[index];
+    indices_[position] = index;
+  }
+
+ private:
+  const bool descending_;
+  const int64_t k_;
+  const T* const x_;
+  T* const values_;
+  int64_t* const indices_;
+};
 
 template <typename T, typename Item>
 absl::Status SortRows(const Context& ctx, const KernelCall& call, const Rows& rows) {
   constexpr int kKeyBits = 8 * sizeof(T);
-  const int64_t bytes = ItemSorter<Item>::ScratchBytes(rows.n, kKeyBits);
+  const Team alone(1);
+  const int64_t bytes =
+      ItemSorter<Item>::ScratchBytes(SharesRows(ctx, rows) ? ctx.team : alone, rows.n, kKeyBits);
   TENSORD_ASSIGN_OR_RETURN(const Scratch scratch,
                            MakeScratch(ctx, call, bytes * WorkerCount(ctx, rows)));
   ForEachRow(ctx, rows, 32, [&](const Team& team, int64_t row, int worker) {
-    ItemSorter<Item> sorter(team, rows.n, kKeyBits, scratch.As<char>() + worker * bytes);
     const T* const x = static_cast<const T*>(rows.x) + row * rows.n;
-    Item* const items = sorter.items();
-    team.For(rows.n, kGrainElements / 2, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        items[i] = SortItemOf<T, Item>(x[i], i, rows.descending);
-    });
-    const Item* const sorted = sorter.Sort();
-    if (sorted != nullptr) StoreRow<T>(team, rows, row, sorted);
+    ItemSorter<Item>(team, rows.n, kKeyBits, scratch.As<char>() + worker * bytes)
+        .Sort([x, descending = rows.descending](
+                  int64_t i) { return SortItemOf<T, Item>(x[i], i, descending); },
+              RowSink<T, Item>(rows, row));
   });
   return absl::OkStatus();
 }
@@ -106,10 +108,17 @@ template <typename T, typename Item>
 class Candidates {
  public:
   // Returns the number of items for which `items` must have room.
-  static int64_t Capacity(int64_t k) { return std::max<int64_t>(4 * k, 256) + kBlock; }
+  static int64_t Capacity(int64_t k) { return 2 * k + kBlock; }
 
-  Candidates(int64_t k, bool descending, Item* items)
-      : k_(k), capacity_(Capacity(k)), descending_(descending), items_(items) {}
+  Candidates(const Loops& loops, int64_t k, bool descending, Item* items)
+      : extremes_(loops
+                      .reduction[static_cast<int>(descending ? Reduction::kMax : Reduction::kMin)]
+                                [Index(kDTypeOfStorage<T>)]
+                      .rows),
+        k_(k),
+        capacity_(Capacity(k)),
+        descending_(descending),
+        items_(items) {}
 
   Item* items() { return items_; }
   int64_t count() const { return count_; }
@@ -118,13 +127,10 @@ class Candidates {
   // indices. If the op must stop, returns early.
   void Add(const T* x, int64_t begin, int64_t end) {
     Team::InPieces(begin, end, kGrainElements, [&](int64_t first, int64_t last) {
-      for (; first < last && !closed_; first += kBlock) {
-        if (last - first < kBlock) {
-          AddBlock(x, first, last - first);
-        } else if (HasCandidate(x + first)) {
-          AddBlock(x, first, kBlock);
-        }
+      for (; last - first >= kBlock && !closed_; first += kBlock) {
+        if (HasCandidate(x + first)) AddBlock(x, first, kBlock);
       }
+      if (last - first < kBlock) AddBlock(x, first, last - first);
     });
   }
 
@@ -137,7 +143,13 @@ class Candidates {
     return descending_ ? static_cast<Key>(~key) : key;
   }
 
+  // Returns false if no element of the block is among the k least.
   bool HasCandidate(const T* x) const {
+    if (extremes_ != nullptr) {
+      T extreme;
+      extremes_(x, 1, kBlock, 0, &extreme);
+      return IsNan(Widen(extreme)) || KeyFor(extreme) <= limit_;
+    }
     Key least = static_cast<Key>(~Key{0});
     for (int64_t i = 0; i < kBlock; ++i) least = std::min(least, KeyFor(x[i]));
     return least <= limit_;
@@ -161,6 +173,8 @@ class Candidates {
     limit_ = static_cast<Key>(greatest - 1);
   }
 
+  // Computes the least or greatest element of a block, or NaN if it has one; null: no such loop.
+  decltype(ReductionLoops::rows) const extremes_;
   const int64_t k_;
   const int64_t capacity_;
   const bool descending_;
@@ -178,13 +192,14 @@ int64_t PartCount(const Context& ctx, const Rows& rows) {
 // Writes the k least items of a row to the beginning of `items`, in order. `items` has room for
 // the candidates of each part. If the op must stop, returns false.
 template <typename T, typename Item>
-bool SelectFromRow(const Team& team, const Rows& rows, int64_t row, int64_t parts, Item* items) {
+bool SelectFromRow(const Loops& loops, const Team& team, const Rows& rows, int64_t row,
+                   int64_t parts, Item* items) {
   const T* const x = static_cast<const T*>(rows.x) + row * rows.n;
   const int64_t capacity = Candidates<T, Item>::Capacity(rows.k);
   const int64_t length = (rows.n + parts - 1) / parts;
   std::vector<Candidates<T, Item>> found;
   for (int64_t part = 0; part < parts; ++part) {
-    found.emplace_back(rows.k, rows.descending, items + part * capacity);
+    found.emplace_back(loops, rows.k, rows.descending, items + part * capacity);
   }
   team.Divide(parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
@@ -210,7 +225,9 @@ absl::Status SelectFromRows(const Context& ctx, const KernelCall& call, const Ro
       MakeScratch(ctx, call, items * static_cast<int64_t>(sizeof(Item)) * WorkerCount(ctx, rows)));
   ForEachRow(ctx, rows, 4, [&](const Team& team, int64_t row, int worker) {
     Item* const own = scratch.As<Item>() + worker * items;
-    if (SelectFromRow<T>(team, rows, row, parts, own)) StoreRow<T>(team, rows, row, own);
+    if (!SelectFromRow<T>(ctx.loops, team, rows, row, parts, own)) return;
+    const RowSink<T, Item> sink(rows, row);
+    for (int64_t i = 0; i < rows.k; ++i) sink(i, own[i]);
   });
   return absl::OkStatus();
 }

@@ -30,6 +30,7 @@ KernelTable MakeTable() {
   AppendMovementKernels(table);
   AppendCreationKernels(table);
   AppendReductionKernels(table);
+  AppendScanKernels(table);
   AppendMatmulKernels(table);
   AppendSortKernels(table);
   return table;

@@ -44,6 +44,7 @@ void AppendIndexingKernels(KernelTable& table);
 void AppendMovementKernels(KernelTable& table);
 void AppendCreationKernels(KernelTable& table);
 void AppendReductionKernels(KernelTable& table);
+void AppendScanKernels(KernelTable& table);
 void AppendMatmulKernels(KernelTable& table);
 void AppendSortKernels(KernelTable& table);
 

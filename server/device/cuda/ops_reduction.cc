@@ -85,6 +85,16 @@ void PlanTile(ReduceJob& job, int64_t element_bytes, int multiprocessors) {
                             multiprocessors);
 }
 
+// Allocates `partials` if the tile needs them, and enters them in the job.
+absl::Status MakePartials(KernelContext& context, ReduceJob& job,
+                          std::optional<Scratch>& partials) {
+  if (job.tile.splits == 1) return absl::OkStatus();
+  TENSORD_ASSIGN_OR_RETURN(partials,
+                           MakeScratch(context, job.kept.size * job.tile.splits * kPartialBytes));
+  job.partials = partials->data();
+  return absl::OkStatus();
+}
+
 absl::Status RunReduce(const ReduceKernel& kernel, const KernelCall& call, KernelContext& context) {
   if (call.output().spec->num_elements() == 0) return absl::OkStatus();
   const Operand& input = call.inputs[0];
@@ -95,13 +105,33 @@ absl::Status RunReduce(const ReduceKernel& kernel, const KernelCall& call, Kerne
   job.out = call.output().data;
   SplitAxes(input.spec->shape, call.attrs->Ints("axes"), job);
   if (const AttrValue* ord = call.attrs->Find("ord")) job.ord = std::get<double>(*ord);
+  job.out_bytes = static_cast<int>(SizeOf(call.output().spec->dtype));
+  job.out_is_bool = IsBool(call.output().spec->dtype);
   PlanTile(job, SizeOf(input.spec->dtype), context.multiprocessors);
   std::optional<Scratch> partials;
-  if (job.tile.splits > 1) {
-    TENSORD_ASSIGN_OR_RETURN(partials,
-                             MakeScratch(context, job.kept.size * job.tile.splits * kPartialBytes));
-    job.partials = partials->data();
-  }
+  TENSORD_RETURN_IF_ERROR(MakePartials(context, job, partials));
+  return LaunchStatus(call, launch(job, context.stream));
+}
+
+absl::Status RunVarMean(const KernelCall& call, KernelContext& context) {
+  if (call.output().spec->num_elements() == 0) return absl::OkStatus();
+  const Operand& input = call.inputs[0];
+  const VarMeanLauncher launch = VarMeanKernels()[DTypeNumber(input)];
+  if (launch == nullptr) return NoKernelError(call);
+  VarMeanJob job;
+  job.in = input.data;
+  job.out = call.outputs[0].data;
+  job.mean = call.outputs[1].data;
+  job.correction = call.attrs->Float("correction");
+  SplitAxes(input.spec->shape, call.attrs->Ints("axes"), job);
+  const int64_t element_bytes = SizeOf(input.spec->dtype);
+  const bool lanes_fast = LanesFast(job);
+  const auto width = static_cast<int>(16 / element_bytes);
+  job.packed = lanes_fast && PacksRows(job, element_bytes, width);
+  job.tile = PlanReduceTile(job.kept.size, job.over.size, lanes_fast, context.multiprocessors,
+                            job.packed ? width : 1);
+  std::optional<Scratch> partials;
+  TENSORD_RETURN_IF_ERROR(MakePartials(context, job, partials));
   return LaunchStatus(call, launch(job, context.stream));
 }
 
@@ -145,8 +175,10 @@ void AppendReductions(KernelTable& table, std::span<const ReduceKernel> kernels)
 
 void AppendReductionKernels(KernelTable& table) {
   AppendReductions(table, SumKernels());
+  AppendReductions(table, ProdKernels());
   AppendReductions(table, ExtremumKernels());
   AppendReductions(table, ArgKernels());
+  table["var_mean"] = RunVarMean;
   for (const SoftmaxKernel& kernel : SoftmaxKernels()) {
     table[kernel.op] = [&kernel](const KernelCall& call, KernelContext& context) {
       return RunSoftmax(kernel, call, context);

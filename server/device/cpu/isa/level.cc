@@ -30,6 +30,10 @@ const Loops& Table() {
     FillSumLoops(*loops);
     FillExtremeLoops(*loops);
     FillNormLoops(*loops);
+    FillMomentLoops(*loops);
+    FillProdLoops(*loops);
+    FillCountLoops(*loops);
+    FillScanLoops(*loops);
     FillArgLoops(*loops);
     FillSoftmaxLoops(*loops);
     FillRandomLoops(*loops);

@@ -57,8 +57,10 @@ using CastLoop = void (*)(const void* x, void* y, int64_t n);
 // ---------------------------------------------------------------- reductions
 
 // How elements are mapped and combined. The accumulator's dtype is the element's for kMax and kMin
-// (a byte for bool) and for kSum of float32 and float64. kSum of integers and bool accumulates in
-// int64. The norm's sums and extremes, of float32 and float64, accumulate in float64.
+// (a byte for bool) and for kSum of float32 and float64. kSum and kProd of integers and bool, and
+// kCount of all dtypes, accumulate in int64. kProd and the norm's sums and extremes, of float32 and
+// float64, accumulate in float64. The accumulators of kMoments are Moments. It also has loops over
+// Moments, under kUnspecified, which merge them.
 enum class Reduction {
   kSum,
   kMax,
@@ -68,12 +70,23 @@ enum class Reduction {
   kSumPowers,
   kCountNonzero,
   kMaxAbs,
-  kMinAbs
+  kMinAbs,
+  kProd,
+  kCount,  // of the elements that aren't zero
+  kMoments
 };
-inline constexpr int kReductionCount = static_cast<int>(Reduction::kMinAbs) + 1;
+inline constexpr int kReductionCount = static_cast<int>(Reduction::kMoments) + 1;
+
+// The number of elements, their mean, and the sum of their squared deviations from it.
+struct Moments {
+  double count;
+  double mean;
+  double squares;
+};
 
 struct ReductionLoops {
   DType accumulator = DType::kUnspecified;
+  int acc_bytes = 0;  // the size of an accumulator
   // acc[r] = the reduction of x[r n, (r + 1) n). `power` is kSumPowers' exponent.
   void (*rows)(const void* x, int64_t rows, int64_t n, double power, void* acc) = nullptr;
   // acc[c] = the reduction of x[r row_stride + c] over r in [0, rows), rows > 0.
@@ -91,6 +104,31 @@ struct ArgLoops {
   // index[c] = the first r for which x[r row_stride + c] is the extreme of column c.
   void (*columns)(const void* x, int64_t rows, int64_t row_stride, int64_t cols,
                   int64_t* index) = nullptr;
+};
+
+// ---------------------------------------------------------------- scans
+
+enum class Scan { kSum, kProd };
+inline constexpr int kScanCount = 2;
+
+struct ScanMode {
+  bool exclusive;  // a result doesn't include the element at its own position
+  bool reverse;    // from the last element to the first
+};
+
+// The loops of a scan. `carry` is the result so far, for a row, or for each column. The carries of
+// float32 and float64 are float64, those of integers int64, which wraps around. Each loop continues
+// from the carries and updates them. If y is null, it only updates them.
+struct ScanLoops {
+  // The scan of a row. y isn't x.
+  void (*row)(const void* x, void* y, int64_t n, ScanMode mode, void* carry) = nullptr;
+  // The scan of each column of a (rows, cols) part of memory. x and y have the same row stride.
+  void (*columns)(const void* x, void* y, int64_t rows, int64_t row_stride, int64_t cols,
+                  ScanMode mode, void* carry) = nullptr;
+  // carry[i] = the result of no elements.
+  void (*begin)(void* carry, int64_t n) = nullptr;
+  // carry[i] = combine(carry[i], next[i]).
+  void (*combine)(void* carry, const void* next, int64_t n) = nullptr;
 };
 
 // ---------------------------------------------------------------- softmax
@@ -163,6 +201,7 @@ struct Loops {
   ReductionLoops reduction[kReductionCount][kDTypeCount] = {};
   ArgLoops argmax[kDTypeCount] = {};
   ArgLoops argmin[kDTypeCount] = {};
+  ScanLoops scan[kScanCount][kDTypeCount] = {};
   SoftmaxLoops softmax[kDTypeCount] = {};
   SoftmaxLoops log_softmax[kDTypeCount] = {};
   RandomLoop uniform[kDTypeCount] = {};

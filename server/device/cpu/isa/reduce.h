@@ -10,10 +10,12 @@
 
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 
-// The number of independent partial results. 256 bytes fill the registers and hide the latency of
-// an addition.
+constexpr int FloorPowerOfTwo(int n) { return n < 2 ? 1 : 2 * FloorPowerOfTwo(n / 2); }
+
+// The number of independent partial results, a power of two. 256 bytes fill the registers and hide
+// the latency of an addition.
 template <typename Acc>
-inline constexpr int kLanes = 256 / sizeof(Acc);
+inline constexpr int kLanes = FloorPowerOfTwo(256 / sizeof(Acc));
 
 // Several rows of at most this length are reduced at a time.
 inline constexpr int kShortRow = 16;
@@ -117,8 +119,8 @@ void CombineRuns(void* acc_data, const void* other_data, int64_t n) {
 
 template <typename Policy>
 ReductionLoops MakeReductionLoops() {
-  return {kStorageDType<typename Policy::Acc>, ReduceRows<Policy>, ReduceColumns<Policy>,
-          CombineRuns<Policy>};
+  return {kStorageDType<typename Policy::Acc>, sizeof(typename Policy::Acc), ReduceRows<Policy>,
+          ReduceColumns<Policy>, CombineRuns<Policy>};
 }
 
 // ---------------------------------------------------------------- policies for several files

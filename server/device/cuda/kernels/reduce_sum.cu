@@ -3,35 +3,18 @@
 namespace tensord::server::cuda {
 namespace {
 
-// Integers and bool are summed in int64. An overflow wraps around. An unsigned integer is read as a
-// signed one. Then `mask` removes the copies of its highest bit.
+// Integers and bool are summed in 64 bits. An overflow wraps around.
 template <typename T>
-struct Sum {
-  static constexpr bool kFloating = std::is_floating_point_v<MathOf<T>>;
+struct Sum : ResultOf<T> {
   using In = T;
-  using Acc = std::conditional_t<kFloating, MathOf<T>, uint64_t>;
-  using Out = std::conditional_t<kFloating, T, int64_t>;
+  using Acc = std::conditional_t<kIsFloating<T>, MathOf<T>, uint64_t>;
+  using ResultOf<T>::ResultOf;
 
-  uint64_t mask;
-
-  explicit Sum(const ReduceJob& job)
-      : mask(job.unsigned_bit == 0 ? ~uint64_t{0} : 2 * job.unsigned_bit - 1) {}
   __device__ Acc Identity() const { return Acc{0}; }
   __device__ Acc Accumulate(Acc acc, In x, int64_t) const {
-    if constexpr (kFloating) {
-      return acc + Load(x);
-    } else {
-      return acc + (static_cast<Acc>(Load(x)) & mask);
-    }
+    return acc + this->template Read<Acc>(x);
   }
   __device__ Acc Combine(Acc a, Acc b) const { return a + b; }
-  __device__ Out Finish(Acc acc, int64_t) const {
-    if constexpr (kFloating) {
-      return Store<Out>(acc);
-    } else {
-      return static_cast<int64_t>(acc);
-    }
-  }
 };
 
 template <typename T>

@@ -5,6 +5,8 @@
 //   Acc Accumulate(Acc, In, index)  adds an element, at `index` of the row-major reduced axes
 //   Acc Combine(Acc, Acc)
 //   Out Finish(Acc, count)    the result of `count` elements
+// If the type of the results isn't known when the op is compiled, the op has in place of Finish():
+//   void StoreAt(void* out, int64_t output, Acc)
 #pragma once
 
 #include "tensord/server/device/cuda/kernels/launch.cuh"
@@ -139,6 +141,69 @@ __device__ void TakeColumns(const Op& op, const typename Op::In* in, const Strid
   }
 }
 
+// A base of ops over integers and bool, which compute modulo 2^64. Stores the low bytes of a result,
+// or whether it is zero. An unsigned element is read as a signed one. Then `mask` removes the copies
+// of its highest bit.
+struct IntegerResult {
+  int bytes;
+  bool is_bool;
+  uint64_t mask;
+
+  explicit IntegerResult(const ReduceJob& job)
+      : bytes(job.out_bytes),
+        is_bool(job.out_is_bool),
+        mask(job.unsigned_bit == 0 ? ~uint64_t{0} : 2 * job.unsigned_bit - 1) {}
+
+  template <typename Acc, typename In>
+  __device__ Acc Read(In x) const {
+    return static_cast<Acc>(Load(x)) & mask;
+  }
+  __device__ void StoreAt(void* out, int64_t output, uint64_t result) const {
+    if (is_bool) result = result != 0 ? 1 : 0;
+    if (bytes == 8) {
+      static_cast<uint64_t*>(out)[output] = result;
+    } else if (bytes == 4) {
+      static_cast<uint32_t*>(out)[output] = static_cast<uint32_t>(result);
+    } else if (bytes == 2) {
+      static_cast<uint16_t*>(out)[output] = static_cast<uint16_t>(result);
+    } else {
+      static_cast<uint8_t*>(out)[output] = static_cast<uint8_t>(result);
+    }
+  }
+};
+
+// A base of ops over floating dtypes: rounds a result to the input's dtype.
+template <typename T>
+struct FloatingResult {
+  using Out = T;
+
+  explicit FloatingResult(const ReduceJob&) {}
+
+  template <typename Acc, typename In>
+  __device__ Acc Read(In x) const {
+    return static_cast<Acc>(Load(x));
+  }
+  template <typename Acc>
+  __device__ Out Finish(Acc acc, int64_t) const {
+    return Store<Out>(static_cast<MathOf<T>>(acc));
+  }
+};
+
+template <typename T>
+inline constexpr bool kIsFloating = std::is_floating_point_v<MathOf<T>>;
+template <typename T>
+using ResultOf = std::conditional_t<kIsFloating<T>, FloatingResult<T>, IntegerResult>;
+
+template <typename Op>
+__device__ void StoreResult(const Op& op, void* out, int64_t output, typename Op::Acc acc,
+                            int64_t count) {
+  if constexpr (requires { op.StoreAt(out, output, acc); }) {
+    op.StoreAt(out, output, acc);
+  } else {
+    static_cast<typename Op::Out*>(out)[output] = op.Finish(acc, count);
+  }
+}
+
 // blockIdx.x is the tile, which counts kColumns outputs as one. blockIdx.y is the split.
 template <typename Op, int kColumns>
 __global__ void __launch_bounds__(kThreads, kBlocksForFullOccupancy)
@@ -171,16 +236,15 @@ __global__ void __launch_bounds__(kThreads, kBlocksForFullOccupancy)
     if (job.tile.splits > 1) {
       static_cast<Acc*>(job.partials)[(output + c) * job.tile.splits + blockIdx.y] = acc[c];
     } else {
-      static_cast<typename Op::Out*>(job.out)[output + c] = op.Finish(acc[c], job.over.size);
+      StoreResult(op, job.out, output + c, acc[c], job.over.size);
     }
   }
 }
 
 // The second pass, over the partial results of `splits` blocks for each output.
 template <typename Op>
-__global__ void CombinePartialsKernel(Op op, const typename Op::Acc* partials,
-                                      typename Op::Out* out, int64_t outputs, int splits,
-                                      int64_t count, ReduceTile tile) {
+__global__ void CombinePartialsKernel(Op op, const typename Op::Acc* partials, void* out,
+                                      int64_t outputs, int splits, int64_t count, ReduceTile tile) {
   using Acc = typename Op::Acc;
   __shared__ Acc shared[kThreads];
   const TilePosition at(tile);
@@ -192,12 +256,19 @@ __global__ void CombinePartialsKernel(Op op, const typename Op::Acc* partials,
     }
   }
   acc = CombineLanes(acc, at, shared, [&](Acc a, Acc b) { return op.Combine(a, b); });
-  if (at.lane == 0 && output < outputs) out[output] = op.Finish(acc, count);
+  if (at.lane == 0 && output < outputs) StoreResult(op, out, output, acc, count);
 }
 
 inline int64_t TileCount(int64_t outputs, const ReduceTile& tile) {
   const int64_t outputs_per_block = kThreads >> tile.lanes_log2;
   return (outputs + outputs_per_block - 1) / outputs_per_block;
+}
+
+// Returns the tile of the second pass.
+inline ReduceTile TileOfPartials(int splits) {
+  ReduceTile tile;
+  while (tile.lanes_log2 < kThreadsLog2 && (1 << tile.lanes_log2) < splits) ++tile.lanes_log2;
+  return tile;
 }
 
 template <typename Op>
@@ -214,14 +285,11 @@ cudaError_t LaunchReduce(const ReduceJob& job, cudaStream_t stream) {
       LaunchKernel(columns ? ReduceKernelFor<Op, kColumns> : ReduceKernelFor<Op, 1>, grid, kThreads,
                    stream, op, job);
   if (error != cudaSuccess || job.tile.splits == 1) return error;
-  ReduceTile tile;
-  while (tile.lanes_log2 < kThreadsLog2 && (1 << tile.lanes_log2) < job.tile.splits) {
-    ++tile.lanes_log2;
-  }
+  const ReduceTile tile = TileOfPartials(job.tile.splits);
   const auto tiles = static_cast<unsigned>(TileCount(job.kept.size, tile));
-  return LaunchKernel(
-      CombinePartialsKernel<Op>, tiles, kThreads, stream, op, static_cast<const Acc*>(job.partials),
-      static_cast<typename Op::Out*>(job.out), job.kept.size, job.tile.splits, job.over.size, tile);
+  return LaunchKernel(CombinePartialsKernel<Op>, tiles, kThreads, stream, op,
+                      static_cast<const Acc*>(job.partials), job.out, job.kept.size,
+                      job.tile.splits, job.over.size, tile);
 }
 
 // Maps the integers of a reduction to signed ones in the same order, and back. Inverts the highest

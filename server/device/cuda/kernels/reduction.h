@@ -52,23 +52,37 @@ struct ReduceJob {
   bool packed = false;
   void* partials = nullptr;  // if tile.splits > 1: kPartialBytes for each split of each output
   double ord = 2;            // the order of a norm
+  int out_bytes = 0;         // the size of a stored result
+  bool out_is_bool = false;
   // The highest bit of an unsigned integer type, and 0 for other types. Kernels read unsigned
   // integers as signed ones of the same size. The launchers set this.
   uint64_t unsigned_bit = 0;
 };
 inline constexpr int64_t kPartialBytes = 16;
 
+struct VarMeanJob : ReduceJob {  // `out` is the variance
+  void* mean = nullptr;
+  double correction = 1;
+  // Set for a second pass over the elements: `mean` has the means that the first pass computed.
+  bool mean_is_origin = false;
+};
+
 using ReduceLauncher = cudaError_t (*)(const ReduceJob& job, cudaStream_t stream);
 
 // Keyed by the dtype of the input. The result has the same dtype, except that the results of
-// argmax, argmin, and sums of integers and bool are int64.
+// argmax, argmin and count_nonzero are int64, and those of sums and products of integers and bool
+// have any integer dtype, or bool.
 struct ReduceKernel {
   const char* op;
   ByDType<ReduceLauncher> by_dtype;
 };
 std::span<const ReduceKernel> SumKernels();       // sum mean norm
+std::span<const ReduceKernel> ProdKernels();      // prod count_nonzero
 std::span<const ReduceKernel> ExtremumKernels();  // max min
 std::span<const ReduceKernel> ArgKernels();       // argmax argmin
+
+using VarMeanLauncher = cudaError_t (*)(const VarMeanJob& job, cudaStream_t stream);
+ByDType<VarMeanLauncher> VarMeanKernels();
 
 // Softmax over the middle of three axes (outer, axis, inner).
 struct SoftmaxJob {

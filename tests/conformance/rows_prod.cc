@@ -1,0 +1,136 @@
+// prod, and the attribute "dtype" of sum and prod.
+#include <cmath>
+#include <utility>
+
+#include "tensord/tests/conformance/row.h"
+
+namespace tensord::conformance {
+namespace {
+
+using Axes = std::vector<int64_t>;
+
+struct Case {
+  Shape shape;
+  Axes axes;  // empty: all
+};
+const Case kCases[] = {{{}, {}},
+                       {{1}, {0}},
+                       {{7}, {-1}},
+                       {{3, 5}, {}},
+                       {{3, 5}, {0}},
+                       {{3, 5}, {1}},
+                       {{1, 5}, {0}},
+                       {{5, 1}, {1}},
+                       {{33, 65}, {0}},
+                       {{33, 65}, {1}},
+                       {{67, 129}, {}},
+                       {{3, 2500}, {1}},
+                       {{2500, 3}, {0}},
+                       {{4, 3, 5}, {0, 2}},
+                       {{2, 3, 4, 5, 2}, {1, 3}},
+                       {{2, 3, 4, 5, 2}, {-1, 0, 2}},
+                       {{0, 3}, {1}},
+                       {{0}, {}},
+                       {{0, 3}, {0}},
+                       {{2, 0, 3}, {1}}};
+
+Attributes With(const Case& c, bool keepdims) {
+  Attributes attrs;
+  if (!c.axes.empty()) attrs.Set("axes", c.axes);
+  if (keepdims) attrs.Set("keepdims", true);
+  return attrs;
+}
+
+// Factors whose products neither overflow nor underflow.
+Input Factors(DType dtype, const Shape& shape) {
+  if (!IsFloating(dtype)) return {{dtype, shape}};
+  // Two factors whose positions differ by 4 have a product of about ±1.
+  constexpr double kFactors[] = {1.25, -0.75, 1.5, 0.625, 0.8, 4 / 3.0, -2 / 3.0, 1.6};
+  std::vector<double> values;
+  for (int64_t i = 0; i < shape.num_elements(); ++i) values.push_back(kFactors[i * 5 % 8]);
+  return {{dtype, shape}, Fill::kValues, values};
+}
+
+// Products are computed in double.
+Bound ProdBound(DType dtype, int64_t n) {
+  if (!IsFloating(dtype)) return {};
+  if (dtype != DType::kFloat64) return {.ulps = 1};
+  return {.ulps = 1, .epsilons = static_cast<double>(n) / 2};
+}
+
+Bound SumBound(DType dtype, int64_t n) {
+  if (!IsFloating(dtype)) return {};
+  return {.ulps = 1, .epsilons = 1 + std::sqrt(static_cast<double>(n))};
+}
+
+void AddProducts(Rows& rows, DType dtype) {
+  for (const Case& c : kCases) {
+    const Bound bound = ProdBound(dtype, c.shape.num_elements());
+    for (bool keepdims : {false, true}) {
+      rows.push_back({"prod", {Factors(dtype, c.shape)}, With(c, keepdims), bound});
+    }
+  }
+  rows.push_back(
+      {"prod", {{{dtype, {5, 30}}, Fill::kWide}}, {{"axes", Axes{0}}}, ProdBound(dtype, 5)});
+  if (!IsFloating(dtype)) {
+    rows.push_back({"prod", {{{dtype, {4, 32}}, Fill::kSpecial}}, {{"axes", Axes{0}}}});
+    return;
+  }
+  const double nan = std::nan(""), inf = INFINITY;
+  const double subnormal = dtype == DType::kFloat16 ? 0x1p-24 : 0x1p-130;
+  for (const std::vector<double>& values : {std::vector<double>{1, nan, 0},
+                                            {inf, -2, 3},
+                                            {0, inf, 1},
+                                            {-0.0, 3, 2},
+                                            {0, -1, -1},
+                                            {subnormal, 2, 2},
+                                            {-1, -1, -1}}) {
+    rows.push_back({"prod", {{{dtype, {3}}, Fill::kValues, values}}, {}, ProdBound(dtype, 3)});
+  }
+}
+
+// All dtypes to which the input may be cast, and all dtypes of inputs.
+void AddDTypes(Rows& rows) {
+  for (const char* op : {"sum", "prod"}) {
+    const bool is_prod = std::string(op) == "prod";
+    for (DType in : kAllDTypes) {
+      for (DType dtype : kAllDTypes) {
+        // A product of few elements, so that it stays in the range of the 16-bit dtypes.
+        const Shape shape = is_prod && IsFloating(dtype) ? Shape({3, 4}) : Shape({33, 20});
+        const Bound bound = is_prod ? ProdBound(dtype, 3) : SumBound(dtype, shape.dim(0));
+        for (const Axes& axes : {Axes{0}, Axes{1}}) {
+          const Attributes attrs = {{"axes", axes}, {"dtype", dtype}};
+          rows.push_back({op, {{{in, shape}, Fill::kUnit}}, attrs, bound});
+        }
+      }
+      rows.push_back(
+          {op, {{{in, {4, 30}}, Fill::kSpecial}}, {{"axes", Axes{0}}, {"dtype", DType::kInt32}}});
+      rows.push_back(
+          {op, {{{in, {5, 30}}, Fill::kWide}}, {{"axes", Axes{0}}, {"dtype", DType::kInt8}}});
+      rows.push_back(
+          {op, {{{in, {5, 30}}, Fill::kSpecial}}, {{"axes", Axes{0}}, {"dtype", DType::kBool}}});
+    }
+  }
+  // Partial results beyond float16, whose sum is a float16.
+  rows.push_back({"sum",
+                  {{{DType::kInt32, {3}}, Fill::kValues, {60000, 60000, -60000}}},
+                  {{"dtype", DType::kFloat16}},
+                  {.ulps = 1}});
+}
+
+}  // namespace
+
+void AddProdRows(Rows& rows) {
+  for (DType dtype : kAllDTypes) AddProducts(rows, dtype);
+  // The product of the first two is beyond float32.
+  rows.push_back(
+      {"prod", {{{DType::kFloat32, {3}}, Fill::kValues, {1e30, 1e30, 1e-30}}}, {}, {.ulps = 1}});
+  AddDTypes(rows);
+  for (const Axes& axes : {Axes{2}, Axes{1, -1}}) {
+    Row row{"prod", {{{DType::kFloat32, {2, 3}}}}, {{"axes", axes}}};
+    row.refusal = absl::StatusCode::kInvalidArgument;
+    rows.push_back(std::move(row));
+  }
+}
+
+}  // namespace tensord::conformance
