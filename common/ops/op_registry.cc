@@ -24,6 +24,7 @@ struct Registry {
     AppendCreationOps(schemas);
     AppendElementwiseOps(schemas);
     AppendMatmulOps(schemas);
+    AppendRandomOps(schemas);
     AppendReductionOps(schemas);
     AppendShapeOps(schemas);
     std::sort(schemas.begin(), schemas.end(),

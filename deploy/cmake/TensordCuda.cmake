@@ -11,7 +11,7 @@ list(TRANSFORM tensord_cuda_kernels APPEND .cu)
 function(tensord_cuda_library name)
   set(folder ${PROJECT_SOURCE_DIR}/server/device/cuda)
   set(sources blas cuda_buffer cuda_device cuda_discovery cuda_handles cuda_status cuda_transfers fence_thread fused_kernels
-    fused_source graph graph_scratch host_registration kernel_table memory_pool nvml nvrtc ops_creation ops_elementwise ops_matmul ops_movement
+    fused_source graph graph_scratch host_registration kernel_table memory_pool nvml nvrtc ops_creation ops_elementwise ops_matmul ops_movement ops_random
     ops_reduction staging_download staging_upload kernels/reduce_tile)
   list(TRANSFORM sources PREPEND ${folder}/)
   list(TRANSFORM sources APPEND .cc)

@@ -17,6 +17,7 @@ std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
     AddReductionReferences(*made);
     AddShapeReferences(*made);
     AddCreationReferences(*made);
+    AddRandomReferences(*made);
     return made;
   }();
   return table->at(std::string(op))(attrs, inputs);

@@ -48,6 +48,7 @@ void AddMatmulReferences(ReferenceTable& table);
 void AddReductionReferences(ReferenceTable& table);
 void AddShapeReferences(ReferenceTable& table);
 void AddCreationReferences(ReferenceTable& table);
+void AddRandomReferences(ReferenceTable& table);
 
 // Returns an attribute, or `otherwise` if it isn't given. For double, also converts integers and
 // bool.
@@ -60,6 +61,12 @@ T Get(const Attributes& attrs, absl::string_view name, T otherwise) {
     if (const bool* flag = std::get_if<bool>(value)) return *flag ? 1.0 : 0.0;
   }
   return std::get<T>(*value);
+}
+
+// Returns the attribute "dtype", or `otherwise` if it isn't given or unspecified.
+inline DType DTypeAttr(const Attributes& attrs, DType otherwise) {
+  const DType dtype = Get(attrs, "dtype", otherwise);
+  return dtype == DType::kUnspecified ? otherwise : dtype;
 }
 
 // A position in a tensor, with one entry for each dimension.

@@ -154,6 +154,7 @@ const Rows& AllRows() {
     AddReductionRows(*made);
     AddShapeRows(*made);
     AddCreationRows(*made);
+    AddRandomRows(*made);
     return made;
   }();
   return *rows;

@@ -90,6 +90,7 @@ void AddMatmulRows(Rows& rows);
 void AddReductionRows(Rows& rows);
 void AddShapeRows(Rows& rows);
 void AddCreationRows(Rows& rows);
+void AddRandomRows(Rows& rows);
 
 inline constexpr DType kFloatingDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16,
                                             DType::kBFloat16};

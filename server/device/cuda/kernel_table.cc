@@ -23,6 +23,7 @@ KernelTable MakeTable() {
   AppendElementwiseKernels(table);
   AppendMovementKernels(table);
   AppendCreationKernels(table);
+  AppendRandomKernels(table);
   AppendReductionKernels(table);
   AppendMatmulKernels(table);
   return table;

@@ -42,6 +42,7 @@ const Kernel* FindKernel(absl::string_view op);
 void AppendElementwiseKernels(KernelTable& table);
 void AppendMovementKernels(KernelTable& table);
 void AppendCreationKernels(KernelTable& table);
+void AppendRandomKernels(KernelTable& table);
 void AppendReductionKernels(KernelTable& table);
 void AppendMatmulKernels(KernelTable& table);
 
