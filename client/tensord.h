@@ -11,6 +11,8 @@
 #include "tensord/client/client.h"                 // IWYU pragma: export
 #include "tensord/client/cluster.h"                // IWYU pragma: export
 #include "tensord/client/composite/elementwise.h"  // IWYU pragma: export
+#include "tensord/client/composite/movement.h"     // IWYU pragma: export
+#include "tensord/client/composite/random.h"       // IWYU pragma: export
 #include "tensord/client/copy_report.h"            // IWYU pragma: export
 #include "tensord/client/creation.h"               // IWYU pragma: export
 #include "tensord/client/device.h"                 // IWYU pragma: export
@@ -21,6 +23,7 @@
 #include "tensord/client/parallel.h"               // IWYU pragma: export
 #include "tensord/client/print.h"                  // IWYU pragma: export
 #include "tensord/client/program.h"                // IWYU pragma: export
+#include "tensord/client/random.h"                 // IWYU pragma: export
 #include "tensord/client/safetensors.h"            // IWYU pragma: export
 #include "tensord/client/scalar.h"                 // IWYU pragma: export
 #include "tensord/client/status_or_vector.h"       // IWYU pragma: export
