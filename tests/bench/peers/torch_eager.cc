@@ -5,10 +5,13 @@
 
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <iostream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -70,6 +73,29 @@ double Elementwise(int64_t n) {
          });
 }
 
+// Milliseconds of one op, or of a chain, on a tensor with n elements or n rows. Returns 0 for a name
+// that it doesn't know.
+double Kernel(const std::string& what, int64_t n) {
+  static at::Tensor x, row;
+  const std::map<std::string, std::function<at::Tensor()>> known = {
+      {"uniform", [&] { return at::rand({n}); }},
+      {"normal", [&] { return at::randn({n}); }},
+      {"dropout", [&] { return at::dropout(x, 0.5, /*train=*/true); }},
+      {"transpose", [&] { return x.t().contiguous(); }},
+      {"strided", [&] { return at::relu(at::add(at::mul(x.t(), row), row)); }},
+      {"sin", [&] { return at::sin(x); }},
+      {"cos", [&] { return at::cos(x); }},
+      {"erf", [&] { return at::erf(x); }},
+      {"log1p", [&] { return at::log1p(x); }}};
+  const auto found = known.find(what);
+  if (found == known.end()) return 0;
+  const bool matrix = what == "transpose" || what == "strided";
+  const std::vector<int64_t> shape = matrix ? std::vector<int64_t>{n, n} : std::vector<int64_t>{n};
+  if (!x.defined() || x.sizes() != at::IntArrayRef(shape)) x = at::rand(shape);
+  if (what == "strided" && !row.defined()) row = at::rand({n});
+  return 1e3 * SecondsOf(found->second);
+}
+
 }  // namespace
 
 int main() {
@@ -83,7 +109,7 @@ int main() {
     std::string what;
     int64_t a = 0, b = 0, c = 0, d = 0;
     in >> what >> a >> b >> c >> d;
-    double figure = 0;
+    double figure = Kernel(what, a);
     if (what == "chain") figure = Chain(a);
     if (what == "matmul") figure = Matmul(a, b);
     if (what == "linear") figure = Linear(a, b, c, d);

@@ -55,7 +55,30 @@ def main():
         y = -y
         return 1e3 * (time.perf_counter() - start)
 
-    known = {"chain": chain, "matmul": matmul, "linear": linear, "elementwise": elementwise}
+    def strided(x, row):
+        return (x.t() * row + row).relu()
+
+    def kernel(function, *shapes):
+        def milliseconds(n):
+            inputs = tensors((function, n), *([n] * rank for rank in shapes))
+            start = time.perf_counter()
+            function(*inputs)
+            return 1e3 * (time.perf_counter() - start)
+        return milliseconds
+
+    def drawn(function):
+        def milliseconds(n):
+            start = time.perf_counter()
+            function(n)
+            return 1e3 * (time.perf_counter() - start)
+        return milliseconds
+
+    known = {"chain": chain, "matmul": matmul, "linear": linear, "elementwise": elementwise,
+             "uniform": drawn(torch.rand), "normal": drawn(torch.randn),
+             "dropout": kernel(lambda x: torch.nn.functional.dropout(x, 0.5, True), 1),
+             "transpose": kernel(lambda x: x.t().contiguous(), 2), "strided": kernel(strided, 2, 1),
+             "sin": kernel(torch.sin, 1), "cos": kernel(torch.cos, 1), "erf": kernel(torch.erf, 1),
+             "log1p": kernel(torch.log1p, 1)}
     print("ready", flush=True)
     with torch.inference_mode():
         for line in sys.stdin:
