@@ -88,8 +88,13 @@ Tensor Arange(const Device& device, Scalar stop, const ArangeOptions& options) {
 }
 
 Tensor Eye(const Device& device, int64_t rows, const EyeOptions& options) {
-  return EnqueueCreation("eye", device,
-                         {{"rows", rows}, {"cols", options.cols}, {"dtype", options.dtype}});
+  Attributes attrs = {{"rows", rows}, {"cols", options.cols}, {"dtype", options.dtype}};
+  if (options.k != 0) attrs.Set("k", options.k);
+  return EnqueueCreation("eye", device, attrs);
+}
+
+Tensor Eye(const Device& device, int64_t rows, int64_t cols, int64_t k) {
+  return Eye(device, rows, {.cols = cols, .k = k});
 }
 
 Tensor Uniform(const Device& device, const Shape& shape, const UniformOptions& options) {

@@ -46,13 +46,16 @@ Tensor Arange(const Device& device, Scalar stop, const ArangeOptions& options = 
 
 struct EyeOptions {
   int64_t cols = -1;  // -1: as many as rows
+  int64_t k = 0;      // the diagonal: above the main one if positive, below if negative
   DType dtype = DType::kFloat32;
 };
-// Returns [rows, cols] with ones on the diagonal and zeros elsewhere.
+// Returns [rows, cols] with ones at [i, i + k] and zeros elsewhere.
 Tensor Eye(const Device& device, int64_t rows, const EyeOptions& options = {});
+Tensor Eye(const Device& device, int64_t rows, int64_t cols, int64_t k = 0);
 
 // Random numbers depend only on the seed and the position: they are the same on every device and
-// server. Without a seed, every call draws a new one from the system's random numbers.
+// server. Without a seed, every call draws a new one from the system's random numbers. random.h has
+// generators, which give each call other numbers, and further functions.
 struct UniformOptions {
   double low = 0;   // included
   double high = 1;  // excluded

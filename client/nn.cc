@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "tensord/client/creation.h"
+#include "tensord/client/internal/enqueue.h"
 #include "tensord/client/internal/new_seed.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
@@ -202,6 +203,24 @@ LogSoftmax::LogSoftmax(int64_t axis)
     : Function(absl::StrCat("LogSoftmax(dim=", axis, ")"),
                [axis](const Tensor& x) { return tensord::LogSoftmax(x, axis); }) {}
 
+Dropout::Dropout(double p, std::optional<int64_t> seed)
+    : p_(p),
+      generator_(seed.has_value() ? std::make_shared<Generator>(*seed)
+                                  : std::make_shared<Generator>()) {}
+
+Tensor Dropout::Forward(const Tensor& x) const {
+  if (!training()) return x;
+  if (internal::IsRecorded(x)) {
+    return Tensor::Failed(absl::FailedPreconditionError(absl::StrCat(
+        "nn::", ToString(),
+        " in a program would drop the same elements in each run: call Eval() before recording, or "
+        "tensord::Dropout with a state that is an input of the program")));
+  }
+  return tensord::Dropout(x, p_, *generator_);
+}
+
+std::string Dropout::ToString() const { return absl::StrCat("Dropout(p=", p_, ", inplace=False)"); }
+
 Tensor Sequential::Forward(const Tensor& x) const {
   Tensor y = x;
   for (const std::shared_ptr<Module>& module : modules_) y = module->Forward(y);
@@ -234,6 +253,11 @@ void Sequential::VisitParameters(const std::string& prefix, const Visitor& visit
 
 void Sequential::Initialize(const Device& device) {
   for (const std::shared_ptr<Module>& module : modules_) module->Initialize(device);
+}
+
+void Sequential::Train(bool training) {
+  Module::Train(training);
+  for (const std::shared_ptr<Module>& module : modules_) module->Train(training);
 }
 
 }  // namespace tensord::nn

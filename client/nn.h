@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "tensord/client/ops.h"
+#include "tensord/client/random.h"
 #include "tensord/client/tensor.h"
 
 namespace tensord::nn {
@@ -30,7 +31,7 @@ struct Parameter {
 };
 
 // A module has parameters and a forward pass. Several threads may use a module, as long as no
-// thread changes it (To, LoadStateDict, Initialize).
+// thread changes it (To, LoadStateDict, Initialize, Train, Eval).
 class Module {
  public:
   virtual ~Module() = default;
@@ -49,6 +50,12 @@ class Module {
 
   // Sets every parameter that has no value to its initial value, on `device`. To calls it.
   virtual void Initialize(const Device& /*device*/) {}
+
+  // Makes this module and those in it behave as in training, or as in evaluation. Modules begin in
+  // training mode. Only Dropout differs between the two.
+  virtual void Train(bool training = true) { training_ = training; }
+  void Eval() { Train(false); }
+  bool training() const { return training_; }
 
   // Returns the parameters with their names, in PyTorch's order. Those without a value are empty
   // Tensors.
@@ -74,6 +81,9 @@ class Module {
   // an error nothing has changed. Values are cast to the parameter's dtype. If the parameter
   // already has a value, the new one is copied to its device.
   absl::Status LoadStateDict(const StateDict& state);
+
+ private:
+  bool training_ = true;
 };
 
 struct LinearOptions {
@@ -156,6 +166,26 @@ class LogSoftmax : public Function {
   explicit LogSoftmax(int64_t axis = -1);
 };
 
+// In training mode, sets each element to 0 with probability p, from 0 to 1, and divides the others by
+// 1 - p. Each call of Forward draws other elements: those of the next stream of the seed. In
+// evaluation mode, returns its input. Copies share the generator. If several threads call Forward,
+// the order of their calls decides which of them gets which stream.
+//
+// In training mode, Forward fails with FAILED_PRECONDITION while a program is recorded: each run of
+// the program would drop the same elements. There, call tensord::Dropout with a state.
+class Dropout : public Module {
+ public:
+  // Without a seed, draws one from the system's random numbers.
+  explicit Dropout(double p = 0.5, std::optional<int64_t> seed = {});
+
+  Tensor Forward(const Tensor& x) const override;
+  std::string ToString() const override;
+
+ private:
+  double p_;
+  std::shared_ptr<Generator> generator_;
+};
+
 // Modules applied one after the other, named "0", "1", …:
 //   nn::Sequential model(nn::Linear(64, 128), nn::ReLU(), nn::Linear(128, 10));
 // Copies share their modules.
@@ -179,6 +209,7 @@ class Sequential : public Module {
   std::string ToString() const override;
   void VisitParameters(const std::string& prefix, const Visitor& visit) override;
   void Initialize(const Device& device) override;
+  void Train(bool training = true) override;
 
   int size() const { return static_cast<int>(modules_.size()); }
   // Returns module `i`, from 0 to size() - 1. With another `i`, prints an error that names `i` and

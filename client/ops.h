@@ -159,11 +159,13 @@ Tensor Permute(const Tensor& x, absl::Span<const int64_t> axes);
 // Exchanges two axes. By default, these are the last two.
 Tensor Transpose(const Tensor& x, int64_t axis0 = -2, int64_t axis1 = -1);
 
-// A stop for Slice: the end of the axis.
+// For Slice: the end of the axis. It is a stop for a positive step, or a start for a negative one.
 inline constexpr int64_t kToEnd = std::numeric_limits<int64_t>::max();
+// A stop for a negative step: the slice ends with element 0. (-1 would be the last element.)
+inline constexpr int64_t kToBegin = std::numeric_limits<int64_t>::min();
 struct SliceOptions {
   std::vector<int64_t> axes = {};   // the axes of starts and stops; empty: the first ones
-  std::vector<int64_t> steps = {};  // each at least 1; empty: ones
+  std::vector<int64_t> steps = {};  // none is 0, negative ones go backwards; empty: ones
 };
 // Takes x[start:stop:step] on each axis. As in Python, negative numbers count from the end, and
 // numbers outside the axis are clamped.

@@ -12,6 +12,8 @@
 #include "tensord/client/cluster.h"                // IWYU pragma: export
 #include "tensord/client/composite/elementwise.h"  // IWYU pragma: export
 #include "tensord/client/composite/indexing.h"     // IWYU pragma: export
+#include "tensord/client/composite/movement.h"     // IWYU pragma: export
+#include "tensord/client/composite/random.h"       // IWYU pragma: export
 #include "tensord/client/copy_report.h"            // IWYU pragma: export
 #include "tensord/client/creation.h"               // IWYU pragma: export
 #include "tensord/client/device.h"                 // IWYU pragma: export
@@ -23,6 +25,7 @@
 #include "tensord/client/parallel.h"               // IWYU pragma: export
 #include "tensord/client/print.h"                  // IWYU pragma: export
 #include "tensord/client/program.h"                // IWYU pragma: export
+#include "tensord/client/random.h"                 // IWYU pragma: export
 #include "tensord/client/safetensors.h"            // IWYU pragma: export
 #include "tensord/client/scalar.h"                 // IWYU pragma: export
 #include "tensord/client/sorting.h"                // IWYU pragma: export

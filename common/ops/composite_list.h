@@ -10,9 +10,12 @@
 #define TENSORD_COMPOSITE_FUNCTIONS(X) \
   X(Addcdiv)                           \
   X(Addcmul)                           \
+  X(Bernoulli)                         \
   X(BitwiseNot)                        \
   X(Clamp)                             \
   X(Embedding)                         \
+  X(Exponential)                       \
+  X(Flip)                              \
   X(IndexSelect)                       \
   X(IsFinite)                          \
   X(IsInf)                             \
@@ -22,12 +25,20 @@
   X(LogicalNot)                        \
   X(LogicalOr)                         \
   X(LogicalXor)                        \
+  X(Multinomial)                       \
+  X(NormalLike)                        \
   X(OneHot)                            \
   X(Pad)                               \
+  X(RandIntLike)                       \
   X(Reciprocal)                        \
+  X(Roll)                              \
   X(SelectScatter)                     \
   X(SignBit)                           \
   X(SliceScatter)                      \
   X(Softplus)                          \
   X(Square)                            \
-  X(TakeAlongDim)
+  X(TakeAlongDim)                      \
+  X(Tril)                              \
+  X(Triu)                              \
+  X(TruncNormal)                       \
+  X(UniformLike)

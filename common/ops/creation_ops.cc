@@ -1,4 +1,4 @@
-// Ops without inputs: constants, ranges, random numbers.
+// Ops without inputs: constants and ranges.
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -30,15 +30,7 @@ double AsDouble(const AttrValue& scalar) {
   return std::get<double>(scalar);
 }
 
-std::string DescribeRange(DType dtype) {
-  if (!IsInteger(dtype)) {
-    return absl::StrCat(DTypeName(dtype), ", which ends at ", MaxFinite(dtype));
-  }
-  const IntegerRange range = RangeOf(dtype);
-  return absl::StrCat(DTypeName(dtype), ", which goes from ", range.min, " to ", range.max);
-}
-
-// For zeros and ones, and the last step for uniform, normal and constant.
+// For zeros and ones, and the last step for constant.
 absl::Status InferFilled(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(Shape shape, ShapeAttr(ctx));
   ctx.AddOutput(ctx.attrs().Type("dtype"), std::move(shape));
@@ -170,44 +162,6 @@ absl::Status InferEye(InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
-absl::Status RequireFinite(const InferenceContext& ctx, const char* attr, DType dtype) {
-  const double value = ctx.attrs().Float(attr);
-  if (std::abs(value) <= MaxFinite(dtype)) return absl::OkStatus();
-  return ctx.Error(
-      absl::StrCat(attr, " is ", value, " and must be a finite value of ", DescribeRange(dtype)));
-}
-
-absl::Status InferUniform(InferenceContext& ctx) {
-  const DType dtype = ctx.attrs().Type("dtype");
-  TENSORD_RETURN_IF_ERROR(RequireFloating(ctx, dtype));
-  for (const char* bound : {"low", "high"}) {
-    TENSORD_RETURN_IF_ERROR(RequireFinite(ctx, bound, dtype));
-  }
-  const double low = ctx.attrs().Float("low");
-  const double high = ctx.attrs().Float("high");
-  const bool in_double = dtype == DType::kFloat64;
-  const double extent = in_double ? high - low : static_cast<float>(high) - static_cast<float>(low);
-  if (!(extent > 0) || extent > MaxFinite(dtype)) {
-    return ctx.Error(absl::StrCat("low ", low, " must be below high ", high,
-                                  ", and their difference a positive finite value of ",
-                                  DescribeRange(dtype)));
-  }
-  return InferFilled(ctx);
-}
-
-absl::Status InferNormal(InferenceContext& ctx) {
-  const DType dtype = ctx.attrs().Type("dtype");
-  TENSORD_RETURN_IF_ERROR(RequireFloating(ctx, dtype));
-  for (const char* moment : {"mean", "stddev"}) {
-    TENSORD_RETURN_IF_ERROR(RequireFinite(ctx, moment, dtype));
-  }
-  if (ctx.attrs().Float("stddev") < 0) {
-    return ctx.Error(
-        absl::StrCat("stddev is ", ctx.attrs().Float("stddev"), " and must not be negative"));
-  }
-  return InferFilled(ctx);
-}
-
 absl::Status InferConstant(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(Shape shape, ShapeAttr(ctx));
   const TensorSpec spec{ctx.attrs().Type("dtype"), std::move(shape)};
@@ -236,23 +190,6 @@ AttrDef DTypeDef() {
   return OptionalAttr("dtype", AttrType::kDType, DType::kFloat32, "dtype of the result");
 }
 
-AttrDef SeedDef() {
-  return RequiredAttr("seed", AttrType::kInt, "the same seed gives the same numbers everywhere");
-}
-
-void AppendRandomOps(std::vector<OpSchema>& ops) {
-  ops.push_back(Creation(
-      "uniform", "Random numbers, uniform in [low, high), by Philox4x32-10.",
-      {ShapeDef(), SeedDef(), OptionalAttr("low", AttrType::kFloat, 0.0, "lower bound, included"),
-       OptionalAttr("high", AttrType::kFloat, 1.0, "upper bound, excluded"), DTypeDef()},
-      InferUniform));
-  ops.push_back(Creation(
-      "normal", "Normally distributed random numbers, by Philox4x32-10 and Box-Muller.",
-      {ShapeDef(), SeedDef(), OptionalAttr("mean", AttrType::kFloat, 0.0, "the mean"),
-       OptionalAttr("stddev", AttrType::kFloat, 1.0, "standard deviation, 0 or more"), DTypeDef()},
-      InferNormal));
-}
-
 }  // namespace
 
 void AppendCreationOps(std::vector<OpSchema>& ops) {
@@ -275,9 +212,11 @@ void AppendCreationOps(std::vector<OpSchema>& ops) {
                     "unspecified: int64 if all three are ints, otherwise float32")},
       InferArange));
   ops.push_back(WithComplex(Creation(
-      "eye", "One on the diagonal, zero elsewhere.",
+      "eye", "One at [i, i + k] for each i, zero elsewhere.",
       {RequiredAttr("rows", AttrType::kInt, "number of rows"),
        OptionalAttr("cols", AttrType::kInt, int64_t{-1}, "number of columns; -1: the same as rows"),
+       OptionalAttr("k", AttrType::kInt, int64_t{0},
+                    "the diagonal: above the main diagonal if positive, below if negative"),
        DTypeDef()},
       InferEye)));
   ops.push_back(WithComplex(
@@ -286,7 +225,6 @@ void AppendCreationOps(std::vector<OpSchema>& ops) {
                 RequiredAttr("data", AttrType::kBytes,
                              "the elements' bytes, exactly as many as shape and dtype need")},
                InferConstant)));
-  AppendRandomOps(ops);
 }
 
 }  // namespace tensord

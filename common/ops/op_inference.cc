@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tensord/common/dtype_limits.h"
 #include "tensord/common/util/status_macros.h"
 
 namespace tensord {
@@ -40,6 +41,14 @@ std::string ForMessage(const AttrValue& value) {
     return absl::StrCat(bytes->data.size(), " bytes");
   }
   return "nothing";
+}
+
+std::string DescribeRange(DType dtype) {
+  if (!IsInteger(dtype)) {
+    return absl::StrCat(DTypeName(dtype), ", which ends at ", MaxFinite(dtype));
+  }
+  const IntegerRange range = RangeOf(dtype);
+  return absl::StrCat(DTypeName(dtype), ", which goes from ", range.min, " to ", range.max);
 }
 
 absl::StatusOr<DType> PromoteInputs(InferenceContext& ctx, int first) {

@@ -17,6 +17,8 @@ AttrDef OptionalAttr(absl::string_view name, AttrType type, AttrValue default_va
 std::string QuotedForMessage(absl::string_view text);
 std::string IntsForMessage(absl::Span<const int64_t> values);
 std::string ForMessage(const AttrValue& value);
+// Returns an integer or floating dtype with its limits: "int8, which goes from -128 to 127".
+std::string DescribeRange(DType dtype);
 
 // The helpers below return errors by InferenceContext::Error().
 

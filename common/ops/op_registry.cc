@@ -33,6 +33,7 @@ struct Registry {
     AppendElementwiseOps(schemas);
     AppendIndexingOps(schemas);
     AppendMatmulOps(schemas);
+    AppendRandomOps(schemas);
     AppendReductionOps(schemas);
     AppendScanOps(schemas);
     AppendShapeOps(schemas);

@@ -143,7 +143,7 @@ absl::StatusOr<OpPlan> PlanOp(absl::string_view op, absl::Span<const TensorSpec>
   TENSORD_RETURN_IF_ERROR(CheckInputs(*schema, inputs));
   TENSORD_RETURN_IF_ERROR(BindAttributes(*schema, attrs, plan.attrs));
   for (const TensorSpec& input : inputs) plan.input_dtypes.push_back(input.dtype);
-  InferenceContext ctx(inputs, &plan);
+  InferenceContext ctx(inputs, attrs, &plan);
   TENSORD_RETURN_IF_ERROR(CheckComplex(ctx, plan));
   TENSORD_RETURN_IF_ERROR(schema->infer(ctx));
   for (const TensorSpec& output : plan.outputs) {

@@ -40,7 +40,7 @@ struct OpSchema {
   std::string signature;  // "(M,K)·(K,N) -> (M,N)": shapes, for messages and documentation
   std::string doc;        // one sentence
   int min_inputs = 0;
-  int max_inputs = 0;  // 0: a creation op, for which the caller names a device
+  int max_inputs = 0;  // if a call has no inputs, the caller names a device
   std::vector<AttrDef> attrs;
   // Adds the context's outputs, sets its input dtypes, and brings its attributes into normal form.
   absl::Status (*infer)(InferenceContext&) = nullptr;
@@ -74,13 +74,17 @@ std::string InputName(const OpSchema& schema, size_t position);
 //   as_strided   "strides", "offset": 0 where they don't matter; also of as_strided_scatter
 //   reshape      "shape": without -1
 //   permute      "axes": non-negative
-//   slice        "starts", "stops", "steps": one entry per axis of the input, steps >= 1,
-//                0 <= start <= stop <= dim
+//   slice        "starts", "stops", "steps": one entry per axis of the input. If step >= 1,
+//                0 <= start <= stop <= dim. If step <= -1, the elements are start, start + step, …
+//                above stop, 0 <= stop <= start < dim, or stop is -dim - 1 if they end with
+//                element 0. A negative step that selects one element becomes 1. If it selects none,
+//                start and stop are 0
 //   full         "dtype": resolved; "value": bool, int or float by the dtype's kind, in its range.
 //                For complex dtypes it is a float, and for uint64 values above int64's range, too
 //   arange       "dtype": resolved; "start", "stop", "step": all ints (an integer dtype) or all
 //                floats
 //   eye          "cols": >= 0
+//   uniform, normal, randint, dropout with an input "state": "seed" and "stream" are 0
 // PlanOp() with these attributes returns the same plan.
 // `input_dtypes[i]` is the dtype in which the kernel reads input i. If it differs from the input's
 // own dtype, the engine casts the input first.
@@ -99,12 +103,14 @@ struct OpPlan {
 
 class InferenceContext {
  public:
-  InferenceContext(absl::Span<const TensorSpec> inputs, OpPlan* plan)
-      : inputs_(inputs), plan_(plan) {}
+  // `given` are the caller's attributes. The plan's attributes also have the defaults.
+  InferenceContext(absl::Span<const TensorSpec> inputs, const Attributes& given, OpPlan* plan)
+      : inputs_(inputs), given_(given), plan_(plan) {}
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   const TensorSpec& input(int i) const { return inputs_[i]; }
   const Attributes& attrs() const { return plan_->attrs; }
+  bool IsGiven(absl::string_view name) const { return given_.Find(name) != nullptr; }
   void SetAttr(absl::string_view name, AttrValue value) {
     plan_->attrs.Set(name, std::move(value));
   }
@@ -121,6 +127,7 @@ class InferenceContext {
 
  private:
   absl::Span<const TensorSpec> inputs_;
+  const Attributes& given_;
   OpPlan* plan_;
 };
 

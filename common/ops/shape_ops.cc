@@ -121,10 +121,29 @@ absl::StatusOr<SliceArgs> ReadSliceArgs(const InferenceContext& ctx) {
   return args;
 }
 
-// Resolves an index by Python's rules: a negative index counts from the end, and the result is
-// clamped to the dimension.
-int64_t ClampIndex(int64_t index, int64_t dim) {
-  return std::clamp<int64_t>(index < 0 ? index + dim : index, 0, dim);
+// The elements that a slice selects along an axis.
+struct AxisRange {
+  int64_t start, stop, step, count;
+};
+
+// Resolves a slice by Python's rules: a negative index counts from the end, and the result is
+// clamped to the dimension, with a negative step to [-1, dim - 1]. Returns the range in normal form.
+AxisRange ResolveRange(int64_t start, int64_t stop, int64_t step, int64_t dim) {
+  const auto resolve = [&](int64_t index) {
+    return std::clamp<int64_t>(index < 0 ? index + dim : index, step < 0 ? -1 : 0,
+                               step < 0 ? dim - 1 : dim);
+  };
+  start = resolve(start);
+  stop = resolve(stop);
+  if (step > 0) {
+    stop = std::max(start, stop);
+    return {start, stop, step, stop == start ? 0 : (stop - start - 1) / step + 1};
+  }
+  if (stop >= start) return {0, 0, -1, 0};
+  step = std::max(step, -dim);  // a longer step selects the same element
+  const int64_t count = (start - stop - 1) / -step + 1;
+  if (count == 1) return {start, start + 1, 1, 1};
+  return {start, stop == -1 ? -dim - 1 : stop, step, count};
 }
 
 // Returns where the slice begins in the input, in elements, if it is one range of the input's
@@ -132,11 +151,13 @@ int64_t ClampIndex(int64_t index, int64_t dim) {
 std::optional<int64_t> RangeOffset(const Shape& in, const Shape& out,
                                    absl::Span<const int64_t> starts,
                                    absl::Span<const int64_t> steps) {
+  for (int axis = 0; axis < out.rank(); ++axis) {
+    if (out.dim(axis) > 1 && steps[axis] != 1) return std::nullopt;
+  }
   if (out == in) return 0;
   if (out.num_elements() == 0) return std::nullopt;
   int axis = 0;
   while (axis < out.rank() && out.dim(axis) == 1) ++axis;
-  if (axis < out.rank() && steps[axis] != 1) return std::nullopt;
   for (int inner = axis + 1; inner < out.rank(); ++inner) {
     if (out.dim(inner) != in.dim(inner)) return std::nullopt;
   }
@@ -152,15 +173,13 @@ absl::Status InferSlice(InferenceContext& ctx) {
   Shape out = in;
   for (size_t i = 0; i < args.axes.size(); ++i) {
     const int axis = static_cast<int>(args.axes[i]);
-    if (args.steps[i] < 1) {
-      return ctx.Error(
-          absl::StrCat("step ", args.steps[i], " of axis ", axis, " must be 1 or more"));
-    }
-    starts[axis] = ClampIndex(args.starts[i], in.dim(axis));
-    stops[axis] = std::max(ClampIndex(args.stops[i], in.dim(axis)), starts[axis]);
-    steps[axis] = args.steps[i];
-    const int64_t extent = stops[axis] - starts[axis];
-    out.set_dim(axis, extent == 0 ? 0 : (extent - 1) / steps[axis] + 1);
+    if (args.steps[i] == 0) return ctx.Error(absl::StrCat("step of axis ", axis, " must not be 0"));
+    const AxisRange range =
+        ResolveRange(args.starts[i], args.stops[i], args.steps[i], in.dim(axis));
+    starts[axis] = range.start;
+    stops[axis] = range.stop;
+    steps[axis] = range.step;
+    out.set_dim(axis, range.count);
   }
   const std::optional<int64_t> offset = RangeOffset(in, out, starts, steps);
   if (offset.has_value()) {
@@ -279,7 +298,8 @@ void AppendShapeOps(std::vector<OpSchema>& ops) {
         RequiredAttr("stops", AttrType::kInts, "indices after the last"),
         OptionalAttr("axes", AttrType::kInts, Ints{},
                      "the axes of starts and stops; empty: the first axes"),
-        OptionalAttr("steps", AttrType::kInts, Ints{}, "1 or more; empty: all 1")},
+        OptionalAttr("steps", AttrType::kInts, Ints{},
+                     "not 0; a negative step goes backwards; empty: all 1")},
        InferSlice,
        OpCost::kCopy});
   ops.push_back({"concat",

@@ -13,7 +13,7 @@ function(tensord_cuda_library name)
   set(folder ${PROJECT_SOURCE_DIR}/server/device/cuda)
   set(sources blas check_pool cuda_buffer cuda_device cuda_discovery cuda_handles cuda_status cuda_transfers fence_thread
     fused_kernels fused_source graph graph_scratch host_registration kernel_table memory_pool nvml nvrtc ops_creation
-    ops_elementwise ops_indexing ops_matmul ops_movement ops_reduction ops_scan ops_sort staging_download staging_upload
+    ops_elementwise ops_indexing ops_matmul ops_movement ops_random ops_reduction ops_scan ops_sort staging_download staging_upload
     kernels/reduce_tile)
   list(TRANSFORM sources PREPEND ${folder}/)
   list(TRANSFORM sources APPEND .cc)

@@ -200,22 +200,21 @@ struct Silu {
   }
 };
 
-// x * Phi(x), where erf computes the normal distribution function Phi (Hendrycks and Gimpel, 2016).
+// x Phi(x), where Phi is the normal distribution function (Hendrycks and Gimpel, 2016).
 struct Gelu {
   template <typename T>
   TENSORD_HD T operator()(T x) const {
-    constexpr T kSqrtHalf = static_cast<T>(0.70710678118654752440);
-    return T(0.5) * x * (T{1} + math::Erf(x * kSqrtHalf));
+    return math::Gelu(x);
   }
 };
 
-// The approximation by tanh of the same paper.
+// The approximation of the same paper: x (1 + tanh(u)) / 2, which is x / (1 + exp(-2 u)).
 struct GeluTanh {
   template <typename T>
   TENSORD_HD T operator()(T x) const {
-    constexpr T kSqrtTwoOverPi = static_cast<T>(0.79788456080286535588);
+    constexpr T kMinusTwoSqrtTwoOverPi = static_cast<T>(-1.5957691216057307118);
     constexpr T kCubic = static_cast<T>(0.044715);
-    return T(0.5) * x * (T{1} + math::Tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x)));
+    return x / (T{1} + math::Exp(kMinusTwoSqrtTwoOverPi * (x + kCubic * x * x * x)));
   }
 };
 
@@ -321,14 +320,7 @@ struct FloorDivide {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
     if constexpr (std::is_floating_point_v<T>) {
-      if (b == T{0}) return a / b;
-      const T rest = math::Fmod(a, b);
-      const bool past = (rest != T{0}) & ((rest < T{0}) != (b < T{0}));
-      // An integer, apart from the error of rounding it.
-      const T quotient = (a - rest) / b - (past ? T{1} : T{0});
-      if (quotient == T{0}) return math::Copysign(T{0}, a / b);
-      const T below = math::Floor(quotient);
-      return quotient - below > T(0.5) ? below + T{1} : below;
+      return b == T{0} ? a / b : FromRest(a, b, math::Fmod(a, b));
     } else if constexpr (std::is_unsigned_v<T>) {
       return b == T{0} ? T{0} : static_cast<T>(a / b);
     } else {
@@ -338,6 +330,17 @@ struct FloorDivide {
       return static_cast<T>(quotient - ((a % b != 0) & ((a < 0) != (b < 0)) ? 1 : 0));
     }
   }
+
+  // Floating types only: the result from rest = fmod(a, b), b not 0.
+  template <typename T>
+  TENSORD_HD static T FromRest(T a, T b, T rest) {
+    const bool past = (rest != T{0}) & ((rest < T{0}) != (b < T{0}));
+    // An integer, apart from the error of rounding it.
+    const T quotient = (a - rest) / b - (past ? T{1} : T{0});
+    const T below = math::Floor(quotient);
+    const T rounded = quotient - below > T(0.5) ? below + T{1} : below;
+    return quotient == T{0} ? math::Copysign(T{0}, a / b) : rounded;
+  }
 };
 
 // Any numeric type. The result has the sign of b, also if it is a zero. Integers: x % 0 is 0.
@@ -345,9 +348,7 @@ struct Remainder {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
     if constexpr (std::is_floating_point_v<T>) {
-      const T rest = math::Fmod(a, b);
-      if (rest == T{0}) return math::Copysign(rest, b);
-      return (rest < T{0}) != (b < T{0}) ? rest + b : rest;
+      return FromRest(a, b, math::Fmod(a, b));
     } else if constexpr (std::is_unsigned_v<T>) {
       return b == T{0} ? T{0} : static_cast<T>(a % b);
     } else {
@@ -355,6 +356,13 @@ struct Remainder {
       const T rest = static_cast<T>(a % b);
       return (rest != 0) & ((rest < 0) != (b < 0)) ? static_cast<T>(rest + b) : rest;
     }
+  }
+
+  // Floating types only: the result from rest = fmod(a, b).
+  template <typename T>
+  TENSORD_HD static T FromRest(T /*a*/, T b, T rest) {
+    const T shifted = (rest < T{0}) != (b < T{0}) ? rest + b : rest;
+    return rest == T{0} ? math::Copysign(T{0}, b) : shifted;
   }
 };
 

@@ -40,6 +40,7 @@ TENSORD_LIBM_UNARY(Asinh, asinh)
 TENSORD_LIBM_UNARY(Acosh, acosh)
 TENSORD_LIBM_UNARY(Atanh, atanh)
 TENSORD_LIBM_UNARY(Erf, erf)
+TENSORD_LIBM_UNARY(Erfc, erfc)
 TENSORD_LIBM_UNARY(Sqrt, sqrt)
 TENSORD_LIBM_UNARY(Fabs, fabs)
 TENSORD_LIBM_UNARY(Floor, floor)
@@ -110,6 +111,80 @@ TENSORD_HD inline double Erfinv(double x) {
       -2.1503011983024694e-4, -1.3871931837351697e-4, 1.0103004648645454, 4.8499064014085843);
   const double ratio = w < 6.25 ? central : w < 16.0 ? outer : tail;
   return Fabs(x) == 1.0 ? x / (1.0 - Fabs(x)) : x * ratio;
+}
+
+// Computes a / sqrt(2) as the sum of the result and of `rest`, which is what rounding the result
+// leaves.
+TENSORD_HD inline float TimesSqrtHalf(float a, float* rest) {
+  const double exact = static_cast<double>(a) * 0.70710678118654752440;
+  const auto rounded = static_cast<float>(exact);
+  *rest = static_cast<float>(exact - static_cast<double>(rounded));
+  return rounded;
+}
+// The product of two halves of 26 bits is exact (Dekker, "A floating-point technique for extending
+// the available precision", 1971).
+TENSORD_HD inline double TimesSqrtHalf(double a, double* rest) {
+  constexpr double kFactor = 0.70710678118654752440, kFactorRest = -4.8336466567264567e-17;
+  constexpr double kSplit = 134217729, kHigh = 0x1.6a09e68p-1, kLow = -0x1.80c433p-29;
+  const double product = a * kFactor;
+  const double scaled = a * kSplit, high = scaled - (scaled - a), low = a - high;
+  const double error = ((high * kHigh - product) + high * kLow + low * kHigh) + low * kLow;
+  *rest = error + a * kFactorRest;
+  return product;
+}
+
+// Returns x Phi(x), where Phi is the normal distribution function: x erfc(z) / 2, z = -x / sqrt(2).
+// 1 + erf(x / sqrt(2)) would cancel for x < 0. erfc multiplies a relative error of z by up to 2 z²,
+// so the error of rounding z is corrected to first order: the logarithmic derivative of erfc is
+// about -(z + sqrt(z² + 4 / pi)). Beyond `kFar`, the result underflows or is x.
+template <typename T>
+TENSORD_HD inline T Gelu(T x) {
+  constexpr T kFar = sizeof(T) == 4 ? T(20) : T(60);
+  T rest;
+  const T z = -TimesSqrtHalf(x, &rest);
+  const T slope = z + Sqrt(z * z + T(1.2732395447351628));
+  const T correction = Fabs(x) < kFar ? rest * slope : T{0};
+  const T tail = Erfc(z);
+  return T(0.5) * x * (tail + tail * correction);
+}
+
+// Computes fmod(a, b) without branches. Returns false if it can't: if the quotient is large, b is 0,
+// or an operand isn't finite. The quotient is rounded to the nearest integer, which is exact or too
+// far from 0 by one. The product with b is exact, and so are the differences, because their results
+// can be represented.
+TENSORD_HD inline bool FastFmod(float a, float b, float* rest) {
+  constexpr double kRounder = 0x1.8p52;  // x + kRounder has no bits below the integers
+  const auto wide_a = static_cast<double>(a), wide_b = static_cast<double>(b);
+  const double ratio = wide_a / wide_b;
+  const bool possible = (Fabs(ratio) < 0x1p29) & (Fabs(b) <= 3.40282347e38f);
+  const double quotient = ((possible ? ratio : 0.0) + kRounder) - kRounder;
+  const double left = wide_a - quotient * wide_b;
+  const bool past = (left != 0.0) & ((left < 0.0) != (wide_a < 0.0));
+  *rest = static_cast<float>(left + (past ? Copysign(wide_b, wide_a) : 0.0));
+  return possible;
+}
+TENSORD_HD inline bool FastFmod(double a, double b, double* rest) {
+  constexpr double kRounder = 0x1.8p52;
+  const double ratio = a / b;
+  const bool possible = (Fabs(ratio) < 0x1p50) & (Fabs(b) <= 0x1p990);
+  const double quotient = ((possible ? ratio : 0.0) + kRounder) - kRounder;
+#if defined(__FMA__) || defined(__CUDA_ARCH__)
+  const double left = ::fma(-quotient, b, a);
+#else
+  // The product as a sum of two numbers (Dekker, "A floating-point technique for extending the
+  // available precision", 1971).
+  constexpr double kSplit = 134217729;
+  const double scaled_q = quotient * kSplit, high_q = scaled_q - (scaled_q - quotient);
+  const double scaled_b = b * kSplit, high_b = scaled_b - (scaled_b - b);
+  const double low_q = quotient - high_q, low_b = b - high_b;
+  const double product = quotient * b;
+  const double error =
+      ((high_q * high_b - product) + high_q * low_b + low_q * high_b) + low_q * low_b;
+  const double left = (a - product) - error;
+#endif
+  const bool past = (left != 0.0) & ((left < 0.0) != (a < 0.0));
+  *rest = left + (past ? Copysign(b, a) : 0.0);
+  return possible;
 }
 
 }  // namespace math

@@ -1,11 +1,11 @@
 // Random numbers that have the same bits on every device. Element i of a tensor depends only on the
-// seed and on i.
+// seed, the stream and i.
 //
 // The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-// SC 2011) with key (low, high word of the seed) and counter (low, high word of the block, 0, 0).
-// A block holds four 32-bit words:
-//   float32, float16, bfloat16   one word per element: word i % 4 of block i / 4
-//   float64                      two words per element, low word first: block i / 2
+// SC 2011) with key (low, high word of the seed) and counter (low, high word of the block, low, high
+// word of the stream). A block holds four 32-bit words:
+//   float32, float16, bfloat16, dropout   one word per element: word i % 4 of block i / 4
+//   float64, randint                      two words per element, low word first: block i / 2
 // The normal distribution computes two elements from two uniform numbers. So elements i and i + 1,
 // i even, are computed together.
 //
@@ -21,6 +21,7 @@
 #include <cstring>
 
 #include "tensord/common/float16.h"
+#include "tensord/server/device/random_parameters.h"
 
 #ifndef TENSORD_ISA_NAMESPACE
 #define TENSORD_ISA_NAMESPACE portable
@@ -35,31 +36,32 @@ struct PhiloxBlock {
   uint32_t word[4];
 };
 
-TENSORD_HD inline PhiloxBlock Philox(uint64_t seed, uint64_t block) {
-  constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
-  constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
-  auto key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
+inline constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53, kPhiloxMultiplier1 = 0xCD9E8D57;
+inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9, kPhiloxWeyl1 = 0xBB67AE85;
+
+TENSORD_HD inline PhiloxBlock Philox(const RandomStream& stream, uint64_t block) {
+  auto key0 = static_cast<uint32_t>(stream.seed), key1 = static_cast<uint32_t>(stream.seed >> 32);
   auto c0 = static_cast<uint32_t>(block), c1 = static_cast<uint32_t>(block >> 32);
-  uint32_t c2 = 0, c3 = 0;
+  auto c2 = static_cast<uint32_t>(stream.stream), c3 = static_cast<uint32_t>(stream.stream >> 32);
   for (int round = 0; round < 10; ++round) {
-    const uint64_t product0 = uint64_t{kMultiplier0} * c0;
-    const uint64_t product1 = uint64_t{kMultiplier1} * c2;
+    const uint64_t product0 = uint64_t{kPhiloxMultiplier0} * c0;
+    const uint64_t product1 = uint64_t{kPhiloxMultiplier1} * c2;
     c0 = static_cast<uint32_t>(product1 >> 32) ^ c1 ^ key0;
     c2 = static_cast<uint32_t>(product0 >> 32) ^ c3 ^ key1;
     c1 = static_cast<uint32_t>(product1);
     c3 = static_cast<uint32_t>(product0);
-    key0 += kWeyl0;
-    key1 += kWeyl1;
+    key0 += kPhiloxWeyl0;
+    key1 += kPhiloxWeyl1;
   }
   return {{c0, c1, c2, c3}};
 }
 
-// Returns the random bits of the float64 element `half` (0 or 1) of a block.
+// Returns the random bits of element `half` (0 or 1) of a block that has two elements.
 TENSORD_HD inline uint64_t Word64(const PhiloxBlock& block, int half) {
   return uint64_t{block.word[2 * half + 1]} << 32 | block.word[2 * half];
 }
 
-// ---------------------------------------------------------------- products and sums, never fused
+// ---------------------------------------------------------------- arithmetic that is never fused
 
 namespace exact {
 
@@ -76,6 +78,22 @@ TENSORD_HD inline double Add(double a, double b) {
   return __dadd_rn(a, b);
 #else
   return a + b;
+#endif
+}
+
+TENSORD_HD inline double Div(double a, double b) {
+#ifdef __CUDA_ARCH__
+  return __ddiv_rn(a, b);
+#else
+  return a / b;
+#endif
+}
+
+TENSORD_HD inline float Div(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return __fdiv_rn(a, b);
+#else
+  return a / b;
 #endif
 }
 
@@ -107,6 +125,19 @@ TENSORD_HD inline double FromBits(uint64_t bits) {
   return x;
 }
 
+// These conversions are exact. Instruction sets without conversions of 64-bit integers vectorise
+// them.
+// |x| < 2^31.
+TENSORD_HD inline double ToDouble(int64_t x) {
+  return FromBits(0x4338000000000000 + static_cast<uint64_t>(x)) - 0x1.8p52;
+}
+TENSORD_HD inline double ToDouble(uint32_t x) { return FromBits(0x4330000000000000 | x) - 0x1p52; }
+// x < 2^53.
+TENSORD_HD inline double ToDouble(uint64_t x) {
+  return Add(Mul(ToDouble(static_cast<uint32_t>(x >> 32)), 0x1p32),
+             ToDouble(static_cast<uint32_t>(x)));
+}
+
 // Returns c[0] + c[1] x + c[2] x^2 + ... by Horner's rule.
 template <int kTerms>
 TENSORD_HD inline double Polynomial(const double (&c)[kTerms], double x) {
@@ -123,14 +154,15 @@ TENSORD_HD inline double Ln(double x) {
   constexpr uint64_t kSqrtHalfBits = 0x3fe6a09e667f3bcd;
   const uint64_t bits = Bits(x);
   // e, the exponent of the largest power of two that is at most x / sqrt(1/2).
-  const int32_t e = static_cast<int32_t>(static_cast<int64_t>(bits - kSqrtHalfBits) >> 52);
-  const double m = FromBits(bits - (static_cast<uint64_t>(static_cast<int64_t>(e)) << 52));
+  const int64_t e =
+      static_cast<int64_t>((bits - kSqrtHalfBits + (uint64_t{1} << 63)) >> 52) - (1 << 11);
+  const double m = FromBits(bits - (static_cast<uint64_t>(e) << 52));
   const double s = (m - 1.0) / (m + 1.0);
   const double z = Mul(s, s);
   const double c[] = {1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9,  1.0 / 11,
                       1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21};
   const double artanh = Add(s, Mul(Mul(s, z), Polynomial(c, z)));
-  const double ed = e;
+  const double ed = ToDouble(e);
   return Add(Mul(ed, kLn2High), Add(Mul(ed, kLn2Low), Mul(2.0, artanh)));
 }
 
@@ -194,9 +226,41 @@ TENSORD_HD inline float UniformFloat(uint32_t word, const UniformRange<float>& r
 }
 
 TENSORD_HD inline double UniformDouble(uint64_t word, const UniformRange<double>& range) {
-  const double u = static_cast<double>(static_cast<int64_t>(word >> 11)) * 0x1p-53;
+  const double u = exact::ToDouble(word >> 11) * 0x1p-53;
   const double value = exact::Add(range.low, exact::Mul(u, range.width));
   return value < range.highest ? value : range.highest;
+}
+
+// ---------------------------------------------------------------- integers
+
+// Returns the upper 64 bits of a * b. Uses products of 32-bit numbers, so that loops vectorise.
+TENSORD_HD inline uint64_t MultiplyHigh(uint64_t a, uint64_t b) {
+#ifdef __CUDA_ARCH__
+  return __umul64hi(a, b);
+#else
+  constexpr uint64_t kLow = 0xffffffff;
+  const uint64_t low = (a & kLow) * (b & kLow), cross_a = (a >> 32) * (b & kLow);
+  const uint64_t cross_b = (a & kLow) * (b >> 32), high = (a >> 32) * (b >> 32);
+  const uint64_t middle = (low >> 32) + (cross_a & kLow) + (cross_b & kLow);
+  return high + (cross_a >> 32) + (cross_b >> 32) + (middle >> 32);
+#endif
+}
+
+// Maps 64 random bits to the range (Lemire, "Fast random integer generation in an interval", 2019,
+// without the rejection). The probability of an integer differs from 1 / count by less than 2^-64.
+TENSORD_HD inline uint64_t UniformInteger(uint64_t word, const RandintRange& range) {
+  return range.low + MultiplyHigh(word, range.count);
+}
+
+// ---------------------------------------------------------------- dropout
+
+// 0 <= p <= 1.
+inline DropoutRule MakeDropoutRule(double p) {
+  return {static_cast<uint32_t>(std::ceil(p * 0x1p24)), 1 - p};
+}
+
+TENSORD_HD inline bool IsKept(uint32_t word, uint32_t first_kept) {
+  return (word >> 8) >= first_kept;
 }
 
 // ---------------------------------------------------------------- normal
@@ -213,14 +277,14 @@ TENSORD_HD inline void BoxMuller(double u1, double u2, double* z0, double* z1) {
 
 // Computes the standard normals of a pair of float32 elements, in double.
 TENSORD_HD inline void NormalPair32(uint32_t word0, uint32_t word1, double* z0, double* z1) {
-  BoxMuller(exact::Mul(static_cast<double>(static_cast<int64_t>(word0) + 1), 0x1p-32),
-            exact::Mul(static_cast<double>(static_cast<int64_t>(word1)), 0x1p-32), z0, z1);
+  BoxMuller(exact::Mul(exact::Add(exact::ToDouble(word0), 1.0), 0x1p-32),
+            exact::Mul(exact::ToDouble(word1), 0x1p-32), z0, z1);
 }
 
 // Computes the standard normals of a pair of float64 elements.
 TENSORD_HD inline void NormalPair64(uint64_t word0, uint64_t word1, double* z0, double* z1) {
-  BoxMuller(exact::Mul(static_cast<double>(static_cast<int64_t>(word0 >> 11) + 1), 0x1p-53),
-            exact::Mul(static_cast<double>(static_cast<int64_t>(word1 >> 11)), 0x1p-53), z0, z1);
+  BoxMuller(exact::Mul(exact::Add(exact::ToDouble(word0 >> 11), 1.0), 0x1p-53),
+            exact::Mul(exact::ToDouble(word1 >> 11), 0x1p-53), z0, z1);
 }
 
 // Returns mean + stddev z. A float32 element is the rounded result.

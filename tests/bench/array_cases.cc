@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "tensord/tests/bench/bench.h"
@@ -136,6 +137,91 @@ ArrayCase IndexPutCase() {
       2.0};
 }
 
+using Draw = Tensor (*)(const Device& device, const Shape& shape, Generator& generator);
+
+ArrayCase RandomCase(const std::string& name, Draw draw) {
+  constexpr int64_t kElements = 4 * kMiB;
+  return {name + " of 4 Mi float32",
+          4,
+          [draw](const Device& device) {
+            return [draw, device, generator = std::make_shared<Generator>(/*seed=*/5)] {
+              return draw(device, {kElements}, *generator);
+            };
+          },
+          "x = torch.empty(4 << 20)",
+          absl::StrCat("x.", name, "_()"),
+          2.0};
+}
+
+ArrayCase DropoutCase() {
+  constexpr int64_t kElements = 4 * kMiB;
+  return {"dropout of 4 Mi float32",
+          4,
+          [](const Device& device) {
+            const Tensor x = Normal(device, {kElements}, /*seed=*/1);
+            return [x, generator = std::make_shared<Generator>(/*seed=*/5)] {
+              return Dropout(x, 0.5, *generator);
+            };
+          },
+          "x = torch.randn(4 << 20)",
+          "torch.nn.functional.dropout(x, 0.5)",
+          3.0};
+}
+
+constexpr int64_t kSide = 4096;
+
+ArrayCase TransposeCase() {
+  return {"transpose 4096x4096 float32",
+          4,
+          [](const Device& device) {
+            const Tensor x = Normal(device, {kSide, kSide}, /*seed=*/2);
+            return [x] { return Transpose(x); };
+          },
+          "x = torch.randn(4096, 4096) | y = torch.empty(4096, 4096)",
+          "y.copy_(x.t())",
+          1.0};
+}
+
+ArrayCase StridedChainCase() {
+  return {"relu(transpose * row + row), 4096x4096 float32",
+          4,
+          [](const Device& device) {
+            const Tensor x = Normal(device, {kSide, kSide}, /*seed=*/2);
+            const Tensor row = Normal(device, {kSide}, /*seed=*/3);
+            return [x, row] { return Relu(Transpose(x) * row + row); };
+          },
+          "x = torch.randn(4096, 4096) | r = torch.randn(4096)",
+          "torch.relu(x.t() * r + r)",
+          2.0};
+}
+
+using ReduceOp = Tensor (*)(const Tensor&, const ReduceOptions&);
+
+ArrayCase ReductionCase(const std::string& name, ReduceOp op, int64_t axis,
+                        const std::string& statement) {
+  return {absl::StrCat(name, " over axis ", axis, " of 4096x4096 float32"),
+          4,
+          [op, axis](const Device& device) {
+            const Tensor x = Normal(device, {kSide, kSide}, /*seed=*/2);
+            return [op, axis, x] { return op(x, {.axes = {axis}}); };
+          },
+          "x = torch.randn(4096, 4096) | y = torch.empty(4096)",
+          statement,
+          1.0};
+}
+
+ArrayCase CumSumCase() {
+  return {"cumsum of 1 Mi float32",
+          8,
+          [](const Device& device) {
+            const Tensor x = Normal(device, {kMiB}, /*seed=*/1);
+            return [x] { return RunOp("cumsum", {x}, {{"axis", int64_t{0}}}); };
+          },
+          "x = torch.randn(1 << 20) | y = torch.empty(1 << 20)",
+          "torch.cumsum(x, 0, out=y)",
+          1.0};
+}
+
 // CPU time of the calling thread.
 double ThreadNanoseconds() {
   timespec now = {};
@@ -231,6 +317,33 @@ void DecodeLoop(Bench& bench) {
 void ArrayCases(Bench& bench) {
   for (const auto& make : {SortCase, TopKCase, EmbeddingCase, GatherCase, IndexPutCase}) {
     RunArrayCase(bench, make());
+  }
+  for (const auto& make : {CumSumCase, DropoutCase, TransposeCase, StridedChainCase}) {
+    RunArrayCase(bench, make());
+  }
+  RunArrayCase(bench, RandomCase("uniform", [](const Device& device, const Shape& shape,
+                                               Generator& generator) {
+                 return Uniform(device, shape, generator);
+               }));
+  RunArrayCase(bench, RandomCase("normal", [](const Device& device, const Shape& shape,
+                                              Generator& generator) {
+                 return Normal(device, shape, generator);
+               }));
+  for (int64_t axis : {0, 1}) {
+    RunArrayCase(bench,
+                 ReductionCase("sum", &Sum, axis, absl::StrCat("torch.sum(x, ", axis, ", out=y)")));
+    RunArrayCase(bench, ReductionCase("mean", &Mean, axis,
+                                      absl::StrCat("torch.mean(x, ", axis, ", out=y)")));
+    RunArrayCase(
+        bench, ReductionCase("max", &Max, axis, absl::StrCat("torch.amax(x, ", axis, ", out=y)")));
+    RunArrayCase(
+        bench,
+        ReductionCase(
+            "var_mean",
+            [](const Tensor& x, const ReduceOptions& options) {
+              return Check(RunOpWithOutputs("var_mean", {x}, {{"axes", options.axes}})).front();
+            },
+            axis, absl::StrCat("torch.var_mean(x, ", axis, ")")));
   }
   RunArrayCase(bench, ElementwiseCase("sin", &Sin));
   RunArrayCase(bench, ElementwiseCase("cos", &Cos));

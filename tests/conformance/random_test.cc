@@ -48,8 +48,11 @@ class RandomOpsTest : public testing::Test {
   std::unique_ptr<ExecutionPath> execution_path_;
 };
 
-Attributes Seeded(std::vector<int64_t> shape, int64_t seed, DType dtype = DType::kFloat32) {
-  return {{"shape", std::move(shape)}, {"seed", seed}, {"dtype", dtype}};
+Attributes Seeded(std::vector<int64_t> shape, int64_t seed, DType dtype = DType::kFloat32,
+                  int64_t stream = 0) {
+  Attributes attrs = {{"shape", std::move(shape)}, {"seed", seed}, {"dtype", dtype}};
+  if (stream != 0) attrs.Set("stream", stream);
+  return attrs;
 }
 
 TEST_F(RandomOpsTest, FirstBlockOfSeedZeroIsTheKnownAnswer) {
@@ -62,13 +65,37 @@ TEST_F(RandomOpsTest, FirstBlockOfSeedZeroIsTheKnownAnswer) {
 }
 
 TEST_F(RandomOpsTest, SameSeedGivesEqualBitsOnEveryDevice) {
-  for (const char* op : {"uniform", "normal"}) {
+  const auto expect_equal = [&](const char* op, const Attributes& attrs) {
+    const HostTensor first = Draw(op, attrs, "cpu:0");
+    for (const std::string& device : execution_path_->devices()) {
+      EXPECT_EQ(Draw(op, attrs, device).bytes, first.bytes) << op << " on " << device;
+    }
+  };
+  for (int64_t stream : {int64_t{0}, int64_t{1}, INT64_MIN}) {
     for (DType dtype : kFloatingDTypes) {
-      const Attributes attrs = Seeded({10007}, 20260101, dtype);
-      const HostTensor first = Draw(op, attrs, "cpu:0");
-      for (const std::string& device : execution_path_->devices()) {
-        EXPECT_EQ(Draw(op, attrs, device).bytes, first.bytes) << op << " on " << device;
+      for (const char* op : {"uniform", "normal"}) {
+        expect_equal(op, Seeded({10007}, 20260101, dtype, stream));
       }
+    }
+    for (DType dtype : kIntegerDTypes) {
+      Attributes attrs = Seeded({10007}, 20260101, dtype, stream);
+      attrs.Set("high", int64_t{101});
+      expect_equal("randint", attrs);
+    }
+  }
+}
+
+TEST_F(RandomOpsTest, DropoutGivesEqualBitsOnEveryDevice) {
+  for (DType dtype : kFloatingDTypes) {
+    const HostTensor x = Draw("normal", Seeded({10007}, 1, dtype), "cpu:0");
+    const Attributes attrs = {{"p", 0.3}, {"seed", int64_t{5}}, {"mask", true}};
+    const auto first = execution_path_->Run("dropout", attrs, {x}, "cpu:0", 2);
+    ASSERT_TRUE(first.ok()) << first.status();
+    for (const std::string& device : execution_path_->devices()) {
+      const auto again = execution_path_->Run("dropout", attrs, {x}, device, 2);
+      ASSERT_TRUE(again.ok()) << again.status();
+      EXPECT_EQ((*again)[0].bytes, (*first)[0].bytes) << device;
+      EXPECT_EQ((*again)[1].bytes, (*first)[1].bytes) << device;
     }
   }
 }
@@ -145,6 +172,82 @@ TEST_F(RandomOpsTest, NeighboursAreUncorrelated) {
     double sum = 0;
     for (size_t i = 0; i + lag < x.size(); ++i) sum += x[i] * x[i + lag];
     EXPECT_NEAR(sum / static_cast<double>(x.size()), 0, 4.0 / 1024) << "lag " << lag;
+  }
+}
+
+// Returns the maximum distance between the distribution of the sample and `cumulative` (Kolmogorov
+// and Smirnov), times the square root of the sample's size. It exceeds 1.95 with a probability of
+// 0.001.
+double KolmogorovSmirnov(std::vector<double> sample, double (*cumulative)(double)) {
+  std::sort(sample.begin(), sample.end());
+  const auto n = static_cast<double>(sample.size());
+  double distance = 0;
+  for (size_t i = 0; i < sample.size(); ++i) {
+    const double expected = cumulative(sample[i]);
+    distance = std::max({distance, expected - static_cast<double>(i) / n,
+                         static_cast<double>(i + 1) / n - expected});
+  }
+  return distance * std::sqrt(n);
+}
+constexpr double kMaxKolmogorovSmirnov = 1.95;
+
+TEST_F(RandomOpsTest, NumbersHaveTheirDistributions) {
+  for (int64_t stream : {0, 1, 2}) {
+    for (DType dtype : {DType::kFloat32, DType::kFloat64}) {
+      const Attributes attrs = Seeded({1 << 18}, 17, dtype, stream);
+      EXPECT_LT(KolmogorovSmirnov(Widen(Draw("uniform", attrs, "cpu:0")).real,
+                                  [](double x) { return x; }),
+                kMaxKolmogorovSmirnov);
+      EXPECT_LT(KolmogorovSmirnov(Widen(Draw("normal", attrs, "cpu:0")).real,
+                                  [](double x) { return 0.5 * std::erfc(-x * std::sqrt(0.5)); }),
+                kMaxKolmogorovSmirnov);
+    }
+  }
+}
+
+// Pearson's chi-squared test with 9 degrees of freedom: the statistic exceeds 27.9 with a
+// probability of 0.001.
+TEST_F(RandomOpsTest, RandintIsUniform) {
+  for (int64_t stream : {0, 1}) {
+    Attributes attrs = Seeded({1 << 18}, 4, DType::kInt64, stream);
+    attrs.Set("low", int64_t{-5});
+    attrs.Set("high", int64_t{5});
+    double counts[10] = {};
+    for (int64_t x : Widen(Draw("randint", attrs, "cpu:0")).whole) {
+      ASSERT_GE(x, -5);
+      ASSERT_LT(x, 5);
+      ++counts[x + 5];
+    }
+    const double expected = (1 << 18) / 10.0;
+    double statistic = 0;
+    for (double count : counts) statistic += (count - expected) * (count - expected) / expected;
+    EXPECT_LT(statistic, 27.9);
+  }
+}
+
+// 2^16 draws of 64 bits from each of 16 streams: a repeated draw would be an overlap. That two of
+// 2^20 random draws are equal has a probability of 3e-8.
+TEST_F(RandomOpsTest, StreamsDontOverlap) {
+  std::vector<int64_t> all;
+  for (int64_t stream = -8; stream < 8; ++stream) {
+    Attributes attrs = Seeded({1 << 16}, 4, DType::kInt64, stream << 32 | (stream & 3));
+    attrs.Set("low", INT64_MIN);
+    attrs.Set("high", INT64_MAX);
+    const std::vector<int64_t> drawn = Widen(Draw("randint", attrs, "cpu:0")).whole;
+    all.insert(all.end(), drawn.begin(), drawn.end());
+  }
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(std::adjacent_find(all.begin(), all.end()), all.end());
+}
+
+TEST_F(RandomOpsTest, StreamsAreUncorrelated) {
+  const std::vector<double> x = Widen(Draw("normal", Seeded({1 << 18}, 9), "cpu:0")).real;
+  for (int64_t stream : {int64_t{1}, int64_t{2}, int64_t{1} << 32}) {
+    const std::vector<double> y =
+        Widen(Draw("normal", Seeded({1 << 18}, 9, DType::kFloat32, stream), "cpu:0")).real;
+    double sum = 0;
+    for (size_t i = 0; i < x.size(); ++i) sum += x[i] * y[i];
+    EXPECT_NEAR(sum / static_cast<double>(x.size()), 0, 4.0 / 512) << "stream " << stream;
   }
 }
 

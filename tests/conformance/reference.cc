@@ -22,6 +22,7 @@ std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
     AddStridedReferences(*made);
     AddCreationReferences(*made);
     AddSortReferences(*made);
+    AddRandomReferences(*made);
     return made;
   }();
   return table->at(std::string(op))(attrs, inputs);

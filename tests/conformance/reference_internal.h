@@ -53,6 +53,7 @@ void AddShapeReferences(ReferenceTable& table);
 void AddStridedReferences(ReferenceTable& table);
 void AddCreationReferences(ReferenceTable& table);
 void AddSortReferences(ReferenceTable& table);
+void AddRandomReferences(ReferenceTable& table);
 
 // Returns an attribute, or `otherwise` if it isn't given. For double, also converts integers and
 // bool.
@@ -65,6 +66,12 @@ T Get(const Attributes& attrs, absl::string_view name, T otherwise) {
     if (const bool* flag = std::get_if<bool>(value)) return *flag ? 1.0 : 0.0;
   }
   return std::get<T>(*value);
+}
+
+// Returns the attribute "dtype", or `otherwise` if it isn't given or unspecified.
+inline DType DTypeAttr(const Attributes& attrs, DType otherwise) {
+  const DType dtype = Get(attrs, "dtype", otherwise);
+  return dtype == DType::kUnspecified ? otherwise : dtype;
 }
 
 // A position in a tensor, with one entry for each dimension.

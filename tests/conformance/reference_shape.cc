@@ -37,20 +37,24 @@ Values Permute(const Attributes& attrs, Inputs inputs) {
   return out;
 }
 
-// Returns Python's slice(start, stop, step).indices(size). `step` must be positive.
+// Returns Python's slice(start, stop, step).indices(size), found one index at a time.
 struct Range {
   int64_t start;
   int64_t step;
   int64_t count;
 };
 Range PythonSlice(int64_t start, int64_t stop, int64_t step, int64_t size) {
-  const auto clamp = [size](int64_t position) {
-    if (position < 0) return position < -size ? 0 : position + size;
-    return std::min(position, size);
+  const int64_t lowest = step < 0 ? -1 : 0, highest = step < 0 ? size - 1 : size;
+  const auto clamp = [&](int64_t position) {
+    if (position < 0) return position < -size ? lowest : std::max(position + size, lowest);
+    return std::min(position, highest);
   };
   start = clamp(start);
   stop = clamp(stop);
-  return {start, step, stop > start ? (stop - start - 1) / step + 1 : 0};
+  step = std::clamp(step, -size - 1, size + 1);
+  Range range = {start, step, 0};
+  for (int64_t i = start; step < 0 ? i > stop : i < stop; i += step) ++range.count;
+  return range;
 }
 
 Values Slice(const Attributes& attrs, Inputs inputs) {

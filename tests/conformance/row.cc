@@ -171,6 +171,7 @@ const Rows& AllRows() {
     AddStridedRows(*made);
     AddCreationRows(*made);
     AddSortRows(*made);
+    AddRandomRows(*made);
     return made;
   }();
   return *rows;

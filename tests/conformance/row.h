@@ -98,6 +98,7 @@ void AddShapeRows(Rows& rows);
 void AddStridedRows(Rows& rows);
 void AddCreationRows(Rows& rows);
 void AddSortRows(Rows& rows);
+void AddRandomRows(Rows& rows);
 
 inline constexpr DType kFloatingDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16,
                                             DType::kBFloat16};

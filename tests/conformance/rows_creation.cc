@@ -99,50 +99,20 @@ void AddRanges(Rows& rows) {
       rows.push_back({"eye", {}, {{"rows", n}, {"cols", int64_t{7}}, {"dtype", dtype}}});
     }
   }
+  for (DType dtype : {DType::kFloat32, DType::kInt8, DType::kFloat64, DType::kBool}) {
+    for (int64_t k : {int64_t{1}, int64_t{-1}, int64_t{3}, int64_t{-4}, int64_t{5}, int64_t{-5},
+                      INT64_MAX, INT64_MIN}) {
+      for (int64_t cols : {0, 1, 4, 7}) {
+        rows.push_back(
+            {"eye", {}, {{"rows", int64_t{5}}, {"cols", cols}, {"k", k}, {"dtype", dtype}}});
+      }
+      rows.push_back({"eye", {}, {{"rows", int64_t{0}}, {"k", k}, {"dtype", dtype}}});
+    }
+  }
   rows.push_back({"eye", {}, {{"rows", int64_t{9}}, {"cols", int64_t{2}}}});
   rows.push_back({"eye", {}, {{"rows", int64_t{4}}, {"cols", int64_t{0}}}});
   Refuse(rows, "eye", {{"rows", int64_t{-1}}});
   Refuse(rows, "eye", {{"rows", int64_t{3}}, {"cols", int64_t{-2}}});
-}
-
-void AddRandom(Rows& rows) {
-  for (int64_t seed : {int64_t{0}, int64_t{42}, int64_t{-1}, int64_t{1} << 40}) {
-    for (DType dtype : kFloatingDTypes) {
-      for (const Ints& shape :
-           {Ints{}, Ints{0}, Ints{1}, Ints{2}, Ints{3}, Ints{5}, Ints{33, 31}}) {
-        const Attributes attrs{{"shape", shape}, {"seed", seed}, {"dtype", dtype}};
-        // All devices must give equal bits, because each step of the computation is rounded once.
-        rows.push_back({"uniform", {}, attrs, {.any_zero_sign = true}});
-        Bound bound = Ulps(dtype, 2);
-        bound.epsilons = 8;  // the reference's own angle has an error of 4, too
-        rows.push_back({"normal", {}, attrs, bound});
-      }
-    }
-  }
-  for (DType dtype : kFloatingDTypes) {
-    Attributes range{{"shape", Ints{999}}, {"seed", int64_t{3}}, {"dtype", dtype}};
-    range.Set("low", -2.5);
-    range.Set("high", int64_t{7});
-    rows.push_back({"uniform", {}, range, {.any_zero_sign = true}});
-    Attributes moments{{"shape", Ints{999}}, {"seed", int64_t{3}}, {"dtype", dtype}};
-    moments.Set("mean", 10.0);
-    moments.Set("stddev", 0.25);
-    Bound bound = Ulps(dtype, 2);
-    bound.epsilons = 8;  // the reference's own angle has an error of 4, too
-    rows.push_back({"normal", {}, moments, bound});
-    moments.Set("stddev", 0.0);
-    rows.push_back({"normal", {}, moments, bound});
-  }
-  const Ints three{3};
-  for (const char* op : {"uniform", "normal"}) {
-    Refuse(rows, op, {{"shape", three}});
-    for (DType dtype : {DType::kInt32, DType::kUInt16, DType::kComplex64}) {
-      Refuse(rows, op, {{"shape", three}, {"seed", int64_t{1}}, {"dtype", dtype}});
-    }
-    Refuse(rows, op, {{"shape", Ints{-3}}, {"seed", int64_t{1}}});
-  }
-  Refuse(rows, "uniform", {{"shape", three}, {"seed", int64_t{1}}, {"low", 2.0}, {"high", 1.0}});
-  Refuse(rows, "normal", {{"shape", three}, {"seed", int64_t{1}}, {"stddev", -1.0}});
 }
 
 void AddConstants(Rows& rows) {
@@ -168,7 +138,6 @@ void AddConstants(Rows& rows) {
 void AddCreationRows(Rows& rows) {
   AddFilled(rows);
   AddRanges(rows);
-  AddRandom(rows);
   AddConstants(rows);
 }
 

@@ -31,7 +31,7 @@ except ImportError as error:
 
 TIMEOUT_SECONDS = 60
 RANDOM_ELEMENTS = 50_000
-NOT_COMPARED = {"uniform", "normal",  # PyTorch has other generators
+NOT_COMPARED = {"uniform", "normal", "randint", "dropout",  # PyTorch has other generators
                 "floor_divide", "remainder"}  # PyTorch divides first, and rounds or overflows there
 INTEGER_ONLY = {"bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
 FLOATING = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32,

@@ -5,6 +5,7 @@
 
 #include "tensord/server/device/cpu/kernel_table.h"
 #include "tensord/server/device/cpu/strided_copy.h"
+#include "tensord/server/device/diagonal.h"
 
 namespace tensord::server::cpu {
 namespace {
@@ -76,8 +77,9 @@ absl::Status EyeKernel(const Context& ctx, const KernelCall& call) {
   const int64_t rows = call.output().spec->shape.dim(0), cols = call.output().spec->shape.dim(1);
   const Element zero(ctx, int64_t{0}, dtype), one(ctx, int64_t{1}, dtype);
   Fill(ctx, zero.bytes, size, call.output().data, rows * cols);
-  for (int64_t i = 0; i < std::min(rows, cols); ++i) {
-    memcpy(Advance(call.output().data, (i * cols + i) * size), one.bytes, size);
+  const Diagonal diagonal = FindDiagonal(rows, cols, call.attrs->Int("k"));
+  for (int64_t i = 0; i < diagonal.size; ++i) {
+    memcpy(Advance(call.output().data, (diagonal.first + i * (cols + 1)) * size), one.bytes, size);
   }
   return absl::OkStatus();
 }

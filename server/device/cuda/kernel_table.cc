@@ -29,6 +29,7 @@ KernelTable MakeTable() {
   AppendIndexingKernels(table);
   AppendMovementKernels(table);
   AppendCreationKernels(table);
+  AppendRandomKernels(table);
   AppendReductionKernels(table);
   AppendScanKernels(table);
   AppendMatmulKernels(table);

@@ -43,6 +43,7 @@ void AppendElementwiseKernels(KernelTable& table);
 void AppendIndexingKernels(KernelTable& table);
 void AppendMovementKernels(KernelTable& table);
 void AppendCreationKernels(KernelTable& table);
+void AppendRandomKernels(KernelTable& table);
 void AppendReductionKernels(KernelTable& table);
 void AppendScanKernels(KernelTable& table);
 void AppendMatmulKernels(KernelTable& table);

@@ -4,6 +4,7 @@
 
 #include "tensord/server/device/cuda/kernel_table.h"
 #include "tensord/server/device/cuda/kernels/creation.h"
+#include "tensord/server/device/diagonal.h"
 
 namespace tensord::server::cuda {
 namespace {
@@ -89,9 +90,11 @@ absl::Status RunEye(const KernelCall& call, KernelContext& context) {
   const cudaError_t error =
       LaunchFill(call.output().data, zero, spec.num_elements(), 1, context.stream);
   if (error != cudaSuccess) return LaunchStatus(call, error);
-  const int64_t rows = spec.shape.dim(0), columns = spec.shape.dim(1);
-  return LaunchStatus(call, LaunchFill(call.output().data, one, std::min(rows, columns),
-                                       columns + 1, context.stream));
+  const int64_t columns = spec.shape.dim(1);
+  const Diagonal diagonal = FindDiagonal(spec.shape.dim(0), columns, call.attrs->Int("k"));
+  if (diagonal.size == 0) return absl::OkStatus();
+  char* const first = call.output().AsMutable<char>() + diagonal.first * SizeOf(spec.dtype);
+  return LaunchStatus(call, LaunchFill(first, one, diagonal.size, columns + 1, context.stream));
 }
 
 absl::Status RunArange(const KernelCall& call, KernelContext& context) {
@@ -113,17 +116,6 @@ absl::Status RunArange(const KernelCall& call, KernelContext& context) {
   return LaunchStatus(call, launch(call.output().data, job, size, context.stream));
 }
 
-absl::Status RunRandom(const KernelCall& call, KernelContext& context,
-                       const ByDType<RandomLauncher>& launchers, const char* a, const char* b) {
-  const int64_t size = call.output().spec->num_elements();
-  if (size == 0) return absl::OkStatus();
-  const RandomLauncher launch = launchers[DTypeNumber(call.output())];
-  if (launch == nullptr) return NoKernelError(call);
-  const auto seed = static_cast<uint64_t>(call.attrs->Int("seed"));
-  return LaunchStatus(call, launch(call.output().data, seed, call.attrs->Float(a),
-                                   call.attrs->Float(b), size, context.stream));
-}
-
 }  // namespace
 
 void AppendCreationKernels(KernelTable& table) {
@@ -138,12 +130,6 @@ void AppendCreationKernels(KernelTable& table) {
   };
   table["eye"] = RunEye;
   table["arange"] = RunArange;
-  table["uniform"] = [](const KernelCall& call, KernelContext& context) {
-    return RunRandom(call, context, UniformLaunchers(), "low", "high");
-  };
-  table["normal"] = [](const KernelCall& call, KernelContext& context) {
-    return RunRandom(call, context, NormalLaunchers(), "mean", "stddev");
-  };
 }
 
 }  // namespace tensord::server::cuda

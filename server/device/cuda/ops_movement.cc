@@ -121,7 +121,8 @@ absl::Status RunSlice(const KernelCall& call, KernelContext& context) {
   int64_t first = 0;
   for (size_t axis = 0; axis < strides.size(); ++axis) {
     first += call.attrs->Ints("starts")[axis] * strides[axis];
-    strides[axis] *= call.attrs->Ints("steps")[axis];
+    // If there is one element, its step isn't used. Otherwise the product can't overflow.
+    if (call.output().spec->shape.dim(axis) != 1) strides[axis] *= call.attrs->Ints("steps")[axis];
   }
   return Gather(call, context, first, strides);
 }

@@ -173,6 +173,24 @@ TEST(CommandQueueTest, NewShapesNeedNoNewDefinition) {
   EXPECT_EQ(queue.pushed(), 70001u) << "one definition";
 }
 
+// A generator gives each op another stream.
+TEST(CommandQueueTest, NewSeedsAndStreamsNeedNoNewDefinition) {
+  Counters counters;
+  CommandQueue queue(1 << 20, 1 << 28, &counters);
+  const DeviceName device = {DeviceKind::kCpu, 0};
+  const Tensors x({DType::kFloat32, Shape{8}});
+  constexpr int kOps = 1000;
+  for (int64_t i = 0; i < kOps; ++i) {
+    const Attributes drawn = {
+        {"shape", std::vector<int64_t>{8}}, {"seed", i / 7}, {"stream", i}, {"high", i + 1}};
+    ASSERT_TRUE(queue.PushOp({.op = "randint", .attrs = &drawn, .device = &device}).ok());
+    const Attributes dropped = {
+        {"p", static_cast<double>(i) / kOps}, {"seed", i / 7}, {"stream", i}};
+    ASSERT_TRUE(PushOp(&queue, "dropout", {x.With(1)}, dropped).ok());
+  }
+  EXPECT_EQ(queue.pushed(), 2u * kOps + 2) << "one definition for each op";
+}
+
 // Pushes a command on another thread. done() returns whether Push() has returned.
 class Pusher {
  public:

@@ -1,5 +1,7 @@
 #include "tensord/client/creation.h"
 
+#include "tensord/client/random.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,8 +13,12 @@ TEST(CreationTest, ErrorForAnInvalidDeviceSuggestsTryDevice) {
                             Full({}, {2}, 1.5),
                             Arange({}, 3),
                             Eye({}, 3),
+                            Eye({}, 3, 4, 1),
                             Uniform({}, {2}, 1),
                             Normal({}, {2}, 1),
+                            Uniform({}, {2}, RandomStream{1, 2}),
+                            Normal({}, {2}, RandomStream{1, 2}),
+                            RandInt({}, {2}, 0, 5, 1),
                             FromScalar({}, 1),
                             FromVector<float>({}, {1, 2, 3}),
                             FromVector<bool>({}, {3}, {true, false, true})};

@@ -33,6 +33,23 @@ TEST(NnTest, PrintsAsPyTorchDoes) {
             ")");
 }
 
+TEST(NnTest, DropoutPrintsAsPyTorchDoes) {
+  EXPECT_EQ(Dropout(0.1).ToString(), "Dropout(p=0.1, inplace=False)");
+  EXPECT_EQ(Dropout().ToString(), "Dropout(p=0.5, inplace=False)");
+}
+
+TEST(NnTest, TrainAndEvalReachAllModules) {
+  Sequential model(Linear(4, 3), Sequential(ReLU(), Dropout(0.5)));
+  const auto& inner = static_cast<const Sequential&>(model[1]);
+  EXPECT_TRUE(inner[1].training()) << "modules begin in training mode";
+  model.Eval();
+  EXPECT_FALSE(model.training());
+  EXPECT_FALSE(model[0].training());
+  EXPECT_FALSE(inner[1].training());
+  model.Train();
+  EXPECT_TRUE(inner[1].training());
+}
+
 TEST(NnTest, ParametersAreNamedAsInPyTorch) {
   const Sequential model(Linear(4, 3), ReLU(), Sequential(Linear(3, 2, {.bias = false})));
   EXPECT_THAT(ParameterNames(model), ElementsAre("0.weight", "0.bias", "2.0.weight"));

@@ -170,38 +170,6 @@ TEST(Eye, RowsAndColumns) {
   EXPECT_THAT(Result("eye", {}, {{"rows", kMax}}), HasSubstr("2^48"));
 }
 
-std::string Random(const char* op, Attributes attrs, DType dtype = DType::kFloat32) {
-  attrs.Set("shape", Ints{2});
-  attrs.Set("seed", int64_t{-7});
-  attrs.Set("dtype", dtype);
-  return Result(op, {}, attrs);
-}
-
-TEST(Random, AcceptsOnlyFloatingDTypes) {
-  for (const char* op : {"uniform", "normal"}) {
-    for (DType dtype : kRealDTypes) {
-      EXPECT_THAT(Random(op, {}, dtype), IsFloating(dtype)
-                                             ? testing::Matcher<std::string>(Of(dtype).ToString())
-                                             : HasSubstr("floating"));
-    }
-    EXPECT_THAT(Result(op, {}, {{"shape", Ints{2}}}), HasSubstr("seed is missing"));
-  }
-}
-
-TEST(Random, ChecksParameters) {
-  EXPECT_EQ(Random("uniform", {{"low", int64_t{-2}}, {"high", 5.0}}), "float32[2]");
-  EXPECT_THAT(Random("uniform", {{"low", 1.0}, {"high", 1.0}}), HasSubstr("below high"));
-  EXPECT_THAT(Random("uniform", {{"low", 2.0}}), HasSubstr("below high"));
-  EXPECT_THAT(Random("uniform", {{"low", 1.0}, {"high", 1 + 1e-12}}), HasSubstr("below high"));
-  EXPECT_THAT(Random("uniform", {{"low", -3e38}, {"high", 3e38}}), HasSubstr("difference"));
-  EXPECT_THAT(Random("uniform", {{"high", kInf}}), HasSubstr("finite"));
-  EXPECT_THAT(Random("uniform", {{"low", std::nan("")}}), HasSubstr("finite"));
-  EXPECT_THAT(Random("uniform", {{"high", 1e6}}, DType::kFloat16), HasSubstr("65504"));
-  EXPECT_EQ(Random("normal", {{"mean", -3.0}, {"stddev", int64_t{0}}}), "float32[2]");
-  EXPECT_THAT(Random("normal", {{"stddev", -1.0}}), HasSubstr("must not be negative"));
-  EXPECT_THAT(Random("normal", {{"mean", kInf}}), HasSubstr("finite"));
-}
-
 TEST(Constant, TakesExactlyTheBytes) {
   const auto constant = [](Ints shape, DType dtype, size_t bytes) {
     return Result(

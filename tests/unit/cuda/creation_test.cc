@@ -14,6 +14,10 @@ TEST_F(CudaTest, FillsEveryDType) {
     }
     ExpectSame("eye", {}, {{"rows", int64_t{9}}, {"cols", int64_t{5}}, {"dtype", dtype}});
     ExpectSame("eye", {}, {{"rows", int64_t{5}}, {"cols", int64_t{9}}, {"dtype", dtype}});
+    for (int64_t k : {3, -3, 9, -9}) {
+      ExpectSame("eye", {},
+                 {{"rows", int64_t{5}}, {"cols", int64_t{9}}, {"k", k}, {"dtype", dtype}});
+    }
   }
   ExpectSame("full", {}, {{"shape", Ints{3}}, {"value", -2.5}});
 }

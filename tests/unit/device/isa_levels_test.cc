@@ -9,6 +9,7 @@
 
 #include "tensord/common/ops/elementwise.h"
 #include "tensord/server/device/cpu/isa/loops.h"
+#include "tensord/server/device/random_math.h"
 #include "tensord/tests/unit/device/op_runner.h"
 
 namespace tensord::server::cpu {
@@ -144,13 +145,28 @@ TEST_P(IsaLevelsTest, ReductionsAgree) {
 }
 
 TEST_P(IsaLevelsTest, RandomNumbersAgree) {
+  constexpr RandomStream kStream = {99, 7};
   for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
     std::string y(kCount * SizeOf(dtype), '\0'), expected = y;
     for (const auto table : {&Loops::uniform, &Loops::normal}) {
-      (loops_->*table)[Index(dtype)](99, 2, kCount, -1.0, 1.5, y.data());
-      (baseline_.*table)[Index(dtype)](99, 2, kCount, -1.0, 1.5, expected.data());
+      (loops_->*table)[Index(dtype)](kStream, 2, kCount, -1.0, 1.5, y.data());
+      (baseline_.*table)[Index(dtype)](kStream, 2, kCount, -1.0, 1.5, expected.data());
       EXPECT_TRUE(y == expected) << DTypeName(dtype);
     }
+    const HostTensor x = Spread(dtype, {kCount}, -3, 3);
+    std::vector<uint8_t> mask(kCount), expected_mask(kCount);
+    const DropoutRule rule = MakeDropoutRule(0.3);
+    loops_->dropout[Index(dtype)](kStream, 2, kCount, rule, x.bytes.data(), y.data(), mask.data());
+    baseline_.dropout[Index(dtype)](kStream, 2, kCount, rule, x.bytes.data(), expected.data(),
+                                    expected_mask.data());
+    EXPECT_TRUE(y == expected && mask == expected_mask) << DTypeName(dtype);
+  }
+  for (const int64_t size : {1, 2, 4, 8}) {
+    std::string y(kCount * size, '\0'), expected = y;
+    const RandintRange range = {5, uint64_t{3} << 61};
+    loops_->randint[SizeIndex(size)](kStream, 2, kCount, range, y.data());
+    baseline_.randint[SizeIndex(size)](kStream, 2, kCount, range, expected.data());
+    EXPECT_TRUE(y == expected) << size;
   }
 }
 

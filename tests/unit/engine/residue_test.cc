@@ -197,6 +197,14 @@ std::vector<ResidueTest::Case> ResidueTest::Ops() {
   }
   cases.push_back(OpWithTwoOutputs("sort", {{40000}}, {}, DType::kFloat32));
   cases.push_back(OpWithTwoOutputs("topk", {{40000}}, {{"k", int64_t{50}}}, DType::kFloat32));
+  cases.push_back(
+      Op("randint", {}, {{"shape", Shape64{33}}, {"seed", int64_t{3}}, {"high", int64_t{9}}}));
+  for (DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    cases.push_back(Op("dropout", {{37}}, {{"seed", int64_t{3}}}, dtype));
+  }
+  cases.push_back(Op("eye", {}, {{"rows", int64_t{7}}, {"k", int64_t{-2}}}));
+  cases.push_back(Op("slice", {{37}},
+                     {{"starts", Shape64{36}}, {"stops", Shape64{-38}}, {"steps", Shape64{-3}}}));
   cases.push_back(Op("matmul", {{160, 160}, {160, 160}}));
   cases.push_back(Op("exp", {{786432}}));
   return cases;

@@ -48,6 +48,8 @@ void Gather(const void* src_data, int64_t src_stride, void* dst_data, int64_t n)
   } else if (src_stride == 0) {
     const T value = *src;
     for (int64_t i = 0; i < n; ++i) dst[i] = value;
+  } else if (src_stride == -1) {
+    for (int64_t i = 0; i < n; ++i) dst[i] = src[-i];
   } else {
     for (int64_t i = 0; i < n; ++i) dst[i] = src[i * src_stride];
   }

@@ -14,6 +14,7 @@
 
 #include "tensord/common/dtype.h"
 #include "tensord/common/ops/elementwise_list.h"
+#include "tensord/server/device/random_parameters.h"
 
 namespace tensord::server::cpu {
 
@@ -145,9 +146,21 @@ struct SoftmaxLoops {
 
 // ---------------------------------------------------------------- random numbers
 
-// Computes elements [begin, begin + n) of the random numbers of `seed` (random_math.h). `begin`
-// must be even. (a, b) is (low, high) or (mean, stddev). For float32 and float64.
-using RandomLoop = void (*)(uint64_t seed, int64_t begin, int64_t n, double a, double b, void* y);
+// The loops compute elements [begin, begin + n) of the numbers of a stream (random_math.h). `begin`
+// must be even.
+
+// (a, b) is (low, high) or (mean, stddev). For float32 and float64.
+using RandomLoop = void (*)(const RandomStream& stream, int64_t begin, int64_t n, double a,
+                            double b, void* y);
+
+// The table is indexed by element size.
+using RandintLoop = void (*)(const RandomStream& stream, int64_t begin, int64_t n,
+                             const RandintRange& range, void* y);
+
+// x, y and mask begin with element `begin`. y may be x. If `mask` isn't null, sets mask[i] to 1 if
+// element i is kept, otherwise to 0. For float32 and float64.
+using DropoutLoop = void (*)(const RandomStream& stream, int64_t begin, int64_t n,
+                             const DropoutRule& rule, const void* x, void* y, uint8_t* mask);
 
 // ---------------------------------------------------------------- layout
 
@@ -206,6 +219,8 @@ struct Loops {
   SoftmaxLoops log_softmax[kDTypeCount] = {};
   RandomLoop uniform[kDTypeCount] = {};
   RandomLoop normal[kDTypeCount] = {};
+  RandintLoop randint[kSizeCount] = {};
+  DropoutLoop dropout[kDTypeCount] = {};
   TransposeLoop transpose[kSizeCount] = {};
   GatherLoop gather[kSizeCount] = {};
   StreamLoop stream = nullptr;

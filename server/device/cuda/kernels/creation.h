@@ -30,11 +30,4 @@ using ArangeLauncher = cudaError_t (*)(void* out, const ArangeJob& job, int64_t 
                                        cudaStream_t stream);
 const ByDType<ArangeLauncher>& ArangeLaunchers();
 
-// The random numbers of random_math.h: uniform in [a, b), or normal with mean a and standard
-// deviation b.
-using RandomLauncher = cudaError_t (*)(void* out, uint64_t seed, double a, double b, int64_t size,
-                                       cudaStream_t stream);
-const ByDType<RandomLauncher>& UniformLaunchers();
-const ByDType<RandomLauncher>& NormalLaunchers();
-
 }  // namespace tensord::server::cuda

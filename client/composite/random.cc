@@ -1,0 +1,154 @@
+#include "tensord/client/composite/random.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/client/internal/composite.h"
+#include "tensord/client/ops.h"
+#include "tensord/common/dtype.h"
+
+namespace tensord {
+namespace {
+
+using internal::Composite;
+
+// The dtype in which numbers are drawn and computed.
+DType DrawnDType(DType dtype) {
+  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
+
+// Half of the distance between two numbers that are drawn. It is below all of them except 0.
+double SmallestDraw(DType dtype) { return dtype == DType::kFloat64 ? 0x1p-54 : 0x1p-25; }
+
+Tensor Invalid(absl::string_view function, absl::string_view what) {
+  return Tensor::Failed(absl::InvalidArgumentError(absl::StrCat(function, ": ", what)));
+}
+
+Tensor To(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : x.To(dtype); }
+
+// Returns weight / e for exponentially distributed e. The category with the largest value is a
+// draw, and those with the `count` largest are a draw without replacement (Efraimidis and Spirakis,
+// "Weighted random sampling with a reservoir", 2006).
+Tensor Race(const Tensor& weights, const Shape& shape, const RandomSource& source) {
+  return Div(weights, Exponential(weights.device(), shape, source, {.dtype = weights.dtype()}));
+}
+
+Tensor DrawWithReplacement(const Tensor& weights, int64_t count, const RandomSource& source) {
+  const Shape& shape = weights.shape();
+  const int last = shape.rank() - 1;
+  Shape one_draw, all_draws;
+  for (int axis = 0; axis < last; ++axis) {
+    one_draw.AppendDim(shape.dim(axis));
+    all_draws.AppendDim(shape.dim(axis));
+  }
+  one_draw.AppendDim(1);
+  all_draws.AppendDim(count);
+  one_draw.AppendDim(shape.dim(last));
+  all_draws.AppendDim(shape.dim(last));
+  return Argmax(Race(Reshape(weights, one_draw), all_draws, source), {.axes = {-1}});
+}
+
+Tensor DrawWithoutReplacement(const Tensor& weights, int64_t count, const RandomSource& source) {
+  Tensor left = Race(weights, weights.shape(), source);
+  const Tensor categories = Arange(weights.device(), weights.shape().dim(weights.rank() - 1));
+  std::vector<Tensor> drawn;
+  for (int64_t i = 0; i < count; ++i) {
+    drawn.push_back(Argmax(left, {.axes = {-1}, .keepdims = true}));
+    if (i + 1 < count) left = Where(Eq(categories, drawn.back()), -1.0, left);
+  }
+  return Concat(drawn, -1);
+}
+
+}  // namespace
+
+Tensor UniformLike(const Tensor& x, RandomSource source, UniformOptions options) {
+  if (!x.ok()) return x;
+  options.dtype = x.dtype();
+  return Composite("uniform_like", {x}, Uniform(x.device(), x.shape(), source, options));
+}
+
+Tensor NormalLike(const Tensor& x, RandomSource source, NormalOptions options) {
+  if (!x.ok()) return x;
+  options.dtype = x.dtype();
+  return Composite("normal_like", {x}, Normal(x.device(), x.shape(), source, options));
+}
+
+Tensor RandIntLike(const Tensor& x, int64_t low, int64_t high, RandomSource source) {
+  if (!x.ok()) return x;
+  return Composite("rand_int_like", {x},
+                   RandInt(x.device(), x.shape(), low, high, source, {.dtype = x.dtype()}));
+}
+
+Tensor Bernoulli(const Tensor& p, RandomSource source) {
+  if (!p.ok()) return p;
+  if (!IsFloating(p.dtype())) {
+    return Invalid("bernoulli",
+                   absl::StrCat("the probabilities must be floating, not ", DTypeName(p.dtype())));
+  }
+  const DType drawn = DrawnDType(p.dtype());
+  const Tensor u = Uniform(p.device(), p.shape(), source, {.dtype = drawn});
+  return Composite("bernoulli", {p}, Lt(u, To(p, drawn)).To(p.dtype()));
+}
+
+Tensor Bernoulli(const Device& device, const Shape& shape, double p, RandomSource source) {
+  if (!(p >= 0 && p <= 1)) {
+    return Invalid("bernoulli", absl::StrCat("the probability is ", p, " and must be from 0 to 1"));
+  }
+  return Composite("bernoulli", {}, Lt(Uniform(device, shape, source), p));
+}
+
+Tensor Exponential(const Device& device, const Shape& shape, RandomSource source,
+                   const ExponentialOptions& options) {
+  if (!(options.rate > 0) || std::isinf(options.rate)) {
+    return Invalid("exponential",
+                   absl::StrCat("rate is ", options.rate, " and must be finite and above 0"));
+  }
+  const DType drawn = DrawnDType(options.dtype);
+  const Tensor u =
+      Uniform(device, shape, source, {.low = SmallestDraw(drawn), .high = 1, .dtype = drawn});
+  const Tensor x = Log(u) * (-1 / options.rate);
+  return Composite("exponential", {}, To(x, options.dtype));
+}
+
+Tensor TruncNormal(const Device& device, const Shape& shape, RandomSource source,
+                   const TruncNormalOptions& options) {
+  const auto& [mean, stddev, low, high, dtype] = options;
+  if (!(low < high) || !(stddev > 0) || !std::isfinite(mean) || !std::isfinite(stddev)) {
+    return Invalid("trunc_normal",
+                   absl::StrCat("low ", low, " must be below high ", high, ", stddev ", stddev,
+                                " above 0, and mean ", mean, " finite"));
+  }
+  // erfinv(u) √2 is normally distributed if u is uniform in (-1, 1).
+  const auto cumulative = [&](double bound) {
+    return std::erf((bound - mean) / stddev * std::sqrt(0.5));
+  };
+  const DType drawn = DrawnDType(dtype);
+  const Tensor u = Uniform(device, shape, source,
+                           {.low = cumulative(low), .high = cumulative(high), .dtype = drawn});
+  const Tensor x = Erfinv(u) * (stddev * std::sqrt(2.0)) + mean;
+  return Composite("trunc_normal", {}, To(Minimum(Maximum(x, low), high), dtype));
+}
+
+Tensor Multinomial(const Tensor& weights, int64_t count, bool replacement, RandomSource source) {
+  if (!weights.ok()) return weights;
+  if (!IsFloating(weights.dtype()) || weights.rank() == 0) {
+    return Invalid("multinomial", absl::StrCat("the weights must be floating and have an axis, and "
+                                               "are ",
+                                               weights.spec().ToString()));
+  }
+  const int64_t categories = weights.shape().dim(weights.rank() - 1);
+  if (count < 1 || categories < 1 || (!replacement && count > categories)) {
+    return Invalid("multinomial",
+                   absl::StrCat("can't draw ", count, " of ", categories, " categories",
+                                replacement ? "" : " without replacement"));
+  }
+  const Tensor wide = To(weights, DrawnDType(weights.dtype()));
+  return Composite("multinomial", {weights},
+                   replacement ? DrawWithReplacement(wide, count, source)
+                               : DrawWithoutReplacement(wide, count, source));
+}
+
+}  // namespace tensord

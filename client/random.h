@@ -1,0 +1,103 @@
+// Random numbers, and dropout.
+//
+// Numbers depend only on a seed, a stream of that seed, and the position of the element: they are
+// the same on every device and server, but not PyTorch's. No function waits; errors are in the
+// result's status (tensor.h). All functions are thread-safe.
+//
+//   Generator generator(/*seed=*/7);
+//   Tensor x = Normal(device, {64, 64}, generator);  // stream 0 of seed 7
+//   Tensor y = Dropout(x, 0.1, generator);           // stream 1
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "tensord/client/creation.h"
+#include "tensord/client/device.h"
+#include "tensord/client/status_or_vector.h"
+#include "tensord/client/tensor.h"
+
+namespace tensord {
+
+// A sequence of numbers. Different streams of a seed are independent.
+struct RandomStream {
+  int64_t seed = 0;
+  int64_t stream = 0;
+};
+
+// Gives each caller the next stream of a seed. So the numbers of a program depend only on the seed
+// and on the order of its calls. Thread-safe: each stream is given to one caller. If several
+// threads use a generator, the order of their calls decides which thread gets which stream.
+class Generator {
+ public:
+  // Begins with `next_stream`. To continue a program, store seed() and next_stream().
+  explicit Generator(int64_t seed, int64_t next_stream = 0)
+      : seed_(seed), next_stream_(next_stream) {}
+  // Draws the seed from the system's random numbers.
+  Generator();
+
+  RandomStream Next() { return {seed_, next_stream_.fetch_add(1, std::memory_order_relaxed)}; }
+  // As Next(), as a tensor of int64[2] for the `state` of RandomSource.
+  Tensor NextState(const Device& device);
+
+  int64_t seed() const { return seed_; }
+  int64_t next_stream() const { return next_stream_.load(std::memory_order_relaxed); }
+
+ private:
+  const int64_t seed_;
+  std::atomic<int64_t> next_stream_;
+};
+
+// Where a function takes its numbers from. It holds a pointer to the tensor, so use it only as a
+// function's parameter.
+//
+// A recorded program (program.h) calls a generator only once, so each of its runs would draw the
+// same numbers. Give it a `state` as an input instead: int64[2] with seed and stream, a new one for
+// each run.
+class RandomSource {
+ public:
+  RandomSource(int64_t seed) : stream_{seed, 0} {}         // NOLINT(google-explicit-constructor)
+  RandomSource(RandomStream stream) : stream_(stream) {}   // NOLINT(google-explicit-constructor)
+  RandomSource(Generator& next) : stream_(next.Next()) {}  // NOLINT(google-explicit-constructor)
+  RandomSource(const Tensor& state) : state_(&state) {}    // NOLINT(google-explicit-constructor)
+
+  // Null if the numbers come from stream().
+  const Tensor* state() const { return state_; }
+  const RandomStream& stream() const { return stream_; }
+
+ private:
+  RandomStream stream_;
+  const Tensor* state_ = nullptr;
+};
+
+// Returns the state of the stream that comes `count` streams later. A program with several random
+// functions gives each of them a state of its own.
+Tensor AdvanceState(const Tensor& state, int64_t count);
+
+// As the functions of creation.h, with any source. A state must be on `device`.
+Tensor Uniform(const Device& device, const Shape& shape, RandomSource source,
+               const UniformOptions& options = {});
+Tensor Normal(const Device& device, const Shape& shape, RandomSource source,
+              const NormalOptions& options = {});
+
+struct RandIntOptions {
+  DType dtype = DType::kInt64;  // must be an integer dtype that holds low and high - 1
+};
+// Returns integers, uniform in [low, high).
+Tensor RandInt(const Device& device, const Shape& shape, int64_t low, int64_t high,
+               RandomSource source, const RandIntOptions& options = {});
+
+// Returns x / (1 - p) for a random part of the elements and 0 for the others. The probability of a
+// 0 is p, from 0 to 1. x must be floating. A NaN or infinity that isn't kept becomes 0, too. The
+// gradient is Dropout of the result's gradient with the same p and stream.
+Tensor Dropout(const Tensor& x, double p, RandomSource source);
+// Returns also the mask: true for the elements that are kept.
+struct DropoutResult {
+  Tensor output;
+  Tensor mask;
+};
+DropoutResult DropoutWithMask(const Tensor& x, double p, RandomSource source);
+
+}  // namespace tensord
