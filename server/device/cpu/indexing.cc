@@ -115,8 +115,9 @@ struct GatherRun {
   int64_t n;
 };
 
+// The run is a copy, because compilers would read its members again after each write.
 template <typename T, typename Element>
-void GatherElements(const GatherRun& run) {
+void GatherElements(const GatherRun run) {
   const auto* from = static_cast<const Element*>(run.from);
   const auto* indices = static_cast<const T*>(run.indices);
   auto* to = static_cast<Element*>(run.to);
@@ -126,7 +127,7 @@ void GatherElements(const GatherRun& run) {
 }
 
 template <typename T>
-constexpr void (*kGatherElements[kSizeCount])(const GatherRun&) = {
+constexpr void (*kGatherElements[kSizeCount])(GatherRun) = {
     GatherElements<T, uint8_t>, GatherElements<T, uint16_t>, GatherElements<T, uint32_t>,
     GatherElements<T, uint64_t>, GatherElements<T, Bytes16>};
 

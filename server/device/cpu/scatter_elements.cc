@@ -22,13 +22,14 @@ struct ScatterRun {
   int64_t n;
   int64_t first, last;
 };
-using ScatterLoop = void (*)(const ScatterRun& run);
+using ScatterLoop = void (*)(ScatterRun run);
 
 // Takes the place of a functor of elementwise_math.h: the value replaces the element.
 struct Replace {};
 
+// The run is a copy, because compilers would read its members again after each write.
 template <typename Index, typename F, typename T>
-void Scatter(const ScatterRun& run) {
+void Scatter(const ScatterRun run) {
   auto* to = static_cast<T*>(run.to);
   const auto* values = static_cast<const T*>(run.values);
   const auto* indices = static_cast<const Index*>(run.indices);
