@@ -53,8 +53,8 @@ Tensor RunOp(absl::string_view op, absl::Span<const Tensor> inputs, const Attrib
 // Options of RunOpWithOutputs.
 struct RunOptions {
   // Positions of inputs that the op may overwrite, which saves their memory or a copy. If the op is
-  // queued, all copies of such a Tensor fail from then on. If inference fails, they remain. Reads and
-  // copies to other servers that began earlier go on.
+  // queued, all copies of such a Tensor fail from then on. If inference fails, they remain. Reads
+  // and copies to other servers that began earlier go on.
   std::vector<int> donate;
 };
 // Runs an op with any number of outputs. If inference fails, returns its error.

@@ -124,8 +124,8 @@ absl::StatusOr<QueuedOp> Send(absl::string_view op, absl::Span<const Tensor* con
   }
   uint32_t donated = 0;
   for (int position : donate) {
-    // If a transfer needs the handle, the server keeps the tensor. The destructor of its state drops
-    // the handle when the transfer has ended.
+    // If a transfer needs the handle, the server keeps the tensor. The destructor of its state
+    // drops the handle when the transfer has ended.
     if (!IsInTransfer(*inputs[position]->state())) donated |= 1u << position;
   }
   TENSORD_ASSIGN_OR_RETURN(QueuedOp sent,

@@ -71,8 +71,8 @@ class TransferScope {
   const std::shared_ptr<const TensorState> tensor_;
 };
 
-// Returns whether the server must keep the tensor's handle for a transfer that hasn't ended: a read,
-// a copy of it to another server, or the copy that makes it.
+// Returns whether the server must keep the tensor's handle for a transfer that hasn't ended: a
+// read, a copy of it to another server, or the copy that makes it.
 inline bool IsInTransfer(const TensorState& state) {
   return state.transfers.load(std::memory_order_relaxed) > 0 ||
          (state.copy != nullptr && state.copy->runs());

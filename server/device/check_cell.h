@@ -1,5 +1,5 @@
-// Where a kernel reports a bad value, such as an index out of range, if it runs after its launch has
-// returned. Plain data: nvcc, NVRTC and host compilers include this file.
+// Where a kernel reports a bad value, such as an index out of range, if it runs after its launch
+// has returned. Plain data: nvcc and host compilers include this file.
 //
 // The kernel takes a CheckCell by value. A thread that meets a bad value calls CheckedIndex()
 // (cuda/kernels/value_check.cuh). Of several bad values, the one with the smallest key is kept, so

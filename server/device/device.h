@@ -112,8 +112,8 @@ class PreparedKernel {
   // have the order and the sizes of the specs that were given to Prepare().
   virtual absl::Status Launch(absl::Span<const Buffer* const> inputs,
                               absl::Span<Buffer* const> outputs) = 0;
-  // The same for an op whose schema has `value_checked`, on a device that defers_checks(). The kernel
-  // reports a bad value to `check`, whose memory the caller keeps until the kernel has finished.
+  // The same for an op with OpSchema::value_checked, on a device that defers_checks(). Bad values
+  // are reported to `check`, whose memory the caller keeps until the kernel has finished.
   virtual absl::Status LaunchChecked(absl::Span<const Buffer* const> inputs,
                                      absl::Span<Buffer* const> outputs,
                                      const CheckCell& /*check*/) {
@@ -210,8 +210,8 @@ class KernelGraph {
   KernelGraph& operator=(const KernelGraph&) = delete;
 };
 
-// The memory of a cell that reports to the host. It is zero at first. Destroy it on any thread, when
-// the kernels that were launched with the cell have finished, or their device is lost. It may
+// The memory of a cell that reports to the host. It is zero at first. Destroy it on any thread,
+// when the kernels that were launched with the cell have finished, or their device is lost. It may
 // outlive the device.
 class CheckMemory {
  public:

@@ -3,9 +3,9 @@
 // Two kinds of backends:
 // - The CPU's kernels check all values before they write anything, and Launch() returns
 //   INVALID_ARGUMENT.
-// - If a backend runs kernels after Launch() has returned (Device::defers_checks), a kernel replaces
-//   a bad value by one that is safe, and reports it to a cell (check_cell.h). The engine reads the
-//   cell when an event after the launch has completed (session/value_checks.h).
+// - If a backend runs kernels after Launch() has returned (Device::defers_checks), a kernel uses a
+//   safe value instead of a bad one, and reports the bad one to a cell (check_cell.h). The engine
+//   reads the cell when an event after the launch has completed (session/value_checks.h).
 //
 // Both give the same error. The op's schema has `value_checked`.
 #pragma once

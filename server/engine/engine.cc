@@ -184,6 +184,10 @@ Engine::~Engine() {
     had_work = false;
     for (auto& slot : owned_) had_work |= slot->executor->Drain();
   }
+  // Everything has finished. Waiters of unresolved checks refer to the checks, so they must run.
+  for (auto& slot : owned_) {
+    for (const ValueCheckRef& check : slot->checks.Take()) check->Resolve(absl::OkStatus());
+  }
   for (auto& slot : owned_) slot->executor.reset();
 }
 

@@ -97,9 +97,9 @@ class PreparedOp final : public Executable, public std::enable_shared_from_this<
   int64_t host_bytes() const { return host_bytes_; }
   // Returns whether the kernel reports bad values to a cell, which LaunchInto() must get.
   bool reports_values() const { return reports_values_; }
-  // Executor thread. Adds a check for one launch to `checks`, and returns its cell. Does nothing and
-  // returns an empty cell if reports_values() is false. `in_program`: whether the op is a step of a
-  // program, whose name the error gets. The error then names this op, too.
+  // Executor thread. Adds a check for one launch to `checks`, and returns its cell. Does nothing
+  // and returns an empty cell if reports_values() is false. `in_program`: whether the op is a step
+  // of a program, whose name the error gets. The error then names this op, too.
   absl::StatusOr<CheckCell> MakeCheck(ValueCheckRefs* checks, bool in_program);
   // Returns the error for a value that the kernel has reported. It doesn't name the op.
   absl::Status BadValueError(const CheckRecord& record) const;
@@ -110,8 +110,8 @@ class PreparedOp final : public Executable, public std::enable_shared_from_this<
   absl::Status ChargeCaller();
   void ChargeCallerPastLimit();
 
-  // Computes into `outputs`, which have the sizes of the outputs. Reports a bad value to `check`, if
-  // reports_values(), and otherwise returns INVALID_ARGUMENT. Allocates buffers for casts,
+  // Computes into `outputs`, which have the sizes of the outputs. Reports a bad value to `check`,
+  // if reports_values(), and otherwise returns INVALID_ARGUMENT. Allocates buffers for casts,
   // charged to `account`. If `kept` is null, frees them when it returns; otherwise adds them to
   // `kept`. If no output has elements, does nothing. Call it only if is_alias() and is_constant()
   // are false.

@@ -94,8 +94,9 @@ bool ProgramGraph::IsProfitable() const {
     const uint32_t root = roots_[output];
     if (root >= body_.num_inputs && !constant_[root]) copy(root);
   }
+  const int64_t launches = reporting_->empty() ? 1 : 2;  // the graph, and CollectChecks()
   return num_launches_ * kSavedPerKernelNanos >
-         (1 + copies) * kLaunchNanos + bytes / kCopiedBytesPerNano;
+         (launches + copies) * kLaunchNanos + bytes / kCopiedBytesPerNano;
 }
 
 bool ProgramGraph::FreeUnused(const MemoryAccount* account) {

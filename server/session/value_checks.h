@@ -1,9 +1,9 @@
 // Checks of values whose outcome isn't known when an op has been launched (device/check_cell.h).
 //
 // A tensor that a checked op made is done once the op is launched. Its status is OK until an event
-// after the launch has completed. Then the check is resolved: the status stays OK, or turns into the
-// error for good. All results that were computed from the tensor meanwhile have the same check, so
-// they get the same error.
+// after the launch has completed. Then the check is resolved: the status stays OK, or turns into
+// the error for good. All results that were computed from the tensor meanwhile have the same check,
+// so they get the same error.
 #pragma once
 
 #include <atomic>
@@ -45,8 +45,8 @@ class ValueCheck {
   // check exists.
   const absl::Status& status() const { return status_; }
 
-  // Resolves the check, and runs its waiters on this thread. `fenced` is the status of a fence after
-  // the launch; if it isn't OK, it becomes the status. If the check is resolved already, does
+  // Resolves the check, and runs its waiters on this thread. `fenced` is the status of a fence
+  // after the launch; if it isn't OK, it becomes the status. If the check is resolved already, does
   // nothing.
   void Resolve(const absl::Status& fenced);
 

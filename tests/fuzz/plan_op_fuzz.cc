@@ -1,5 +1,6 @@
 // Fuzzes inference with arbitrary ops, inputs and attributes. PlanOp() must return an error or a
-// valid result of one or more outputs. Planning again with the normalized attributes must give the same result.
+// valid result of one or more outputs. Planning again with the normalized attributes must give the
+// same result.
 #include <algorithm>
 #include <cstdlib>
 #include <vector>

@@ -1,6 +1,8 @@
-// Copies between servers that the program drops before they have ended.
+// Copies between servers that the program drops, or whose source it donates, before they have
+// ended.
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensord/tests/integration/cluster_fixture.h"
@@ -13,6 +15,14 @@ namespace {
 using proxy::DelayProxy;
 using proxy::Direction;
 using testing::ElementsAre;
+
+// Runs an op of one input, which it donates.
+Tensor DonateTo(absl::string_view op, const Tensor& input) {
+  const auto outputs = RunOpWithOutputs(op, {input}, {}, {.donate = {0}});
+  EXPECT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_EQ(input.status().code(), absl::StatusCode::kFailedPrecondition);
+  return (*outputs)[0];
+}
 
 // Server 0 is the source and server 1 the destination. The tensor at the source is itself a copy
 // from server 2, which doesn't begin before BeginSource: the client gets no answers from server 2.
@@ -120,6 +130,73 @@ TEST_F(DroppedCopyTest, ContinuesIfAnOpUsesIt) {
   EXPECT_THAT(*sum.Read<float>(), ElementsAre(2, 3, 4));
 }
 
+// The source is a running copy itself. It is donated before and after the destination has begun to
+// fetch it.
+TEST_F(DroppedCopyTest, ContinuesIfItsSourceIsDonated) {
+  Tensor early = source_.To(On(1));
+  const Tensor negative = DonateTo("neg", std::exchange(source_, Tensor()));
+  AwaitFetch();
+  BeginSource();
+  EXPECT_THAT(*early.Read<float>(), ElementsAre(1, 2, 3));
+  EXPECT_THAT(*negative.Read<float>(), ElementsAre(-1, -2, -3));
+  EXPECT_TRUE(early.copy_report().ok());
+}
+
+TEST_F(DroppedCopyTest, ContinuesIfItsSourceIsDonatedWhileItIsFetched) {
+  Tensor copy = source_.To(On(1));
+  AwaitFetch();
+  const Tensor negative = DonateTo("neg", std::exchange(source_, Tensor()));
+  BeginSource();
+  EXPECT_THAT(*copy.Read<float>(), ElementsAre(1, 2, 3));
+  EXPECT_THAT(*negative.Read<float>(), ElementsAre(-1, -2, -3));
+}
+
+TEST_F(DroppedCopyTest, FreesTheDonatedSourceWhenTheCopyHasEnded) {
+  {
+    const Tensor copy = source_.To(On(1));
+    DonateTo("neg", std::exchange(source_, Tensor()));
+    BeginSource();
+    EXPECT_TRUE(copy.copy_report().ok());
+  }
+  EXPECT_TRUE(Eventually([&] {
+    const auto client = Client::Connect(addresses_[0]);
+    return client.ok() && client->ListAllTensors()->empty();
+  }));
+}
+
+// The destination is reached through a proxy, which cuts the connection before the answer that the
+// copy has ended. The client requests the copy again. By then, an op has used the copy, which was
+// donated to it.
+class DonatedCopyTest : public ClusterFixture {
+ protected:
+  void SetUp() override {
+    ClusterFixture::SetUp();
+    ASSERT_FALSE(HasFatalFailure());
+    auto proxy = DelayProxy::Start({.target = addresses_[1]});
+    ASSERT_TRUE(proxy.ok()) << proxy.status();
+    proxy_ = *std::move(proxy);
+    Connect({addresses_[0], proxy_->address()});
+  }
+
+  std::unique_ptr<DelayProxy> proxy_;
+};
+
+TEST_F(DonatedCopyTest, LostAnswerLeavesNoTensor) {
+  const Tensor origin = FromVector<float>(On(0), {1, 2, 3});
+  ASSERT_TRUE(origin.Wait().ok());
+  proxy_->SetCallFault({.position = {.method = "/tensord.v1.TensorService/PullTensor",
+                                     .direction = Direction::kToClient}});
+  {
+    Tensor copy = origin.To(On(1));
+    const Tensor negative = DonateTo("neg", std::exchange(copy, Tensor()));
+    EXPECT_THAT(*negative.Read<float>(), ElementsAre(-1, -2, -3));
+  }
+  const auto client = Client::Connect(addresses_[1]);
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_TRUE(Eventually([&] { return client->ListAllTensors()->empty(); }));
+  EXPECT_THAT(*origin.To(On(1)).Read<float>(), ElementsAre(1, 2, 3));
+}
+
 // The servers fetch nothing from each other, so the copies go through the client.
 class DroppedRelayTest : public DroppedCopyTest {
  protected:
@@ -137,6 +214,15 @@ TEST_F(DroppedRelayTest, FreesItsHandle) {
   ExpectHandles(1);
   copy = Tensor();
   ExpectHandles(0);
+}
+
+TEST_F(DroppedRelayTest, ContinuesIfItsSourceIsDonated) {
+  const Tensor copy = source_.To(On(1));
+  AwaitRelays(1);
+  const Tensor negative = DonateTo("neg", std::exchange(source_, Tensor()));
+  BeginSource();
+  EXPECT_THAT(*copy.Read<float>(), ElementsAre(1, 2, 3));
+  EXPECT_THAT(*negative.Read<float>(), ElementsAre(-1, -2, -3));
 }
 
 TEST_F(DroppedRelayTest, ContinuesIfTheServerUsesIt) {

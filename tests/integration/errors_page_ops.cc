@@ -121,9 +121,10 @@ void AddReadErrors(ErrorsPage* page, const Client& client) {
   TENSORD_ERROR_ROW(page, Sum(large + 1).Item<float>());
   const Tensor indices = FromVector<int64_t>(cpu, {2, 2}, {0, 1, 2, -1});
   const Tensor rows = RunOp("index", {x, indices});
-  page->Add("`rows = RunOp(\"index\", {x, indices})`, where the element of `indices` at [1, 0] is 2 "
-            "and `x` has two rows, then `rows.Wait()`",
-            rows.Wait());
+  page->Add(
+      "`rows = RunOp(\"index\", {x, indices})`, where `indices` has a 2 at [1, 0], then "
+      "`rows.Wait()`",
+      rows.Wait());
   TENSORD_ERROR_ROW(page, Sum(rows).Item<float>());
   // Printing shows the same text, without the bytes of the status's payloads.
   EXPECT_EQ(large.ToString(), absl::StrCat("tensor(<error: ", ErrorText(large.Wait()), ">)"));

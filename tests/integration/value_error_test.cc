@@ -109,9 +109,9 @@ struct Node {
 // Makes random programs over vectors of integers. A quarter of the index ops have a bad index.
 class RandomPrograms {
  public:
-  // `program` computes y = index(-x, i) for x of kLength and i of kIndices elements, permutes y many
-  // times, and then computes z = index(y, j) for j of kIndices elements. It returns y, as permuted,
-  // and z.
+  // `program` computes y = index(-x, i) for x of kLength and i of kIndices elements, permutes y
+  // many times, and then computes z = index(y, j) for j of kIndices elements. It returns y, as
+  // permuted, and z.
   RandomPrograms(const Device& device, const Program& program, uint64_t seed)
       : device_(device), program_(program), random_(seed) {}
 

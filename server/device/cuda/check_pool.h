@@ -23,8 +23,8 @@ class CheckPool : public std::enable_shared_from_this<CheckPool> {
   // If too many cells are in use, returns RESOURCE_EXHAUSTED.
   absl::StatusOr<std::unique_ptr<CheckMemory>> Make(cudaStream_t stream);
 
-  // Frees all memory. Make() must not be called later, and Read() returns DATA_LOSS. The device must
-  // be current.
+  // Frees all memory. Make() must not be called later, and Read() returns DATA_LOSS. The device
+  // must be current.
   void Abandon();
 
  private:

@@ -18,16 +18,16 @@ enum class EarlyEnd {
   kKeepsWork,  // the work continues
 };
 
-// Finishes the call when `tensor` is done and its value checks are resolved, after `describe` has filled the response. If the tensor
-// fails, removes it from the session, because a call that fails changes nothing. If `tensor` is an
-// error, finishes the call with that error at once. With kStopsOp, the tensor must be made by an op
-// of this call.
+// Finishes the call when `tensor` is done and its value checks are resolved, after `describe` has
+// filled the response. If the tensor fails, removes it from the session, because a call that fails
+// changes nothing. If `tensor` is an error, finishes the call with that error at once. With
+// kStopsOp, the tensor must be made by an op of this call.
 void FinishWhenDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse session,
                     const absl::StatusOr<TensorRef>& tensor, EarlyEnd early_end,
                     std::function<void(const Tensor&)> describe);
 
-// Finishes the call when all `tensors` are done and their value checks are resolved, after `describe` has been called for each. If some
-// have failed, removes these from the session, and finishes the call with the error of the first.
+// As FinishWhenDone() for several tensors: calls `describe` for each. If some have failed, removes
+// these from the session, and finishes the call with the error of the first.
 void FinishWhenAllDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse session,
                        std::vector<TensorRef> tensors, std::function<void(const Tensor&)> describe);
 

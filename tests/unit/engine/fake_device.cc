@@ -29,25 +29,6 @@ class FakeBuffer : public Buffer {
   std::shared_ptr<DeviceMemoryLimit> memory_limit_;
 };
 
-template <typename T>
-void Compute(const KernelCall& call) {
-  const std::string& op = call.schema->name;
-  if (op == "index") return Index<T>(call);
-  T* out = call.output().AsMutable<T>();
-  const int64_t n = call.output().spec->num_elements();
-  for (int64_t i = 0; i < n; ++i) {
-    if (op == "full") out[i] = static_cast<T>(call.attrs->Int("value"));
-    if (op == "ones") out[i] = 1;
-    if (op == "add") out[i] = call.inputs[0].As<T>()[i] + call.inputs[1].As<T>()[i];
-    if (op == "neg") out[i] = -call.inputs[0].As<T>()[i];
-    if (op == "cast") {
-      out[i] = call.inputs[0].spec->dtype == DType::kInt32
-                   ? static_cast<T>(call.inputs[0].As<int32_t>()[i])
-                   : static_cast<T>(call.inputs[0].As<int64_t>()[i]);
-    }
-  }
-}
-
 // The cell of one launch.
 class FakeCheckMemory final : public CheckMemory {
  public:
@@ -76,6 +57,25 @@ void Index(const KernelCall& call) {
     if (index >= 0 || call.check.guard == nullptr || call.check.guard->key != 0) continue;
     *call.check.record = {CheckKey(1, i), value, size, 0, 0};
     call.check.guard->key = call.check.record->key;
+  }
+}
+
+template <typename T>
+void Compute(const KernelCall& call) {
+  const std::string& op = call.schema->name;
+  if (op == "index") return Index<T>(call);
+  T* out = call.output().AsMutable<T>();
+  const int64_t n = call.output().spec->num_elements();
+  for (int64_t i = 0; i < n; ++i) {
+    if (op == "full") out[i] = static_cast<T>(call.attrs->Int("value"));
+    if (op == "ones") out[i] = 1;
+    if (op == "add") out[i] = call.inputs[0].As<T>()[i] + call.inputs[1].As<T>()[i];
+    if (op == "neg") out[i] = -call.inputs[0].As<T>()[i];
+    if (op == "cast") {
+      out[i] = call.inputs[0].spec->dtype == DType::kInt32
+                   ? static_cast<T>(call.inputs[0].As<int32_t>()[i])
+                   : static_cast<T>(call.inputs[0].As<int64_t>()[i]);
+    }
   }
 }
 

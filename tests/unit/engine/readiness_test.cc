@@ -19,7 +19,8 @@ class FakeOp final : public Executable {
   absl::string_view name() const override { return "fake"; }
   DeviceSlot* slot() const override { return slot_; }
   bool runs_inline() const override { return runs_inline_; }
-  absl::StatusOr<BufferRefs> Run(MemoryAccount&, absl::Span<const TensorRef>) override {
+  absl::StatusOr<BufferRefs> Run(MemoryAccount&, absl::Span<const TensorRef>,
+                                 ValueCheckRefs*) override {
     return absl::UnimplementedError("never runs");
   }
 

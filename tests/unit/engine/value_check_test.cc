@@ -153,22 +153,27 @@ TEST_F(ValueCheckTest, ADonatedInputIsGoneAndTheResultHoldsTheError) {
 }
 
 TEST_F(ValueCheckTest, ChecksAreChargedWhileTheirTensorsExist) {
-  Settle();
-  const int64_t before = sessions_->host_budget().used_bytes();
-  ASSERT_TRUE(Run("index", {kX, kBad}, 1).ok());
-  ASSERT_TRUE(Run("neg", {1}, 2).ok());
-  Settle();
-  EXPECT_GE(sessions_->host_budget().used_bytes(), before + 512);
-  ASSERT_TRUE(session_->Delete({1, 2}).ok());
-  EXPECT_EQ(sessions_->host_budget().used_bytes(), before);
+  const auto used_bytes = [&] { return sessions_->host_budget().used_bytes(); };
+  // Handles are charged in blocks. The first round charges the block, so that later ones change
+  // only what checks are charged.
+  int64_t without = 0;
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_TRUE(Run("index", {kX, kBad}, 1).ok());
+    ASSERT_TRUE(Run("neg", {1}, 2).ok());
+    Settle();
+    if (round > 0) EXPECT_GE(used_bytes(), without + 512);
+    ASSERT_TRUE(session_->Delete({1, 2}).ok());
+    if (round > 0) EXPECT_EQ(used_bytes(), without);
+    without = used_bytes();
+  }
 }
 
 class CheckedProgramTest : public ValueCheckTest {
  protected:
   explicit CheckedProgramTest(FakeDevice::Options first = kLate) : ValueCheckTest(first) {}
 
-  // Prepares a program that computes y = -x[i], then z = y[j], then z + z.. (`adds` times), with the
-  // inputs x, i, j, each of three elements. Its outputs are y and the last sum.
+  // Prepares a program that computes y = -x[i], then z = y[j], then z + z.. (`adds` times), with
+  // the inputs x, i, j, each of three elements. Its outputs are y and the last sum.
   std::shared_ptr<Program> Prepare(int adds) {
     const Attributes attrs;
     const TensorSpec spec{DType::kInt64, {3}};

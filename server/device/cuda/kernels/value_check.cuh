@@ -11,8 +11,8 @@ namespace tensord::server::cuda {
 
 // Writes a bad index to `cell`, unless the cell has one with a smaller key.
 //
-// A thread takes the guard by atomicCAS, writes the record, and releases the guard. The loop has the
-// form in which the threads of one warp can't block each other: the thread that has the guard
+// A thread takes the guard by atomicCAS, writes the record, and releases the guard. The loop has
+// the form in which the threads of one warp can't block each other: the thread that has the guard
 // releases it in the same pass. The fences make each record that is written under the guard follow
 // the one before, also in the host's memory (PTX ISA, "Memory Consistency Model": fence.sys and the
 // atomic operations on the guard order the stores by causality).
