@@ -85,11 +85,12 @@ class Inputs:
 # ---------------------------------------------------------------- cases
 
 class Case:
-    """An op's inputs and attributes, PyTorch's result, and the scale of its error bound.
+    """An op's inputs and attributes, PyTorch's results, and the scales of their error bounds.
 
     `want` is a function, so that an op that PyTorch lacks for a dtype is one case without a result.
     `scale` is the page's S for each element, such as the sum of the magnitudes of the summands. If
-    it is None, differences are counted in ulps.
+    it is None, differences are counted in ulps. If the op has several outputs, `want` returns a
+    tuple, and `scale` is a tuple.
     """
 
     def __init__(self, inputs, want, scale=None, **attrs):
@@ -186,6 +187,43 @@ def sums(function):
     return cases
 
 
+def prod(inputs):
+    for axis in (0, 1):
+        x = inputs.real(-0.2, 0.2, 64, 300).double().exp().to(inputs.dtype)
+        n = x.shape[axis]
+        yield Case([x], lambda x=x, axis=axis: x.prod(axis), n * x.double().prod(axis).abs(),
+                   axes=[axis])
+
+
+def count_nonzero(inputs):
+    x = torch.cat([inputs.every_kind()[:3000], torch.zeros(3000, dtype=inputs.dtype)])
+    x = x.reshape(60, 100)
+    for axis in (0, 1):
+        yield Case([x], lambda axis=axis: torch.count_nonzero(x, axis), axes=[axis])
+
+
+def var_mean(inputs):
+    for x, axis in reductions_of(inputs):
+        dim = [0, 1] if axis is None else [axis]
+        var, mean = torch.var_mean(x.double(), dim)
+        scale = (var + mean.abs() * var.sqrt(), x.double().abs().mean(dim))
+        for correction in (0, 1):
+            yield Case([x], lambda x=x, dim=dim, correction=correction: torch.var_mean(
+                x, dim, correction=correction), scale, axes=dim, correction=float(correction))
+
+
+def scans(function):
+    def cases(inputs):
+        for low, high in ((-4, 4), (-0.2, 0.2)):
+            x = inputs.real(low, high, 64, 300)
+            if function is torch.cumprod:
+                x = x.double().div(20 * high).exp().to(inputs.dtype)
+            for axis in (0, 1):
+                yield Case([x], lambda x=x, axis=axis: function(x, axis),
+                           function(x.double().abs(), axis), axis=axis)
+    return cases
+
+
 def extremes(function):
     def cases(inputs):
         with_nan = inputs.wide(20, 50)
@@ -272,6 +310,8 @@ CASES = {
     "sum": sums(lambda x, dim: x.sum(dim)), "mean": sums(lambda x, dim: x.mean(dim)),
     "max": extremes(lambda x, axis: x.amax(axis) if axis is not None else x.max()),
     "min": extremes(lambda x, axis: x.amin(axis) if axis is not None else x.min()),
+    "prod": prod, "count_nonzero": count_nonzero, "var_mean": var_mean,
+    "cumsum": scans(torch.cumsum), "cumprod": scans(torch.cumprod),
     "argmax": extremes(torch.argmax), "argmin": extremes(torch.argmin), "norm": norm,
     "softmax": softmax(torch.softmax, False), "log_softmax": softmax(torch.log_softmax, True),
     "reshape": moves(lambda x: x.reshape(4, 15), shape=[4, 15]),
@@ -316,22 +356,29 @@ class Server:
             return self.types.AttrValue(ints=self.types.IntList(values=value))
         return self.types.AttrValue(**{kinds[type(value)]: value})
 
-    def run(self, name, case):
-        handles = list(range(1, len(case.inputs) + 2))
+    def run(self, name, case, num_outputs):
+        """Returns the outputs of the op."""
+        handles = list(range(1, len(case.inputs) + 1))
+        outputs = list(range(len(handles) + 1, len(handles) + num_outputs + 1))
         for handle, x in zip(handles, case.inputs):
             spec = self.types.TensorSpec(dtype=self.number_of[x.dtype], shape=x.shape)
             self.stub.CreateTensor(self.pb.CreateTensorRequest(
                 session=self.session, handle=handle, spec=spec, device="cpu:0", data=to_bytes(x)),
                 timeout=TIMEOUT_SECONDS)
-        op = self.types.Op(name=name, inputs=handles[:-1], output=handles[-1],
+        op = self.types.Op(name=name, inputs=handles, output=outputs[0], num_outputs=num_outputs,
                            device="" if case.inputs else "cpu:0",
                            attrs={key: self.attribute(value) for key, value in case.attrs.items()})
-        self.stub.RunOp(self.pb.RunOpRequest(session=self.session, op=op), timeout=TIMEOUT_SECONDS)
-        answer = self.stub.ReadTensor(
-            self.pb.ReadTensorRequest(session=self.session, handle=handles[-1]),
-            timeout=TIMEOUT_SECONDS)
+        self.stub.RunOps(self.pb.RunOpsRequest(session=self.session, ops=[op]),
+                         timeout=TIMEOUT_SECONDS)
+        results = [self.read(output) for output in outputs]
         self.stub.DeleteTensors(
-            self.pb.DeleteTensorsRequest(session=self.session, handles=handles))
+            self.pb.DeleteTensorsRequest(session=self.session, handles=handles + outputs))
+        return results
+
+    def read(self, handle):
+        answer = self.stub.ReadTensor(
+            self.pb.ReadTensorRequest(session=self.session, handle=handle),
+            timeout=TIMEOUT_SECONDS)
         flat = torch.frombuffer(bytearray(answer.data), dtype=torch.uint8)
         return flat.view(self.dtype_of[answer.spec.dtype]).reshape(list(answer.spec.shape))
 
@@ -438,9 +485,12 @@ def compare(server, name, dtype, row):
             if "not implemented for" in str(error):
                 continue  # this PyTorch lacks the op in this dtype
             raise
-        if wrong := measure(server.run(name, case), want, case.scale, row, found):
-            attrs = {key: value for key, value in case.attrs.items() if key != "data"}
-            failures.append(f"{name} {dtype} {attrs}: {wrong}")
+        wants = want if isinstance(want, tuple) else (want,)
+        scales = case.scale if isinstance(case.scale, tuple) else (case.scale,)
+        for got, want, scale in zip(server.run(name, case, len(wants)), wants, scales, strict=True):
+            if wrong := measure(got, want, scale, row, found):
+                attrs = {key: value for key, value in case.attrs.items() if key != "data"}
+                failures.append(f"{name} {dtype} {attrs}: {wrong}")
     return found, failures
 
 
