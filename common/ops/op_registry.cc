@@ -56,7 +56,8 @@ constexpr std::pair<absl::string_view, absl::string_view> kAliases[] = {
     {"divide", "div"},       {"equal", "eq"},          {"not_equal", "ne"},
     {"less", "lt"},          {"less_equal", "le"},     {"greater", "gt"},
     {"greater_equal", "ge"}, {"addmm", "linear"},      {"vector_norm", "norm"},
-    {"swish", "silu"},       {"tensor", "constant"},
+    {"swish", "silu"},       {"tensor", "constant"},   {"var", "var_mean"},
+    {"std", "var_mean"},     {"all", "count_nonzero"}, {"any", "count_nonzero"},
 };
 
 }  // namespace
