@@ -11,6 +11,7 @@
 #include "tensord/client/client.h"                 // IWYU pragma: export
 #include "tensord/client/cluster.h"                // IWYU pragma: export
 #include "tensord/client/composite/elementwise.h"  // IWYU pragma: export
+#include "tensord/client/composite/reductions.h"   // IWYU pragma: export
 #include "tensord/client/copy_report.h"            // IWYU pragma: export
 #include "tensord/client/creation.h"               // IWYU pragma: export
 #include "tensord/client/device.h"                 // IWYU pragma: export
