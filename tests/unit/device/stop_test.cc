@@ -65,6 +65,26 @@ const StopCase kCases[] = {
     {"ArgmaxOfRows", "argmax", {F32({2, kMany})}, Axes({1})},
     {"ArgmaxOfColumns", "argmax", {F32({kMany, 2})}, Axes({0})},
     {"ArgminOfTwoAxes", "argmin", {I32({256, 256, 256})}, Axes({0, 2})},
+    {"SumOfInt32IntoInt32",
+     "sum",
+     {I32({kMany, 3})},
+     {{"axes", Ints{0}}, {"dtype", DType::kInt32}}},
+    {"ProdOfShortRows", "prod", {I32({kMany / 16, 16})}, Axes({1})},
+    {"ProdOfColumns", "prod", {F32({8192, 4096})}, Axes({0})},
+    {"CountNonzero", "count_nonzero", {F32({2, kMany})}, Axes({1})},
+    {"VarMeanOfAll", "var_mean", {F32({kMany})}, Axes({0})},
+    {"VarMeanOfShortRows", "var_mean", {F32({kMany / 16, 16})}, Axes({1})},
+    {"VarMeanOfColumns", "var_mean", {F64({4096, 4096})}, Axes({0})},
+    {"VarMeanOfTwoAxes", "var_mean", {F16({256, 256, 256})}, Axes({0, 2})},
+    {"VarMeanOfNothing", "var_mean", {F32({0, kMany})}, Axes({0})},
+    {"CumsumOfALongRow", "cumsum", {F32({kMany})}, Axis(0)},
+    {"CumsumOfShortRows",
+     "cumsum",
+     {I32({kMany / 8, 8})},
+     {{"axis", int64_t{1}}, {"dtype", DType::kInt32}}},
+    {"CumsumOfColumns", "cumsum", {F32({4096, 4096})}, Axis(0)},
+    {"CumsumOfHalfColumns", "cumsum", {F16({kMany, 2})}, Axis(0)},
+    {"Cumprod", "cumprod", {F64({2, kMany})}, Axis(1)},
     {"Softmax", "softmax", {F32({4096, 4096})}, Axis(1)},
     {"SoftmaxOfALongRow", "softmax", {F32({1, kMany})}, Axis(1)},
     {"SoftmaxOfColumns", "softmax", {F64({kMany, 2})}, Axis(0)},
@@ -128,7 +148,10 @@ class StopTest : public testing::TestWithParam<StopCase> {
       ASSERT_TRUE(FillWithIncreasingNumbers(spec, *inputs_.back()).ok());
       operands_.push_back({&spec, inputs_.back()->data()});
     }
-    output_ = *device_->Allocate(plan_.output().size_bytes());
+    for (const TensorSpec& output : plan_.outputs) {
+      outputs_.push_back(*device_->Allocate(output.size_bytes()));
+      results_.push_back({&output, outputs_.back()->data()});
+    }
     ASSERT_TRUE(Launch().ok());
     expected_ = Result();
   }
@@ -149,22 +172,28 @@ class StopTest : public testing::TestWithParam<StopCase> {
 
   // Runs the kernel with this token, which gets a deadline when the kernel begins.
   absl::Status Launch(StopToken* token = nullptr, std::chrono::milliseconds deadline = kNever) {
-    std::memset(output_->data(), 0x5a, output_->size_bytes());
+    for (const BufferRef& output : outputs_) {
+      std::memset(output->data(), 0x5a, output->size_bytes());
+    }
     const StopScope scope(token);
     if (deadline != kNever) token->deadline = StopToken::Clock::now() + deadline;
-    return device_->Launch(
-        {plan_.schema, &plan_.attrs, operands_, {{&plan_.output(), output_->data()}}});
+    return device_->Launch({plan_.schema, &plan_.attrs, operands_, results_});
   }
 
   std::string Result() const {
-    return {static_cast<const char*>(output_->data()), static_cast<size_t>(output_->size_bytes())};
+    std::string bytes;
+    for (const BufferRef& output : outputs_) {
+      bytes.append(static_cast<const char*>(output->data()), output->size_bytes());
+    }
+    return bytes;
   }
 
   std::unique_ptr<Device> device_;
   OpPlan plan_;
   std::vector<BufferRef> inputs_;
   std::vector<Operand> operands_;
-  BufferRef output_;
+  std::vector<BufferRef> outputs_;
+  std::vector<Operand> results_;
   std::string expected_;
 };
 
