@@ -211,6 +211,7 @@ void SessionCases(Bench& bench);
 void FairnessCases(Bench& bench);
 void ClusterCases(Bench& bench);
 void ComputeCases(Bench& bench);
+void ReductionCases(Bench& bench);
 void CudaCases(Bench& bench);  // compiled with CUDA only
 void PeerCases(Bench& bench);
 

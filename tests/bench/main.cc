@@ -38,6 +38,7 @@ int Main(int argc, char** argv) {
   FairnessCases(bench);
   ClusterCases(bench);
   ComputeCases(bench);
+  ReductionCases(bench);
 #ifdef TENSORD_BENCH_CUDA
   CudaCases(bench);
 #else

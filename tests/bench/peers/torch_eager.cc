@@ -70,6 +70,31 @@ double Elementwise(int64_t n) {
          });
 }
 
+// Milliseconds of one call of `function`, which is called `count` times.
+template <typename Function>
+double MillisecondsOf(int64_t count, Function function) {
+  return 1e3 / static_cast<double>(count) * SecondsOf([&] {
+           for (int64_t i = 0; i < count; ++i) function();
+         });
+}
+
+// Milliseconds of one reduction of (n,n) over an axis.
+double Reduction(const std::string& what, int64_t axis, int64_t n, int64_t count) {
+  static at::Tensor x;
+  if (!x.defined() || x.size(0) != n) x = at::rand({n, n});
+  if (what == "sum") return MillisecondsOf(count, [&] { at::sum(x, axis); });
+  if (what == "mean") return MillisecondsOf(count, [&] { at::mean(x, axis); });
+  if (what == "max") return MillisecondsOf(count, [&] { at::amax(x, axis); });
+  return MillisecondsOf(count, [&] { at::var_mean(x, at::IntArrayRef(axis), /*unbiased=*/true); });
+}
+
+// Milliseconds of one cumulative sum of n elements.
+double Cumsum(int64_t n, int64_t count) {
+  static at::Tensor x;
+  if (!x.defined() || x.size(0) != n) x = at::rand({n});
+  return MillisecondsOf(count, [&] { at::cumsum(x, 0); });
+}
+
 }  // namespace
 
 int main() {
@@ -88,6 +113,10 @@ int main() {
     if (what == "matmul") figure = Matmul(a, b);
     if (what == "linear") figure = Linear(a, b, c, d);
     if (what == "elementwise") figure = Elementwise(a);
+    if (what == "sum" || what == "mean" || what == "max" || what == "var_mean") {
+      figure = Reduction(what, a, b, c);
+    }
+    if (what == "cumsum") figure = Cumsum(a, b);
     std::printf("ok %.9g\n", figure);
     std::fflush(stdout);
   }

@@ -55,7 +55,27 @@ def main():
         y = -y
         return 1e3 * (time.perf_counter() - start)
 
-    known = {"chain": chain, "matmul": matmul, "linear": linear, "elementwise": elementwise}
+    def reduction(function):
+        """Milliseconds of one reduction of (n, n) over an axis."""
+        def run(axis, n, count):
+            (x,) = tensors(("reduction", n), (n, n))
+            start = time.perf_counter()
+            for _ in range(count):
+                function(x, axis)
+            return 1e3 * (time.perf_counter() - start) / count
+        return run
+
+    def cumsum(n, count):
+        (x,) = tensors(("cumsum", n), (n,))
+        start = time.perf_counter()
+        for _ in range(count):
+            torch.cumsum(x, 0)
+        return 1e3 * (time.perf_counter() - start) / count
+
+    known = {"chain": chain, "matmul": matmul, "linear": linear, "elementwise": elementwise,
+             "sum": reduction(torch.sum), "mean": reduction(torch.mean),
+             "max": reduction(torch.amax), "var_mean": reduction(torch.var_mean),
+             "cumsum": cumsum}
     print("ready", flush=True)
     with torch.inference_mode():
         for line in sys.stdin:
