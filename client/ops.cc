@@ -66,6 +66,20 @@ Tensor Reduce(absl::string_view op, const Tensor& x, const ReduceOptions& option
   return Unary(op, x, ReduceAttrs(options.axes, options.keepdims));
 }
 
+Tensor Accumulate(absl::string_view op, const Tensor& x, const AccumulateOptions& options) {
+  Attributes attrs = ReduceAttrs(options.axes, options.keepdims);
+  if (options.dtype.has_value()) attrs.Set("dtype", *options.dtype);
+  return Unary(op, x, attrs);
+}
+
+Tensor RunScan(absl::string_view op, const Tensor& x, int64_t axis, const ScanOptions& options) {
+  Attributes attrs = {{"axis", axis}};
+  if (options.dtype.has_value()) attrs.Set("dtype", *options.dtype);
+  if (options.exclusive) attrs.Set("exclusive", true);
+  if (options.reverse) attrs.Set("reverse", true);
+  return Unary(op, x, attrs);
+}
+
 absl::string_view ActivationName(Activation activation) {
   switch (activation) {
     case Activation::kNone:
@@ -196,7 +210,29 @@ Tensor Linear(const Tensor& x, const Tensor& weight, const LinearOptions& option
   return Binary("linear", x, weight, LinearAttrs(options));
 }
 
-Tensor Sum(const Tensor& x, const ReduceOptions& options) { return Reduce("sum", x, options); }
+Tensor Sum(const Tensor& x, const AccumulateOptions& options) {
+  return Accumulate("sum", x, options);
+}
+Tensor Prod(const Tensor& x, const AccumulateOptions& options) {
+  return Accumulate("prod", x, options);
+}
+Tensor CountNonzero(const Tensor& x, const ReduceOptions& options) {
+  return Reduce("count_nonzero", x, options);
+}
+VarAndMean VarMean(const Tensor& x, const VarOptions& options) {
+  Attributes attrs = ReduceAttrs(options.axes, options.keepdims);
+  if (options.correction != 1) attrs.Set("correction", options.correction);
+  const Tensor* inputs[] = {&x};
+  absl::StatusOr<std::vector<Tensor>> outputs = internal::EnqueueAll("var_mean", inputs, attrs, {});
+  if (!outputs.ok()) return {Tensor::Failed(outputs.status()), Tensor::Failed(outputs.status())};
+  return {std::move((*outputs)[0]), std::move((*outputs)[1])};
+}
+Tensor CumSum(const Tensor& x, int64_t axis, const ScanOptions& options) {
+  return RunScan("cumsum", x, axis, options);
+}
+Tensor CumProd(const Tensor& x, int64_t axis, const ScanOptions& options) {
+  return RunScan("cumprod", x, axis, options);
+}
 Tensor Mean(const Tensor& x, const ReduceOptions& options) { return Reduce("mean", x, options); }
 Tensor Max(const Tensor& x, const ReduceOptions& options) { return Reduce("max", x, options); }
 Tensor Min(const Tensor& x, const ReduceOptions& options) { return Reduce("min", x, options); }

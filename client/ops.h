@@ -132,8 +132,29 @@ struct ReduceOptions {
   std::vector<int64_t> axes = {};  // negative axes count from the end; empty: all axes
   bool keepdims = false;           // keep reduced axes with size 1
 };
-Tensor Sum(const Tensor& x, const ReduceOptions& options = {});
+struct AccumulateOptions {
+  std::vector<int64_t> axes = {};  // as in ReduceOptions
+  bool keepdims = false;
+  // The dtype to which x is cast first, and of the result. None: x's; int64 for integers and bool.
+  std::optional<DType> dtype = {};
+};
+Tensor Sum(const Tensor& x, const AccumulateOptions& options = {});
+Tensor Prod(const Tensor& x, const AccumulateOptions& options = {});
+// The number of elements that aren't zero, as int64. NaN isn't zero.
+Tensor CountNonzero(const Tensor& x, const ReduceOptions& options = {});
 Tensor Mean(const Tensor& x, const ReduceOptions& options = {});
+struct VarOptions {
+  std::vector<int64_t> axes = {};  // as in ReduceOptions
+  bool keepdims = false;
+  double correction = 1;  // subtracted from the number of elements, by which var is divided
+};
+struct VarAndMean {
+  Tensor var;
+  Tensor mean;
+};
+// The variance and the mean of a floating tensor, computed together:
+//   const auto [var, mean] = VarMean(x);
+VarAndMean VarMean(const Tensor& x, const VarOptions& options = {});
 Tensor Max(const Tensor& x, const ReduceOptions& options = {});
 Tensor Min(const Tensor& x, const ReduceOptions& options = {});
 Tensor Argmax(const Tensor& x, const ReduceOptions& options = {});
@@ -146,6 +167,16 @@ struct NormOptions {
 // Computes the vector norm over `axes`. By default, these are all axes, which gives the Frobenius
 // norm of a matrix.
 Tensor Norm(const Tensor& x, const NormOptions& options = {});
+
+struct ScanOptions {
+  std::optional<DType> dtype = {};  // as in AccumulateOptions; must not be bool
+  bool exclusive = false;           // a result doesn't include the element at its own position
+  bool reverse = false;             // from the last element to the first
+};
+// The sums, or products, of the elements up to each one along an axis. The result has the shape of
+// x.
+Tensor CumSum(const Tensor& x, int64_t axis, const ScanOptions& options = {});
+Tensor CumProd(const Tensor& x, int64_t axis, const ScanOptions& options = {});
 
 // Computes the softmax, or its logarithm, along one axis. x must be floating. The result has the
 // shape of x.

@@ -10,6 +10,8 @@
 #define TENSORD_COMPOSITE_FUNCTIONS(X) \
   X(Addcdiv)                           \
   X(Addcmul)                           \
+  X(All)                               \
+  X(Any)                               \
   X(Bernoulli)                         \
   X(BitwiseNot)                        \
   X(Clamp)                             \
@@ -21,6 +23,7 @@
   X(IsInf)                             \
   X(IsNan)                             \
   X(Lerp)                              \
+  X(LogSumExp)                         \
   X(LogicalAnd)                        \
   X(LogicalNot)                        \
   X(LogicalOr)                         \
@@ -37,8 +40,10 @@
   X(SliceScatter)                      \
   X(Softplus)                          \
   X(Square)                            \
+  X(Std)                               \
   X(TakeAlongDim)                      \
   X(Tril)                              \
   X(Triu)                              \
   X(TruncNormal)                       \
-  X(UniformLike)
+  X(UniformLike)                       \
+  X(Var)

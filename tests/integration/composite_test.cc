@@ -160,5 +160,59 @@ TEST_F(CompositeTest, FailsWithTheErrorOfItsFirstFailedInput) {
   for (const Tensor& result : results) EXPECT_EQ(result.status(), failed.status());
 }
 
+TEST_F(CompositeTest, VarMeanGivesBothOfOneOp) {
+  const Tensor x = FromVector<float>(first_, {2, 4}, {1, 2, 3, 4, 5, 5, 5, 5});
+  const auto [var, mean] = VarMean(x, {.axes = {1}});
+  EXPECT_THAT(*var.Read<float>(), ElementsAre(testing::FloatEq(5.0f / 3), 0));
+  EXPECT_THAT(*mean.Read<float>(), ElementsAre(2.5, 5));
+  EXPECT_THAT(*Var(x, {.axes = {1}, .keepdims = true, .correction = 0}).Read<float>(),
+              ElementsAre(1.25, 0));
+  EXPECT_EQ(Var(x, {.axes = {1}, .keepdims = true}).shape(), Shape({2, 1}));
+  EXPECT_EQ(*Std(Floats({1, 5}), {.correction = 0}).Item<float>(), 2);
+  EXPECT_EQ(Std(Floats({1, 5}).To(DType::kFloat16)).dtype(), DType::kFloat16);
+  const VarAndMean failed = VarMean(x.To(DType::kInt32));
+  ExpectError(failed.var.status(), absl::StatusCode::kInvalidArgument, {"var_mean", "cast first"});
+  ExpectError(failed.mean.status(), absl::StatusCode::kInvalidArgument, {"var_mean", "cast first"});
+}
+
+TEST_F(CompositeTest, AllAndAny) {
+  const Tensor x = FromVector<float>(first_, {3, 2}, {0, -0.0f, 0, kNan, 1, kInf});
+  EXPECT_THAT(*All(x, {.axes = {1}}).Read<bool>(), ElementsAre(false, false, true));
+  EXPECT_THAT(*Any(x, {.axes = {1}}).Read<bool>(), ElementsAre(false, true, true));
+  EXPECT_FALSE(*All(x).Item<bool>());
+  EXPECT_TRUE(*Any(Bools({0, 1})).Item<bool>());
+  const Tensor none = FromVector<float>(first_, {2, 0}, {});
+  EXPECT_THAT(*All(none, {.axes = {1}}).Read<bool>(), ElementsAre(true, true));
+  EXPECT_THAT(*Any(none, {.axes = {1}}).Read<bool>(), ElementsAre(false, false));
+}
+
+TEST_F(CompositeTest, LogSumExpNeitherOverflowsNorLosesInfinities) {
+  const auto of = [&](const std::vector<float>& values) {
+    return *LogSumExp(Floats(values)).Item<float>();
+  };
+  EXPECT_FLOAT_EQ(of({1000, 1000}), 1000 + std::log(2.0f));
+  EXPECT_EQ(of({-kInf, -kInf}), -kInf);
+  EXPECT_EQ(of({kInf, 1}), kInf);
+  EXPECT_EQ(of({}), -kInf);
+  EXPECT_TRUE(std::isnan(of({kNan, 1})));
+  const Tensor x = FromVector<float>(first_, {2, 2}, {0, 0, 3, -kInf}).To(DType::kBFloat16);
+  EXPECT_EQ(LogSumExp(x, {.axes = {0}, .keepdims = true}).shape(), Shape({1, 2}));
+  EXPECT_EQ(LogSumExp(x, {.axes = {0}}).dtype(), DType::kBFloat16);
+  EXPECT_FLOAT_EQ(*LogSumExp(Of<int32_t>({2, 2})).Item<float>(), 2 + std::log(2.0f));
+}
+
+TEST_F(CompositeTest, AccumulationsWithADType) {
+  const Tensor x = Of<int8_t>({100, 100, 3});
+  EXPECT_EQ(*Sum(x).Item<int64_t>(), 203);
+  EXPECT_EQ(*Sum(x, {.dtype = DType::kInt8}).Item<int8_t>(), -53);
+  EXPECT_EQ(*Prod(x, {.dtype = DType::kFloat32}).Item<float>(), 30000);
+  EXPECT_EQ(*CountNonzero(Floats({0, kNan, 2})).Item<int64_t>(), 2);
+  EXPECT_THAT(*CumSum(x, 0).Read<int64_t>(), ElementsAre(100, 200, 203));
+  EXPECT_THAT(*CumSum(x, 0, {.exclusive = true, .reverse = true}).Read<int64_t>(),
+              ElementsAre(103, 3, 0));
+  EXPECT_THAT(*CumProd(x, -1, {.dtype = DType::kInt32}).Read<int32_t>(),
+              ElementsAre(100, 10000, 30000));
+}
+
 }  // namespace
 }  // namespace tensord::integration

@@ -188,6 +188,43 @@ def sums(function):
     return cases
 
 
+def prod(inputs):
+    for axis in (0, 1):
+        x = inputs.real(-0.2, 0.2, 64, 300).double().exp().to(inputs.dtype)
+        n = x.shape[axis]
+        yield Case([x], lambda x=x, axis=axis: x.prod(axis), n * x.double().prod(axis).abs(),
+                   axes=[axis])
+
+
+def count_nonzero(inputs):
+    x = torch.cat([inputs.every_kind()[:3000], torch.zeros(3000, dtype=inputs.dtype)])
+    x = x.reshape(60, 100)
+    for axis in (0, 1):
+        yield Case([x], lambda axis=axis: torch.count_nonzero(x, axis), axes=[axis])
+
+
+def var_mean(inputs):
+    for x, axis in reductions_of(inputs):
+        dim = [0, 1] if axis is None else [axis]
+        var, mean = torch.var_mean(x.double(), dim)
+        scale = (var + mean.abs() * var.sqrt(), x.double().abs().mean(dim))
+        for correction in (0, 1):
+            yield Case([x], lambda x=x, dim=dim, correction=correction: torch.var_mean(
+                x, dim, correction=correction), scale, axes=dim, correction=float(correction))
+
+
+def scans(function):
+    def cases(inputs):
+        for low, high in ((-4, 4), (-0.2, 0.2)):
+            x = inputs.real(low, high, 64, 300)
+            if function is torch.cumprod:
+                x = x.double().div(20 * high).exp().to(inputs.dtype)
+            for axis in (0, 1):
+                yield Case([x], lambda x=x, axis=axis: function(x, axis),
+                           function(x.double().abs(), axis), axis=axis)
+    return cases
+
+
 def extremes(function):
     def cases(inputs):
         with_nan = inputs.wide(20, 50)
@@ -362,6 +399,8 @@ CASES = {
     "sum": sums(lambda x, dim: x.sum(dim)), "mean": sums(lambda x, dim: x.mean(dim)),
     "max": extremes(lambda x, axis: x.amax(axis) if axis is not None else x.max()),
     "min": extremes(lambda x, axis: x.amin(axis) if axis is not None else x.min()),
+    "prod": prod, "count_nonzero": count_nonzero, "var_mean": var_mean,
+    "cumsum": scans(torch.cumsum), "cumprod": scans(torch.cumprod),
     "argmax": extremes(torch.argmax), "argmin": extremes(torch.argmin), "norm": norm,
     "softmax": softmax(torch.softmax, False), "log_softmax": softmax(torch.log_softmax, True),
     "sort": sort, "topk": topk, "searchsorted": searchsorted, "nonzero": nonzero,

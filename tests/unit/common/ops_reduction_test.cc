@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "tensord/tests/unit/common/plan.h"
@@ -13,7 +14,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr const char* kReductions[] = {"sum", "mean", "max", "min", "norm", "argmax", "argmin"};
+constexpr const char* kReductions[] = {"sum",  "prod",   "mean",   "max",           "min",
+                                       "norm", "argmax", "argmin", "count_nonzero", "var_mean"};
 
 std::string Reduce(const char* op, Shape shape, Ints axes, bool keepdims = false) {
   return PlanOp(op, {F32(std::move(shape))}, {{"axes", std::move(axes)}, {"keepdims", keepdims}})
@@ -79,9 +81,65 @@ TEST(Reduction, DTypes) {
   }
 }
 
+TEST(Reduction, DTypeOfSumAndProd) {
+  for (const char* op : {"sum", "prod"}) {
+    EXPECT_EQ(Result(op, {Of(DType::kBool)}), "int64[]");
+    for (DType in : kAllDTypes) {
+      for (DType dtype : kAllDTypes) {
+        const Attributes attrs = {{"dtype", dtype}};
+        EXPECT_EQ(Result(op, {Of(in)}, attrs), Of(dtype, {}).ToString());
+        EXPECT_EQ(NormalForm(op, {Of(in)}, attrs).Type("dtype"), dtype);
+        // Integers are read as they are: a cast wouldn't change an integer result.
+        const bool keeps = IsInteger(dtype) && !IsFloating(in);
+        EXPECT_EQ(PlanOp(op, {Of(in)}, attrs)->input_dtypes[0], keeps ? in : dtype);
+      }
+    }
+    EXPECT_EQ(NormalForm(op, {Of(DType::kInt8)}, {}).Type("dtype"), DType::kInt64);
+    EXPECT_EQ(NormalForm(op, {Of(DType::kFloat16)}, {}).Type("dtype"), DType::kFloat16);
+  }
+  EXPECT_EQ(Result("count_nonzero", {Of(DType::kFloat16)}), "int64[]");
+}
+
+TEST(Reduction, VarMeanHasTwoOutputsOfTheInputsDType) {
+  for (DType dtype : kAllDTypes) {
+    const absl::StatusOr<OpPlan> plan =
+        PlanOp("var_mean", {Of(dtype, {2, 3})}, {{"axes", Ints{1}}});
+    if (!IsFloating(dtype)) {
+      EXPECT_THAT(plan.status().message(), HasSubstr("cast first, for example to float32"));
+      continue;
+    }
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_THAT(plan->outputs, ElementsAre(Of(dtype), Of(dtype)));
+    EXPECT_EQ(plan->attrs.Float("correction"), 1);
+  }
+  for (double correction : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    EXPECT_THAT(Result("var_mean", {F32({3})}, {{"correction", correction}}),
+                HasSubstr("name a finite number"));
+  }
+}
+
+TEST(Scan, AxisAndDType) {
+  for (const char* op : {"cumsum", "cumprod"}) {
+    const auto result = [op](DType in, Attributes attrs) {
+      attrs.Set("axis", int64_t{-1});
+      return Result(op, {Of(in, {2, 3})}, attrs);
+    };
+    for (DType in : kAllDTypes) {
+      EXPECT_EQ(result(in, {}), Of(IsFloating(in) ? in : DType::kInt64, {2, 3}).ToString());
+      EXPECT_EQ(result(in, {{"dtype", DType::kInt8}}), "int8[2, 3]");
+      EXPECT_THAT(result(in, {{"dtype", DType::kBool}}), HasSubstr("name a numeric dtype"));
+    }
+    EXPECT_EQ(NormalForm(op, {F32({2, 3})}, {{"axis", int64_t{-2}}}).Int("axis"), 0);
+    EXPECT_EQ(Result(op, {F32({})}, {{"axis", int64_t{0}}}), "float32[]");
+    EXPECT_THAT(Result(op, {F32({2, 3})}, {{"axis", int64_t{2}}}), HasSubstr("from -2 to 1"));
+    EXPECT_THAT(Result(op, {F32({2, 3})}), HasSubstr("attribute axis is missing"));
+  }
+}
+
 TEST(Reduction, OfNoElements) {
-  for (const char* op : {"sum", "mean", "norm"}) {
-    EXPECT_EQ(Result(op, {F32({2, 0})}, {{"axes", Ints{1}}}), "float32[2]");
+  for (const char* op : {"sum", "prod", "count_nonzero", "var_mean", "mean", "norm"}) {
+    const DType dtype = std::string(op) == "count_nonzero" ? DType::kInt64 : DType::kFloat32;
+    EXPECT_EQ(Result(op, {F32({2, 0})}, {{"axes", Ints{1}}}), Of(dtype).ToString());
   }
   for (const char* op : {"max", "min", "argmax", "argmin"}) {
     EXPECT_THAT(Result(op, {F32({2, 0})}, {{"axes", Ints{1}}}), HasSubstr("no elements"));

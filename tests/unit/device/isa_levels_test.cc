@@ -131,15 +131,41 @@ TEST_P(IsaLevelsTest, ReductionsAgree) {
       if (loops.rows == nullptr) continue;
       const HostTensor x = Spread(dtype, {kCount}, 0, 100);
       const ReductionLoops& reference = baseline_.reduction[reduction][Index(dtype)];
-      char row[8] = {}, expected_row[8] = {};
-      std::string columns(17 * 8, '\0'), expected_columns = columns;
-      loops.rows(x.bytes.data(), 1, kCount, 3.0, row);
-      reference.rows(x.bytes.data(), 1, kCount, 3.0, expected_row);
+      std::string row(loops.acc_bytes, '\0'), expected_row = row;
+      std::string columns(17 * loops.acc_bytes, '\0'), expected_columns = columns;
+      loops.rows(x.bytes.data(), 1, kCount, 3.0, row.data());
+      reference.rows(x.bytes.data(), 1, kCount, 3.0, expected_row.data());
       loops.columns(x.bytes.data(), 59, 17, 17, 3.0, columns.data());
       reference.columns(x.bytes.data(), 59, 17, 17, 3.0, expected_columns.data());
       if (static_cast<Reduction>(reduction) == Reduction::kSumPowers) continue;  // by libm's pow
-      EXPECT_EQ(std::memcmp(row, expected_row, 8), 0) << reduction << DTypeName(dtype);
+      EXPECT_EQ(row, expected_row) << reduction << DTypeName(dtype);
       EXPECT_EQ(columns, expected_columns) << reduction << DTypeName(dtype);
+    }
+  }
+}
+
+TEST_P(IsaLevelsTest, ScansAgree) {
+  for (int scan = 0; scan < kScanCount; ++scan) {
+    for (const DType dtype : kAllDTypes) {
+      const ScanLoops& loops = loops_->scan[scan][Index(dtype)];
+      if (loops.row == nullptr) continue;
+      const ScanLoops& reference = baseline_.scan[scan][Index(dtype)];
+      const HostTensor x = Spread(dtype, {kCount}, 0, 3);
+      const ScanMode mode = {.exclusive = scan == 0, .reverse = IsFloating(dtype)};
+      std::string y(x.bytes.size(), '\0'), expected = y;
+      std::vector<double> carry(17), expected_carry(17);
+      const auto expect_same = [&] {
+        EXPECT_TRUE(y == expected) << scan << DTypeName(dtype);
+        EXPECT_EQ(std::memcmp(carry.data(), expected_carry.data(), 17 * sizeof(double)), 0);
+      };
+      loops.begin(carry.data(), 17);
+      reference.begin(expected_carry.data(), 17);
+      loops.row(x.bytes.data(), y.data(), kCount, mode, carry.data());
+      reference.row(x.bytes.data(), expected.data(), kCount, mode, expected_carry.data());
+      expect_same();
+      loops.columns(x.bytes.data(), y.data(), 59, 17, 17, mode, carry.data());
+      reference.columns(x.bytes.data(), expected.data(), 59, 17, 17, mode, expected_carry.data());
+      expect_same();
     }
   }
 }

@@ -155,6 +155,13 @@ HostTensor OpRunner::Download(const Buffer& buffer, const TensorSpec& spec) {
 absl::StatusOr<HostTensor> OpRunner::Run(absl::string_view op,
                                          const std::vector<HostTensor>& inputs,
                                          const Attributes& attrs) {
+  TENSORD_ASSIGN_OR_RETURN(std::vector<HostTensor> outputs, RunAll(op, inputs, attrs));
+  return std::move(outputs[0]);
+}
+
+absl::StatusOr<std::vector<HostTensor>> OpRunner::RunAll(absl::string_view op,
+                                                         const std::vector<HostTensor>& inputs,
+                                                         const Attributes& attrs) {
   std::vector<TensorSpec> specs;
   for (const HostTensor& input : inputs) specs.push_back(input.spec);
   TENSORD_ASSIGN_OR_RETURN(const OpPlan plan, PlanOp(op, specs, attrs));
@@ -168,20 +175,26 @@ absl::StatusOr<HostTensor> OpRunner::Run(absl::string_view op,
     buffers.push_back(std::move(buffer));
   }
   if (plan.alias) {
-    return HostTensor{plan.output(),
-                      read[0].bytes.substr(plan.alias_offset_bytes, plan.output().size_bytes())};
+    return std::vector<HostTensor>{
+        {plan.output(), read[0].bytes.substr(plan.alias_offset_bytes, plan.output().size_bytes())}};
   }
   std::vector<Operand> operands;
   for (size_t i = 0; i < read.size(); ++i) operands.push_back({&read[i].spec, buffers[i]->data()});
-  HostTensor result{plan.output(), std::string(plan.output().size_bytes(), '\0')};
-  TENSORD_ASSIGN_OR_RETURN(const BufferRef output, device_->Allocate(plan.output().size_bytes()));
-  // Makes elements visible that the kernel doesn't write.
-  if (output->size_bytes() > 0) std::memset(output->data(), 0x5a, output->size_bytes());
-  TENSORD_RETURN_IF_ERROR(
-      device_->Launch({plan.schema, &plan.attrs, operands, {{&plan.output(), output->data()}}}));
-  TENSORD_RETURN_IF_ERROR(
-      device_->Read(*output, 0, result.bytes.data(), plan.output().size_bytes()));
-  return result;
+  std::vector<BufferRef> outputs;
+  std::vector<Operand> results;
+  for (const TensorSpec& spec : plan.outputs) {
+    TENSORD_ASSIGN_OR_RETURN(BufferRef output, device_->Allocate(spec.size_bytes()));
+    // Makes elements visible that the kernel doesn't write.
+    if (output->size_bytes() > 0) std::memset(output->data(), 0x5a, output->size_bytes());
+    results.push_back({&spec, output->data()});
+    outputs.push_back(std::move(output));
+  }
+  TENSORD_RETURN_IF_ERROR(device_->Launch({plan.schema, &plan.attrs, operands, results}));
+  std::vector<HostTensor> tensors;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    tensors.push_back(Download(*outputs[i], plan.outputs[i]));
+  }
+  return tensors;
 }
 
 }  // namespace tensord::server

@@ -41,6 +41,11 @@ class OpRunner {
   Device& device() { return *device_; }
 
   // Plans the op, casts inputs as planned, and launches it. If the result is an alias, copies it.
+  // Returns the op's outputs.
+  absl::StatusOr<std::vector<HostTensor>> RunAll(absl::string_view op,
+                                                 const std::vector<HostTensor>& inputs,
+                                                 const Attributes& attrs = {});
+  // Returns the first output.
   absl::StatusOr<HostTensor> Run(absl::string_view op, const std::vector<HostTensor>& inputs,
                                  const Attributes& attrs = {});
 

@@ -33,6 +33,45 @@ TEST(ThreadsTest, SumsAreTheSameBits) {
   }
 }
 
+TEST(ThreadsTest, VariancesAreTheSameBits) {
+  OpRunner one(1), two(2), five(5);
+  const std::pair<Shape, Ints> kCases[] = {
+      {{300001}, {0}}, {{100000, 3}, {0}}, {{3, 100000}, {1}}, {{30, 50, 40}, {0, 2}}};
+  for (const auto& [shape, axes] : kCases) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kFloat64}) {
+      const HostTensor x = Spread(dtype, shape, -1, 1);
+      const auto expected = one.RunAll("var_mean", {x}, {{"axes", axes}});
+      ASSERT_TRUE(expected.ok());
+      for (OpRunner* runner : {&two, &five}) {
+        const auto got = runner->RunAll("var_mean", {x}, {{"axes", axes}});
+        for (int i = 0; i < 2; ++i) {
+          EXPECT_EQ((*got)[i].bytes, (*expected)[i].bytes) << i << " of " << x.spec.ToString();
+        }
+      }
+    }
+  }
+}
+
+TEST(ThreadsTest, ScansAreTheSameBits) {
+  OpRunner one(1), two(2), five(5);
+  for (const Shape& shape : {Shape({300001}), Shape({2, 100000}), Shape({500, 400})}) {
+    for (const char* op : {"cumsum", "cumprod"}) {
+      for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kFloat64}) {
+        for (const bool reverse : {false, true}) {
+          const HostTensor x = Spread(dtype, shape, 0.99, 1.01);
+          const Attributes attrs = {{"axis", int64_t{shape.rank()} - 1}, {"reverse", reverse}};
+          const auto expected = one.Run(op, {x}, attrs);
+          ASSERT_TRUE(expected.ok());
+          for (OpRunner* runner : {&two, &five}) {
+            EXPECT_EQ(runner->Run(op, {x}, attrs)->bytes, expected->bytes)
+                << op << " " << x.spec.ToString();
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(ThreadsTest, ElementwiseResultsAreTheSameBits) {
   OpRunner one(1), three(3);
   const HostTensor x = Spread(DType::kFloat32, {50003}, 0.1, 4);

@@ -143,11 +143,19 @@ std::vector<ResidueTest::Case> ResidueTest::Ops() {
     for (const char* op : {"add", "div", "maximum", "lt"}) {
       cases.push_back(Op(op, {{5, 1, 7}, {3, 1}}, {}, dtype));
     }
-    for (const char* op : {"sum", "norm", "argmax", "mean"}) {
+    for (const char* op : {"sum", "norm", "argmax", "mean", "prod", "count_nonzero"}) {
       const bool floating = dtype != DType::kInt32;
       if (!floating && (op[0] == 'n' || op[0] == 'm')) continue;
       const Attributes rows{{"axes", Shape64{0}}};
       cases.push_back(Op(op, {{6, 11}}, rows, dtype));
+    }
+    for (const char* op : {"cumsum", "cumprod"}) {
+      for (int64_t axis : {0, 1}) cases.push_back(Op(op, {{6, 11}}, {{"axis", axis}}, dtype));
+    }
+    if (dtype != DType::kInt32) {
+      for (const Shape64& shape : {Shape64{6, 11}, Shape64{0, 11}}) {
+        cases.push_back(OpWithTwoOutputs("var_mean", {shape}, {{"axes", Shape64{0}}}, dtype));
+      }
     }
     cases.push_back(Op("sum", {{0, 11}}, {{"axes", Shape64{0}}}, dtype));
     cases.push_back(Op("matmul", {{7, 9}, {9, 5}}, {}, dtype));
