@@ -195,15 +195,15 @@ ArrayCase StridedChainCase() {
           2.0};
 }
 
-using ReduceOp = Tensor (*)(const Tensor&, const ReduceOptions&);
-
-ArrayCase ReductionCase(const std::string& name, ReduceOp op, int64_t axis,
-                        const std::string& statement) {
+ArrayCase ReductionCase(const std::string& name, int64_t axis, const std::string& statement) {
   return {absl::StrCat(name, " over axis ", axis, " of 4096x4096 float32"),
           4,
-          [op, axis](const Device& device) {
+          [name, axis](const Device& device) {
             const Tensor x = Normal(device, {kSide, kSide}, /*seed=*/2);
-            return [op, axis, x] { return op(x, {.axes = {axis}}); };
+            return [name, axis, x] {
+              const std::vector<int64_t> axes = {axis};
+              return Check(RunOpWithOutputs(name, {x}, {{"axes", axes}})).front();
+            };
           },
           "x = torch.randn(4096, 4096) | y = torch.empty(4096)",
           statement,
@@ -215,7 +215,7 @@ ArrayCase CumSumCase() {
           8,
           [](const Device& device) {
             const Tensor x = Normal(device, {kMiB}, /*seed=*/1);
-            return [x] { return RunOp("cumsum", {x}, {{"axis", int64_t{0}}}); };
+            return [x] { return CumSum(x, 0); };
           },
           "x = torch.randn(1 << 20) | y = torch.empty(1 << 20)",
           "torch.cumsum(x, 0, out=y)",
@@ -330,20 +330,14 @@ void ArrayCases(Bench& bench) {
                  return Normal(device, shape, generator);
                }));
   for (int64_t axis : {0, 1}) {
+    for (const auto& [name, torch_name] :
+         {std::pair("sum", "sum"), std::pair("mean", "mean"), std::pair("max", "amax")}) {
+      RunArrayCase(
+          bench,
+          ReductionCase(name, axis, absl::StrCat("torch.", torch_name, "(x, ", axis, ", out=y)")));
+    }
     RunArrayCase(bench,
-                 ReductionCase("sum", &Sum, axis, absl::StrCat("torch.sum(x, ", axis, ", out=y)")));
-    RunArrayCase(bench, ReductionCase("mean", &Mean, axis,
-                                      absl::StrCat("torch.mean(x, ", axis, ", out=y)")));
-    RunArrayCase(
-        bench, ReductionCase("max", &Max, axis, absl::StrCat("torch.amax(x, ", axis, ", out=y)")));
-    RunArrayCase(
-        bench,
-        ReductionCase(
-            "var_mean",
-            [](const Tensor& x, const ReduceOptions& options) {
-              return Check(RunOpWithOutputs("var_mean", {x}, {{"axes", options.axes}})).front();
-            },
-            axis, absl::StrCat("torch.var_mean(x, ", axis, ")")));
+                 ReductionCase("var_mean", axis, absl::StrCat("torch.var_mean(x, ", axis, ")")));
   }
   RunArrayCase(bench, ElementwiseCase("sin", &Sin));
   RunArrayCase(bench, ElementwiseCase("cos", &Cos));

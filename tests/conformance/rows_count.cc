@@ -22,7 +22,7 @@ const Case kCases[] = {{{}, {}},         {{7}, {-1}},         {{3, 5}, {}},
 }  // namespace
 
 void AddCountRows(Rows& rows) {
-  for (DType dtype : kAllDTypes) {
+  for (DType dtype : kRealDTypes) {
     for (const Case& c : kCases) {
       for (Fill fill : {Fill::kTies, Fill::kSpecial, Fill::kUnit}) {
         Attributes attrs;

@@ -102,10 +102,10 @@ class Scanner {
     const int64_t offset = (o * shape_.extent + range.begin) * size_;
     char* y = writes ? y_ + offset : nullptr;
     if (!Is16Bit(dtype_)) return loops_.row(x_ + offset, y, range.count, mode_, carry);
-    float in[kChunkElements], out[kChunkElements];
-    Convert(ctx_.loops, dtype_, x_ + offset, DType::kFloat32, in, range.count);
+    uint32_t in[kChunkElements], out[kChunkElements];  // floats, or integers
+    Convert(ctx_.loops, dtype_, x_ + offset, ComputeDType(dtype_), in, range.count);
     loops_.row(in, writes ? out : nullptr, range.count, mode_, carry);
-    if (writes) Convert(ctx_.loops, DType::kFloat32, out, dtype_, y, range.count);
+    if (writes) Convert(ctx_.loops, ComputeDType(dtype_), out, dtype_, y, range.count);
   }
 
   // ---- inner > 1: columns
@@ -140,14 +140,14 @@ class Scanner {
     if (!Is16Bit(dtype_)) {
       return loops_.columns(x, y, rows, shape_.inner, width, mode_, carry);
     }
-    float in[kTileElements], out[kTileElements];
+    uint32_t in[kTileElements], out[kTileElements];  // floats, or integers
     const int64_t stride = shape_.inner * size_;
     for (int64_t r = 0; r < rows; ++r) {
-      Convert(ctx_.loops, dtype_, x + r * stride, DType::kFloat32, in + r * width, width);
+      Convert(ctx_.loops, dtype_, x + r * stride, ComputeDType(dtype_), in + r * width, width);
     }
     loops_.columns(in, out, rows, width, width, mode_, carry);
     for (int64_t r = 0; r < rows; ++r) {
-      Convert(ctx_.loops, DType::kFloat32, out + r * width, dtype_, y + r * stride, width);
+      Convert(ctx_.loops, ComputeDType(dtype_), out + r * width, dtype_, y + r * stride, width);
     }
   }
 

@@ -17,7 +17,7 @@ void Fill(Loops& loops) {
 }  // namespace
 
 void FillCountLoops(Loops& loops) {
-  Fill<Bool, uint8_t, int8_t, int32_t, int64_t, float, double>(loops);
+  Fill<Bool, uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t, float, double>(loops);
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

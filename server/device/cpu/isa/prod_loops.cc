@@ -21,7 +21,7 @@ void Fill(Loops& loops) {
 }  // namespace
 
 void FillProdLoops(Loops& loops) {
-  Fill<int64_t, Bool, uint8_t, int8_t, int32_t, int64_t>(loops);
+  Fill<int64_t, Bool, uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t>(loops);
   Fill<double, float, double>(loops);  // a product of few float32 may leave float32's range
 }
 

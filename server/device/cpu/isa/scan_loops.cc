@@ -154,8 +154,8 @@ void Fill(Loops& loops) {
 }  // namespace
 
 void FillScanLoops(Loops& loops) {
-  Fill<Scan::kSum, uint8_t, int8_t, int32_t, int64_t, float, double>(loops);
-  Fill<Scan::kProd, uint8_t, int8_t, int32_t, int64_t, float, double>(loops);
+  Fill<Scan::kSum, uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t, float, double>(loops);
+  Fill<Scan::kProd, uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t, float, double>(loops);
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE
