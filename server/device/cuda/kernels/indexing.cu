@@ -98,10 +98,11 @@ cudaError_t LaunchCopyRows(const void* in, const int64_t* rows, void* out, int u
 cudaError_t LaunchGather(const void* in, const IndexTensor& indices, int64_t axis_stride,
                          const StridedLoop<1>& loop, void* out, int element_bytes,
                          const CheckCell& check, cudaStream_t stream) {
-  return WithUnit(element_bytes, [&]<typename T>(T) {
+  const auto launch = [&]<typename T>(T) {
     return indices.wide ? Gather<T, int64_t>(in, indices, axis_stride, loop, out, check, stream)
                         : Gather<T, int32_t>(in, indices, axis_stride, loop, out, check, stream);
-  });
+  };
+  return element_bytes == 16 ? launch(uint4{}) : WithUnit(element_bytes, launch);
 }
 
 }  // namespace tensord::server::cuda
