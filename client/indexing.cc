@@ -13,7 +13,7 @@ namespace {
 
 using Pointers = absl::InlinedVector<const Tensor*, 4>;
 
-std::vector<int64_t> ToVector(absl::Span<const int64_t> values) {
+std::vector<int64_t> ToInts(absl::Span<const int64_t> values) {
   return std::vector<int64_t>(values.begin(), values.end());
 }
 
@@ -41,7 +41,7 @@ std::string NameOf(ScatterReduction reduce) {
 }
 
 Attributes ViewAttrs(const Shape& shape, absl::Span<const int64_t> strides, int64_t offset) {
-  return {{"shape", ToVector(shape.dims())}, {"strides", ToVector(strides)}, {"offset", offset}};
+  return {{"shape", ToInts(shape.dims())}, {"strides", ToInts(strides)}, {"offset", offset}};
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ namespace tensord {
 // tensors broadcast to one shape, which takes the place of these axes in the result's shape.
 Tensor Index(const Tensor& x, absl::Span<const Tensor> indices, int64_t axis = 0);
 
-// result[i][j][k] = x[index[i][j][k]][j][k] for axis 0, and so on for other axes. The result has the
-// shape of `index`, which has the rank of x. Along other axes it isn't longer than x.
+// result[i][j][k] = x[index[i][j][k]][j][k] for axis 0, and so on for other axes. The result has
+// the shape of `index`, which has the rank of x. Along other axes it isn't longer than x.
 Tensor Gather(const Tensor& x, int64_t axis, const Tensor& index);
 
 struct IndexPutOptions {

@@ -1,6 +1,6 @@
 // Functions that read and write parts of tensors and are compositions of ops. README.md in this
-// folder has their definitions. Names, meanings and order of arguments are PyTorch's, except that
-// scatters take the position as options. Errors and threads are as in client/indexing.h.
+// folder has their definitions. Names, meanings and order of arguments are PyTorch's, but
+// SliceScatter takes options. Errors and threads are as in client/indexing.h.
 #pragma once
 
 #include <cstdint>

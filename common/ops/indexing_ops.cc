@@ -1,5 +1,5 @@
-// Ops that read and write elements at indices, which are elements of integer tensors: index, gather,
-// index_put, scatter. strided_ops.cc has the ops whose positions are attributes.
+// Ops that read and write elements at indices, which are elements of integer tensors: index,
+// gather, index_put, scatter. strided_ops.cc has the ops whose positions are attributes.
 #include "absl/strings/str_cat.h"
 #include "tensord/common/ops/op_inference.h"
 #include "tensord/common/ops/op_registry.h"
@@ -114,8 +114,8 @@ absl::Status InferIndexPut(InferenceContext& ctx) {
   return AddUpdatedOutput(ctx, args.selected.num_elements());
 }
 
-// For gather and scatter: brings the axis into normal form, and checks that the indices, input 1, fit
-// input 0.
+// For gather and scatter: brings the axis into normal form, and checks that the indices, input 1,
+// fit input 0.
 absl::Status ReadAxisAndIndices(InferenceContext& ctx) {
   const Shape& x = ctx.input(0).shape;
   const Shape& indices = ctx.input(1).shape;

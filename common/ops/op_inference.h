@@ -52,8 +52,8 @@ absl::StatusOr<std::vector<int64_t>> ResolveAxes(const InferenceContext& ctx,
 absl::Status RequireOneOf(const InferenceContext& ctx, absl::string_view attr,
                           absl::Span<const absl::string_view> words);
 
-// Makes the result a view of a range of input 0's memory, if the range is aligned as all tensors are,
-// and not too small a part of the input: a view keeps all memory of its input.
+// Makes the result a view of a range of input 0's memory, if the range is aligned as all tensors
+// are, and not too small a part of the input: a view keeps all memory of its input.
 void SetAliasIfWorthwhile(InferenceContext& ctx, int64_t offset_bytes, int64_t bytes);
 
 }  // namespace tensord

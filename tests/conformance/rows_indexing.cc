@@ -84,13 +84,12 @@ void AddIndex(Rows& rows) {
   }
 }
 
-// A third input of this shape and dtype, whose values aren't all equal. Sums and products of some of
-// them are exact.
+// The values that an op writes.
 Input UpdateValues(DType dtype, Shape shape, Fill fill) {
   return {{dtype, std::move(shape)}, fill};
 }
 
-// Ops that combine several values round as often as there are values.
+// Sums and products round as often as there are values. 16-bit floats are rounded once at the end.
 Bound BoundOf(DType dtype, const std::string& reduce) {
   if (!IsFloating(dtype) || reduce == "none" || reduce == "max" || reduce == "min") return {};
   return {.ulps = dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? 1.0 : 0.0,

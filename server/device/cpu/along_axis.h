@@ -15,8 +15,8 @@ namespace tensord::server::cpu {
 // Neighbouring axes are merged where possible. The last of the merged axes is a run.
 class AlongAxisLoop {
  public:
-  // `third` has the rank and at least the sizes of the index tensor. If its rank is 0, its element is
-  // at all positions. With `within_groups`, offsets in input 0 don't count the axes before the
+  // `third` has the rank and at least the sizes of the index tensor. If its rank is 0, its element
+  // is at all positions. With `within_groups`, offsets in input 0 don't count the axes before the
   // indexed one.
   AlongAxisLoop(const KernelCall& call, const Shape& third, bool within_groups = false);
 

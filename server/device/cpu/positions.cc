@@ -18,8 +18,8 @@ Shape BroadcastIndexTensors(const KernelCall& call, int tensors) {
   return shape;
 }
 
-// rows[i] += stride · the index at i, with negative indices counted from `size`. `strides` are those
-// of the index tensor, read as if it had the shape `shape`.
+// rows[i] += stride · the index at i, with negative indices counted from `size`. `strides` are
+// those of the index tensor, read as if it had the shape `shape`.
 template <typename T>
 void AddRows(const Context& ctx, const T* indices, const Shape& shape, const Dims& strides,
              int64_t size, int64_t stride, int64_t* rows) {

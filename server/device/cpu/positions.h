@@ -20,8 +20,8 @@ struct IndexedRows {
 // `tensors` is the number of index tensors, which are the inputs 1 to `tensors`.
 IndexedRows IndexedRowsOf(const KernelCall& call, int tensors);
 
-// Returns the selected rows: `count` numbers of type int64_t in [0, rows), in row-major order of the
-// broadcast index tensors. Checks all indices first. Errors: BadIndexError() of value_check.h;
+// Returns the selected rows: `count` numbers of type int64_t in [0, rows), in row-major order of
+// the broadcast index tensors. Checks all indices first. Errors: BadIndexError() of value_check.h;
 // RESOURCE_EXHAUSTED; CANCELLED if the op must stop.
 absl::StatusOr<Scratch> SelectedRows(const Context& ctx, const KernelCall& call, int tensors,
                                      const IndexedRows& rows);

@@ -36,8 +36,8 @@ void SortByDigit(const RowUpdate* from, RowUpdate* to, int64_t n, int shift) {
   });
 }
 
-// Sorts updates[0, n) by their rows in [0, rows). `spare` has room for n updates. Returns the one of
-// the two that has the result.
+// Sorts updates[0, n) by their rows in [0, rows). `spare` has room for n updates. Returns the one
+// of the two that has the result.
 RowUpdate* SortByRow(RowUpdate* updates, RowUpdate* spare, int64_t n, int64_t rows) {
   for (int shift = 0; shift < 63 && (rows - 1) >> shift > 0; shift += kDigitBits) {
     SortByDigit(updates, spare, n, shift);
@@ -62,8 +62,8 @@ class Combiner {
         widen_(ctx.loops.cast[Index(dtype_)][Index(ComputeDType(dtype_))]),
         narrow_(ctx.loops.cast[Index(ComputeDType(dtype_))][Index(dtype_)]) {}
 
-  // Combines the row of a segment with its values. `group` is the group of all updates, or 0 if they
-  // are counted over the groups.
+  // Combines the row of a segment with its values. `group` is the group of all updates, or 0 if
+  // they are counted over the groups.
   void Run(int64_t group, const Segment& segment) const {
     const int64_t n = updates_.row_elements;
     const int64_t row = group * updates_.rows + segment.updates[segment.begin].row;

@@ -84,8 +84,8 @@ absl::Status RunIndex(const KernelCall& call, KernelContext& context) {
                      call.output().data, static_cast<int>(unit.bytes()), job, context.stream));
 }
 
-// The strides in input 0 at which the index tensor of gather or scatter reads or writes elements with
-// the index 0, and the axis.
+// The strides in input 0 at which the index tensor of gather or scatter reads or writes elements
+// with the index 0, and the axis.
 struct AlongAxis {
   Dims strides;  // 0 along the axis
   int64_t size = 1, stride = 1;

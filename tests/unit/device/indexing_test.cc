@@ -14,8 +14,8 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-// Runs an op whose output is the memory of input 0. Returns the status of the launch, and the memory
-// in `result`.
+// Runs an op whose output is the memory of input 0. Returns the status of the launch, and the
+// memory in `result`.
 absl::Status RunInPlace(OpRunner& runner, const char* op, const std::vector<HostTensor>& inputs,
                         const Attributes& attrs, HostTensor* result) {
   std::vector<TensorSpec> specs;

@@ -20,8 +20,8 @@ struct IndexTensor {
   int64_t size = 0;   // of that axis; positive
 };
 
-// Item i is update i % count of the group i / count. `loop` has the offset of its index in the index
-// tensor.
+// Item i is update i % count of the group i / count. `loop` has the offset of its index in the
+// index tensor.
 struct SelectJob {
   StridedLoop<1> loop;
   int64_t count = 1;

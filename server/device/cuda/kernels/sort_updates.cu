@@ -1,5 +1,5 @@
-// Sorts updates by their rows: a radix sort that begins with the lowest digit and keeps the order of
-// equal digits (Satish, Harris and Garland, "Designing efficient sorting algorithms for manycore
+// Sorts updates by their rows: a radix sort that begins with the lowest digit and keeps the order
+// of equal digits (Satish, Harris and Garland, "Designing efficient sorting algorithms for manycore
 // GPUs", 2009, section 4).
 #include "tensord/server/device/cuda/kernels/launch.cuh"
 #include "tensord/server/device/cuda/kernels/updates.h"
@@ -22,8 +22,8 @@ __device__ inline int DigitOf(const RowUpdate& update, int shift) {
   return static_cast<int>((update.row >> shift) & (kDigits - 1));
 }
 
-// Counts the digits of updates[begin, end), of which each thread has kPerThread, and adds the counts
-// of the threads before it. All threads of the block must call it.
+// Counts the digits of updates[begin, end), of which each thread has kPerThread, and adds the
+// counts of the threads before it. All threads of the block must call it.
 __device__ void CountDigits(const RowUpdate* updates, int64_t begin, int64_t end, int shift,
                             Digits& digits) {
   int own[kDigits] = {};
