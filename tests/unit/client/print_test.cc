@@ -91,7 +91,8 @@ TEST(PrintTest, IntegersAndBoolsAreAligned) {
 
 TEST(PrintTest, UnsignedIntegersAreExact) {
   EXPECT_EQ(Print<uint64_t>({2}, {1, UINT64_MAX}),
-            "tensor([                   1, 18446744073709551615], device='cpu:0', dtype=uint64)");
+            "tensor([                   1, 18446744073709551615], device='cpu:0',\n"
+            "       dtype=uint64)");
   EXPECT_EQ(Print<uint16_t>({2}, {65535, 7}),
             "tensor([65535,     7], device='cpu:0', dtype=uint16)");
   EXPECT_EQ(Print<int16_t>({1}, {-5}), "tensor([-5], device='cpu:0', dtype=int16)");
