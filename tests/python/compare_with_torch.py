@@ -260,7 +260,7 @@ def sort(inputs):
     x = inputs.every_kind()[-3000:].reshape(60, 50)
     for axis, descending in itertools.product((0, 1), (False, True)):
         yield Case([x], lambda axis=axis, descending=descending: tuple(torch.sort(
-            x, axis, descending=descending, stable=True)), (None, None), axis=axis,
+            x, dim=axis, descending=descending, stable=True)), (None, None), axis=axis,
                    descending=descending)
 
 

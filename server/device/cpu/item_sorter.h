@@ -53,7 +53,7 @@ class ItemSorter {
 
   // Below this number of items, std::sort is faster than the radix sort.
   static constexpr int64_t kMinRadixItems = 64;
-  // From this number of packed items on, fewer passes with longer digits are faster.
+  // From this number of items on, fewer passes with longer digits are faster.
   static constexpr int64_t kMinLongDigitItems = 128 * 1024;
   static constexpr int kDigitBits = 8, kLongDigitBits = 11;
   static constexpr int64_t kPartItems = 64 * 1024;
@@ -64,7 +64,7 @@ class ItemSorter {
   struct Plan {
     Plan(const Team& team, int64_t n, int key_bits) {
       if (n < kMinRadixItems) return;
-      const bool has_long_digits = sizeof(Item) == 8 && key_bits > 16 && n >= kMinLongDigitItems;
+      const bool has_long_digits = key_bits > 16 && n >= kMinLongDigitItems;
       digit_bits = has_long_digits ? kLongDigitBits : kDigitBits;
       digits = int64_t{1} << digit_bits;
       passes = (key_bits + digit_bits - 1) / digit_bits;
@@ -125,46 +125,48 @@ class ItemSorter {
     return !MustStop();
   }
 
+  // Calls sink(position, item) for all items, ordered by the digit that begins at bit `shift`.
+  template <int kBits, typename Source, typename Sink>
+  bool MoveByDigit(Source source, int shift, Count* positions, Sink sink) const {
+    return ForItems([=](int64_t i) {
+      const Item item = source(i);
+      sink(positions[KeyOf(item) >> shift & ((1 << kBits) - 1)]++, item);
+    });
+  }
+
   template <int kBits, typename Source, typename Sink>
   void SortByRadix(Source source, Sink sink) {
     constexpr int kDigits = 1 << kBits;
     const int passes = plan_.passes;
-    // Local copies, because the compiler must assume that the stores below change the members.
-    Item *items = items_, *other = other_;
-    Count* const counts = counts_;
+    Count* const counts = counts_;  // a local copy: the stores below can't change it
     std::fill(counts, counts + passes * kDigits, Count{0});
     const bool counted = ForItems([=](int64_t i) {
-      const Item item = source(i);
-      items[i] = item;
-      uint64_t key = KeyOf(item);
+      uint64_t key = KeyOf(source(i));
       for (int pass = 0; pass < passes; ++pass, key >>= kBits) {
         ++counts[pass * kDigits + static_cast<int>(key & (kDigits - 1))];
       }
     });
     if (!counted) return;
     int last = passes - 1;
-    while (last >= 0 && !ToPositions(counts + last * kDigits)) --last;
-    for (int pass = 0; pass < last; ++pass) {
-      Count* const positions = counts + pass * kDigits;
-      if (!ToPositions(positions)) continue;
-      const int shift = pass * kBits;
-      const bool moved = ForItems([=](int64_t i) {
-        const Item item = items[i];
-        other[positions[KeyOf(item) >> shift & (kDigits - 1)]++] = item;
-      });
-      if (!moved) return;
-      std::swap(items, other);
-    }
-    if (last < 0) {
-      ForItems([&](int64_t i) { sink(i, items[i]); });
+    while (last > 0 && !ToPositions(counts + last * kDigits)) --last;
+    if (last == 0 && !ToPositions(counts)) {
+      ForItems([=](int64_t i) { sink(i, source(i)); });
       return;
     }
-    Count* const positions = counts + last * kDigits;
-    const int shift = last * kBits;
-    ForItems([=](int64_t i) {
-      const Item item = items[i];
-      sink(positions[KeyOf(item) >> shift & (kDigits - 1)]++, item);
-    });
+    Item* from = nullptr;  // where the items are; null: not stored yet
+    Item* to = items_;
+    const auto move = [&](int pass, auto result) {
+      Count* const positions = counts + pass * kDigits;
+      if (from == nullptr) return MoveByDigit<kBits>(source, pass * kBits, positions, result);
+      const auto stored = [from](int64_t i) { return from[i]; };
+      return MoveByDigit<kBits>(stored, pass * kBits, positions, result);
+    };
+    for (int pass = 0; pass < last; ++pass) {
+      if (!ToPositions(counts + pass * kDigits)) continue;
+      if (!move(pass, [to](int64_t position, const Item& item) { to[position] = item; })) return;
+      from = std::exchange(to, to == items_ ? other_ : items_);
+    }
+    move(last, sink);
   }
 
   // Calls fn(part, begin, end) for the items of each part, on the team. Returns false as ForItems.

@@ -16,8 +16,8 @@ namespace {
 constexpr int64_t kMinSharedRow = 128 * 1024;
 // topk selects at most this number of elements. For more, it sorts the row.
 constexpr int64_t kMaxSelected = 64 * 1024;
-// A packed item has room for an index below this.
-constexpr int64_t kMaxPackedRow = int64_t{1} << 32;
+// Packed items have 32 bits for an index, and for the number of items.
+constexpr int64_t kMaxPackedRow = 0xffffffff;
 
 // Dense rows to sort. The first k elements of each sorted row, and their indices, are the result.
 struct Rows {
