@@ -23,12 +23,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (plan.status().message().empty()) std::abort();
     return 0;
   }
-  if (!IsValid(plan->output().dtype) || !plan->output().shape.Validate().ok()) std::abort();
+  if (plan->outputs.empty()) std::abort();
+  for (const TensorSpec& output : plan->outputs) {
+    if (!IsValid(output.dtype) || !output.shape.Validate().ok()) std::abort();
+  }
 
   const auto again = PlanOp(schema.name, inputs, plan->attrs);
-  if (!again.ok() || again->output().dtype != plan->output().dtype ||
-      again->output().shape != plan->output().shape) {
-    std::abort();
-  }
+  if (!again.ok() || again->outputs != plan->outputs) std::abort();
   return 0;
 }

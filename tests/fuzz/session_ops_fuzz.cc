@@ -78,6 +78,7 @@ void Speaker::AddOp(FuzzInput& in, v1::Op* op) {
   if (in.OneIn(32)) ++inputs;
   for (; inputs > 0; --inputs) op->add_inputs(AnyHandle(in));
   op->set_output(AnyHandle(in));
+  op->set_num_outputs(in.OneIn(16) ? in.Range(0, 3) : schema.name == "var_mean" ? 2 : 1);
   for (const auto& [name, value] : fuzz::AnyAttributes(in, schema)) {
     ToProto(value, &(*op->mutable_attrs())[name]);
   }
@@ -92,6 +93,7 @@ void Speaker::AddDefinition(FuzzInput& in, v1::Definition* definition) {
   *definition->mutable_attrs() = op.attrs();
   definition->set_device(op.device());
   definition->set_num_inputs(in.OneIn(64) ? in.Raw<uint32_t>() : op.inputs_size());
+  definition->set_num_outputs(op.num_outputs());
   definitions_.push_back(definition->num_inputs());
 }
 
