@@ -55,7 +55,9 @@ struct OpSchema {
 // The result of inference for given inputs. `attrs` is in normal form: every attribute of the
 // schema is present with its declared type, and axes, ranges and shapes are resolved:
 //   reductions   "axes": ints, sorted, non-negative, never empty unless the input is a scalar
+//   sum, prod    as reductions; "dtype": resolved
 //   softmax      "axis": int >= 0
+//   scans        "axis": int >= 0; "dtype": resolved
 //   concat       "axis": int >= 0
 //   reshape      "shape": without -1
 //   permute      "axes": non-negative
