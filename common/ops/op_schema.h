@@ -69,7 +69,9 @@ std::string InputName(const OpSchema& schema, size_t position);
 // The result of inference for given inputs. `attrs` is in normal form: every attribute of the
 // schema is present with its declared type, and axes, ranges and shapes are resolved:
 //   reductions   "axes": ints, sorted, non-negative, never empty unless the input is a scalar
+//   sum, prod    as reductions; "dtype": resolved
 //   softmax      "axis": int >= 0
+//   scans        "axis": int >= 0; "dtype": resolved
 //   concat       "axis": int >= 0; also of index, gather, index_put and scatter
 //   as_strided   "strides", "offset": 0 where they don't matter; also of as_strided_scatter
 //   reshape      "shape": without -1

@@ -13,6 +13,9 @@ constexpr int64_t kChunkElements = 1024;  // of a row
 constexpr int64_t kTileColumns = 256;     // the number of columns that are scanned at a time
 constexpr int64_t kTileElements = 8192;
 constexpr int64_t kCarryBytes = 8;
+// Several threads read the row twice. With fewer of them, one thread takes as long or less.
+constexpr int kMinThreadsOfRow = 4;
+constexpr int64_t kMinChunksOfRow = 64;
 
 struct ScanShape {
   int64_t outer = 1, extent = 1, inner = 1;
@@ -44,7 +47,8 @@ class Scanner {
   void Run() {
     if (shape_.inner > 1) return Columns();
     const int64_t chunks = Chunks(shape_.extent, kChunkElements);
-    if (shape_.outer < ctx_.team.threads() && chunks >= 64) {
+    const int threads = ctx_.team.threads();
+    if (shape_.outer < threads && threads >= kMinThreadsOfRow && chunks >= kMinChunksOfRow) {
       for (int64_t o = 0; o < shape_.outer; ++o) RowInParallel(o, chunks);
       return;
     }
