@@ -266,7 +266,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     if (!LockCopy()) return EndDropped();
     CopyReport report;
     report.path = CopyPath::kClient;
-    report.bytes = source_.size_bytes();
+    report.bytes = source_.spec().size_bytes();
     report.relay_reason = relay_reason_;
     report.route_skipped = skipped_route_;
     const absl::Time start = absl::Now();
@@ -285,7 +285,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   absl::Status ReadSource(absl::Span<uint8_t> bytes) {
     if (bytes.data() == nullptr) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("this program can't allocate ", source_.size_bytes(), " bytes"));
+          absl::StrCat("this program can't allocate ", source_.spec().size_bytes(), " bytes"));
     }
     const TensorState& state = *source_.state();
     return source_session().Download(state.handle, state.spec, bytes, {});
