@@ -166,8 +166,8 @@ class LogSoftmax : public Function {
   explicit LogSoftmax(int64_t axis = -1);
 };
 
-// In training mode, sets each element to 0 with probability p, from 0 to 1, and divides the others by
-// 1 - p. Each call of Forward draws other elements: those of the next stream of the seed. In
+// In training mode, sets each element to 0 with probability p, from 0 to 1, and divides the others
+// by 1 - p. Each call of Forward draws other elements: those of the next stream of the seed. In
 // evaluation mode, returns its input. Copies share the generator. If several threads call Forward,
 // the order of their calls decides which of them gets which stream.
 //

@@ -1,5 +1,5 @@
-// Functions that move or mask elements, composed of the ops of ops.h. README.md of this folder lists
-// their definitions.
+// Functions that move or mask elements, composed of the ops of ops.h. README.md of this folder
+// lists their definitions.
 //
 // No function waits, errors are in the result's status, and all functions are thread-safe. Negative
 // axes count from the end.

@@ -15,14 +15,15 @@
 
 namespace tensord {
 
-// As Uniform, Normal and RandInt, with the shape and device of x. The dtype is that of x, which must
-// be floating for the first two and an integer dtype for RandIntLike. `options.dtype` isn't used.
+// As Uniform, Normal and RandInt, with the shape and device of x. The dtype is that of x, which
+// must be floating for the first two and an integer dtype for RandIntLike. `options.dtype` isn't
+// used.
 Tensor UniformLike(const Tensor& x, RandomSource source, UniformOptions options = {});
 Tensor NormalLike(const Tensor& x, RandomSource source, NormalOptions options = {});
 Tensor RandIntLike(const Tensor& x, int64_t low, int64_t high, RandomSource source);
 
-// Returns 1 with the probability that `p` has at that position, otherwise 0. p must be floating. The
-// result has its spec. A probability of NaN or below 0 gives 0, and one above 1 gives 1.
+// Returns 1 with the probability that `p` has at that position, otherwise 0. p must be floating.
+// The result has its spec. A probability of NaN or below 0 gives 0, and one above 1 gives 1.
 Tensor Bernoulli(const Tensor& p, RandomSource source);
 // Returns true with probability p.
 Tensor Bernoulli(const Device& device, const Shape& shape, double p, RandomSource source);
@@ -50,9 +51,9 @@ Tensor TruncNormal(const Device& device, const Shape& shape, RandomSource source
 // Draws `count` categories for each row of `weights` (…,n), as torch.multinomial: (…,n) ->
 // (…,count), int64. The probability of a category is its weight divided by the sum of the row.
 // Weights must be floating, finite and at least 0. With `replacement`, draws are independent, and
-// the server computes count · n numbers per row. Without, the categories of a row differ. `count` is
-// then at most n, and the server runs a few ops for each of them. Categories of weight 0 come after
-// all others, where torch.multinomial reports an error.
+// the server computes count · n numbers per row. Without, the categories of a row differ. `count`
+// is then at most n, and the server runs a few ops for each of them. Categories of weight 0 come
+// after all others, where torch.multinomial reports an error.
 Tensor Multinomial(const Tensor& weights, int64_t count, bool replacement, RandomSource source);
 
 }  // namespace tensord

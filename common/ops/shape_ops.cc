@@ -127,7 +127,8 @@ struct AxisRange {
 };
 
 // Resolves a slice by Python's rules: a negative index counts from the end, and the result is
-// clamped to the dimension, with a negative step to [-1, dim - 1]. Returns the range in normal form.
+// clamped to the dimension, with a negative step to [-1, dim - 1]. Returns the range in normal
+// form.
 AxisRange ResolveRange(int64_t start, int64_t stop, int64_t step, int64_t dim) {
   const auto resolve = [&](int64_t index) {
     return std::clamp<int64_t>(index < 0 ? index + dim : index, step < 0 ? -1 : 0,

@@ -148,10 +148,10 @@ TENSORD_HD inline T Gelu(T x) {
   return T(0.5) * x * (tail + tail * correction);
 }
 
-// Computes fmod(a, b) without branches. Returns false if it can't: if the quotient is large, b is 0,
-// or an operand isn't finite. The quotient is rounded to the nearest integer, which is exact or too
-// far from 0 by one. The product with b is exact, and so are the differences, because their results
-// can be represented.
+// Computes fmod(a, b) without branches. Returns false if it can't: if the quotient is large, b is
+// 0, or an operand isn't finite. The quotient is rounded to the nearest integer, which is exact or
+// too far from 0 by one. The product with b is exact, and so are the differences, because their
+// results can be represented.
 TENSORD_HD inline bool FastFmod(float a, float b, float* rest) {
   constexpr double kRounder = 0x1.8p52;  // x + kRounder has no bits below the integers
   const auto wide_a = static_cast<double>(a), wide_b = static_cast<double>(b);

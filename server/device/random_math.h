@@ -1,8 +1,8 @@
 // Random numbers that have the same bits on every device. Element i of a tensor depends only on the
 // seed, the stream and i.
 //
-// The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-// SC 2011) with key (low, high word of the seed) and counter (low, high word of the block, low, high
+// The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
+// 2011) with key (low, high word of the seed) and counter (low, high word of the block, low, high
 // word of the stream). A block holds four 32-bit words:
 //   float32, float16, bfloat16, dropout   one word per element: word i % 4 of block i / 4
 //   float64, randint                      two words per element, low word first: block i / 2

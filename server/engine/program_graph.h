@@ -71,8 +71,8 @@ class ProgramGraph final : public SpareMemory {
 
   // Returns the outputs. If the caller must run the program op by op this time, returns an empty
   // list. `values` are the program's buffers, by value; only those of kept values are used. If ops
-  // report values, adds a check to `checks`, as Executable::Run() does. Returns an error only if the
-  // device is lost.
+  // report values, adds a check to `checks`, as Executable::Run() does. Returns an error only if
+  // the device is lost.
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account, absl::Span<const TensorRef> inputs,
                                  absl::Span<Buffer* const> values, ValueCheckRefs* checks);
 

@@ -269,8 +269,9 @@ void CallCosts(Bench& bench) {
 }
 
 // A loop like the decoding of a language model: each step slices a cache to a shape that no earlier
-// step had, and computes with it. The last tenth of the steps must take as long as the first. Caches
-// of prepared ops fill in the first half, so the memory of both ends must not grow in the second.
+// step had, and computes with it. The last tenth of the steps must take as long as the first.
+// Caches of prepared ops fill in the first half, so the memory of both ends must not grow in the
+// second.
 void DecodeLoop(Bench& bench) {
   const std::string rate = "decode loop, 100,000 steps of a new shape: the last 10,000";
   const std::string memory = "decode loop, 100,000 steps of a new shape: growth of memory";

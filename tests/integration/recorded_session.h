@@ -19,8 +19,8 @@ struct CallEvent {
               // the encoded message; kEnd: the status code in decimal
 };
 
-// A file has a line for each event: "begin 3 METHOD", "send 3 HEX", "half-close 3", "receive 3 HEX",
-// "end 3 CODE". Lines that begin with "#" are comments. If a line has another form, returns
+// A file has a line for each event: "begin 3 METHOD", "send 3 HEX", "half-close 3", "receive 3
+// HEX", "end 3 CODE". Lines that begin with "#" are comments. If a line has another form, returns
 // INVALID_ARGUMENT with its number.
 absl::StatusOr<std::vector<CallEvent>> ParseEvents(absl::string_view text);
 std::string FormatEvents(const std::vector<CallEvent>& events);

@@ -141,9 +141,9 @@ __device__ void TakeColumns(const Op& op, const typename Op::In* in, const Strid
   }
 }
 
-// A base of ops over integers and bool, which compute modulo 2^64. Stores the low bytes of a result,
-// or whether it is zero. An unsigned element is read as a signed one. Then `mask` removes the copies
-// of its highest bit.
+// A base of ops over integers and bool, which compute modulo 2^64. Stores the low bytes of a
+// result, or whether it is zero. An unsigned element is read as a signed one. Then `mask` removes
+// the copies of its highest bit.
 struct IntegerResult {
   int bytes;
   bool is_bool;
