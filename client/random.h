@@ -39,7 +39,7 @@ class Generator {
   Generator();
 
   RandomStream Next() { return {seed_, next_stream_.fetch_add(1, std::memory_order_relaxed)}; }
-  // As Next(), as a tensor of int64[2] for the `state` of RandomSource.
+  // Returns Next() as a tensor of int64[2], for the `state` of RandomSource.
   Tensor NextState(const Device& device);
 
   int64_t seed() const { return seed_; }
@@ -76,7 +76,7 @@ class RandomSource {
 // functions gives each of them a state of its own.
 Tensor AdvanceState(const Tensor& state, int64_t count);
 
-// As the functions of creation.h, with any source. A state must be on `device`.
+// These do the same as the functions of creation.h, with any source. A state must be on `device`.
 Tensor Uniform(const Device& device, const Shape& shape, RandomSource source,
                const UniformOptions& options = {});
 Tensor Normal(const Device& device, const Shape& shape, RandomSource source,

@@ -16,7 +16,7 @@ namespace tensord {
 // The slices of x along an axis at the indices, a tensor of rank 1.
 Tensor IndexSelect(const Tensor& x, int64_t axis, const Tensor& index);
 
-// As Gather, but x and `index` broadcast along the other axes.
+// Does the same as Gather, but x and `index` broadcast along the other axes.
 Tensor TakeAlongDim(const Tensor& x, const Tensor& index, int64_t axis);
 
 // The rows of `weight` at the indices: (…), (n,d) -> (…,d).

@@ -15,9 +15,9 @@
 
 namespace tensord {
 
-// As Uniform, Normal and RandInt, with the shape and device of x. The dtype is that of x, which
-// must be floating for the first two and an integer dtype for RandIntLike. `options.dtype` isn't
-// used.
+// These do the same as Uniform, Normal and RandInt, with the shape, dtype and device of x. The
+// dtype must be floating for the first two, and an integer dtype for RandIntLike. `options.dtype`
+// isn't used.
 Tensor UniformLike(const Tensor& x, RandomSource source, UniformOptions options = {});
 Tensor NormalLike(const Tensor& x, RandomSource source, NormalOptions options = {});
 Tensor RandIntLike(const Tensor& x, int64_t low, int64_t high, RandomSource source);

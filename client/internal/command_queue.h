@@ -57,7 +57,7 @@ class CommandQueue {
         max_pending_bytes_(max_pending_bytes),
         counters_(counters) {}
 
-  // As OpTable::set_dtype_support(). Call it before the first push.
+  // Calls OpTable::set_dtype_support(). Must be called before the first push.
   void set_dtype_support(DTypeSupport support) {
     MutexLock lock(&mu_);
     ops_.set_dtype_support(std::move(support));

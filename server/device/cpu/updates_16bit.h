@@ -8,8 +8,9 @@
 
 namespace tensord::server::cpu {
 
-// As ApplyUpdates(), for a target of float16 or bfloat16. `combine` is a loop of float32. Sorts the
-// updates by their rows, so that each row is converted and rounded once.
+// Does the same as ApplyUpdates() for a target of a 16-bit dtype. `combine` is a loop of
+// ComputeDType() of this dtype. Sorts the updates by their rows, so that each row is converted and
+// rounded once.
 absl::Status Combine16BitRows(const Context& ctx, const KernelCall& call, BinaryLoop combine,
                               const Updates& updates);
 

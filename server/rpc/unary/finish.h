@@ -26,8 +26,8 @@ void FinishWhenDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse sessi
                     const absl::StatusOr<TensorRef>& tensor, EarlyEnd early_end,
                     std::function<void(const Tensor&)> describe);
 
-// As FinishWhenDone() for several tensors: calls `describe` for each. If some have failed, removes
-// these from the session, and finishes the call with the error of the first.
+// Does the same as FinishWhenDone() for several tensors: calls `describe` for each. If some have
+// failed, removes these from the session, and finishes the call with the error of the first.
 void FinishWhenAllDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse session,
                        std::vector<TensorRef> tensors, std::function<void(const Tensor&)> describe);
 
