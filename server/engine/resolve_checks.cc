@@ -41,7 +41,9 @@ absl::Status AwaitFence(DeviceSlot& slot) {
 }
 
 void WhenChecked(const TensorRef& tensor, std::function<void()> callback) {
-  tensor->WhenDone([tensor, callback = std::move(callback)] {
+  // The tensor exists while it calls this function. A further reference would keep
+  // Session::Abandon() from stopping the op.
+  tensor->WhenDone([tensor = tensor.get(), callback = std::move(callback)] {
     const CheckListRef& checks = tensor->checks();
     if (checks == nullptr || checks->resolved()) return callback();
     DeviceSlot& slot = *tensor->slot();

@@ -46,23 +46,32 @@ class Builder {
   std::vector<FusedSpec::Step> steps_;
 };
 
+// Returns whether NVRTC is installed. If it is, expects it to compile the ops.
+bool Compiles(const Builder& builder) {
+  const absl::StatusOr<FusedSource> source = builder.Source();
+  EXPECT_TRUE(source.ok()) << source.status();
+  if (!source.ok()) return true;
+  const absl::StatusOr<std::string> code = CompileForGpu(source->text, 8, 0);
+  if (absl::IsUnimplemented(code.status())) return false;
+  EXPECT_TRUE(code.ok()) << code.status() << "\n" << source->text;
+  if (code.ok()) EXPECT_THAT(*code, testing::HasSubstr(kFusedName));
+  return true;
+}
+
 TEST(FusedSourceTest, EveryElementwiseOpOverEveryDTypeCompiles) {
   for (const DType dtype : kRealDTypes) {
-    Builder builder(dtype);
+    // One kernel has at most 64 ops.
+    Builder ops(dtype);
     for (const OpSchema* schema : AllOps()) {
       if (!schema->elementwise.has_value() || !schema->attrs.empty()) continue;
-      if (schema->min_inputs == 1) builder.Add(schema->name.c_str(), {2});
-      if (schema->min_inputs == 2) builder.Add(schema->name.c_str(), {0, 1});
+      if (schema->min_inputs == 1) ops.Add(schema->name.c_str(), {2});
+      if (schema->min_inputs == 2) ops.Add(schema->name.c_str(), {0, 1});
     }
-    builder.Add("gelu", {0});
-    builder.Add("gelu", {0}, {{"approximate", std::string("tanh")}});
-    for (const DType to : kRealDTypes) builder.Add("cast", {0}, {{"dtype", to}});
-    const absl::StatusOr<FusedSource> source = builder.Source();
-    ASSERT_TRUE(source.ok()) << source.status();
-    const absl::StatusOr<std::string> code = CompileForGpu(source->text, 8, 0);
-    if (absl::IsUnimplemented(code.status())) GTEST_SKIP() << code.status();
-    ASSERT_TRUE(code.ok()) << code.status() << "\n" << source->text;
-    EXPECT_THAT(*code, testing::HasSubstr(kFusedName));
+    Builder ops_with_attributes(dtype);
+    ops_with_attributes.Add("gelu", {0});
+    ops_with_attributes.Add("gelu", {0}, {{"approximate", std::string("tanh")}});
+    for (const DType to : kRealDTypes) ops_with_attributes.Add("cast", {0}, {{"dtype", to}});
+    if (!Compiles(ops) || !Compiles(ops_with_attributes)) GTEST_SKIP() << "NVRTC isn't installed";
   }
 }
 
