@@ -55,7 +55,8 @@ class ConnectionTest : public testing::Test {
     connection_->SetState(&call_, Connection::CallState::kReading);
   }
   void TearDown() override {
-    shutdown(receiver_, SHUT_RDWR);
+    // Ends a send() that waits for room, also if the receiver's buffer is full.
+    shutdown(sender_, SHUT_RDWR);
     if (sending_.joinable()) sending_.join();
     connection_.reset();
     close(sender_);
