@@ -43,7 +43,8 @@ class PackedStepsTest : public testing::Test {
 
   Engine engine_{OneCpu()};
   SessionTable sessions_{{}, engine_.slots()};
-  SessionRef session_ = *sessions_.Open(TestPrincipal(), 0, "test");
+  // With a sanitizer, a test may take longer than the default lease.
+  SessionRef session_ = *sessions_.Open(TestPrincipal(), /*lease_seconds=*/3600, "test");
   PackedOps packed_{&engine_, session_};
   uint64_t command_ = 0;
   std::vector<absl::StatusCode> results_;  // of steps that didn't run inline
