@@ -40,7 +40,7 @@ void Tensor::Finish(absl::StatusOr<BufferRef> result, CheckListRef checks) {
     status_ = result.status();
     if (result.ok()) {
       buffer_ = *std::move(result);
-      checks_ = std::move(checks);
+      checks_ = Stored(std::move(checks));
     }
     done_.store(true, std::memory_order_release);
     waiters.swap(waiters_);

@@ -53,7 +53,7 @@ class Tensor {
         slot_(slot),
         done_(true),
         buffer_(std::move(buffer)),
-        checks_(std::move(checks)) {}
+        checks_(Stored(std::move(checks))) {}
 
   // Returns a new tensor. The arguments are those of a constructor.
   template <typename... Args>
@@ -94,13 +94,16 @@ class Tensor {
     if (buffer_ == nullptr) return status_;
     const absl::Status* loss = buffer_->device().loss();
     if (loss != nullptr) return *loss;
-    return checks_ == nullptr ? status_ : checks_->status();
+    return checks_ == nullptr ? status_ : (*checks_)->status();
   }
   // Returns the memory; null if the tensor has failed. The kernel that fills it has been launched
   // on the tensor's device. It has finished if the device has completed a Fence() since.
   const BufferRef& buffer() const { return buffer_; }
   // Returns the value checks on which status() depends; null if there are none.
-  const CheckListRef& checks() const { return checks_; }
+  const CheckListRef& checks() const {
+    static const CheckListRef none;
+    return checks_ == nullptr ? none : *checks_;
+  }
 
   // Records that the op that makes the tensor was posted to `lane`. Tasks that are posted to the
   // same lane later run after it.
@@ -131,6 +134,10 @@ class Tensor {
   void WhenDone(Waiter waiter);
 
  private:
+  static std::unique_ptr<const CheckListRef> Stored(CheckListRef checks) {
+    return checks == nullptr ? nullptr : std::make_unique<const CheckListRef>(std::move(checks));
+  }
+
   // Returns the lock for waiters_ and the change of done_. Many tensors share one lock, so no
   // waiter is called while it is held.
   Mutex& mu() const;
@@ -146,7 +153,8 @@ class Tensor {
   std::atomic<bool> stop_requested_{false};
   absl::Status status_;  // written before done_ is set, read after
   BufferRef buffer_;     // the same
-  CheckListRef checks_;  // the same
+  // Few tensors have checks, so most tensors hold only a null pointer; never points to null.
+  std::unique_ptr<const CheckListRef> checks_;  // the same
 
   std::unique_ptr<UploadState> upload_;  // set before the tensor is shared
 

@@ -2,44 +2,10 @@
 #include <cmath>
 #include <utility>
 
-#include "tensord/tests/conformance/row.h"
+#include "tensord/tests/conformance/reduction_cases.h"
 
 namespace tensord::conformance {
 namespace {
-
-using Axes = std::vector<int64_t>;
-
-struct Case {
-  Shape shape;
-  Axes axes;  // empty: all
-};
-const Case kCases[] = {{{}, {}},
-                       {{1}, {0}},
-                       {{7}, {-1}},
-                       {{3, 5}, {}},
-                       {{3, 5}, {0}},
-                       {{3, 5}, {1}},
-                       {{1, 5}, {0}},
-                       {{5, 1}, {1}},
-                       {{33, 65}, {0}},
-                       {{33, 65}, {1}},
-                       {{67, 129}, {}},
-                       {{3, 2500}, {1}},
-                       {{2500, 3}, {0}},
-                       {{4, 3, 5}, {0, 2}},
-                       {{2, 3, 4, 5, 2}, {1, 3}},
-                       {{2, 3, 4, 5, 2}, {-1, 0, 2}},
-                       {{0, 3}, {1}},
-                       {{0}, {}},
-                       {{0, 3}, {0}},
-                       {{2, 0, 3}, {1}}};
-
-Attributes With(const Case& c, bool keepdims) {
-  Attributes attrs;
-  if (!c.axes.empty()) attrs.Set("axes", c.axes);
-  if (keepdims) attrs.Set("keepdims", true);
-  return attrs;
-}
 
 // Factors whose products neither overflow nor underflow.
 Input Factors(DType dtype, const Shape& shape) {
@@ -64,7 +30,7 @@ Bound SumBound(DType dtype, int64_t n) {
 }
 
 void AddProducts(Rows& rows, DType dtype) {
-  for (const Case& c : kCases) {
+  for (const ReductionCase& c : AllReductionCases()) {
     const Bound bound = ProdBound(dtype, c.shape.num_elements());
     for (bool keepdims : {false, true}) {
       rows.push_back({"prod", {Factors(dtype, c.shape)}, With(c, keepdims), bound});

@@ -1,43 +1,12 @@
 // Reductions and softmax.
 #include <cmath>
 
-#include "tensord/tests/conformance/row.h"
+#include "tensord/tests/conformance/reduction_cases.h"
 
 namespace tensord::conformance {
 namespace {
 
-using Axes = std::vector<int64_t>;
-
-struct Case {
-  Shape shape;
-  Axes axes;  // empty: all
-};
-const Case kCases[] = {{{}, {}},
-                       {{1}, {}},
-                       {{7}, {0}},
-                       {{7}, {-1}},
-                       {{3, 5}, {}},
-                       {{3, 5}, {0}},
-                       {{3, 5}, {1}},
-                       {{3, 5}, {-2, -1}},
-                       {{1, 5}, {0}},
-                       {{5, 1}, {1}},
-                       {{33, 65}, {0}},
-                       {{33, 65}, {1}},
-                       {{67, 129}, {}},
-                       {{4, 3, 5}, {1}},
-                       {{4, 3, 5}, {0, 2}},
-                       {{4, 3, 5}, {2, 0}},
-                       {{2, 3, 4, 5, 2}, {1, 3}},
-                       {{2, 3, 4, 5, 2}, {-1, 0, 2}},
-                       {{2, 3, 4, 5, 2}, {}},
-                       {{1, 1, 1}, {}},
-                       {{0, 3}, {1}},
-                       {{2, 0, 3}, {0}}};
-// Shapes with a reduced axis of size 0.
-const Case kEmpty[] = {{{0}, {}}, {{0, 3}, {0}}, {{2, 0, 3}, {1}}, {{3, 0}, {-1}}};
-
-int64_t ReducedElements(const Case& c) {
+int64_t ReducedElements(const ReductionCase& c) {
   if (c.axes.empty()) return c.shape.num_elements();
   int64_t n = 1;
   for (int64_t axis : c.axes) n *= c.shape.dim(axis < 0 ? axis + c.shape.rank() : axis);
@@ -47,13 +16,6 @@ int64_t ReducedElements(const Case& c) {
 Bound SumBound(DType dtype, int64_t n) {
   if (!IsFloating(dtype)) return {};
   return {.ulps = 1, .epsilons = 1 + std::sqrt(static_cast<double>(n))};
-}
-
-Attributes With(const Case& c, bool keepdims) {
-  Attributes attrs;
-  if (!c.axes.empty()) attrs.Set("axes", c.axes);
-  if (keepdims) attrs.Set("keepdims", true);
-  return attrs;
 }
 
 void Refuse(Rows& rows, Row row) {
@@ -70,11 +32,12 @@ void AddSums(Rows& rows) {
         continue;
       }
       for (bool keepdims : {false, true}) {
-        for (const Case& c : kCases) {
+        for (const ReductionCase& c : kReductionCases) {
           rows.push_back(
               {op, {{{dtype, c.shape}}}, With(c, keepdims), SumBound(dtype, ReducedElements(c))});
         }
-        for (const Case& c : kEmpty) rows.push_back({op, {{{dtype, c.shape}}}, With(c, keepdims)});
+        for (const ReductionCase& c : kEmptyReductionCases)
+          rows.push_back({op, {{{dtype, c.shape}}}, With(c, keepdims)});
       }
       rows.push_back(
           {op, {{{dtype, {5, 321}}, Fill::kWide}}, {{"axes", Axes{1}}}, SumBound(dtype, 321)});
@@ -100,12 +63,13 @@ void AddExtremes(Rows& rows) {
     for (DType dtype : kComplexDTypes) Refuse(rows, {op, {{{dtype, {3}}}}});
     for (DType dtype : kRealDTypes) {
       for (bool keepdims : {false, true}) {
-        for (const Case& c : kCases) {
+        for (const ReductionCase& c : kReductionCases) {
           const Fill fill = keepdims ? Fill::kTies : Fill::kPlain;
           rows.push_back({op, {{{dtype, c.shape}, fill}}, With(c, keepdims), bound});
         }
       }
-      for (const Case& c : kEmpty) Refuse(rows, {op, {{{dtype, c.shape}}}, With(c, false)});
+      for (const ReductionCase& c : kEmptyReductionCases)
+        Refuse(rows, {op, {{{dtype, c.shape}}}, With(c, false)});
       for (const Axes& axes : {Axes{0}, Axes{1}, Axes{0, 1}}) {
         rows.push_back({op, {{{dtype, {16, 31}}, Fill::kSpecial}}, {{"axes", axes}}, bound});
         rows.push_back({op, {{{dtype, {20, 40}}, Fill::kWide}}, {{"axes", axes}}, bound});
@@ -134,7 +98,7 @@ void AddNorms(Rows& rows) {
   const double inf = INFINITY;
   for (DType dtype : kFloatingDTypes) {
     for (double ord : {2.0, 1.0, inf, -inf, 0.0, 3.0, 0.5, -1.0, 2.5}) {
-      for (const Case& c : kCases) {
+      for (const ReductionCase& c : kReductionCases) {
         Bound bound = Ulps(dtype, 8);
         bound.epsilons = 2 + std::sqrt(static_cast<double>(ReducedElements(c)));
         // The relative error of |x|^p grows with p, and that of its root with 1/p.
@@ -143,7 +107,7 @@ void AddNorms(Rows& rows) {
         attrs.Set("ord", ord);
         rows.push_back({"norm", {{{dtype, c.shape}}}, attrs, bound});
       }
-      for (const Case& c : kEmpty) {
+      for (const ReductionCase& c : kEmptyReductionCases) {
         Attributes attrs = With(c, false);
         attrs.Set("ord", ord);
         if (ord >= 0 && !std::isinf(ord)) {

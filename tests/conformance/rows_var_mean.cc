@@ -2,43 +2,10 @@
 #include <cmath>
 #include <utility>
 
-#include "tensord/tests/conformance/row.h"
+#include "tensord/tests/conformance/reduction_cases.h"
 
 namespace tensord::conformance {
 namespace {
-
-using Axes = std::vector<int64_t>;
-
-struct Case {
-  Shape shape;
-  Axes axes;  // empty: all
-};
-const Case kCases[] = {{{}, {}},
-                       {{1}, {0}},
-                       {{7}, {-1}},
-                       {{3, 5}, {}},
-                       {{3, 5}, {0}},
-                       {{3, 5}, {1}},
-                       {{1, 5}, {0}},
-                       {{5, 1}, {1}},
-                       {{33, 65}, {0}},
-                       {{33, 65}, {1}},
-                       {{67, 129}, {}},
-                       {{3, 2500}, {1}},
-                       {{2500, 3}, {0}},
-                       {{300, 70}, {0}},
-                       {{4, 3, 5}, {1}},
-                       {{4, 3, 5}, {0, 2}},
-                       {{4, 3, 6, 5}, {0, 2, 3}},
-                       {{2, 3, 4, 5, 2}, {1, 3}},
-                       {{2, 3, 4, 5, 2}, {-1, 0, 2}},
-                       {{2, 3, 4, 5, 2}, {}},
-                       {{1, 1, 1}, {}},
-                       {{0, 3}, {1}},
-                       {{0}, {}},
-                       {{0, 3}, {0}},
-                       {{2, 0, 3}, {1}},
-                       {{3, 0}, {-1}}};
 
 Row VarMean(Input input, Attributes attrs) {
   // float32 and the 16-bit dtypes are computed in double.
@@ -55,15 +22,8 @@ void Refuse(Rows& rows, Row row) {
   rows.push_back(std::move(row));
 }
 
-Attributes With(const Case& c, bool keepdims) {
-  Attributes attrs;
-  if (!c.axes.empty()) attrs.Set("axes", c.axes);
-  if (keepdims) attrs.Set("keepdims", true);
-  return attrs;
-}
-
 void AddShapes(Rows& rows, DType dtype) {
-  for (const Case& c : kCases) {
+  for (const ReductionCase& c : AllReductionCases()) {
     for (bool keepdims : {false, true}) {
       rows.push_back(VarMean({{dtype, c.shape}}, With(c, keepdims)));
     }

@@ -51,7 +51,7 @@ class MemoryTest : public DaemonFixture {
 };
 
 TEST_F(MemoryTest, SmallTensorsTakeLittleAndTheirMemoryIsReturned) {
-  constexpr int64_t kCount = 900000, kDataBytes = 256, kMaxOverheadBytes = 320;
+  constexpr int64_t kCount = 900000, kDataBytes = 256, kMaxOverheadBytes = 300;
   ASSERT_TRUE(session_->Ones(kCount + 10, {64}).ok());  // the first call makes threads and caches
   const int64_t before = ResidentBytes();
   ASSERT_NO_FATAL_FAILURE(MakeSmallTensors(kCount));
