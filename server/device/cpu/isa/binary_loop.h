@@ -58,10 +58,10 @@ void Binary(const void* a_data, int a_step, const void* b_data, int b_step, void
   }
 }
 
-// For functions that call libm. Processes only whole blocks: the last one is padded.
-template <typename F, typename T>
-void BinaryLibm(const void* a_data, int a_step, const void* b_data, int b_step, void* y_data,
-                int64_t n) {
+// Calls `compute(a, b, y)` for blocks of kVectorLibmBlock elements. The last block is padded.
+template <typename T, typename Compute>
+void ForEachWholeBlock(const void* a_data, int a_step, const void* b_data, int b_step, void* y_data,
+                       int64_t n, Compute compute) {
   constexpr int kBlock = kVectorLibmBlock;
   const T* a = static_cast<const T*>(a_data);
   const T* b = static_cast<const T*>(b_data);
@@ -73,9 +73,20 @@ void BinaryLibm(const void* a_data, int a_step, const void* b_data, int b_step, 
     const int64_t count = n - i < kBlock ? n - i : kBlock;
     if (a_step != 0) memcpy(a_block, a + i, count * sizeof(T));
     if (b_step != 0) memcpy(b_block, b + i, count * sizeof(T));
-    for (int j = 0; j < kBlock; ++j) y_block[j] = F()(a_block[j], b_block[j]);
+    compute(a_block, b_block, y_block);
     memcpy(y + i, y_block, count * sizeof(T));
   }
+}
+template <typename T>
+using WholeBlock = T[kVectorLibmBlock];
+
+// For functions that call libm.
+template <typename F, typename T>
+void BinaryLibm(const void* a, int a_step, const void* b, int b_step, void* y, int64_t n) {
+  ForEachWholeBlock<T>(a, a_step, b, b_step, y, n,
+                       [](const WholeBlock<T>& a, const WholeBlock<T>& b, WholeBlock<T>& y) {
+                         for (int j = 0; j < kVectorLibmBlock; ++j) y[j] = F()(a[j], b[j]);
+                       });
 }
 
 template <typename F, ElementwiseCost cost, typename T>

@@ -6,30 +6,18 @@ namespace {
 // The loop of FloorDivide and Remainder. fmod() takes 10 ns or more for an element, so it is called
 // only for blocks in which FastFmod() can't compute an element. Both give the same rest.
 template <typename F, typename T>
-void Division(const void* a_data, int a_step, const void* b_data, int b_step, void* y_data,
-              int64_t n) {
-  constexpr int kBlock = kVectorLibmBlock;
-  const T* a = static_cast<const T*>(a_data);
-  const T* b = static_cast<const T*>(b_data);
-  T* y = static_cast<T*>(y_data);
-  T a_block[kBlock], b_block[kBlock], y_block[kBlock];
-  for (T& element : a_block) element = *a;
-  for (T& element : b_block) element = *b;
-  for (int64_t i = 0; i < n; i += kBlock) {
-    const int64_t count = n - i < kBlock ? n - i : kBlock;
-    if (a_step != 0) memcpy(a_block, a + i, count * sizeof(T));
-    if (b_step != 0) memcpy(b_block, b + i, count * sizeof(T));
-    int possible = 1;
-    for (int j = 0; j < kBlock; ++j) {
-      T rest;
-      possible &= math::FastFmod(a_block[j], b_block[j], &rest) ? 1 : 0;
-      y_block[j] = F::FromRest(a_block[j], b_block[j], rest);
-    }
-    if (possible == 0) {
-      for (int j = 0; j < count; ++j) y_block[j] = F()(a_block[j], b_block[j]);
-    }
-    memcpy(y + i, y_block, count * sizeof(T));
-  }
+void Division(const void* a, int a_step, const void* b, int b_step, void* y, int64_t n) {
+  ForEachWholeBlock<T>(a, a_step, b, b_step, y, n,
+                       [](const WholeBlock<T>& a, const WholeBlock<T>& b, WholeBlock<T>& y) {
+                         int possible = 1;
+                         for (int j = 0; j < kVectorLibmBlock; ++j) {
+                           T rest;
+                           possible &= math::FastFmod(a[j], b[j], &rest) ? 1 : 0;
+                           y[j] = F::FromRest(a[j], b[j], rest);
+                         }
+                         if (possible != 0) return;
+                         for (int j = 0; j < kVectorLibmBlock; ++j) y[j] = F()(a[j], b[j]);
+                       });
 }
 
 }  // namespace
