@@ -22,7 +22,7 @@ std::string DidYouMean(absl::string_view word, absl::Span<const std::string> can
   return nearest.empty() ? "" : absl::StrCat("; did you mean \"", prefix, nearest, "\"?");
 }
 
-// One pass over the arguments.
+// Parses the arguments in one pass.
 class Parser {
  public:
   Parser(absl::Span<const std::string> args, absl::Span<const CommandSpec> commands,

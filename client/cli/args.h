@@ -56,15 +56,15 @@ struct CommandSpec {
   std::string summary;      // one line, lower case, without a full stop
   std::string description;  // paragraphs, a line each
   std::vector<FlagSpec> flags;
-  // The required argument besides the flags, such as "NAME". Flags has its value under this word.
-  // Empty: none.
+  // The name of the required argument, such as "NAME". If it is empty, the command requires no
+  // argument. Flags has the argument under this name.
   std::string operand = {};
-  // A word for any number of arguments besides the flags, such as "NUMBER…". Empty: none. A command
-  // has at most one of `operand` and `operands`.
+  // A word for any number of arguments besides the flags, such as "NUMBER…". If it is empty, the
+  // command takes none. A command has at most one of `operand` and `operands`.
   std::string operands = {};
   std::vector<Example> examples;
-  // Returns the exit code. If it returns an error, main.cc prints it, and exits with 2 for an error
-  // by UsageError, otherwise with 1.
+  // Returns the exit code. If it returns an error, main.cc prints the error. The program then exits
+  // with 2 if UsageError() made the error, otherwise with 1.
   absl::StatusOr<int> (*run)(CommandContext&) = nullptr;
 };
 

@@ -68,11 +68,11 @@ const absl::Status& FailureOf(const CheckedPair& pair) {
 
 namespace {
 
-// Pairs with the same problem, which is solved at one server.
+// The pairs with the same problem. The user solves it at one server.
 struct PairGroup {
   PairState state;
   size_t where;              // the server to change
-  std::vector<size_t> from;  // of the pairs, each once
+  std::vector<size_t> from;  // the sources of the pairs, each once
   std::vector<size_t> to;
   absl::Status status;               // of the first pair
   std::vector<std::string> callers;  // the identities of `to` at the server to change

@@ -45,15 +45,15 @@ struct CheckedGroupOfTwo {
 struct CheckedGroup {
   // The servers that take part in groups. If there are fewer than two, no group is made.
   std::vector<size_t> members;
-  absl::Status together;                         // of the group of all members, and its barrier
+  absl::Status together;                         // the status of the group of all members
   std::vector<CheckedGroupOfTwo> groups_of_two;  // of pairs, if `together` failed
-  // By server: why it takes no part; OK if it does.
+  // Entry i says why server i takes no part. It is OK if the server takes part.
   std::vector<absl::Status> refusals;
 };
 
 struct ClusterCheck {
   std::string requested_addresses;  // the addresses as given, "gpu-a:50051,gpu-b:50051"
-  size_t expected = 0;              // how many servers there should be; 0: any number
+  size_t expected = 0;              // how many servers there should be; 0 accepts any number
   std::vector<CheckedServer> servers;
   std::vector<CheckedPair> pairs;  // all ordered pairs of servers that could be used
   CheckedGroup group;
@@ -61,8 +61,8 @@ struct ClusterCheck {
 
 bool HasFeature(const ServerInfo& info, absl::string_view feature);
 
-// Whether server `to` can fetch a tensor directly from server `from`, or why not. The text reports
-// problems in this order.
+// States whether server `to` can fetch a tensor directly from server `from`, or why not. The text
+// reports problems in this order.
 enum class PairState {
   kOk,
   kTooOld,               // `to` has no CheckPeer call

@@ -17,7 +17,7 @@
 
 namespace tensord::cli {
 
-// Exists while the command runs.
+// The input and output of a command. It exists while the command runs.
 struct CommandContext {
   Flags flags;
   ServerChoice servers;    // from --server, --servers or the environment

@@ -59,7 +59,7 @@ std::vector<DeviceRow> Rows(absl::Span<const DeviceInfo> devices) {
   return rows;
 }
 
-// Whether a device reports what other processes do with it.
+// Returns whether a device reports what other processes do with it.
 bool AnyHardwareUse(absl::Span<const DeviceRow> rows) {
   return absl::c_any_of(rows, [](const DeviceRow& row) {
     return row.device != nullptr && (row.device->utilization_percent || row.device->others_bytes);

@@ -26,14 +26,15 @@ struct ServerListing {
   std::vector<DeviceInfo> devices;
 };
 
-// The same for several servers in one table. A lost server has a row, with the reason below it.
+// Returns such a table for several servers. A lost server has a row, with the reason below it.
 std::string ClusterDeviceTable(absl::Span<const ServerListing> servers, const Terminal& terminal);
 
 // Returns "gpu-b is lost: REASON" for each lost server; empty if there is none.
 std::string LostServers(absl::Span<const ServerListing> servers, const Terminal& terminal);
 
 // Returns a table with a row per tensor, and the totals of each device. If a tensor has failed, the
-// table has a column with the errors; if the tensors have principals, one that names them.
+// table has a column with the errors. If the tensors have principals, it has a column with their
+// names.
 std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& terminal);
 
 // Returns a table with a row per session.
@@ -48,7 +49,7 @@ std::string DevicesJson(absl::Span<const ServerListing> servers);
 // `tensors` has one list per server, in the order of `servers`.
 std::string TensorsJson(absl::Span<const ServerListing> servers,
                         absl::Span<const std::vector<TensorInfo>> tensors);
-// The sessions of one server.
+// Lists the sessions of one server.
 std::string SessionsJson(const ServerListing& server,
                          absl::Span<const internal::SessionInfo> sessions);
 

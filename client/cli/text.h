@@ -43,7 +43,7 @@ std::string FormatCount(int64_t count);
 // Three digits and a unit: "85.0 µs", "12.3 ms", "1.50 s"; from two minutes on "3 min", "2 h 5
 // min", "4 d 3 h".
 std::string FormatElapsed(absl::Duration duration);
-// The same for a time in whole seconds: "45 s".
+// Formats a time in the same way, but in whole seconds: "45 s".
 std::string FormatUptime(absl::Duration duration);
 // "2.35 GiB/s"; "-" if `duration` is zero.
 std::string FormatBandwidth(int64_t bytes, absl::Duration duration);

@@ -13,7 +13,7 @@ class Confusion {
  public:
   explicit Confusion(int classes) : classes_(classes), counts_(size_t(classes) * classes) {}
 
-  // Both from 0 to classes - 1.
+  // Counts one prediction. Both arguments must be from 0 to classes - 1.
   void Add(int label, int prediction) { ++counts_[size_t(label) * classes_ + prediction]; }
 
   int classes() const { return classes_; }

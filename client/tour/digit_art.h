@@ -20,8 +20,8 @@ struct GreyImage {
 // Returns the columns of a drawn image: 2·side. It has `side` lines.
 inline int ArtWidth(const GreyImage& image) { return 2 * image.side; }
 
-// Returns the lines of a picture. With colours: half blocks in 24 greys, four per pixel,
-// interpolated. Without: " ░▒▓█", two characters per pixel.
+// Returns the lines of a picture. If the terminal has colours, a pixel is four half blocks in 24
+// greys, which are interpolated. Otherwise a pixel is two of the characters " ░▒▓█".
 std::vector<std::string> DrawImage(const GreyImage& image, const cli::Terminal& terminal);
 
 // Returns pictures side by side, with a caption centred under each, in as many rows as the

@@ -40,7 +40,7 @@ class Mlp {
 struct DatasetOptions {
   std::string images = "images";  // name of the tensor of inputs, (rows, …)
   std::string labels = "labels";  // name of the tensor of labels, (rows)
-  std::string rows = ":";         // as ParseRows
+  std::string rows = ":";         // in the form that ParseRows accepts
 };
 
 // Rows of a file, with their labels. The file stays mapped.

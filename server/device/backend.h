@@ -52,8 +52,8 @@ struct Backend {
   std::function<absl::Status(int physical_index)> reset;
   // Returns how many host threads the devices of this kind share. Null means that they use none.
   std::function<int()> host_threads;
-  // Null means that devices whose memory the host can access join groups by Gloo, and that others
-  // can't join groups.
+  // Null means that devices whose memory the host can access join groups by Gloo, and that other
+  // devices can't join groups.
   CommunicatorMaker make_communicator = nullptr;
 };
 

@@ -37,7 +37,7 @@ class Buffer {
   MemoryAccount* account() const { return account_; }
 
   bool is_view() const { return is_view_; }
-  // Returns the buffer that owns the memory: this buffer, or that of which this is a view.
+  // Returns the buffer that owns the memory. For a view, this is the buffer that it is a part of.
   const Buffer& owner() const;
 
   // Keeps `object` alive until the buffer has been destroyed. Call it before the buffer is shared.

@@ -22,7 +22,7 @@
 
 namespace tensord::server {
 
-// A bad index. `key` 0: no kernel has reported one.
+// A bad index. If `key` is 0, no kernel has reported one.
 struct CheckRecord {
   uint64_t key;   // CheckKey() of the input and the position
   int64_t value;  // the index as it stands in the input, possibly negative
@@ -31,7 +31,7 @@ struct CheckRecord {
   int32_t step;   // the number of the checked op in its graph; otherwise 0
 };
 
-// Zero if no thread has reported.
+// Both members are zero if no thread has reported.
 struct CheckGuard {
   unsigned long long key;  // that of the record
   unsigned int locked;     // 1 while a thread writes the record

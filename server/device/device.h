@@ -298,9 +298,9 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<KernelGraph>> Capture(
       MemoryAccount& account, absl::FunctionRef<absl::Status()> launch);
 
-  // Whether kernels of ops with OpSchema::value_checked report bad values to a cell, because they
-  // run after their launch has returned. Otherwise they check all values before they write, and
-  // Launch() returns INVALID_ARGUMENT (value_check.h).
+  // Returns whether kernels of ops with OpSchema::value_checked report bad values to a cell,
+  // because they run after their launch has returned. Otherwise they check all values before they
+  // write, and Launch() returns INVALID_ARGUMENT (value_check.h).
   virtual bool defers_checks() const { return false; }
 
   // Executor thread. Returns a cell for one launch, or for one call of CollectChecks(). The default

@@ -72,14 +72,14 @@ TENSORD_HD inline Storage Narrow(MathOf<Storage> value) {
 template <typename T>
 using Wrapping = std::make_unsigned_t<std::conditional_t<sizeof(T) < 4, int32_t, T>>;
 
-// Whether F takes and returns storage types.
+// True if F takes and returns storage types.
 template <typename F>
 inline constexpr bool kTakesStorage = false;
 
 template <typename T>
 inline constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
-// Variables, because device code may use variables but must not call std::numeric_limits.
+// These are variables, because device code must not call std::numeric_limits.
 template <typename T>
 inline constexpr T kLowestOf = std::numeric_limits<T>::lowest();
 template <typename T>
@@ -92,7 +92,7 @@ TENSORD_HD inline bool IsNan(T value) {
 
 // ---------------------------------------------------------------- unary, T -> T
 
-// Any numeric type.
+// Takes any numeric type.
 struct Neg {
   template <typename T>
   TENSORD_HD T operator()(T x) const {
@@ -104,7 +104,7 @@ struct Neg {
   }
 };
 
-// Any numeric type. The smallest integer has no positive counterpart and stays unchanged.
+// Takes any numeric type. The smallest integer has no positive counterpart and stays unchanged.
 struct Abs {
   template <typename T>
   TENSORD_HD T operator()(T x) const {
@@ -118,7 +118,7 @@ struct Abs {
   }
 };
 
-// Any numeric type. A NaN stays a NaN.
+// Takes any numeric type. A NaN stays a NaN.
 struct Relu {
   template <typename T>
   TENSORD_HD T operator()(T x) const {
@@ -126,7 +126,7 @@ struct Relu {
   }
 };
 
-// Any numeric type. A NaN stays a NaN, and a zero of any sign gives +0.
+// Takes any numeric type. A NaN stays a NaN, and a zero of any sign gives +0.
 struct Sign {
   template <typename T>
   TENSORD_HD T operator()(T x) const {
@@ -138,7 +138,7 @@ struct Sign {
   }
 };
 
-// Floating types only, up to the end of this section.
+// The functors up to the end of this section take only floating types.
 #define TENSORD_MATH_FUNCTOR(Function)   \
   struct Function {                      \
     template <typename T>                \
@@ -220,7 +220,7 @@ struct GeluTanh {
 
 // ---------------------------------------------------------------- binary, (T, T) -> T
 
-// Any type. The sum of two bools is their logical OR.
+// Takes any type. The sum of two bools is their logical OR.
 struct Add {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -234,7 +234,7 @@ struct Add {
   }
 };
 
-// Any numeric type.
+// Takes any numeric type.
 struct Sub {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -246,7 +246,7 @@ struct Sub {
   }
 };
 
-// Any type. The product of two bools is their logical AND.
+// Takes any type. The product of two bools is their logical AND.
 struct Mul {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -260,7 +260,7 @@ struct Mul {
   }
 };
 
-// Floating types only.
+// Takes floating types only.
 struct Div {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -268,8 +268,8 @@ struct Div {
   }
 };
 
-// Any numeric type. For integers, the product of b factors a, which wraps around. If b is negative,
-// the result is 1 for a = 1, +-1 for a = -1, and 0 for all other a.
+// Takes any numeric type. For integers, the result is the product of b factors a, which wraps
+// around. If b is negative, the result is 1 for a = 1, +-1 for a = -1, and 0 for all other a.
 struct Pow {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -290,7 +290,7 @@ struct Pow {
   }
 };
 
-// Any type. If an operand is NaN, the result is NaN.
+// Takes any type. If an operand is NaN, the result is NaN.
 struct Maximum {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -302,7 +302,7 @@ struct Maximum {
   }
 };
 
-// Any type. If an operand is NaN, the result is NaN.
+// Takes any type. If an operand is NaN, the result is NaN.
 struct Minimum {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -314,8 +314,9 @@ struct Minimum {
   }
 };
 
-// Any numeric type. Integers: rounds down, x / 0 is 0, and the smallest value divided by -1 is
-// itself. Floating types: Python's a // b, but x / 0 is an infinity or NaN, as in PyTorch.
+// Takes any numeric type. For integers, the result is rounded down. x / 0 is 0, and the smallest
+// value divided by -1 is itself. For floating types, the result is Python's a // b, but x / 0 is an
+// infinity or NaN, as in PyTorch.
 struct FloorDivide {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -331,11 +332,11 @@ struct FloorDivide {
     }
   }
 
-  // Floating types only: the result from rest = fmod(a, b), b not 0.
+  // Returns the result, given rest = fmod(a, b). Takes floating types only. b must not be 0.
   template <typename T>
   TENSORD_HD static T FromRest(T a, T b, T rest) {
     const bool past = (rest != T{0}) & ((rest < T{0}) != (b < T{0}));
-    // An integer, apart from the error of rounding it.
+    // This is an integer, apart from the rounding error.
     const T quotient = (a - rest) / b - (past ? T{1} : T{0});
     const T below = math::Floor(quotient);
     const T rounded = quotient - below > T(0.5) ? below + T{1} : below;
@@ -343,7 +344,8 @@ struct FloorDivide {
   }
 };
 
-// Any numeric type. The result has the sign of b, also if it is a zero. Integers: x % 0 is 0.
+// Takes any numeric type. The result has the sign of b, also if it is a zero. For integers, x % 0
+// is 0.
 struct Remainder {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -358,7 +360,7 @@ struct Remainder {
     }
   }
 
-  // Floating types only: the result from rest = fmod(a, b).
+  // Returns the result, given rest = fmod(a, b). Takes floating types only.
   template <typename T>
   TENSORD_HD static T FromRest(T /*a*/, T b, T rest) {
     const T shifted = (rest < T{0}) != (b < T{0}) ? rest + b : rest;
@@ -366,7 +368,7 @@ struct Remainder {
   }
 };
 
-// Floating types only.
+// This functor and the next three take only floating types.
 struct Atan2 {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -388,7 +390,7 @@ struct Copysign {
   }
 };
 
-// Equal operands are a case of their own because the difference of two infinities is NaN.
+// Treats equal operands separately, because the difference of two infinities is NaN.
 struct Logaddexp {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -397,7 +399,7 @@ struct Logaddexp {
   }
 };
 
-// Floating storage types. The bits of neighboring values of one sign differ by one.
+// Takes floating storage types. The bits of neighbouring values of one sign differ by one.
 struct Nextafter {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -416,7 +418,7 @@ struct Nextafter {
 template <>
 inline constexpr bool kTakesStorage<Nextafter> = true;
 
-// Integers and bool.
+// The bitwise functors take integers and bool.
 struct BitwiseAnd {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -438,7 +440,7 @@ struct BitwiseXor {
   }
 };
 
-// Integers only. As an unsigned number, a negative count exceeds the width, too.
+// Takes integers only. As an unsigned number, a negative count exceeds the width, too.
 template <typename T>
 TENSORD_HD inline bool IsPastWidth(T count) {
   return static_cast<std::make_unsigned_t<T>>(count) >= 8 * sizeof(T);
@@ -508,7 +510,7 @@ struct Ge {
 
 // ---------------------------------------------------------------- signed and unsigned integers
 
-// Whether F gives the same bits for a signed integer type and for the unsigned type of its size.
+// True if F gives the same bits for a signed integer type and for the unsigned type of its size.
 // The backends then compile one kernel for both.
 template <typename F>
 inline constexpr bool kIgnoresSign = false;
@@ -533,7 +535,7 @@ inline constexpr bool kIgnoresSign<Eq> = true;
 template <>
 inline constexpr bool kIgnoresSign<Ne> = true;
 
-// The signed type of the same size. For types other than unsigned integers, T itself.
+// The signed type of the same size. If T isn't an unsigned integer, this is T itself.
 template <typename T>
 struct SignedTypeOf {
   using type = T;
@@ -564,7 +566,7 @@ using KernelType = std::conditional_t<kIgnoresSign<F>, SignedOf<Storage>, Storag
 template <typename Storage>
 inline constexpr bool kIsWhole = kIsInteger<Storage> || std::is_same_v<Storage, Bool>;
 
-// Whether a cast from From to To adds bits.
+// True if a cast from From to To adds bits.
 template <typename From, typename To>
 inline constexpr bool kAddsBits = sizeof(To) > sizeof(From);
 
@@ -578,8 +580,9 @@ using CastKernelTo = std::conditional_t<kIsWhole<From>, SignedOf<To>, To>;
 
 // ---------------------------------------------------------------- cast
 
-// Converts between math types. Floating to integer truncates toward zero and saturates; NaN gives
-// 0. Integer to integer keeps the low bits. Any type to bool gives x != 0.
+// Converts between math types. A conversion from floating to integer truncates toward zero and
+// saturates; NaN gives 0. A conversion between integers keeps the low bits. A conversion to bool
+// gives x != 0.
 template <typename To>
 struct CastTo {
   template <typename From>

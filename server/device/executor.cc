@@ -90,7 +90,7 @@ std::shared_ptr<Executor::Lane> Executor::NewLane(Weight weight, TimeCounter use
 
 namespace {
 
-// For a heap whose top has the smallest position.
+// Orders a heap whose top has the smallest position.
 constexpr auto kComesAfter = [](const auto& a, const auto& b) {
   return a->position != b->position ? a->position > b->position : a->arrival > b->arrival;
 };

@@ -151,8 +151,8 @@ class Executor {
     Tasks tasks;
   };
 
-  // The state of a waiting thread's request for the InlineLock. kRefused: a task waited when the
-  // lock was released.
+  // The state of a waiting thread's request for the InlineLock. kRefused means that a task waited
+  // when the lock was released.
   enum class LockRequest { kWaiting, kGranted, kRefused };
 
   // Acquires the InlineLock, as its constructor describes. Returns whether it was acquired. If

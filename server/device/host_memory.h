@@ -15,7 +15,7 @@ namespace tensord::server {
 // finished its current work. Thread-safe.
 class HostMemory {
  public:
-  // The state of a backend. Destroyed with the HostMemory.
+  // The state of a backend. It is destroyed with the HostMemory.
   class Preparation {
    public:
     virtual ~Preparation() = default;

@@ -43,7 +43,7 @@ using UsageRef = std::shared_ptr<Usage>;
 class UsageCharge {
  public:
   UsageCharge() = default;
-  // The caller has charged `amount` from `usage`.
+  // The caller must have charged `amount` to `usage`.
   UsageCharge(UsageRef usage, int64_t amount) : usage_(std::move(usage)), amount_(amount) {}
   ~UsageCharge() {
     if (usage_ != nullptr) usage_->Return(amount_);
@@ -90,13 +90,15 @@ class MemoryAccount {
     std::string device;               // the device's name, for messages
     int64_t session_limit_bytes = 0;  // 0: none
     UsageRef principal;               // null: the principal has no limit
-    // Returns the principal's limit; 0: none. Called while `principal` exists.
+    // Returns the principal's limit, or 0 if it has none. It is called only while `principal`
+    // exists.
     std::function<int64_t()> principal_limit_bytes;
-    // Returns LimitReached::source of the principal's limit. Called while `principal` exists. May
-    // be empty.
+    // Returns LimitReached::source of the principal's limit. It is called only while `principal`
+    // exists. May be empty.
     std::function<std::string()> principal_limit_source;
     std::shared_ptr<MemoryAccounts> accounts;  // the account is added to these; may be null
-    // Called with the error if AllocateFor() fails with RESOURCE_EXHAUSTED. May be empty.
+    // If AllocateFor() fails with RESOURCE_EXHAUSTED, it passes the error to this function. May be
+    // empty.
     std::function<void(const absl::Status&)> on_refused;
   };
 

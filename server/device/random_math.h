@@ -126,13 +126,12 @@ TENSORD_HD inline double FromBits(uint64_t bits) {
 }
 
 // These conversions are exact. Instruction sets without conversions of 64-bit integers vectorise
-// them.
-// |x| < 2^31.
+// them. The first one requires |x| < 2^31.
 TENSORD_HD inline double ToDouble(int64_t x) {
   return FromBits(0x4338000000000000 + static_cast<uint64_t>(x)) - 0x1.8p52;
 }
 TENSORD_HD inline double ToDouble(uint32_t x) { return FromBits(0x4330000000000000 | x) - 0x1p52; }
-// x < 2^53.
+// Requires x < 2^53.
 TENSORD_HD inline double ToDouble(uint64_t x) {
   return Add(Mul(ToDouble(static_cast<uint32_t>(x >> 32)), 0x1p32),
              ToDouble(static_cast<uint32_t>(x)));
@@ -153,7 +152,7 @@ TENSORD_HD inline double Ln(double x) {
   constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
   constexpr uint64_t kSqrtHalfBits = 0x3fe6a09e667f3bcd;
   const uint64_t bits = Bits(x);
-  // e, the exponent of the largest power of two that is at most x / sqrt(1/2).
+  // e is the exponent of the largest power of two that is at most x / sqrt(1/2).
   const int64_t e =
       static_cast<int64_t>((bits - kSqrtHalfBits + (uint64_t{1} << 63)) >> 52) - (1 << 11);
   const double m = FromBits(bits - (static_cast<uint64_t>(e) << 52));
@@ -254,7 +253,7 @@ TENSORD_HD inline uint64_t UniformInteger(uint64_t word, const RandintRange& ran
 
 // ---------------------------------------------------------------- dropout
 
-// 0 <= p <= 1.
+// Requires 0 <= p <= 1.
 inline DropoutRule MakeDropoutRule(double p) {
   return {static_cast<uint32_t>(std::ceil(p * 0x1p24)), 1 - p};
 }

@@ -39,11 +39,11 @@ class RestartableDevice final : public Device {
   // The functions that make and reset a backend device.
   struct Maker {
     std::function<absl::StatusOr<std::unique_ptr<Device>>()> make;
-    // Devices of one domain are lost and restarted together. Empty: the domain is this device
-    // alone.
+    // Devices of one domain are lost and restarted together. If it is empty, the domain is this
+    // device alone.
     std::string fault_domain = {};
-    // Resets the hardware that the devices of the domain share. Called while none of them has a
-    // backend device. May be empty.
+    // Resets the hardware that the devices of the domain share. It is called while none of them has
+    // a backend device. May be empty.
     std::function<absl::Status()> reset = {};
   };
 

@@ -82,7 +82,7 @@ void*& NextOf(void* block) { return *static_cast<void**>(block); }
 // The slabs that contain no used block. Thread-safe.
 class UnusedSlabs {
  public:
-  // Returns a slab with any content; null if the system has too little memory.
+  // Returns a slab with any content. If the system has too little memory, returns null.
   Slab* Take() {
     MutexLock lock(&mu_);
     if (resident_.empty() && released_.empty() && !AddRegion(kSlabsPerRegion) && !AddRegion(1)) {

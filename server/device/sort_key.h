@@ -66,7 +66,8 @@ TENSORD_HD inline SortKey<T> SortKeyOf(T value) {
   }
 }
 
-// Whether all elements with this key have the same bits, apart from a bool's: not zeros and NaNs.
+// Returns whether all elements with this key have the same bits. Zeros and NaNs of a floating type
+// don't. Bools that are true count as one element, whatever their bits.
 template <typename T>
 TENSORD_HD inline bool KeyDeterminesElement(SortKey<T> key) {
   constexpr SortKey<T> kSign = static_cast<SortKey<T>>(SortKey<T>{1} << (8 * sizeof(T) - 1));
@@ -85,17 +86,17 @@ TENSORD_HD inline T ElementOfKey(SortKey<T> key) {
   } else if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(key ^ kSign);
   } else {
-    // Of a negative element, the magnitude is kSign - key.
+    // The magnitude of a negative element is kSign - key.
     const Key bits = static_cast<Key>((key & kSign) != 0 ? key - kSign : kSign | (kSign - key));
     return __builtin_bit_cast(T, bits);
   }
 }
 
-// An element of a row: its key in the high half, its index in the low half. For keys of up to 32
+// An element of a row: its key in the high half, its index in the low half. The key has at most 32
 // bits. The items of a row are distinct, and equal elements are ordered by their indices.
 using PackedSortItem = uint64_t;
 
-// The same for keys of 64 bits.
+// An element of a row whose key has 64 bits.
 struct alignas(16) WideSortItem {
   uint64_t key;
   uint64_t index;

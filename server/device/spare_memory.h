@@ -15,8 +15,8 @@ class SpareMemory {
   virtual ~SpareMemory() = default;
 
   // Frees the memory that is not in use at this moment. If `account` is not null, frees memory only
-  // if that makes room below a limit of `account`. Returns false if nothing was freed. Called from
-  // any thread, with the list's lock held. Must return within microseconds, and must neither
+  // if that makes room below a limit of `account`. Returns false if nothing was freed. It is called
+  // on any thread, with the list's lock held. Must return within microseconds, and must neither
   // allocate memory of the device nor call the list.
   virtual bool FreeUnused(const MemoryAccount* account) = 0;
 };

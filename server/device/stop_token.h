@@ -38,7 +38,7 @@ struct StopToken {
 // Sets the token of the calling thread. The destructor sets the previous one again.
 class StopScope {
  public:
-  // `token` must outlive the object. Null: no token.
+  // `token` must outlive the object. Null means that there is no token.
   explicit StopScope(const StopToken* token) : previous_(current) { current = token; }
   ~StopScope() { current = previous_; }
   StopScope(const StopScope&) = delete;

@@ -8,7 +8,7 @@
 namespace tensord::server {
 namespace {
 
-// Returns the position of the first value outside [-size, size); `count` if there is none.
+// Returns the position of the first value outside [-size, size). If there is none, returns `count`.
 template <typename T>
 int64_t FindBadIndex(const T* values, int64_t count, int64_t size) {
   constexpr int64_t kBlock = 1024;  // compilers vectorize a loop without an early end

@@ -1,13 +1,13 @@
 // Errors that only the values of an input show, such as an index out of range.
 //
-// Two kinds of backends:
+// There are two kinds of backends:
 // - The CPU's kernels check all values before they write anything, and Launch() returns
 //   INVALID_ARGUMENT.
 // - If a backend runs kernels after Launch() has returned (Device::defers_checks), a kernel uses a
 //   safe value instead of a bad one, and reports the bad one to a cell (check_cell.h). The engine
 //   reads the cell when an event after the launch has completed (session/value_checks.h).
 //
-// Both give the same error. The op's schema has `value_checked`.
+// Both kinds give the same error. The op's schema has `value_checked`.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,9 @@ inline int64_t NormalIndex(int64_t value, int64_t size) {
   return index >= 0 && index < size ? index : -1;
 }
 
-// For the kernels of backends that check before they write. Checks that all elements of
-// call.inputs[input], of int32 or int64, are indices into an axis of `size` elements: in
-// [-size, size). If not, returns BadIndexError() of the first one that isn't.
+// Backends that check before they write call this function. Checks that all elements of
+// call.inputs[input], of int32 or int64, are indices into an axis of `size` elements: in [-size,
+// size). If not, returns BadIndexError() of the first one that isn't.
 absl::Status CheckIndices(const KernelCall& call, int input, int axis, int64_t size);
 
 }  // namespace tensord::server

@@ -1,4 +1,4 @@
-// tensorctl cluster check: whether several servers can work together.
+// tensorctl cluster check: checks whether several servers can work together.
 #include <algorithm>
 #include <ostream>
 #include <string>

@@ -21,7 +21,7 @@ CBLAS_TRANSPOSE Flag(bool transpose) { return transpose ? CblasTrans : CblasNoTr
 
 blasint Dim(int64_t size) { return static_cast<blasint>(size); }
 
-// `beta`: 0, or 1 to add to the result.
+// If `beta` is 0, overwrites the result. If it is 1, adds to the result.
 void Call(const BlasMatmul<float>& p, float beta) {
   cblas_sgemm(CblasRowMajor, Flag(p.transpose_a), Flag(p.transpose_b), Dim(p.m), Dim(p.n), Dim(p.k),
               1.0f, p.a, Dim(p.a_stride), p.b, Dim(p.b_stride), beta, p.c, Dim(p.c_stride));

@@ -20,7 +20,7 @@ struct BatchedGemm {
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  // The first element of each item in a and b. Empty: the items lie one after another.
+  // The first element of each item in a and b. If a list is empty, the items lie one after another.
   std::vector<int64_t> a_offsets, b_offsets;
   // The number of elements of a and b, with all items.
   int64_t a_elements = 0, b_elements = 0;
@@ -47,7 +47,7 @@ absl::Status RunGemm(const Context& ctx, const KernelCall& call, const BatchedGe
 absl::Status RunLinear(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
                        const void* bias, std::optional<UnaryFunction> activation);
 
-// Adds the bias and applies the activation to a product of one item, in place. For float32 and
+// Adds the bias and applies the activation to a product of one item, in place. Takes float32 and
 // float64.
 void RunEpilogue(const Context& ctx, const BatchedGemm& gemm, const void* bias,
                  std::optional<UnaryFunction> activation);

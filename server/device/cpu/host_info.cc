@@ -28,7 +28,8 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-// Returns the value of "key : value" or "key: value" in a file of /proc. Empty if there is none.
+// Returns the value of "key : value" or "key: value" in a file of /proc. If there is none, returns
+// "".
 std::string ProcValue(const char* path, absl::string_view key) {
   std::ifstream file(path);
   std::string line;

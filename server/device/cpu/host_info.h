@@ -15,8 +15,8 @@ std::string HostUuid();
 // Returns the number of processors that this process may run on, at least 1.
 int HostThreads();
 
-// Returns the smaller of the physical memory and the control group's limit, in bytes. 0 if the
-// physical memory is unknown.
+// Returns the smaller of the physical memory and the control group's limit, in bytes. If the
+// physical memory is unknown, returns 0.
 int64_t HostTotalMemory();
 
 // Returns the bytes that this process could allocate now without swapping, within the control

@@ -13,8 +13,8 @@
 namespace tensord::server::cpu {
 namespace {
 
-// A grain is the time in which a thread copies so many bytes. Finding a row costs as much as
-// copying so many.
+// A grain is the time in which a thread copies kGrainBytes. Finding a row costs as much as copying
+// kRowCostBytes.
 constexpr double kGrainBytes = 64 << 10;
 constexpr double kRowCostBytes = 32;
 
@@ -26,7 +26,7 @@ template <typename T>
 using RowLoop = void (*)(const Context& ctx, const char* from, const T* indices, int64_t rows,
                          int64_t row_bytes, char* to, int64_t n);
 
-// For rows of the size of `Row`.
+// A RowLoop for rows of the size of `Row`.
 template <typename T, typename Row>
 void CopySelectedElements(const Context& /*ctx*/, const char* from, const T* indices, int64_t rows,
                           int64_t /*row_bytes*/, char* to, int64_t n) {

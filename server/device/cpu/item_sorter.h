@@ -12,10 +12,10 @@
 
 namespace tensord::server::cpu {
 
-// Sorts n > 0 items by their keys, which are below 2^key_bits, and then by their indices. For Item
-// = PackedSortItem and WideSortItem. Short rows are sorted by std::sort, longer ones by a radix
-// sort that begins with the lowest digit. A team of several threads counts and moves the parts of a
-// long row in parallel. The result doesn't depend on the team, because all items are different.
+// Sorts n > 0 items by their keys, which are below 2^key_bits, and then by their indices. Item is
+// PackedSortItem or WideSortItem. Short rows are sorted by std::sort, longer ones by a radix sort
+// that begins with the lowest digit. A team of several threads counts and moves the parts of a long
+// row in parallel. The result doesn't depend on the team, because all items are different.
 template <typename Item>
 class ItemSorter {
  public:
@@ -102,7 +102,7 @@ class ItemSorter {
     return true;
   }
 
-  // The same for the counts of all parts: [parts][digits].
+  // Does the same for the counts of all parts, counts_[parts][digits].
   bool PartsToPositions() const {
     Count position = 0;
     for (int64_t digit = 0; digit < plan_.digits; ++digit) {
@@ -169,7 +169,8 @@ class ItemSorter {
     move(last, sink);
   }
 
-  // Calls fn(part, begin, end) for the items of each part, on the team. Returns false as ForItems.
+  // Calls fn(part, begin, end) for the items of each part, on the team. If the op must stop,
+  // returns false, as ForItems() does.
   template <typename Fn>
   bool ForParts(Fn fn) const {
     const double grain = kGrainElements / kCost / static_cast<double>(plan_.part);

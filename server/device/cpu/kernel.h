@@ -37,7 +37,7 @@ absl::StatusOr<Scratch> MakeScratch(const Context& ctx, const KernelCall& call, 
 // y[0, n) = x[0, n), converted to another dtype or copied. Runs on the calling thread.
 void Convert(const Loops& loops, DType from, const void* x, DType to, void* y, int64_t n);
 
-// The same, on the whole team.
+// Does the same on the whole team.
 void ConvertInParallel(const Context& ctx, DType from, const void* x, DType to, void* y, int64_t n);
 
 // Returns the dtype in which elements of `dtype` are computed: float32 or int32 for 16-bit dtypes,

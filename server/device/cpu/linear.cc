@@ -13,7 +13,7 @@ absl::Status RunFused(const Context& ctx, const BatchedGemm& gemm, const void* b
   return ctx.onednn.Run(*product, gemm.a, gemm.b, bias, gemm.c);
 }
 
-// float32 and float64.
+// Takes float32 and float64.
 absl::Status Run(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
                  const void* bias, std::optional<UnaryFunction> activation) {
   if (gemm.dtype == DType::kFloat32 && gemm.k > 0 && PrefersOneDnn(gemm)) {

@@ -10,7 +10,7 @@ Shape BatchOf(const Shape& shape) {
 }
 
 // Returns the offset of each item of `out_batch` in an operand with the batch dimensions `batch`.
-// Empty if the items lie one after another.
+// If the items lie one after another, returns an empty list.
 std::vector<int64_t> ItemOffsets(const Shape& batch, const Shape& out_batch, int64_t item_size) {
   const int64_t items = out_batch.num_elements();
   if (batch.num_elements() == items) return {};

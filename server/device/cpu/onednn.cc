@@ -52,7 +52,7 @@ absl::Status Guarded(absl::FunctionRef<absl::Status()> body) {
   }
 }
 
-// `stride`: the distance between stored rows, in elements.
+// `stride` is the distance between stored rows, in elements.
 memory::desc Matrix(memory::data_type type, int64_t rows, int64_t cols, bool transposed,
                     int64_t stride) {
   return memory::desc({rows, cols}, type,
@@ -147,7 +147,7 @@ TileSize TileSizeOf(const OneDnnMatmul& key) {
   };
   if (key.packed_b) return {key.m, side(area / OneDnn::kMaxPackedRows, key.n), key.k};
   if (key.m * key.n <= area) return {key.m, key.n, key.k};
-  // Twice as many rows as columns, if there are enough.
+  // Makes a tile twice as high as wide, if the product has enough rows and columns.
   const auto wanted_cols = static_cast<int64_t>(std::sqrt(static_cast<double>(area / 2)));
   const int64_t rows = side(area / std::min(wanted_cols, key.n), key.m);
   return {rows, side(area / rows, key.n), key.k};

@@ -13,7 +13,8 @@
 
 namespace tensord::server::cpu {
 
-// Returns whether oneDNN can apply the function to the result of a product. nullopt: no function.
+// Returns whether oneDNN can apply the function to the result of a product. nullopt means no
+// function.
 bool OneDnnHas(std::optional<UnaryFunction> activation);
 
 // (M,K)·(K,N) -> (M,N), dense and row-major. A transposed operand is stored as (K,M) or (N,K).

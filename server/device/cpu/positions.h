@@ -21,8 +21,9 @@ struct IndexedRows {
 IndexedRows IndexedRowsOf(const KernelCall& call, int tensors);
 
 // Returns the selected rows: `count` numbers of type int64_t in [0, rows), in row-major order of
-// the broadcast index tensors. Checks all indices first. Errors: BadIndexError() of value_check.h;
-// RESOURCE_EXHAUSTED; CANCELLED if the op must stop.
+// the broadcast index tensors. Checks all indices first: returns BadIndexError() (value_check.h)
+// for a bad one. If there is too little memory, returns RESOURCE_EXHAUSTED. If the op must stop,
+// returns CANCELLED.
 absl::StatusOr<Scratch> SelectedRows(const Context& ctx, const KernelCall& call, int tensors,
                                      const IndexedRows& rows);
 

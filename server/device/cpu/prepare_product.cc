@@ -40,7 +40,8 @@ class PreparedProduct final : public PreparedKernel {
   std::optional<UnaryFunction> activation_;
   PackedWeights& packed_weights_;
   const Context* ctx_;
-  // Not null if oneDNN computes everything. The second one reads a packed weight.
+  // product_ is null unless oneDNN computes everything. packed_product_ is null unless it can then
+  // read a packed weight.
   std::shared_ptr<OneDnnProduct> product_, packed_product_;
 };
 

@@ -20,7 +20,7 @@ RandomStream StreamOf(const KernelCall& call, size_t position) {
   return {state[0], state[1]};
 }
 
-// `highest`: the limit of values that are rounded to 16 bits.
+// `highest` is the limit of values that are rounded to 16 bits.
 absl::Status Run(const Context& ctx, const KernelCall& call, const RandomLoop (&table)[kDTypeCount],
                  double a, double b, float highest = std::numeric_limits<float>::infinity()) {
   const DType dtype = call.output().spec->dtype;

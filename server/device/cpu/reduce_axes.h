@@ -15,7 +15,7 @@ struct Reduced {
 
 // Reduces the attribute "axes" of the call's input, one group of neighbours at a time, beginning
 // with the last. If the elements of the first output have the accumulators' representation, the
-// last step writes to call.output(). `power`: as in ReduceStep(). If there is no such reduction,
+// last step writes to call.output(). ReduceStep() explains `power`. If there is no such reduction,
 // returns NoKernel().
 absl::StatusOr<Reduced> ReduceAxes(const Context& ctx, const KernelCall& call, Reduction reduction,
                                    double power);

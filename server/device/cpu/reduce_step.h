@@ -29,11 +29,11 @@ struct ReduceShape {
 // be one.
 ReduceShape TakeLastReduced(std::vector<AxisGroup>& groups);
 
-// Reduces (outer, extent, inner) to (outer, inner). The elements have `dtype`, and the results are
-// the accumulators of ReductionLoopsOf(). Sums are computed in fixed trees: leaves of 1,024
-// elements of a row, or of 32 rows, are added pairwise. So results don't depend on the number of
-// threads, and rounding errors grow with the logarithm of the extent. `power` is the exponent of
-// kSumPowers. kUnspecified as `dtype`: the elements are Moments.
+// Reduces (outer, extent, inner) to (outer, inner). The elements have `dtype`, or are Moments if it
+// is kUnspecified. The results are the accumulators of ReductionLoopsOf(). Sums are computed in
+// fixed trees: leaves of 1,024 elements of a row, or of 32 rows, are added pairwise. So results
+// don't depend on the number of threads, and rounding errors grow with the logarithm of the extent.
+// `power` is the exponent of kSumPowers.
 void ReduceStep(const Context& ctx, Reduction reduction, DType dtype, const void* x,
                 const ReduceShape& shape, double power, void* acc);
 

@@ -72,7 +72,7 @@ class RowSink {
     const int64_t index = IndexOf(item);
     const auto inverted = static_cast<SortKey<T>>(KeyOf(item));
     const auto key = descending_ ? static_cast<SortKey<T>>(~inverted) : inverted;
-    // To read the element would take longer, because the items' indices are in no order.
+    // Reading the element would take longer, because the items' indices are in no order.
     values_[position] = KeyDeterminesElement<T>(key) ? ElementOfKey<T>(key) : x_[index];
     indices_[position] = index;
   }
@@ -103,7 +103,7 @@ absl::Status SortRows(const Context& ctx, const KernelCall& call, const Rows& ro
   return absl::OkStatus();
 }
 
-// The k least items of the elements that it has seen, and some more.
+// Collects the k least items of the elements that were added, and some more.
 template <typename T, typename Item>
 class Candidates {
  public:
@@ -173,7 +173,8 @@ class Candidates {
     limit_ = static_cast<Key>(greatest - 1);
   }
 
-  // Computes the least or greatest element of a block, or NaN if it has one; null: no such loop.
+  // Computes the least or greatest element of a block, or NaN if it has one. Null means that there
+  // is no such loop.
   decltype(ReductionLoops::rows) const extremes_;
   const int64_t k_;
   const int64_t capacity_;
@@ -260,7 +261,8 @@ void ExchangeLastAxes(const Context& ctx, const void* from, int64_t outer, int64
   StridedCopy(ctx, {from, {outer, columns, rows}, {rows * columns, 1, columns}}, element_bytes, to);
 }
 
-// Sorts along an axis that isn't the last: moves it to the end, and the results back.
+// Sorts along an axis that isn't the last. Moves the axis to the end, sorts, and moves the results
+// back.
 absl::Status RunOnMovedAxis(const Context& ctx, const KernelCall& call, RowsFunction run, Rows rows,
                             int64_t inner) {
   const int64_t outer = rows.count / inner;

@@ -45,7 +45,7 @@ class Team {
   // where one unit of For() may take long.
   static void InPieces(int64_t begin, int64_t end, double grain, Range fn, int64_t multiple_of = 1);
 
-  // In a call of fn: returns the index of the running thread in the team, from 0 on.
+  // Returns the index of the running thread in the team, from 0 on. Call it only in a call of fn.
   static int Current();
 
  private:

@@ -137,7 +137,7 @@ void CombineElementsOf(DType dtype, const Updates& updates, const Part& part, vo
   }
 }
 
-// For rows of one element.
+// Applies the updates of rows of one element.
 void CombineElements(Combine combine, DType dtype, const Updates& updates, const Part& part,
                      void* target) {
   switch (combine) {

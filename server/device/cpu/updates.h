@@ -8,7 +8,7 @@
 
 namespace tensord::server::cpu {
 
-// How a row changes: it becomes the last of its values, or is combined with all of them in order.
+// How a row changes. It becomes the last of its values, or is combined with all of them in order.
 enum class Combine { kReplace, kAdd, kMul, kMax, kMin };
 
 // Returns the value of the attribute "reduce".
@@ -22,10 +22,10 @@ struct Updates {
   int64_t row_elements = 1;
   int64_t count = 1;
   const int64_t* destinations = nullptr;  // in [0, rows)
-  // Group g has the destinations from g · group_stride on: 0, or `count`.
+  // The destinations of group g begin at g · group_stride. The stride is 0 or `count`.
   int64_t group_stride = 0;
   const void* values = nullptr;
-  // The row of `values` of each update of each group. Null: the rows are in order, or if
+  // The row of `values` of each update of each group. If it is null, the rows are in order, or if
   // `one_value` is set, all updates have row 0.
   const int64_t* sources = nullptr;
   bool one_value = false;
@@ -38,8 +38,8 @@ struct Updates {
 };
 
 // Applies the updates to call.output(). Each row gets its values in order of the updates, whatever
-// the number of threads. Rows of 16-bit floats are combined in float32 and rounded once.
-// Errors: RESOURCE_EXHAUSTED; CANCELLED if the op must stop.
+// the number of threads. Rows of 16-bit floats are combined in float32 and rounded once. If there
+// is too little memory, returns RESOURCE_EXHAUSTED. If the op must stop, returns CANCELLED.
 absl::Status ApplyUpdates(const Context& ctx, const KernelCall& call, Combine combine,
                           const Updates& updates);
 

@@ -24,7 +24,7 @@ enum class Epilogue : uint8_t { kNone, kRelu, kGeluTanh };
 // float32.
 struct MatmulProblem {
   DType dtype = DType::kUnspecified;
-  // The result's dtype is float32 instead of `dtype`. Only for float16 and bfloat16 operands.
+  // The result's dtype is float32 instead of `dtype`. Requires float16 or bfloat16 operands.
   bool float32_out = false;
   bool allow_tf32 = false;
   bool transpose_a = false;  // a is stored (k, m)
@@ -44,8 +44,8 @@ struct MatmulProblem {
   }
 };
 
-// Not thread-safe: for the thread that launches a device's kernels. All products share a workspace,
-// so they must run one after another.
+// Not thread-safe: only the thread that launches a device's kernels uses it. All products share a
+// workspace, so they must run one after another.
 class Blas {
  public:
   static constexpr int64_t kMaxBatch = 63 * 1024;  // the library's kernels refuse 2^16 and more

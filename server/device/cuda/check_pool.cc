@@ -10,7 +10,8 @@ namespace tensord::server::cuda {
 namespace {
 
 constexpr int64_t kBlockCells = 256;
-// The limit of cells in use. A program has a cell for each of its checked ops, at most 65536.
+// Limits the cells in use to 131,072. A program has a cell for each of its checked ops, at most
+// 65,536.
 constexpr size_t kMaxBlocks = 512;
 
 }  // namespace

@@ -23,7 +23,7 @@ struct CUstream_st;
 
 namespace tensord::server {
 
-// The backend of NVIDIA's GPUs.
+// Returns the backend of NVIDIA's GPUs.
 Backend CudaBackend();
 
 // Returns how many GPUs can be used. If it is 0, sets `reason` (may be null) to the cause, such as

@@ -151,10 +151,10 @@ class CudaDevice final : public Device {
   absl::Status LaunchCompiled(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
                               absl::Span<const Buffer* const> inputs);
 
-  // As OrderAfterCudaUploads and OrderAfterCudaAllocation.
+  // Do the same as OrderAfterCudaUploads() and OrderAfterCudaAllocation().
   absl::Status OrderAfterUploads(const Buffer& buffer, cudaStream_t stream);
   absl::Status OrderAfterAllocation(Buffer& buffer, cudaStream_t stream);
-  // As CallOnCudaDevice.
+  // Does the same as CallOnCudaDevice().
   absl::Status Call(absl::FunctionRef<absl::Status()> call);
 
   // Executor thread. Enqueues a graph after the uploads into `inputs`.

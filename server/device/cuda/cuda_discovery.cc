@@ -99,7 +99,8 @@ Backend CudaBackend() {
   backend.count = CudaDeviceCount;
   backend.physical_name = [](int index) { return absl::StrCat("GPU ", index); };
   backend.total_memory = CudaTotalMemory;
-  // For kernels, graphs, NCCL and the workspace of matrix products, which no limit includes.
+  // Kernels, graphs, NCCL and the workspace of matrix products use this memory. No limit includes
+  // it.
   backend.reserved_memory = [](int64_t total) { return std::min(total / 16, int64_t{2} << 30); };
   backend.make = [](const DeviceOptions& options) {
     return MakeCudaDevice(options.name, options.physical_index, options.limit_bytes);

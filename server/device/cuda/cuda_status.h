@@ -21,7 +21,7 @@ namespace tensord::server::cuda {
 // Clears errors that aren't sticky in the runtime, so that no later call reports them again.
 absl::Status CudaStatus(cudaError_t error, absl::string_view call);
 
-// The same for errors of cuBLAS and cuBLASLt. DATA_LOSS: a product's kernel failed.
+// Does the same for errors of cuBLAS and cuBLASLt. DATA_LOSS means that a product's kernel failed.
 absl::Status CublasStatus(cublasStatus_t error, absl::string_view call);
 
 }  // namespace tensord::server::cuda

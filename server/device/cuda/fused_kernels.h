@@ -26,7 +26,7 @@ using FusedCodeRef = std::shared_ptr<const FusedCode>;
 // running.
 class FusedKernels {
  public:
-  // `major`, `minor`: the GPU's compute capability. All kernels must be launched on `stream`.
+  // `major` and `minor` are the GPU's compute capability. All kernels must be launched on `stream`.
   FusedKernels(int major, int minor, cudaStream_t stream)
       : major_(major), minor_(minor), stream_(stream) {}
   ~FusedKernels();

@@ -16,7 +16,8 @@ namespace tensord::server::cuda {
 // graph, and no limit would count its memory. Therefore this class allocates from the device,
 // before the graph's first launch. The graph keeps the memory until it is destroyed.
 //
-// Not thread-safe: for the thread that captures. `account` and `device` must outlive the object.
+// Not thread-safe: only the thread that captures uses it. `account` and `device` must outlive the
+// object.
 class GraphScratch {
  public:
   GraphScratch(MemoryAccount* account, Device* device) : account_(account), device_(device) {}

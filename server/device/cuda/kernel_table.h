@@ -17,7 +17,7 @@ namespace tensord::server::cuda {
 
 class GraphScratch;
 
-// What a kernel uses of its device. The device must be current.
+// The parts of a device that a kernel uses. The device must be current.
 struct KernelContext {
   cudaStream_t stream = nullptr;
   int multiprocessors = 1;

@@ -9,7 +9,7 @@ namespace tensord::server::cuda {
 // Thread-safe.
 class LazyLibrary {
  public:
-  // `name`: the file name with the library's major version, such as "libnvrtc.so.13". Tries the
+  // `name` is the file name with the library's major version, such as "libnvrtc.so.13". Tries the
   // loader's search path, then the folder of the CUDA toolkit. If the environment variable
   // TENSORD_CUDA_LIBRARY_FOLDER is set, tries only the folder that it names.
   explicit LazyLibrary(std::string name);
@@ -22,7 +22,7 @@ class LazyLibrary {
     return reinterpret_cast<Function*>(FindAddress(function));
   }
 
-  // Returns why the library can't be loaded. Empty if the library is loaded.
+  // Returns why the library can't be loaded. If the library is loaded, returns "".
   const std::string& error() const { return error_; }
 
  private:

@@ -48,7 +48,7 @@ void NameInterface(const CollectiveNetwork& network) {
 
 class NcclCommunicator final : public MeshCommunicator {
  public:
-  // `empty_buffer`: a buffer of no bytes on the member's device.
+  // `empty_buffer` is a buffer of no bytes on the member's device.
   NcclCommunicator(const NcclLibrary* nccl, BufferRef empty_buffer, const GroupPlace& place,
                    std::unique_ptr<GroupListener> listener)
       : MeshCommunicator(place, std::move(listener)),

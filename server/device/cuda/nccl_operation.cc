@@ -5,7 +5,7 @@
 namespace tensord::server {
 namespace {
 
-// For a dtype that can be reduced.
+// Requires a dtype that can be reduced.
 ncclDataType_t TypeOf(DType dtype) {
   switch (dtype) {
     case DType::kUInt8:

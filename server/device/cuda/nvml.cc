@@ -46,8 +46,8 @@ struct Nvml::Functions {
   NvmlReturn (*get_memory)(NvmlDevice device, NvmlMemory* memory);
   NvmlReturn (*get_processes)(NvmlDevice device, unsigned* count, NvmlProcess* processes);
 
-  // Returns the bytes that this process holds on the GPU. No value if the driver doesn't list this
-  // process, as in most containers.
+  // Returns the bytes that this process holds on the GPU. If the driver doesn't list this process,
+  // as in most containers, returns no value.
   std::optional<int64_t> OwnBytes(NvmlDevice device) const {
     std::vector<NvmlProcess> processes(16);
     auto count = static_cast<unsigned>(processes.size());

@@ -11,8 +11,8 @@ namespace tensord::server::cuda {
 // Thread-safe. The library is loaded by the constructor, which may take 100 ms, and never unloaded.
 class Nvml {
  public:
-  // `library`: the file name or path of the library. If it can't be loaded or initialized, Query()
-  // returns no figures.
+  // `library` is the file name or path of the library. If it can't be loaded or initialized,
+  // Query() returns no figures.
   explicit Nvml(const char* library = "libnvidia-ml.so.1");
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;

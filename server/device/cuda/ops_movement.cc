@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMinTransposed = 8;  // a shorter side would leave most of a tile empty
 
-// A copy between strided operands. Strides and extents in elements.
+// A copy between strided operands. Strides and extents are in elements.
 struct StridedCopy {
   const void* in;
   void* out;

@@ -82,7 +82,7 @@ absl::Status DownloadRing::Download(void* dst, const void* src, int64_t bytes) {
     if (started.empty()) return status;
     const Piece piece = started.front();
     started.pop_front();
-    // Also after a failure: a slot is free only when the copy to it has ended.
+    // Waits for the piece also after a failure: a slot is free only when the copy to it has ended.
     const absl::Status finished = Finish(piece, static_cast<char*>(dst));
     if (status.ok()) status = finished;
     Release(piece.slot);

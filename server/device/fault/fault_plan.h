@@ -27,22 +27,22 @@ class FaultPlan {
   //   alloc N          the Nth allocation from now on fails with RESOURCE_EXHAUSTED;
   //                    the device is not lost
   //   kernel N         the Nth kernel from now on fails, and the device is lost
-  //   copy N           the same for copies: between devices, and to and from the host if they go
-  //                    through the device
+  //   copy N           the Nth copy from now on fails, and the device is lost; this includes copies to
+  //                    and from the host if they go through the device
   //   fence N          the Nth fence from now on finds that the device is lost
   //   die              the device is lost now, although no call has failed
   //   delay-kernel MS  kernels that don't run inline take MS milliseconds longer from now on
-  //   delay-copy MS    the same for copies
-  //   delay-fence MS   the same for fences
+  //   delay-copy MS    copies take MS milliseconds longer from now on
+  //   delay-fence MS   fences take MS milliseconds longer from now on
   //   no-return N      the next N attempts to restart the device fail
   //   clear            cancels all orders; a device that is lost stays lost
   // If the order is invalid, returns INVALID_ARGUMENT with the cause.
   absl::Status Apply(absl::string_view order);
 
-  // Called at each step. If `may_be_late`, blocks for the step's delay. Then returns OK, or the
-  // fault that is due.
+  // The device calls this at each step. If `may_be_late`, blocks for the step's delay. Then returns
+  // OK, or the fault that is due.
   absl::Status At(Step step, bool may_be_late = true);
-  // Called when the device is made. Returns an error if that must fail.
+  // Must be called when the device is made. If "no-return" orders a failure, returns an error.
   absl::Status Make();
   // If "die" was ordered since the last call, returns DATA_LOSS. Otherwise returns OK.
   absl::Status ConsumeLoss();
@@ -55,7 +55,7 @@ class FaultPlan {
 
   const DeviceName device_;
   Mutex mu_;
-  // For each kind of step, the number of steps until the fault. 0: none.
+  // For each kind of step, the number of steps until the fault. 0 means that no fault is due.
   std::array<int64_t, kSteps> due_ ABSL_GUARDED_BY(mu_) = {};
   std::array<std::chrono::milliseconds, kSteps> delay_ ABSL_GUARDED_BY(mu_) = {};
   int64_t failing_makes_ ABSL_GUARDED_BY(mu_) = 0;

@@ -80,7 +80,7 @@ void ForEachWholeBlock(const void* a_data, int a_step, const void* b_data, int b
 template <typename T>
 using WholeBlock = T[kVectorLibmBlock];
 
-// For functions that call libm.
+// The loop of a functor F that calls libm.
 template <typename F, typename T>
 void BinaryLibm(const void* a, int a_step, const void* b, int b_step, void* y, int64_t n) {
   ForEachWholeBlock<T>(a, a_step, b, b_step, y, n,

@@ -49,19 +49,21 @@ using BinaryLoop = void (*)(const void* a, int a_step, const void* b, int b_step
 using WhereLoop = void (*)(const void* cond, int cond_step, const void* a, int a_step,
                            const void* b, int b_step, void* y, int64_t n);
 
-// Converts between two different real dtypes. Null for integers of one size, whose elements are
-// copied. There are loops between any two dtypes that don't have 16 bits, between float32 and each
-// 16-bit dtype, between integers of 32 and 16 bits, and from float64 to integers of 16 bits. All
-// other conversions take two steps, through float32 or int32.
+// Converts between two different real dtypes. There are loops between any two dtypes that don't
+// have 16 bits, between float32 and each 16-bit dtype, between integers of 32 and 16 bits, and from
+// float64 to integers of 16 bits. All other conversions take two steps, through float32 or int32.
+// If both dtypes are integers of the same size, the entry is null: the elements are copied.
 using CastLoop = void (*)(const void* x, void* y, int64_t n);
 
 // ---------------------------------------------------------------- reductions
 
-// How elements are mapped and combined. The accumulator's dtype is the element's for kMax and kMin
-// (a byte for bool) and for kSum of float32 and float64. kSum and kProd of integers and bool, and
-// kCount of all dtypes, accumulate in int64. kProd and the norm's sums and extremes, of float32 and
-// float64, accumulate in float64. The accumulators of kMoments are Moments. It also has loops over
-// Moments, under kUnspecified, which merge them.
+// How elements are mapped and combined. The accumulators have these dtypes:
+//   kMax, kMin               the element's dtype, or a byte for bool
+//   kSum                     float32 and float64: the element's dtype; integers and bool: int64
+//   kProd                    float32 and float64: float64; integers and bool: int64
+//   kCount                   int64
+//   kMoments                 Moments. Under kUnspecified there are loops that merge Moments.
+//   the others (of norms)    float64; the elements are float32 or float64
 enum class Reduction {
   kSum,
   kMax,
@@ -134,9 +136,10 @@ struct ScanLoops {
 
 // ---------------------------------------------------------------- softmax
 
-// y[0, n) = (log_)softmax of x[0, n). For float32 and float64. If the op must stop, returns early.
+// y[0, n) = (log_)softmax of x[0, n). Takes float32 and float64. If the op must stop, returns
+// early.
 using SoftmaxRowLoop = void (*)(const void* x, void* y, int64_t n);
-// The same for each column of a (rows, cols) part of memory. x and y have the same row stride.
+// Computes this for each column of a (rows, cols) part of memory. x and y have the same row stride.
 using SoftmaxColumnsLoop = void (*)(const void* x, void* y, int64_t rows, int64_t row_stride,
                                     int64_t cols);
 struct SoftmaxLoops {
@@ -149,7 +152,7 @@ struct SoftmaxLoops {
 // The loops compute elements [begin, begin + n) of the numbers of a stream (random_math.h). `begin`
 // must be even.
 
-// (a, b) is (low, high) or (mean, stddev). For float32 and float64.
+// (a, b) is (low, high) or (mean, stddev). Takes float32 and float64.
 using RandomLoop = void (*)(const RandomStream& stream, int64_t begin, int64_t n, double a,
                             double b, void* y);
 
@@ -158,7 +161,7 @@ using RandintLoop = void (*)(const RandomStream& stream, int64_t begin, int64_t 
                              const RandintRange& range, void* y);
 
 // x, y and mask begin with element `begin`. y may be x. If `mask` isn't null, sets mask[i] to 1 if
-// element i is kept, otherwise to 0. For float32 and float64.
+// element i is kept, otherwise to 0. Takes float32 and float64.
 using DropoutLoop = void (*)(const RandomStream& stream, int64_t begin, int64_t n,
                              const DropoutRule& rule, const void* x, void* y, uint8_t* mask);
 
@@ -172,9 +175,9 @@ using TransposeLoop = void (*)(const void* src, int64_t src_stride, void* dst, i
 // dst[i] = src[i src_stride]. src_stride has any sign. The table is indexed by element size.
 using GatherLoop = void (*)(const void* src, int64_t src_stride, void* dst, int64_t n);
 
-// dst[0, bytes) = src[0, bytes). The writes bypass the caches if the processor supports that. For
-// results that are larger than the caches. The caches keep their contents, and the processor
-// doesn't read `dst` before it writes there.
+// dst[0, bytes) = src[0, bytes). If the processor supports that, the writes bypass the caches: the
+// caches keep their contents, and the processor doesn't read `dst` before it writes there. Use it
+// for results that are larger than the caches.
 using StreamLoop = void (*)(const void* src, void* dst, int64_t bytes);
 
 // ---------------------------------------------------------------- integer matmul

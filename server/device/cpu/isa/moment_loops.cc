@@ -37,7 +37,8 @@ Moments MomentsOfRun(const In* x, int64_t n) {
   return {count, mean, ReduceRun<SquarePolicy<In>>(x, n, mean)};
 }
 
-// `width` lanes. Lane j has the elements x[j lane_stride + i stride], i in [0, n).
+// Computes the moments of `width` lanes. Lane j has the elements x[j lane_stride + i stride], i in
+// [0, n).
 template <typename In>
 void MomentsOfLanes(const In* x, int64_t n, int64_t stride, int64_t lane_stride, int width,
                     Moments* acc) {

@@ -4,7 +4,7 @@ namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
 // The loop of FloorDivide and Remainder. fmod() takes 10 ns or more for an element, so it is called
-// only for blocks in which FastFmod() can't compute an element. Both give the same rest.
+// only for blocks in which FastFmod() can't compute an element. Both return the same remainder.
 template <typename F, typename T>
 void Division(const void* a, int a_step, const void* b, int b_step, void* y, int64_t n) {
   ForEachWholeBlock<T>(a, a_step, b, b_step, y, n,

@@ -43,8 +43,8 @@ typename Policy::Acc ReduceRun(const typename Policy::In* x, int64_t n, double p
   return lane[0];
 }
 
-// The same for a policy without a power whose results don't depend on the order, such as MaxPolicy.
-// If the op must stop, returns early.
+// Does the same in pieces, for a policy that ignores the power and the order of elements, such as
+// MaxPolicy. If the op must stop, returns early.
 template <typename Policy>
 typename Policy::Acc ReduceLongRun(const typename Policy::In* x, int64_t n) {
   typename Policy::Acc acc = Policy::Identity();

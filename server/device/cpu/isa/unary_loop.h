@@ -18,7 +18,7 @@ void Unary(const void* x_data, void* y_data, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = Narrow<T>(F()(Widen(x[i])));
 }
 
-// For functions that call libm. Processes only whole blocks: the last one is padded.
+// The loop of a functor F that calls libm. Processes only whole blocks: the last one is padded.
 template <typename F, typename T>
 void UnaryLibm(const void* x_data, void* y_data, int64_t n) {
   constexpr int kBlock = kVectorLibmBlock;

@@ -45,7 +45,7 @@ template <>
 inline constexpr int kDTypeNumber<uint64_t> = 13;
 // 14 and 15 are complex. Only kernels that move elements take them, by their size.
 
-// A launcher for each dtype. Null if there is none.
+// Has a launcher for each dtype, or null if there is none.
 template <typename Launcher>
 struct ByDType {
   Launcher launchers[kDTypeCount] = {};

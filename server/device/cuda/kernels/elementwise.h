@@ -37,8 +37,8 @@ inline BinaryLauncher FindBinaryLauncher(BinaryFunction function, int dtype_numb
                                 : FindArithmeticLauncher(function, dtype_number);
 }
 
-// Returns the launcher of a cast between two dtypes, which are given by number. Null if there is
-// none.
+// Returns the launcher of a cast between two dtypes, which are given by number. If there is none,
+// returns null.
 UnaryLauncher CastLauncher(int from_dtype, int to_dtype);
 
 // out[i] = condition[i] ? x[i] : y[i], for elements of 1, 2, 4, 8 or 16 bytes. `loop` has the

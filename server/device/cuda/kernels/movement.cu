@@ -69,7 +69,7 @@ struct PackedTile {
 };
 
 // Returns kWidth elements that begin at `in`. Doesn't read elements at index `end` and above, and
-// returns zeros for them. `aligned`: `in` is aligned to the size of a pack.
+// returns zeros for them. `aligned` says that `in` is aligned to the size of a pack.
 template <typename T, int kWidth>
 __device__ Pack<T, kWidth> LoadUpTo(const T* in, int64_t end, bool aligned) {
   if (aligned && end >= kWidth) return *reinterpret_cast<const Pack<T, kWidth>*>(in);
@@ -94,11 +94,11 @@ __device__ void StoreUpTo(T* out, int64_t end, bool aligned, const Pack<T, kWidt
   }
 }
 
-// As TransposeKernel. A block of kPacks x kRows threads reads packs along the input's contiguous
-// axis into shared memory. Then each thread reads kWidth packs, one of each of kWidth neighbouring
-// columns, and writes their elements as kWidth packs, one of each of kWidth neighbouring rows.
-// Neighbouring columns are kPacks rows apart in shared memory, so that the threads of a warp read
-// from different banks.
+// Does the same as TransposeKernel(). A block of kPacks x kRows threads reads packs along the
+// input's contiguous axis into shared memory. Then each thread reads kWidth packs, one of each of
+// kWidth neighbouring columns, and writes their elements as kWidth packs, one of each of kWidth
+// neighbouring rows. Neighbouring columns are kPacks rows apart in shared memory, so that the
+// threads of a warp read from different banks.
 template <typename T>
 __global__ void PackedTransposeKernel(const T* in, T* out, TransposeJob job, int64_t row_tiles,
                                       int64_t column_tiles, bool in_aligned, bool out_aligned) {

@@ -17,13 +17,13 @@ struct RandomSource {
   const uint64_t* state = nullptr;
 };
 
-// Uniform in [a, b), or normal with mean a and standard deviation b.
+// Draws numbers that are uniform in [a, b), or normal with mean a and standard deviation b.
 using RandomLauncher = cudaError_t (*)(void* out, const RandomSource& source, double a, double b,
                                        int64_t size, cudaStream_t stream);
 const ByDType<RandomLauncher>& UniformLaunchers();
 const ByDType<RandomLauncher>& NormalLaunchers();
 
-// Integers of 1, 2, 4 or 8 bytes.
+// Draws integers of 1, 2, 4 or 8 bytes.
 cudaError_t LaunchRandint(void* out, int element_bytes, const RandomSource& source,
                           const RandintRange& range, int64_t size, cudaStream_t stream);
 

@@ -18,7 +18,7 @@ struct Prod : ResultOf<T> {
   __device__ Acc Combine(Acc a, Acc b) const { return a * b; }
 };
 
-// The number of elements that aren't zero.
+// Counts the elements that aren't zero.
 template <typename T>
 struct Count {
   using In = T;

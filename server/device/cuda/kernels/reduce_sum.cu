@@ -26,9 +26,9 @@ struct Mean : Sum<T> {
   }
 };
 
-// (sum |x|^p)^(1/p). For p = inf, the greatest |x|. For p = -inf, the least |x|. For p = 0, the
-// number of elements that aren't 0. Computed in double, as on the CPU: the square of a float32 may
-// overflow.
+// Computes (sum |x|^p)^(1/p). For p = inf, this is the greatest |x|. For p = -inf, it is the least
+// |x|. For p = 0, it is the number of elements that aren't 0. Accumulates in double, as on the CPU:
+// the square of a float32 may overflow.
 template <typename T>
 struct Norm {
   using In = T;

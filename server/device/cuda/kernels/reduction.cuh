@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksForFullOccupancy)
   }
 }
 
-// The second pass, over the partial results of `splits` blocks for each output.
+// Runs the second pass: combines the partial results of `splits` blocks for each output.
 template <typename Op>
 __global__ void CombinePartialsKernel(Op op, const typename Op::Acc* partials, void* out,
                                       int64_t outputs, int splits, int64_t count, ReduceTile tile) {

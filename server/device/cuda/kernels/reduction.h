@@ -69,9 +69,9 @@ struct VarMeanJob : ReduceJob {  // `out` is the variance
 
 using ReduceLauncher = cudaError_t (*)(const ReduceJob& job, cudaStream_t stream);
 
-// Keyed by the dtype of the input. The result has the same dtype, except that the results of
-// argmax, argmin and count_nonzero are int64, and those of sums and products of integers and bool
-// have any integer dtype, or bool.
+// A reduction, with a launcher for each dtype of the input. The result has the same dtype, except
+// that the results of argmax, argmin and count_nonzero are int64, and those of sums and products of
+// integers and bool have any integer dtype, or bool.
 struct ReduceKernel {
   const char* op;
   ByDType<ReduceLauncher> by_dtype;

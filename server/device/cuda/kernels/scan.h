@@ -33,7 +33,7 @@ inline constexpr int64_t kCarryBytes = 8;
 
 using ScanLauncher = cudaError_t (*)(const ScanJob& job, cudaStream_t stream);
 
-// Keyed by the dtype, which the input and the result have in common.
+// A scan, with a launcher for each dtype. The input and the result have the same dtype.
 struct ScanKernel {
   const char* op;
   ByDType<ScanLauncher> by_dtype;

@@ -35,7 +35,7 @@ struct SortAxis {
 // Packed items have 32 bits for an index, and the largest one marks the end of a tile.
 inline constexpr int64_t kMaxSortedRow = 0xffffffff;
 
-// Whether the dtype's items are wide, 16 bytes, or packed, 8 bytes.
+// Returns whether the dtype's items are wide (16 bytes) or packed (8 bytes).
 constexpr bool HasWideItems(int64_t element_bytes) { return element_bytes == 8; }
 
 // Writes the items of all elements: [rows][n].

@@ -81,7 +81,7 @@ __global__ void CountKernel(const RowUpdate* updates, int64_t count, int shift, 
   }
 }
 
-// Replaces each of `n` numbers by the sum of those before it. For one block.
+// Replaces each of `n` numbers by the sum of those before it. Must be launched with one block.
 __global__ void SumBeforeKernel(int64_t* numbers, int64_t n) {
   __shared__ int64_t sums[kThreads];
   int64_t before = 0;
@@ -114,7 +114,7 @@ __global__ void PlaceKernel(const RowUpdate* updates, int64_t count, int shift, 
   }
 }
 
-// Sorts up to kTileUpdates updates by `passes` digits. For one block.
+// Sorts up to kTileUpdates updates by `passes` digits. Must be launched with one block.
 __global__ void SortTileKernel(RowUpdate* updates, RowUpdate* spare, int64_t count, int passes) {
   __shared__ Digits digits;
   __shared__ int64_t first[kDigits];

@@ -26,8 +26,8 @@ cudaError_t LaunchMakeUpdates(const int64_t* rows, RowUpdate* updates, int64_t c
                               cudaStream_t stream);
 
 // updates[i] = {offset in the target + axis_stride · index i, offset in the values}. `loop` has the
-// strides of (target, values) for the dense index tensor. Rows are elements. Errors as in
-// indexing.h.
+// strides of (target, values) for the dense index tensor. Rows are elements. Treats a bad index as
+// the launchers of indexing.h do.
 cudaError_t LaunchMakeScatterUpdates(const IndexTensor& indices, int64_t axis_stride,
                                      const StridedLoop<2>& loop, RowUpdate* updates,
                                      const CheckCell& check, cudaStream_t stream);

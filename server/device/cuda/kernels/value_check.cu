@@ -5,7 +5,7 @@
 namespace tensord::server::cuda {
 namespace {
 
-// One block.
+// Must be launched with one block.
 __global__ void CollectChecksKernel(GraphCheckCell* cells, int count, CheckCell to) {
   __shared__ int first_of_thread[kThreads];
   const int thread = static_cast<int>(threadIdx.x);

@@ -1,4 +1,5 @@
-// How kernels check values (check_cell.h). For kernel files.
+// Functions with which kernels check values (check_cell.h). Only kernel files may include this
+// file.
 #pragma once
 
 #include <cuda_runtime.h>
