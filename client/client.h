@@ -110,10 +110,10 @@ struct TensorInfo {
 
 // The result of a server's check whether it can fetch tensors from another server.
 struct PeerCheck {
-  // OK: this server reached the other server and may fetch from it. PERMISSION_DENIED: this
-  // server's operator hasn't listed the other server (tensord --peers), or the other server doesn't
-  // accept this one as a peer. UNAVAILABLE, UNAUTHENTICATED and so on: why this server didn't reach
-  // it.
+  // OK means that this server reached the other server and may fetch from it. PERMISSION_DENIED
+  // means that this server's operator hasn't listed the other server (tensord --peers), or that the
+  // other server doesn't accept this one as a peer. Other codes, such as UNAVAILABLE and
+  // UNAUTHENTICATED, say why this server didn't reach it.
   absl::Status status;
   ServerInfo server;          // of the other server; `version` is empty if it wasn't reached
   absl::Duration round_trip;  // of a small call

@@ -46,7 +46,7 @@ struct ClusterServer {
 // server: an op runs where its inputs are, and Tensor::To copies from server to server.
 //
 // If a server is lost, its tensors fail as Client says, and servers() reports it; the other servers
-// are not affected. A value: copies share the connections. Thread-safe.
+// are not affected. A Cluster is a value: copies share the connections. Thread-safe.
 class Cluster {
  public:
   // Makes a Cluster without servers. Every call fails with FAILED_PRECONDITION.
@@ -59,11 +59,11 @@ class Cluster {
   // INVALID_ARGUMENT.
   static absl::StatusOr<Cluster> Connect(const std::vector<std::string>& addresses,
                                          const ClusterOptions& options = {});
-  // The same for addresses separated by commas. A single "host:port" may name a host that resolves
-  // to several addresses (a headless service, for example). Each address is then a server with that
-  // address as its name. With TLS, the servers' certificates must then be valid for the host,
-  // unless TlsOptions::server_name is set. If `addresses` is empty, uses TENSORD_SERVERS from the
-  // environment, or else TENSORD_SERVER.
+  // Does the same for addresses that are separated by commas. A single "host:port" may name a host
+  // that resolves to several addresses (a headless service, for example). Each address is then a
+  // server with that address as its name. With TLS, the servers' certificates must then be valid
+  // for the host, unless TlsOptions::server_name is set. If `addresses` is empty, uses
+  // TENSORD_SERVERS from the environment, or else TENSORD_SERVER.
   static absl::StatusOr<Cluster> Connect(absl::string_view addresses,
                                          const ClusterOptions& options = {});
 
@@ -74,11 +74,12 @@ class Cluster {
   // with the names that exist. If the server was never reached, returns its error.
   absl::StatusOr<Client> server(absl::string_view name) const;
 
-  // The devices of all servers that were reached, in the order of the servers.
+  // Returns the devices of all servers that were reached, in the order of the servers.
   std::vector<Device> devices() const;
   // Returns the device named "gpu-a/cuda:1"; "gpu-a/cuda" is "gpu-a/cuda:0". A name without a
   // server means the first such device. If there is none, returns NOT_FOUND with the names that
-  // exist; if the server was never reached, its error; if `name` is malformed, INVALID_ARGUMENT.
+  // exist. If the server was never reached, returns its error. If `name` is malformed, returns
+  // INVALID_ARGUMENT.
   absl::StatusOr<Device> device(absl::string_view name) const;
   // Rejects nullptr, which would otherwise convert to an absl::string_view.
   absl::StatusOr<Device> device(std::nullptr_t) const = delete;

@@ -51,8 +51,8 @@ struct CopyReport {
   // For kClient: the name of the server that reported the problem, and why the servers couldn't
   // transfer the copy. Otherwise empty.
   std::string relay_reason = {};
-  // For kClient: this copy didn't try the direct route, because an earlier copy had failed on it.
-  // relay_reason then says why the earlier copy failed.
+  // True if `path` is kClient and this copy didn't try the direct route, because an earlier copy
+  // had failed on it. relay_reason then says why the earlier copy failed.
   bool route_skipped = false;
 
   // The part of total_time that isn't transfer_time.

@@ -24,8 +24,8 @@ Tensor Zeros(const Device& device, const Shape& shape, const CreateOptions& opti
 Tensor Ones(const Device& device, const Shape& shape, const CreateOptions& options = {});
 
 struct FullOptions {
-  // None: float32, int64 or bool, by the value's C++ type. An integer that is too large for int64
-  // gives uint64.
+  // If it isn't set, the dtype is float32, int64 or bool, by the value's C++ type. An integer that
+  // is too large for int64 gives uint64.
   std::optional<DType> dtype = {};
 };
 // Returns a tensor all of whose elements are `value`.
@@ -35,7 +35,7 @@ Tensor Full(const Device& device, const Shape& shape, Scalar value,
 Tensor FromScalar(const Device& device, Scalar value, const FullOptions& options = {});
 
 struct ArangeOptions {
-  // None: int64 if all three scalars are integers, otherwise float32.
+  // If it isn't set, the dtype is int64 if all three scalars are integers, otherwise float32.
   std::optional<DType> dtype = {};
 };
 // Returns [n]: start, start + step, … up to but not including stop.
@@ -83,12 +83,12 @@ inline constexpr int64_t kMaxInlineBytes = 64 * 1024;
 Tensor FromBytes(const Device& device, const TensorSpec& spec, absl::Span<const uint8_t> data,
                  const TransferOptions& options = {});
 
-// The same for elements of type T.
+// Does the same for elements of type T.
 template <Element T>
 Tensor FromSpan(const Device& device, const Shape& shape, absl::Span<const T> values,
                 const TransferOptions& options = {});
 
-// The same for a vector: FromVector(device, {2, 2}, std::vector<float>{1, 2, 3, 4}), or
+// Does the same for a vector: FromVector(device, {2, 2}, std::vector<float>{1, 2, 3, 4}), or
 // FromVector<float>(device, {2, 2}, {1, 2, 3, 4}).
 template <Element T>
 Tensor FromVector(const Device& device, const Shape& shape, const std::vector<T>& values,

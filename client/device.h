@@ -23,7 +23,7 @@ struct MemoryInfo {
   int64_t peak_bytes = 0;   // the maximum of used_bytes since the server started
 };
 
-// Whether a device can be used.
+// Says whether a device can be used.
 enum class DeviceState {
   kUnknown,    // the server is too old to report it
   kServing,    // it accepts work
@@ -92,7 +92,7 @@ class Device {
   }
   friend bool operator!=(const Device& a, const Device& b) { return !(a == b); }
 
-  // For the library's own use: the session that the device belongs to.
+  // Only the library uses this: `session` is the session that the device belongs to.
   Device(std::shared_ptr<internal::Session> session, DeviceName id)
       : session_(std::move(session)), id_(id) {}
   const std::shared_ptr<internal::Session>& session() const { return session_; }

@@ -43,8 +43,8 @@ struct GroupOptions {
 // another.
 //
 // AllGather and Broadcast take all dtypes. Reductions take the floating dtypes, and integers of 8,
-// 32 or 64 bits. A value: copies share the group. When the last one is destroyed, the servers free
-// the group after its operations have run. Thread-safe.
+// 32 or 64 bits. A Group is a value: copies share the group. When the last one is destroyed, the
+// servers free the group after its operations have run. Thread-safe.
 class Group {
  public:
   // Makes an empty Group. Every operation fails with FAILED_PRECONDITION.

@@ -1,8 +1,8 @@
 // Ops that read and write parts of tensors, by indices and by strides.
 //
 // Indices are int32 or int64. Negative ones count from the end of the axis. If an index is out of
-// range, the result fails with INVALID_ARGUMENT when the op has run. Other errors, and threads, are
-// as in ops.h. client/composite/indexing.h has functions that are made of these.
+// range, the result fails with INVALID_ARGUMENT when the op has run. Other errors, and thread
+// safety, are as in ops.h. client/composite/indexing.h has functions that are made of these.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,9 @@
 
 namespace tensord {
 
-// x[…, i1, …, ik, …]: the parts of x at the indices into k adjacent axes, from `axis` on. The index
-// tensors broadcast to one shape, which takes the place of these axes in the result's shape.
+// Returns x[…, i1, …, ik, …]: the parts of x at the indices into k adjacent axes, from `axis` on.
+// The index tensors broadcast to one shape, which takes the place of these axes in the result's
+// shape.
 Tensor Index(const Tensor& x, absl::Span<const Tensor> indices, int64_t axis = 0);
 
 // result[i][j][k] = x[index[i][j][k]][j][k] for axis 0, and so on for other axes. The result has
@@ -24,29 +25,30 @@ Tensor Gather(const Tensor& x, int64_t axis, const Tensor& index);
 
 struct IndexPutOptions {
   int64_t axis = 0;
-  // false: of several values for one place, the last one counts. true: all values are added, in
-  // order, to the element.
+  // If false, the last of several values for one place counts. If true, all values are added to the
+  // element, in order.
   bool accumulate = false;
   // Lets the op overwrite x, which saves a copy. All copies of this Tensor then fail from the call
   // on (RunOptions in ops.h).
   bool donate = false;
 };
-// x with `values` in place of Index(x, indices, axis). `values` has the shape of that, or [].
+// Returns x with `values` in place of Index(x, indices, axis). `values` has the shape of that, or
+// [].
 Tensor IndexPut(const Tensor& x, absl::Span<const Tensor> indices, const Tensor& values,
                 const IndexPutOptions& options = {});
 
 enum class ScatterReduction { kNone, kAdd, kMul, kMax, kMin };
 struct ScatterOptions {
-  // kNone: of several values for one place, the last one counts. Others: combine the element with
-  // all values, in order.
+  // With kNone, the last of several values for one place counts. Otherwise the element is combined
+  // with all values, in order.
   ScatterReduction reduce = ScatterReduction::kNone;
   bool donate = false;  // as IndexPutOptions::donate
 };
-// x with result[index[i][j][k]][j][k] = src[i][j][k] for axis 0, and so on for other axes. `index`
-// is as for Gather. `src` has at least its sizes, or the shape [].
+// Returns x with result[index[i][j][k]][j][k] = src[i][j][k] for axis 0, and so on for other axes.
+// `index` is as for Gather. `src` has at least its sizes, or the shape [].
 Tensor Scatter(const Tensor& x, int64_t axis, const Tensor& index, const Tensor& src,
                const ScatterOptions& options = {});
-// Scatter() with ScatterReduction::kAdd.
+// Calls Scatter() with ScatterReduction::kAdd.
 Tensor ScatterAdd(const Tensor& x, int64_t axis, const Tensor& index, const Tensor& src);
 
 // The element at (i, j, …) is element offset + i strides[0] + j strides[1] + … of x in row-major
@@ -58,14 +60,15 @@ struct AsStridedScatterOptions {
   int64_t offset = 0;
   bool donate = false;  // as IndexPutOptions::donate
 };
-// x with `src` in place of AsStrided(x, shape, strides, offset). The elements of that must be
-// distinct elements of x.
+// Returns x with `src` in place of AsStrided(x, shape, strides, offset). The elements of that must
+// be distinct elements of x.
 Tensor AsStridedScatter(const Tensor& x, const Tensor& src, const Shape& shape,
                         absl::Span<const int64_t> strides,
                         const AsStridedScatterOptions& options = {});
 
-// The bytes of x as elements of another dtype, as torch.Tensor.view(dtype). The result shares the
-// memory of x. If the dtypes have different sizes, the last dimension changes accordingly.
+// Returns the bytes of x as elements of another dtype, as torch.Tensor.view(dtype) does. The result
+// shares the memory of x. If the dtypes have different sizes, the last dimension changes
+// accordingly.
 Tensor Bitcast(const Tensor& x, DType dtype);
 
 }  // namespace tensord

@@ -30,7 +30,7 @@ std::vector<NamedParameter> Collect(Module* module) {
   return parameters;
 }
 
-// Only for callers that don't change the parameters.
+// Only callers that don't change the parameters may call this.
 std::vector<NamedParameter> Collect(const Module* module) {
   return Collect(const_cast<Module*>(module));
 }

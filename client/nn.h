@@ -99,7 +99,7 @@ struct LinearOptions {
 class Linear : public Module {
  public:
   Linear(int64_t in_features, int64_t out_features, const LinearOptions& options = {});
-  // weight (out,in), bias (out) or an empty Tensor for none.
+  // `weight` is (out,in). `bias` is (out), or an empty Tensor if there is no bias.
   explicit Linear(Tensor weight, Tensor bias = {}, Activation activation = Activation::kNone);
 
   Tensor Forward(const Tensor& x) const override;

@@ -123,7 +123,7 @@ struct LinearOptions {
   Activation activation = Activation::kNone;
   bool allow_tf32 = false;
 };
-// activation(x·weightᵀ + bias): x (…,in), weight (out,in), bias (out) -> (…,out).
+// Returns activation(x·weightᵀ + bias): x (…,in), weight (out,in), bias (out) -> (…,out).
 Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
               const LinearOptions& options = {});
 Tensor Linear(const Tensor& x, const Tensor& weight, const LinearOptions& options = {});
@@ -135,12 +135,13 @@ struct ReduceOptions {
 struct AccumulateOptions {
   std::vector<int64_t> axes = {};  // as in ReduceOptions
   bool keepdims = false;
-  // The dtype to which x is cast first, and of the result. None: x's; int64 for integers and bool.
+  // x is cast to this dtype first, and the result has it. If it isn't set, it is int64 for integers
+  // and bool, otherwise the dtype of x.
   std::optional<DType> dtype = {};
 };
 Tensor Sum(const Tensor& x, const AccumulateOptions& options = {});
 Tensor Prod(const Tensor& x, const AccumulateOptions& options = {});
-// The number of elements that aren't zero, as int64. NaN isn't zero.
+// Counts the elements that aren't zero. The result is int64. NaN isn't zero.
 Tensor CountNonzero(const Tensor& x, const ReduceOptions& options = {});
 Tensor Mean(const Tensor& x, const ReduceOptions& options = {});
 struct VarOptions {
@@ -152,7 +153,7 @@ struct VarAndMean {
   Tensor var;
   Tensor mean;
 };
-// The variance and the mean of a floating tensor, computed together:
+// Computes the variance and the mean of a floating tensor together:
 //   const auto [var, mean] = VarMean(x);
 VarAndMean VarMean(const Tensor& x, const VarOptions& options = {});
 Tensor Max(const Tensor& x, const ReduceOptions& options = {});
@@ -173,24 +174,24 @@ struct ScanOptions {
   bool exclusive = false;           // a result doesn't include the element at its own position
   bool reverse = false;             // from the last element to the first
 };
-// The sums, or products, of the elements up to each one along an axis. The result has the shape of
-// x.
+// Compute the sums, or products, of the elements up to each one along an axis. The result has the
+// shape of x.
 Tensor CumSum(const Tensor& x, int64_t axis, const ScanOptions& options = {});
 Tensor CumProd(const Tensor& x, int64_t axis, const ScanOptions& options = {});
 
-// Computes the softmax, or its logarithm, along one axis. x must be floating. The result has the
+// Compute the softmax, or its logarithm, along one axis. x must be floating. The result has the
 // shape of x.
 Tensor Softmax(const Tensor& x, int64_t axis = -1);
 Tensor LogSoftmax(const Tensor& x, int64_t axis = -1);
 
 // Gives the elements another shape. One dimension may be -1: it is computed from the others.
 Tensor Reshape(const Tensor& x, const Shape& shape);
-// Axis i of the result is axis axes[i] of x.
+// Reorders the axes: axis i of the result is axis axes[i] of x.
 Tensor Permute(const Tensor& x, absl::Span<const int64_t> axes);
 // Exchanges two axes. By default, these are the last two.
 Tensor Transpose(const Tensor& x, int64_t axis0 = -2, int64_t axis1 = -1);
 
-// For Slice: the end of the axis. It is a stop for a positive step, or a start for a negative one.
+// The end of the axis in Slice: a stop for a positive step, or a start for a negative one.
 inline constexpr int64_t kToEnd = std::numeric_limits<int64_t>::max();
 // A stop for a negative step: the slice ends with element 0. (-1 would be the last element.)
 inline constexpr int64_t kToBegin = std::numeric_limits<int64_t>::min();

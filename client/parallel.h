@@ -40,7 +40,8 @@ namespace nn {
 // part of y from all of x, without communication.
 class ColumnParallelLinear {
  public:
-  // weight (out,in), bias (out) or an empty Tensor for none, on any device.
+  // `weight` is (out,in). `bias` is (out), or an empty Tensor if there is no bias. They may be on
+  // any device.
   ColumnParallelLinear(const Tensor& weight, const Tensor& bias, absl::Span<const Device> devices,
                        Activation activation = Activation::kNone);
 
@@ -50,7 +51,7 @@ class ColumnParallelLinear {
   std::vector<Tensor> Forward(absl::Span<const Tensor> x) const;
 
   const std::vector<Tensor>& weights() const { return weights_; }
-  // Empty if there is no bias.
+  // Returns a part of the bias for each device. If there is no bias, the list is empty.
   const std::vector<Tensor>& biases() const { return biases_; }
 
  private:
@@ -63,7 +64,8 @@ class ColumnParallelLinear {
 // the group adds the products. Then each device adds the bias.
 class RowParallelLinear {
  public:
-  // weight (out,in), bias (out) or an empty Tensor for none, on any device.
+  // `weight` is (out,in). `bias` is (out), or an empty Tensor if there is no bias. They may be on
+  // any device.
   RowParallelLinear(const Tensor& weight, const Tensor& bias, Group group);
 
   // `x` has a part (…,in/size) for each of the `size` devices, as ColumnParallelLinear returns
@@ -71,7 +73,7 @@ class RowParallelLinear {
   std::vector<Tensor> Forward(absl::Span<const Tensor> x) const;
 
   const std::vector<Tensor>& weights() const { return weights_; }
-  // A copy of the bias on each device; empty if there is none.
+  // Returns a copy of the bias for each device. If there is no bias, the list is empty.
   const std::vector<Tensor>& biases() const { return biases_; }
 
  private:

@@ -20,8 +20,8 @@ struct ProgramState;
 }
 
 // A recorded sequence of ops that the server keeps. A run sends one small message, regardless of
-// the number of ops. A value, cheap to copy: copies share the program, and when the last one is
-// destroyed, the server frees it. Thread-safe.
+// the number of ops. A Program is a value that is cheap to copy: copies share the program, and when
+// the last one is destroyed, the server frees it. Thread-safe.
 //
 //   auto step = Program::Record(device, {x.spec()}, [&](absl::Span<const Tensor> in) {
 //     return std::vector<Tensor>{Relu(Linear(in[0], weight, bias))};
@@ -54,7 +54,7 @@ class Program {
   // error that the server finds sticks to every output.
   std::vector<Tensor> Run(absl::Span<const Tensor> inputs) const;
 
-  // These are fixed by Record. Empty and 0 for an empty Program.
+  // These are fixed by Record. An empty Program has none.
   const std::vector<TensorSpec>& inputs() const;
   const std::vector<TensorSpec>& outputs() const;
   int64_t num_ops() const;

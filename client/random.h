@@ -50,7 +50,7 @@ class Generator {
   std::atomic<int64_t> next_stream_;
 };
 
-// Where a function takes its numbers from. It holds a pointer to the tensor, so use it only as a
+// The source of a function's numbers. It holds a pointer to the tensor, so use it only as a
 // function's parameter.
 //
 // A recorded program (program.h) calls a generator only once, so each of its runs would draw the
@@ -63,7 +63,7 @@ class RandomSource {
   RandomSource(Generator& next) : stream_(next.Next()) {}  // NOLINT(google-explicit-constructor)
   RandomSource(const Tensor& state) : state_(&state) {}    // NOLINT(google-explicit-constructor)
 
-  // Null if the numbers come from stream().
+  // Returns null if the numbers come from stream().
   const Tensor* state() const { return state_; }
   const RandomStream& stream() const { return stream_; }
 
@@ -93,7 +93,7 @@ Tensor RandInt(const Device& device, const Shape& shape, int64_t low, int64_t hi
 // 0 is p, from 0 to 1. x must be floating. A NaN or infinity that isn't kept becomes 0, too. The
 // gradient is Dropout of the result's gradient with the same p and stream.
 Tensor Dropout(const Tensor& x, double p, RandomSource source);
-// Returns also the mask: true for the elements that are kept.
+// The mask is true for the elements that are kept.
 struct DropoutResult {
   Tensor output;
   Tensor mask;

@@ -1,6 +1,6 @@
 // Reading and writing safetensors files.
 //
-// The format, as https://github.com/huggingface/safetensors describes it: 8 bytes little-endian
+// https://github.com/huggingface/safetensors describes the format. A file has 8 bytes little-endian
 // with the length of a JSON header, the header, then the tensors' bytes without gaps or overlaps.
 #pragma once
 
@@ -35,10 +35,10 @@ class SafetensorsFile {
   // returns the system's error, such as NOT_FOUND or PERMISSION_DENIED.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
-  // The tensors' names in the order of the header.
+  // Returns the tensors' names in the order of the header.
   const std::vector<std::string>& names() const;
   bool contains(absl::string_view name) const;
-  // The header's "__metadata__".
+  // Returns the header's "__metadata__".
   const std::map<std::string, std::string>& metadata() const;
 
   // The next three functions return NOT_FOUND if there is no such tensor, and UNIMPLEMENTED if

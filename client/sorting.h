@@ -11,7 +11,7 @@
 
 namespace tensord {
 
-// Two results of one op, of the same shape. Can be unpacked: auto [values, indices] = Sort(x).
+// Two results of one op, of the same shape. They can be unpacked: auto [values, indices] = Sort(x).
 struct ValuesAndIndices {
   Tensor values;   // the dtype of the input
   Tensor indices;  // int64, along the axis, from 0 on
@@ -31,23 +31,24 @@ struct TopKOptions {
   int64_t axis = -1;    // a negative axis counts from the end
   bool largest = true;  // false: the smallest elements
 };
-// The k largest elements along an axis, (…,n,…) -> (…,k,…), the first k of Sort: sorted, and of
-// equal elements those with the lowest indices. If k isn't from 0 to n, or x is bool, or the axis
-// is out of range, both results have INVALID_ARGUMENT.
+// Returns the k largest (or smallest) elements along an axis, sorted: (…,n,…) -> (…,k,…). Of equal
+// elements, it selects and puts first those with the lowest indices. If k isn't from 0 to n, or x
+// is bool, or the axis is out of range, both results have INVALID_ARGUMENT.
 ValuesAndIndices TopK(const Tensor& x, int64_t k, const TopKOptions& options = {});
 
 struct SearchSortedOptions {
   bool right = false;  // the index after equal elements, not the one before them
 };
-// For each element of x, the index (int64) at which it can be inserted into `sorted` so that the
-// order remains. `sorted` has one dimension, and the result the shape of x; or `sorted` is (…,n), x
-// is (…,m) with the same leading dimensions, and each row is searched for its own elements. The
-// dtypes are promoted. If `sorted` isn't in the order of Sort, the indices are unspecified, from 0
-// to n. If the shapes don't fit, or a dtype is bool, the result has INVALID_ARGUMENT.
+// Returns, for each element of x, the index (int64) at which it can be inserted into `sorted` so
+// that the order remains. Either `sorted` has one dimension, and the result has the shape of x. Or
+// `sorted` is (…,n), x is (…,m) with the same leading dimensions, and each row is searched for its
+// own elements. The dtypes are promoted. If `sorted` isn't in the order of Sort, the indices are
+// unspecified, from 0 to n. If the shapes don't fit, or a dtype is bool, the result has
+// INVALID_ARGUMENT.
 Tensor SearchSorted(const Tensor& sorted, const Tensor& x, const SearchSortedOptions& options = {});
 
-// The indices (int64) of the elements that aren't zero, in row-major order: (rank,size). Each
-// column is an index. If there are more than `size` such elements, the others are left out. If
+// Returns the indices (int64) of the elements that aren't zero, in row-major order: (rank,size).
+// Each column is an index. If there are more than `size` such elements, the others are left out. If
 // there are fewer, columns of zeros follow. NaN isn't zero. If `size` is negative or too large, the
 // result has INVALID_ARGUMENT.
 Tensor NonZero(const Tensor& x, int64_t size);

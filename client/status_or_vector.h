@@ -8,8 +8,8 @@
 
 namespace tensord {
 
-// As absl::StatusOr<std::vector<T>>, but `*` and value() of a temporary return the vector itself,
-// not a reference into the temporary. So a loop over the result of a call is valid:
+// Works as absl::StatusOr<std::vector<T>> does, but `*` and value() of a temporary return the
+// vector itself, not a reference into the temporary. So a loop over the result of a call is valid:
 //
 //   for (const DeviceInfo& device : *client.ListDevices()) …
 //

@@ -55,8 +55,8 @@ class Tensor {
   absl::Status status() const;
   bool ok() const { return status().ok(); }
 
-  // For a failed tensor: kUnspecified, [], no device and 0. A tensor that was donated to an op
-  // (RunOptions::donate) keeps these, although its status() is an error.
+  // For a failed tensor, these return kUnspecified, [], no device and 0. A tensor that was donated
+  // to an op (RunOptions::donate) keeps its values, although its status() is an error.
   DType dtype() const { return spec().dtype; }
   const Shape& shape() const { return spec().shape; }
   int rank() const { return shape().rank(); }
@@ -130,7 +130,7 @@ class Tensor {
   // Returns whether both are copies of the same Tensor. To compare values, use Eq (ops.h).
   bool IsSameAs(const Tensor& other) const { return state_ == other.state_; }
 
-  // For the library's own use.
+  // Only the library uses this constructor.
   explicit Tensor(std::shared_ptr<const internal::TensorState> state) : state_(std::move(state)) {}
   const std::shared_ptr<const internal::TensorState>& state() const { return state_; }
 

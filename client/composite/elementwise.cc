@@ -79,8 +79,8 @@ Tensor LogicalNot(const Tensor& x) { return Composite("logical_not", {x}, Eq(x, 
 
 Tensor BitwiseNot(const Tensor& x) {
   if (IsBool(x.dtype())) return Composite("bitwise_not", {x}, Eq(x, false));
-  // BitwiseXor of another dtype than an integer fails with the reason. Signed or not, integers
-  // wrap.
+  // If x is neither an integer nor a bool, BitwiseXor fails with the reason. Integers wrap around,
+  // signed or not.
   return Composite("bitwise_not", {x}, IsInteger(x.dtype()) ? Sub(Neg(x), 1) : BitwiseXor(x, x));
 }
 

@@ -13,15 +13,15 @@
 
 namespace tensord {
 
-// x².
+// Returns x².
 Tensor Square(const Tensor& x);
-// 1 / x; integers and bool are converted to float32.
+// Returns 1 / x. Integers and bool are converted to float32.
 Tensor Reciprocal(const Tensor& x);
-// x, but at least `min` and at most `max`. If `min` exceeds `max`, the result is `max`. NaN stays
-// NaN. For one bound, use Maximum or Minimum.
+// Raises values below `min` to `min` and lowers values above `max` to `max`. If `min` exceeds
+// `max`, the result is `max`. NaN stays NaN. For one bound, use Maximum or Minimum.
 Tensor Clamp(const Tensor& x, Operand min, Operand max);
 
-// The results of these are bool. Integers and bool are finite.
+// The results of these three are bool. Integers and bool are finite.
 Tensor IsNan(const Tensor& x);
 Tensor IsInf(const Tensor& x);
 Tensor IsFinite(const Tensor& x);
@@ -35,21 +35,21 @@ Tensor LogicalOr(const Tensor& a, const Tensor& b);
 Tensor LogicalXor(const Tensor& a, const Tensor& b);
 Tensor LogicalNot(const Tensor& x);
 
-// Inverts every bit of integers, and the value of bool.
+// Inverts every bit of an integer, or the value of a bool.
 Tensor BitwiseNot(const Tensor& x);
 
-// a + weight (b - a), for floating tensors. The result is exact for the weights 0 and 1.
+// Returns a + weight (b - a). Takes floating tensors. The result is exact for the weights 0 and 1.
 Tensor Lerp(const Tensor& a, const Tensor& b, Operand weight);
-// x + value a b.
+// Returns x + value a b.
 Tensor Addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value = 1);
-// x + value a / b, for floating tensors.
+// Returns x + value a / b. Takes floating tensors.
 Tensor Addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value = 1);
 
 struct SoftplusOptions {
   double beta = 1;
   double threshold = 20;  // if beta x exceeds it, the result is x
 };
-// log(1 + exp(beta x)) / beta, for floating tensors.
+// Returns log(1 + exp(beta x)) / beta. Takes floating tensors.
 Tensor Softplus(const Tensor& x, const SoftplusOptions& options = {});
 
 }  // namespace tensord

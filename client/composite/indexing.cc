@@ -18,7 +18,7 @@ Tensor Invalid(absl::string_view function, absl::string_view what, const Tensor&
       absl::StrCat(function, ": ", what, "; input is ", x.spec().ToString())));
 }
 
-// x.shape, with another size along an axis.
+// Returns x.shape with another size along an axis.
 Shape WithSize(const Shape& shape, int axis, int64_t size) {
   Shape result = shape;
   result.set_dim(axis, size);
@@ -104,7 +104,7 @@ Tensor SliceScatter(const Tensor& x, const Tensor& src, const SliceScatterOption
   const int64_t count = stop == start ? 0 : (stop - start - 1) / options.step + 1;
   Dims strides = RowMajorStrides(x.shape());
   const int64_t offset = start * strides[*axis];
-  // With one element or none, the step doesn't count.
+  // If the slice has at most one element, the step has no effect.
   if (count > 1) strides[*axis] *= options.step;
   return Composite(
       "slice_scatter", {x, src},

@@ -1,6 +1,6 @@
 // Functions that read and write parts of tensors and are compositions of ops. README.md in this
 // folder has their definitions. Names, meanings and order of arguments are PyTorch's, but
-// SliceScatter takes options. Errors and threads are as in client/indexing.h.
+// SliceScatter takes options. Errors and thread safety are as in client/indexing.h.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@
 
 namespace tensord {
 
-// The slices of x along an axis at the indices, a tensor of rank 1.
+// Returns the slices of x along an axis at the indices, a tensor of rank 1.
 Tensor IndexSelect(const Tensor& x, int64_t axis, const Tensor& index);
 
 // Does the same as Gather, but x and `index` broadcast along the other axes.
 Tensor TakeAlongDim(const Tensor& x, const Tensor& index, int64_t axis);
 
-// The rows of `weight` at the indices: (…), (n,d) -> (…,d).
+// Returns the rows of `weight` at the indices: (…), (n,d) -> (…,d).
 Tensor Embedding(const Tensor& indices, const Tensor& weight);
 
-// For each index, a row of zeros with a one at this index: (…) -> (…,classes), of dtype int64.
+// Returns, for each index, a row of zeros with a one at this index: (…) -> (…,classes), int64.
 Tensor OneHot(const Tensor& indices, int64_t classes);
 
-// x with `src` in place of the slice at `index` along an axis. `src` has the shape of x without the
-// axis.
+// Returns x with `src` in place of the slice at `index` along an axis. `src` has the shape of x
+// without the axis.
 Tensor SelectScatter(const Tensor& x, const Tensor& src, int64_t axis, int64_t index);
 
 struct SliceScatterOptions {
@@ -35,11 +35,11 @@ struct SliceScatterOptions {
   int64_t stop = kToEnd;
   int64_t step = 1;  // at least 1
 };
-// x with `src` in place of x[start:stop:step] along an axis, with Python's rules.
+// Returns x with `src` in place of x[start:stop:step] along an axis, with Python's rules.
 Tensor SliceScatter(const Tensor& x, const Tensor& src, const SliceScatterOptions& options = {});
 
-// x with `value` before and after it. `pad` has two sizes, before and after, for each of the last
-// pad.size() / 2 axes, and begins with the last axis. No size may be negative.
+// Returns x with `value` before and after it. `pad` has two sizes, before and after, for each of
+// the last pad.size() / 2 axes, and begins with the last axis. No size may be negative.
 Tensor Pad(const Tensor& x, absl::Span<const int64_t> pad, Scalar value = 0);
 
 }  // namespace tensord

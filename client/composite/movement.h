@@ -12,7 +12,7 @@
 
 namespace tensord {
 
-// Reverses the order along the axes; along all axes if `axes` is empty.
+// Reverses the order along the axes. If `axes` is empty, reverses it along all axes.
 Tensor Flip(const Tensor& x, absl::Span<const int64_t> axes = {});
 
 // Moves every element along an axis by `shift` positions. Elements beyond the end come in again at

@@ -32,7 +32,7 @@ struct ExponentialOptions {
   double rate = 1;  // 1 / mean; must be above 0
   DType dtype = DType::kFloat32;
 };
-// Exponentially distributed numbers. None is 0.
+// Returns exponentially distributed numbers. None of them is 0.
 Tensor Exponential(const Device& device, const Shape& shape, RandomSource source,
                    const ExponentialOptions& options = {});
 
@@ -43,17 +43,17 @@ struct TruncNormalOptions {
   double high = 2;
   DType dtype = DType::kFloat32;
 };
-// Normally distributed numbers within [low, high], as torch.nn.init.trunc_normal_. In float32, the
-// bounds must not both be more than five standard deviations on one side of the mean.
+// Returns normally distributed numbers within [low, high], as torch.nn.init.trunc_normal_ does. In
+// float32, the bounds must not both be more than five standard deviations on one side of the mean.
 Tensor TruncNormal(const Device& device, const Shape& shape, RandomSource source,
                    const TruncNormalOptions& options = {});
 
-// Draws `count` categories for each row of `weights` (…,n), as torch.multinomial: (…,n) ->
+// Draws `count` categories for each row of `weights` (…,n), as torch.multinomial does: (…,n) ->
 // (…,count), int64. The probability of a category is its weight divided by the sum of the row.
 // Weights must be floating, finite and at least 0. With `replacement`, draws are independent, and
-// the server computes count · n numbers per row. Without, the categories of a row differ. `count`
-// is then at most n, and the server runs a few ops for each of them. Categories of weight 0 come
-// after all others, where torch.multinomial reports an error.
+// the server computes count · n numbers per row. Without `replacement`, the categories of a row
+// differ. `count` is then at most n, and the server runs a few ops for each draw. Categories of
+// weight 0 come after all others, where torch.multinomial reports an error.
 Tensor Multinomial(const Tensor& weights, int64_t count, bool replacement, RandomSource source);
 
 }  // namespace tensord

@@ -10,17 +10,17 @@
 
 namespace tensord {
 
-// The variance, and the standard deviation, of a floating tensor.
+// Return the variance, and the standard deviation, of a floating tensor.
 Tensor Var(const Tensor& x, const VarOptions& options = {});
 Tensor Std(const Tensor& x, const VarOptions& options = {});
 
-// Whether all elements, or any element, are nonzero, as bool. NaN isn't zero. Of no elements, All
-// is true and Any is false.
+// Return whether all elements, or any element, are nonzero, as bool. NaN isn't zero. If there are
+// no elements, All returns true and Any returns false.
 Tensor All(const Tensor& x, const ReduceOptions& options = {});
 Tensor Any(const Tensor& x, const ReduceOptions& options = {});
 
-// log Σ exp(x), computed without overflow; -inf for no elements. Integers and bool are converted to
-// float32.
+// Returns log Σ exp(x), computed without overflow. If there are no elements, the result is -inf.
+// Integers and bool are converted to float32.
 Tensor LogSumExp(const Tensor& x, const ReduceOptions& options = {});
 
 }  // namespace tensord

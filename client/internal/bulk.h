@@ -20,7 +20,7 @@ using Progress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
 // The size of a chunk. It fits a core's cache while it is copied between buffers.
 inline constexpr int64_t kChunkBytes = 512 * 1024;
 
-// The bytes `begin` to `end` of a tensor.
+// The bytes [begin, end) of a tensor.
 struct ByteRange {
   int64_t begin = 0;
   int64_t end = 0;

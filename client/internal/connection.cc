@@ -17,7 +17,7 @@ constexpr int kFirstReconnectPauseMs = 50;
 constexpr int kMaxReconnectPauseMs = 1000;
 constexpr int kConnectAttemptMs = 5000;
 constexpr absl::Duration kMinKeepaliveInterval = absl::Seconds(1);
-// Of the further connections of large uploads.
+// The further connections of large uploads close after this idle time.
 constexpr absl::Duration kUploadIdleTimeout = absl::Seconds(30);
 
 int Milliseconds(absl::Duration duration) {

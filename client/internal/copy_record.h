@@ -45,7 +45,7 @@ class CopyRecord {
     finished_.SignalAll();
   }
 
-  // Whether the copy may still be running. False for a copy within a server.
+  // Returns whether the copy may still be running. For a copy within a server, returns false.
   bool runs() const { return !within_server_ && !ended_.load(std::memory_order_relaxed); }
 
   // Blocks until there is an outcome.
@@ -55,8 +55,8 @@ class CopyRecord {
     return outcome_;
   }
 
-  // True for a copy between devices of one server. No thread reports its end: Tensor::copy_report
-  // waits for the tensor and calls Finish.
+  // Returns true for a copy between devices of one server. No thread reports its end:
+  // Tensor::copy_report waits for the tensor and calls Finish.
   bool within_server() const { return within_server_; }
   absl::Time started() const { return started_; }
 

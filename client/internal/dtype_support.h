@@ -16,7 +16,7 @@ class DTypeSupport {
  public:
   // Accepts all dtypes.
   DTypeSupport() = default;
-  // `address`: of the server that sent `info`.
+  // `address` is the address of the server that sent `info`.
   DTypeSupport(const ServerInfo& info, absl::string_view address);
 
   // If the server lacks the dtype, returns UNIMPLEMENTED with the server and its dtypes. `what` is

@@ -106,7 +106,8 @@ bool SameSessionAndDevice(absl::Span<const Tensor* const> inputs) {
   return true;
 }
 
-// Returns the recorder of the program of which an input is a placeholder; null if there is none.
+// Returns the recorder of the program of which an input is a placeholder. If there is none, returns
+// null.
 Recorder* RecorderOf(absl::Span<const Tensor* const> inputs) {
   for (const Tensor* input : inputs) {
     if (input->state()->recorder != nullptr) return input->state()->recorder.get();

@@ -31,7 +31,7 @@ namespace {
 constexpr auto kPause = std::chrono::milliseconds(50);
 // The limit of tickets for one copy.
 constexpr int kMaxTickets = 3;
-// Initial metadata of a PullTensor: the pull has begun.
+// The destination sends this initial metadata of PullTensor when the pull has begun.
 constexpr char kPullStartedKey[] = "tensord-pull-started";
 
 CopyPath PathFromProto(v1::CopyPath path) {

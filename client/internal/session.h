@@ -31,8 +31,8 @@ namespace tensord::internal {
 
 class UploadPlan;
 
-// Whose tensors are listed: those of this session, of all sessions of its principal, or of all
-// principals.
+// The sessions whose tensors are listed: this session, all sessions of its principal, or all
+// sessions of all principals.
 enum class TensorScope { kSession, kPrincipal, kAllPrincipals };
 
 // A session at a server, its command stream and its calls. Thread-safe. The stream's thread must
@@ -57,11 +57,11 @@ class Session {
   const std::string& address() const { return address_; }
   const ServerInfo& info() const { return info_; }
   const std::vector<DeviceInfo>& devices() const { return devices_; }
-  // If the server lacks the dtype, returns UNIMPLEMENTED. `what`: the op or call that needs it.
+  // If the server lacks the dtype, returns UNIMPLEMENTED. `what` is the op or call that needs it.
   absl::Status CheckDType(absl::string_view what, DType dtype) const {
     return dtype_support_.Check(what, dtype);
   }
-  // Returns nullptr if the server has no such device.
+  // If the server has no such device, returns nullptr.
   const DeviceInfo* FindDevice(DeviceName name) const;
   // Parses the name of a device of this server ("cuda:1", "cuda"). If the server has no such
   // device, returns NOT_FOUND with the names of its devices, and the reason that the server gives
@@ -74,7 +74,7 @@ class Session {
   // The server's name in its cluster, which stands before the names of its devices. Empty for the
   // server of a Client.
   const std::string& label() const { return label_; }
-  // "cuda:0", in a cluster "gpu-a/cuda:0".
+  // Returns "cuda:0". In a cluster, returns "gpu-a/cuda:0".
   std::string NameOf(DeviceName device) const;
 
   // Returns a handle that no tensor of the session has had.
@@ -86,8 +86,8 @@ class Session {
 
   // Runs an op. Its outputs have new handles. If inference fails, returns its error.
   absl::StatusOr<QueuedOp> SendOp(const OpToQueue& op);
-  // Sends a program (v1::Program), which the server keeps, and returns its number.
-  // RESOURCE_EXHAUSTED if the stream has too many, or the program has too many ops.
+  // Sends a program (v1::Program), which the server keeps, and returns its number. If the stream
+  // has too many programs, or the program has too many ops, returns RESOURCE_EXHAUSTED.
   absl::StatusOr<uint32_t> SendProgram(DeviceName device, absl::Span<const TensorSpec> inputs,
                                        absl::Span<const ProgramOp> ops,
                                        absl::Span<const uint32_t> outputs);

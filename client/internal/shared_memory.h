@@ -29,8 +29,8 @@ class SharedMemory {
   // set. Before this call no ring is opened.
   void Enable(const std::string& boot_id);
 
-  // As in bulk.h, through shared memory. Return nullopt if the transfer didn't start: the caller
-  // must use the connection. Block.
+  // Transfer as the functions of bulk.h do, through shared memory. Block until the transfer has
+  // ended. If the transfer didn't start, return nullopt: the caller must use the connection.
   std::optional<grpc::Status> Upload(const v1::WriteSpec& spec, absl::Span<const uint8_t> data,
                                      const Progress& progress);
   std::optional<grpc::Status> Download(const v1::ReadRequest& request, absl::Span<uint8_t> out,

@@ -25,7 +25,7 @@ class SharedRing {
   SharedRing(const SharedRing&) = delete;
   SharedRing& operator=(const SharedRing&) = delete;
 
-  // As in bulk.h. After an error the ring can't be used any more.
+  // Transfer as the functions of bulk.h do. After an error the ring can't be used any more.
   grpc::Status Upload(const v1::WriteSpec& spec, absl::Span<const uint8_t> data,
                       const Progress& progress);
   grpc::Status Download(const v1::ReadRequest& request, absl::Span<uint8_t> out,
@@ -38,7 +38,7 @@ class SharedRing {
   // bytes. If there is no such message, or it has more than `max_bytes`, returns false. The caller
   // then calls End.
   bool ReceiveSlot(uint32_t slot, int64_t max_bytes, int64_t* bytes);
-  // Ends the call after an error, and returns its status. Never OK.
+  // Ends the call after an error, and returns its status. Never returns OK.
   grpc::Status End();
 
   CallRegistry::Call call_;

@@ -44,7 +44,7 @@ class StreamCall {
   void Write(std::shared_ptr<const std::string> message);
   void HalfClose() { wire_->WritesDone(ToTag(StreamEvent::kHalfClosed)); }
 
-  // For the polling thread.
+  // Only the polling thread may call this function and the following ones.
   void Read() { wire_->Read(&response_, ToTag(StreamEvent::kMessageRead)); }
   // Decodes the message of the last read, and sets `bytes` to its size on the wire. Returns false
   // if it is malformed.

@@ -14,7 +14,7 @@ namespace {
 // The pause before the next attempt doubles from the first of these to the second.
 constexpr auto kMinPause = std::chrono::milliseconds(10);
 constexpr auto kMaxPause = std::chrono::milliseconds(1000);
-// Used instead of an infinite timeout, which the clocks can't represent.
+// Replaces an infinite timeout, which the clocks can't represent.
 constexpr absl::Duration kMaxTimeout = absl::Hours(24 * 365 * 50);
 
 constexpr absl::string_view kAdvice =
@@ -23,7 +23,7 @@ constexpr absl::string_view kAdvice =
 }  // namespace
 
 absl::Status SessionEndedError(absl::string_view address, absl::string_view reason) {
-  // The server's advice for authors of clients.
+  // Removes the server's advice for authors of clients.
   absl::ConsumeSuffix(&reason, " (OpenSession makes a new one)");
   return WithErrorInfo(absl::DataLossError(absl::StrCat(
                            "tensord server at ", address,

@@ -53,7 +53,7 @@ class StreamConnection {
   StreamConnection(grpc::GenericStub* stub, Options options, StreamEvents* events,
                    Counters* counters);
 
-  // The following are for the polling thread.
+  // Only the polling thread may call the following functions.
 
   // Replaces the call and starts it.
   void StartCall();

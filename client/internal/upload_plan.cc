@@ -56,7 +56,8 @@ std::optional<ByteRange> UploadPlan::TakePart(int connections) {
   MutexLock lock(&mu_);
   const int64_t left_bytes = next_part_end_ - main_end_;
   if (stopped_ || left_bytes < 2 * kMinPartBytes) return std::nullopt;
-  // Large at first, so that there are few. Small at last, so that all connections end together.
+  // The first parts are large, so that there are few. The last ones are small, so that all
+  // connections end together.
   const int64_t part_bytes = std::max(left_bytes / (2 * connections), kMinPartBytes);
   const int64_t end = next_part_end_;
   next_part_end_ -= part_bytes;
