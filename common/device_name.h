@@ -18,7 +18,7 @@ class DeviceKind {
   static const DeviceKind kCpu;
   static const DeviceKind kCuda;
 
-  // No kind.
+  // Makes no kind: name() is empty.
   constexpr DeviceKind() = default;
   // `name` must be valid: see IsValidName().
   explicit constexpr DeviceKind(absl::string_view name) {
@@ -28,7 +28,7 @@ class DeviceKind {
   // Returns whether `name` consists of 1 to 15 lowercase letters.
   static bool IsValidName(absl::string_view name);
 
-  // "cuda"; empty for no kind.
+  // Returns "cuda". For no kind, returns "".
   constexpr absl::string_view name() const { return name_; }
 
   friend bool operator==(const DeviceKind& a, const DeviceKind& b) {

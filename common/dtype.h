@@ -26,7 +26,7 @@ enum class DType : uint8_t {
   kUInt32 = 12,
   kUInt64 = 13,
   kComplex64 = 14,   // the real part, then the imaginary part, each a float32
-  kComplex128 = 15,  // the same with float64
+  kComplex128 = 15,  // the real part, then the imaginary part, each a float64
 };
 
 inline constexpr DType kAllDTypes[] = {
@@ -43,7 +43,7 @@ inline constexpr DType kRealDTypes[] = {
 // The size of a table that is indexed by the number of a dtype.
 inline constexpr int kDTypeTableSize = static_cast<int>(DType::kComplex128) + 1;
 
-// Bytes of one element; 0 for kUnspecified and for values outside the enum.
+// Returns the bytes of one element. For kUnspecified and values outside the enum, returns 0.
 constexpr int64_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kBool:
@@ -115,7 +115,8 @@ constexpr DType RealDTypeOf(DType dtype) {
                                        : dtype;
 }
 
-// "float32", "int64", "bool", …; "unspecified" for kUnspecified and values outside the enum.
+// Returns "float32", "int64", "bool", …. For kUnspecified and values outside the enum, returns
+// "unspecified".
 absl::string_view DTypeName(DType dtype);
 
 // Returns the dtype to which two operands are promoted: the table of the Python array API standard

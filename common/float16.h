@@ -82,7 +82,7 @@ struct Half {
   }
 };
 
-// The upper half of a binary32. Everything else is as for Half.
+// The upper half of a binary32. Otherwise it works as Half does.
 struct BFloat16 {
   uint16_t bits;
 

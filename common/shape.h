@@ -36,7 +36,7 @@ class Shape {
   void AppendDim(int64_t size) { dims_.push_back(size); }
   absl::Span<const int64_t> dims() const { return dims_; }
 
-  // The product of the dimensions: 1 for a scalar.
+  // Returns the product of the dimensions: 1 for a scalar.
   int64_t num_elements() const {
     int64_t n = 1;
     for (int64_t d : dims_) n *= d;
@@ -47,10 +47,10 @@ class Shape {
   // of the non-zero dimensions exceeds kMaxElements. The message names the limit.
   absl::Status Validate() const;
 
-  // "[2, 3]"; "[]" for a scalar.
+  // Returns "[2, 3]". For a scalar, returns "[]".
   std::string ToString() const;
 
-  // A loop, because std::equal calls memcmp, which takes longer for so few dimensions.
+  // Compares in a loop, because std::equal calls memcmp, which takes longer for so few dimensions.
   friend bool operator==(const Shape& a, const Shape& b) {
     if (a.rank() != b.rank()) return false;
     for (int axis = 0; axis < a.rank(); ++axis) {
@@ -68,7 +68,7 @@ class Shape {
   Dims dims_;
 };
 
-// Row-major strides in elements: [4, 3] -> {3, 1}.
+// Returns the row-major strides in elements: [4, 3] -> {3, 1}.
 Dims RowMajorStrides(const Shape& shape);
 
 // Returns the shape to which both broadcast, by NumPy's rules: trailing dimensions are equal, or

@@ -46,8 +46,8 @@ inline std::string ErrorText(const absl::Status& status) {
   return status.ToString(absl::StatusToStringMode::kWithNoExtraData);
 }
 
-// Return the reason of the status's ErrorInfo, and one value of its metadata. Empty if there is
-// none.
+// Return the reason of the status's ErrorInfo, and one value of its metadata. If there is none,
+// return "".
 std::string ErrorReason(const absl::Status& status);
 std::string ErrorMetadataValue(const absl::Status& status, absl::string_view key);
 

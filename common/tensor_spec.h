@@ -18,7 +18,7 @@ struct TensorSpec {
   // Returns INVALID_ARGUMENT if the dtype or the shape is invalid (Shape::Validate).
   absl::Status Validate() const;
 
-  // "float32[2, 3]".
+  // Returns "float32[2, 3]".
   std::string ToString() const;
 
   friend bool operator==(const TensorSpec& a, const TensorSpec& b) {

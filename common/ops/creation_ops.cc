@@ -30,7 +30,7 @@ double AsDouble(const AttrValue& scalar) {
   return std::get<double>(scalar);
 }
 
-// For zeros and ones, and the last step for constant.
+// Infers zeros and ones. It is also the last step for constant.
 absl::Status InferFilled(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(Shape shape, ShapeAttr(ctx));
   ctx.AddOutput(ctx.attrs().Type("dtype"), std::move(shape));

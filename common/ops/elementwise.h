@@ -39,10 +39,10 @@ struct ElementwiseFunction {
 // elementwise. `attrs` are those of an OpPlan.
 std::optional<ElementwiseFunction> FunctionOf(const OpSchema& schema, const Attributes& attrs);
 
-// The name in the list of elementwise ops: "relu", "gelu_tanh", "add".
+// Return the name in the list of elementwise ops: "relu", "gelu_tanh", "add".
 absl::string_view FunctionName(UnaryFunction function);
 absl::string_view FunctionName(BinaryFunction function);
-// The functor in server/device/elementwise_math.h: "Relu", "GeluTanh", "Add".
+// Return the functor in server/device/elementwise_math.h: "Relu", "GeluTanh", "Add".
 absl::string_view FunctorName(UnaryFunction function);
 absl::string_view FunctorName(BinaryFunction function);
 

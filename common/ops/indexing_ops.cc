@@ -114,8 +114,8 @@ absl::Status InferIndexPut(InferenceContext& ctx) {
   return AddUpdatedOutput(ctx, args.selected.num_elements());
 }
 
-// For gather and scatter: brings the axis into normal form, and checks that the indices, input 1,
-// fit input 0.
+// Brings the axis of gather or scatter into normal form, and checks that the indices, input 1, fit
+// input 0.
 absl::Status ReadAxisAndIndices(InferenceContext& ctx) {
   const Shape& x = ctx.input(0).shape;
   const Shape& indices = ctx.input(1).shape;

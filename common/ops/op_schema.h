@@ -50,15 +50,15 @@ struct OpSchema {
   // each alone or several fused into one kernel. Attributes may choose another function:
   // FunctionOf() returns the one to run.
   std::optional<ElementwiseFunction> elementwise = std::nullopt;
-  // Whether inputs and the attribute "dtype" may be complex. If false, PlanOp() refuses them.
+  // True if inputs and the attribute "dtype" may be complex. If false, PlanOp() refuses them.
   bool takes_complex = false;
   // The inputs' names, such as "x", "weight", "bias": as many as max_inputs, or none if the op
   // takes a list of tensors. The registry adds "x" for one input, and "a", "b" for two.
   std::vector<std::string> input_names = {};
-  // Whether values of the inputs can make the op fail, such as an index out of range. Only the
+  // True if values of the inputs can make the op fail, such as an index out of range. Only the
   // server finds such an error, when the op runs.
   bool value_checked = false;
-  // Whether the output is input 0 with some elements changed. All backends' kernels then accept an
+  // True if the output is input 0 with some elements changed. All backends' kernels then accept an
   // output that has the memory of input 0, and touch only these elements.
   bool updates_input = false;
 };

@@ -14,7 +14,7 @@ namespace {
 // Holds the sum of kMaxRank products of a dimension, at most kMaxElements, and an int64_t.
 using Wide = __int128;
 
-// Of values outside the range of int64_t, returns the nearest one in it.
+// Returns the value. If it is outside the range of int64_t, returns the nearest value in the range.
 int64_t Saturate(Wide value) {
   using Limits = std::numeric_limits<int64_t>;
   return static_cast<int64_t>(std::clamp<Wide>(value, Limits::min(), Limits::max()));

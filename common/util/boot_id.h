@@ -5,7 +5,7 @@
 
 namespace tensord {
 
-// Returns /proc/sys/kernel/random/boot_id; empty if there is none.
+// Returns /proc/sys/kernel/random/boot_id. If there is none, returns "".
 std::string BootId();
 
 }  // namespace tensord

@@ -7,8 +7,8 @@
 
 namespace tensord {
 
-// Closes the descriptor when it is destroyed, unless Release() was called. -1: there is none. Not
-// thread-safe.
+// Closes the descriptor when it is destroyed, unless Release() was called. -1 means that there is
+// no descriptor. Not thread-safe.
 class OwnedFd {
  public:
   explicit OwnedFd(int fd = -1) : fd_(fd) {}

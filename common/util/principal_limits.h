@@ -50,8 +50,8 @@ inline constexpr std::array<PrincipalLimitInfo, 12> kPrincipalLimits = {{
     {"max-response-bytes", true, 1 << 20},
 }};
 
-// The limits of one caller, indexed by PrincipalLimit. nullopt: the token file doesn't set it. A
-// value means the same as the flag's value: for most limits, 0 means no limit.
+// The limits of one caller, indexed by PrincipalLimit. nullopt means that the token file doesn't
+// set the limit. A value means the same as the flag's value: for most limits, 0 means no limit.
 using PrincipalLimits = std::array<std::optional<int64_t>, kPrincipalLimits.size()>;
 
 }  // namespace tensord

@@ -27,9 +27,9 @@ struct GroupPlace {
 
 // One member's connections with its group. Any thread may call backend(), address(), Wake() and
 // Cancel(). All other functions are for one thread, and block. If Connect(), Watch(), Exchange() or
-// Run() returns an error, the group has failed at every member; Connect() has exceptions. ABORTED:
-// a member is lost. DEADLINE_EXCEEDED: a member was late by more than the timeout. No function
-// throws. The destructor closes the connections.
+// Run() returns an error, the group has failed at every member; Connect() has exceptions. ABORTED
+// means that a member is lost. DEADLINE_EXCEEDED means that a member was late by more than the
+// timeout. No function throws. The destructor closes the connections.
 class Communicator {
  public:
   virtual ~Communicator() = default;

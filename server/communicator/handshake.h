@@ -61,8 +61,8 @@ class GroupListener {
   // Receives and answers what has arrived. Returns false if the handshake has ended: the mesh has
   // taken the connection, or the caller must close the connection.
   bool ContinueHandshake(PendingConnection* connection, PeerMesh* mesh) const;
-  // Returns the proof of one side. `side`: 'd' for the member that connects, 'a' for the member
-  // that accepts.
+  // Returns the proof of one side. `side` is 'd' for the member that connects, and 'a' for the
+  // member that accepts.
   std::string Proof(char side, absl::string_view greeting, absl::string_view nonce) const;
 
   const CollectiveNetwork network_;

@@ -37,8 +37,8 @@ class MeshCommunicator : public Communicator {
         listener_(std::move(listener)),
         address_(listener_->address()) {}
 
-  // Connect() calls it when all members are connected. `notes`: the note in each member's address,
-  // by rank.
+  // Connect() calls it when all members are connected. `notes` has the note in each member's
+  // address, by rank.
   virtual absl::Status Begin(const std::vector<std::string>& notes) = 0;
 
   PeerMesh& mesh() { return mesh_; }

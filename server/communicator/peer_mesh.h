@@ -22,9 +22,9 @@
 namespace tensord::server {
 
 // Any thread may call Wake() and Cancel(). All other functions are for one thread at a time. After
-// the first error all calls return that error. ABORTED: a member is lost, or has sent something
-// invalid. DEADLINE_EXCEEDED: this member or another one waited too long. The member that finds an
-// error sends it to all other members before it closes its connections.
+// the first error all calls return that error. ABORTED means that a member is lost, or has sent
+// something invalid. DEADLINE_EXCEEDED means that this member or another one waited too long. The
+// member that finds an error sends it to all other members before it closes its connections.
 class PeerMesh {
  public:
   using Clock = std::chrono::steady_clock;

@@ -51,10 +51,10 @@ struct OpRequest {
 // Thread-safe. Owns the devices and their executors. Must outlive every session and tensor.
 class Engine {
  public:
-  // `fusion`: whether a chain of elementwise ops, or a linear and its activation, may run as one
-  // kernel, also in programs. `graphs`: whether programs may run as graphs of their device.
-  // `threading`: how the executors run tasks. With kCallerThread, tasks run only when the caller
-  // drains the executors of slots().
+  // `fusion` says whether a chain of elementwise ops, or a linear and its activation, may run as
+  // one kernel, also in programs. `graphs` says whether programs may run as graphs of their device.
+  // `threading` says how the executors run tasks. With kCallerThread, tasks run only when the
+  // caller drains the executors of slots().
   explicit Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion = true,
                   bool graphs = true,
                   Executor::Threading threading = Executor::Threading::kOwnThread);
@@ -86,7 +86,7 @@ class Engine {
   // and those below return an error that names the device: the DATA_LOSS of an input in its memory,
   // or else UNAVAILABLE.
   absl::StatusOr<TensorRefs> RunOp(const SessionRef& session, const OpRequest& request);
-  // The same for an op with one output.
+  // Does the same for an op with one output.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, const OpRequest& request);
 
   // Prepares a program for this session. Its host memory, and the device's memory that it keeps,

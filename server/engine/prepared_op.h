@@ -99,8 +99,8 @@ class PreparedOp final : public Executable, public std::enable_shared_from_this<
   // Returns whether the kernel reports bad values to a cell, which LaunchInto() must get.
   bool reports_values() const { return reports_values_; }
   // Executor thread. Adds a check for one launch to `checks`, and returns its cell. If
-  // reports_values() is false, does nothing and returns an empty cell. `in_program`: whether the op
-  // is a step of a program, whose name the error gets. The error then names this op, too.
+  // reports_values() is false, does nothing and returns an empty cell. `in_program` says whether
+  // the op is a step of a program, whose name the error gets. The error then names this op, too.
   absl::StatusOr<CheckCell> MakeCheck(ValueCheckRefs* checks, bool in_program);
   // Returns the error for a value that the kernel has reported. It doesn't name the op.
   absl::Status BadValueError(const CheckRecord& record) const;

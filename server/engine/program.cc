@@ -60,8 +60,8 @@ absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, 
 }
 
 int64_t Program::HostBytesFor(const ProgramSpec& spec) {
-  // kStepBytes: the step, its first result, a part of a fused kernel, and a buffer that is kept.
-  // The constants allow for vectors, which double their memory when they grow.
+  // kStepBytes counts the step, its first result, a part of a fused kernel, and a buffer that is
+  // kept. The constants allow for vectors, which double their memory when they grow.
   constexpr int64_t kStepBytes = 768, kResultBytes = 256, kOperandBytes = 16;
   constexpr int64_t kInputBytes = 512, kOutputBytes = 16;
   int64_t bytes = sizeof(Program) + kInputBytes * static_cast<int64_t>(spec.inputs.size()) +

@@ -32,7 +32,7 @@ enum class InputState {
   kPending,  // waits for an upload, another device or another lane
 };
 
-// Returns the state of `input`. `lane`: the op's lane. If it is null, no input is kPosted.
+// Returns the state of `input`. `lane` is the op's lane. If it is null, no input is kPosted.
 inline InputState StateOf(const Tensor& input, const Executor::Lane* lane) {
   if (input.done()) return input.status().ok() ? InputState::kReady : InputState::kFailed;
   return lane != nullptr && input.PostedTo(lane) ? InputState::kPosted : InputState::kPending;

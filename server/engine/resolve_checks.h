@@ -13,8 +13,8 @@ namespace tensord::server {
 // the engine go through this function.
 void FenceAndResolve(DeviceSlot& slot, std::function<void(absl::Status)> done);
 
-// Executor thread. As FenceAndResolve(), but blocks until the fence has been reached, and returns
-// its status.
+// Executor thread. Does the same as FenceAndResolve(), but blocks until the fence has been reached,
+// and returns its status.
 absl::Status AwaitFence(DeviceSlot& slot);
 
 // Calls `callback` when the tensor is done and its checks are resolved: the status then changes

@@ -45,9 +45,9 @@ class Exposer {
   static constexpr std::chrono::milliseconds kMinInterval{20};
 
   // Binds the address and starts the threads. One of them calls `collect`, which must not block for
-  // long. If the address is malformed, returns INVALID_ARGUMENT; if other machines can reach it and
-  // that isn't allowed, FAILED_PRECONDITION; if it can't be resolved or bound, UNAVAILABLE with the
-  // system's reason.
+  // long. If the address is malformed, returns INVALID_ARGUMENT. If other machines can reach it and
+  // that isn't allowed, returns FAILED_PRECONDITION. If it can't be resolved or bound, returns
+  // UNAVAILABLE with the system's reason.
   static absl::StatusOr<std::unique_ptr<Exposer>> Start(const ExposerOptions& options,
                                                         std::function<void(Snapshot*)> collect);
   // Closes all connections.

@@ -59,7 +59,7 @@ class CallQueue {
   using Task = absl::AnyInvocable<void() &&>;
 
   // Adds a queue to a server that is being built. `authenticator` admits the callers, and outlives
-  // the queue. `spin`: how long the thread polls for the next event before it sleeps.
+  // the queue. `spin` is the time for which the thread polls for the next event before it sleeps.
   CallQueue(grpc::ServerBuilder* builder, Authenticator* authenticator,
             std::chrono::microseconds spin = std::chrono::microseconds(0))
       : authenticator_(authenticator), spin_(spin), queue_(builder->AddCompletionQueue()) {}

@@ -28,7 +28,7 @@ class HealthService {
   // set, and ends.
   explicit HealthService(CallGroup* streams) : streams_(streams) {}
 
-  // The handlers.
+  // These are the handlers.
   void Check(const std::shared_ptr<CheckCall>& call);
   CallFactory MakeWatchFactory();
 
@@ -44,7 +44,7 @@ class HealthService {
  private:
   class Watch;
 
-  // Returns SERVICE_UNKNOWN if no service has this name.
+  // If no service has this name, returns SERVICE_UNKNOWN.
   ServingStatus StatusLocked(const std::string& service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   CallGroup* const streams_;

@@ -24,7 +24,7 @@ class MethodCounters {
 
   Transfer transfer() const { return transfer_; }
 
-  // Counts a call that has ended. `duration`: the time since its arrival.
+  // Counts a call that has ended. `duration` is the time since its arrival.
   void CountEnd(grpc::StatusCode code, std::chrono::nanoseconds duration) {
     const auto index = static_cast<size_t>(code);
     const size_t known = index < kCodes ? index : static_cast<size_t>(grpc::StatusCode::UNKNOWN);

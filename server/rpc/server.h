@@ -31,7 +31,8 @@
 namespace tensord::server {
 
 struct ServerOptions {
-  // "127.0.0.1:50051", "[::1]:0", "unix:/run/tensord.sock". Port 0: the system chooses a free one.
+  // "127.0.0.1:50051", "[::1]:0", "unix:/run/tensord.sock". With port 0, the system chooses a free
+  // one.
   std::vector<std::string> listen = {"127.0.0.1:50051"};
   // Tokens and certificates.
   AuthenticationOptions authentication;
@@ -43,8 +44,8 @@ struct ServerOptions {
   PeerOptions peers;
   Limits limits;
   // gRPC's own limit of the message bytes that it holds for all callers together (a
-  // grpc::ResourceQuota). 0: no limit. If it is reached, gRPC cancels calls of its own choice. So
-  // it must be far more than the connections hold in normal use.
+  // grpc::ResourceQuota). 0 means no limit. If it is reached, gRPC cancels calls of its own choice.
+  // So it must be far more than the connections hold in normal use.
   int64_t grpc_quota_bytes = 0;
   // How long the threads of the main queues poll for the next event before they sleep.
   int spin_microseconds = 0;
@@ -52,8 +53,8 @@ struct ServerOptions {
   bool fusion = true;
   // If true, a device may run programs as graphs, such as CUDA graphs.
   bool graphs = true;
-  // The network of groups of devices, as for CollectiveNetwork::Find(), or "off". Empty: the
-  // loopback network if every address in `listen` is local, otherwise off.
+  // The network of groups of devices, as for CollectiveNetwork::Find(), or "off". If it is empty,
+  // it is the loopback network if every address in `listen` is local, otherwise off.
   std::string collectives;
   // The makers of the communicators of groups, by kind of device.
   CommunicatorMakers communicator_makers;

@@ -90,7 +90,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   ServerCall(const ServerCall&) = delete;
   ServerCall& operator=(const ServerCall&) = delete;
 
-  // Returns the caller; null if the authenticator hasn't authenticated the caller.
+  // Returns the caller. If the authenticator hasn't authenticated it, returns null.
   const PrincipalRef& principal() const { return admission_.principal(); }
 
   // Returns whether the caller may list and close the sessions of all principals.

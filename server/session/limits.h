@@ -11,7 +11,7 @@ namespace tensord::server {
 struct Limits {
   int64_t max_message_bytes = 16 << 20;        // one gRPC message
   int64_t max_host_bytes = 0;                  // of host memory (host_budget.h); 0: no limit
-  int64_t max_host_bytes_per_principal = 0;    // the same, over all sessions; 0: no limit
+  int64_t max_host_bytes_per_principal = 0;    // of host memory, over all sessions; 0: no limit
   int64_t max_sessions = 1024;                 // at once
   int64_t max_handles_per_session = 1 << 20;   // tensors at once
   int64_t max_bytes_per_session = 0;           // on each device; 0: no limit

@@ -32,8 +32,8 @@ class Principal {
   enum class Kind { kAnonymous, kToken, kCertificate };
 
   Kind kind() const { return kind_; }
-  // Returns the name. For kToken: the name in the token file. For kCertificate: the kind of name
-  // and the name, such as "cn:alice", "dns:box" or "uri:…".
+  // Returns the name. For kToken, this is the name in the token file. For kCertificate, it is the
+  // kind of name and the name, such as "cn:alice", "dns:box" or "uri:…".
   const std::string& name() const { return name_; }
 
   // Returns the weight for fair scheduling on devices: 1 to 1000. A change of the token file

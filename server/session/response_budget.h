@@ -10,8 +10,8 @@
 namespace tensord::server {
 
 // The bytes of a large response are acquired before the response is built, and returned when gRPC
-// has sent or dropped it. If there is no room, the response waits, first come, first served.
-// Thread-safe.
+// has sent or dropped it. If there is no room, the response waits. Responses get room in the order
+// of their requests. Thread-safe.
 class ResponseBudget {
  public:
   // Runs `granted` when `bytes` have been acquired: at once, or later on the thread that calls

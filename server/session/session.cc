@@ -244,8 +244,8 @@ void Session::Drop(absl::Span<const Handle> handles) {
 }
 
 void Session::Abandon(TensorRef tensor) {
-  // The references of the caller, of the op, and of the function that waits for the tensor on the
-  // call's behalf.
+  // The caller, the op, and the function that waits for the tensor on the call's behalf have a
+  // reference each.
   constexpr int64_t kOwnReferences = 3;
   MutexLock lock(&mu_);
   const auto it = tensors_.find(tensor->handle());

@@ -191,7 +191,7 @@ class Session {
   // Returns the flag that closed() reads.
   const std::atomic<bool>& closed_flag() const { return closed_; }
 
-  // Returns the time limit of one op or program; 0: none.
+  // Returns the time limit of one op or program. 0 means no limit.
   std::chrono::seconds max_op_time() const { return std::chrono::seconds(limits_.max_op_seconds); }
 
   // The lease does not run between BeginUse() and EndUse(). Uses may overlap.

@@ -27,7 +27,7 @@ class SessionLog {
                       LeaseClock clock = &std::chrono::steady_clock::now);
 
   void Opened(const Session& session);
-  // Logs that a session has ended. `how`: "closed", "closed by an administrator", "closed because
+  // Logs that a session has ended. `how` is "closed", "closed by an administrator", "closed because
   // it was idle for too long", "expired" or "ended with the server".
   void Ended(const Session& session, absl::string_view how, int64_t tensors_freed);
   // Logs that the server refused a call of `caller`, or refused to open a session for it.

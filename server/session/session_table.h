@@ -97,7 +97,7 @@ class SessionTable {
   Sessions::iterator FindLocked(const PrincipalRef& principal, absl::string_view id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RunReaper();
-  // Returns the number of handles freed. `how`: as in SessionLog.
+  // Returns the number of handles freed. SessionLog::Ended() explains `how`.
   int64_t End(Session& session, absl::string_view how);
   void RemoveLocked(Sessions::iterator session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Removes a session that is being closed, and returns it.

@@ -118,7 +118,7 @@ class CheckCollector {
   CheckListRef only_;  // the list of all checks; null if there is none
 };
 
-// The checks of one device that no fence has been enqueued for. For the executor's thread.
+// The checks of one device that no fence has been enqueued for. Only the executor's thread uses it.
 class PendingChecks {
  public:
   void Add(ValueCheckRef check) { checks_.push_back(std::move(check)); }

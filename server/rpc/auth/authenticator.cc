@@ -33,8 +33,8 @@ constexpr char kHowToSend[] = "send it as \"authorization: Bearer TOKEN\"";
 // Credit is added to the connection in pieces of at least this size, because that takes a lock.
 constexpr int64_t kCreditBytes = 64 << 10;
 constexpr int64_t kCreditMessages = 256;
-// What control frames of the peer take that acknowledge a message: 1/kAcknowledgementShare of its
-// bytes, plus the framing of a message.
+// The peer's control frames that acknowledge a message take 1/kAcknowledgementShare of its bytes,
+// plus the framing of a message.
 constexpr int64_t kAcknowledgementShare = 256;
 // On the wire, the headers of a call take at most their text, kWireHeaderBytes for each header, and
 // kHeaderOverheadBytes for the HTTP/2 frame and the pseudo-headers, without :path's text.

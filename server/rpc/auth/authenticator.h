@@ -32,7 +32,7 @@ namespace tensord::server {
 struct AuthenticationOptions {
   std::string token_file;  // common/util/token_file.h; empty: the authenticator accepts no tokens
   TlsOptions tls;
-  // Whether calls from this machine need no credentials.
+  // True if calls from this machine need no credentials.
   bool allow_anonymous_local = false;
 
   // Returns whether callers must authenticate. If not, all calls are made by one anonymous
@@ -85,7 +85,7 @@ class Admission {
   // Reports that the client has cancelled the call.
   void Cancelled();
 
-  // The caller. Null if it hasn't been authenticated.
+  // Returns the caller. If it hasn't been authenticated, returns null.
   const PrincipalRef& principal() const { return credentials_.principal; }
   // Returns whether the caller presented the token of an administrator.
   bool is_admin() const { return credentials_.is_admin; }
@@ -119,11 +119,11 @@ class Admission {
   std::atomic<int64_t> credit_bytes_ = 0;
   std::atomic<int64_t> credit_messages_ = 0;
   std::function<void(const absl::Status&)> ended_;
-  // The counter that the destructor increments. Null: none.
+  // The counter that the destructor increments. Null means that it increments none.
   std::atomic<int64_t>* failures_ = nullptr;
   Credentials credentials_;
-  // When the authenticator called `ended_`. Empty: it hasn't done so. Guarded by
-  // Authenticator::mu_.
+  // The time when the authenticator called `ended_`. If it hasn't called it, there is no value.
+  // Guarded by Authenticator::mu_.
   std::optional<std::chrono::steady_clock::time_point> ended_at_;
 };
 
@@ -175,7 +175,7 @@ class Authenticator {
   explicit Authenticator(const AuthenticationOptions& options);
 
   FilesRef files() const;
-  // `connection`: the call's; null if it isn't limited.
+  // `connection` is that of the call. It is null if the connection isn't limited.
   absl::StatusOr<Admission::Credentials> Authenticate(const Files& files,
                                                       const grpc::ServerContext& call,
                                                       const ConnectionRef& connection);
@@ -217,7 +217,7 @@ class Authenticator {
   bool reload_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
-  // Used by the thread only.
+  // Only the thread uses these.
   FileWatch token_watch_;
   FileWatch certificate_watch_;
   std::thread thread_;

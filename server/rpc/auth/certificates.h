@@ -48,10 +48,10 @@ class Certificates {
     absl::Time expires;  // the earliest expiry in the chain
   };
 
-  // Verifies a client's certificate against the client authorities. `chain_pem`: the certificate,
-  // then its intermediates. gRPC has verified it at the handshake, but maybe against earlier
-  // authorities. If the chain isn't valid, returns UNAUTHENTICATED; the message repeats nothing of
-  // the certificate.
+  // Verifies a client's certificate against the client authorities. `chain_pem` has the
+  // certificate, then its intermediates. gRPC has verified it at the handshake, but maybe against
+  // earlier authorities. If the chain isn't valid, returns UNAUTHENTICATED; the message repeats
+  // nothing of the certificate.
   absl::StatusOr<Client> Verify(const std::string& chain_pem) const;
 
  private:

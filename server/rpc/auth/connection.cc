@@ -31,7 +31,7 @@ constexpr int64_t kFramingShare = 128;
 constexpr int64_t kFramingBytes = 40;
 // Credit that is added every kInspectInterval, for bytes that belong to no call.
 constexpr int64_t kRefillBytes = 512;
-// The same for an unadmitted connection, for example for health probes.
+// Credit that is added to an unadmitted connection in the same way, for example for health probes.
 constexpr int64_t kUnadmittedRefillBytes = 32;
 // Bytes of calls that ended before handlers had received their requests: the most that are
 // credited at once, and how many more every kInspectInterval.

@@ -77,9 +77,10 @@ class Connection {
     std::atomic<CallState> state = CallState::kIdle;
   };
 
-  // `host`, `address`: the peer's, "10.0.0.1" and "10.0.0.1:5000". `max_message_bytes`: the largest
-  // message. `stalled`: this object adds its id when a handler begins to read a message, because
-  // ResolveStall() may then have an effect. It adds 0 when the principal's pool has room again.
+  // `host` and `address` are the peer's, such as "10.0.0.1" and "10.0.0.1:5000".
+  // `max_message_bytes` is the size of the largest message. When a handler begins to read a
+  // message, this object adds its id to `stalled`, because ResolveStall() may then have an effect.
+  // It adds 0 when the principal's pool has room again.
   Connection(uint64_t id, std::string host, std::string address, int64_t max_message_bytes,
              std::unique_ptr<LimitedSocket> socket, StalledSockets* stalled)
       : id_(id),
@@ -109,7 +110,7 @@ class Connection {
   // Events of calls. If AddRefused() or CountCancelled() returns false, the connection's token
   // bucket of refused and cancelled calls is used up, and the caller must close the connection.
   //
-  // Adds a call that the authenticator has admitted; `headers_bytes`: the size of its headers. If
+  // Adds a call that the authenticator has admitted. `headers_bytes` is the size of its headers. If
   // it is the connection's first one, the function returns true, the connection leaves the pool of
   // unadmitted connections for `pool`, and it keeps `slot`, which counts it.
   bool AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool, UsageCharge slot);
@@ -182,10 +183,11 @@ class Connection {
   bool any_call_ended_early_ ABSL_GUARDED_BY(mu_) = false;
   int64_t credit_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t window_bytes_ ABSL_GUARDED_BY(mu_) = kUnadmittedWindow;
-  // Stalled, but no call reads. SetState() then reports the connection as stalled again.
+  // True if the connection is stalled, but no call reads. SetState() then reports it as stalled
+  // again.
   std::atomic<bool> waits_for_reader_ = false;
   bool in_round_ ABSL_GUARDED_BY(mu_) = false;
-  // A handler has received a message, or a call has begun or ended, since the round began.
+  // True if a handler has received a message, or a call has begun or ended, since the round began.
   std::atomic<bool> progressed_ = false;
   int deadlocked_inspections_ ABSL_GUARDED_BY(mu_) = 0;  // consecutive ones
   int64_t inspected_credit_ ABSL_GUARDED_BY(mu_) = 0;    // at the last inspection

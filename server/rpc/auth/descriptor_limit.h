@@ -14,8 +14,8 @@ inline constexpr int64_t kDescriptorsPerConnection = 2;
 // before the server opens anything: libraries don't report a lack of descriptors clearly.
 absl::Status RaiseDescriptorLimit();
 
-// The same check, by the number of descriptors that are open. Call it when the server has opened
-// everything that it needs to serve.
+// Makes the same check, by the number of descriptors that are open. Call it when the server has
+// opened everything that it needs to serve.
 absl::Status CheckDescriptorsForConnections();
 
 // Returns how many descriptors connections may still use. Some are reserved for other uses. May be

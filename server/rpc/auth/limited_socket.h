@@ -22,7 +22,8 @@ struct ReceivePool {
   UsageRef usage;  // null: there is no pool
   int64_t capacity_bytes = 0;
   int64_t reserved_bytes = 0;
-  // How many more bytes the sockets may receive, however many bytes gRPC holds. Null: no limit.
+  // How many more bytes the sockets may receive, however many bytes gRPC holds. Null means no
+  // limit.
   std::shared_ptr<std::atomic<int64_t>> budget_bytes;
 
   bool full() const { return usage != nullptr && usage->used() >= capacity_bytes; }

@@ -33,13 +33,13 @@ namespace tensord::server {
 // Each TCP connection has a Connection, which limits what gRPC reads from it.
 //
 // The server closes a connection in these cases:
-// - Too many of its calls were refused or cancelled (a token bucket).
-// - The pool of unadmitted connections is full: the oldest one that holds at least the average
-//   share of it.
-// - There are too many unadmitted connections, or too many in all, or descriptors run short: the
-//   oldest unadmitted one.
-// - Its address has too many connections: the new one.
-// - It is admitted, it has no call, and its window remains full (Connection::Inspect()).
+//- Too many of its calls were refused or cancelled (a token bucket).
+//- The pool of unadmitted connections is full. The server then closes the oldest one that holds at
+//  least the average share of the pool.
+//- There are too many unadmitted connections, or too many in all, or descriptors run short. The
+//  server then closes the oldest unadmitted one.
+//- Its address has too many connections. The server then closes the new one.
+//- It is admitted, it has no call, and its window remains full (Connection::Inspect()).
 // Unix sockets have no limits: the file system's permissions protect them.
 //
 // Thread-safe, except where a method says otherwise.
@@ -100,7 +100,7 @@ class Listeners {
   // many open calls.
   absl::Status AddAdmitted(const ConnectionRef& connection, Connection::Call* call,
                            int64_t headers_bytes, const PrincipalRef& principal);
-  // `peer`: grpc::ServerContext::peer(). `connection`: Find(peer).
+  // `peer` is the result of grpc::ServerContext::peer(), and `connection` that of Find(peer).
   void AddRefused(absl::string_view peer, const ConnectionRef& connection, Connection::Call* call);
   void CountCancelled(const ConnectionRef& connection);
 
@@ -134,7 +134,7 @@ class Listeners {
   // Waits until handlers have seen the calls in the bytes that gRPC has read of unadmitted
   // connections, then sets calls_seen_. In each round, handlers handle all earlier events. They
   // have seen all calls after kRoundsWithoutRefusals rounds in succession in which num_refused_ is
-  // unchanged. `round`: how many rounds have passed with num_refused_ == `num_refused`.
+  // unchanged. `round` is the number of rounds that have passed with num_refused_ == `num_refused`.
   void AwaitRefusals(int64_t num_refused, int round);
   // Refills the budget of unadmitted connections if gRPC has freed the calls of closed connections,
   // or if the budget was used up more than kMaxRefillTime ago. Call it if calls_seen_ is true, or
@@ -161,12 +161,12 @@ class Listeners {
   std::vector<std::string> addresses_;
   AfterEarlierEvents after_earlier_events_;
   std::thread thread_;
-  // Stalled connections, by their ids. Used by the thread only.
+  // Stalled connections, by their ids. Only the thread uses this.
   std::set<uint64_t> waiting_;
   // Refused calls so far, of unadmitted and closed connections.
   std::atomic<int64_t> num_refused_ = 0;
   std::atomic<bool> calls_seen_ = false;  // AwaitRefusals() has ended
-  // Used by the thread only.
+  // Only the thread uses these two.
   bool refilling_ = false;                      // the budget was used up, and isn't refilled yet
   Connection::Clock::time_point refill_began_;  // when the budget was used up
   std::atomic<bool> stopping_ = false;

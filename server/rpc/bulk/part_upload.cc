@@ -89,7 +89,8 @@ absl::StatusOr<TensorRef> PartUpload::Finish() {
     return absl::InvalidArgumentError(absl::StrCat(
         "the part ends at byte ", part_.end, ", but only bytes up to ", next_byte_, " were sent"));
   }
-  // Before the tensor can become done: ops reuse its memory only if nothing else refers to it.
+  // Drops the buffer before the tensor can become done: ops reuse its memory only if nothing else
+  // refers to it.
   buffer_.reset();
   if (!parts().Complete(&part_)) return DroppedError();
   use_ = SessionUse();

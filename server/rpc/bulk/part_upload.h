@@ -22,7 +22,7 @@ class PartUpload {
   PartUpload(const PartUpload&) = delete;
   PartUpload& operator=(const PartUpload&) = delete;
 
-  // As TensorUpload::Await().
+  // Does the same as TensorUpload::Await().
   absl::Status Await(const PrincipalRef& principal, const v1::WriteSpec& spec,
                      std::function<void(absl::Status)> ready);
   // Begins the part, which must be set in the spec. Errors are those of v1::WritePart. `stop` is

@@ -140,7 +140,7 @@ class SharedCall final : public UploadCall {
     return absl::OkStatus();
   }
 
-  // In an upload: the client has filled a slot.
+  // Handles a slot that the client has filled in an upload.
   absl::Status OnSlotFilled(const v1::SharedSlot& slot) {
     const int64_t bytes =
         std::min(kSharedSlotBytes, upload_->size_bytes() - upload_->written_bytes());
@@ -162,7 +162,7 @@ class SharedCall final : public UploadCall {
     return ReturnSlot();
   }
 
-  // In an upload: returns the slot that was stored. After the last one, ends the upload instead.
+  // Returns the slot that was stored in an upload. After the last one, ends the upload instead.
   absl::Status ReturnSlot() {
     if (upload_->written_bytes() == upload_->size_bytes()) return EndUpload();
     SendSlot(next_slot_, 0);
@@ -180,7 +180,7 @@ class SharedCall final : public UploadCall {
     return absl::OkStatus();
   }
 
-  // In a download: fills the free slots.
+  // Fills the free slots in a download.
   absl::Status FillSlots() {
     while (!busy() && offset_ < end_ && slots_.any_free()) {
       const int64_t bytes = std::min(kSharedSlotBytes, end_ - offset_);
@@ -207,7 +207,7 @@ class SharedCall final : public UploadCall {
     CountSent(bytes);
   }
 
-  // In a download: the client has emptied a slot.
+  // Handles a slot that the client has emptied in a download.
   absl::Status OnSlotEmptied(const v1::SharedSlot& slot) {
     TENSORD_RETURN_IF_ERROR(slots_.HandleReturn(slot));
     return FillSlots();

@@ -74,9 +74,9 @@ class SharedRings {
   };
 
   // Opens a ring for a call. If there are too many rings in all, of the principal or of the
-  // session, or the host has too little memory, returns RESOURCE_EXHAUSTED; if the server drains,
-  // UNAVAILABLE; if it can't share memory, FAILED_PRECONDITION. When the session ends, the call is
-  // cancelled.
+  // session, or the host has too little memory, returns RESOURCE_EXHAUSTED. If the server drains,
+  // returns UNAVAILABLE. If it can't share memory, returns FAILED_PRECONDITION. When the session
+  // ends, the call is cancelled.
   absl::StatusOr<std::unique_ptr<Ring>> Open(SessionRef session, grpc::ServerContext* call);
   // Opens a ring as Open() does, for a fetch of a tensor of the session. Rings of fetches and of
   // clients count separately against the limit of a session. The end of the session doesn't cancel

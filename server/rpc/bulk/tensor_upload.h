@@ -32,15 +32,16 @@ class TensorUpload {
   // resumable, another call may call `stop` to abort this one: from any thread, while begun().
   absl::Status Begin(const v1::WriteSpec& spec, std::function<void()> stop);
   bool begun() const { return upload_.has_value(); }
-  // After Begin(): if the upload is resumable, lets other calls fill parts of the tensor
-  // (PartUpload). The caller must then write only bytes that Check() has accepted.
+  // If the upload is resumable, lets other calls fill parts of the tensor (PartUpload). Call it
+  // after Begin(). The caller must then write only bytes that Check() has accepted.
   void OpenParts();
 
-  // Begin() in two steps, for a promised tensor. After Claim() no other call can fill the tensor.
-  // Claim() holds the tensor only weakly, and doesn't use the session; `stop` is also called when
-  // the tensor is destroyed. AllocateMemory() holds the tensor, and allocates the memory at the
-  // first call. If the tensor no longer exists, it returns CANCELLED. ReleaseTensor() holds the
-  // tensor only weakly again: call AllocateMemory() before the next function that fills it.
+  // Claim() and AllocateMemory() are the two steps of Begin(), for a promised tensor. After Claim()
+  // no other call can fill the tensor. Claim() holds the tensor only weakly, and doesn't use the
+  // session; `stop` is also called when the tensor is destroyed. AllocateMemory() holds the tensor,
+  // and allocates the memory at the first call. If the tensor no longer exists, it returns
+  // CANCELLED. ReleaseTensor() holds the tensor only weakly again: call AllocateMemory() before the
+  // next function that fills it.
   absl::Status Claim(const SessionRef& session, const v1::WriteSpec& spec,
                      std::function<void()> stop);
   absl::Status AllocateMemory();

@@ -72,7 +72,8 @@ class MessageStore {
   // Returns the result of the last WriteByWorker().
   const absl::Status& write_status() const { return write_status_; }
 
-  // The chunk that was stored last, and how many of its bytes. The parts receive its other bytes.
+  // Return the chunk that was stored last, and how many of its bytes. The parts receive its other
+  // bytes.
   const FetchChunk& chunk() const { return chunk_; }
   int64_t chunk_bytes() const { return chunk_bytes_; }
   // Frees the memory of the current message.

@@ -12,7 +12,8 @@ namespace {
 constexpr std::chrono::milliseconds kMinWatchTime{100};
 constexpr int64_t kMinSpreadBytes = 32 << 20;
 constexpr double kFastBytesPerSecond = 1e9;
-// Small, so that the received prefix of the tensor, which readers may wait for, grows steadily.
+// Parts are small, so that the received prefix of the tensor, which readers may wait for, grows
+// steadily.
 constexpr int64_t kPartBytes = 8 << 20;
 constexpr size_t kMaxPartsPerConnection = 2;
 

@@ -37,7 +37,8 @@ class ParallelFetches {
   // `on_progress` runs when a part has received bytes and when it has ended.
   void BeginMore(const v1::FetchRequest& request, const std::function<void()>& on_progress);
 
-  // The parts that have begun and haven't been removed, in order.
+  // The following three give access to the parts that have begun and haven't been removed, in
+  // order.
   bool empty() const { return parts_.empty(); }
   std::shared_ptr<RangeFetch> front() const { return parts_.front(); }
   void PopFront();

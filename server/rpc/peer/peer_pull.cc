@@ -275,7 +275,7 @@ void PeerPull::End(Result result) {
       tensor->Finish(status);
     }
   }
-  // PERMISSION_DENIED: the source has refused the ticket, so there is nothing to release.
+  // PERMISSION_DENIED means that the source has refused the ticket, so there is nothing to release.
   if (!status.ok() && !absl::IsPermissionDenied(status)) ReleaseTicket();
   outcome.status = std::move(status);
   counted_ = UsageCharge();

@@ -76,7 +76,7 @@ class PeerPull final : public PeerOperation,
     int connections = 1;
   };
 
-  // `promised_here`: the handle was made for this pull, and is removed if the pull fails.
+  // `promised_here` says that the handle was made for this pull, and is removed if the pull fails.
   // `counted` counts the pull against the principal's limit.
   PeerPull(ServiceContext* context, Peers* peers, SessionRef session, v1::PullTensorRequest request,
            bool promised_here, UsageCharge counted);

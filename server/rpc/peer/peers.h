@@ -20,14 +20,14 @@
 
 namespace tensord::server {
 
-// Trailing metadata of a Fetch that ends with the tensor's own error.
+// A Fetch that ends with the tensor's own error has this trailing metadata.
 inline constexpr char kTensorErrorKey[] = "tensord-tensor-error";
 
 struct PeerOptions {
   // The servers that this server may call, "HOST:PORT". The port "*" matches any port, and the host
   // "*.DOMAIN" any host in the domain. This server calls no server that isn't listed.
   std::vector<std::string> peers;
-  // "HOST:PORT" by which other servers reach this one. Empty: PeerAddress() determines it.
+  // "HOST:PORT" by which other servers reach this one. If it is empty, PeerAddress() determines it.
   std::string advertise;
   // The principals that may call PeerService, if this server authenticates callers.
   std::vector<std::string> principals;

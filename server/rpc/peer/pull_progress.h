@@ -18,7 +18,7 @@ class PullProgress {
   }
   bool begun() const { return first_byte_.has_value(); }
 
-  // Counts bytes that have been stored. `shared`: they came through shared memory.
+  // Counts bytes that have been stored. `shared` says that they came through shared memory.
   void Add(int64_t bytes, bool shared) {
     bytes_ += bytes;
     if (shared) shared_bytes_ += bytes;

@@ -16,7 +16,8 @@ class PullRetries {
 
   // Records a failed call. Returns true if the pull may call again: the source was unreachable for
   // less than `timeout`, and answered at most kMaxIdleCalls calls in a row without bytes.
-  // `answered`: whether the source answered this call. `bytes`: received in all calls of the pull.
+  // `answered` says whether the source answered this call. `bytes` have been received in all calls
+  // of the pull.
   bool MayRetry(bool answered, int64_t bytes, std::chrono::seconds timeout) {
     const auto now = Clock::now();
     if (answered) {

@@ -17,7 +17,7 @@
 
 namespace tensord::server {
 
-// Initial metadata of a PullTensor. The server sends it when the tensor's handle is being pulled.
+// The server sends this initial metadata of PullTensor when the tensor's handle is being pulled.
 inline constexpr char kPullStartedKey[] = "tensord-pull-started";
 
 // Thread-safe.

@@ -15,7 +15,7 @@ namespace tensord::server {
 // Not thread-safe.
 class RingReceiver {
  public:
-  // Tries to map the ring that the source offers. mapped() tells whether that succeeded. May block.
+  // Tries to map the ring that the source offers. mapped() says whether that succeeded. May block.
   void Map(const v1::SharedRing& ring) {
     auto mapping = SharedMapping::Map({.socket_name = ring.socket_name(),
                                        .secret = ring.secret(),

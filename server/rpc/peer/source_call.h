@@ -85,7 +85,7 @@ class SourceCall final : public std::enable_shared_from_this<SourceCall> {
   void* Begin(Event* event);
   void SendNext();
   void Finish();
-  // If the call and all its operations have ended, tells the user.
+  // If the call and all its operations have ended, calls User::OnCallEnded().
   void ReportEnd();
 
   Peers* const peers_;

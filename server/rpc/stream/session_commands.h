@@ -60,8 +60,8 @@ class SessionCommands final : public StreamState,
   // Detaches `wire`. If another connection has replaced it, does nothing.
   void Detach(const CommandWire* wire);
 
-  // kTimedOut: the deadline has passed. kLongCommand: the next command takes long, and there is a
-  // deadline.
+  // kTimedOut means that the deadline has passed. kLongCommand means that the next command takes
+  // long, and there is a deadline.
   enum class Progress { kDone, kTimedOut, kLongCommand };
   using Clock = std::chrono::steady_clock;
 
@@ -152,7 +152,7 @@ class SessionCommands final : public StreamState,
 
   // Handles a refused op or promise: stores the error under `handle`, and sends it to the client.
   void Refuse(Handle handle, uint64_t number, const absl::Status& error);
-  // The same for all outputs of an op: the handles from `first` on.
+  // Does the same for all outputs of an op: the handles from `first` on.
   void RefuseOutputs(Handle first, uint32_t count, uint64_t number, const absl::Status& error);
   // Sends the error to the client if the promised tensor fails.
   void Watch(const TensorRef& tensor, uint64_t number);
@@ -161,7 +161,7 @@ class SessionCommands final : public StreamState,
   // since the message began. Returns the stream number to pass to Deliver().
   uint64_t Expect() ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   // Queues an answer. If ResetAnswersLocked() has been called since the answer's message began,
-  // drops the answer. `expected_by`: the result of Expect().
+  // drops the answer. `expected_by` is the result of Expect().
   void Deliver(uint64_t expected_by, Answer answer);
   void AppendError(Handle handle, uint64_t number, const absl::Status& error);
   // Returns how many of answer_bytes_ are charged to answer_charge_: all but the first

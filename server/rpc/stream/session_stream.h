@@ -42,8 +42,8 @@ class SessionStream final : public ServerCall, public CommandWire {
   // Ends the stream with `status` as soon as the write under way has ended.
   void OnRevoked(const absl::Status& status) override;
   // Applies no further commands, sends all answers and `draining`, and ends with UNAVAILABLE once
-  // the client has half-closed. Why it waits: if the server closed the connection while the client
-  // still sends, the kernel would discard data that the client hasn't read.
+  // the client has half-closed. It waits for that because, if the server closed the connection
+  // while the client still sends, the kernel would discard data that the client hasn't read.
   void OnDrain() override;
   // Ends the stream as OnDrain() does, but doesn't wait for the client's half-close.
   void OnDrainTimeout() override;

@@ -21,7 +21,7 @@ int64_t TensorBytes(const Engine& engine, const std::string& uuid) {
   return bytes;
 }
 
-// `tensor_bytes`: what this process holds at least.
+// This process holds at least `tensor_bytes`.
 void AddHardwareUse(const HardwareUse& use, int64_t tensor_bytes, v1::Device* device) {
   if (use.utilization_percent) device->set_utilization_percent(*use.utilization_percent);
   if (!use.used_bytes) return;

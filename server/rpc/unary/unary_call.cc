@@ -60,8 +60,8 @@ bool UnaryCallBase::MayWait(size_t bytes) const { return bytes > kMaxInlineReque
 void UnaryCallBase::OnAdmitted() { StartRead(&request_bytes_); }
 
 void UnaryCallBase::OnRefused(const absl::Status& status) {
-  // INVALID_ARGUMENT: the headers are too large. They must not stay in memory until the request has
-  // arrived.
+  // INVALID_ARGUMENT means that the headers are too large. They must not stay in memory until the
+  // request has arrived.
   if (!MayBePublic() || absl::IsInvalidArgument(status)) return Finish(status);
   refused_ = status;
   PublicCalls::OfProcess().Add(this);
