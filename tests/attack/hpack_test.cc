@@ -106,7 +106,7 @@ TEST_F(HpackTest, DISABLED_EndlessIndexedHeadersBesideAnOpenCallAreBounded) {
   ExpectServed();
 }
 
-// The same without an open call. The server stops reading at 128 KiB.
+// Sends the same block without an open call. The server stops reading at 128 KiB.
 TEST_F(HpackTest, EndlessIndexedHeadersAreBounded) {
   const auto connection = Connect();
   ASSERT_TRUE(connection->Call(1, "ListDevices"));
@@ -139,7 +139,7 @@ TEST_F(HpackTest, CallsWithTwoTableSizeUpdatesAreServed) {
   }
 }
 
-// CVE-2023-33953: the padding of an integer never ends. The integers: the length of a name, an
+// CVE-2023-33953: the padding of an integer never ends. The test pads the length of a name, an
 // index into the table, a table size, and the length of a value.
 TEST_F(HpackTest, EndlessPaddingOfIntegersIsBounded) {
   const std::string padding(16000, '\x80');

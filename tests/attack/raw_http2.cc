@@ -107,7 +107,8 @@ RawHttp2::~RawHttp2() {
 bool RawHttp2::Send(const std::string& bytes) {
   size_t sent = 0;
   while (fd_ >= 0 && sent < bytes.size()) {
-    // Also receives: otherwise a server that waits for this end to read would block the send.
+    // Also waits for bytes to receive: otherwise a server that waits for this end to read would
+    // block the send.
     pollfd ready = {fd_, POLLOUT | POLLIN, 0};
     if (poll(&ready, 1, static_cast<int>(send_timeout_.count())) <= 0) return false;
     if ((ready.revents & POLLIN) != 0 && !Receive(std::chrono::milliseconds(0))) return false;

@@ -26,11 +26,12 @@ inline constexpr uint8_t kAck = 1;  // of kSettings and kPing
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
-// The headers that a gRPC call requires. `method`: a method of TensorService, or a path such as
-// "/package.Service/Method".
+// Returns the headers that a gRPC call requires. `method` is a method of TensorService, or a path
+// such as "/package.Service/Method".
 Headers CallHeaders(const std::string& method);
 
-// HPACK (RFC 7541), without Huffman coding. Returns literal headers without indexing.
+// Encodes headers in HPACK (RFC 7541), without Huffman coding. Returns literal headers without
+// indexing.
 std::string HeaderBlock(const Headers& headers);
 // Returns a literal header that becomes the newest entry of the dynamic table.
 std::string IndexedHeader(const std::string& name, const std::string& value);
@@ -64,8 +65,9 @@ class RawHttp2 {
   // Begins a gRPC call: sends CallHeaders() and `more`.
   bool BeginCall(uint32_t stream, const std::string& method, const Headers& more = {});
 
-  // How a call ended. kResponse: with a response. kError: without one, or the server has reset it.
-  // kNone: the server has closed the connection, or the call hasn't ended within 30 seconds.
+  // How a call ended. kResponse means that it ended with a response. kError means that it ended
+  // without one, or that the server has reset it. kNone means that the server has closed the
+  // connection, or that the call hasn't ended within 30 seconds.
   enum class CallEnd { kResponse, kError, kNone };
   // Receives frames until a call has ended.
   CallEnd AwaitEnd(uint32_t stream);

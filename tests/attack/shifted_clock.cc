@@ -34,7 +34,7 @@ int64_t ShiftSeconds() { return shift == nullptr ? 0 : *shift; }
 extern "C" {
 
 int clock_gettime(clockid_t clock, timespec* now) {
-  // Not the C library's function, because dlsym(3) can't be called at any time.
+  // Makes the system call itself, because dlsym(3) can't be called at any time.
   const auto result = static_cast<int>(syscall(SYS_clock_gettime, clock, now));
   if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) now->tv_sec += ShiftSeconds();
   return result;

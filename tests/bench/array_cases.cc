@@ -20,7 +20,7 @@ struct ArrayCase {
   int count;  // of runs in a row, before one wait
   // Makes the inputs, and returns a function that runs the op once.
   std::function<std::function<Tensor()>(const Device&)> prepare;
-  // The same in Python. In `setup`, "|" separates statements. If the op has an out= form, the
+  // Does the same in Python. In `setup`, "|" separates statements. If the op has an out= form, the
   // statement uses it, so that PyTorch allocates nothing.
   std::string setup;
   std::string statement;

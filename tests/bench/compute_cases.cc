@@ -128,7 +128,7 @@ void LinearLayer(Bench& bench) {
               absl::StrCat("linear ", kBatch, " ", kIn, " ", kOut, " ", kCount)});
 }
 
-// The same eight ops as in peers/torch_eager.
+// Runs the same eight ops as peers/torch_eager.
 Tensor EightOps(const Tensor& x) {
   Tensor y = x * 1.5;
   y = y + 0.5;

@@ -46,7 +46,7 @@ void OneOp(Bench& bench) {
   add("bare gRPC stream echo", {}, {});
 }
 
-// As OneOp, but both ends spin for a while before they sleep.
+// Runs OneOp, but both ends spin for a while before they sleep.
 void OneOpSpinning(Bench& bench) {
   const std::string median = "one op and its result, spinning, p50";
   if (!bench.Wants(median)) return;
@@ -64,7 +64,7 @@ void OneOpSpinning(Bench& bench) {
   comparison.AddRow({median, "us", "TCP ping-pong", Better::kLower, 0.5, 1 / 0.6});
 }
 
-// As OneOp, while another thread of the same client uploads 1 GiB.
+// Runs OneOp while another thread of the same client uploads 1 GiB.
 void OneOpBesideAnUpload(Bench& bench) {
   const std::string median = "one op and its result beside a 1 GiB upload, p50";
   const std::string tail = "one op and its result beside a 1 GiB upload, p99";

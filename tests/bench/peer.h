@@ -16,9 +16,9 @@ namespace tensord::bench {
 // question by "ok FIGURE…" or "error REASON". It exits at the end of its input. Not thread-safe.
 class Peer {
  public:
-  // Starts the command and waits until it is ready. `spins`: the process spins while it is idle, so
-  // it and the processes that it has started are stopped (SIGSTOP) between questions. Returns
-  // UNAVAILABLE with the reason if the peer can't run here.
+  // Starts the command and waits until it is ready. `spins` says that the process spins while it is
+  // idle, so it and the processes that it has started are stopped (SIGSTOP) between questions. If
+  // the peer can't run here, returns UNAVAILABLE with the reason.
   static absl::StatusOr<std::unique_ptr<Peer>> Start(const std::vector<std::string>& command,
                                                      bool spins);
   // Closes the input and waits up to 5 seconds for the exit. Then kills the process, if it still

@@ -23,7 +23,8 @@ struct RawHeader {
 // A blocking connection to the raw echo server, by TCP or a Unix socket.
 class RawConnection {
  public:
-  // `address`: "127.0.0.1:41234" or "unix:/path". If a call of this class fails, the program exits.
+  // `address` is "127.0.0.1:41234" or "unix:/path". If a call of this class fails, the program
+  // exits.
   explicit RawConnection(const std::string& address);
   ~RawConnection();
   RawConnection(const RawConnection&) = delete;

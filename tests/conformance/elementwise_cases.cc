@@ -52,7 +52,7 @@ int64_t Same(int64_t x) { return x; }
 
 double Sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x == 0 ? 0 : x; }
 
-// By Newton's method, from a first approximation of Winitzki (2008).
+// Computes the inverse by Newton's method, from a first approximation of Winitzki (2008).
 double ErfInverse(double x) {
   const long double magnitude = std::fabs(x);
   if (x == 0) return x;
@@ -115,7 +115,7 @@ double NextAfter(DType dtype, double a, double b) {
   return std::copysign(RoundTo(dtype, half_down) == half_down ? half_down : magnitude - ulp, a);
 }
 
-// Shifts of any width: of a value with fewer bits, WrapTo() keeps the low bits.
+// Shifts by any width. The value may have fewer bits: WrapTo() keeps the low bits of the result.
 int64_t ShiftedLeft(int64_t a, int64_t count) {
   return count < 0 || count > 63 ? 0 : static_cast<int64_t>(static_cast<uint64_t>(a) << count);
 }
@@ -123,7 +123,7 @@ int64_t ShiftedRight(int64_t a, int64_t count) {
   return a >> (count < 0 || count > 63 ? 63 : count);
 }
 
-// In long double, because erfc multiplies the error of its argument.
+// Computes in long double, because erfc multiplies the error of its argument.
 double Gelu(double x) {
   const auto wide = static_cast<long double>(x);
   return static_cast<double>(0.5L * wide * std::erfc(-wide * std::sqrt(0.5L)));

@@ -18,7 +18,7 @@ struct UnaryCase {
   Fill fill = Fill::kPlain;    // values for which the function is defined
   bool floating_only = false;  // integers and bool are refused; otherwise they are read as float32
   bool of_bool = false;        // `whole` is also the reference for bool; otherwise bool is refused
-  // For uint64. Null: `whole` gives the same bits.
+  // The reference for uint64. Null means that `whole` gives the same bits.
   uint64_t (*of_uint64)(uint64_t) = nullptr;
 };
 absl::Span<const UnaryCase> UnaryCases();
@@ -35,10 +35,10 @@ struct ArithmeticCase {
   bool floating_only = false;  // integers and bool are refused; otherwise they are read as float32
   // A reference that depends on the dtype. If it and `real` are null, floating dtypes are refused.
   double (*of_dtype)(DType, double, double) = nullptr;
-  // For uint64. Null: `whole` gives the same bits.
+  // The reference for uint64. Null means that `whole` gives the same bits.
   uint64_t (*of_uint64)(uint64_t, uint64_t) = nullptr;
 
-  // Whether the op accepts operands of this dtype.
+  // Returns whether the op accepts operands of this dtype.
   bool Accepts(DType dtype) const;
 };
 absl::Span<const ArithmeticCase> ArithmeticCases();

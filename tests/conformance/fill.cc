@@ -17,11 +17,11 @@ class Generator {
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
     return z ^ (z >> 31);
   }
-  // In [low, high).
+  // Returns a number in [low, high).
   double Real(double low, double high) {
     return low + (high - low) * static_cast<double>(Next() >> 11) * 0x1p-53;
   }
-  // In [low, high].
+  // Returns a number in [low, high].
   int64_t Whole(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(Next() % static_cast<uint64_t>(high - low + 1));
   }

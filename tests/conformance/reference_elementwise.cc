@@ -35,7 +35,8 @@ ReferenceFunction Same(const UnaryCase& op) {
 }
 
 // Returns a reference whose result is floating; it reads integers and bool as float32.
-// `by_argument`: error bounds refer to the argument, because the function has cancellation.
+// `by_argument` says that error bounds refer to the argument, because the function has
+// cancellation.
 ReferenceFunction Floating(Real function, bool by_argument) {
   return [=](const Attributes&, Inputs inputs) {
     const Values x = inputs[0].floating() ? inputs[0] : Cast(inputs[0], DType::kFloat32);

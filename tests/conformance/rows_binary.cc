@@ -55,7 +55,7 @@ const DTypePair kRefused[] = {
 
 struct BinaryCase {
   const char* op;
-  // Null for a comparison, which accepts every dtype except the complex ones.
+  // It is null for a comparison, which accepts every dtype except the complex ones.
   const ArithmeticCase* arithmetic = nullptr;
 
   bool Accepts(DType dtype) const {

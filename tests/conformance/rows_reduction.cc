@@ -50,7 +50,7 @@ void AddSums(Rows& rows) {
                     {{{DType::kFloat32, {1000, 1000}}}},
                     {{"axes", Axes{0}}},
                     SumBound(DType::kFloat32, 1000)});
-    // Must be accumulated in float32. The sum overflows float16, but the mean doesn't.
+    // The elements must be accumulated in float32. The sum overflows float16, but the mean doesn't.
     for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {
       rows.push_back({op, {{{dtype, {20000}}, Fill::kPositive}}, {}, {.ulps = 1}});
     }

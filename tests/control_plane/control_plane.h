@@ -19,7 +19,7 @@ namespace tensord::control_plane {
 // replaces the client library's CreateChannel, so that no address needs a socket. Thread-safe.
 class ControlPlane {
  public:
-  // `devices`: the names of the devices that each server lists.
+  // `devices` are the names of the devices that each server lists.
   explicit ControlPlane(std::vector<std::string> devices = {"cpu:0"});
   // All clients must have been destroyed before.
   ~ControlPlane();
@@ -29,7 +29,7 @@ class ControlPlane {
   // Returns "inproc-0:1", "inproc-1:1", …: the addresses of servers named "inproc-0", "inproc-1", …
   static std::vector<std::string> Addresses(int count);
 
-  // Sums over all servers.
+  // These are sums over all servers.
   int64_t sessions() const;
   int64_t commands() const;
   int64_t messages() const;

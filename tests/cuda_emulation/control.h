@@ -17,14 +17,14 @@ struct Options {
   int64_t memory_bytes = int64_t{4} << 30;  // TENSORD_EMULATED_MEMORY_MIB, of each device
   int multiprocessors = 4;                  // TENSORD_EMULATED_MULTIPROCESSORS
   // TENSORD_EMULATED_THREAD_ORDER: the order in which the threads of a block run up to their first
-  // barrier. 0: ascending. 1: descending. n > 1: a permutation chosen by n.
+  // barrier. With 0 it is ascending, with 1 descending, and with n > 1 a permutation chosen by n.
   int thread_order = 0;
   // TENSORD_EMULATED_MAX_DELAY_US: a stream sleeps up to this long before each task. The delays are
   // pseudo-random. The emulated NCCL sleeps exactly this long before it enqueues an operation, and
   // before an aborted operation ends.
   int max_delay_us = 0;
-  // TENSORD_EMULATED_CATCH_FAULTS: whether a SIGSEGV, SIGBUS or SIGILL in a kernel becomes an error
-  // of CUDA. With 0 the signal ends the process, which ThreadSanitizer needs.
+  // TENSORD_EMULATED_CATCH_FAULTS: if it is 1, a SIGSEGV, SIGBUS or SIGILL in a kernel becomes an
+  // error of CUDA. With 0 the signal ends the process, which ThreadSanitizer needs.
   bool catch_faults = true;
   bool refuse_epilogues = false;  // TENSORD_EMULATED_REFUSE_EPILOGUES: cuBLASLt has no epilogues
   bool refuse_batches = false;    // TENSORD_EMULATED_REFUSE_BATCHES: cuBLASLt has no batches

@@ -43,8 +43,8 @@ cudaError_t EnqueueCopy(void* dst, Space dst_space, const void* src, Space src_s
 
 extern "C" {
 
-// Stricter than CUDA: host memory must be pinned. CUDA also accepts pageable memory, but may then
-// wait for the stream.
+// This is stricter than CUDA: host memory must be pinned. CUDA also accepts pageable memory, but
+// may then wait for the stream.
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t handle) {
   static constexpr char kCall[] = "cudaMemcpyAsync";

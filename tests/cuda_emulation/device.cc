@@ -201,8 +201,8 @@ cudaError_t cudaDeviceSynchronize() {
 }
 
 // Destroys the context. As CUDA documents, destroys all objects of the device except pools, and
-// frees all memory except that of pools. Stricter than CUDA: also unloads the libraries that were
-// loaded while the device was current. In CUDA, libraries belong to no context.
+// frees all memory except that of pools. This is stricter than CUDA: it also unloads the libraries
+// that were loaded while the device was current. In CUDA, libraries belong to no context.
 cudaError_t cudaDeviceReset() {
   TENSORD_EMULATION_ENTER_WITHOUT_CONTEXT();
   const int device = current_device;

@@ -41,8 +41,8 @@ bool IsSticky(cudaError_t error);
 // returns cudaErrorStreamCaptureUnsupported.
 cudaError_t SynchronizeDevice(int device);
 
-// Called first by the function `call`, which needs the context of `device`. Creates the primary
-// context if there is none. If the device doesn't exist, records and returns cudaErrorNoDevice; if
+// The function `call`, which needs the context of `device`, calls this first. Creates the primary
+// context if there is none. If the device doesn't exist, records and returns cudaErrorNoDevice. If
 // an error is injected or the context has a sticky error, records and returns that error.
 cudaError_t UseContext(int device, const char* call);
 

@@ -6,8 +6,8 @@
 
 namespace tensord::cuda_emulation {
 
-// Calls number `at` to `at` + `times` - 1 that match `call` return `error`. A call that fails has
-// no other effect, except that cudaStreamEndCapture() ends the capture.
+// Makes the calls number `at` to `at` + `times` - 1 that match `call` return `error`. A call that
+// fails has no other effect, except that cudaStreamEndCapture() ends the capture.
 struct Failure {
   // The name of a function, such as "cudaEventRecord", or one of
   //   "allocation"  cudaMalloc, cudaMallocFromPoolAsync, cudaHostAlloc

@@ -75,7 +75,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   return RecordError(error);
 }
 
-// Stricter than CUDA: the graph's device must be current.
+// This is stricter than CUDA: the graph's device must be current.
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t handle,
                                           unsigned long long /*flags*/) {
   TENSORD_EMULATION_ENTER(CurrentDevice());
@@ -90,7 +90,7 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph
   return cudaSuccess;
 }
 
-// Stricter than CUDA: the stream must belong to the device on which the graph was captured.
+// This is stricter than CUDA: the stream must belong to the device on which the graph was captured.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_handle) {
   TENSORD_EMULATION_ENTER_STREAM(stream, stream_handle);
   const auto executable = Executables().Find(handle, "cudaGraphLaunch");

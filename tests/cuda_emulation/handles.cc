@@ -5,7 +5,7 @@
 namespace tensord::cuda_emulation {
 
 uintptr_t NewHandleValue() {
-  // Not a canonical address on x86-64, so an access through it faults.
+  // This isn't a canonical address on x86-64, so an access through it faults.
   constexpr uintptr_t kFirst = uintptr_t{0xc0da} << 48;
   constexpr uintptr_t kStep = 16;
   static std::atomic<uintptr_t> next = kFirst;

@@ -44,7 +44,7 @@ class HandleTable {
     return nullptr;
   }
 
-  // Like Find(). Also makes the handle invalid.
+  // Does the same as Find(), and makes the handle invalid.
   std::shared_ptr<Object> Remove(Handle handle, absl::string_view call) {
     MutexLock lock(&mu_);
     auto node = live_.extract(handle);

@@ -20,7 +20,7 @@ cudaError_t FreePinned(void* data, absl::string_view call);
 // range. If not, prints a report that names `call`, and returns cudaErrorInvalidValue.
 cudaError_t CheckPinned(const void* data, size_t bytes, absl::string_view call);
 
-// Called by cudaDeviceReset(). Frees the pinned memory that was allocated, and removes the
+// cudaDeviceReset() calls this. Frees the pinned memory that was allocated, and removes the
 // registrations that were made, while `device` was current.
 void ResetHostMemory(int device);
 

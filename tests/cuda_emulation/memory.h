@@ -28,14 +28,15 @@ class Pool;
 // Allocates `bytes` on `device`. BeginFree() and FinishFree() free the memory. If the device or the
 // host has too little memory, returns cudaErrorMemoryAllocation.
 cudaError_t AllocateOnDevice(void** out, size_t bytes, int device);
-// Like AllocateOnDevice(), but takes the memory from `pool`. The memory keeps the pool alive.
+// Does the same as AllocateOnDevice(), but takes the memory from `pool`. The memory keeps the pool
+// alive.
 cudaError_t AllocateFromPool(void** out, size_t bytes, const std::shared_ptr<Pool>& pool);
 
 // Fills the first 64 KiB of [backing, backing + bytes) with a pattern, so that values that were
 // written too early are lost. `backing` is a backing address.
 void FillWithPattern(void* backing, size_t bytes);
-// Called when a stream reaches the allocation from a pool. Fills the first 64 KiB with the pattern.
-// Does nothing if the allocation has been freed.
+// A stream calls this when it reaches the allocation from a pool. Fills the first 64 KiB with the
+// pattern. If the allocation has been freed, does nothing.
 void ReachAllocation(void* data);
 
 // cudaFreeAsync() frees in two steps. After BeginFree(), the caller must not pass the memory to
@@ -43,7 +44,8 @@ void ReachAllocation(void* data);
 // the start of a device allocation, or is freed already, BeginFree() reports it and returns
 // cudaErrorInvalidValue. `device`, if not null, receives the allocation's device.
 cudaError_t BeginFree(void* data, absl::string_view call, int* device);
-// Called when a stream reaches the free. If no stream has reached the allocation, reports that.
+// A stream calls this when it reaches the free. If no stream has reached the allocation, reports
+// that.
 void ReachFree(void* data);
 void FinishFree(void* data);
 

@@ -32,7 +32,7 @@ class Pool {
   void TrimTo(uint64_t keep_bytes);
   // Trims the pool to its release threshold.
   void OnSynchronize();
-  // Called by cudaMemPoolDestroy(). From now on, the pool returns freed memory at once.
+  // cudaMemPoolDestroy() calls this. From now on, the pool returns freed memory at once.
   void OnDestroy();
 
   void SetAccess(int device, bool accessible);
@@ -54,7 +54,7 @@ class Pool {
 bool AcquireDeviceMemory(int device, uint64_t bytes);
 void ReleaseDeviceMemory(int device, uint64_t bytes);
 
-// Called after a stream, event or device was synchronized. Trims each pool of the device to its
+// Call it after a stream, event or device was synchronized. Trims each pool of the device to its
 // release threshold. Thread-safe.
 void ReleaseUnusedMemory(int device);
 

@@ -63,8 +63,8 @@ class Stream {
   // Rejects further tasks, blocks until all queued tasks have run, and ends the thread. Call either
   // Stop() or Reset(), once.
   void Stop();
-  // Called by cudaDeviceReset(). Rejects further tasks, and skips work that is queued. Doesn't wait
-  // for the task that is running; its faults are no longer reported.
+  // cudaDeviceReset() calls this. Rejects further tasks, and skips work that is queued. Doesn't
+  // wait for the task that is running; its faults are no longer reported.
   void Reset();
   bool was_reset() const { return reset_; }
 
@@ -72,7 +72,7 @@ class Stream {
   static Stream* Current();
 
  private:
-  // `counted`: Query() takes the task into account. Tasks of Synchronize() aren't counted.
+  // `counted` says that Query() takes the task into account. Tasks of Synchronize() aren't counted.
   void Push(Task task, bool counted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run();
   void Delay();
@@ -101,8 +101,8 @@ void AwaitStreams(int device);
 // cudaErrorInvalidResourceHandle otherwise.
 cudaError_t FindStream(cudaStream_t handle, const char* call, StreamRef* stream);
 
-// Called first by the function `call`, which takes a stream: calls FindStream(), then UseContext()
-// for the stream's device.
+// The function `call`, which takes a stream, calls this first. Calls FindStream(), then
+// UseContext() for the stream's device.
 cudaError_t UseStream(cudaStream_t handle, const char* call, StreamRef* stream);
 
 }  // namespace tensord::cuda_emulation

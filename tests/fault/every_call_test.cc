@@ -64,7 +64,7 @@ TEST_F(EveryCallTest, HalfOpen) {
   ExpectNoLeaks();
 }
 
-// On a slow network, all calls must succeed in the end.
+// All calls on a slow network must succeed in the end.
 TEST_F(EveryCallTest, SlowNetworks) {
   std::vector<Job> jobs;
   for (const CallCase& call : CallCases()) {

@@ -1,6 +1,6 @@
-// Like session_fuzz, but the clients send mostly valid commands, in any order, over connections
-// that break. So it reaches code that session_fuzz rarely reaches, because an invalid message ends
-// a stream. It makes the same checks.
+// Fuzzes sessions as session_fuzz does, but the clients send mostly valid commands, in any order,
+// over connections that break. So it reaches code that session_fuzz rarely reaches, because an
+// invalid message ends a stream. It makes the same checks.
 #include <google/protobuf/stubs/logging.h>
 
 #include <algorithm>

@@ -84,7 +84,7 @@ class SessionPlayer {
   // issued.
   void Fetch(const v1::FetchRequest& request);
   void ReleaseTicket(const v1::ReleaseTicketRequest& request);
-  // Ends the oldest fetch. `finished`: the other server has received all bytes.
+  // Ends the oldest fetch. `finished` says that the other server has received all bytes.
   void EndFetch(bool finished);
 
  private:

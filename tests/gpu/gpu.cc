@@ -18,7 +18,8 @@ int AttributeOrZero(cudaDeviceAttr attribute) {
   return 0;
 }
 
-// Operations per clock of one multiprocessor, from NVIDIA's architecture whitepapers. 0 if unknown.
+// Returns the operations per clock of one multiprocessor, from NVIDIA's architecture whitepapers.
+// If they are unknown, returns 0.
 int Float32FlopsPerClock(int major, int minor) { return major == 8 && minor == 0 ? 128 : 256; }
 int TensorFlopsPerClock(int major, int minor) {
   if (major == 8 && minor == 0) return 2048;

@@ -26,7 +26,8 @@ struct GpuInfo {
   double bytes_per_second = 0;      // 2 * memory clock * bus width
   double clock_hz = 0;              // highest clock of the multiprocessors
   int float32_flops_per_clock = 0;  // of one multiprocessor
-  // Of one multiprocessor: dense float16 products on tensor cores, accumulated in float32.
+  // The operations of dense float16 products on one multiprocessor's tensor cores, accumulated in
+  // float32.
   int tensor_flops_per_clock = 0;
 
   // Returns the peak rate of dense products. `tf32` applies to float32 only.
@@ -64,7 +65,8 @@ class Op {
 
   // Launches the op `count` times, each time into the same memory, and blocks until all are done.
   absl::Status Run(int count);
-  // Like Run(), but allocates new memory for each launch. Frees it after the next launch.
+  // Does the same as Run(), but allocates new memory for each launch. Frees it after the next
+  // launch.
   absl::Status RunIntoNewMemory(int count);
   absl::StatusOr<Checksum> ResultChecksum() { return gpu_->ChecksumOf(plan_.output(), *output_); }
   const TensorSpec& output() const { return plan_.output(); }

@@ -36,7 +36,7 @@ struct Row {
   double work = 0;       // of one repetition: operations, or bytes read and written
   double peak = 0;       // the GPU's theoretical peak of `work` per second; 0: unknown
   double tolerance = 0;  // relative, for Agree() (test_data.h)
-  // Create the contenders: ours, and the reference. A contender owns its memory.
+  // These create the contenders: ours, and the reference. A contender owns its memory.
   std::function<absl::StatusOr<Contender>()> ours;
   std::function<absl::StatusOr<Contender>()> direct;  // null: no reference but PyTorch
   std::string torch;  // the arguments of torch_peer.py's command `load`; empty: no row with PyTorch

@@ -53,8 +53,8 @@ absl::Status UploadAll(RpcClient& client, v1::WriteRequest message) {
 
 class AdmissionTest : public DaemonFixture {
  protected:
-  // Makes a tensor of `bytes` bytes by the first call of a new connection. `kind`: 0 is
-  // CreateTensor, 1 is RunOp, any other is Write.
+  // Makes a tensor of `bytes` bytes by the first call of a new connection. If `kind` is 0, calls
+  // CreateTensor. If it is 1, calls RunOp. Otherwise calls Write.
   absl::Status MakeByNewConnection(int kind, uint64_t handle, int64_t bytes) {
     RpcClient client(daemon_->address());
     const TensorSpec spec = {DType::kUInt8, {bytes}};

@@ -108,7 +108,7 @@ TEST_F(ParallelUploadTest, ResumesAfterAllConnectionsAreCut) {
       << "bytes that have arrived aren't sent again";
 }
 
-// Without TLS, because the proxy finds the call in the bytes.
+// Uses no TLS, because the proxy finds the call in the bytes.
 TEST_F(ParallelUploadTest, SendsAPartAgainIfItsConnectionIsCut) {
   Start(/*use_tls=*/false);
   const Client client = Connect(3);

@@ -33,7 +33,7 @@ class PullTest : public testing::Test {
     return ticket.ok() ? ticket->ticket() : "";
   }
 
-  // Without shared memory, so that a proxy can count and cut the transfers.
+  // The daemon shares no memory, so that a proxy can count and cut the transfers.
   Node a_{{Node::kAnyPeer}, {}, {kNoSharedMemory}};
   Node b_{{Node::kAnyPeer, "--peer-timeout-seconds=2"}, {}, {kNoSharedMemory}};
 };

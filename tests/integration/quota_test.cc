@@ -61,7 +61,7 @@ TEST_F(QuotaTest, StreamErrorSticksToTheHandle) {
   EXPECT_EQ(Used(0), 0);
 }
 
-// Not a quota: the device itself is full.
+// No quota is reached here: the device itself is full.
 class FullDeviceTest : public DaemonFixture {
  protected:
   // Expects the details of an error of a 64 MiB device that holds 40 MiB.

@@ -166,7 +166,7 @@ TEST_F(ReconnectTest, ProgramsAndDefinitionsSurviveCuts) {
   }
 }
 
-// Slow enough for every transfer to be cut several times.
+// The network is slow enough for every transfer to be cut several times.
 TEST_F(ReconnectTest, TransfersResume) {
   const Client client = Connect();
   const Device device = *client.device("cpu:0");
@@ -215,7 +215,7 @@ TEST_F(ReconnectTest, UploadsSurviveRandomCuts) {
   }
 }
 
-// As if a cable were pulled: neither end is notified.
+// Simulates a cable that is pulled: neither end is notified.
 TEST_F(ReconnectTest, DetectsASilentNetwork) {
   const Client client =
       Connect({.keepalive_interval = absl::Seconds(1), .keepalive_timeout = absl::Seconds(1)});

@@ -112,7 +112,7 @@ class Recorder : public grpc::experimental::Interceptor {
 
  private:
   void Add(Kind kind, std::string bytes) { TheRecording().Add({kind, call_, std::move(bytes)}); }
-  // Of the other answers, the replay needs no content. They describe the machine.
+  // The replay needs no content of the other answers. They describe the machine.
   void AddReceived(const void* message) {
     if (message == nullptr) return;  // the end of the stream
     std::string bytes;

@@ -1,5 +1,5 @@
-// Errors that only the elements of a tensor show: an index out of range. Through the client, on the
-// devices of TestDevicesFlag().
+// Errors that only the elements of a tensor show: an index out of range. The tests use the client,
+// on the devices of TestDevicesFlag().
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

@@ -16,7 +16,7 @@ namespace tensord::proxy {
 // Counts bytes, round trips and bursts of all connections (ProxyStats). Not thread-safe.
 class TrafficCounter {
  public:
-  // `message`: whether the bytes contain part of a message.
+  // `message` says whether the bytes contain part of a message.
   void FromClient(int64_t bytes, bool message);
   void ToClient(int64_t bytes, bool message);
   // Sets the fields that this class counts.

@@ -39,10 +39,10 @@ struct CallPosition {
 // A fault at a position. Bytes before the position arrive, and bytes after it don't.
 struct CallFault {
   CallPosition position;
-  // True: resets the connection. False: leaves it half-open, so that no further bytes of either end
-  // arrive.
+  // If true, resets the connection. If false, leaves it half-open, so that no further bytes of
+  // either end arrive.
   bool cut = true;
-  // True: does this to all existing connections, and not only to the call's.
+  // If true, does this to all existing connections, and not only to the call's.
   bool all = false;
 };
 
@@ -71,7 +71,7 @@ class DelayProxy {
   // Closes all connections.
   ~DelayProxy();
 
-  // The address for clients, such as "127.0.0.1:41235".
+  // Returns the address for clients, such as "127.0.0.1:41235".
   const std::string& address() const { return address_; }
 
   // These apply to bytes that arrive from now on.

@@ -48,8 +48,8 @@ class DelayProxy::Loop {
   void Accept();
   void Watch(int fd, uint32_t events);
   void PumpAll();
-  // Called when the fault has acted on a connection. Removes the fault and, with CallFault::all,
-  // does the same to the other connections.
+  // A connection calls this when the fault has acted on it. Removes the fault and, with
+  // CallFault::all, does the same to the other connections.
   void FinishCallFault();
   void SetTimer();
   // Publishes the statistics, and the number of tasks that have run.

@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   options.one_way_delay = std::chrono::microseconds(static_cast<int64_t>(delay_ms * 1000));
 
-  // Blocked before the proxy starts its thread, so that only sigwait receives these signals.
+  // The signals are blocked before the proxy starts its thread, so that only sigwait receives them.
   sigset_t signals;
   sigemptyset(&signals);
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, number);

@@ -146,7 +146,7 @@ void ClientEnd::End(const absl::Status& reason) {
   pending_.clear();
 }
 
-// Like ClassifyCloseStatus() in client/internal/stream_connection.h.
+// Works as ClassifyCloseStatus() in client/internal/stream_connection.h.
 absl::Status ClientEnd::ClassifyCloseStatus(const absl::Status& status) const {
   switch (status.code()) {
     case absl::StatusCode::kOk:

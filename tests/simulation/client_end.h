@@ -46,11 +46,11 @@ class ClientEnd {
   // Sends the next message. Returns false if there is none, or if it can't be sent yet.
   bool Send();
   void OnMessage(const std::string& bytes);
-  // The connection has ended. `broken`: because the network failed.
+  // Handles the end of the connection. `broken` says that the network failed.
   void OnEnd(const absl::Status& status, bool broken);
   // Ends the stream if the client has tried to reconnect for the length of a lease.
   void EndIfLeaseExpired();
-  // Like the library's Close(): sends no more commands.
+  // Works as the library's Close(): sends no more commands.
   void Close();
   // Returns whether the stream has ended for good. status() is then the reason.
   bool over() const { return over_; }

@@ -27,8 +27,8 @@ struct Value {
   std::vector<std::shared_ptr<Value>> inputs;
   std::vector<uint64_t> siblings;  // all outputs of the same command
   std::string made_by;
-  // The error that the elements of its inputs give, without the op and the tensor: "index 7 …".
-  // Empty if there is none.
+  // The error that the elements of its inputs give, without the op and the tensor: "index 7 …". If
+  // there is none, it is "".
   std::string value_error;
 
   bool good = false;    // it, or a tensor computed from it, has been read without an error

@@ -62,8 +62,8 @@ Plan MakePlan(RandomSource* random) {
   plan.lease_seconds = 1 + random->Below(30);
   if (random->OneIn(3)) LimitSomething(random, &plan);
   if (random->OneIn(8)) LimitSomething(random, &plan);
-  // Not with limits on handles: an upload whose promise found no room for its handle could find
-  // room when its bytes arrive.
+  // A world with limits on handles has no uploads: an upload whose promise found no room for its
+  // handle could find room when its bytes arrive.
   plan.uploads = random->OneIn(2) && !plan.expected_errors.session_handles &&
                  !plan.expected_errors.principal_handles &&
                  plan.host.limits.max_handles_per_principal == 0;

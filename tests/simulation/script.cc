@@ -289,7 +289,7 @@ void Script::DropOne() {
     const ValueRef value = Any();
     if (value->upload || value->reads > 0) continue;  // the world drops it after its upload
     if (!random_->OneIn(4)) return Drop(value);
-    // As a separate command, which other clients may send.
+    // Sends a separate command, which other clients may send, too.
     v1::Command command;
     command.mutable_drop()->add_handles(value->handle);
     if (client_->queue().Push(command).ok()) RemoveLive(value);

@@ -15,7 +15,7 @@ namespace tensord::simulation {
 
 class Script {
  public:
-  // `devices`: the number of devices. The other objects must outlive this one.
+  // `devices` is the number of devices. The other objects must outlive this one.
   Script(ClientEnd* client, int devices, RandomSource* random, Trace* trace)
       : client_(client), devices_(devices), random_(random), trace_(trace) {}
 

@@ -30,14 +30,14 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
   void Continue(Deadline deadline);
   bool writing() const { return writing_; }
   void OnWritten();
-  // The connection has ended. Has no effect if the server has ended the stream.
+  // Handles the end of the connection. If the server has ended the stream, has no effect.
   void OnGone() { Finish(absl::CancelledError("the client has gone")); }
   bool finished() const { return finished_; }
-  // The transport is done with the stream: detaches it from the session. Unless the server ends,
-  // applying() must be false.
+  // Detaches the stream from its session: the transport is done with the stream. Unless the server
+  // ends, applying() must be false.
   void Detach();
   bool detached() const { return detached_; }
-  // Like SessionStream::OnDrain.
+  // Works as SessionStream::OnDrain().
   void Drain();
 
   void Resume() override { Advance(); }

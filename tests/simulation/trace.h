@@ -10,7 +10,7 @@ namespace tensord::simulation {
 
 class Trace {
  public:
-  // `keep`: whether to keep the lines of the trace.
+  // `keep` says whether to keep the lines of the trace.
   explicit Trace(bool keep) : keep_(keep) {}
 
   template <typename... Args>

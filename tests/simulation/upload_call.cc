@@ -77,7 +77,7 @@ bool UploadCall::Step() {
   return true;
 }
 
-// Breaks off one end whose client has disconnected, or that must stop.
+// Aborts one end whose client has disconnected, or that must stop.
 bool UploadCall::AbortOneWrite() {
   for (auto it = ends_.begin(); it != ends_.end(); ++it) {
     if (*it == writing_ && !(*it)->stop) continue;

@@ -17,7 +17,7 @@ namespace tensord::simulation {
 struct WriteEnd {
   WriteEnd(server::ServiceContext* context, LeaseBook* leases) : leases(leases), upload(context) {}
   ~WriteEnd() { Release(); }
-  // Breaks off the upload: the client has disconnected, or GetUpload has been called.
+  // Aborts the upload: the client has disconnected, or GetUpload has been called.
   void Interrupt();
   void Release();
 
@@ -25,7 +25,7 @@ struct WriteEnd {
   const server::Session* session = nullptr;  // null if the call doesn't use the session
   bool received = false;                     // the wait for earlier commands has ended
   absl::Status outcome;                      // the result of that wait
-  bool stop = false;                         // the upload must be broken off
+  bool stop = false;                         // the upload must be aborted
   server::TensorUpload upload;
 };
 
@@ -42,7 +42,7 @@ class UploadCall {
   bool Step();
   // Breaks the connection. The client notices at once, the server in a later step.
   void Break();
-  // The server has ended, with all its state.
+  // Handles the end of the server, with all its state.
   void OnServerLost();
 
   // Returns whether the client's end is done. status() is then the result.

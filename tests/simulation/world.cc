@@ -254,7 +254,7 @@ bool World::StepUploads() {
     any = upload->Step() || any;
     if (!was_done && upload->done()) TakeOutcome(*upload);
   }
-  // Not while a script runs: it may be about to use the tensor.
+  // Drops nothing while a script runs: it may be about to use the tensor.
   for (; !acting_ && !failed_uploads_.empty(); failed_uploads_.pop_back()) {
     failed_uploads_.back().first->Drop(failed_uploads_.back().second);
     any = true;

@@ -81,7 +81,7 @@ class World {
   bool Progress();
   // Calls Progress() until nothing can make progress, and no client waits to reconnect.
   void RunUntilIdle();
-  // Called when the client's command queue is full. Runs the world until it has room.
+  // The client's command queue calls this when it is full. Runs the world until the queue has room.
   void MakeRoom(ClientEnd* client);
 
   void InjectFault();

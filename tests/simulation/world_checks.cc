@@ -113,7 +113,7 @@ void World::CheckHandles(Actor& actor) {
   }
 }
 
-// Called when all clients have ended and all leases have expired.
+// Call it when all clients have ended and all leases have expired.
 void World::CheckNothingLeft() {
   const size_t sessions = host_.sessions().All().size();
   if (sessions != 0) trace_->Fail(sessions, " sessions still exist");

@@ -50,7 +50,7 @@ class Communicator {
   std::optional<std::string> Exchange(uint64_t number, const Operation& op,
                                       const std::string& input);
 
-  // Disconnects, and ends Exchange() and the thread. Called once.
+  // Disconnects, and ends Exchange() and the thread. Call it once.
   void Abort();
 
  private:

@@ -1,4 +1,4 @@
-// The list of compositions, compared with the headers and the page of client/composite.
+// Compares the list of compositions with the headers and the page of client/composite.
 #include "tensord/common/ops/composite_list.h"
 
 #include <gmock/gmock.h>

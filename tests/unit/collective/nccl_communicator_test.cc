@@ -25,7 +25,7 @@ TEST_F(NcclCommunicatorTest, AllReducesOverThreeGpus) {
   }
 }
 
-// For example, a training step sums gradients while kernels compute the next ones.
+// A training step, for example, sums gradients while kernels compute the next ones.
 TEST_F(NcclCommunicatorTest, AllReducesWhileKernelsRun) {
   Connect(2, std::chrono::seconds(30));
   auto occupied = OccupyComputeStreams(2);

@@ -7,8 +7,8 @@
 
 namespace tensord::server {
 
-// As MakeCudaDevice(), but the driver frees each block at once. The emulation and compute-sanitizer
-// then detect accesses before an allocation or after a free.
+// Does the same as MakeCudaDevice(), but the driver frees each block at once. The emulation and
+// compute-sanitizer then detect accesses before an allocation or after a free.
 inline absl::StatusOr<std::unique_ptr<Device>> MakeCheckedCudaDevice(DeviceName name,
                                                                      int physical_index,
                                                                      int64_t limit_bytes) {

@@ -9,7 +9,7 @@
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/device/cuda/cuda_device.h"
 
-// Declared in tests/cuda_emulation/control.h. Null if the program uses a real GPU.
+// tests/cuda_emulation/control.h declares it. It is null if the program uses a real GPU.
 namespace tensord::cuda_emulation {
 __attribute__((weak)) void ExpectReports();
 }

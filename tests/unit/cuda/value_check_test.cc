@@ -144,7 +144,8 @@ TEST_F(CudaValueCheckTest, ACellMayOutliveItsDevice) {
   memory.reset();
 }
 
-// Through the engine: the error sticks to the right tensors, and the device remains usable.
+// Runs the kernels through the engine: the error sticks to the right tensors, and the device
+// remains usable.
 TEST_F(CudaValueCheckTest, AnErrorSticksToItsTensorAndItsDependents) {
   cuda_.reset();
   std::vector<std::unique_ptr<Device>> devices;

@@ -25,7 +25,7 @@ class FakeDevice : public Device {
     int64_t limit_bytes = 1 << 20;
     bool host_accessible = true;
     bool graphs = false;
-    // Whether index reports an index out of range, as a GPU does. Otherwise its launch fails.
+    // If true, index reports an index out of range, as a GPU does. Otherwise its launch fails.
     bool defers_checks = false;
   };
   FakeDevice(int index, Options options);

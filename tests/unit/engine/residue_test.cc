@@ -27,8 +27,8 @@ class ResidueTest : public testing::Test {
     sessions_ = std::make_unique<SessionTable>(Limits{}, engine_->slots());
   }
 
-  // As the first caller, fills blocks of all sizes that the cases use with `pattern`, and frees
-  // them.
+  // Acts as the first caller: fills blocks of all sizes that the cases use with `pattern`, and
+  // frees them.
   void FillAndFree(uint8_t pattern, bool large) {
     const SessionRef session = *sessions_->Open(TestPrincipal("first"), 0, "");
     Handle handle = 0;
@@ -108,7 +108,7 @@ class ResidueTest : public testing::Test {
     };
   }
 
-  // The same for an op with two outputs.
+  // Does the same for an op with two outputs.
   Case OpWithTwoOutputs(absl::string_view op, std::vector<Shape64> shapes, Attributes attrs,
                         DType dtype) {
     return [this, op = std::string(op), shapes, attrs, dtype](const SessionRef& session) {

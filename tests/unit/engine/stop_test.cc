@@ -38,7 +38,7 @@ class EngineStopTest : public EngineFixture {
     return (*outputs)[0];
   }
 
-  // As a unary call does: keeps `tensor` until it is done.
+  // Acts as a unary call: keeps `tensor` until it is done.
   static void WaitOnBehalfOfACall(const TensorRef& tensor) {
     tensor->WhenDone([tensor] {});
   }

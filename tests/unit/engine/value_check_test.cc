@@ -172,8 +172,8 @@ class CheckedProgramTest : public ValueCheckTest {
  protected:
   explicit CheckedProgramTest(FakeDevice::Options first = kLate) : ValueCheckTest(first) {}
 
-  // Prepares a program that computes y = -x[i], then z = y[j], then z + z.. (`adds` times), with
-  // the inputs x, i, j, each of three elements. Its outputs are y and the last sum.
+  // Prepares a program that computes y = -x[i], z = y[j], and then adds z to itself `adds` times,
+  // with the inputs x, i, j, each of three elements. Its outputs are y and the last sum.
   std::shared_ptr<Program> Prepare(int adds) {
     const Attributes attrs;
     const TensorSpec spec{DType::kInt64, {3}};

@@ -103,7 +103,8 @@ TEST(ChunkCodecTest, RefusesWhatProtobufRefuses) {
         std::string("\x1a\x81\x80\x80\x80\x80\x00x", 8),
         std::string("\xb8\xb8\xb8\xb8\xb8\xb8\xb8\xb8\x0a\x05", 10),
         std::string("\x1a\x81\x80\x80\x80\x10x", 7),
-        // The same for an unknown field and within groups, nested groups, and a group without end.
+        // These are the same for an unknown field and within groups, nested groups, and a group
+        // without end.
         std::string("\x7a\x81\x80\x80\x80\x80\x00x", 8),
         std::string("\x73\x7a\x81\x80\x80\x80\x80\x00x\x74", 10),
         std::string("\x73\x7a\x01x\x74", 5), std::string("\x73\x6b\x6c\x74", 4),

@@ -202,7 +202,7 @@ TEST(SessionIdleTest, UnusedSessionsEndAlthoughTheirStreamIsAttached) {
     table.EndExpired();
     EXPECT_FALSE(busy->closed());
   }
-  // So does an op, which may take longer than the limit.
+  // An op keeps a session, too. It may take longer than the limit.
   ASSERT_TRUE(busy->ops().Begin(100).ok());
   test_time += seconds(100);
   table.EndExpired();
