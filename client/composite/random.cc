@@ -32,7 +32,7 @@ Tensor To(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : x.To(d
 // Returns weight / e for exponentially distributed e. The category with the largest value is a
 // draw, and those with the `count` largest are a draw without replacement (Efraimidis and Spirakis,
 // "Weighted random sampling with a reservoir", 2006).
-Tensor Race(const Tensor& weights, const Shape& shape, const RandomSource& source) {
+Tensor SamplingKeys(const Tensor& weights, const Shape& shape, const RandomSource& source) {
   return Div(weights, Exponential(weights.device(), shape, source, {.dtype = weights.dtype()}));
 }
 
@@ -48,11 +48,11 @@ Tensor DrawWithReplacement(const Tensor& weights, int64_t count, const RandomSou
   all_draws.AppendDim(count);
   one_draw.AppendDim(shape.dim(last));
   all_draws.AppendDim(shape.dim(last));
-  return Argmax(Race(Reshape(weights, one_draw), all_draws, source), {.axes = {-1}});
+  return Argmax(SamplingKeys(Reshape(weights, one_draw), all_draws, source), {.axes = {-1}});
 }
 
 Tensor DrawWithoutReplacement(const Tensor& weights, int64_t count, const RandomSource& source) {
-  Tensor left = Race(weights, weights.shape(), source);
+  Tensor left = SamplingKeys(weights, weights.shape(), source);
   const Tensor categories = Arange(weights.device(), weights.shape().dim(weights.rank() - 1));
   std::vector<Tensor> drawn;
   for (int64_t i = 0; i < count; ++i) {

@@ -87,7 +87,7 @@ absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName
 
 absl::Status Session::FillPromise(const v1::WriteSpec& write, absl::Span<const uint8_t> data) {
   if (InForkedChild()) return ForkedError();
-  // Starts like an upload that broke off, because the server may have received some of the
+  // Starts like an upload whose connection broke, because the server may have received some of the
   // elements.
   UploadPlan plan(static_cast<int64_t>(data.size()));
   const grpc::Status status =

@@ -27,7 +27,7 @@ class HeapTrimmer {
   }
 
  private:
-  // A trim causes page faults later, so small amounts aren't worth it.
+  // A trim causes page faults later, so small amounts aren't trimmed.
   static constexpr size_t kMinTrimBytes = 8 << 20;
   static constexpr size_t kKeptBytes = 4 << 20;
 

@@ -20,9 +20,9 @@ using fuzz::FuzzInput;
 
 // A client that makes valid commands. It remembers the definitions, programs and messages that it
 // has sent.
-class Speaker {
+class ValidClient {
  public:
-  Speaker(FuzzWorld* world, PrincipalRef principal) : player_(world, std::move(principal)) {}
+  ValidClient(FuzzWorld* world, PrincipalRef principal) : player_(world, std::move(principal)) {}
 
   void Step(FuzzInput& in);
 
@@ -88,7 +88,7 @@ class Speaker {
   uint64_t answers_ = 0;
 };
 
-void Speaker::AddIndexOp(FuzzInput& in, v1::Op* op) {
+void ValidClient::AddIndexOp(FuzzInput& in, v1::Op* op) {
   op->set_output(AnyHandle(in));
   Attributes attrs;
   if (in.Bool()) {
@@ -113,12 +113,12 @@ uint32_t NumOutputs(const OpSchema& schema) {
   return 1;
 }
 
-void Speaker::AddOp(FuzzInput& in, v1::Op* op) {
+void ValidClient::AddOp(FuzzInput& in, v1::Op* op) {
   in.OneIn(4) ? AddIndexOp(in, op) : AddAnyOp(in, op);
   AddDonations(in, op->inputs_size(), op);
 }
 
-void Speaker::AddAnyOp(FuzzInput& in, v1::Op* op) {
+void ValidClient::AddAnyOp(FuzzInput& in, v1::Op* op) {
   const OpSchema& schema = fuzz::AnySchema(in);
   op->set_name(schema.name);
   int inputs = in.Range(schema.min_inputs, std::min(schema.max_inputs, 4));
@@ -133,7 +133,7 @@ void Speaker::AddAnyOp(FuzzInput& in, v1::Op* op) {
   if (in.OneIn(8)) op->set_num_outputs(in.OneIn(16) ? in.Raw<uint32_t>() : in.Range(0, 5));
 }
 
-void Speaker::AddDefinition(FuzzInput& in, v1::Definition* definition) {
+void ValidClient::AddDefinition(FuzzInput& in, v1::Definition* definition) {
   v1::Op op;
   AddOp(in, &op);
   definition->set_number(in.OneIn(64) ? in.Byte() : static_cast<uint32_t>(definitions_.size()) + 1);
@@ -146,7 +146,7 @@ void Speaker::AddDefinition(FuzzInput& in, v1::Definition* definition) {
   definitions_.push_back({definition->num_inputs(), std::max(1u, op.num_outputs())});
 }
 
-void Speaker::AddBatch(FuzzInput& in, v1::Batch* batch) {
+void ValidClient::AddBatch(FuzzInput& in, v1::Batch* batch) {
   uint64_t last = 0;
   // The smallest slice of a batch has at least 3 steps.
   for (int steps = in.Range(1, 16); steps > 0; --steps) {
@@ -167,7 +167,7 @@ void Speaker::AddBatch(FuzzInput& in, v1::Batch* batch) {
   if (in.OneIn(32)) batch->add_words(in.Raw<uint64_t>());
 }
 
-void Speaker::AddProgram(FuzzInput& in, v1::Program* program) {
+void ValidClient::AddProgram(FuzzInput& in, v1::Program* program) {
   program->set_number(in.OneIn(64) ? in.Byte() : static_cast<uint32_t>(programs_.size()) + 1);
   program->set_device(AnyDevice(in));
   int values = in.Range(0, 3);
@@ -187,7 +187,7 @@ void Speaker::AddProgram(FuzzInput& in, v1::Program* program) {
       {static_cast<size_t>(program->inputs_size()), static_cast<size_t>(program->outputs_size())});
 }
 
-void Speaker::AddRun(FuzzInput& in, v1::ProgramRun* run) {
+void ValidClient::AddRun(FuzzInput& in, v1::ProgramRun* run) {
   const int which = in.Range(0, static_cast<int>(programs_.size()));
   run->set_number(which);
   Shape shape{1, 1};
@@ -197,7 +197,7 @@ void Speaker::AddRun(FuzzInput& in, v1::ProgramRun* run) {
   AddDonations(in, static_cast<int>(shape.inputs), run);
 }
 
-void Speaker::AddCommand(FuzzInput& in, v1::Command* command) {
+void ValidClient::AddCommand(FuzzInput& in, v1::Command* command) {
   switch (in.Range(0, 12)) {
     case 0:
       command->mutable_copy()->set_input(AnyHandle(in));
@@ -235,7 +235,7 @@ void Speaker::AddCommand(FuzzInput& in, v1::Command* command) {
   }
 }
 
-void Speaker::Send(FuzzInput& in) {
+void ValidClient::Send(FuzzInput& in) {
   v1::SessionStreamRequest message;
   if (!sent_.empty() && in.OneIn(8)) {
     message = sent_[in.Range(0, static_cast<int>(sent_.size()) - 1)];
@@ -255,7 +255,7 @@ void Speaker::Send(FuzzInput& in) {
   player_.Send(message, AnySlice(in));
 }
 
-void Speaker::Write(FuzzInput& in) {
+void ValidClient::Write(FuzzInput& in) {
   v1::WriteRequest message;
   if (in.Bool()) {
     message.mutable_spec()->set_handle(AnyHandle(in));
@@ -280,12 +280,12 @@ Request AnyTicketRequest(FuzzInput& in) {
   return request;
 }
 
-void Speaker::Fetch(FuzzInput& in) {
+void ValidClient::Fetch(FuzzInput& in) {
   if (in.OneIn(4)) return player_.ReleaseTicket(AnyTicketRequest<v1::ReleaseTicketRequest>(in));
   player_.Fetch(AnyTicketRequest<v1::FetchRequest>(in));
 }
 
-void Speaker::Close() {
+void ValidClient::Close() {
   player_.Close();
   definitions_.clear();
   programs_.clear();
@@ -294,7 +294,7 @@ void Speaker::Close() {
   answers_ = 0;
 }
 
-void Speaker::Step(FuzzInput& in) {
+void ValidClient::Step(FuzzInput& in) {
   switch (in.Range(0, 23)) {
     case 0:
       return player_.Cut(/*noticed=*/in.Bool());
@@ -346,7 +346,7 @@ void Speaker::Step(FuzzInput& in) {
 void RunOne(FuzzInput in) {
   static FuzzWorld* const world = new FuzzWorld();
   {
-    Speaker one(world, world->one), other(world, world->other);
+    ValidClient one(world, world->one), other(world, world->other);
     while (in.remaining() > 0) {
       (in.OneIn(8) ? other : one).Step(in);
       if (in.Bool()) world->RunSlice(in.Byte());

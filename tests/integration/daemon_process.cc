@@ -48,7 +48,7 @@ pid_t Spawn(const std::vector<std::string>& flags, const std::vector<std::string
   std::vector<char*> argv{const_cast<char*>(program.c_str())};
   for (const std::string& flag : flags) argv.push_back(const_cast<char*>(flag.c_str()));
   argv.push_back(nullptr);
-  std::vector<char*> variables;  // if a name occurs twice, its first entry wins
+  std::vector<char*> variables;  // if a name occurs twice, its first entry applies
   for (const std::string& more : environment) variables.push_back(const_cast<char*>(more.c_str()));
   for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
   variables.push_back(nullptr);

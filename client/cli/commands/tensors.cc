@@ -135,7 +135,7 @@ CommandSpec TensorsCommand() {
                 {"json", "", "print JSON, with sizes in bytes, for programs"}},
       .examples = {{"tensorctl tensors", "Lists all tensors of this client's identity."},
                    {"tensorctl tensors --token-file root.token --all",
-                    "As an administrator: lists who holds what."},
+                    "As an administrator, lists the tensors of all principals."},
                    {"tensorctl tensors --device cuda:1", "Lists the tensors on one device."}},
       .run = RunTensors,
   };

@@ -27,7 +27,7 @@ bool SharesBits(DType from, DType to) {
   return from == to || (IsInteger(from) && IsInteger(to) && SizeOf(from) == SizeOf(to));
 }
 
-// Functions of libm are slower, so fewer elements are worth a thread.
+// Functions of libm are slower, so fewer elements justify another thread.
 double GrainOf(UnaryFunction function) {
   return CostOf(function) == ElementwiseCost::kLibm ? kGrainElements / 4 : kGrainElements;
 }

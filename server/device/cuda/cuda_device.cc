@@ -214,7 +214,7 @@ void CudaDevice::Abandon() {
     reads.swap(peer_reads_);
     std::vector<void*> memory = pool_->Abandon();
     memory.insert(memory.end(), live_.begin(), live_.end());
-    AddOrphans(info_.physical_index, {std::move(pool_), std::move(memory)});
+    AddAbandonedPool(info_.physical_index, {std::move(pool_), std::move(memory)});
     live_.clear();
   }
   // Waits until other devices have copied from this device's memory, which is freed later. Copies

@@ -154,7 +154,7 @@ absl::Status ResetCudaDevice(int physical_index) {
     return cuda::CudaStatus(cudaFree(nullptr), "cudaFree");  // makes the context
   };
   TENSORD_RETURN_IF_ERROR(cuda::HostRegistration::Reset(physical_index, reset));
-  cuda::FreeOrphans(physical_index);
+  cuda::FreeAbandonedPools(physical_index);
   return absl::OkStatus();
 }
 

@@ -229,36 +229,36 @@ void MemoryPool::AllowPeer(int peer_physical_index) {
 
 namespace {
 
-struct OrphanList {
+struct AbandonedPools {
   Mutex mu;
-  std::vector<std::pair<int, Orphans>> orphans ABSL_GUARDED_BY(mu);  // with their GPU
+  std::vector<std::pair<int, AbandonedPool>> pools ABSL_GUARDED_BY(mu);  // with their GPU
 };
 
-OrphanList& AllOrphans() {
-  static auto* list = new OrphanList;  // outlives every static
+AbandonedPools& AllAbandonedPools() {
+  static auto* list = new AbandonedPools;  // outlives every static
   return *list;
 }
 
 }  // namespace
 
-void AddOrphans(int physical_index, Orphans orphans) {
-  OrphanList& all = AllOrphans();
+void AddAbandonedPool(int physical_index, AbandonedPool pool) {
+  AbandonedPools& all = AllAbandonedPools();
   MutexLock lock(&all.mu);
-  all.orphans.emplace_back(physical_index, std::move(orphans));
+  all.pools.emplace_back(physical_index, std::move(pool));
 }
 
-void FreeOrphans(int physical_index) {
-  OrphanList& all = AllOrphans();
+void FreeAbandonedPools(int physical_index) {
+  AbandonedPools& all = AllAbandonedPools();
   MutexLock lock(&all.mu);
-  for (auto& [gpu, orphans] : all.orphans) {
+  for (auto& [gpu, abandoned] : all.pools) {
     if (gpu != physical_index) continue;
-    for (void* data : orphans.memory) {
+    for (void* data : abandoned.memory) {
       if (cudaFree(data) != cudaSuccess) cudaGetLastError();
     }
-    orphans.pool.reset();
+    abandoned.pool.reset();
     ++frees;
   }
-  std::erase_if(all.orphans, [&](const auto& entry) { return entry.first == physical_index; });
+  std::erase_if(all.pools, [&](const auto& entry) { return entry.first == physical_index; });
 }
 
 absl::StatusOr<Scratch> Scratch::Make(MemoryPool& pool, int64_t bytes, cudaStream_t stream) {

@@ -90,16 +90,16 @@ class CaptureLock {
 
 // A pool whose device is lost, and the memory that was allocated from it. A reset of the GPU
 // doesn't free this memory. While the context is broken, the memory can't be freed at all.
-struct Orphans {
+struct AbandonedPool {
   std::unique_ptr<MemoryPool> pool;
   std::vector<void*> memory;
 };
 
-// Keeps `orphans` until FreeOrphans(). Thread-safe.
-void AddOrphans(int physical_index, Orphans orphans);
-// Frees the orphans of a GPU. Call it when the GPU can be used again. The GPU must be current.
-// Thread-safe.
-void FreeOrphans(int physical_index);
+// Keeps `pool` until FreeAbandonedPools(). Thread-safe.
+void AddAbandonedPool(int physical_index, AbandonedPool pool);
+// Frees the abandoned pools of a GPU. Call it when the GPU can be used again. The GPU must be
+// current. Thread-safe.
+void FreeAbandonedPools(int physical_index);
 
 // Memory for one kernel. The destructor frees it in stream order.
 class Scratch {

@@ -88,7 +88,7 @@ absl::Status FaultPlan::At(Step step, bool may_be_late) {
         absl::StrCat(device_.ToString(), " is out of memory (a fault that was asked for)"));
   }
   return absl::DataLossError(
-      absl::StrCat("a ", kStepWords[index], " broke off (a fault that was asked for)"));
+      absl::StrCat("a ", kStepWords[index], " failed (a fault that was asked for)"));
 }
 
 absl::Status FaultPlan::Make() {
