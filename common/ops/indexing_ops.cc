@@ -19,8 +19,8 @@ absl::Status RequireIndices(const InferenceContext& ctx, int input) {
 struct IndexArgs {
   int axis = 0;   // the first indexed axis of x
   int count = 0;  // of index tensors, and of axes
-  Shape
-      selected;  // x.shape[:axis] + the broadcast shape of the index tensors + the rest of x.shape
+  // x.shape[:axis] + the broadcast shape of the index tensors + the rest of x.shape
+  Shape selected;
 };
 
 // Returns the shape to which the inputs [1, 1 + count) broadcast.
@@ -188,6 +188,7 @@ void AppendIndexingOps(std::vector<OpSchema>& ops) {
                  .infer = InferGather,
                  .cost = OpCost::kCopy,
                  .takes_complex = true,
+                 .input_names = {"x", "indices"},
                  .value_checked = true});
   ops.push_back(
       {.name = "index_put",
@@ -217,6 +218,7 @@ void AppendIndexingOps(std::vector<OpSchema>& ops) {
        .infer = InferScatter,
        .cost = OpCost::kCopy,
        .takes_complex = true,
+       .input_names = {"x", "indices", "values"},
        .value_checked = true,
        .updates_input = true});
 }

@@ -121,7 +121,10 @@ AttrDef Stream() {
 // An op that draws numbers. Its optional input is seed and stream.
 OpSchema Drawing(const char* name, const char* doc, std::vector<AttrDef> attrs,
                  absl::Status (*infer)(InferenceContext&)) {
-  return {name, "([state (2)]) -> shape", doc, 0, 1, std::move(attrs), infer, OpCost::kCompute};
+  OpSchema schema = {name, "([state (2)]) -> shape", doc,   0,
+                     1,    std::move(attrs),         infer, OpCost::kCompute};
+  schema.input_names = {"state"};
+  return schema;
 }
 
 }  // namespace
@@ -156,6 +159,7 @@ void AppendRandomOps(std::vector<OpSchema>& ops) {
                                "also return which elements are kept, as bool")},
                  InferDropout,
                  OpCost::kCompute});
+  ops.back().input_names = {"x", "state"};
 }
 
 }  // namespace tensord

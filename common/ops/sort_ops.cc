@@ -118,6 +118,7 @@ void AppendSortOps(std::vector<OpSchema>& ops) {
                                "false: the index before equal elements; true: the one after them")},
                  InferSearchSorted,
                  OpCost::kCompute});
+  ops.back().input_names = {"sorted", "x"};
   ops.push_back({"nonzero",
                  "(…) -> (rank,size)",
                  "The indices (int64) of the elements that aren't zero, in row-major order, one in "

@@ -179,6 +179,7 @@ void AppendStridedOps(std::vector<OpSchema>& ops) {
                  .infer = InferAsStridedScatter,
                  .cost = OpCost::kCopy,
                  .takes_complex = true,
+                 .input_names = {"x", "values"},
                  .updates_input = true});
   ops.push_back({.name = "bitcast",
                  .signature = "(…,n) -> (…,n · size of x's dtype / size of dtype)",
