@@ -1,8 +1,8 @@
 // Gloo's collective operations over a PeerMesh.
 //
 // Gloo's own TCP transport is not used. It assumes that the first connection to each of its ports
-// is the peer's, and trusts the lengths that it receives. It throws errors on a thread where no code
-// can catch them, so an error ends the process.
+// is the peer's, and trusts the lengths that it receives. It throws errors on a thread where no
+// code can catch them, so an error ends the process.
 #pragma once
 
 #include <gloo/context.h>

@@ -27,8 +27,8 @@ class FaultPlan {
   //   alloc N          the Nth allocation from now on fails with RESOURCE_EXHAUSTED;
   //                    the device is not lost
   //   kernel N         the Nth kernel from now on fails, and the device is lost
-  //   copy N           the Nth copy from now on fails, and the device is lost; this includes copies to
-  //                    and from the host if they go through the device
+  //   copy N           the Nth copy from now on fails, and the device is lost; this includes copies
+  //                    to and from the host if they go through the device
   //   fence N          the Nth fence from now on finds that the device is lost
   //   die              the device is lost now, although no call has failed
   //   delay-kernel MS  kernels that don't run inline take MS milliseconds longer from now on
