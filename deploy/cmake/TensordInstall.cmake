@@ -17,6 +17,8 @@ endforeach()
 install(TARGETS tensord_client tensord_common tensord_proto tensord_options
   EXPORT tensordTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT tensordTargets NAMESPACE tensord:: DESTINATION ${package_dir})
+# The build folder is a CMake package, too: tensord_DIR may name it (client/python/tensord).
+export(EXPORT tensordTargets NAMESPACE tensord:: FILE ${PROJECT_BINARY_DIR}/tensordTargets.cmake)
 
 # The public headers: those in client/ and client/composite/, those of common/ that they include, and status_details.h,
 # which reads the details of an error.

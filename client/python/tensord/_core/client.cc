@@ -1,0 +1,515 @@
+// Connections and devices: Client, Cluster, Device, the current connection.
+#include "tensord/client/client.h"
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tensord/client/cluster.h"
+#include "tensord/client/internal/session.h"
+#include "tensord/client/python/tensord/_core/core.h"
+
+namespace tensord::python {
+namespace {
+
+using Connection = std::variant<std::monostate, Client, Cluster>;
+
+// The state of the process. Guarded by the interpreter's lock, and never destroyed: the destructors
+// of other objects may run later.
+struct Process {
+  Connection current;     // the last one that was made
+  Device default_device;  // not valid(): the first device of `current`
+  std::vector<std::weak_ptr<internal::Session>> sessions;  // to close at exit
+};
+
+Process& TheProcess() {
+  static auto* process = new Process;
+  return *process;
+}
+
+void RememberSessions(const std::vector<Device>& devices) {
+  Process& process = TheProcess();
+  std::erase_if(process.sessions, [](const auto& session) { return session.expired(); });
+  for (const Device& device : devices) process.sessions.push_back(device.session());
+}
+
+void SetCurrent(Connection connection) {
+  // The old connection may end here, which blocks.
+  Connection old = std::exchange(TheProcess().current, std::move(connection));
+  Device device = std::exchange(TheProcess().default_device, Device());
+  nb::gil_scoped_release release;
+  old = {};
+  device = {};
+}
+
+// Closes the sessions of this process. In a forked child it has no effect.
+void CloseAll() {
+  std::vector<std::shared_ptr<internal::Session>> sessions;
+  for (const auto& weak : TheProcess().sessions) {
+    if (std::shared_ptr<internal::Session> session = weak.lock())
+      sessions.push_back(std::move(session));
+  }
+  absl::flat_hash_set<internal::Session*> closed;
+  nb::gil_scoped_release release;
+  for (const auto& session : sessions) {
+    if (closed.insert(session.get()).second) session->Close();
+  }
+}
+
+// ---------------------------------------------------------------- options
+
+absl::Duration ReadSeconds(nb::handle value) { return absl::Seconds(nb::cast<double>(value)); }
+
+ConnectOptions ReadOptions(const nb::kwargs& arguments) {
+  ConnectOptions options;
+  for (const auto& [key, value] : arguments) {
+    const absl::string_view name = nb::cast<const char*>(key);
+    if (value.is_none()) continue;
+    if (name == "timeout")
+      options.connect_timeout = ReadSeconds(value);
+    else if (name == "lease")
+      options.lease = ReadSeconds(value);
+    else if (name == "reconnect_timeout")
+      options.reconnect_timeout = ReadSeconds(value);
+    else if (name == "keepalive_interval")
+      options.keepalive_interval = ReadSeconds(value);
+    else if (name == "keepalive_timeout")
+      options.keepalive_timeout = ReadSeconds(value);
+    else if (name == "spin")
+      options.spin = ReadSeconds(value);
+    else if (name == "client_name")
+      options.client_name = nb::cast<std::string>(value);
+    else if (name == "token")
+      options.token = nb::cast<std::string>(value);
+    else if (name == "token_file")
+      options.token_file = nb::cast<std::string>(nb::str(value));
+    else if (name == "tls")
+      options.tls.use = nb::cast<bool>(value);
+    else if (name == "tls_ca")
+      options.tls.ca_file = nb::cast<std::string>(nb::str(value));
+    else if (name == "tls_cert")
+      options.tls.cert_file = nb::cast<std::string>(nb::str(value));
+    else if (name == "tls_key")
+      options.tls.key_file = nb::cast<std::string>(nb::str(value));
+    else if (name == "tls_server_name")
+      options.tls.server_name = nb::cast<std::string>(value);
+    else if (name == "shared_memory")
+      options.shared_memory = nb::cast<bool>(value);
+    else if (name == "max_pending_commands")
+      options.max_pending_commands = nb::cast<int64_t>(value);
+    else if (name == "max_pending_bytes")
+      options.max_pending_bytes = nb::cast<int64_t>(value);
+    else if (name == "max_upload_connections")
+      options.max_upload_connections = nb::cast<int>(value);
+    else
+      RaiseTypeError(absl::StrCat("connect() has no option '", name, "'"));
+  }
+  return options;
+}
+
+// Connects to one server as a Client, to several as a Cluster, and makes it the current connection.
+nb::object Connect(const std::vector<std::string>& addresses, bool allow_missing,
+                   const nb::kwargs& arguments) {
+  const ConnectOptions options = ReadOptions(arguments);
+  if (addresses.size() == 1 && !allow_missing) {
+    Client client = Unwrap(WithoutGil([&] { return Client::Connect(addresses[0], options); }));
+    RememberSessions(client.devices());
+    SetCurrent(client);
+    return nb::cast(client);
+  }
+  Cluster cluster = Unwrap(WithoutGil([&] {
+    return Cluster::Connect(addresses, {.connect = options, .allow_missing = allow_missing});
+  }));
+  RememberSessions(cluster.devices());
+  SetCurrent(cluster);
+  return nb::cast(cluster);
+}
+
+// ---------------------------------------------------------------- what servers report
+
+double Seconds(absl::Duration duration) { return absl::ToDoubleSeconds(duration); }
+
+nb::dict ToDict(const MemoryInfo& memory) {
+  nb::dict dict;
+  dict["total_bytes"] = memory.total_bytes;
+  dict["limit_bytes"] = memory.limit_bytes;
+  dict["used_bytes"] = memory.used_bytes;
+  dict["peak_bytes"] = memory.peak_bytes;
+  return dict;
+}
+
+nb::dict ToDict(const DeviceInfo& info) {
+  nb::dict dict;
+  dict["name"] = info.name.ToString();
+  dict["model"] = info.model;
+  dict["uuid"] = info.uuid;
+  dict["compute_capability"] = info.compute_capability;
+  dict["threads"] = info.threads;
+  dict["memory"] = ToDict(info.memory);
+  dict["state"] = DeviceStateName(info.state);
+  dict["state_reason"] = info.state_reason;
+  dict["restarts"] = info.restarts;
+  dict["utilization_percent"] = info.utilization_percent;
+  dict["others_bytes"] = info.others_bytes;
+  return dict;
+}
+
+nb::dict ToDict(const ServerInfo& info) {
+  nb::dict dict;
+  dict["version"] = info.version;
+  dict["min_protocol_version"] = info.min_protocol_version;
+  dict["max_protocol_version"] = info.max_protocol_version;
+  dict["features"] = info.features;
+  dict["epoch"] = info.epoch;
+  dict["host_name"] = info.host_name;
+  dict["uptime_seconds"] = Seconds(info.uptime);
+  dict["unavailable_devices"] = info.unavailable_devices;
+  dict["peer_address"] = info.peer_address;
+  dict["caller"] = info.caller;
+  return dict;
+}
+
+nb::dict ToDict(const TensorInfo& info) {
+  nb::dict dict;
+  dict["handle"] = info.handle;
+  dict["dtype"] = ToPython(info.spec.dtype);
+  dict["shape"] = ToTuple(info.spec.shape);
+  dict["device"] = info.device;
+  dict["size_bytes"] = info.size_bytes;
+  dict["session_number"] = info.session_number;
+  dict["principal"] = info.principal;
+  dict["error"] =
+      info.status.ok() ? nb::object(nb::none()) : nb::cast(std::string(info.status.message()));
+  return dict;
+}
+
+nb::dict ToDict(const ClientStats& stats) {
+  nb::dict dict;
+  dict["commands_sent"] = stats.commands_sent;
+  dict["messages_sent"] = stats.messages_sent;
+  dict["reconnects"] = stats.reconnects;
+  dict["bytes_uploaded"] = stats.bytes_uploaded;
+  dict["bytes_downloaded"] = stats.bytes_downloaded;
+  dict["bytes_shared"] = stats.bytes_shared;
+  dict["copies_relayed"] = stats.copies_relayed;
+  dict["copies_route_skipped"] = stats.copies_route_skipped;
+  dict["waits"] = stats.waits;
+  dict["waited_seconds"] = Seconds(stats.waited);
+  const std::pair<const char*, WaitStats> kinds[] = {{"reads", stats.reads},
+                                                     {"uploads", stats.uploads},
+                                                     {"tensor_waits", stats.tensor_waits},
+                                                     {"synchronizes", stats.synchronizes},
+                                                     {"info_calls", stats.info_calls},
+                                                     {"full_queue_waits", stats.full_queue_waits}};
+  for (const auto& [name, wait] : kinds)
+    dict[name] = nb::make_tuple(wait.count, Seconds(wait.time));
+  return dict;
+}
+
+template <typename T>
+nb::list ToList(const std::vector<T>& items) {
+  nb::list list;
+  for (const T& item : items) list.append(ToDict(item));
+  return list;
+}
+
+nb::list ToPython(const std::vector<Device>& devices) {
+  nb::list list;
+  for (const Device& device : devices) list.append(nb::cast(device));
+  return list;
+}
+
+template <typename C>
+nb::object DeviceOf(const C& connection, nb::handle name) {
+  if (PyUnicode_Check(name.ptr())) {
+    return nb::cast(Unwrap(connection.device(absl::string_view(nb::cast<const char*>(name)))));
+  }
+  return nb::cast(Unwrap(connection.device(static_cast<int>(ReadInt(name.ptr(), "device")))));
+}
+
+// The methods that Client and Cluster share.
+template <typename C>
+nb::class_<C> BindConnection(nb::module_& m, const char* name, const char* doc) {
+  return nb::class_<C>(m, name, doc)
+      .def_prop_ro(
+          "devices", [](const C& c) { return ToPython(c.devices()); },
+          nb::sig("def devices(self) -> list[Device]"), "The devices, in the order of the servers.")
+      .def("device", &DeviceOf<C>, nb::arg("name"),
+           nb::sig("def device(self, name: str | int, /) -> Device"),
+           "Returns the device with this name, such as \"cuda:1\", or at this position of devices.")
+      .def_prop_ro(
+          "default_device", [](const C& c) { return nb::cast(c.TryDevice()); },
+          nb::sig("def default_device(self) -> Device"),
+          "The first GPU, or the first CPU where there is no GPU.")
+      .def(
+          "synchronize",
+          [](const C& c) {
+            const C connection = c;
+            RaiseIfError(WithoutGil([&] { return connection.Synchronize(); }));
+          },
+          "Waits until everything sent so far has run. Raises the first error that no other call "
+          "has raised.")
+      .def(
+          "close",
+          [](C& c) {
+            C connection = c;
+            Process& process = TheProcess();
+            const auto devices = c.devices();
+            const auto owns = [&](const Device& device) {
+              for (const Device& own : devices) {
+                if (own.session() == device.session()) return true;
+              }
+              return false;
+            };
+            std::vector<Device> current;
+            if (const auto* client = std::get_if<Client>(&process.current))
+              current = client->devices();
+            if (const auto* cluster = std::get_if<Cluster>(&process.current))
+              current = cluster->devices();
+            if (!current.empty() && owns(current[0])) SetCurrent({});
+            nb::gil_scoped_release release;
+            connection.Close();
+          },
+          "Ends the session, and frees its tensors. A second call has no effect.")
+      .def(
+          "__enter__", [](nb::handle self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> Self"))
+      .def(
+          "__exit__", [](nb::handle self, nb::args) { self.attr("close")(); },
+          nb::sig("def __exit__(self, *args: object) -> None"))
+      .def(
+          "__reduce__",
+          [](nb::handle self) -> nb::object {
+            RaiseTypeError(absl::StrCat("can't pickle a ", TypeName(self.ptr()),
+                                        ": connect in the process that needs it"));
+          },
+          nb::sig("def __reduce__(self) -> NoReturn"));
+}
+
+void BindDevice(nb::module_& m) {
+  nb::class_<Device>(m, "Device", "A device of a connected server.")
+      .def_prop_ro("name", &Device::name,
+                   "Such as \"cuda:0\"; for several servers \"gpu-a/cuda:0\".")
+      .def_prop_ro(
+          "type", [](const Device& d) { return std::string(d.kind().name()); },
+          "\"cpu\" or \"cuda\".")
+      .def_prop_ro("index", &Device::index)
+      .def_prop_ro("model", &Device::model, "The manufacturer's name.")
+      .def("__repr__", [](const Device& d) { return absl::StrCat("Device('", d.name(), "')"); })
+      .def("__str__", &Device::name)
+      .def(
+          "__eq__",
+          [](const Device& d, nb::handle other) -> nb::object {
+            if (!nb::isinstance<Device>(other)) return nb::borrow(Py_NotImplemented);
+            return nb::bool_(d == nb::cast<const Device&>(other));
+          },
+          nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__hash__", [](const Device& d) { return std::hash<std::string>()(d.name()); })
+      .def(
+          "__reduce__",
+          [](const Device& d) {
+            return nb::make_tuple(nb::module_::import_("tensord._pickle").attr("restore_device"),
+                                  nb::make_tuple(d.name()));
+          },
+          nb::sig("def __reduce__(self) -> tuple[object, ...]"));
+}
+
+}  // namespace
+
+nb::object ToPython(const Device& device) { return nb::cast(device); }
+
+Device DefaultDevice() {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const Process& process = TheProcess();
+    if (process.default_device.valid()) return process.default_device;
+    if (const auto* client = std::get_if<Client>(&process.current)) return client->TryDevice();
+    if (const auto* cluster = std::get_if<Cluster>(&process.current)) return cluster->TryDevice();
+    nb::module_::import_("tensord._connect").attr("connect")();
+  }
+  return {};
+}
+
+Device ReadDevice(PyObject* object) {
+  if (object == nullptr || object == Py_None) return DefaultDevice();
+  if (const nb::handle handle(object); nb::isinstance<Device>(handle))
+    return nb::cast<const Device&>(handle);
+  if (!PyUnicode_Check(object))
+    RaiseTypeError(absl::StrCat("device must be a Device or its name, not ", TypeName(object)));
+  const absl::string_view name = nb::cast<const char*>(nb::handle(object));
+  DefaultDevice();  // connects if the process has no connection yet
+  const Process& process = TheProcess();
+  if (const auto* cluster = std::get_if<Cluster>(&process.current))
+    return Unwrap(cluster->device(name));
+  if (const auto* client = std::get_if<Client>(&process.current))
+    return Unwrap(client->device(name));
+  Raise(absl::FailedPreconditionError("there is no connection: call tensord.connect()"));
+}
+
+void BindClient(nb::module_& m) {
+  BindDevice(m);
+  BindConnection<Client>(
+      m, "Client",
+      "A connection to a server, and a session there. The session's tensors are freed when the\n"
+      "Client is closed, or when it and its last Device and Tensor are gone.")
+      .def_prop_ro("address", &Client::address)
+      .def_prop_ro(
+          "info", [](const Client& c) { return ToDict(c.info()); },
+          nb::sig("def info(self) -> dict[str, Any]"),
+          "What the server reported about itself when this client connected.")
+      .def_prop_ro("session_number", &Client::session_number)
+      .def_prop_ro(
+          "lease", [](const Client& c) { return Seconds(c.lease()); },
+          "How long, in seconds, the server keeps the tensors after it has lost the connection.")
+      .def_prop_ro("connected", &Client::connected, "Whether the client is connected now.")
+      .def_prop_ro(
+          "stats", [](const Client& c) { return ToDict(c.stats()); },
+          nb::sig("def stats(self) -> dict[str, Any]"),
+          "What this connection has done so far: commands, bytes, waits.")
+      .def(
+          "list_devices",
+          [](const Client& c) {
+            const Client client = c;
+            return ToList(
+                Unwrap<std::vector<DeviceInfo>>(WithoutGil([&] { return client.ListDevices(); })));
+          },
+          nb::sig("def list_devices(self) -> list[dict[str, Any]]"),
+          "Waits, and returns what the server reports about its devices.")
+      .def(
+          "memory",
+          [](const Client& c, const Device& device) {
+            const Client client = c;
+            return ToDict(Unwrap(WithoutGil([&] { return client.memory(device); })));
+          },
+          nb::arg("device"), nb::sig("def memory(self, device: Device, /) -> dict[str, int]"),
+          "Waits, and returns the memory figures of a device.")
+      .def(
+          "list_tensors",
+          [](const Client& c) {
+            const Client client = c;
+            return ToList(
+                Unwrap<std::vector<TensorInfo>>(WithoutGil([&] { return client.ListTensors(); })));
+          },
+          nb::sig("def list_tensors(self) -> list[dict[str, Any]]"),
+          "Waits, and returns the tensors of this session.")
+      .def(
+          "publish",
+          [](const Client& c, const Box& tensor, const std::string& name,
+             const std::vector<std::string>& principals) {
+            const Client client = c;
+            const Tensor value = tensor.value;
+            RaiseIfError(WithoutGil([&] { return client.Publish(value, name, principals); }));
+          },
+          nb::arg("tensor"), nb::arg("name"), nb::arg("principals") = std::vector<std::string>(),
+          "Shares a tensor under a name with these identities, and with other sessions of this "
+          "one.")
+      .def(
+          "unpublish",
+          [](const Client& c, const std::string& name) {
+            const Client client = c;
+            RaiseIfError(WithoutGil([&] { return client.Unpublish(name); }));
+          },
+          nb::arg("name"), "Ends the sharing. Tensors that were opened stay valid.")
+      .def(
+          "open",
+          [](const Client& c, const std::string& name, const std::string& owner) {
+            const Client client = c;
+            return Wrap(Unwrap(WithoutGil([&] { return client.Open(name, owner); })));
+          },
+          nb::arg("name"), nb::arg("owner") = "",
+          nb::sig("def open(self, name: str, owner: str = \"\") -> Tensor"),
+          "Opens a tensor that another session has published, without a copy.")
+      .def("__repr__", [](const Client& c) {
+        std::vector<std::string> names;
+        for (const Device& device : c.devices()) names.push_back(device.name());
+        return absl::StrCat("<tensord.Client of ", c.address(), ": ", absl::StrJoin(names, ", "),
+                            ">");
+      });
+  BindConnection<Cluster>(m, "Cluster",
+                          "Connections to several servers, with one list of their devices: "
+                          "\"gpu-a/cuda:0\". An op runs\n"
+                          "where its inputs are, and x.to(device) copies from server to server.")
+      .def_prop_ro(
+          "servers",
+          [](const Cluster& c) {
+            nb::list list;
+            for (const ClusterServer& server : c.servers()) {
+              nb::dict dict;
+              dict["name"] = server.name;
+              dict["address"] = server.address;
+              dict["state"] = ServerStateName(server.state);
+              dict["error"] = server.status.ok() ? nb::object(nb::none())
+                                                 : nb::cast(std::string(server.status.message()));
+              list.append(dict);
+            }
+            return list;
+          },
+          nb::sig("def servers(self) -> list[dict[str, Any]]"),
+          "The servers with their states. Doesn't contact them.")
+      .def(
+          "server",
+          [](const Cluster& c, const std::string& name) {
+            return nb::cast(Unwrap(c.server(name)));
+          },
+          nb::arg("name"), nb::sig("def server(self, name: str, /) -> Client"),
+          "Returns the client of the server with this name or address.")
+      .def("__repr__", [](const Cluster& c) {
+        std::vector<std::string> names;
+        for (const Device& device : c.devices()) names.push_back(device.name());
+        return absl::StrCat("<tensord.Cluster of ", absl::StrJoin(names, ", "), ">");
+      });
+
+  m.def("_connect",
+        [](const std::vector<std::string>& addresses, bool allow_missing,
+           const nb::kwargs& options) { return Connect(addresses, allow_missing, options); });
+  m.def("_close_all", &CloseAll);
+  m.def(
+      "current_connection",
+      []() -> nb::object {
+        const Connection& current = TheProcess().current;
+        if (const auto* client = std::get_if<Client>(&current)) return nb::cast(*client);
+        if (const auto* cluster = std::get_if<Cluster>(&current)) return nb::cast(*cluster);
+        return nb::none();
+      },
+      nb::sig("def current_connection() -> Client | Cluster | None"),
+      "Returns the connection that was made last, unless it is closed.");
+  m.def(
+      "default_device", [] { return nb::cast(DefaultDevice()); },
+      nb::sig("def default_device() -> Device"),
+      "Returns the device on which functions make tensors if the call names none: that of "
+      "set_default_device, or\n"
+      "the first GPU or CPU of the current connection. Connects if there is no connection.");
+  m.def(
+      "set_default_device",
+      [](nb::handle device) {
+        Device value = device.is_none() ? Device() : ReadDevice(device.ptr());
+        TheProcess().default_device = std::move(value);
+      },
+      nb::arg("device").none(),
+      nb::sig("def set_default_device(device: DeviceLike | None, /) -> None"),
+      "Sets the default device until the next connect(). None: the first device of the current "
+      "connection.");
+  m.def(
+      "synchronize",
+      [] {
+        const Connection current = TheProcess().current;
+        RaiseIfError(WithoutGil([&]() -> absl::Status {
+          if (const auto* client = std::get_if<Client>(&current)) return client->Synchronize();
+          if (const auto* cluster = std::get_if<Cluster>(&current)) return cluster->Synchronize();
+          return absl::OkStatus();
+        }));
+      },
+      "Waits until everything sent so far over the current connection has run, and raises its "
+      "first error.");
+}
+
+}  // namespace tensord::python

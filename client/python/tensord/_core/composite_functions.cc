@@ -1,0 +1,378 @@
+// The functions whose arguments differ from those of an op, and the functions of client/composite.
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/client/composite/elementwise.h"
+#include "tensord/client/composite/indexing.h"
+#include "tensord/client/composite/movement.h"
+#include "tensord/client/composite/reductions.h"
+#include "tensord/client/indexing.h"
+#include "tensord/client/ops.h"
+#include "tensord/client/python/tensord/_core/function.h"
+#include "tensord/client/sorting.h"
+
+namespace tensord::python {
+namespace {
+
+std::vector<int64_t> Dims(const Tensor& x) {
+  return {x.shape().dims().begin(), x.shape().dims().end()};
+}
+
+// Returns an axis from 0 to rank - 1, or raises an IndexError.
+size_t ReadAxis(int64_t axis, int rank) {
+  return static_cast<size_t>(Unwrap(NormalizeAxis(axis, rank)));
+}
+
+Tensor Squeeze(const Call& call) {
+  const Tensor& x = call.tensor(0);
+  std::vector<bool> removed(x.rank(), !call.has(1));
+  for (const int64_t axis : call.ints(1)) removed[ReadAxis(axis, x.rank())] = true;
+  std::vector<int64_t> shape;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (!removed[i] || x.shape().dim(i) != 1) shape.push_back(x.shape().dim(i));
+  }
+  return Reshape(x, Shape(absl::MakeConstSpan(shape)));
+}
+
+Tensor Unsqueeze(const Call& call) {
+  const Tensor& x = call.tensor(0);
+  std::vector<int64_t> shape = Dims(x);
+  const size_t axis = ReadAxis(call.integer(1), x.rank() + 1);
+  shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis), 1);
+  return Reshape(x, Shape(absl::MakeConstSpan(shape)));
+}
+
+Tensor Flatten(const Call& call) {
+  const Tensor& x = call.tensor(0);
+  if (x.rank() == 0) return Reshape(x, {1});
+  const size_t first = ReadAxis(call.integer(1, 0), x.rank());
+  const size_t last = ReadAxis(call.integer(2, -1), x.rank());
+  if (first > last) RaiseValueError("flatten(): start_axis must not be after end_axis");
+  std::vector<int64_t> shape = Dims(x);
+  int64_t joined = 1;
+  for (size_t i = first; i <= last; ++i) joined *= shape[i];
+  shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(first),
+              shape.begin() + static_cast<std::ptrdiff_t>(last) + 1);
+  shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(first), joined);
+  return Reshape(x, Shape(absl::MakeConstSpan(shape)));
+}
+
+Tensor Stack(const Call& call) {
+  std::vector<Tensor> tensors = call.tensors(0);
+  if (tensors.empty()) RaiseValueError("stack(): the sequence of tensors is empty");
+  const size_t axis = ReadAxis(call.integer(1, 0), tensors[0].rank() + 1);
+  for (Tensor& tensor : tensors) {
+    if (tensor.shape() != tensors[0].shape()) {
+      RaiseValueError(absl::StrCat("stack(): the tensors need one shape, and have ",
+                                   tensors[0].shape().ToString(), " and ",
+                                   tensor.shape().ToString()));
+    }
+    std::vector<int64_t> shape = Dims(tensor);
+    shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis), 1);
+    tensor = Reshape(tensor, Shape(absl::MakeConstSpan(shape)));
+  }
+  return Concat(tensors, static_cast<int64_t>(axis));
+}
+
+// Returns the parts of x along an axis that begin at the positions in `starts`.
+nb::object SplitAt(const Tensor& x, const std::vector<int64_t>& starts, int64_t axis) {
+  nb::list parts;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const int64_t stop = i + 1 < starts.size() ? starts[i + 1] : kToEnd;
+    parts.append(Wrap(Slice(x, {starts[i]}, {stop}, {.axes = {axis}})));
+  }
+  return nb::tuple(parts);
+}
+
+nb::object Split(const Call& call) {
+  const Tensor& x = call.tensor(0);
+  const size_t axis = ReadAxis(call.integer(2, 0), x.rank());
+  const int64_t length = x.shape().dim(static_cast<int>(axis));
+  std::vector<int64_t> starts;
+  if (PyLong_Check(call.at(1))) {
+    const int64_t size = call.integer(1);
+    if (size <= 0) RaiseValueError("split(): the size of a part must be above 0");
+    for (int64_t at = 0; at < std::max<int64_t>(length, 1); at += size) starts.push_back(at);
+  } else {
+    int64_t at = 0;
+    for (const int64_t size : call.ints(1)) {
+      starts.push_back(at);
+      at += size;
+    }
+    if (at != length) {
+      RaiseValueError(
+          absl::StrCat("split(): the sizes add up to ", at, ", and the axis has ", length));
+    }
+  }
+  return SplitAt(x, starts, static_cast<int64_t>(axis));
+}
+
+nb::object Chunk(const Call& call) {
+  const Tensor& x = call.tensor(0);
+  const size_t axis = ReadAxis(call.integer(2, 0), x.rank());
+  const int64_t count = call.integer(1);
+  if (count <= 0) RaiseValueError("chunk(): the number of parts must be above 0");
+  const int64_t length = x.shape().dim(static_cast<int>(axis));
+  const int64_t size = std::max<int64_t>((length + count - 1) / count, 1);
+  std::vector<int64_t> starts;
+  for (int64_t at = 0; at < std::max<int64_t>(length, 1); at += size) starts.push_back(at);
+  return SplitAt(x, starts, static_cast<int64_t>(axis));
+}
+
+// The number of nonzero elements is known only to the server: waits for it.
+Tensor NonZeroOf(const Call& call) {
+  const Tensor& x = call.tensor(0);
+  if (call.has(1)) return NonZero(x, call.integer(1));
+  const Tensor count = CountNonzero(x);
+  return NonZero(x, Unwrap(WithoutGil([&] { return count.Item<int64_t>(); })));
+}
+
+ScatterReduction ReadReduction(const Call& call, int i) {
+  const std::string name = call.has(i) ? call.text(i) : "none";
+  constexpr const char* kNames[] = {"none", "add", "mul", "max", "min"};
+  for (int k = 0; k < 5; ++k) {
+    if (name == kNames[k]) return static_cast<ScatterReduction>(k);
+  }
+  RaiseValueError(absl::StrCat(
+      "reduce must be \"none\", \"add\", \"mul\", \"max\" or \"min\", not \"", name, "\""));
+}
+
+ReduceOptions ReadReduce(const Call& call) {
+  return {.axes = call.ints(1), .keepdims = call.flag(2)};
+}
+VarOptions ReadVar(const Call& call) {
+  return {.axes = call.ints(1), .keepdims = call.flag(2), .correction = call.number(3, 1)};
+}
+
+Tensor ClampTo(const Call& call) {
+  const Tensor& x = call.tensor(0);
+  if (!call.has(1) && !call.has(2)) RaiseValueError("clamp() needs min, max or both");
+  if (!call.has(1)) return Minimum(x, call.operand(2));
+  if (!call.has(2)) return Maximum(x, call.operand(1));
+  return Clamp(x, call.operand(1), call.operand(2));
+}
+
+Tensor ExpandTo(const Call& call) {
+  const Tensor& x = call.tensor(0);
+  std::vector<int64_t> shape = call.ints(1);
+  const auto added = static_cast<int>(shape.size()) - x.rank();
+  for (int i = 0; i < static_cast<int>(shape.size()); ++i) {
+    if (shape[i] == -1 && i >= added) shape[i] = x.shape().dim(i - added);
+  }
+  return BroadcastTo(x, Shape(absl::MakeConstSpan(shape)));
+}
+
+// A row of the table: the result is one tensor.
+struct Row {
+  const char* name;
+  const char* parameters;
+  const char* doc;
+  Tensor (*run)(const Call&);
+  bool is_method = true;
+};
+
+#define TENSORD_RUN(expression) [](const Call& c) -> Tensor { return expression; }
+#define TENSORD_UNARY(name, Function, doc) \
+  { name, "x: Tensor, /", doc, TENSORD_RUN(Function(c.tensor(0))) }
+#define TENSORD_PAIR(name, Function, doc) \
+  { name, "a: Tensor, b: Tensor, /", doc, TENSORD_RUN(Function(c.tensor(0), c.tensor(1))) }
+
+const Row kRows[] = {
+    // Elementwise.
+    TENSORD_UNARY("square", Square, "x squared."),
+    TENSORD_UNARY("reciprocal", Reciprocal, "1 / x; integers and bool are converted to float32."),
+    {"clamp",
+     "x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None",
+     "x, but at least min and at most max. If min exceeds max, the result is max. NaN stays NaN.",
+     ClampTo},
+    TENSORD_UNARY("isnan", IsNan, "Whether x is NaN, as bool."),
+    TENSORD_UNARY("isinf", IsInf, "Whether x is an infinity, as bool."),
+    TENSORD_UNARY("isfinite", IsFinite, "Whether x is neither NaN nor an infinity, as bool."),
+    TENSORD_UNARY("signbit", SignBit, "Whether the sign bit is set: True for -0, too."),
+    TENSORD_PAIR("logical_and", LogicalAnd,
+                 "a AND b, as bool. An operand counts as true unless it is zero."),
+    TENSORD_PAIR("logical_or", LogicalOr,
+                 "a OR b, as bool. An operand counts as true unless it is zero."),
+    TENSORD_PAIR("logical_xor", LogicalXor, "Whether exactly one of a and b is true, as bool."),
+    TENSORD_UNARY("logical_not", LogicalNot, "Whether x is zero, as bool."),
+    TENSORD_UNARY("bitwise_not", BitwiseNot,
+                  "x with every bit inverted; for bool, the opposite value."),
+    {"lerp", "a: Tensor, b: Tensor, weight: Tensor | Scalar, /",
+     "a + weight (b - a), for floating tensors; exact for the weights 0 and 1.",
+     TENSORD_RUN(Lerp(c.tensor(0), c.tensor(1), c.operand(2)))},
+    {"addcmul", "x: Tensor, a: Tensor, b: Tensor, /, *, value: Scalar = 1", "x + value a b.",
+     TENSORD_RUN(Addcmul(c.tensor(0), c.tensor(1), c.tensor(2), c.scalar(3, 1)))},
+    {"addcdiv", "x: Tensor, a: Tensor, b: Tensor, /, *, value: Scalar = 1",
+     "x + value a / b, for floating tensors.",
+     TENSORD_RUN(Addcdiv(c.tensor(0), c.tensor(1), c.tensor(2), c.scalar(3, 1)))},
+    {"softplus", "x: Tensor, /, beta: float = 1.0, threshold: float = 20.0",
+     "log(1 + exp(beta x)) / beta, for floating tensors. If beta x exceeds the threshold, the "
+     "result is x.",
+     TENSORD_RUN(Softplus(c.tensor(0), {c.number(1, 1), c.number(2, 20)}))},
+    {"where", "condition: Tensor, x: Tensor | Scalar, y: Tensor | Scalar, /",
+     "x where the condition is True, y elsewhere, with broadcasting. The condition must be bool.",
+     TENSORD_RUN(Where(c.tensor(0), c.operand(1), c.operand(2))), false},
+
+    // Reductions.
+    {"var",
+     "x: Tensor, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: "
+     "float = 1.0",
+     "The variance: the squared deviations divided by n - correction.",
+     TENSORD_RUN(Var(c.tensor(0), ReadVar(c)))},
+    {"std",
+     "x: Tensor, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: "
+     "float = 1.0",
+     "The standard deviation, the square root of var.", TENSORD_RUN(Std(c.tensor(0), ReadVar(c)))},
+    {"all", "x: Tensor, /, axis: int | Sequence[int] | None = None, keepdims: bool = False",
+     "Whether all elements are nonzero, as bool; True for no elements.",
+     TENSORD_RUN(All(c.tensor(0), ReadReduce(c)))},
+    {"any", "x: Tensor, /, axis: int | Sequence[int] | None = None, keepdims: bool = False",
+     "Whether any element is nonzero, as bool; False for no elements.",
+     TENSORD_RUN(Any(c.tensor(0), ReadReduce(c)))},
+    {"logsumexp", "x: Tensor, /, axis: int | Sequence[int] | None = None, keepdims: bool = False",
+     "log(sum(exp(x))), computed without overflow.",
+     TENSORD_RUN(LogSumExp(c.tensor(0), ReadReduce(c)))},
+
+    // Shapes.
+    {"reshape", "x: Tensor, /, *shape: int | Sequence[int]",
+     "The same elements in another shape. One dimension may be -1: it is computed from the others.",
+     TENSORD_RUN(Reshape(c.tensor(0), c.shape(1)))},
+    {"view", "x: Tensor, /, *shape: int | Sequence[int]", "The same as reshape.",
+     TENSORD_RUN(Reshape(c.tensor(0), c.shape(1)))},
+    {"permute", "x: Tensor, /, *axes: int | Sequence[int]",
+     "The axes in another order: axis i of the result is axis axes[i] of x.",
+     TENSORD_RUN(Permute(c.tensor(0), c.ints(1)))},
+    {"transpose", "x: Tensor, axis0: int = -2, axis1: int = -1, /", "Exchanges two axes.",
+     TENSORD_RUN(Transpose(c.tensor(0), c.integer(1, -2), c.integer(2, -1)))},
+    {"squeeze", "x: Tensor, /, axis: int | Sequence[int] | None = None",
+     "Removes axes of size 1: those in axis, or all. As in PyTorch, an axis of another size stays.",
+     Squeeze},
+    {"unsqueeze", "x: Tensor, /, axis: int", "Adds an axis of size 1 at this position.", Unsqueeze},
+    {"flatten", "x: Tensor, /, start_axis: int = 0, end_axis: int = -1",
+     "Joins the axes from start_axis to end_axis into one.", Flatten},
+    {"broadcast_to", "x: Tensor, /, *shape: int | Sequence[int]",
+     "Repeats x along axes of size 1 and new leading axes until it has this shape.",
+     TENSORD_RUN(BroadcastTo(c.tensor(0), c.shape(1)))},
+    {"expand", "x: Tensor, /, *shape: int | Sequence[int]",
+     "The same as broadcast_to. A dimension of -1 keeps the size of x.", ExpandTo},
+    {"concat", "tensors: Sequence[Tensor], /, axis: int = 0",
+     "Joins tensors along an axis. Their other dimensions must be equal.",
+     TENSORD_RUN(Concat(c.tensors(0), c.integer(1, 0))), false},
+    {"cat", "tensors: Sequence[Tensor], /, axis: int = 0", "The same as concat.",
+     TENSORD_RUN(Concat(c.tensors(0), c.integer(1, 0))), false},
+    {"stack", "tensors: Sequence[Tensor], /, axis: int = 0",
+     "Joins tensors of one shape along a new axis.", Stack, false},
+    {"flip", "x: Tensor, /, axis: int | Sequence[int] | None = None",
+     "Reverses the order along the axes; along all axes by default.",
+     TENSORD_RUN(Flip(c.tensor(0), c.ints(1)))},
+    {"roll", "x: Tensor, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None",
+     "Moves every element along an axis by shift positions. Elements beyond the end come in again "
+     "at the start.",
+     TENSORD_RUN(Roll(c.tensor(0), c.ints(1), c.ints(2)))},
+    {"tril", "x: Tensor, /, k: int = 0",
+     "The matrices of the last two axes with zeros above diagonal k.",
+     TENSORD_RUN(Tril(c.tensor(0), c.integer(1, 0)))},
+    {"triu", "x: Tensor, /, k: int = 0",
+     "The matrices of the last two axes with zeros below diagonal k.",
+     TENSORD_RUN(Triu(c.tensor(0), c.integer(1, 0)))},
+    {"pad", "x: Tensor, /, pad: Sequence[int], value: Scalar = 0",
+     "x with value before and after it. pad has two sizes for each of the last axes, and begins "
+     "with the last axis.",
+     TENSORD_RUN(Pad(c.tensor(0), c.ints(1), c.scalar(2, 0)))},
+
+    // Indexing.
+    {"index", "x: Tensor, indices: Sequence[Tensor], /, axis: int = 0",
+     "The parts of x at the indices into adjacent axes, from axis on.",
+     TENSORD_RUN(Index(c.tensor(0), c.tensors(1), c.integer(2, 0)))},
+    {"index_select", "x: Tensor, /, axis: int, index: Tensor",
+     "The slices of x along an axis at the indices, a tensor of one dimension.",
+     TENSORD_RUN(IndexSelect(c.tensor(0), c.integer(1), c.tensor(2)))},
+    {"index_put",
+     "x: Tensor, indices: Sequence[Tensor], values: Tensor, /, axis: int = 0, accumulate: bool = "
+     "False",
+     "x with values in place of index(x, indices, axis). accumulate: the values are added to the "
+     "elements.",
+     TENSORD_RUN(IndexPut(c.tensor(0), c.tensors(1), c.tensor(2),
+                          {.axis = c.integer(3, 0), .accumulate = c.flag(4)}))},
+    {"scatter", "x: Tensor, /, axis: int, index: Tensor, src: Tensor, reduce: str = \"none\"",
+     "x with the value for each index at this index along the axis. reduce: \"none\", \"add\", "
+     "\"mul\", \"max\" or\n"
+     "\"min\" combines the element with the values in order.",
+     TENSORD_RUN(Scatter(c.tensor(0), c.integer(1), c.tensor(2), c.tensor(3),
+                         {.reduce = ReadReduction(c, 4)}))},
+    {"scatter_add", "x: Tensor, /, axis: int, index: Tensor, src: Tensor",
+     "scatter() with reduce=\"add\".",
+     TENSORD_RUN(ScatterAdd(c.tensor(0), c.integer(1), c.tensor(2), c.tensor(3)))},
+    {"take_along_dim", "x: Tensor, index: Tensor, /, axis: int",
+     "The same as gather, but x and index broadcast along the other axes.",
+     TENSORD_RUN(TakeAlongDim(c.tensor(0), c.tensor(1), c.integer(2)))},
+    {"embedding", "indices: Tensor, weight: Tensor, /",
+     "The rows of weight at the indices: (…), (n,d) -> (…,d).",
+     TENSORD_RUN(Embedding(c.tensor(0), c.tensor(1))), false},
+    {"one_hot", "indices: Tensor, /, classes: int",
+     "For each index, a row of zeros with a one at this index: (…) -> (…,classes), of dtype int64.",
+     TENSORD_RUN(OneHot(c.tensor(0), c.integer(1))), false},
+    {"select_scatter", "x: Tensor, src: Tensor, /, axis: int, index: int",
+     "x with src in place of the slice at the index along an axis.",
+     TENSORD_RUN(SelectScatter(c.tensor(0), c.tensor(1), c.integer(2), c.integer(3)))},
+    {"slice_scatter",
+     "x: Tensor, src: Tensor, /, axis: int = 0, start: int | None = None, stop: int | None = None, "
+     "step: int = 1",
+     "x with src in place of x[start:stop:step] along an axis.",
+     TENSORD_RUN(
+         SliceScatter(c.tensor(0), c.tensor(1),
+                      {c.integer(2, 0), c.integer(3, 0), c.integer(4, kToEnd), c.integer(5, 1)}))},
+    {"as_strided_scatter",
+     "x: Tensor, src: Tensor, /, shape: Sequence[int], strides: Sequence[int], offset: int = 0",
+     "x with src in place of as_strided(x, shape, strides, offset), whose elements must be "
+     "distinct.",
+     TENSORD_RUN(AsStridedScatter(c.tensor(0), c.tensor(1), c.shape(2), c.ints(3),
+                                  {.offset = c.integer(4, 0)}))},
+
+    // Sorting.
+    {"nonzero", "x: Tensor, /, size: int | None = None",
+     "The indices (int64) of the elements that aren't zero, one in each column: (…) -> "
+     "(rank,size).\n"
+     "By default, the size is their number: the call then waits for the server. Columns of zeros "
+     "follow if size\n"
+     "is larger.",
+     NonZeroOf},
+    {"argsort", "x: Tensor, /, axis: int = -1, descending: bool = False",
+     "The indices of sort (int64).",
+     TENSORD_RUN(ArgSort(c.tensor(0), {c.integer(1, -1), c.flag(2)}))},
+    {"searchsorted", "sorted: Tensor, x: Tensor, /, right: bool = False",
+     "For each element of x, the index (int64) at which it can be inserted into the sorted "
+     "tensor.\n"
+     "right: the index after equal elements.",
+     TENSORD_RUN(SearchSorted(c.tensor(0), c.tensor(1), {.right = c.flag(2)})), false},
+};
+
+}  // namespace
+
+void AddCompositeFunctions(nb::module_& m, nb::class_<Box>& tensor) {
+  for (const Row& row : kRows) {
+    AddFunction(m, tensor,
+                {.name = row.name,
+                 .parameters = row.parameters,
+                 .returns = "Tensor",
+                 .doc = row.doc,
+                 .body = [run = row.run](const Call& call) { return Wrap(run(call)); },
+                 .is_method = row.is_method});
+  }
+  AddFunction(
+      m, tensor,
+      {"split", "x: Tensor, sizes: int | Sequence[int], /, axis: int = 0", "tuple[Tensor, ...]",
+       "Splits x along an axis into parts of these sizes. With one size, the last part may be "
+       "shorter.",
+       Split});
+  AddFunction(
+      m, tensor,
+      {"chunk", "x: Tensor, count: int, /, axis: int = 0", "tuple[Tensor, ...]",
+       "Splits x along an axis into at most count parts of one size. The last part may be shorter.",
+       Chunk});
+}
+
+}  // namespace tensord::python

@@ -1,0 +1,125 @@
+// What the files of the Python extension tensord._core share.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tensord/client/device.h"
+#include "tensord/client/ops.h"
+#include "tensord/client/scalar.h"
+#include "tensord/client/tensor.h"
+#include "tensord/common/dtype.h"
+#include "tensord/common/shape.h"
+
+namespace tensord::python {
+
+namespace nb = nanobind;
+
+// The C++ object of a Python Tensor. Operators in place, and x[i] = v, put a new value into it.
+struct Box {
+  Tensor value;
+};
+
+// Each function adds the classes and functions of one file to the module.
+void BindDTypes(nb::module_& m);
+void BindClient(nb::module_& m);
+nb::class_<Box> BindTensor(nb::module_& m);  // operators.cc, indexing.cc and interchange.cc help
+void BindInterchange(nb::module_& m, nb::class_<Box>& tensor);
+void BindFunctions(nb::module_& m, nb::class_<Box>& tensor);
+
+// ---------------------------------------------------------------- errors (errors.cc)
+
+// Raises the exception of tensord._errors for the code of `error`, which must not be OK.
+[[noreturn]] void Raise(const absl::Status& error);
+inline void RaiseIfError(const absl::Status& status) {
+  if (!status.ok()) Raise(status);
+}
+template <typename T>
+T Unwrap(absl::StatusOr<T> value) {
+  if (!value.ok()) Raise(value.status());
+  return *std::move(value);
+}
+// Raises a TypeError.
+[[noreturn]] void RaiseTypeError(const std::string& message);
+[[noreturn]] void RaiseValueError(const std::string& message);
+
+// Runs `body`, and sets the Python exception for a C++ exception. Returns `failed` then. Code that
+// Python calls directly, not by nanobind, runs in this function.
+template <typename Result, typename Body>
+Result Guarded(Result failed, Body body) noexcept;
+
+// Runs `wait` without the interpreter's lock.
+template <typename Wait>
+auto WithoutGil(Wait wait) {
+  nb::gil_scoped_release release;
+  return wait();
+}
+
+// ---------------------------------------------------------------- tensors (tensor.cc)
+
+// Returns the tensor of a Python Tensor; null for any other object.
+const Tensor* TensorOrNull(PyObject* object);
+Box* BoxOrNull(PyObject* object);
+// Makes a Python Tensor. If `value` has failed, raises its error.
+nb::object Wrap(Tensor value);
+
+// ---------------------------------------------------------------- arguments (arguments.cc)
+
+// Reads a Python number. Returns false for any other object. Raises OverflowError for an integer
+// that neither int64 nor uint64 holds.
+bool ReadScalar(PyObject* object, Scalar* scalar);
+int64_t ReadInt(PyObject* object, const char* what);
+// Reads a sequence of ints, or one int.
+std::vector<int64_t> ReadInts(PyObject* object, const char* what);
+nb::tuple ToTuple(const Shape& shape);
+// Returns "int", "numpy.ndarray": the name of the object's type, for messages.
+std::string TypeName(PyObject* object);
+
+// ---------------------------------------------------------------- dtypes (dtypes.cc)
+
+nb::object ToPython(DType dtype);
+// Accepts a tensord dtype, a name, a NumPy dtype or scalar type, and the types bool, int and float.
+DType ReadDType(PyObject* object);
+
+// ---------------------------------------------------------------- devices (client.cc)
+
+nb::object ToPython(const Device& device);
+// Accepts a Device, the name of a device of the current connection, and None for the default device.
+Device ReadDevice(PyObject* object);
+Device DefaultDevice();
+
+// ---------------------------------------------------------------- indexing (indexing.cc)
+
+nb::object GetItem(const Tensor& x, PyObject* key);
+void SetItem(Box& box, PyObject* key, PyObject* value);
+
+// ---------------------------------------------------------------- host data (interchange.cc)
+
+// Makes a tensor of a Tensor, a number, nested sequences, or an object with the buffer protocol,
+// DLPack or __array__. `dtype` kUnspecified: the object's own.
+Tensor FromPython(PyObject* object, DType dtype, const Device& device);
+
+// ---------------------------------------------------------------- inline parts
+
+template <typename Result, typename Body>
+Result Guarded(Result failed, Body body) noexcept {
+  try {
+    return body();
+  } catch (nb::python_error& e) {
+    e.restore();
+  } catch (nb::builtin_exception& e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
+  } catch (const std::exception& e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
+  }
+  return failed;
+}
+
+}  // namespace tensord::python

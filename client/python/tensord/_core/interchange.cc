@@ -1,0 +1,595 @@
+// Elements to and from the memory of other libraries: NumPy, DLPack, the buffer protocol, sequences.
+#include <cmath>
+#include <complex>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/client/creation.h"
+#include "tensord/client/element.h"
+#include "tensord/client/indexing.h"
+#include "tensord/client/python/tensord/_core/core.h"
+#include "tensord/client/python/tensord/_core/dlpack.h"
+
+namespace tensord::python {
+namespace {
+
+// ---------------------------------------------------------------- elements in host memory
+
+// Calls body(T()) with the C++ type of the dtype.
+template <typename Body>
+auto WithElementType(DType dtype, Body body) {
+  switch (dtype) {
+    case DType::kBool:
+      return body(bool());
+    case DType::kUInt8:
+      return body(uint8_t());
+    case DType::kUInt16:
+      return body(uint16_t());
+    case DType::kUInt32:
+      return body(uint32_t());
+    case DType::kUInt64:
+      return body(uint64_t());
+    case DType::kInt8:
+      return body(int8_t());
+    case DType::kInt16:
+      return body(int16_t());
+    case DType::kInt32:
+      return body(int32_t());
+    case DType::kInt64:
+      return body(int64_t());
+    case DType::kFloat16:
+      return body(Half());
+    case DType::kBFloat16:
+      return body(BFloat16());
+    case DType::kFloat64:
+      return body(double());
+    case DType::kComplex64:
+      return body(std::complex<float>());
+    case DType::kComplex128:
+      return body(std::complex<double>());
+    case DType::kFloat32:
+    case DType::kUnspecified:
+      break;
+  }
+  return body(float());
+}
+
+// Reads the elements into memory of x.size_bytes(). Waits without the interpreter's lock.
+void ReadInto(const Tensor& x, void* data, const TransferOptions& options = {}) {
+  RaiseIfError(WithoutGil([&] {
+    return WithElementType(x.dtype(), [&](auto element) {
+      using T = decltype(element);
+      return x.ReadInto<T>(
+          absl::MakeSpan(static_cast<T*>(data), static_cast<size_t>(x.num_elements())), options);
+    });
+  }));
+}
+
+// An array in host memory, row-major or with strides.
+struct HostArray {
+  const uint8_t* data = nullptr;
+  DType dtype = DType::kUnspecified;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> strides;  // in bytes; empty: row-major
+
+  int64_t num_elements() const {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    return count;
+  }
+  bool row_major() const {
+    int64_t expected = SizeOf(dtype);
+    for (size_t i = shape.size(); i-- > 0 && !strides.empty();) {
+      if (shape[i] != 1 && strides[i] != expected) return false;
+      expected *= shape[i];
+    }
+    return true;
+  }
+};
+
+// Copies the elements of the axes from `axis` on, row-major, and advances `out`.
+void CopyAxis(const HostArray& array, size_t axis, const uint8_t* from, uint8_t** out) {
+  const auto size = static_cast<size_t>(SizeOf(array.dtype));
+  if (axis == array.shape.size()) {
+    std::memcpy(*out, from, size);
+    *out += size;
+    return;
+  }
+  for (int64_t i = 0; i < array.shape[axis]; ++i)
+    CopyAxis(array, axis + 1, from + i * array.strides[axis], out);
+}
+
+Tensor Upload(const HostArray& array, const Device& device) {
+  const Shape shape(absl::MakeConstSpan(array.shape));
+  const TensorSpec spec{array.dtype, shape};
+  const auto bytes = static_cast<size_t>(spec.size_bytes());
+  std::vector<uint8_t> copy;
+  const uint8_t* data = array.data;
+  if (array.num_elements() > 0 && !array.row_major()) {
+    copy.resize(bytes);
+    uint8_t* out = copy.data();
+    CopyAxis(array, 0, array.data, &out);
+    data = copy.data();
+  }
+  const absl::Span<const uint8_t> elements(data, bytes);
+  if (bytes <= static_cast<size_t>(kMaxInlineBytes)) return FromBytes(device, spec, elements);
+  return WithoutGil([&] { return FromBytes(device, spec, elements); });
+}
+
+// ---------------------------------------------------------------- the buffer protocol
+
+// Returns the dtype of a format of the struct module; kUnspecified for any that tensord lacks.
+DType DTypeOfFormat(const char* format, int64_t size) {
+  if (format == nullptr) return DType::kUInt8;
+  absl::string_view text = format;
+  if (!text.empty() && (text[0] == '<' || text[0] == '=' || text[0] == '@')) text.remove_prefix(1);
+  if (text == "Zf") return DType::kComplex64;
+  if (text == "Zd") return DType::kComplex128;
+  if (text.size() != 1) return DType::kUnspecified;
+  constexpr absl::string_view kSigned = "bhilqn", kUnsigned = "BHILQN";
+  const auto by_size = [size](DType one, DType two, DType four, DType eight) {
+    return size == 1 ? one : size == 2 ? two : size == 4 ? four : eight;
+  };
+  if (text[0] == '?') return DType::kBool;
+  if (kSigned.find(text[0]) != absl::string_view::npos) {
+    return by_size(DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64);
+  }
+  if (kUnsigned.find(text[0]) != absl::string_view::npos) {
+    return by_size(DType::kUInt8, DType::kUInt16, DType::kUInt32, DType::kUInt64);
+  }
+  if (text[0] == 'e') return DType::kFloat16;
+  if (text[0] == 'f') return DType::kFloat32;
+  if (text[0] == 'd') return DType::kFloat64;
+  return DType::kUnspecified;
+}
+
+class Buffer {
+ public:
+  // Returns false if the object has no buffer of a dtype that tensord has.
+  bool Open(PyObject* object) {
+    if (PyObject_GetBuffer(object, &view_, PyBUF_RECORDS_RO) != 0) {
+      PyErr_Clear();
+      return false;
+    }
+    open_ = true;
+    return DTypeOfFormat(view_.format, view_.itemsize) != DType::kUnspecified;
+  }
+  ~Buffer() {
+    if (open_) PyBuffer_Release(&view_);
+  }
+
+  HostArray array() const {
+    HostArray array{static_cast<const uint8_t*>(view_.buf),
+                    DTypeOfFormat(view_.format, view_.itemsize),
+                    {},
+                    {}};
+    array.shape.assign(view_.shape, view_.shape + view_.ndim);
+    if (view_.strides != nullptr) array.strides.assign(view_.strides, view_.strides + view_.ndim);
+    return array;
+  }
+
+ private:
+  Py_buffer view_{};
+  bool open_ = false;
+};
+
+// ---------------------------------------------------------------- DLPack
+
+DType DTypeOf(const dlpack::DataType& type) {
+  for (const DType dtype : kAllDTypes) {
+    const uint8_t code = IsBool(dtype)               ? dlpack::kBool
+                         : IsComplex(dtype)          ? dlpack::kComplex
+                         : dtype == DType::kBFloat16 ? dlpack::kBFloat
+                         : IsFloating(dtype)         ? dlpack::kFloat
+                         : IsUnsigned(dtype)         ? dlpack::kUInt
+                                                     : dlpack::kInt;
+    if (type.lanes == 1 && type.code == code && type.bits == 8 * SizeOf(dtype)) return dtype;
+  }
+  RaiseTypeError(absl::StrCat("tensord has no dtype for DLPack's type code ", int{type.code},
+                              " with ", int{type.bits}, " bits"));
+}
+
+dlpack::DataType DataTypeOf(DType dtype) {
+  const auto bits = static_cast<uint8_t>(8 * SizeOf(dtype));
+  if (IsBool(dtype)) return {dlpack::kBool, bits, 1};
+  if (IsComplex(dtype)) return {dlpack::kComplex, bits, 1};
+  if (dtype == DType::kBFloat16) return {dlpack::kBFloat, bits, 1};
+  if (IsFloating(dtype)) return {dlpack::kFloat, bits, 1};
+  return {IsUnsigned(dtype) ? dlpack::kUInt : dlpack::kInt, bits, 1};
+}
+
+// The memory and the dimensions of an exported array.
+struct Export {
+  std::unique_ptr<uint8_t[]> data;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> strides;
+
+  dlpack::Array array(DType dtype) {
+    return {data.get(),
+            {dlpack::kCpu, 0},
+            static_cast<int32_t>(shape.size()),
+            DataTypeOf(dtype),
+            shape.data(),
+            strides.data(),
+            0};
+  }
+};
+
+template <typename Struct>
+void DeleteExport(Struct* exported) {
+  delete static_cast<Export*>(exported->context);
+  delete exported;
+}
+
+// Runs if the capsule was not consumed.
+template <typename Struct>
+void DeleteCapsule(PyObject* capsule, const char* name) {
+  if (PyCapsule_IsValid(capsule, name) == 0) return;  // the consumer has renamed it
+  auto* const exported = static_cast<Struct*>(PyCapsule_GetPointer(capsule, name));
+  exported->deleter(exported);
+}
+
+constexpr char kManagedName[] = "dltensor";
+constexpr char kVersionedName[] = "dltensor_versioned";
+
+[[noreturn]] void RaiseBufferError(const char* message) {
+  PyErr_SetString(PyExc_BufferError, message);
+  throw nb::python_error();
+}
+
+nb::object ToDlpack(const Box& box, nb::handle stream, nb::handle max_version, nb::handle dl_device,
+                    nb::handle copy) {
+  const Tensor x = box.value;
+  if (!stream.is_none()) RaiseValueError("stream must be None: the export is in host memory");
+  if (!dl_device.is_none() && !nb::make_tuple(int{dlpack::kCpu}, 0).equal(dl_device)) {
+    RaiseBufferError(
+        "a tensor of a server can be exported only to host memory: dl_device must be (1, 0) or "
+        "None");
+  }
+  if (copy.ptr() == Py_False) {
+    RaiseBufferError(
+        "a tensor of a server can be exported only as a copy, and copy=False forbids one");
+  }
+  auto exported = std::make_unique<Export>();
+  exported->data = std::unique_ptr<uint8_t[]>(
+      new uint8_t[static_cast<size_t>(std::max<int64_t>(x.size_bytes(), 1))]);
+  exported->shape.assign(x.shape().dims().begin(), x.shape().dims().end());
+  const Dims strides = RowMajorStrides(x.shape());
+  exported->strides.assign(strides.begin(), strides.end());
+  ReadInto(x, exported->data.get());
+  const bool versioned = !max_version.is_none() && nb::cast<int>(max_version[0]) >= 1;
+  PyObject* capsule = nullptr;
+  Export* const kept = exported.release();
+  if (versioned) {
+    auto* const result = new dlpack::Versioned{
+        dlpack::kMajorVersion,           dlpack::kMinorVersion, kept,
+        DeleteExport<dlpack::Versioned>, dlpack::kIsCopied,     kept->array(x.dtype())};
+    capsule = PyCapsule_New(result, kVersionedName, [](PyObject* c) {
+      DeleteCapsule<dlpack::Versioned>(c, kVersionedName);
+    });
+  } else {
+    auto* const result =
+        new dlpack::Managed{kept->array(x.dtype()), kept, DeleteExport<dlpack::Managed>};
+    capsule = PyCapsule_New(result, kManagedName,
+                            [](PyObject* c) { DeleteCapsule<dlpack::Managed>(c, kManagedName); });
+  }
+  if (capsule == nullptr) throw nb::python_error();
+  return nb::steal(capsule);
+}
+
+// Uploads the array of a capsule, and marks the capsule as consumed.
+template <typename Struct>
+Tensor FromCapsule(const nb::object& capsule, const char* name, const char* used_name,
+                   const Device& device) {
+  auto* const exported = static_cast<Struct*>(PyCapsule_GetPointer(capsule.ptr(), name));
+  if (exported == nullptr) throw nb::python_error();
+  const dlpack::Array& array = exported->array;
+  if (array.device.type != dlpack::kCpu && array.device.type != dlpack::kCudaHost) {
+    RaiseBufferError("the array isn't in host memory: copy it there first, such as with x.cpu()");
+  }
+  HostArray host{
+      static_cast<const uint8_t*>(array.data) + array.byte_offset, DTypeOf(array.dtype), {}, {}};
+  host.shape.assign(array.shape, array.shape + array.ndim);
+  for (int i = 0; array.strides != nullptr && i < array.ndim; ++i) {
+    host.strides.push_back(array.strides[i] * SizeOf(host.dtype));
+  }
+  const Tensor result = Upload(host, device);
+  if (PyCapsule_SetName(capsule.ptr(), used_name) != 0) throw nb::python_error();
+  if (exported->deleter != nullptr) exported->deleter(exported);
+  return result;
+}
+
+Tensor FromDlpack(nb::handle object, const Device& device) {
+  nb::object capsule;
+  try {
+    capsule = object.attr("__dlpack__")(
+        nb::arg("max_version") = nb::make_tuple(dlpack::kMajorVersion, dlpack::kMinorVersion));
+  } catch (nb::python_error& e) {
+    if (!e.matches(PyExc_TypeError)) throw;
+    capsule = object.attr("__dlpack__")();  // a library from before DLPack 1.0
+  }
+  if (PyCapsule_IsValid(capsule.ptr(), kVersionedName) != 0) {
+    return FromCapsule<dlpack::Versioned>(capsule, kVersionedName, "used_dltensor_versioned",
+                                          device);
+  }
+  return FromCapsule<dlpack::Managed>(capsule, kManagedName, "used_dltensor", device);
+}
+
+// ---------------------------------------------------------------- sequences of numbers
+
+// Collects the numbers of nested lists and tuples.
+class SequenceReader {
+ public:
+  // Returns false if an element isn't a number of Python or NumPy.
+  bool Read(PyObject* object, size_t depth = 0) {
+    Scalar scalar = false;
+    if (!PyList_Check(object) && !PyTuple_Check(object)) {
+      if (PyComplex_Check(object) || !ReadScalar(object, &scalar)) return false;
+      if (depth != rank_ && rank_known_) RaiseUneven();
+      rank_ = depth;
+      rank_known_ = true;
+      kind_ = std::max(kind_, scalar.is_bool() ? 1 : scalar.is_int() ? 2 : 3);
+      has_large_ = has_large_ || scalar.is_large();
+      values_.push_back(scalar);
+      return true;
+    }
+    const Py_ssize_t length = PySequence_Fast_GET_SIZE(object);
+    if (shape_.size() == depth) {
+      if (rank_known_ && depth >= rank_) RaiseUneven();
+      shape_.push_back(length);
+    }
+    if (shape_[depth] != length) RaiseUneven();
+    for (Py_ssize_t i = 0; i < length; ++i) {
+      if (!Read(PySequence_Fast_GET_ITEM(object, i), depth + 1)) return false;
+    }
+    return true;
+  }
+
+  Tensor Make(DType dtype, const Device& device) const {
+    if (dtype == DType::kUnspecified) {
+      dtype = kind_ == 1   ? DType::kBool
+              : kind_ == 2 ? (has_large_ ? DType::kUInt64 : DType::kInt64)
+                           : DType::kFloat32;
+    }
+    const Shape shape(absl::MakeConstSpan(shape_));
+    // A float dtype rounds the numbers once. An integer dtype refuses those that it can't hold.
+    if (IsFloating(dtype)) return MakeOf<double>(DType::kFloat64, dtype, shape, device);
+    if (IsComplex(dtype)) RaiseTypeError("make a complex tensor from a NumPy array");
+    if (IsBool(dtype)) {
+      std::vector<uint8_t> bytes;
+      for (const Scalar& value : values_) {
+        bytes.push_back(std::visit([](auto v) { return v != 0; }, value.value()));
+      }
+      return FromBytes(device, {DType::kBool, shape}, bytes);
+    }
+    return WithElementType(dtype, [&](auto element) -> Tensor {
+      using T = decltype(element);
+      if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+        std::vector<T> elements(values_.size());
+        for (size_t i = 0; i < values_.size(); ++i) elements[i] = ToInteger<T>(values_[i], dtype);
+        return FromSpan<T>(device, shape, elements);
+      } else {
+        return Tensor();  // not reached
+      }
+    });
+  }
+
+ private:
+  [[noreturn]] static void RaiseUneven() {
+    RaiseValueError("nested sequences must have the same length at each level");
+  }
+
+  template <typename T>
+  static T ToInteger(const Scalar& scalar, DType dtype) {
+    return std::visit(
+        [dtype](auto value) -> T {
+          const auto result = static_cast<T>(value);
+          if constexpr (std::is_same_v<decltype(value), double>) {
+            if (value >= -0x1p63 && value < 0x1p64 &&
+                static_cast<double>(result) == std::trunc(value))
+              return result;
+          } else if (std::cmp_equal(int64_or_uint64(result), int64_or_uint64(value))) {
+            return result;
+          }
+          RaiseValueError(absl::StrCat(value, " doesn't fit ", DTypeName(dtype)));
+        },
+        scalar.value());
+  }
+  // std::cmp_equal doesn't take bool.
+  template <typename T>
+  static auto int64_or_uint64(T value) {
+    if constexpr (std::is_same_v<T, uint64_t>) {
+      return value;
+    } else {
+      return static_cast<int64_t>(value);
+    }
+  }
+
+  template <typename T>
+  Tensor MakeOf(DType element, DType dtype, const Shape& shape, const Device& device) const {
+    std::vector<T> elements;
+    elements.reserve(values_.size());
+    for (const Scalar& value : values_) {
+      elements.push_back(std::visit([](auto v) { return static_cast<T>(v); }, value.value()));
+    }
+    if (dtype == DType::kFloat32) {
+      const std::vector<float> narrow(elements.begin(), elements.end());
+      return FromSpan<float>(device, shape, narrow);
+    }
+    const Tensor wide = FromSpan<T>(device, shape, elements);
+    return dtype == element ? wide : wide.To(dtype);
+  }
+
+  std::vector<Scalar> values_;
+  std::vector<int64_t> shape_;
+  size_t rank_ = 0;
+  bool rank_known_ = false;
+  int kind_ = 0;  // 1: bool, 2: int, 3: float; 0: no element
+  bool has_large_ = false;
+};
+
+Tensor FromHostArray(PyObject* object, const Device& device, bool* known) {
+  *known = true;
+  if (Buffer buffer; PyObject_CheckBuffer(object) && buffer.Open(object))
+    return Upload(buffer.array(), device);
+  // NumPy exports what has no buffer format neither by DLPack.
+  const bool is_numpy = absl::string_view(Py_TYPE(object)->tp_name) == "numpy.ndarray";
+  if (!is_numpy && PyObject_HasAttrString(object, "__dlpack__") == 1)
+    return FromDlpack(object, device);
+  *known = false;
+  return {};
+}
+
+// For lists of arrays, complex numbers, and objects with __array__: NumPy makes an array of them.
+Tensor FromNumPy(PyObject* object, const Device& device) {
+  nb::object array = nb::module_::import_("numpy").attr("asarray")(nb::handle(object));
+  nb::object dtype = array.attr("dtype");
+  const bool is_bfloat16 = nb::str("bfloat16").equal(dtype.attr("name"));  // of ml_dtypes
+  array = is_bfloat16
+              ? array.attr("view")("uint16")
+              : array.attr("astype")(dtype.attr("newbyteorder")("="), nb::arg("copy") = false);
+  bool known = false;
+  const Tensor tensor = FromHostArray(array.ptr(), device, &known);
+  if (!known) {
+    RaiseTypeError(absl::StrCat("tensord has no dtype for elements of NumPy's dtype ",
+                                nb::cast<const char*>(nb::str(dtype))));
+  }
+  return is_bfloat16 ? Bitcast(tensor, DType::kBFloat16) : tensor;
+}
+
+// ---------------------------------------------------------------- NumPy
+
+nb::object ToNumPy(const Tensor& x, nb::handle progress = nb::handle()) {
+  const nb::module_ numpy = nb::module_::import_("numpy");
+  nb::object dtype = nb::str(std::string(DTypeName(x.dtype())).c_str());
+  if (x.dtype() == DType::kBFloat16) {
+    try {
+      dtype = nb::module_::import_("ml_dtypes").attr("bfloat16");
+    } catch (nb::python_error&) {
+      RaiseTypeError(
+          "NumPy has no bfloat16: install ml_dtypes, or convert with x.to(tensord.float32)");
+    }
+  }
+  nb::object array = numpy.attr("empty")(ToTuple(x.shape()), dtype);
+  // ml_dtypes' arrays have no buffer format, but their bytes have one.
+  nb::object bytes = array.attr("reshape")(-1).attr("view")("uint8");
+  Py_buffer view;
+  if (PyObject_GetBuffer(bytes.ptr(), &view, PyBUF_WRITABLE) != 0) throw nb::python_error();
+  const std::unique_ptr<Py_buffer, decltype(&PyBuffer_Release)> release(&view, PyBuffer_Release);
+  if (x.num_elements() > 0) ReadInto(x, view.buf);
+  return array;
+}
+
+nb::object ToArray(const Box& box, nb::handle dtype, nb::handle copy) {
+  if (copy.ptr() == Py_False)
+    RaiseValueError("a tensor of a server becomes an array only by a copy; copy=False forbids it");
+  const Tensor x = box.value;
+  nb::object array = ToNumPy(x);
+  return dtype.is_none() ? array : array.attr("astype")(dtype, nb::arg("copy") = false);
+}
+
+}  // namespace
+
+Tensor FromPython(PyObject* object, DType dtype, const Device& device) {
+  Scalar scalar = false;
+  if (const Tensor* tensor = TensorOrNull(object)) {
+    const Tensor moved = tensor->To(device);
+    return dtype == DType::kUnspecified ? moved : moved.To(dtype);
+  }
+  const auto convert = [dtype](const Tensor& x) {
+    return dtype == DType::kUnspecified ? x : x.To(dtype);
+  };
+  const bool is_python = Py_TYPE(object)->tp_as_buffer == nullptr;  // NumPy's scalars have a buffer
+  if (is_python && !PyComplex_Check(object) && ReadScalar(object, &scalar)) {
+    if (dtype == DType::kUnspecified) return FromScalar(device, scalar);
+    return FromScalar(device, scalar, {.dtype = dtype});
+  }
+  bool known = false;
+  const Tensor uploaded = FromHostArray(object, device, &known);
+  if (known) return convert(uploaded);
+  if (PyList_Check(object) || PyTuple_Check(object)) {
+    if (SequenceReader reader; reader.Read(object)) return reader.Make(dtype, device);
+    return convert(FromNumPy(object, device));
+  }
+  if (PyComplex_Check(object) || PyObject_HasAttrString(object, "__array__") == 1) {
+    return convert(FromNumPy(object, device));
+  }
+  if (PySequence_Check(object) != 0 && PyUnicode_Check(object) == 0) {
+    const nb::object list = nb::steal(PySequence_List(object));
+    if (!list.is_valid()) throw nb::python_error();
+    return FromPython(list.ptr(), dtype, device);
+  }
+  RaiseTypeError(absl::StrCat("can't make a tensor of ", TypeName(object),
+                              ": give numbers, nested sequences of numbers, or an array"));
+}
+
+void BindInterchange(nb::module_& m, nb::class_<Box>& tensor) {
+  tensor
+      .def(
+          "numpy", [](const Box& x) { return ToNumPy(Tensor(x.value)); },
+          nb::sig("def numpy(self) -> numpy.ndarray[Any, Any]"),
+          "Waits for the elements, and returns them as a new NumPy array.")
+      .def(
+          "tolist",
+          [](const Box& x) {
+            const bool is_bfloat16 = x.value.dtype() == DType::kBFloat16;
+            return ToNumPy(is_bfloat16 ? x.value.To(DType::kFloat32) : Tensor(x.value))
+                .attr("tolist")();
+          },
+          nb::sig("def tolist(self) -> Any"),
+          "Waits for the elements, and returns them as nested lists of Python numbers; without "
+          "axes, as one number.")
+      .def("__array__", &ToArray, nb::arg("dtype") = nb::none(), nb::kw_only(),
+           nb::arg("copy") = nb::none(),
+           nb::sig("def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> "
+                   "numpy.ndarray[Any, Any]"))
+      .def(
+          "__dlpack_device__", [](const Box&) { return nb::make_tuple(int{dlpack::kCpu}, 0); },
+          nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
+      .def(
+          "__dlpack__", &ToDlpack, nb::kw_only(), nb::arg("stream") = nb::none(),
+          nb::arg("max_version") = nb::none(), nb::arg("dl_device") = nb::none(),
+          nb::arg("copy") = nb::none(),
+          nb::sig("def __dlpack__(self, *, stream: object = None, max_version: tuple[int, int] | "
+                  "None = None, "
+                  "dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> object"));
+  m.def("_from_bytes",
+        [](const nb::bytes& data, nb::handle dtype, nb::handle shape, const Device& device) {
+          HostArray array{static_cast<const uint8_t*>(data.data()),
+                          ReadDType(dtype.ptr()),
+                          ReadInts(shape.ptr(), "shape"),
+                          {}};
+          if (array.num_elements() * SizeOf(array.dtype) != static_cast<int64_t>(data.size())) {
+            RaiseValueError("the bytes don't fit the dtype and the shape");
+          }
+          return Wrap(Upload(array, device));
+        });
+  m.def(
+      "from_dlpack",
+      [](nb::handle x, nb::handle device, nb::handle copy) {
+        if (const Tensor* own = TensorOrNull(x.ptr()); own != nullptr) {
+          if (device.is_none() || ReadDevice(device.ptr()) == own->device()) return nb::borrow(x);
+        }
+        if (copy.ptr() == Py_False) {
+          PyErr_SetString(
+              PyExc_BufferError,
+              "the array must be copied to a device of a server, and copy=False forbids it");
+          throw nb::python_error();
+        }
+        if (const Tensor* own = TensorOrNull(x.ptr()))
+          return Wrap(own->To(ReadDevice(device.ptr())));
+        return Wrap(FromDlpack(x, ReadDevice(device.ptr())));
+      },
+      nb::arg("x"), nb::kw_only(), nb::arg("device") = nb::none(), nb::arg("copy") = nb::none(),
+      nb::sig("def from_dlpack(x: Any, /, *, device: DeviceLike | None = None, copy: bool | None = "
+              "None) -> Tensor"),
+      "Makes a tensor of an array in host memory that supports DLPack, on a device or the default "
+      "device.\n"
+      "Returns a Tensor that is on the device as it is.");
+}
+
+}  // namespace tensord::python

@@ -1,0 +1,112 @@
+"""A private server: a daemon on a Unix socket that ends with this process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from . import _core
+from ._errors import FailedPreconditionError, UnavailableError
+
+_START_SECONDS = 30
+
+_lock = threading.Lock()
+_server: _PrivateServer | None = None
+
+
+def _binary() -> str:
+    """Returns the path of the daemon."""
+    named = os.environ.get("TENSORD_BINARY")
+    candidates = [named] if named else [
+        str(Path(__file__).parent / "bin" / "tensord"),
+        str(Path(sys.executable).parent / "tensord"),
+        shutil.which("tensord") or "",
+    ]
+    for path in candidates:
+        if path and os.access(path, os.X_OK):
+            return path
+    raise FailedPreconditionError(
+        "there is no server to connect to: give connect() an address, set TENSORD_SERVER, or put the program tensord on"
+        " PATH, so that a private server can be started" + (f" (TENSORD_BINARY is {named})" if named else "")
+    )
+
+
+class _PrivateServer:
+    """The daemon reads its standard input, which is a pipe that only this process holds. It ends at the end of file,
+    so also if this process is killed."""
+
+    def __init__(self) -> None:
+        binary = _binary()
+        self.pid = os.getpid()
+        self._folder = Path(tempfile.mkdtemp(prefix="tensord-"))  # mode 0700
+        socket, ready, log = (self._folder / name for name in ("socket", "ready", "log"))
+        self.address = f"unix:{socket}"
+        arguments = [binary, "--until-eof", f"--listen={self.address}", f"--port-file={ready}"]
+        devices = os.environ.get("TENSORD_LOCAL_DEVICES")
+        if devices:
+            arguments.append(f"--devices={devices}")
+        with log.open("wb") as log_file:
+            self._process = subprocess.Popen(
+                arguments,
+                stdin=subprocess.PIPE,
+                stdout=log_file,
+                stderr=log_file,
+                start_new_session=True,  # Ctrl-C in a terminal is for this process alone
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while not ready.exists():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                text = log.read_text(errors="replace").strip()
+                self.stop()
+                raise UnavailableError(f"the private server {binary} didn't start: {text or 'no output'}")
+            time.sleep(0.002)
+        print(
+            f"tensord: started a private server (pid {self._process.pid}, {binary}); it ends with this process."
+            " To use another one, call tensord.connect(address) or set TENSORD_SERVER",
+            file=sys.stderr,
+        )
+
+    def alive(self) -> bool:
+        return self.pid == os.getpid() and self._process.poll() is None
+
+    def stop(self) -> None:
+        if self.pid != os.getpid():
+            return  # a forked child: the server is the parent's
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def address() -> str:
+    """Returns the address of this process's private server. Starts it at the first call."""
+    global _server
+    if os.environ.get("TENSORD_LOCAL") == "0":
+        raise FailedPreconditionError(
+            "there is no server to connect to, and TENSORD_LOCAL=0 forbids a private one: give connect() an address, or"
+            " set TENSORD_SERVER"
+        )
+    with _lock:
+        if _server is None or not _server.alive():
+            _server = _PrivateServer()
+        return _server.address
+
+
+def _stop() -> None:
+    _core._close_all()  # first, because sessions of a server that has ended close only after a time limit
+    if _server is not None:
+        _server.stop()
+
+
+atexit.register(_stop)
