@@ -91,6 +91,10 @@ void AddServing(CLI::App& app, DaemonFlags* flags) {
                "counted");
   app.add_flag("--reflection", flags->server.reflection,
                "Offer gRPC server reflection: grpcurl then needs no proto files");
+  app.add_flag("--until-eof", flags->until_eof,
+               "Drain and exit, as after SIGTERM, when standard input reaches the end of file. A "
+               "program that starts the daemon with a pipe as standard input then ends it by "
+               "ending itself");
   app.add_option("--grace-seconds", flags->grace_seconds,
                  "How long accepted work may run after SIGTERM or SIGINT")
       ->check(CLI::Range(0.0, 86400.0).description(""))

@@ -23,6 +23,7 @@ struct DaemonFlags {
   std::string metrics_port_file;    // empty: none
   std::string fault_socket;         // empty: none
   double grace_seconds = 10;
+  bool until_eof = false;  // the end of file on standard input has the effect of SIGTERM
 };
 
 // Parses the command line. Returns false if the program must exit with `exit_status`: 0 after

@@ -241,6 +241,19 @@ void ExitAt(std::chrono::steady_clock::time_point deadline) {
   }).detach();
 }
 
+// Sends SIGTERM to the thread that waits for signals when standard input reaches the end of file, or
+// can't be read.
+void TerminateAtEndOfInput() {
+  std::thread([] {
+    char discarded[256];
+    ssize_t count = 0;
+    do {
+      count = read(STDIN_FILENO, discarded, sizeof(discarded));
+    } while (count > 0 || (count < 0 && errno == EINTR));
+    ForwardSignal(SIGTERM);
+  }).detach();
+}
+
 int ReportFailure(const absl::Status& status) {
   std::cerr << "tensord: " << status.message() << "\n";
   return 1;
@@ -272,6 +285,7 @@ int Main(const DaemonFlags& flags) {
       fault_control.ok() ? StartDaemon(flags, &faults) : fault_control.status();
   if (!daemon.ok()) return ReportFailure(daemon.status());
   Server& server = *daemon->server;
+  if (flags.until_eof) TerminateAtEndOfInput();
   int signal_number = 0;
   while (sigwait(&signals, &signal_number) == 0 && signal_number == SIGHUP) server.Reload();
   std::cerr << "tensord: draining\n";

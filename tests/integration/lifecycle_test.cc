@@ -1,4 +1,5 @@
 // Starting and ending the daemon: flags, addresses, draining.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -66,6 +67,61 @@ TEST(LifecycleTest, PrintsHelpAndVersion) {
   EXPECT_THAT(output, testing::Not(HasSubstr("{false}")));
   EXPECT_EQ(*RunDaemon({"--version"}, &output), 0);
   EXPECT_THAT(output, HasSubstr("tensord "));
+}
+
+// A pipe that a daemon gets as its standard input.
+class InputPipe {
+ public:
+  InputPipe() { EXPECT_EQ(pipe2(ends_, O_CLOEXEC), 0); }
+  ~InputPipe() {
+    close(ends_[0]);
+    CloseWriteEnd();
+  }
+  // Starts a daemon that reads from the pipe. This process's standard input stays as it is.
+  absl::StatusOr<std::unique_ptr<DaemonProcess>> Start(const std::vector<std::string>& flags) {
+    const int saved = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+    dup2(ends_[0], STDIN_FILENO);
+    auto daemon = DaemonProcess::Start(flags);
+    if (saved >= 0) {
+      dup2(saved, STDIN_FILENO);
+      close(saved);
+    } else {
+      close(STDIN_FILENO);
+    }
+    return daemon;
+  }
+  void Write(absl::string_view text) {
+    EXPECT_EQ(write(ends_[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  void CloseWriteEnd() {
+    if (ends_[1] >= 0) close(ends_[1]);
+    ends_[1] = -1;
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+};
+
+TEST(LifecycleTest, EndsAtTheEndOfStandardInput) {
+  InputPipe input;
+  auto daemon = input.Start({"--devices=cpu", "--until-eof"});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  input.Write("the daemon discards what it reads\n");
+  auto client = Client::Connect((*daemon)->address());
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_TRUE((*daemon)->running());
+  input.CloseWriteEnd();
+  (*daemon)->ExpectEndsCleanly();
+  EXPECT_THAT((*daemon)->Output(), HasSubstr("draining"));
+}
+
+TEST(LifecycleTest, IgnoresStandardInputWithoutUntilEof) {
+  InputPipe input;
+  auto daemon = input.Start({"--devices=cpu"});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  input.CloseWriteEnd();
+  EXPECT_TRUE(Client::Connect((*daemon)->address()).ok());
+  (*daemon)->ExpectTerminatesCleanly();
 }
 
 TEST(LifecycleTest, TwoDaemonsNeverShareAPort) {

@@ -21,27 +21,27 @@ except ImportError as error:
         "the compiled part of tensord is missing: install the package with `pip install ./client/python/tensord`,"
         " and don't import it from the source tree"
     ) from error
-from ._connect import connect
+from ._connect import connect as connect  # "as" exports the name to type checkers
 from ._errors import (
-    AbortedError,
-    AlreadyExistsError,
-    CancelledError,
-    DataLossError,
-    DeadlineExceededError,
-    Error,
-    FailedPreconditionError,
-    InternalError,
-    InvalidArgumentError,
-    NotFoundError,
-    OutOfMemoryError,
-    OutOfRangeError,
-    PermissionDeniedError,
-    ResourceExhaustedError,
-    UnauthenticatedError,
-    UnavailableError,
-    UnimplementedError,
+    AbortedError as AbortedError,
+    AlreadyExistsError as AlreadyExistsError,
+    CancelledError as CancelledError,
+    DataLossError as DataLossError,
+    DeadlineExceededError as DeadlineExceededError,
+    Error as Error,
+    FailedPreconditionError as FailedPreconditionError,
+    InternalError as InternalError,
+    InvalidArgumentError as InvalidArgumentError,
+    NotFoundError as NotFoundError,
+    OutOfMemoryError as OutOfMemoryError,
+    OutOfRangeError as OutOfRangeError,
+    PermissionDeniedError as PermissionDeniedError,
+    ResourceExhaustedError as ResourceExhaustedError,
+    UnauthenticatedError as UnauthenticatedError,
+    UnavailableError as UnavailableError,
+    UnimplementedError as UnimplementedError,
 )
-from ._version import __version__
+from ._version import __version__ as __version__
 
 bool = _core.dtype("bool")
 pi = 3.141592653589793

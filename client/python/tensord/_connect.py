@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _DEFAULT_ADDRESS = ("127.0.0.1", 50051)
 _PROBE_SECONDS = 0.2
 
-atexit.register(_core._close_all)
+atexit.register(_core._close_at_exit)
 
 
 def _answers(address: tuple[str, int]) -> bool:

@@ -104,7 +104,7 @@ def address() -> str:
 
 
 def _stop() -> None:
-    _core._close_all()  # first, because sessions of a server that has ended close only after a time limit
+    _core._close_at_exit()  # first, because sessions of a server that has ended close only after a time limit
     if _server is not None:
         _server.stop()
 

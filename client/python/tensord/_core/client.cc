@@ -47,9 +47,10 @@ void SetCurrent(Connection connection) {
   // The old connection may end here, which blocks.
   Connection old = std::exchange(TheProcess().current, std::move(connection));
   Device device = std::exchange(TheProcess().default_device, Device());
-  nb::gil_scoped_release release;
-  old = {};
-  device = {};
+  WithoutGil([&] {
+    old = {};
+    device = {};
+  });
 }
 
 // Closes the sessions of this process. In a forked child it has no effect.
@@ -60,10 +61,12 @@ void CloseAll() {
       sessions.push_back(std::move(session));
   }
   absl::flat_hash_set<internal::Session*> closed;
-  nb::gil_scoped_release release;
-  for (const auto& session : sessions) {
-    if (closed.insert(session.get()).second) session->Close();
-  }
+  WithoutGil([&] {
+    for (const auto& session : sessions) {
+      if (closed.insert(session.get()).second) session->Close();
+    }
+    sessions.clear();
+  });
 }
 
 // ---------------------------------------------------------------- options
@@ -277,8 +280,7 @@ nb::class_<C> BindConnection(nb::module_& m, const char* name, const char* doc) 
             if (const auto* cluster = std::get_if<Cluster>(&process.current))
               current = cluster->devices();
             if (!current.empty() && owns(current[0])) SetCurrent({});
-            nb::gil_scoped_release release;
-            connection.Close();
+            WithoutGil([&] { connection.Close(); });
           },
           "Ends the session, and frees its tensors. A second call has no effect.")
       .def(
@@ -471,7 +473,10 @@ void BindClient(nb::module_& m) {
   m.def("_connect",
         [](const std::vector<std::string>& addresses, bool allow_missing,
            const nb::kwargs& options) { return Connect(addresses, allow_missing, options); });
-  m.def("_close_all", &CloseAll);
+  m.def("_close_at_exit", [] {
+    KeepOtherThreadsOut();
+    CloseAll();
+  });
   m.def(
       "current_connection",
       []() -> nb::object {

@@ -63,18 +63,18 @@ Tensor Flatten(const Call& call) {
 Tensor Stack(const Call& call) {
   std::vector<Tensor> tensors = call.tensors(0);
   if (tensors.empty()) RaiseValueError("stack(): the sequence of tensors is empty");
-  const size_t axis = ReadAxis(call.integer(1, 0), tensors[0].rank() + 1);
+  const Shape common = tensors[0].shape();
+  const auto axis = static_cast<std::ptrdiff_t>(ReadAxis(call.integer(1, 0), common.rank() + 1));
+  std::vector<int64_t> shape = Dims(tensors[0]);
+  shape.insert(shape.begin() + axis, 1);
   for (Tensor& tensor : tensors) {
-    if (tensor.shape() != tensors[0].shape()) {
+    if (tensor.shape() != common) {
       RaiseValueError(absl::StrCat("stack(): the tensors need one shape, and have ",
-                                   tensors[0].shape().ToString(), " and ",
-                                   tensor.shape().ToString()));
+                                   common.ToString(), " and ", tensor.shape().ToString()));
     }
-    std::vector<int64_t> shape = Dims(tensor);
-    shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis), 1);
     tensor = Reshape(tensor, Shape(absl::MakeConstSpan(shape)));
   }
-  return Concat(tensors, static_cast<int64_t>(axis));
+  return Concat(tensors, axis);
 }
 
 // Returns the parts of x along an axis that begin at the positions in `starts`.

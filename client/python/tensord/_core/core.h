@@ -57,10 +57,13 @@ Result Guarded(Result failed, Body body) noexcept;
 
 // Runs `wait` without the interpreter's lock.
 template <typename Wait>
-auto WithoutGil(Wait wait) {
-  nb::gil_scoped_release release;
-  return wait();
-}
+auto WithoutGil(Wait wait);
+// From this call on, only this thread takes the interpreter's lock after a wait. Any other thread is
+// a daemon thread, which the end of the interpreter would stop at this point. CPython before 3.14
+// stops it by an exception that C++ functions can't let pass, so the thread sleeps instead.
+void KeepOtherThreadsOut();
+// Returns with the lock, or sleeps until the process ends.
+void TakeGil(PyThreadState* state);
 
 // ---------------------------------------------------------------- tensors (tensor.cc)
 
@@ -107,6 +110,15 @@ void SetItem(Box& box, PyObject* key, PyObject* value);
 Tensor FromPython(PyObject* object, DType dtype, const Device& device);
 
 // ---------------------------------------------------------------- inline parts
+
+template <typename Wait>
+auto WithoutGil(Wait wait) {
+  struct Release {
+    PyThreadState* state = PyEval_SaveThread();
+    ~Release() { TakeGil(state); }
+  } release;
+  return wait();
+}
 
 template <typename Result, typename Body>
 Result Guarded(Result failed, Body body) noexcept {

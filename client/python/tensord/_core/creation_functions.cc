@@ -1,6 +1,9 @@
 // The functions that make tensors: constants, ranges, random numbers.
 #include "tensord/client/creation.h"
 
+#include <nanobind/stl/optional.h>
+
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,7 +69,7 @@ Tensor EyeOf(const Call& call) {
 Tensor AsArray(const Call& call) {
   const DType dtype = call.dtype(1, DType::kUnspecified);
   const bool may_copy = !call.has(3) || call.flag(3);
-  const Tensor* const tensor = TensorOrNull(call.at(0));
+  const Tensor* const tensor = TensorOrNull(call.object(0));
   if (tensor == nullptr) {
     if (!may_copy)
       RaiseValueError(

@@ -1,5 +1,9 @@
-// Raises statuses as exceptions.
+// Raises statuses as exceptions, and keeps threads from failing at the end of the interpreter.
+#include <unistd.h>
+
+#include <atomic>
 #include <optional>
+#include <thread>
 
 #include "absl/strings/cord.h"
 #include "tensord/client/python/tensord/_core/core.h"
@@ -7,6 +11,9 @@
 
 namespace tensord::python {
 namespace {
+
+// The thread that runs the interpreter's exit functions; none before the end.
+std::atomic<std::thread::id> last_thread{};
 
 // Reads a varint of a protobuf message. Returns nullopt at the end.
 std::optional<uint64_t> ReadVarint(absl::string_view* bytes) {
@@ -33,6 +40,16 @@ std::optional<double> RetryAfter(const absl::Status& status) {
 }
 
 }  // namespace
+
+void KeepOtherThreadsOut() { last_thread = std::this_thread::get_id(); }
+
+void TakeGil(PyThreadState* state) {
+  const std::thread::id last = last_thread;
+  if (last != std::thread::id() && last != std::this_thread::get_id()) {
+    while (true) pause();
+  }
+  PyEval_RestoreThread(state);
+}
 
 void Raise(const absl::Status& error) {
   const std::optional<double> retry_after = RetryAfter(error);

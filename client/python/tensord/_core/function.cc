@@ -217,7 +217,7 @@ void Call::BindKeyword(PyObject* keyword, PyObject* value) {
 
 const char* Call::name(int i) const { return spec_.parsed[i].name.c_str(); }
 
-PyObject* Call::argument(int i) const {
+PyObject* Call::object(int i) const {
   if (has(i)) return at(i);
   RaiseTypeError(absl::StrCat(spec_.name, "(): ", name(i), " must not be None"));
 }
@@ -228,18 +228,18 @@ void Call::RaiseWrongType(int i, const char* expected) const {
 }
 
 const Tensor& Call::tensor(int i) const {
-  const Tensor* const tensor = TensorOrNull(argument(i));
+  const Tensor* const tensor = TensorOrNull(object(i));
   if (tensor == nullptr) RaiseWrongType(i, "a Tensor");
   return *tensor;
 }
 
 Operand Call::operand(int i) const {
-  if (const Tensor* tensor = TensorOrNull(argument(i))) return *tensor;
+  if (const Tensor* tensor = TensorOrNull(object(i))) return *tensor;
   return scalar(i);
 }
 
 std::vector<Tensor> Call::tensors(int i) const {
-  PyObject* const list = argument(i);
+  PyObject* const list = object(i);
   if (TensorOrNull(list) != nullptr) RaiseWrongType(i, "a sequence of Tensors");
   const nb::object items = nb::steal(PySequence_Fast(list, "expected a sequence of Tensors"));
   if (!items.is_valid()) throw nb::python_error();
@@ -258,7 +258,7 @@ std::vector<Tensor> Call::tensors(int i) const {
 
 Scalar Call::scalar(int i) const {
   Scalar scalar = false;
-  if (!ReadScalar(argument(i), &scalar)) RaiseWrongType(i, "a number");
+  if (!ReadScalar(object(i), &scalar)) RaiseWrongType(i, "a number");
   return scalar;
 }
 
@@ -273,11 +273,12 @@ double Call::number(int i) const {
 }
 
 std::string Call::text(int i) const {
-  if (!PyUnicode_Check(argument(i))) RaiseWrongType(i, "str");
+  if (!PyUnicode_Check(object(i))) RaiseWrongType(i, "str");
   return nb::cast<std::string>(nb::handle(at(i)));
 }
 
 std::vector<int64_t> Call::ints(int i) const {
+  if (values_[i] == Py_None && spec_.parsed[i].star) RaiseWrongType(i, "ints");
   return has(i) ? ReadInts(at(i), name(i)) : std::vector<int64_t>();
 }
 

@@ -28,6 +28,8 @@ class Call {
   bool has(int i) const { return at(i) != nullptr; }
   PyObject* at(int i) const { return values_[i] == Py_None ? nullptr : values_[i]; }
 
+  // Returns the argument, or raises TypeError if it is absent.
+  PyObject* object(int i) const;
   // The argument must be a Tensor.
   const Tensor& tensor(int i) const;
   const Tensor* tensor_or_null(int i) const { return has(i) ? &tensor(i) : nullptr; }
@@ -37,7 +39,7 @@ class Call {
   Scalar scalar(int i) const;
   Scalar scalar(int i, Scalar otherwise) const { return has(i) ? scalar(i) : otherwise; }
   bool flag(int i, bool otherwise = false) const;
-  int64_t integer(int i) const { return ReadInt(argument(i), name(i)); }
+  int64_t integer(int i) const { return ReadInt(object(i), name(i)); }
   int64_t integer(int i, int64_t otherwise) const { return has(i) ? integer(i) : otherwise; }
   double number(int i) const;
   double number(int i, double otherwise) const { return has(i) ? number(i) : otherwise; }
@@ -53,8 +55,6 @@ class Call {
   void Bind(PyObject* const* args, size_t num_positional, PyObject* keyword_names);
 
  private:
-  // Returns the argument, or raises TypeError if it is absent.
-  PyObject* argument(int i) const;
   const char* name(int i) const;
   [[noreturn]] void RaiseWrongType(int i, const char* expected) const;
   void BindKeyword(PyObject* keyword, PyObject* value);

@@ -28,8 +28,7 @@ BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or",
 METHODS = {f"__{prefix}{name}__": f"(self, {OPERAND}) -> Tensor" for name in BINARY for prefix in ("", "r", "i")}
 METHODS |= {f"__{prefix}matmul__": "(self, other: Tensor, /) -> Tensor" for prefix in ("", "r", "i")}
 METHODS |= {f"__{name}__": f"(self, {OPERAND}) -> Tensor" for name in ("lt", "le", "gt", "ge")}
-# object's methods return bool.
-METHODS |= {f"__{name}__": f"(self, {OPERAND}) -> Tensor:  # type: ignore[override]" for name in ("eq", "ne")}
+METHODS |= {f"__{name}__": f"(self, {OPERAND}) -> Tensor" for name in ("eq", "ne")}
 METHODS |= {f"__{name}__": "(self) -> Tensor" for name in ("neg", "pos", "abs", "invert")}
 METHODS |= {f"__{name}__": f"(self) -> {name}" for name in ("bool", "int", "float")}
 METHODS |= {
@@ -52,8 +51,9 @@ class Stubs(StubGen):
             if name in HIDDEN:
                 return
             if name in METHODS:
-                declaration = METHODS[name]
-                self.write_ln(f"def {name}{declaration}" + (" ..." if ":  #" in declaration else ": ..."))
+                # object's methods of these names return bool.
+                note = "  # type: ignore[override]" if name in ("__eq__", "__ne__") else ""
+                self.write_ln(f"def {name}{METHODS[name]}: ...{note}")
                 self.write("\n")
                 return
         super().put(value, name, parent)
@@ -74,7 +74,6 @@ def main():
     generator = Stubs(module=module, quiet=True)
     generator.put(module)
     text = generator.get()
-    text = text.replace(": ... # type", ": # type")
     head, _, rest = text.partition("\n\n") if text.startswith('"""') else ("", "", text)
     aliases = ALIASES.replace("import Sequence", "import Iterator, Sequence")
     imports = [line for line in rest.splitlines() if line.startswith(("import ", "from "))]
