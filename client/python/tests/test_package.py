@@ -70,3 +70,11 @@ except tensord.OutOfMemoryError as error:
     program.write_text("import tensord\ntensord.relu('a')\ntensord.sum(tensord.zeros(2), axis='x')\ntensord.no_such()\n")
     done = subprocess.run([*command, str(program)], capture_output=True, text=True)
     assert done.stdout.count("error:") == 3, done.stdout
+
+
+@pytest.mark.parametrize("page", ["README.md", "client/python/README.md"])
+def test_the_first_program_of_a_page_runs(run_python, address, page):
+    path = pathlib.Path(__file__).parents[3] / page
+    program = path.read_text().split("```python\n")[1].split("```")[0].replace("127.0.0.1:50051", address)
+    done = run_python(program)
+    assert done.returncode == 0 and "14." in done.stdout or "15." in done.stdout, done.stderr
