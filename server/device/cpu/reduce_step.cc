@@ -13,7 +13,8 @@ constexpr int64_t kLeafElements = 1024;      // of a row
 constexpr int64_t kLeafRows = 32;            // of columns
 constexpr int64_t kReduceTileColumns = 256;  // the number of columns that are reduced at a time
 constexpr int64_t kLeavesPerChunk = 32;      // a power of two, so that a chunk is a subtree
-constexpr int64_t kNarrowColumns = 64;       // with fewer columns, several rows are read as one
+constexpr int64_t kRowChunkElements = kLeavesPerChunk * kLeafElements;  // of a row
+constexpr int64_t kNarrowColumns = 64;  // with fewer columns, several rows are read as one
 constexpr int64_t kMaxAccBytes = sizeof(Moments);
 constexpr int64_t kWideBytes = 4;  // of a 16-bit element after conversion to float32 or int32
 
@@ -90,8 +91,7 @@ class Step {
   // ---- inner == 1: each output is the reduction of a contiguous row
 
   void Rows() {
-    const int64_t chunk = kLeafElements * kLeavesPerChunk;
-    if (shape_.outer >= ctx_.team.threads() || shape_.extent < 2 * chunk) {
+    if (shape_.outer >= ctx_.team.threads() || shape_.extent < 2 * kRowChunkElements) {
       const double grain = kGrainElements / static_cast<double>(shape_.extent);
       ctx_.team.For(shape_.outer, grain, [&](int64_t begin, int64_t end) {
         if (shape_.extent <= kLeafElements) {
@@ -125,18 +125,35 @@ class Step {
   }
 
   void Row(const char* x, int64_t n, char* acc) const {
-    if (n <= kLeafElements) return RowLeaf(x, n, acc);
+    if (n <= kRowChunkElements) return RowChunk(x, n, acc);
     Tree tree(loops_, acc_size_, 1);
     Team::InPieces(
         0, n, kGrainElements,
         [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; i += kLeafElements) {
-            RowLeaf(x + i * size_, std::min(kLeafElements, end - i), tree.next());
+          for (int64_t i = begin; i < end; i += kRowChunkElements) {
+            RowChunk(x + i * size_, std::min(kRowChunkElements, end - i), tree.next());
             tree.Push();
           }
         },
-        kLeafElements);
+        kRowChunkElements);
     tree.Finish(acc);
+  }
+
+  // Reduces at most kRowChunkElements elements.
+  void RowChunk(const char* x, int64_t n, char* acc) const {
+    if (n <= kLeafElements) return RowLeaf(x, n, acc);
+    alignas(Moments) char leaves[kLeavesPerChunk * kMaxAccBytes];
+    const int64_t whole = n / kLeafElements, rest = n % kLeafElements;
+    if (Is16Bit(dtype_)) {
+      for (int64_t i = 0; i < whole; ++i) {
+        RowLeaf(x + i * kLeafElements * size_, kLeafElements, leaves + i * acc_size_);
+      }
+    } else {
+      loops_.rows(x, whole, kLeafElements, power_, leaves);
+    }
+    if (rest > 0) RowLeaf(x + (n - rest) * size_, rest, leaves + whole * acc_size_);
+    loops_.join(leaves, whole + (rest > 0 ? 1 : 0));
+    memcpy(acc, leaves, acc_size_);
   }
 
   void RowLeaf(const char* x, int64_t n, char* acc) const {
@@ -148,13 +165,13 @@ class Step {
 
   // Chunks are subtrees of the same tree that Row() builds.
   void RowInParallel(const char* x, char* acc) const {
-    const int64_t chunk = kLeafElements * kLeavesPerChunk;
-    const int64_t chunks = (shape_.extent + chunk - 1) / chunk;
+    const int64_t chunks = (shape_.extent + kRowChunkElements - 1) / kRowChunkElements;
     std::vector<char> partial(chunks * acc_size_);
     ctx_.team.For(chunks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t c = begin; c < end; ++c) {
-        Row(x + c * chunk * size_, std::min(chunk, shape_.extent - c * chunk),
-            partial.data() + c * acc_size_);
+        RowChunk(x + c * kRowChunkElements * size_,
+                 std::min(kRowChunkElements, shape_.extent - c * kRowChunkElements),
+                 partial.data() + c * acc_size_);
       }
     });
     JoinPartials(partial, chunks, 1, acc);

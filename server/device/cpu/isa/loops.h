@@ -97,6 +97,8 @@ struct ReductionLoops {
                   void* acc) = nullptr;
   // acc[c] = combine(acc[c], other[c]).
   void (*combine)(void* acc, const void* other, int64_t n) = nullptr;
+  // acc[0] = the combination of acc[0, n), n > 0, pairwise in a tree. Changes the others.
+  void (*join)(void* acc, int64_t n) = nullptr;
 };
 
 // Find the first index of the extreme value. A NaN is more extreme than any number. If the op must

@@ -107,8 +107,8 @@ struct MergePolicy {
 
 template <typename In>
 ReductionLoops MakeMomentLoops() {
-  return {DType::kUnspecified, sizeof(Moments), MomentsOfRows<In>, MomentsOfColumns<In>,
-          CombineRuns<MergePolicy>};
+  return {DType::kUnspecified,  sizeof(Moments),          MomentsOfRows<In>,
+          MomentsOfColumns<In>, CombineRuns<MergePolicy>, JoinLeaves<MergePolicy>};
 }
 
 }  // namespace
@@ -117,9 +117,9 @@ void FillMomentLoops(Loops& loops) {
   ReductionLoops* moments = loops.reduction[static_cast<int>(Reduction::kMoments)];
   moments[kIndexOf<float>] = MakeMomentLoops<float>();
   moments[kIndexOf<double>] = MakeMomentLoops<double>();
-  moments[Index(DType::kUnspecified)] = {DType::kUnspecified, sizeof(Moments),
-                                         ReduceRows<MergePolicy>, ReduceColumns<MergePolicy>,
-                                         CombineRuns<MergePolicy>};
+  moments[Index(DType::kUnspecified)] = {DType::kUnspecified,      sizeof(Moments),
+                                         ReduceRows<MergePolicy>,  ReduceColumns<MergePolicy>,
+                                         CombineRuns<MergePolicy>, JoinLeaves<MergePolicy>};
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

@@ -17,12 +17,53 @@ constexpr int FloorPowerOfTwo(int n) { return n < 2 ? 1 : 2 * FloorPowerOfTwo(n 
 template <typename Acc>
 inline constexpr int kLanes = FloorPowerOfTwo(256 / sizeof(Acc));
 
+// Whether the policy is like MaxPolicy or MinPolicy, for a floating type.
+template <typename Policy>
+inline constexpr bool kIsFloatingExtreme = requires(typename Policy::Acc a) {
+  Policy::CombineNumbers(a, a);
+  requires std::is_floating_point_v<typename Policy::In>;
+};
+
 // Several rows of at most this length are reduced at a time.
 inline constexpr int kShortRow = 16;
+
+// Computes the same as ReduceRun() for a policy without a power that kIsFloatingExtreme. The bits
+// are the same, except those of a NaN. This function compares without regard to NaNs and looks for
+// them separately, which takes half as many instructions.
+template <typename Policy>
+typename Policy::Acc ExtremeOfRun(const typename Policy::In* x, int64_t n) {
+  using Acc = typename Policy::Acc;
+  using Flag = std::conditional_t<sizeof(*x) == 4, int32_t, int64_t>;
+  constexpr int kWidth = kLanes<Acc>;
+  Acc lane[kWidth];
+  Flag has_nan[kWidth / 2] = {};  // of the lanes j and j + kWidth / 2
+  for (int j = 0; j < kWidth; ++j) lane[j] = Policy::Identity();
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    for (int j = 0; j < kWidth; ++j) {
+      lane[j] = Policy::CombineNumbers(lane[j], Policy::Map(x[i + j], 0));
+    }
+    for (int j = 0; j < kWidth / 2; ++j) {
+      has_nan[j] |= __builtin_isunordered(x[i + j], x[i + j + kWidth / 2]) ? Flag{-1} : Flag{0};
+    }
+  }
+  for (int j = 0; i + j < n; ++j) {
+    lane[j] = Policy::CombineNumbers(lane[j], Policy::Map(x[i + j], 0));
+    has_nan[j % (kWidth / 2)] |= IsNan(x[i + j]) ? Flag{-1} : Flag{0};
+  }
+  for (int width = kWidth / 2; width > 0; width /= 2) {
+    for (int j = 0; j < width; ++j) lane[j] = Policy::CombineNumbers(lane[j], lane[j + width]);
+  }
+  for (int width = kWidth / 4; width > 0; width /= 2) {
+    for (int j = 0; j < width; ++j) has_nan[j] |= has_nan[j + width];
+  }
+  return has_nan[0] != 0 ? std::numeric_limits<Acc>::quiet_NaN() : lane[0];
+}
 
 template <typename Policy>
 typename Policy::Acc ReduceRun(const typename Policy::In* x, int64_t n, double power) {
   using Acc = typename Policy::Acc;
+  if constexpr (kIsFloatingExtreme<Policy>) return ExtremeOfRun<Policy>(x, n);
   constexpr int kWidth = kLanes<Acc>;
   Acc lane[kWidth];
   int width = kWidth;
@@ -117,10 +158,24 @@ void CombineRuns(void* acc_data, const void* other_data, int64_t n) {
   for (int64_t i = 0; i < n; ++i) acc[i] = Policy::Combine(acc[i], other[i]);
 }
 
+// Each round combines neighbours. If their number is odd, the last one waits for the next round.
+template <typename Policy>
+void JoinLeaves(void* acc_data, int64_t n) {
+  auto* acc = static_cast<typename Policy::Acc*>(acc_data);
+  for (; n > 1; n = (n + 1) / 2) {
+    for (int64_t i = 0; i < n / 2; ++i) acc[i] = Policy::Combine(acc[2 * i], acc[2 * i + 1]);
+    if (n % 2 != 0) acc[n / 2] = acc[n - 1];
+  }
+}
+
 template <typename Policy>
 ReductionLoops MakeReductionLoops() {
-  return {kStorageDType<typename Policy::Acc>, sizeof(typename Policy::Acc), ReduceRows<Policy>,
-          ReduceColumns<Policy>, CombineRuns<Policy>};
+  return {kStorageDType<typename Policy::Acc>,
+          sizeof(typename Policy::Acc),
+          ReduceRows<Policy>,
+          ReduceColumns<Policy>,
+          CombineRuns<Policy>,
+          JoinLeaves<Policy>};
 }
 
 // ---------------------------------------------------------------- policies for several files
@@ -145,6 +200,8 @@ struct MaxPolicy {
   }
   static Acc Map(MathOf<In> x, double /*power*/) { return x; }
   static Acc Combine(Acc a, Acc b) { return Maximum()(a, b); }
+  // Gives the same result if no operand is NaN.
+  static Acc CombineNumbers(Acc a, Acc b) { return a > b ? a : b; }
 };
 
 template <typename T>
@@ -157,6 +214,8 @@ struct MinPolicy {
   }
   static Acc Map(MathOf<In> x, double /*power*/) { return x; }
   static Acc Combine(Acc a, Acc b) { return Minimum()(a, b); }
+  // Gives the same result if no operand is NaN.
+  static Acc CombineNumbers(Acc a, Acc b) { return a < b ? a : b; }
 };
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE
