@@ -1,8 +1,8 @@
 // Errors that only the values of an input show, such as an index out of range.
 //
 // There are two kinds of backends:
-// - The CPU's kernels check all values before they write anything, and Launch() returns
-//   INVALID_ARGUMENT.
+// - The CPU's kernels check all values before they use them, and before they overwrite an input.
+//   Launch() then returns INVALID_ARGUMENT, and the content of the output is unspecified.
 // - If a backend runs kernels after Launch() has returned (Device::defers_checks), a kernel uses a
 //   safe value instead of a bad one, and reports the bad one to a cell (check_cell.h). The engine
 //   reads the cell when an event after the launch has completed (session/value_checks.h).
@@ -16,7 +16,6 @@
 #include "absl/status/status.h"
 #include "tensord/common/shape.h"
 #include "tensord/server/device/check_cell.h"
-#include "tensord/server/device/device.h"
 
 namespace tensord::server {
 
@@ -31,10 +30,5 @@ inline int64_t NormalIndex(int64_t value, int64_t size) {
   const int64_t index = value < 0 ? value + size : value;
   return index >= 0 && index < size ? index : -1;
 }
-
-// Backends that check before they write call this function. Checks that all elements of
-// call.inputs[input], of int32 or int64, are indices into an axis of `size` elements: in [-size,
-// size). If not, returns BadIndexError() of the first one that isn't.
-absl::Status CheckIndices(const KernelCall& call, int input, int axis, int64_t size);
 
 }  // namespace tensord::server

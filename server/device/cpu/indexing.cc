@@ -5,10 +5,10 @@
 
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/along_axis.h"
+#include "tensord/server/device/cpu/index_check.h"
 #include "tensord/server/device/cpu/kernel_table.h"
 #include "tensord/server/device/cpu/positions.h"
 #include "tensord/server/device/cpu/prepare.h"
-#include "tensord/server/device/value_check.h"
 
 namespace tensord::server::cpu {
 namespace {
@@ -17,6 +17,12 @@ namespace {
 // kRowCostBytes.
 constexpr double kGrainBytes = 64 << 10;
 constexpr double kRowCostBytes = 32;
+
+// If a large table isn't in the caches, a row's first bytes arrive late. The processor fetches the
+// bytes after them by itself. So the kernel asks for the first bytes some rows earlier. In
+// measurements, it took between 25 % and 75 % less time, and 2 % more if the rows were in a cache.
+constexpr int64_t kPrefetchedRows = 4;
+constexpr int64_t kPrefetchedBytes = 256;
 
 // Rows of at least this size are written past the caches, if the result exceeds them.
 constexpr int64_t kMinStreamedRowBytes = 1024;
@@ -35,10 +41,21 @@ void CopySelectedElements(const Context& /*ctx*/, const char* from, const T* ind
   }
 }
 
+// Asks the processor to read the beginning of the row indices[i]. If i isn't in [0, n), does nothing.
+template <typename T>
+void PrefetchRow(const char* from, const T* indices, int64_t rows, int64_t row_bytes, int64_t i,
+                 int64_t n) {
+  if (i >= n) return;
+  const char* const row = from + FromZero(indices[i], rows) * row_bytes;
+  const int64_t bytes = std::min(row_bytes, kPrefetchedBytes);
+  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at);
+}
+
 template <typename T>
 void CopySelectedRows(const Context& /*ctx*/, const char* from, const T* indices, int64_t rows,
                       int64_t row_bytes, char* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
+    PrefetchRow(from, indices, rows, row_bytes, i + kPrefetchedRows, n);
     memcpy(to + i * row_bytes, from + FromZero(indices[i], rows) * row_bytes, row_bytes);
   }
 }
@@ -47,6 +64,7 @@ template <typename T>
 void StreamSelectedRows(const Context& ctx, const char* from, const T* indices, int64_t rows,
                         int64_t row_bytes, char* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
+    PrefetchRow(from, indices, rows, row_bytes, i + kPrefetchedRows, n);
     ctx.loops.stream(from + FromZero(indices[i], rows) * row_bytes, to + i * row_bytes, row_bytes);
   }
 }
@@ -71,19 +89,20 @@ RowLoop<T> RowLoopFor(int64_t row_bytes, int64_t output_bytes) {
   }
 }
 
+// `check`: checks the indices. Null: they are in range.
 template <typename T>
 void SelectRows(const Context& ctx, const KernelCall& call, const IndexedRows& rows,
-                const T* indices) {
+                const T* indices, IndexCheck* check) {
   const int64_t row_bytes = rows.row_elements * SizeOf(call.output().spec->dtype);
   const RowLoop<T> copy = RowLoopFor<T>(row_bytes, call.output().spec->size_bytes());
   const double grain = kGrainBytes / (static_cast<double>(row_bytes) + kRowCostBytes);
   ctx.team.For(rows.groups * rows.count, grain, [&](int64_t begin, int64_t end) {
-    while (begin < end) {
+    for (int64_t n = 0; begin < end; begin += n) {
       const int64_t group = begin / rows.count, first = begin % rows.count;
-      const int64_t n = std::min(rows.count - first, end - begin);
+      n = std::min({rows.count - first, end - begin, IndexCheck::kBlock});
+      if (check != nullptr && !check->InRange(first, first + n)) continue;
       copy(ctx, Advance(call.inputs[0].data, group * rows.rows * row_bytes), indices + first,
            rows.rows, row_bytes, Advance(call.output().data, begin * row_bytes), n);
-      begin += n;
     }
   });
 }
@@ -93,17 +112,19 @@ absl::Status IndexKernel(const Context& ctx, const KernelCall& call) {
   const IndexedRows rows = IndexedRowsOf(call, tensors);
   if (tensors > 1) {
     TENSORD_ASSIGN_OR_RETURN(const Scratch selected, SelectedRows(ctx, call, tensors, rows));
-    SelectRows(ctx, call, rows, static_cast<const int64_t*>(selected.data()));
+    SelectRows(ctx, call, rows, selected.As<int64_t>(), nullptr);
     return absl::OkStatus();
   }
   const auto axis = static_cast<int>(call.attrs->Int("axis"));
-  TENSORD_RETURN_IF_ERROR(CheckIndices(call, 1, axis, rows.rows));
+  // The loop over the groups wouldn't check the indices.
+  if (rows.groups == 0) return CheckIndices(ctx, call, 1, axis, rows.rows);
+  IndexCheck check(ctx, call, 1, axis, rows.rows);
   if (call.inputs[1].spec->dtype == DType::kInt64) {
-    SelectRows(ctx, call, rows, call.inputs[1].As<int64_t>());
+    SelectRows(ctx, call, rows, call.inputs[1].As<int64_t>(), &check);
   } else {
-    SelectRows(ctx, call, rows, call.inputs[1].As<int32_t>());
+    SelectRows(ctx, call, rows, call.inputs[1].As<int32_t>(), &check);
   }
-  return absl::OkStatus();
+  return check.status();
 }
 
 // to[i] = from[i stride + indices[i] axis_stride], for i in [0, n).
@@ -121,6 +142,10 @@ void GatherElements(const GatherRun run) {
   const auto* from = static_cast<const Element*>(run.from);
   const auto* indices = static_cast<const T*>(run.indices);
   auto* to = static_cast<Element*>(run.to);
+  if (run.stride == 0 && run.axis_stride == 1) {  // along the last axis
+    for (int64_t i = 0; i < run.n; ++i) to[i] = from[FromZero(indices[i], run.axis_size)];
+    return;
+  }
   for (int64_t i = 0; i < run.n; ++i) {
     to[i] = from[i * run.stride + FromZero(indices[i], run.axis_size) * run.axis_stride];
   }
@@ -136,22 +161,25 @@ absl::Status GatherKernel(const Context& ctx, const KernelCall& call) {
   const Operand& indices = call.inputs[1];
   const AlongAxisLoop loop(call, indices.spec->shape);
   const auto axis = static_cast<int>(call.attrs->Int("axis"));
-  TENSORD_RETURN_IF_ERROR(CheckIndices(call, 1, axis, loop.axis_size()));
+  IndexCheck check(ctx, call, 1, axis, loop.axis_size());
   const int64_t size = SizeOf(x.spec->dtype), index_size = SizeOf(indices.spec->dtype);
   const auto gather = indices.spec->dtype == DType::kInt64
                           ? kGatherElements<int64_t>[SizeIndex(size)]
                           : kGatherElements<int32_t>[SizeIndex(size)];
+  const auto gather_run = [&](int64_t at, int64_t offset, int64_t /*third*/, int64_t n) {
+    gather({Advance(x.data, offset * size), loop.run_stride(), loop.axis_stride(), loop.axis_size(),
+            Advance(indices.data, at * index_size), Advance(call.output().data, at * size), n});
+  };
   ctx.team.For(
       indices.spec->num_elements(), kGrainElements / 4,
       [&](int64_t begin, int64_t end) {
-        loop.ForEachRun(begin, end, [&](int64_t at, int64_t offset, int64_t /*third*/, int64_t n) {
-          gather({Advance(x.data, offset * size), loop.run_stride(), loop.axis_stride(),
-                  loop.axis_size(), Advance(indices.data, at * index_size),
-                  Advance(call.output().data, at * size), n});
-        });
+        for (int64_t next = 0; begin < end; begin = next) {
+          next = std::min(end, begin + IndexCheck::kBlock);
+          if (check.InRange(begin, next)) loop.ForEachRun(begin, next, gather_run);
+        }
       },
       64);
-  return absl::OkStatus();
+  return check.status();
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "tensord/common/util/status_macros.h"
+#include "tensord/server/device/cpu/index_check.h"
 #include "tensord/server/device/cpu/strided_copy.h"
 #include "tensord/server/device/stop_token.h"
-#include "tensord/server/device/value_check.h"
 
 namespace tensord::server::cpu {
 namespace {
@@ -65,7 +65,7 @@ absl::StatusOr<Scratch> SelectedRows(const Context& ctx, const KernelCall& call,
   const Shape& x = call.inputs[0].spec->shape;
   const auto axis = static_cast<int>(call.attrs->Int("axis"));
   for (int i = 0; i < tensors; ++i) {
-    TENSORD_RETURN_IF_ERROR(CheckIndices(call, 1 + i, axis + i, x.dim(axis + i)));
+    TENSORD_RETURN_IF_ERROR(CheckIndices(ctx, call, 1 + i, axis + i, x.dim(axis + i)));
   }
   const auto bytes = rows.count * static_cast<int64_t>(sizeof(int64_t));
   TENSORD_ASSIGN_OR_RETURN(Scratch scratch, MakeScratch(ctx, call, bytes));

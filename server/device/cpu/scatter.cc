@@ -3,13 +3,13 @@
 
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/along_axis.h"
+#include "tensord/server/device/cpu/index_check.h"
 #include "tensord/server/device/cpu/kernel_table.h"
 #include "tensord/server/device/cpu/positions.h"
 #include "tensord/server/device/cpu/scatter_elements.h"
 #include "tensord/server/device/cpu/strided_copy.h"
 #include "tensord/server/device/cpu/updates.h"
 #include "tensord/server/device/stop_token.h"
-#include "tensord/server/device/value_check.h"
 
 namespace tensord::server::cpu {
 namespace {
@@ -121,7 +121,7 @@ absl::Status Scatter16Bit(const Context& ctx, const KernelCall& call, Combine co
 absl::Status ScatterKernel(const Context& ctx, const KernelCall& call) {
   const ScatterArgs args(call);
   const AlongAxisLoop loop(call, args.values.spec->shape, args.grouped);
-  TENSORD_RETURN_IF_ERROR(CheckIndices(call, 1, args.axis, loop.axis_size()));
+  TENSORD_RETURN_IF_ERROR(CheckIndices(ctx, call, 1, args.axis, loop.axis_size()));
   CopyTarget(ctx, call);
   const Combine combine = CombineOf(call);
   if (combine != Combine::kReplace && Is16Bit(args.values.spec->dtype)) {

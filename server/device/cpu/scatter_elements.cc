@@ -33,16 +33,24 @@ void Scatter(const ScatterRun run) {
   auto* to = static_cast<T*>(run.to);
   const auto* values = static_cast<const T*>(run.values);
   const auto* indices = static_cast<const Index*>(run.indices);
+  const auto update = [](T& element, T value) {
+    if constexpr (std::is_same_v<F, Replace>) {
+      element = value;
+    } else {
+      element = Narrow<T>(F()(Widen(element), Widen(value)));
+    }
+  };
   const auto range = static_cast<uint64_t>(run.last - run.first);
+  if (range == static_cast<uint64_t>(run.axis_size) && run.stride == 0 && run.axis_stride == 1) {
+    for (int64_t i = 0; i < run.n; ++i) {
+      update(to[FromZero(indices[i], run.axis_size)], values[i * run.value_stride]);
+    }
+    return;
+  }
   for (int64_t i = 0; i < run.n; ++i) {
     const int64_t index = FromZero(indices[i], run.axis_size);
     if (static_cast<uint64_t>(index - run.first) >= range) continue;
-    T& element = to[i * run.stride + index * run.axis_stride];
-    if constexpr (std::is_same_v<F, Replace>) {
-      element = values[i * run.value_stride];
-    } else {
-      element = Narrow<T>(F()(Widen(element), Widen(values[i * run.value_stride])));
-    }
+    update(to[i * run.stride + index * run.axis_stride], values[i * run.value_stride]);
   }
 }
 

@@ -1,4 +1,4 @@
-// What the conformance table doesn't test of index_put, scatter and as_strided_scatter on the CPU.
+// What the conformance table doesn't test of ops with indices on the CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -107,6 +107,53 @@ TEST(UpdateTest, ChangesNothingIfAnIndexIsOutOfRange) {
                                     : "index 50 at [2999] of input 1 is out of range for axis 0 of "
                                       "size 50");
     EXPECT_TRUE(after.bytes == x.bytes);
+  }
+}
+
+// Several threads check parts of the indices.
+TEST(IndexCheckTest, TheErrorNamesTheFirstBadIndex) {
+  struct CheckCase {
+    const char* op;
+    Shape x, indices;
+    const char* place;  // of element 500,000
+    int64_t axis = 0;
+  };
+  const CheckCase cases[] = {{"index", {9, 3}, {600000}, "[500000] of input 1"},
+                             {"index", {2, 9}, {600000}, "[500000] of input 1", 1},
+                             {"index", {0, 9}, {600000}, "[500000] of input 1", 1},
+                             {"gather", {9, 1000}, {600, 1000}, "[500, 0] of input 1"},
+                             {"gather", {600, 9}, {600, 1000}, "[500, 0] of input 1", 1},
+                             {"scatter", {600, 9}, {600, 1000}, "[500, 0] of input 1", 1}};
+  for (const int threads : {1, 2, 7}) {
+    OpRunner runner(threads);
+    for (const DType dtype : {DType::kInt32, DType::kInt64}) {
+      for (const CheckCase& c : cases) {
+        std::vector<double> indices(600000, -9);
+        for (const int i : {500000, 500001, 590000, 599999}) indices[i] = i == 500000 ? -10 : 9;
+        std::vector<HostTensor> inputs = {Spread(DType::kFloat32, c.x, -8, 8),
+                                          MakeTensor(dtype, c.indices, indices)};
+        if (std::string(c.op) == "scatter") inputs.push_back(MakeTensor(DType::kFloat32, {}, {1}));
+        const absl::Status status = runner.Run(c.op, inputs, {{"axis", c.axis}}).status();
+        EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+        EXPECT_EQ(status.message(), "index -10 at " + std::string(c.place) +
+                                        " is out of range for axis " + std::to_string(c.axis) +
+                                        " of size 9");
+      }
+    }
+  }
+}
+
+TEST(IndexCheckTest, AcceptsTheWholeRangeAndNothingElse) {
+  OpRunner runner(1);
+  const HostTensor x = Spread(DType::kFloat32, {100}, -8, 8);
+  for (const DType dtype : {DType::kInt32, DType::kInt64}) {
+    const double least = dtype == DType::kInt32 ? -0x1p31 : -0x1p63;
+    for (const double index : {0.0, 99.0, -1.0, -100.0}) {
+      EXPECT_TRUE(runner.Run("index", {x, MakeTensor(dtype, {1}, {index})}).ok()) << index;
+    }
+    for (const double index : {100.0, -101.0, least, least + 1024, -(least + 1024)}) {
+      EXPECT_FALSE(runner.Run("index", {x, MakeTensor(dtype, {1}, {index})}).ok()) << index;
+    }
   }
 }
 

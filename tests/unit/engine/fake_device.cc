@@ -60,6 +60,18 @@ void Index(const KernelCall& call) {
   }
 }
 
+// Checks all indices of the op index before it runs.
+absl::Status CheckIndices(const KernelCall& call) {
+  const Operand& indices = call.inputs[1];
+  const int64_t size = call.inputs[0].spec->num_elements();
+  for (int64_t i = 0; i < indices.spec->num_elements(); ++i) {
+    const int64_t value = indices.As<int64_t>()[i];
+    if (NormalIndex(value, size) >= 0) continue;
+    return BadIndexError({CheckKey(1, i), value, size, 0, 0}, indices.spec->shape);
+  }
+  return absl::OkStatus();
+}
+
 template <typename T>
 void Compute(const KernelCall& call) {
   const std::string& op = call.schema->name;
@@ -229,8 +241,7 @@ absl::Status FakeDevice::Launch(const KernelCall& call) {
   }
   TENSORD_RETURN_IF_ERROR(Begin(call.schema->name));
   if (call.schema->name == "index" && !options_.defers_checks) {
-    TENSORD_RETURN_IF_ERROR(
-        CheckIndices(call, /*input=*/1, /*axis=*/0, call.inputs[0].spec->num_elements()));
+    TENSORD_RETURN_IF_ERROR(CheckIndices(call));
   }
   if (call.output().spec->dtype == DType::kInt32) Compute<int32_t>(call);
   if (call.output().spec->dtype == DType::kInt64) Compute<int64_t>(call);

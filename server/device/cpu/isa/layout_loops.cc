@@ -94,6 +94,19 @@ void Stream(const void* src_data, void* dst_data, int64_t bytes) {
 void Stream(const void* src, void* dst, int64_t bytes) { memcpy(dst, src, bytes); }
 #endif
 
+// For an index in range, both sums are in [0, 2 size). For any other index, one or both are negative.
+template <typename T>
+bool IndicesInRange(const void* data, int64_t n, int64_t size) {
+  const T* indices = static_cast<const T*>(data);
+  const auto end = static_cast<uint64_t>(size);
+  uint64_t signs = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const auto index = static_cast<uint64_t>(static_cast<int64_t>(indices[i]));
+    signs |= (index + end) | (end - 1 - index);
+  }
+  return static_cast<int64_t>(signs) >= 0;
+}
+
 template <typename T>
 void Fill(Loops& loops) {
   loops.transpose[SizeIndex(sizeof(T))] = Transpose<T>;
@@ -109,6 +122,8 @@ void FillLayoutLoops(Loops& loops) {
   Fill<uint64_t>(loops);
   Fill<Bytes16>(loops);
   loops.stream = Stream;
+  loops.indices_in_range[Index(DType::kInt32)] = IndicesInRange<int32_t>;
+  loops.indices_in_range[Index(DType::kInt64)] = IndicesInRange<int64_t>;
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

@@ -182,6 +182,11 @@ using GatherLoop = void (*)(const void* src, int64_t src_stride, void* dst, int6
 // for results that are larger than the caches.
 using StreamLoop = void (*)(const void* src, void* dst, int64_t bytes);
 
+// ---------------------------------------------------------------- indices
+
+// Returns whether all of indices[0, n) are in [-size, size). `size` is at most 2^62.
+using IndicesInRangeLoop = bool (*)(const void* indices, int64_t n, int64_t size);
+
 // ---------------------------------------------------------------- integer matmul
 
 // (M,K)·(K,N) -> (M,N), which wraps around. a and b have any strides. Rows of c are contiguous and
@@ -229,6 +234,7 @@ struct Loops {
   TransposeLoop transpose[kSizeCount] = {};
   GatherLoop gather[kSizeCount] = {};
   StreamLoop stream = nullptr;
+  IndicesInRangeLoop indices_in_range[kDTypeCount] = {};  // for int32 and int64
   IntegerMatmulLoop integer_matmul[kDTypeCount] = {};
 };
 

@@ -1,0 +1,58 @@
+#include "tensord/server/device/cpu/index_check.h"
+
+#include <algorithm>
+
+#include "tensord/common/util/status_macros.h"
+#include "tensord/server/device/stop_token.h"
+#include "tensord/server/device/value_check.h"
+
+namespace tensord::server::cpu {
+namespace {
+
+int64_t ValueAt(const Operand& indices, int64_t i) {
+  return indices.spec->dtype == DType::kInt64 ? indices.As<int64_t>()[i] : indices.As<int32_t>()[i];
+}
+
+}  // namespace
+
+IndexCheck::IndexCheck(const Context& ctx, const KernelCall& call, int input, int axis,
+                       int64_t size)
+    : call_(call),
+      input_(input),
+      axis_(axis),
+      size_(size),
+      indices_(call.inputs[input]),
+      in_range_(ctx.loops.indices_in_range[Index(indices_.spec->dtype)]),
+      first_bad_(indices_.spec->num_elements()) {}
+
+bool IndexCheck::InRange(int64_t begin, int64_t end) {
+  int64_t first = first_bad_.load(std::memory_order_relaxed);
+  if (first < begin) return false;
+  const int64_t bytes = SizeOf(indices_.spec->dtype);
+  if (in_range_(Advance(indices_.data, begin * bytes), end - begin, size_)) return true;
+  while (NormalIndex(ValueAt(indices_, begin), size_) >= 0) ++begin;
+  while (begin < first &&
+         !first_bad_.compare_exchange_weak(first, begin, std::memory_order_relaxed)) {
+  }
+  return false;
+}
+
+absl::Status IndexCheck::status() const {
+  const int64_t at = first_bad_.load(std::memory_order_relaxed);
+  if (at == indices_.spec->num_elements()) return absl::OkStatus();
+  TENSORD_RETURN_IF_ERROR(CheckStop());  // an earlier element may not have been checked
+  return BadIndexError({CheckKey(input_, at), ValueAt(indices_, at), size_, axis_, 0},
+                       indices_.spec->shape);
+}
+
+absl::Status CheckIndices(const Context& ctx, const KernelCall& call, int input, int axis,
+                          int64_t size) {
+  IndexCheck check(ctx, call, input, axis, size);
+  const int64_t count = call.inputs[input].spec->num_elements();
+  ctx.team.For(count, 4 * kGrainElements,
+               [&](int64_t begin, int64_t end) { check.InRange(begin, end); });
+  TENSORD_RETURN_IF_ERROR(CheckStop());
+  return check.status();
+}
+
+}  // namespace tensord::server::cpu
