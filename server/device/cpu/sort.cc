@@ -1,7 +1,9 @@
 // sort and topk.
-#include <algorithm>
-#include <vector>
+#include <string.h>
 
+#include <algorithm>
+
+#include "absl/container/inlined_vector.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/item_sorter.h"
 #include "tensord/server/device/cpu/kernel_table.h"
@@ -111,10 +113,8 @@ class Candidates {
   static int64_t Capacity(int64_t k) { return 2 * k + kBlock; }
 
   Candidates(const Loops& loops, int64_t k, bool descending, Item* items)
-      : extremes_(loops
-                      .reduction[static_cast<int>(descending ? Reduction::kMax : Reduction::kMin)]
-                                [Index(kDTypeOfStorage<T>)]
-                      .rows),
+      : is_behind_(loops.binary[static_cast<int>(
+            descending ? BinaryFunction::kLe : BinaryFunction::kGe)][Index(kDTypeOfStorage<T>)]),
         k_(k),
         capacity_(Capacity(k)),
         descending_(descending),
@@ -127,36 +127,32 @@ class Candidates {
   // indices. If the op must stop, returns early.
   void Add(const T* x, int64_t begin, int64_t end) {
     Team::InPieces(begin, end, kGrainElements, [&](int64_t first, int64_t last) {
-      for (; last - first >= kBlock && !closed_; first += kBlock) {
-        if (HasCandidate(x + first)) AddBlock(x, first, kBlock);
+      for (; first < last && !closed_; first += kBlock) {
+        AddBlock(x, first, std::min(kBlock, last - first));
       }
-      if (last - first < kBlock) AddBlock(x, first, last - first);
     });
   }
 
  private:
   using Key = SortKey<T>;
   static constexpr int64_t kBlock = 64;
+  static constexpr Key kHighestKey = static_cast<Key>(~Key{0});
 
   Key KeyFor(T value) const {
     const Key key = SortKeyOf(value);
     return descending_ ? static_cast<Key>(~key) : key;
   }
 
-  // Returns false if no element of the block is among the k least.
-  bool HasCandidate(const T* x) const {
-    if (extremes_ != nullptr) {
-      T extreme;
-      extremes_(x, 1, kBlock, 0, &extreme);
-      return IsNan(Widen(extreme)) || KeyFor(extreme) <= limit_;
-    }
-    Key least = static_cast<Key>(~Key{0});
-    for (int64_t i = 0; i < kBlock; ++i) least = std::min(least, KeyFor(x[i]));
-    return least <= limit_;
+  void AddBlock(const T* x, int64_t first, int64_t n) {
+    if (count_ + n > capacity_) Compact(x);
+    if (limit_ == kHighestKey) return AddAll(x, first, n);
+    if (is_behind_ != nullptr) return AddIfNotBehind(x, first, n);
+    Key least = kHighestKey;
+    for (int64_t i = first; i < first + n; ++i) least = std::min(least, KeyFor(x[i]));
+    if (least <= limit_) AddAll(x, first, n);
   }
 
-  void AddBlock(const T* x, int64_t first, int64_t n) {
-    if (count_ + kBlock > capacity_) Compact();
+  void AddAll(const T* x, int64_t first, int64_t n) {
     for (int64_t i = first; i < first + n; ++i) {
       const Key key = KeyFor(x[i]);
       items_[count_] = MakeSortItem<Item>(key, i);
@@ -164,25 +160,49 @@ class Candidates {
     }
   }
 
+  // The same, but most elements are only compared with the last of the k least. A NaN isn't behind
+  // any element, so its key decides.
+  void AddIfNotBehind(const T* x, int64_t first, int64_t n) {
+    constexpr int kWord = 8;
+    uint8_t behind[kBlock];
+    if (n < kBlock) memset(behind, 1, kBlock);
+    is_behind_(x + first, 1, &last_, 0, behind, n);
+    for (int64_t at = 0; at < n; at += kWord) {
+      uint64_t word;
+      memcpy(&word, behind + at, kWord);
+      if (word == kAllBehind) continue;
+      for (int64_t i = at; i < at + kWord; ++i) {
+        if (behind[i] != 0) continue;
+        const Key key = KeyFor(x[first + i]);
+        items_[count_] = MakeSortItem<Item>(key, first + i);
+        count_ += key <= limit_ ? 1 : 0;
+      }
+    }
+  }
+
   // Keeps the k least items. An element that follows must have a lesser key than these.
-  void Compact() {
+  void Compact(const T* x) {
     std::nth_element(items_, items_ + k_ - 1, items_ + count_);
     count_ = k_;
     const auto greatest = static_cast<Key>(KeyOf(items_[k_ - 1]));
     closed_ = greatest == 0;
     limit_ = static_cast<Key>(greatest - 1);
+    last_ = x[IndexOf(items_[k_ - 1])];
   }
 
-  // Computes the least or greatest element of a block, or NaN if it has one. Null means that there
-  // is no such loop.
-  decltype(ReductionLoops::rows) const extremes_;
+  static constexpr uint64_t kAllBehind = 0x0101010101010101;
+
+  // Computes for each element whether it is equal to another one or follows it in the order. Null
+  // means that there is no such loop.
+  const BinaryLoop is_behind_;
   const int64_t k_;
   const int64_t capacity_;
   const bool descending_;
   Item* const items_;
   int64_t count_ = 0;
-  Key limit_ = static_cast<Key>(~Key{0});  // greater keys aren't among the k least
-  bool closed_ = false;                    // no key is less than those of the k items
+  Key limit_ = kHighestKey;  // greater keys aren't among the k least
+  T last_{};                 // an element with the key after the limit, once there is a limit
+  bool closed_ = false;      // no key is less than those of the k items
 };
 
 // Returns the number of parts in which a team searches a row.
@@ -198,7 +218,7 @@ bool SelectFromRow(const Loops& loops, const Team& team, const Rows& rows, int64
   const T* const x = static_cast<const T*>(rows.x) + row * rows.n;
   const int64_t capacity = Candidates<T, Item>::Capacity(rows.k);
   const int64_t length = (rows.n + parts - 1) / parts;
-  std::vector<Candidates<T, Item>> found;
+  absl::InlinedVector<Candidates<T, Item>, 1> found;
   for (int64_t part = 0; part < parts; ++part) {
     found.emplace_back(loops, rows.k, rows.descending, items + part * capacity);
   }
