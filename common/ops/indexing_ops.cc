@@ -176,7 +176,7 @@ void AppendIndexingOps(std::vector<OpSchema>& ops) {
                  .max_inputs = 1 + kMaxRank,
                  .attrs = {first_axis},
                  .infer = InferIndex,
-                 .cost = OpCost::kCopy,
+                 .cost = OpCost::kSelect,
                  .takes_complex = true,
                  .value_checked = true});
   ops.push_back({.name = "gather",
@@ -186,7 +186,7 @@ void AppendIndexingOps(std::vector<OpSchema>& ops) {
                  .max_inputs = 2,
                  .attrs = {axis},
                  .infer = InferGather,
-                 .cost = OpCost::kCopy,
+                 .cost = OpCost::kSelect,
                  .takes_complex = true,
                  .input_names = {"x", "indices"},
                  .value_checked = true});

@@ -33,6 +33,8 @@ class InferenceContext;
 enum class OpCost : uint8_t {
   kCopy,     // a nanosecond or less, about as long as copying the element
   kCompute,  // several nanoseconds
+  kSelect,   // as kCopy, but of input 0, the op reads only as many elements as it writes
+  kSort,     // some tens of nanoseconds
 };
 
 struct OpSchema {

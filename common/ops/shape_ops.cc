@@ -302,7 +302,7 @@ void AppendShapeOps(std::vector<OpSchema>& ops) {
         OptionalAttr("steps", AttrType::kInts, Ints{},
                      "not 0; a negative step goes backwards; empty: all 1")},
        InferSlice,
-       OpCost::kCopy});
+       OpCost::kSelect});
   ops.push_back({"concat",
                  "(…,n1,…), (…,n2,…), … -> (…,n1+n2+…,…)",
                  "The inputs joined along an axis.",

@@ -94,7 +94,7 @@ void AppendSortOps(std::vector<OpSchema>& ops) {
                  {AxisAttr(), OptionalAttr("descending", AttrType::kBool, false,
                                            "the greatest first, NaN before all numbers")},
                  InferSort,
-                 OpCost::kCompute});
+                 OpCost::kSort});
   ops.push_back(
       {"topk",
        "(…,n,…) -> (…,k,…), (…,k,…)",
@@ -107,7 +107,7 @@ void AppendSortOps(std::vector<OpSchema>& ops) {
         OptionalAttr("sorted", AttrType::kBool, true,
                      "false: any order is accepted; the results are in order nevertheless")},
        InferTopK,
-       OpCost::kCompute});
+       OpCost::kSort});
   ops.push_back({"searchsorted",
                  "(…,n), (…,m) -> (…,m), or (n), (…) -> (…)",
                  "For each element of x, the index (int64) at which it can be inserted into the "

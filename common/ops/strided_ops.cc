@@ -167,7 +167,7 @@ void AppendStridedOps(std::vector<OpSchema>& ops) {
                  .max_inputs = 1,
                  .attrs = view,
                  .infer = InferAsStrided,
-                 .cost = OpCost::kCopy,
+                 .cost = OpCost::kSelect,
                  .takes_complex = true});
   ops.push_back({.name = "as_strided_scatter",
                  .signature = "x, values -> x.shape",

@@ -9,10 +9,36 @@ namespace tensord::server::cpu {
 namespace {
 
 constexpr size_t kMaxInlineInputs = 8;
+// A thread sorts this number of elements in 5 to 10 µs.
+constexpr int64_t kMaxInlineSort = 512;
 
-// Returns the number of elements, read or written, for which one thread takes about 20 µs.
-double MaxInlineElements(OpCost cost) {
-  return cost == OpCost::kCopy ? kGrainElements : kGrainElements / 4;
+int64_t MaxElements(absl::Span<const TensorSpec> specs) {
+  int64_t elements = 0;
+  for (const TensorSpec& spec : specs) elements = std::max(elements, spec.num_elements());
+  return elements;
+}
+
+// Returns whether one thread takes at most about 20 µs, or 10 µs for a sort.
+bool IsShort(const KernelSpec& spec) {
+  const int64_t inputs = MaxElements(spec.inputs), outputs = MaxElements(spec.outputs);
+  const auto elements = static_cast<double>(std::max(inputs, outputs));
+  switch (spec.schema->cost) {
+    case OpCost::kCopy:
+      return elements <= kGrainElements;
+    case OpCost::kCompute:
+      return elements <= kGrainElements / 4;
+    case OpCost::kSelect: {
+      // The elements that are read from a large table may not be in the caches.
+      const int64_t selected = std::max(MaxElements(spec.inputs.subspan(1)), outputs);
+      return elements <= kGrainElements || static_cast<double>(selected) <= kGrainElements / 4;
+    }
+    case OpCost::kSort: {
+      // topk selects few elements before it sorts them.
+      const bool selects = outputs <= inputs / 4 && outputs <= kMaxInlineSort;
+      return inputs <= kMaxInlineSort || (selects && elements <= kGrainElements / 8);
+    }
+  }
+  return false;
 }
 
 // A kernel of the table, with the specs of its operands.
@@ -41,15 +67,7 @@ class TableKernel final : public PreparedKernel {
 
  private:
   static bool RunsInline(const KernelSpec& spec) {
-    int64_t elements = 0;
-    for (const TensorSpec& output : spec.outputs) {
-      elements = std::max(elements, output.num_elements());
-    }
-    for (const TensorSpec& input : spec.inputs) {
-      elements = std::max(elements, input.num_elements());
-    }
-    return elements <= MaxInlineElements(spec.schema->cost) &&
-           spec.inputs.size() <= kMaxInlineInputs;
+    return spec.inputs.size() <= kMaxInlineInputs && IsShort(spec);
   }
 
   const Kernel kernel_;

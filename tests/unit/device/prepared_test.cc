@@ -188,8 +188,9 @@ TEST_F(PreparedTest, OtherOps) {
 }
 
 TEST_F(PreparedTest, LongKernelsDoNotRunInline) {
-  const auto runs_inline = [this](const char* op, const std::vector<HostTensor>& inputs) {
-    return Prepare(op, inputs, {}).kernel->runs_inline();
+  const auto runs_inline = [this](const char* op, const std::vector<HostTensor>& inputs,
+                                  const Attributes& attrs = {}) {
+    return Prepare(op, inputs, attrs).kernel->runs_inline();
   };
   const HostTensor small = Spread(DType::kFloat32, {32, 32}, 0, 1);
   const HostTensor large = Spread(DType::kFloat32, {512, 512}, 0, 1);
@@ -199,6 +200,23 @@ TEST_F(PreparedTest, LongKernelsDoNotRunInline) {
   EXPECT_FALSE(runs_inline("add", {large, large}));
   EXPECT_FALSE(runs_inline("matmul", {large, large}));
   EXPECT_FALSE(runs_inline("sum", {large}));
+  // A sort takes much longer than a sum.
+  EXPECT_FALSE(runs_inline("sort", {small}));
+  EXPECT_TRUE(runs_inline("sort", {Spread(DType::kFloat32, {8, 16}, 0, 1)}));
+  EXPECT_TRUE(runs_inline("topk", {small}, {{"k", int64_t{3}}}));
+  EXPECT_FALSE(runs_inline("topk", {small}, {{"k", int64_t{30}}}));
+  // The size of the table doesn't matter if few elements are read.
+  const HostTensor few = Spread(DType::kInt64, {4}, 0, 100);
+  const HostTensor many = Spread(DType::kInt64, {100, 512}, 0, 100);
+  EXPECT_TRUE(runs_inline("index", {large, few}));
+  EXPECT_TRUE(runs_inline("gather", {large, Spread(DType::kInt64, {2, 512}, 0, 100)}));
+  EXPECT_TRUE(runs_inline("slice", {large},
+                          {{"starts", std::vector<int64_t>{0, 0}},
+                           {"stops", std::vector<int64_t>{100, 4}},
+                           {"steps", std::vector<int64_t>{2, 2}}}));
+  EXPECT_FALSE(runs_inline("index", {large, Spread(DType::kInt64, {100}, 0, 100)}));
+  EXPECT_FALSE(runs_inline("gather", {large, many}));
+  EXPECT_FALSE(runs_inline("index_put", {large, few, Spread(DType::kFloat32, {4, 512}, 0, 1)}));
 }
 
 TEST_F(PreparedTest, InlineKernelsRunOnAnyThread) {
