@@ -21,7 +21,7 @@ std::vector<int64_t> ToInts(absl::Span<const int64_t> values) {
 Tensor Update(absl::string_view op, const Pointers& inputs, const Attributes& attrs, bool donate) {
   if (!donate) return internal::Enqueue(op, inputs, attrs);
   constexpr int kFirst[] = {0};
-  absl::StatusOr<std::vector<Tensor>> outputs = internal::EnqueueAll(op, inputs, attrs, kFirst);
+  absl::StatusOr<internal::Tensors> outputs = internal::EnqueueAll(op, inputs, attrs, kFirst);
   return outputs.ok() ? std::move(outputs->front()) : Tensor::Failed(outputs.status());
 }
 

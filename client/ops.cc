@@ -1,5 +1,6 @@
 #include "tensord/client/ops.h"
 
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "tensord/client/creation.h"
 #include "tensord/client/internal/enqueue.h"
 #include "tensord/client/internal/scalar_typing.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord {
 namespace {
@@ -132,7 +134,10 @@ StatusOrVector<Tensor> RunOpWithOutputs(absl::string_view op, absl::Span<const T
   }
   absl::InlinedVector<const Tensor*, 3> pointers;
   for (const Tensor& input : inputs) pointers.push_back(&input);
-  return internal::EnqueueAll(op, pointers, attrs, options.donate);
+  TENSORD_ASSIGN_OR_RETURN(internal::Tensors outputs,
+                           internal::EnqueueAll(op, pointers, attrs, options.donate));
+  return std::vector<Tensor>(std::make_move_iterator(outputs.begin()),
+                             std::make_move_iterator(outputs.end()));
 }
 
 Tensor RunOp(const Device& device, absl::string_view op, const Attributes& attrs) {
@@ -223,7 +228,7 @@ VarAndMean VarMean(const Tensor& x, const VarOptions& options) {
   Attributes attrs = ReduceAttrs(options.axes, options.keepdims);
   if (options.correction != 1) attrs.Set("correction", options.correction);
   const Tensor* inputs[] = {&x};
-  absl::StatusOr<std::vector<Tensor>> outputs = internal::EnqueueAll("var_mean", inputs, attrs, {});
+  absl::StatusOr<internal::Tensors> outputs = internal::EnqueueAll("var_mean", inputs, attrs, {});
   if (!outputs.ok()) return {Tensor::Failed(outputs.status()), Tensor::Failed(outputs.status())};
   return {std::move((*outputs)[0]), std::move((*outputs)[1])};
 }

@@ -79,7 +79,7 @@ Tensor Dropout(const Tensor& x, double p, RandomSource source) {
 DropoutResult DropoutWithMask(const Tensor& x, double p, RandomSource source) {
   Attributes attrs = {{"p", p}, {"mask", true}};
   AddStream(source, &attrs);
-  absl::StatusOr<std::vector<Tensor>> outputs =
+  absl::StatusOr<internal::Tensors> outputs =
       internal::EnqueueAll("dropout", DropoutInputs(x, source), attrs, {});
   if (!outputs.ok()) return {Tensor::Failed(outputs.status()), Tensor::Failed(outputs.status())};
   return {(*outputs)[0], (*outputs)[1]};

@@ -1,14 +1,13 @@
 #include "tensord/client/sorting.h"
 
 #include <utility>
-#include <vector>
 
 #include "tensord/client/internal/enqueue.h"
 
 namespace tensord {
 namespace {
 
-ValuesAndIndices Unpack(absl::StatusOr<std::vector<Tensor>> outputs) {
+ValuesAndIndices Unpack(absl::StatusOr<internal::Tensors> outputs) {
   if (!outputs.ok()) return {Tensor::Failed(outputs.status()), Tensor::Failed(outputs.status())};
   return {std::move((*outputs)[0]), std::move((*outputs)[1])};
 }

@@ -20,6 +20,12 @@ absl::InlinedVector<uint32_t, 4> Positions(uint32_t bits) {
   return positions;
 }
 
+// Adds to an atomic that other threads only read. Unlike fetch_add, it takes no longer than for an
+// integer that isn't atomic.
+void AddAsOnlyWriter(int64_t value, std::atomic<int64_t>* sum) {
+  sum->store(sum->load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
+}
+
 v1::Definition::WordAttr::Encoding EncodingOf(const AttrValue& value) {
   if (std::holds_alternative<int64_t>(value)) return v1::Definition::WordAttr::ENCODING_INT;
   if (std::holds_alternative<double>(value)) return v1::Definition::WordAttr::ENCODING_FLOAT;
@@ -118,8 +124,8 @@ absl::Status CommandQueue::WaitForRoom() {
 
 void CommandQueue::CountLocked(int64_t commands) {
   pushed_ += static_cast<uint64_t>(commands);
-  num_unsent_commands_.fetch_add(commands, std::memory_order_relaxed);
-  counters_->commands.fetch_add(commands, std::memory_order_relaxed);
+  AddAsOnlyWriter(commands, &num_unsent_commands_);
+  AddAsOnlyWriter(commands, &counters_->commands);
   if (encoder_.size_bytes() >= kMaxMessageBytes) CompleteMessageLocked();
 }
 
@@ -132,12 +138,12 @@ absl::Status CommandQueue::Push(const v1::Command& command, uint64_t* number) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<QueuedOp> CommandQueue::PushOp(const OpToQueue& op) {
+absl::Status CommandQueue::PushOp(const OpToQueue& op, QueuedOp* queued) {
   MutexLock lock(&mu_);
   TENSORD_RETURN_IF_ERROR(WaitForRoom());
   TENSORD_ASSIGN_OR_RETURN(const OpTable::PlannedOp planned, ops_.Find(op));
   const size_t num_outputs = planned.outputs.size();
-  const uint64_t output = NextHandle(num_outputs);
+  const uint64_t output = NextHandleLocked(num_outputs);
   const auto [definition, is_new] = planned.definition;
   if (definition == 0) {
     AppendUnpackedLocked(op, output, num_outputs);
@@ -157,7 +163,9 @@ absl::StatusOr<QueuedOp> CommandQueue::PushOp(const OpToQueue& op) {
     encoder_.EndStep(num_outputs);
   }
   CountLocked(1);
-  return QueuedOp{output, planned.outputs[0], {planned.outputs.begin() + 1, planned.outputs.end()}};
+  queued->output = output;
+  queued->specs.assign(planned.outputs.begin(), planned.outputs.end());
+  return absl::OkStatus();
 }
 
 void CommandQueue::AppendDefinitionLocked(const v1::Definition& definition) {
@@ -241,7 +249,7 @@ CommandQueue::Message CommandQueue::Take() {
   answers_acknowledged_ = answers_;
   unacknowledged_bytes_ = 0;
   has_answers_to_acknowledge_.store(false, std::memory_order_relaxed);
-  counters_->messages.fetch_add(1, std::memory_order_relaxed);
+  AddAsOnlyWriter(1, &counters_->messages);
   return message;
 }
 
@@ -267,8 +275,8 @@ void CommandQueue::Acknowledge(uint64_t received, uint64_t answers, int64_t byte
     if (sent_ > 0) {
       --sent_;
     } else {  // it was sent on an earlier connection
-      num_unsent_commands_.fetch_sub(static_cast<int64_t>(complete.last - complete.first + 1),
-                                     std::memory_order_relaxed);
+      AddAsOnlyWriter(-static_cast<int64_t>(complete.last - complete.first + 1),
+                      &num_unsent_commands_);
     }
     messages_.pop_front();
   }

@@ -23,10 +23,8 @@ namespace tensord::internal {
 
 // An op that has been queued.
 struct QueuedOp {
-  uint64_t output = 0;  // the handle of the first output
-  TensorSpec spec;      // of the first output
-  // The specs of further outputs, which have the next handles.
-  std::vector<TensorSpec> further_specs;
+  uint64_t output = 0;  // the handle of the first output; further ones have the next handles
+  absl::InlinedVector<TensorSpec, 2> specs;  // of the outputs
 };
 
 // An op of a program.
@@ -72,9 +70,9 @@ class CommandQueue {
   absl::Status Push(const v1::Command& command) { return Push(command, nullptr); }
   // Sets `*number` to the command's number.
   absl::Status Push(const v1::Command& command, uint64_t* number);
-  // Appends an op, and its definition if it is new. If the op's inference fails, returns its error
-  // and appends nothing.
-  absl::StatusOr<QueuedOp> PushOp(const OpToQueue& op);
+  // Appends an op, and its definition if it is new, and sets `*queued`. If the op's inference fails,
+  // returns its error and appends nothing.
+  absl::Status PushOp(const OpToQueue& op, QueuedOp* queued);
   // Appends a program with a new number, and the definitions of its ops that are new. Returns the
   // number. `program` has everything but the number and the ops. If there are too many programs or
   // ops, returns RESOURCE_EXHAUSTED.
@@ -86,7 +84,8 @@ class CommandQueue {
 
   // Returns the first of `count` consecutive handles that no tensor has had.
   uint64_t NextHandle(size_t count = 1) {
-    return next_handle_.fetch_add(count, std::memory_order_relaxed);
+    MutexLock lock(&mu_);
+    return NextHandleLocked(count);
   }
 
   using Message = std::shared_ptr<const std::string>;
@@ -133,6 +132,9 @@ class CommandQueue {
   bool MustAcknowledgeLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool FullLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status WaitForRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  uint64_t NextHandleLocked(size_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return std::exchange(next_handle_, next_handle_ + count);
+  }
   void CountLocked(int64_t commands) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AppendUnpackedLocked(const OpToQueue& op, uint64_t output, size_t num_outputs)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -142,8 +144,7 @@ class CommandQueue {
   const int64_t max_pending_bytes_;
   Counters* const counters_;
   std::function<void()> on_full_;
-  std::atomic<uint64_t> next_handle_{1};
-  std::atomic<int64_t> num_unsent_commands_{0};
+  std::atomic<int64_t> num_unsent_commands_{0};  // written with mu_ held
 
   mutable Mutex mu_;
   CondVar space_;
@@ -156,7 +157,8 @@ class CommandQueue {
   uint64_t attempts_ ABSL_GUARDED_BY(mu_) = 0;  // connections so far
   int64_t complete_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t complete_commands_ ABSL_GUARDED_BY(mu_) = 0;  // the last command in a complete message
-  uint32_t programs_ ABSL_GUARDED_BY(mu_) = 0;           // the last program's number
+  uint64_t next_handle_ ABSL_GUARDED_BY(mu_) = 1;
+  uint32_t programs_ ABSL_GUARDED_BY(mu_) = 0;  // the last program's number
   uint32_t live_programs_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t pushed_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;

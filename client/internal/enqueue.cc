@@ -115,31 +115,32 @@ Recorder* RecorderOf(absl::Span<const Tensor* const> inputs) {
   return nullptr;
 }
 
-std::vector<Tensor> MakeTensors(const TensorState& like, QueuedOp queued) {
-  std::vector<Tensor> tensors;
-  const auto add = [&](TensorSpec spec) {
-    tensors.push_back(Tensor(std::make_shared<TensorState>(like.session, queued.output++,
-                                                           std::move(spec), like.device)));
-  };
-  add(std::move(queued.spec));
-  for (TensorSpec& spec : queued.further_specs) add(std::move(spec));
-  return tensors;
+// Returns a scalar's spec as an input.
+const TensorSpec& ScalarSpec(DType dtype) {
+  static const std::vector<TensorSpec>& specs = *new std::vector<TensorSpec>([] {
+    std::vector<TensorSpec> by_number(kDTypeTableSize);
+    for (DType each : kAllDTypes) by_number[static_cast<int>(each)].dtype = each;
+    return by_number;
+  }());
+  return specs[static_cast<int>(dtype)];
 }
 
 // Queues an op on `inputs` and `scalars`, which take their positions among all inputs.
-absl::StatusOr<QueuedOp> Send(absl::string_view op, absl::Span<const Tensor* const> inputs,
-                              absl::Span<const ScalarInput> scalars, const Attributes& attrs,
-                              absl::Span<const int> donate) {
+absl::Status Send(absl::string_view op, absl::Span<const Tensor* const> inputs,
+                  absl::Span<const ScalarInput> scalars, const Attributes& attrs,
+                  absl::Span<const int> donate, QueuedOp* sent) {
   PerInput<QueuedInput> queued;
   OpToQueue to_queue{.op = op, .attrs = &attrs};
   const ScalarInput* scalar = scalars.begin();
   for (const Tensor* input : inputs) {
     for (; scalar != scalars.end() && scalar->position == queued.size(); ++scalar) {
-      queued.push_back({scalar->word, &scalar->spec});
+      queued.push_back({scalar->word, &ScalarSpec(scalar->dtype)});
     }
     queued.push_back({InputHandle(input->state()), &input->state()->spec});
   }
-  for (; scalar != scalars.end(); ++scalar) queued.push_back({scalar->word, &scalar->spec});
+  for (; scalar != scalars.end(); ++scalar) {
+    queued.push_back({scalar->word, &ScalarSpec(scalar->dtype)});
+  }
   for (const ScalarInput& input : scalars) to_queue.scalars |= 1u << input.position;
   for (int position : donate) {
     // If a transfer needs the handle, the server keeps the tensor. The destructor of its state
@@ -147,7 +148,7 @@ absl::StatusOr<QueuedOp> Send(absl::string_view op, absl::Span<const Tensor* con
     if (!IsInTransfer(*inputs[position]->state())) to_queue.donate |= 1u << position;
   }
   to_queue.inputs = queued;
-  return inputs[0]->state()->session->SendOp(to_queue);
+  return inputs[0]->state()->session->SendOp(to_queue, sent);
 }
 
 absl::Status CheckDonations(absl::string_view op, absl::Span<const Tensor* const> inputs,
@@ -162,34 +163,43 @@ absl::Status CheckDonations(absl::string_view op, absl::Span<const Tensor* const
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Tensor>> TryEnqueueAll(absl::string_view op,
-                                                  absl::Span<const Tensor* const> inputs,
-                                                  const Attributes& attrs,
-                                                  absl::Span<const int> donate) {
+}  // namespace
+
+absl::StatusOr<Tensors> EnqueueAll(absl::string_view op, absl::Span<const Tensor* const> inputs,
+                                   const Attributes& attrs, absl::Span<const int> donate) {
   if (InForkedChild()) return ForkedError();
   if (!SameSessionAndDevice(inputs)) TENSORD_RETURN_IF_ERROR(CheckInputs(op, inputs));
   if (Recorder* recorder = RecorderOf(inputs)) return recorder->Record(op, inputs, attrs);
   TENSORD_RETURN_IF_ERROR(CheckDonations(op, inputs, donate));
-  TENSORD_ASSIGN_OR_RETURN(QueuedOp sent, Send(op, inputs, {}, attrs, donate));
+  QueuedOp sent;
+  TENSORD_RETURN_IF_ERROR(Send(op, inputs, {}, attrs, donate, &sent));
   for (int position : donate) {
     inputs[position]->state()->donated_to.store(FindOp(op)->name.c_str(),
                                                 std::memory_order_relaxed);
   }
-  return MakeTensors(*inputs[0]->state(), std::move(sent));
+  Tensors outputs;
+  const TensorState& first = *inputs[0]->state();
+  for (TensorSpec& spec : sent.specs) {
+    outputs.push_back(Tensor(std::make_shared<TensorState>(first.session, sent.output++,
+                                                           std::move(spec), first.device)));
+  }
+  return outputs;
 }
+
+namespace {
 
 absl::StatusOr<Tensor> TryEnqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
                                   absl::Span<const ScalarInput> scalars, const Attributes& attrs) {
   if (InForkedChild()) return ForkedError();
   if (!SameSessionAndDevice(inputs)) TENSORD_RETURN_IF_ERROR(CheckInputs(op, inputs));
   if (Recorder* recorder = RecorderOf(inputs)) {
-    TENSORD_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, recorder->Record(op, inputs, attrs));
+    TENSORD_ASSIGN_OR_RETURN(Tensors outputs, recorder->Record(op, inputs, attrs));
     return std::move(outputs[0]);
   }
-  absl::StatusOr<QueuedOp> sent = Send(op, inputs, scalars, attrs, {});
-  if (!sent.ok()) return std::move(sent).status();
+  QueuedOp sent;
+  TENSORD_RETURN_IF_ERROR(Send(op, inputs, scalars, attrs, {}, &sent));
   const TensorState& first = *inputs[0]->state();
-  return Tensor(std::make_shared<TensorState>(first.session, sent->output, std::move(sent->spec),
+  return Tensor(std::make_shared<TensorState>(first.session, sent.output, std::move(sent.specs[0]),
                                               first.device));
 }
 
@@ -202,9 +212,10 @@ absl::StatusOr<Tensor> TryEnqueueCreation(absl::string_view op, const Device& de
   }
   const std::shared_ptr<Session>& session = device.session();
   const DeviceName name = device.id();
-  TENSORD_ASSIGN_OR_RETURN(QueuedOp sent,
-                           session->SendOp({.op = op, .attrs = &attrs, .device = &name}));
-  return Tensor(std::make_shared<TensorState>(session, sent.output, std::move(sent.spec), name));
+  QueuedOp sent;
+  TENSORD_RETURN_IF_ERROR(session->SendOp({.op = op, .attrs = &attrs, .device = &name}, &sent));
+  return Tensor(
+      std::make_shared<TensorState>(session, sent.output, std::move(sent.specs[0]), name));
 }
 
 Tensor TensorOrFailed(absl::StatusOr<Tensor> tensor) {
@@ -232,13 +243,6 @@ Tensor EnqueueWithScalars(absl::string_view op, absl::Span<const Tensor* const> 
   return TensorOrFailed(TryEnqueue(op, inputs, scalars, {}));
 }
 
-absl::StatusOr<std::vector<Tensor>> EnqueueAll(absl::string_view op,
-                                               absl::Span<const Tensor* const> inputs,
-                                               const Attributes& attrs,
-                                               absl::Span<const int> donate) {
-  return TryEnqueueAll(op, inputs, attrs, donate);
-}
-
 Tensor EnqueueCreation(absl::string_view op, const Device& device, const Attributes& attrs) {
   return TensorOrFailed(TryEnqueueCreation(op, device, attrs));
 }
@@ -251,18 +255,18 @@ std::optional<ScalarInput> ToScalarInput(Scalar value, DType dtype, uint32_t pos
   if (IsFloating(dtype)) {
     const double real = std::visit([](auto v) { return static_cast<double>(v); }, value.value());
     if (std::isfinite(real) && std::abs(real) > MaxFinite(dtype)) return std::nullopt;
-    return ScalarInput{position, {dtype, {}}, FloatToWord(real)};
+    return ScalarInput{position, dtype, FloatToWord(real)};
   }
   if (value.is_float() || IsComplex(dtype)) return std::nullopt;
   if (value.is_large()) {
     if (dtype != DType::kUInt64) return std::nullopt;
     const auto bits = static_cast<int64_t>(std::get<uint64_t>(value.value()));
-    return ScalarInput{position, {dtype, {}}, IntToWord(bits)};
+    return ScalarInput{position, dtype, IntToWord(bits)};
   }
   const int64_t integer =
       value.is_bool() ? (std::get<bool>(value.value()) ? 1 : 0) : std::get<int64_t>(value.value());
   if (!IsBool(dtype) && !FitsInteger(dtype, integer)) return std::nullopt;
-  return ScalarInput{position, {dtype, {}}, IntToWord(IsBool(dtype) ? integer != 0 : integer)};
+  return ScalarInput{position, dtype, IntToWord(IsBool(dtype) ? integer != 0 : integer)};
 }
 
 AttrValue ToAttr(Scalar value) {

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -12,7 +12,7 @@
 #include "tensord/client/scalar.h"
 #include "tensord/client/tensor.h"
 #include "tensord/common/attributes.h"
-#include "tensord/common/tensor_spec.h"
+#include "tensord/common/dtype.h"
 
 namespace tensord::internal {
 
@@ -25,8 +25,8 @@ Tensor Enqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
 // An input that is a scalar.
 struct ScalarInput {
   uint32_t position;  // among all inputs
-  TensorSpec spec;    // the scalar's dtype, and shape []
-  uint64_t word;      // the value, as op_words.h encodes it
+  DType dtype;
+  uint64_t word;  // the value, as op_words.h encodes it
 };
 // Returns the scalar as an input of this dtype. If the dtype can't hold its value, returns nullopt.
 std::optional<ScalarInput> ToScalarInput(Scalar value, DType dtype, uint32_t position);
@@ -35,14 +35,13 @@ std::optional<ScalarInput> ToScalarInput(Scalar value, DType dtype, uint32_t pos
 Tensor EnqueueWithScalars(absl::string_view op, absl::Span<const Tensor* const> inputs,
                           absl::Span<const ScalarInput> scalars);
 
+using Tensors = absl::InlinedVector<Tensor, 2>;
 // Does the same as Enqueue for an op with any number of outputs. Donates the inputs at the
 // positions `donate`: if the op was queued, they can't be used any more. If an input is in transfer
 // (a read, or a copy between servers), the transfer goes on, and the op doesn't overwrite the
 // input. A program that is being recorded ignores `donate`.
-absl::StatusOr<std::vector<Tensor>> EnqueueAll(absl::string_view op,
-                                               absl::Span<const Tensor* const> inputs,
-                                               const Attributes& attrs,
-                                               absl::Span<const int> donate);
+absl::StatusOr<Tensors> EnqueueAll(absl::string_view op, absl::Span<const Tensor* const> inputs,
+                                   const Attributes& attrs, absl::Span<const int> donate);
 
 // Returns whether the tensor is a placeholder of a program that is being recorded.
 bool IsRecorded(const Tensor& tensor);

@@ -44,9 +44,9 @@ absl::StatusOr<uint32_t> Recorder::ValueOf(const Tensor& tensor) {
   return number->second;
 }
 
-absl::StatusOr<std::vector<Tensor>> Recorder::Record(absl::string_view op,
-                                                     absl::Span<const Tensor* const> inputs,
-                                                     const Attributes& attrs) {
+absl::StatusOr<Tensors> Recorder::Record(absl::string_view op,
+                                         absl::Span<const Tensor* const> inputs,
+                                         const Attributes& attrs) {
   absl::InlinedVector<TensorSpec, 3> specs;
   for (const Tensor* input : inputs) specs.push_back(input->spec());
   TENSORD_ASSIGN_OR_RETURN(const OpPlan plan, PlanOp(op, specs, attrs));
@@ -71,7 +71,7 @@ absl::StatusOr<std::vector<Tensor>> Recorder::Record(absl::string_view op,
     value = num_inputs_ + num_results_;
     num_results_ += static_cast<uint32_t>(plan.outputs.size());
   }
-  std::vector<Tensor> placeholders;
+  Tensors placeholders;
   for (const TensorSpec& output : plan.outputs) {
     placeholders.push_back(MakePlaceholder(value++, output));
   }

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "tensord/client/device.h"
 #include "tensord/client/internal/command_queue.h"
+#include "tensord/client/internal/enqueue.h"
 #include "tensord/client/tensor.h"
 #include "tensord/common/attributes.h"
 #include "tensord/common/util/mutex.h"
@@ -30,9 +31,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
 
   // Records an op, and returns placeholders for its outputs. At least one input must be a
   // placeholder of this recorder. After Close, returns FAILED_PRECONDITION.
-  absl::StatusOr<std::vector<Tensor>> Record(absl::string_view op,
-                                             absl::Span<const Tensor* const> inputs,
-                                             const Attributes& attrs);
+  absl::StatusOr<Tensors> Record(absl::string_view op, absl::Span<const Tensor* const> inputs,
+                                 const Attributes& attrs);
 
   // Ends the recording: ops on its placeholders fail from then on.
   void Close();

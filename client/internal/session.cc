@@ -95,11 +95,11 @@ absl::Status Session::Push(const v1::Command& command) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<QueuedOp> Session::SendOp(const OpToQueue& op) {
+absl::Status Session::SendOp(const OpToQueue& op, QueuedOp* queued) {
   if (InForkedChild()) return ForkedError();
-  absl::StatusOr<QueuedOp> queued = connection_->queue.PushOp(op);
+  TENSORD_RETURN_IF_ERROR(connection_->queue.PushOp(op, queued));
   connection_->stream->Flush();
-  return queued;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<uint32_t> Session::SendProgram(DeviceName device,

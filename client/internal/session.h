@@ -84,8 +84,8 @@ class Session {
   // the queue is full (ConnectOptions::max_pending_commands). If the session has ended, they send
   // nothing and return the reason.
 
-  // Runs an op. Its outputs have new handles. If inference fails, returns its error.
-  absl::StatusOr<QueuedOp> SendOp(const OpToQueue& op);
+  // Runs an op. Its outputs have new handles: sets `*queued`. If inference fails, returns its error.
+  absl::Status SendOp(const OpToQueue& op, QueuedOp* queued);
   // Sends a program (v1::Program), which the server keeps, and returns its number. If the stream
   // has too many programs, or the program has too many ops, returns RESOURCE_EXHAUSTED.
   absl::StatusOr<uint32_t> SendProgram(DeviceName device, absl::Span<const TensorSpec> inputs,

@@ -218,14 +218,15 @@ void Script::Send(const std::string& op, std::vector<ValueRef> inputs, const Att
   for (const ValueRef& input : inputs) queued.push_back(InputOf(*input));
   const ValueRef first = inputs[0];
   const bool donates = MayDonate(first);
-  const absl::StatusOr<internal::QueuedOp> sent =
-      client_->queue().PushOp({op, queued, &attrs, donates ? 1u : 0u});
-  if (!sent.ok()) {
-    if (client_->status().ok()) trace_->Fail(op, ": ", sent.status().ToString());
+  internal::QueuedOp sent;
+  const absl::Status status =
+      client_->queue().PushOp({op, queued, &attrs, donates ? 1u : 0u}, &sent);
+  if (!status.ok()) {
+    if (client_->status().ok()) trace_->Fail(op, ": ", status.ToString());
     return;
   }
   const int device = inputs[0]->device;
-  AddResult(op, sent->output, sent->spec, device, std::move(elements), std::move(inputs))
+  AddResult(op, sent.output, sent.specs[0], device, std::move(elements), std::move(inputs))
       ->value_error = std::move(value_error);
   if (donates) DropDonated(first);
 }

@@ -96,7 +96,10 @@ class Tensors {
 absl::StatusOr<QueuedOp> PushOp(CommandQueue* queue, absl::string_view op,
                                 std::vector<QueuedInput> inputs, const Attributes& attrs = {},
                                 uint32_t scalars = 0) {
-  return queue->PushOp({op, inputs, &attrs, /*donate=*/0, scalars});
+  QueuedOp queued;
+  const absl::Status status = queue->PushOp({op, inputs, &attrs, /*donate=*/0, scalars}, &queued);
+  if (!status.ok()) return status;
+  return queued;
 }
 
 TEST(CommandQueueTest, AnOpIsDefinedOnceAndThenTakesAFewWords) {
@@ -110,7 +113,7 @@ TEST(CommandQueueTest, AnOpIsDefinedOnceAndThenTakesAFewWords) {
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(first->output, 10u);
   EXPECT_EQ(second->output, 11u);
-  EXPECT_EQ(second->spec, (TensorSpec{DType::kFloat32, Shape{2, 3}}));
+  EXPECT_EQ(second->specs[0], (TensorSpec{DType::kFloat32, Shape{2, 3}}));
   queue.PushDrop(10);
   v1::SessionStreamRequest message;
   ASSERT_TRUE(Take(&queue, &message));
@@ -168,7 +171,7 @@ TEST(CommandQueueTest, NewShapesNeedNoNewDefinition) {
     Tensors x({DType::kFloat32, Shape{n}});
     const auto sent = PushOp(&queue, "relu", {x.With(1)});
     ASSERT_TRUE(sent.ok());
-    ASSERT_EQ(sent->spec, (TensorSpec{DType::kFloat32, Shape{n}}));
+    ASSERT_EQ(sent->specs[0], (TensorSpec{DType::kFloat32, Shape{n}}));
   }
   EXPECT_EQ(queue.pushed(), 70001u) << "one definition";
 }
@@ -183,7 +186,8 @@ TEST(CommandQueueTest, NewSeedsAndStreamsNeedNoNewDefinition) {
   for (int64_t i = 0; i < kOps; ++i) {
     const Attributes drawn = {
         {"shape", std::vector<int64_t>{8}}, {"seed", i / 7}, {"stream", i}, {"high", i + 1}};
-    ASSERT_TRUE(queue.PushOp({.op = "randint", .attrs = &drawn, .device = &device}).ok());
+    QueuedOp queued;
+    ASSERT_TRUE(queue.PushOp({.op = "randint", .attrs = &drawn, .device = &device}, &queued).ok());
     const Attributes dropped = {
         {"p", static_cast<double>(i) / kOps}, {"seed", i / 7}, {"stream", i}};
     ASSERT_TRUE(PushOp(&queue, "dropout", {x.With(1)}, dropped).ok());
