@@ -74,19 +74,18 @@ size_t Attributes::AllocatedBytes() const {
 }
 
 template <typename T>
-const T& Attributes::Get(absl::string_view name) const {
-  const AttrValue* value = Find(name);
+const T& TypedValue(absl::string_view name, const AttrValue* value) {
   const T* typed = value == nullptr ? nullptr : std::get_if<T>(value);
   if (typed == nullptr) AbortOnWrongType(name, value);
   return *typed;
 }
 
-template const bool& Attributes::Get<bool>(absl::string_view) const;
-template const int64_t& Attributes::Get<int64_t>(absl::string_view) const;
-template const double& Attributes::Get<double>(absl::string_view) const;
-template const std::string& Attributes::Get<std::string>(absl::string_view) const;
-template const std::vector<int64_t>& Attributes::Get<std::vector<int64_t>>(absl::string_view) const;
-template const DType& Attributes::Get<DType>(absl::string_view) const;
-template const Bytes& Attributes::Get<Bytes>(absl::string_view) const;
+template const bool& TypedValue(absl::string_view, const AttrValue*);
+template const int64_t& TypedValue(absl::string_view, const AttrValue*);
+template const double& TypedValue(absl::string_view, const AttrValue*);
+template const std::string& TypedValue(absl::string_view, const AttrValue*);
+template const std::vector<int64_t>& TypedValue(absl::string_view, const AttrValue*);
+template const DType& TypedValue(absl::string_view, const AttrValue*);
+template const Bytes& TypedValue(absl::string_view, const AttrValue*);
 
 }  // namespace tensord

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <variant>
@@ -29,20 +30,16 @@ enum class AttrType : uint8_t { kBool, kInt, kFloat, kString, kInts, kDType, kBy
 absl::string_view AttrTypeName(AttrType type);
 absl::string_view AttrTypeName(const AttrValue& value);  // of the alternative that the value holds
 
-// A small map. A lookup scans all entries: ops have at most half a dozen attributes.
-class Attributes {
+// Returns the value as a T. If it is null or has another type, ends the process.
+template <typename T>
+const T& TypedValue(absl::string_view name, const AttrValue* value);
+
+// Lookups of values with a known type, for a class that has a function Find(). If an attribute is
+// missing or has another type, they end the process. Call them only for attributes that the op's
+// schema has checked.
+template <typename Map>
+class TypedLookups {
  public:
-  Attributes() = default;
-  Attributes(std::initializer_list<std::pair<std::string, AttrValue>> list) {
-    for (const auto& [name, value] : list) Set(name, value);
-  }
-
-  // Returns nullptr if there is no such attribute.
-  const AttrValue* Find(absl::string_view name) const;
-  void Set(absl::string_view name, AttrValue value);
-
-  // Return the attribute's value. If it is missing or has another type, end the process. Call them
-  // only for attributes that the op's schema has checked.
   bool Bool(absl::string_view name) const { return Get<bool>(name); }
   int64_t Int(absl::string_view name) const { return Get<int64_t>(name); }
   double Float(absl::string_view name) const { return Get<double>(name); }
@@ -52,6 +49,31 @@ class Attributes {
   }
   DType Type(absl::string_view name) const { return Get<DType>(name); }
   const std::string& Data(absl::string_view name) const { return Get<Bytes>(name).data; }
+
+ private:
+  template <typename T>
+  const T& Get(absl::string_view name) const {
+    return TypedValue<T>(name, static_cast<const Map*>(this)->Find(name));
+  }
+};
+
+// A small map. A lookup scans all entries: ops have at most half a dozen attributes.
+class Attributes : public TypedLookups<Attributes> {
+ public:
+  // An attribute of an initializer list. The constructor moves its value.
+  struct Item {
+    absl::string_view name;
+    mutable AttrValue value;
+  };
+
+  Attributes() = default;
+  Attributes(std::initializer_list<Item> list) {
+    for (const Item& item : list) Set(item.name, std::move(item.value));
+  }
+
+  // Returns nullptr if there is no such attribute.
+  const AttrValue* Find(absl::string_view name) const;
+  void Set(absl::string_view name, AttrValue value);
 
   // Returns an estimate of the memory that names and values have allocated.
   size_t AllocatedBytes() const;
@@ -68,9 +90,6 @@ class Attributes {
  private:
   using Entry = std::pair<std::string, AttrValue>;
   static constexpr size_t kInlineEntries = 2;
-
-  template <typename T>
-  const T& Get(absl::string_view name) const;
 
   absl::InlinedVector<Entry, kInlineEntries> entries_;
 };

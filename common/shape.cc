@@ -20,8 +20,7 @@ absl::Status Shape::Validate() const {
           absl::StrCat("shape ", ToString(), " has the negative dimension ", d));
     }
     if (d == 0) continue;
-    over = over || d > kMaxElements / product;
-    if (!over) product *= d;
+    over = over || __builtin_mul_overflow(product, d, &product) || product > kMaxElements;
   }
   if (over) {
     double figure = 1;

@@ -141,10 +141,10 @@ absl::Status CommandQueue::Push(const v1::Command& command, uint64_t* number) {
 absl::Status CommandQueue::PushOp(const OpToQueue& op, QueuedOp* queued) {
   MutexLock lock(&mu_);
   TENSORD_RETURN_IF_ERROR(WaitForRoom());
-  TENSORD_ASSIGN_OR_RETURN(const OpTable::PlannedOp planned, ops_.Find(op));
-  const size_t num_outputs = planned.outputs.size();
+  TENSORD_ASSIGN_OR_RETURN(const OpTable::Definition found, ops_.Find(op, &queued->specs));
+  const size_t num_outputs = queued->specs.size();
   const uint64_t output = NextHandleLocked(num_outputs);
-  const auto [definition, is_new] = planned.definition;
+  const auto [definition, is_new] = found;
   if (definition == 0) {
     AppendUnpackedLocked(op, output, num_outputs);
   } else {
@@ -164,7 +164,6 @@ absl::Status CommandQueue::PushOp(const OpToQueue& op, QueuedOp* queued) {
   }
   CountLocked(1);
   queued->output = output;
-  queued->specs.assign(planned.outputs.begin(), planned.outputs.end());
   return absl::OkStatus();
 }
 

@@ -24,7 +24,7 @@ namespace tensord::internal {
 // An op that has been queued.
 struct QueuedOp {
   uint64_t output = 0;  // the handle of the first output; further ones have the next handles
-  absl::InlinedVector<TensorSpec, 2> specs;  // of the outputs
+  OutputSpecs specs;    // of the outputs
 };
 
 // An op of a program.
@@ -70,8 +70,8 @@ class CommandQueue {
   absl::Status Push(const v1::Command& command) { return Push(command, nullptr); }
   // Sets `*number` to the command's number.
   absl::Status Push(const v1::Command& command, uint64_t* number);
-  // Appends an op, and its definition if it is new, and sets `*queued`. If the op's inference fails,
-  // returns its error and appends nothing.
+  // Appends an op, and its definition if it is new. Sets `*queued`, which must be empty. If the op's
+  // inference fails, returns its error and appends nothing.
   absl::Status PushOp(const OpToQueue& op, QueuedOp* queued);
   // Appends a program with a new number, and the definitions of its ops that are new. Returns the
   // number. `program` has everything but the number and the ops. If there are too many programs or

@@ -70,6 +70,10 @@ uint64_t HashOf(const OpToQueue& op) {
   return hasher.hash();
 }
 
+// The first word of a key of definitions_: for which kind of definition it is.
+constexpr uint32_t kStepsKey = 0;
+constexpr uint32_t kProgramKey = 1;
+
 bool HasBytes(const Attributes& attrs) {
   return std::any_of(attrs.begin(), attrs.end(),
                      [](const auto& attr) { return std::holds_alternative<Bytes>(attr.second); });
@@ -96,47 +100,43 @@ bool OpTable::Entry::Is(const OpToQueue& call, uint64_t call_hash) const {
          (call.device == nullptr || device == *call.device);
 }
 
-absl::StatusOr<OpTable::PlannedOp> OpTable::Find(const OpToQueue& op) {
+absl::StatusOr<OpTable::Definition> OpTable::Find(const OpToQueue& op, OutputSpecs* outputs) {
   const uint64_t hash = HashOf(op);
   const Entry* const entry = entries_[hash % kEntries].get();
   if (entry == nullptr || entry->generation != generation_ || !entry->Is(op, hash)) {
-    return FindNew(op, hash);
+    return FindNew(op, hash, outputs);
   }
-  return PlannedOp{entry->outputs, {entry->definition, false}};
+  for (const TensorSpec& output : entry->outputs) outputs->push_back(output);
+  return Definition{entry->definition, false};
 }
 
-absl::StatusOr<OpTable::PlannedOp> OpTable::FindNew(const OpToQueue& op, uint64_t hash) {
-  absl::InlinedVector<TensorSpec, 2> inputs;
-  for (const QueuedInput& input : op.inputs) inputs.push_back(*input.spec);
-  TENSORD_ASSIGN_OR_RETURN(OpPlan plan, PlanOp(op.op, inputs, *op.attrs));
-  for (const TensorSpec& output : plan.outputs) {
+absl::StatusOr<OpTable::Definition> OpTable::FindNew(const OpToQueue& op, uint64_t hash,
+                                                     OutputSpecs* outputs) {
+  absl::InlinedVector<const TensorSpec*, 3> inputs;
+  for (const QueuedInput& input : op.inputs) inputs.push_back(input.spec);
+  TENSORD_RETURN_IF_ERROR(InferOutputs(op.op, inputs, *op.attrs, outputs));
+  for (const TensorSpec& output : *outputs) {
     TENSORD_RETURN_IF_ERROR(support_.Check(op.op, output.dtype));
   }
-  if (HasBytes(*op.attrs)) {  // these attributes are too large for an entry
-    unkept_outputs_ = std::move(plan.outputs);
-    return PlannedOp{unkept_outputs_, {}};
-  }
-  const Definition definition = DefineForSteps(op, plan.outputs.size());
+  if (HasBytes(*op.attrs)) return Definition{};  // these attributes are too large for an entry
+  const Definition definition = DefineForSteps(op, outputs->size());
   // Most new ops of a program whose shapes change all the time never come again.
   uint64_t& last_hash = hashes_[hash % kEntries];
-  if (last_hash != hash) {
-    last_hash = hash;
-    unkept_outputs_ = std::move(plan.outputs);
-    return PlannedOp{unkept_outputs_, definition};
-  }
+  if (std::exchange(last_hash, hash) != hash) return definition;
   std::unique_ptr<Entry>& place = entries_[hash % kEntries];
   if (place == nullptr) place = std::make_unique<Entry>();
   *place = {.hash = hash,
             .op = std::string(op.op),
-            .inputs = std::move(inputs),
+            .inputs = {},
             .attrs = *op.attrs,
             .scalars = op.scalars,
             .donate = op.donate,
             .device = op.device == nullptr ? DeviceName() : *op.device,
-            .outputs = std::move(plan.outputs),
+            .outputs = *outputs,
             .definition = definition.number,
             .generation = generation_};
-  return PlannedOp{place->outputs, definition};
+  for (const TensorSpec* input : inputs) place->inputs.push_back(*input);
+  return definition;
 }
 
 OpTable::Definition OpTable::DefineByKey() {
@@ -152,13 +152,14 @@ OpTable::Definition OpTable::DefineByKey() {
 }
 
 OpTable::Definition OpTable::DefineForSteps(const OpToQueue& op, size_t num_outputs) {
-  key_ = "s";
+  key_.clear();
+  const struct {
+    uint32_t kind, num_inputs, num_outputs, scalars, donate;
+  } head = {kStepsKey, static_cast<uint32_t>(op.inputs.size()), static_cast<uint32_t>(num_outputs),
+            op.scalars, op.donate};
+  AppendKey(head, &key_);
   AppendKeyText(op.op, &key_);
-  AppendKey(static_cast<uint32_t>(op.inputs.size()), &key_);
-  AppendKey(static_cast<uint32_t>(num_outputs), &key_);
-  AppendKey(op.scalars, &key_);
-  AppendKey(op.donate, &key_);
-  for (size_t i = 0; i < op.inputs.size(); ++i) {
+  for (size_t i = 0; i < op.inputs.size() && op.scalars != 0; ++i) {
     if (op.is_scalar(i)) AppendKey(op.inputs[i].spec->dtype, &key_);
   }
   if (op.device != nullptr) AppendKeyText(op.device->ToString(), &key_);
@@ -184,7 +185,8 @@ absl::Status OpTable::Reserve(size_t count) {
 
 OpTable::Definition OpTable::DefineForProgram(absl::string_view op, size_t num_inputs,
                                               size_t num_outputs, const Attributes& attrs) {
-  key_ = "p";
+  key_.clear();
+  AppendKey(kProgramKey, &key_);
   AppendKeyText(op, &key_);
   AppendKey(static_cast<uint32_t>(num_inputs), &key_);
   AppendKey(static_cast<uint32_t>(num_outputs), &key_);

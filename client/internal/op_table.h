@@ -16,6 +16,7 @@
 #include "tensord/client/internal/dtype_support.h"
 #include "tensord/common/attributes.h"
 #include "tensord/common/device_name.h"
+#include "tensord/common/ops/op_schema.h"
 #include "tensord/common/tensor_spec.h"
 
 namespace tensord::internal {
@@ -50,19 +51,15 @@ class OpTable {
     uint32_t number = 0;
     bool is_new = false;  // it must be sent before it is used
   };
-  struct PlannedOp {
-    absl::Span<const TensorSpec> outputs;  // valid until the next call
-    Definition definition;                 // of steps; number 0: send the op unpacked
-  };
 
   // Find() returns the error of `support` for an op whose result the server can't have. Without
   // this call, the server has all dtypes. Call it before the first Find().
   void set_dtype_support(DTypeSupport support) { support_ = std::move(support); }
 
-  // Returns the op's outputs and its definition for steps. Attributes that may vary are words of
-  // each step (IsWordAttr). If inference fails, returns its error. An op with an attribute of bytes
-  // has no definition.
-  absl::StatusOr<PlannedOp> Find(const OpToQueue& op);
+  // Appends the op's outputs to `*outputs`, which must be empty, and returns its definition for
+  // steps. Attributes that may vary are words of each step (IsWordAttr). If inference fails, returns
+  // its error. An op with an attribute of bytes has no definition: returns number 0.
+  absl::StatusOr<Definition> Find(const OpToQueue& op, OutputSpecs* outputs);
 
   // Makes room for `count` definitions that are then made by DefineForProgram(). These numbers
   // don't change until the next call of Find() or Reserve(). If `count` exceeds kMaxDefinitions,
@@ -85,7 +82,7 @@ class OpTable {
     uint32_t scalars = 0;
     uint32_t donate = 0;
     DeviceName device;
-    absl::InlinedVector<TensorSpec, 1> outputs;
+    OutputSpecs outputs;
     uint32_t definition = 0;
     uint32_t generation = 0;  // generation_ when `definition` was made
 
@@ -93,13 +90,12 @@ class OpTable {
   };
 
   Definition DefineByKey();
-  absl::StatusOr<PlannedOp> FindNew(const OpToQueue& op, uint64_t hash);
+  absl::StatusOr<Definition> FindNew(const OpToQueue& op, uint64_t hash, OutputSpecs* outputs);
   Definition DefineForSteps(const OpToQueue& op, size_t num_outputs);
 
   DTypeSupport support_;
   std::array<std::unique_ptr<Entry>, kEntries> entries_;
-  std::array<uint64_t, kEntries> hashes_{};            // of each place's last op without an entry
-  absl::InlinedVector<TensorSpec, 1> unkept_outputs_;  // of the last op that has no entry
+  std::array<uint64_t, kEntries> hashes_{};  // of each place's last op without an entry
   // When there are kMaxDefinitions, all are forgotten, and the numbers begin again at 1.
   absl::flat_hash_map<std::string, uint32_t> definitions_;
   std::string key_;  // of definitions_; a member, so that it keeps its memory

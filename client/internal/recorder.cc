@@ -47,10 +47,11 @@ absl::StatusOr<uint32_t> Recorder::ValueOf(const Tensor& tensor) {
 absl::StatusOr<Tensors> Recorder::Record(absl::string_view op,
                                          absl::Span<const Tensor* const> inputs,
                                          const Attributes& attrs) {
-  absl::InlinedVector<TensorSpec, 3> specs;
-  for (const Tensor* input : inputs) specs.push_back(input->spec());
-  TENSORD_ASSIGN_OR_RETURN(const OpPlan plan, PlanOp(op, specs, attrs));
-  for (const TensorSpec& output : plan.outputs) {
+  absl::InlinedVector<const TensorSpec*, 3> specs;
+  for (const Tensor* input : inputs) specs.push_back(&input->spec());
+  OutputSpecs outputs;
+  TENSORD_RETURN_IF_ERROR(InferOutputs(op, specs, attrs, &outputs));
+  for (const TensorSpec& output : outputs) {
     TENSORD_RETURN_IF_ERROR(device_.session()->CheckDType(op, output.dtype));
   }
   uint32_t value = 0;
@@ -60,19 +61,19 @@ absl::StatusOr<Tensors> Recorder::Record(absl::string_view op,
       return absl::FailedPreconditionError(absl::StrCat(
           op, ": an input is a value of a program whose recording has ended; call Program::Run"));
     }
-    ProgramOp recorded{.op = plan.schema->name,
+    ProgramOp recorded{.op = FindOp(op)->name,
                        .attrs = attrs,
-                       .num_outputs = static_cast<uint32_t>(plan.outputs.size())};
+                       .num_outputs = static_cast<uint32_t>(outputs.size())};
     for (const Tensor* input : inputs) {
       TENSORD_ASSIGN_OR_RETURN(const uint32_t operand, ValueOf(*input));
       recorded.operands.push_back(operand);
     }
     ops_.push_back(std::move(recorded));
     value = num_inputs_ + num_results_;
-    num_results_ += static_cast<uint32_t>(plan.outputs.size());
+    num_results_ += static_cast<uint32_t>(outputs.size());
   }
   Tensors placeholders;
-  for (const TensorSpec& output : plan.outputs) {
+  for (const TensorSpec& output : outputs) {
     placeholders.push_back(MakePlaceholder(value++, output));
   }
   return placeholders;

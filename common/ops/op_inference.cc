@@ -108,10 +108,10 @@ absl::StatusOr<int64_t> ResolveAxis(const InferenceContext& ctx, int64_t axis, i
   return ctx.Error(NormalizeAxis(axis, rank).status().message());
 }
 
-absl::StatusOr<std::vector<int64_t>> ResolveAxes(const InferenceContext& ctx,
-                                                 absl::Span<const int64_t> axes, int rank) {
+absl::StatusOr<Dims> ResolveAxes(const InferenceContext& ctx, absl::Span<const int64_t> axes,
+                                 int rank) {
   bool seen[kMaxRank] = {};
-  std::vector<int64_t> resolved;
+  Dims resolved;
   for (int64_t axis : axes) {
     TENSORD_ASSIGN_OR_RETURN(const int64_t from_zero, ResolveAxis(ctx, axis, rank));
     if (std::exchange(seen[from_zero], true)) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "tensord/common/ops/op_schema.h"
 
@@ -45,8 +44,8 @@ absl::StatusOr<Shape> ShapeAttr(const InferenceContext& ctx);
 absl::StatusOr<int64_t> ResolveAxis(const InferenceContext& ctx, int64_t axis, int rank);
 
 // Returns the axes in the given order, counted from 0. A repeated axis is an error.
-absl::StatusOr<std::vector<int64_t>> ResolveAxes(const InferenceContext& ctx,
-                                                 absl::Span<const int64_t> axes, int rank);
+absl::StatusOr<Dims> ResolveAxes(const InferenceContext& ctx, absl::Span<const int64_t> axes,
+                                 int rank);
 
 // Returns an error if the string attribute isn't one of `words`.
 absl::Status RequireOneOf(const InferenceContext& ctx, absl::string_view attr,

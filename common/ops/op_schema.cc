@@ -10,14 +10,14 @@
 namespace tensord {
 namespace {
 
-std::string DescribeInputs(absl::Span<const TensorSpec> inputs) {
+std::string DescribeInputs(InferenceContext::Inputs inputs) {
   constexpr size_t kMaxShown = 4;
-  if (inputs.size() == 1) return absl::StrCat("input is ", inputs[0].ToString());
+  if (inputs.size() == 1) return absl::StrCat("input is ", inputs[0]->ToString());
   std::string text = "inputs are ";
   const size_t shown = std::min(inputs.size(), kMaxShown);
   for (size_t i = 0; i < shown; ++i) {
     const bool last = i + 1 == inputs.size();
-    absl::StrAppend(&text, i == 0 ? "" : last ? " and " : ", ", inputs[i].ToString());
+    absl::StrAppend(&text, i == 0 ? "" : last ? " and " : ", ", inputs[i]->ToString());
   }
   if (shown < inputs.size()) absl::StrAppend(&text, " and ", inputs.size() - shown, " more");
   return text;
@@ -49,39 +49,10 @@ bool HoldsType(const AttrValue& value, const AttrDef& def) {
   if (const DType* dtype = std::get_if<DType>(&value)) {
     if (!IsValid(*dtype) && value != def.default_value) return false;
   }
-  return held == def.type;
+  return held == def.type || (def.type == AttrType::kFloat && held == AttrType::kInt);
 }
 
-// Checks the given attributes and copies them to `bound`. Adds the defaults of the other
-// attributes.
-absl::Status BindAttributes(const OpSchema& schema, const Attributes& given, Attributes& bound) {
-  for (const auto& [name, value] : given) {
-    const auto def = std::find_if(schema.attrs.begin(), schema.attrs.end(),
-                                  [&name = name](const AttrDef& d) { return d.name == name; });
-    if (def == schema.attrs.end()) {
-      return AttrError(schema, absl::StrCat("there is no attribute ", QuotedForMessage(name)));
-    }
-    if (def->type == AttrType::kFloat && std::holds_alternative<int64_t>(value)) {
-      bound.Set(name, static_cast<double>(std::get<int64_t>(value)));
-    } else if (HoldsType(value, *def)) {
-      bound.Set(name, value);
-    } else {
-      return AttrError(
-          schema, absl::StrCat("attribute ", name, " must be of type ", AttrTypeName(def->type),
-                               " and is ", AttrTypeName(value), " ", ForMessage(value)));
-    }
-  }
-  for (const AttrDef& def : schema.attrs) {
-    if (bound.Find(def.name) != nullptr) continue;
-    if (!def.default_value.has_value()) {
-      return AttrError(schema, absl::StrCat("attribute ", def.name, " is missing"));
-    }
-    bound.Set(def.name, *def.default_value);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckInputs(const OpSchema& schema, absl::Span<const TensorSpec> inputs) {
+absl::Status CheckInputs(const OpSchema& schema, InferenceContext::Inputs inputs) {
   const int count = static_cast<int>(inputs.size());
   if (count < schema.min_inputs || count > schema.max_inputs) {
     const std::string wanted = schema.min_inputs == schema.max_inputs
@@ -92,7 +63,7 @@ absl::Status CheckInputs(const OpSchema& schema, absl::Span<const TensorSpec> in
                                                    " and got ", count, ": ", schema.signature));
   }
   for (int i = 0; i < count; ++i) {
-    const absl::Status status = inputs[i].Validate();
+    const absl::Status status = inputs[i]->Validate();
     if (!status.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat(schema.name, ": input ", i, ": ", status.message()));
@@ -101,8 +72,7 @@ absl::Status CheckInputs(const OpSchema& schema, absl::Span<const TensorSpec> in
   return absl::OkStatus();
 }
 
-absl::Status CheckComplex(const InferenceContext& ctx, const OpPlan& plan) {
-  if (plan.schema->takes_complex) return absl::OkStatus();
+absl::Status CheckComplex(const InferenceContext& ctx) {
   const auto refuse = [&ctx](DType dtype) {
     return ctx.Error(absl::StrCat("doesn't take ", DTypeName(dtype),
                                   ": there is no complex arithmetic, only ops that make, move and "
@@ -111,9 +81,23 @@ absl::Status CheckComplex(const InferenceContext& ctx, const OpPlan& plan) {
   for (int i = 0; i < ctx.num_inputs(); ++i) {
     if (IsComplex(ctx.input(i).dtype)) return refuse(ctx.input(i).dtype);
   }
-  const AttrValue* attr = plan.attrs.Find("dtype");
+  const AttrValue* attr = ctx.attrs().Find("dtype");
   const DType* dtype = attr == nullptr ? nullptr : std::get_if<DType>(attr);
   return dtype != nullptr && IsComplex(*dtype) ? refuse(*dtype) : absl::OkStatus();
+}
+
+// Infers the op. If `plan` isn't null, also sets everything of it except the outputs and the
+// attributes that infer() leaves as they are.
+absl::Status Infer(const OpSchema& schema, InferenceContext::Inputs inputs, const Attributes& given,
+                   const BoundAttributes& attrs, OutputSpecs* outputs, OpPlan* plan) {
+  InferenceContext ctx(schema, inputs, given, attrs, outputs, plan);
+  if (!schema.takes_complex) TENSORD_RETURN_IF_ERROR(CheckComplex(ctx));
+  TENSORD_RETURN_IF_ERROR(schema.infer(ctx));
+  for (const TensorSpec& output : *outputs) {
+    const absl::Status valid = output.Validate();
+    if (!valid.ok()) return ctx.Error(absl::StrCat("the result is too large: ", valid.message()));
+  }
+  return absl::OkStatus();
 }
 
 std::string NameOf(const OpSchema* schema, const PlacedInput& input) {
@@ -128,8 +112,50 @@ std::string DescribeInput(const OpSchema* schema, const PlacedInput& input) {
 
 }  // namespace
 
+absl::StatusOr<BoundAttributes> BoundAttributes::Bind(const OpSchema& schema,
+                                                      const Attributes& given) {
+  BoundAttributes bound(schema);
+  for (const auto& [name, value] : given) {
+    const auto def = std::find_if(schema.attrs.begin(), schema.attrs.end(),
+                                  [&name = name](const AttrDef& d) { return d.name == name; });
+    if (def == schema.attrs.end()) {
+      return AttrError(schema, absl::StrCat("there is no attribute ", QuotedForMessage(name)));
+    }
+    if (!HoldsType(value, *def)) {
+      return AttrError(
+          schema, absl::StrCat("attribute ", name, " must be of type ", AttrTypeName(def->type),
+                               " and is ", AttrTypeName(value), " ", ForMessage(value)));
+    }
+    bound.values_[def - schema.attrs.begin()] = &value;
+  }
+  for (size_t i = 0; i < schema.attrs.size(); ++i) {
+    const AttrDef& def = schema.attrs[i];
+    if (bound.values_[i] != nullptr) continue;
+    if (!def.default_value.has_value()) {
+      return AttrError(schema, absl::StrCat("attribute ", def.name, " is missing"));
+    }
+    bound.values_[i] = &*def.default_value;
+  }
+  return bound;
+}
+
+const AttrValue* BoundAttributes::Find(absl::string_view name) const {
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (schema_->attrs[i].name == name) return values_[i];
+  }
+  return nullptr;
+}
+
+double BoundAttributes::Float(absl::string_view name) const {
+  const AttrValue* const value = Find(name);
+  if (value != nullptr && std::holds_alternative<int64_t>(*value)) {
+    return static_cast<double>(std::get<int64_t>(*value));
+  }
+  return TypedValue<double>(name, value);
+}
+
 absl::Status InferenceContext::Error(absl::string_view what) const {
-  return absl::InvalidArgumentError(absl::StrCat(plan_->schema->name, ": ", what,
+  return absl::InvalidArgumentError(absl::StrCat(schema_.name, ": ", what,
                                                  inputs_.empty() ? "" : "; ",
                                                  inputs_.empty() ? "" : DescribeInputs(inputs_)));
 }
@@ -140,17 +166,32 @@ absl::StatusOr<OpPlan> PlanOp(absl::string_view op, absl::Span<const TensorSpec>
   if (schema == nullptr) return UnknownOp(op);
   OpPlan plan;
   plan.schema = schema;
-  TENSORD_RETURN_IF_ERROR(CheckInputs(*schema, inputs));
-  TENSORD_RETURN_IF_ERROR(BindAttributes(*schema, attrs, plan.attrs));
-  for (const TensorSpec& input : inputs) plan.input_dtypes.push_back(input.dtype);
-  InferenceContext ctx(inputs, attrs, &plan);
-  TENSORD_RETURN_IF_ERROR(CheckComplex(ctx, plan));
-  TENSORD_RETURN_IF_ERROR(schema->infer(ctx));
-  for (const TensorSpec& output : plan.outputs) {
-    const absl::Status valid = output.Validate();
-    if (!valid.ok()) return ctx.Error(absl::StrCat("the result is too large: ", valid.message()));
+  absl::InlinedVector<const TensorSpec*, 3> pointers;
+  for (const TensorSpec& input : inputs) {
+    pointers.push_back(&input);
+    plan.input_dtypes.push_back(input.dtype);
+  }
+  TENSORD_RETURN_IF_ERROR(CheckInputs(*schema, pointers));
+  TENSORD_ASSIGN_OR_RETURN(const BoundAttributes bound, BoundAttributes::Bind(*schema, attrs));
+  TENSORD_RETURN_IF_ERROR(Infer(*schema, pointers, attrs, bound, &plan.outputs, &plan));
+  for (const AttrDef& def : schema->attrs) {
+    if (plan.attrs.Find(def.name) != nullptr) continue;
+    if (def.type == AttrType::kFloat) {
+      plan.attrs.Set(def.name, bound.Float(def.name));
+    } else {
+      plan.attrs.Set(def.name, *bound.Find(def.name));
+    }
   }
   return plan;
+}
+
+absl::Status InferOutputs(absl::string_view op, InferenceContext::Inputs inputs,
+                          const Attributes& attrs, OutputSpecs* outputs) {
+  const OpSchema* schema = FindOp(op);
+  if (schema == nullptr) return UnknownOp(op);
+  TENSORD_RETURN_IF_ERROR(CheckInputs(*schema, inputs));
+  TENSORD_ASSIGN_OR_RETURN(const BoundAttributes bound, BoundAttributes::Bind(*schema, attrs));
+  return Infer(*schema, inputs, attrs, bound, outputs, nullptr);
 }
 
 std::string InputName(const OpSchema& schema, size_t position) {

@@ -68,6 +68,8 @@ struct OpSchema {
 // Returns the name of an input for messages: "weight", or "input 3" if the op has no names.
 std::string InputName(const OpSchema& schema, size_t position);
 
+using OutputSpecs = absl::InlinedVector<TensorSpec, 2>;
+
 // The result of inference for given inputs. `attrs` is in normal form: every attribute of the
 // schema is present with its declared type, and axes, ranges and shapes are resolved:
 //   reductions   "axes": ints, sorted, non-negative, never empty unless the input is a scalar
@@ -96,7 +98,7 @@ struct OpPlan {
   const OpSchema* schema = nullptr;
   Attributes attrs;
   absl::InlinedVector<DType, 3> input_dtypes;
-  absl::InlinedVector<TensorSpec, 1> outputs;  // one or more
+  OutputSpecs outputs;  // one or more
   // The result has bytes of input 0 (reshape, a cast to the same dtype, a slice of leading rows):
   // it shares the input's memory, and no kernel runs. Only ops with one output are aliases.
   bool alias = false;
@@ -105,34 +107,76 @@ struct OpPlan {
   const TensorSpec& output() const { return outputs[0]; }
 };
 
+// The attributes of a call: those that the caller has given, and the defaults of the others. Refers
+// to both.
+class BoundAttributes : public TypedLookups<BoundAttributes> {
+ public:
+  // Checks the attributes that are given. If one is unknown, missing or ill-typed, returns
+  // INVALID_ARGUMENT.
+  static absl::StatusOr<BoundAttributes> Bind(const OpSchema& schema, const Attributes& given);
+
+  // Returns nullptr if the op has no such attribute.
+  const AttrValue* Find(absl::string_view name) const;
+  // Accepts an int, too.
+  double Float(absl::string_view name) const;
+
+ private:
+  explicit BoundAttributes(const OpSchema& schema)
+      : schema_(&schema), values_(schema.attrs.size(), nullptr) {}
+
+  const OpSchema* schema_;
+  absl::InlinedVector<const AttrValue*, 6> values_;  // by position in OpSchema::attrs
+};
+
 class InferenceContext {
  public:
-  // `given` are the caller's attributes. The plan's attributes also have the defaults.
-  InferenceContext(absl::Span<const TensorSpec> inputs, const Attributes& given, OpPlan* plan)
-      : inputs_(inputs), given_(given), plan_(plan) {}
+  using Inputs = absl::Span<const TensorSpec* const>;
+
+  // `given` are the caller's attributes, and `attrs` those with the defaults. If `plan` is null,
+  // only the outputs are wanted. All arguments must outlive this object.
+  InferenceContext(const OpSchema& schema, Inputs inputs, const Attributes& given,
+                   const BoundAttributes& attrs, OutputSpecs* outputs, OpPlan* plan)
+      : schema_(schema),
+        inputs_(inputs),
+        given_(given),
+        attrs_(attrs),
+        outputs_(outputs),
+        plan_(plan) {}
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
-  const TensorSpec& input(int i) const { return inputs_[i]; }
-  const Attributes& attrs() const { return plan_->attrs; }
+  const TensorSpec& input(int i) const { return *inputs_[i]; }
+  const BoundAttributes& attrs() const { return attrs_; }
   bool IsGiven(absl::string_view name) const { return given_.Find(name) != nullptr; }
+  // If false, only the outputs are wanted: attributes in normal form and aliases have no effect.
+  bool wants_plan() const { return plan_ != nullptr; }
+  // Set an attribute in normal form. attrs() keeps the value that was given.
   void SetAttr(absl::string_view name, AttrValue value) {
-    plan_->attrs.Set(name, std::move(value));
+    if (wants_plan()) plan_->attrs.Set(name, std::move(value));
+  }
+  void SetInts(absl::string_view name, absl::Span<const int64_t> values) {
+    if (wants_plan()) SetAttr(name, std::vector<int64_t>(values.begin(), values.end()));
   }
   // Appends an output. Every op has at least one.
-  void AddOutput(DType dtype, Shape shape) { plan_->outputs.push_back({dtype, std::move(shape)}); }
+  void AddOutput(DType dtype, Shape shape) { outputs_->push_back({dtype, std::move(shape)}); }
   void SetAlias(int64_t offset_bytes = 0) {
+    if (!wants_plan()) return;
     plan_->alias = true;
     plan_->alias_offset_bytes = offset_bytes;
   }
-  void ReadInputAs(int i, DType dtype) { plan_->input_dtypes[i] = dtype; }
+  void ReadInputAs(int i, DType dtype) {
+    if (wants_plan()) plan_->input_dtypes[i] = dtype;
+  }
 
   // Returns INVALID_ARGUMENT: "matmul: <what>; inputs are float32[2, 3] and float32[4, 5]".
   absl::Status Error(absl::string_view what) const;
 
  private:
-  absl::Span<const TensorSpec> inputs_;
+  const OpSchema& schema_;
+  const Inputs inputs_;
   const Attributes& given_;
-  OpPlan* plan_;
+  const BoundAttributes& attrs_;
+  OutputSpecs* const outputs_;
+  OpPlan* const plan_;
 };
 
 // Returns nullptr if there is no such op.
@@ -146,6 +190,9 @@ absl::Span<const OpSchema* const> AllOps();
 // which is NOT_FOUND and lists the nearest names.
 absl::StatusOr<OpPlan> PlanOp(absl::string_view op, absl::Span<const TensorSpec> inputs,
                               const Attributes& attrs);
+// Does the same, but sets only the outputs, which takes less time. `*outputs` must be empty.
+absl::Status InferOutputs(absl::string_view op, InferenceContext::Inputs inputs,
+                          const Attributes& attrs, OutputSpecs* outputs);
 
 // An input that is a tensor, and its place.
 struct PlacedInput {

@@ -11,17 +11,23 @@
 namespace tensord {
 namespace {
 
-// Brings "axes" into normal form, and returns the shape of the result.
-absl::StatusOr<Shape> ReduceShape(InferenceContext& ctx) {
+// Returns "axes" in normal form.
+absl::StatusOr<Dims> ReducedAxes(const InferenceContext& ctx) {
   const Shape& in = ctx.input(0).shape;
-  TENSORD_ASSIGN_OR_RETURN(std::vector<int64_t> axes,
-                           ResolveAxes(ctx, ctx.attrs().Ints("axes"), in.rank()));
+  TENSORD_ASSIGN_OR_RETURN(Dims axes, ResolveAxes(ctx, ctx.attrs().Ints("axes"), in.rank()));
   if (in.rank() == 0) axes.clear();  // a scalar accepts axis 0 and -1, as in PyTorch
   if (axes.empty()) {
     axes.resize(in.rank());
     std::iota(axes.begin(), axes.end(), 0);
   }
   std::sort(axes.begin(), axes.end());
+  return axes;
+}
+
+// Brings "axes" into normal form, and returns the shape of the result.
+absl::StatusOr<Shape> ReduceShape(InferenceContext& ctx) {
+  const Shape& in = ctx.input(0).shape;
+  TENSORD_ASSIGN_OR_RETURN(const Dims axes, ReducedAxes(ctx));
   const bool keepdims = ctx.attrs().Bool("keepdims");
   Shape out;
   for (int axis = 0; axis < in.rank(); ++axis) {
@@ -31,15 +37,16 @@ absl::StatusOr<Shape> ReduceShape(InferenceContext& ctx) {
       out.AppendDim(1);
     }
   }
-  ctx.SetAttr("axes", std::move(axes));
+  ctx.SetInts("axes", axes);
   return out;
 }
 
 // Returns an error if an element of the result would be a reduction of no elements.
 absl::Status RequireExtent(const InferenceContext& ctx, const Shape& out, absl::string_view what) {
   if (ctx.input(0).num_elements() > 0 || out.num_elements() == 0) return absl::OkStatus();
+  TENSORD_ASSIGN_OR_RETURN(const Dims axes, ReducedAxes(ctx));
   return ctx.Error(absl::StrCat("there is no ", what, " of no elements (axes ",
-                                IntsForMessage(ctx.attrs().Ints("axes")),
+                                IntsForMessage(axes),
                                 " have an extent of 0): reduce over axes that aren't empty"));
 }
 

@@ -14,12 +14,8 @@ namespace {
 
 constexpr int kMaxConcatInputs = 1024;
 
-std::vector<int64_t> ToInts(const Shape& shape) {
-  return {shape.dims().begin(), shape.dims().end()};
-}
-
-std::vector<int64_t> Iota(int count) {
-  std::vector<int64_t> values(count);
+Dims Iota(int count) {
+  Dims values(count);
   std::iota(values.begin(), values.end(), 0);
   return values;
 }
@@ -61,7 +57,7 @@ absl::Status InferReshape(InferenceContext& ctx) {
     return ctx.Error(absl::StrCat("shape ", shape.ToString(), " has ", shape.num_elements(),
                                   " elements and the input has ", ctx.input(0).num_elements()));
   }
-  ctx.SetAttr("shape", ToInts(shape));
+  ctx.SetInts("shape", shape.dims());
   ctx.SetAlias();
   ctx.AddOutput(ctx.input(0).dtype, std::move(shape));
   return absl::OkStatus();
@@ -86,39 +82,13 @@ absl::Status InferPermute(InferenceContext& ctx) {
     return ctx.Error(absl::StrCat("axes ", IntsForMessage(given), " must name each of the ",
                                   in.rank(), " dimensions once"));
   }
-  TENSORD_ASSIGN_OR_RETURN(std::vector<int64_t> axes, ResolveAxes(ctx, given, in.rank()));
+  TENSORD_ASSIGN_OR_RETURN(const Dims axes, ResolveAxes(ctx, given, in.rank()));
   Shape out;
   for (int64_t axis : axes) out.AppendDim(in.dim(static_cast<int>(axis)));
   if (!PermutationMovesElements(in, axes)) ctx.SetAlias();
-  ctx.SetAttr("axes", std::move(axes));
+  ctx.SetInts("axes", axes);
   ctx.AddOutput(ctx.input(0).dtype, std::move(out));
   return absl::OkStatus();
-}
-
-// The given attributes of slice. Empty axes and steps have got their defaults.
-struct SliceArgs {
-  std::vector<int64_t> starts, stops, axes, steps;
-};
-
-absl::StatusOr<SliceArgs> ReadSliceArgs(const InferenceContext& ctx) {
-  const Attributes& attrs = ctx.attrs();
-  const int rank = ctx.input(0).shape.rank();
-  const size_t count = attrs.Ints("starts").size();
-  for (const char* name : {"stops", "axes", "steps"}) {
-    const std::vector<int64_t>& list = attrs.Ints(name);
-    if (list.size() == count || (list.empty() && absl::string_view(name) != "stops")) continue;
-    return ctx.Error(absl::StrCat(name, " has ", list.size(), " entries and starts has ", count,
-                                  ": both need the same number"));
-  }
-  if (count > static_cast<size_t>(rank)) {
-    return ctx.Error(absl::StrCat("starts has ", count, " entries for ", rank, " dimensions"));
-  }
-  SliceArgs args{attrs.Ints("starts"), attrs.Ints("stops"), attrs.Ints("axes"),
-                 attrs.Ints("steps")};
-  if (args.axes.empty()) args.axes = Iota(static_cast<int>(count));
-  if (args.steps.empty()) args.steps.assign(count, 1);
-  TENSORD_ASSIGN_OR_RETURN(args.axes, ResolveAxes(ctx, args.axes, rank));
-  return args;
 }
 
 // The elements that a slice selects along an axis.
@@ -138,7 +108,8 @@ AxisRange ResolveRange(int64_t start, int64_t stop, int64_t step, int64_t dim) {
   stop = resolve(stop);
   if (step > 0) {
     stop = std::max(start, stop);
-    return {start, stop, step, stop == start ? 0 : (stop - start - 1) / step + 1};
+    const int64_t span = stop - start;
+    return {start, stop, step, step == 1 || span == 0 ? span : (span - 1) / step + 1};
   }
   if (stop >= start) return {0, 0, -1, 0};
   step = std::max(step, -dim);  // a longer step selects the same element
@@ -147,13 +118,44 @@ AxisRange ResolveRange(int64_t start, int64_t stop, int64_t step, int64_t dim) {
   return {start, stop == -1 ? -dim - 1 : stop, step, count};
 }
 
+using AxisRanges = absl::InlinedVector<AxisRange, kInlineRank>;
+
+// Reads the attributes of slice, and returns the range along each axis of the input.
+absl::StatusOr<AxisRanges> ReadRanges(const InferenceContext& ctx) {
+  const Shape& in = ctx.input(0).shape;
+  const absl::Span<const int64_t> starts = ctx.attrs().Ints("starts");
+  const absl::Span<const int64_t> stops = ctx.attrs().Ints("stops");
+  const absl::Span<const int64_t> axes = ctx.attrs().Ints("axes");
+  const absl::Span<const int64_t> steps = ctx.attrs().Ints("steps");
+  const auto has_count = [&](absl::string_view name, size_t size) {
+    if (size == starts.size()) return absl::OkStatus();
+    return ctx.Error(absl::StrCat(name, " has ", size, " entries and starts has ", starts.size(),
+                                  ": both need the same number"));
+  };
+  TENSORD_RETURN_IF_ERROR(has_count("stops", stops.size()));
+  if (!axes.empty()) TENSORD_RETURN_IF_ERROR(has_count("axes", axes.size()));
+  if (!steps.empty()) TENSORD_RETURN_IF_ERROR(has_count("steps", steps.size()));
+  if (starts.size() > static_cast<size_t>(in.rank())) {
+    return ctx.Error(
+        absl::StrCat("starts has ", starts.size(), " entries for ", in.rank(), " dimensions"));
+  }
+  TENSORD_ASSIGN_OR_RETURN(const Dims resolved, ResolveAxes(ctx, axes, in.rank()));
+  AxisRanges ranges;
+  for (int64_t dim : in.dims()) ranges.push_back({0, dim, 1, dim});
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const int axis = static_cast<int>(axes.empty() ? i : resolved[i]);
+    const int64_t step = steps.empty() ? 1 : steps[i];
+    if (step == 0) return ctx.Error(absl::StrCat("step of axis ", axis, " must not be 0"));
+    ranges[axis] = ResolveRange(starts[i], stops[i], step, in.dim(axis));
+  }
+  return ranges;
+}
+
 // Returns where the slice begins in the input, in elements, if it is one range of the input's
 // elements; otherwise nullopt.
-std::optional<int64_t> RangeOffset(const Shape& in, const Shape& out,
-                                   absl::Span<const int64_t> starts,
-                                   absl::Span<const int64_t> steps) {
-  for (int axis = 0; axis < out.rank(); ++axis) {
-    if (out.dim(axis) > 1 && steps[axis] != 1) return std::nullopt;
+std::optional<int64_t> RangeOffset(const Shape& in, const Shape& out, const AxisRanges& ranges) {
+  for (const AxisRange& range : ranges) {
+    if (range.count > 1 && range.step != 1) return std::nullopt;
   }
   if (out == in) return 0;
   if (out.num_elements() == 0) return std::nullopt;
@@ -163,34 +165,31 @@ std::optional<int64_t> RangeOffset(const Shape& in, const Shape& out,
     if (out.dim(inner) != in.dim(inner)) return std::nullopt;
   }
   int64_t offset = 0;
-  for (int i = 0; i < in.rank(); ++i) offset = offset * in.dim(i) + starts[i];
+  for (int i = 0; i < in.rank(); ++i) offset = offset * in.dim(i) + ranges[i].start;
   return offset;
 }
 
 absl::Status InferSlice(InferenceContext& ctx) {
-  const Shape& in = ctx.input(0).shape;
-  TENSORD_ASSIGN_OR_RETURN(const SliceArgs args, ReadSliceArgs(ctx));
-  std::vector<int64_t> starts(in.rank(), 0), stops = ToInts(in), steps(in.rank(), 1);
-  Shape out = in;
-  for (size_t i = 0; i < args.axes.size(); ++i) {
-    const int axis = static_cast<int>(args.axes[i]);
-    if (args.steps[i] == 0) return ctx.Error(absl::StrCat("step of axis ", axis, " must not be 0"));
-    const AxisRange range =
-        ResolveRange(args.starts[i], args.stops[i], args.steps[i], in.dim(axis));
-    starts[axis] = range.start;
-    stops[axis] = range.stop;
-    steps[axis] = range.step;
-    out.set_dim(axis, range.count);
+  TENSORD_ASSIGN_OR_RETURN(const AxisRanges ranges, ReadRanges(ctx));
+  Shape out;
+  for (const AxisRange& range : ranges) out.AppendDim(range.count);
+  if (ctx.wants_plan()) {
+    const std::optional<int64_t> offset = RangeOffset(ctx.input(0).shape, out, ranges);
+    if (offset.has_value()) {
+      const int64_t element_bytes = SizeOf(ctx.input(0).dtype);
+      SetAliasIfWorthwhile(ctx, *offset * element_bytes, out.num_elements() * element_bytes);
+    }
+    Dims starts, stops, steps;
+    for (const AxisRange& range : ranges) {
+      starts.push_back(range.start);
+      stops.push_back(range.stop);
+      steps.push_back(range.step);
+    }
+    ctx.SetInts("starts", starts);
+    ctx.SetInts("stops", stops);
+    ctx.SetInts("steps", steps);
+    ctx.SetInts("axes", Iota(out.rank()));
   }
-  const std::optional<int64_t> offset = RangeOffset(in, out, starts, steps);
-  if (offset.has_value()) {
-    const int64_t element_bytes = SizeOf(ctx.input(0).dtype);
-    SetAliasIfWorthwhile(ctx, *offset * element_bytes, out.num_elements() * element_bytes);
-  }
-  ctx.SetAttr("starts", std::move(starts));
-  ctx.SetAttr("stops", std::move(stops));
-  ctx.SetAttr("steps", std::move(steps));
-  ctx.SetAttr("axes", Iota(in.rank()));
   ctx.AddOutput(ctx.input(0).dtype, std::move(out));
   return absl::OkStatus();
 }

@@ -24,8 +24,8 @@ int64_t Saturate(Wide value) {
 // its row-major order.
 struct StridedView {
   Shape shape;
-  std::vector<int64_t> strides;  // 0 for axes of size 1, and if the view is empty
-  int64_t offset = 0;            // 0 if the view is empty
+  Dims strides;        // 0 for axes of size 1, and if the view is empty
+  int64_t offset = 0;  // 0 if the view is empty
 };
 
 absl::Status RequireInside(const InferenceContext& ctx, const StridedView& view) {
@@ -47,7 +47,8 @@ absl::Status RequireInside(const InferenceContext& ctx, const StridedView& view)
 absl::StatusOr<StridedView> ReadView(InferenceContext& ctx) {
   StridedView view;
   TENSORD_ASSIGN_OR_RETURN(view.shape, ShapeAttr(ctx));
-  view.strides = ctx.attrs().Ints("strides");
+  const std::vector<int64_t>& strides = ctx.attrs().Ints("strides");
+  view.strides.assign(strides.begin(), strides.end());
   view.offset = ctx.attrs().Int("offset");
   if (view.strides.size() != static_cast<size_t>(view.shape.rank())) {
     return ctx.Error(absl::StrCat("shape has ", view.shape.rank(), " entries and strides has ",
@@ -59,7 +60,7 @@ absl::StatusOr<StridedView> ReadView(InferenceContext& ctx) {
   for (int d = 0; d < view.shape.rank(); ++d) {
     if (empty || view.shape.dim(d) == 1) view.strides[d] = 0;
   }
-  ctx.SetAttr("strides", view.strides);
+  ctx.SetInts("strides", view.strides);
   ctx.SetAttr("offset", view.offset);
   return view;
 }
