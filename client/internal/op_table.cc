@@ -152,23 +152,33 @@ OpTable::Definition OpTable::DefineByKey() {
 }
 
 OpTable::Definition OpTable::DefineForSteps(const OpToQueue& op, size_t num_outputs) {
-  key_.clear();
   const struct {
-    uint32_t kind, num_inputs, num_outputs, scalars, donate;
-  } head = {kStepsKey, static_cast<uint32_t>(op.inputs.size()), static_cast<uint32_t>(num_outputs),
-            op.scalars, op.donate};
+    uint32_t kind, name_size, num_inputs, num_outputs, scalars, donate;
+  } head = {kStepsKey,
+            static_cast<uint32_t>(op.op.size()),
+            static_cast<uint32_t>(op.inputs.size()),
+            static_cast<uint32_t>(num_outputs),
+            op.scalars,
+            op.donate};
+  key_.clear();
   AppendKey(head, &key_);
-  AppendKeyText(op.op, &key_);
+  key_.append(op.op.data(), op.op.size());
   for (size_t i = 0; i < op.inputs.size() && op.scalars != 0; ++i) {
     if (op.is_scalar(i)) AppendKey(op.inputs[i].spec->dtype, &key_);
   }
   if (op.device != nullptr) AppendKeyText(op.device->ToString(), &key_);
   for (const auto& [name, value] : *op.attrs) {
-    AppendKeyText(name, &key_);
-    AppendKey(static_cast<uint8_t>(value.index()), &key_);
+    AppendKey(static_cast<uint64_t>(name.size()) << 8 | value.index(), &key_);
+    key_.append(name);
     if (!IsWordAttr(value)) AppendKey(value, &key_);
   }
-  return DefineByKey();
+  Hasher hasher;
+  hasher.AddText(op.op);
+  RecentKey& recent = recent_keys_[hasher.hash() % recent_keys_.size()];
+  if (recent.generation == generation_ && recent.key == key_) return {recent.number, false};
+  const Definition definition = DefineByKey();
+  recent = {key_, definition.number, generation_};
+  return definition;
 }
 
 absl::Status OpTable::Reserve(size_t count) {
