@@ -41,8 +41,8 @@ Tensor BinaryWithScalar(absl::string_view op, const Tensor& tensor, Scalar scala
   const DType dtype = internal::PromotedDType(tensor.dtype(), scalar);
   const auto input = internal::ToScalarInput(scalar, dtype, position);
   if (input.has_value() && !internal::IsRecorded(tensor)) {
-    const Tensor promoted = tensor.dtype() == dtype ? tensor : tensor.To(dtype);
-    const Tensor* const inputs[] = {&promoted};
+    if (tensor.dtype() != dtype) return BinaryWithScalar(op, tensor.To(dtype), scalar, position);
+    const Tensor* const inputs[] = {&tensor};
     return internal::EnqueueWithScalars(op, inputs, absl::MakeConstSpan(&*input, 1));
   }
   const auto [promoted, constant] = PromoteWithScalar(tensor, scalar);
