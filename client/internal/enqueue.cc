@@ -163,31 +163,6 @@ absl::Status CheckDonations(absl::string_view op, absl::Span<const Tensor* const
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<Tensors> EnqueueAll(absl::string_view op, absl::Span<const Tensor* const> inputs,
-                                   const Attributes& attrs, absl::Span<const int> donate) {
-  if (InForkedChild()) return ForkedError();
-  if (!SameSessionAndDevice(inputs)) TENSORD_RETURN_IF_ERROR(CheckInputs(op, inputs));
-  if (Recorder* recorder = RecorderOf(inputs)) return recorder->Record(op, inputs, attrs);
-  TENSORD_RETURN_IF_ERROR(CheckDonations(op, inputs, donate));
-  QueuedOp sent;
-  TENSORD_RETURN_IF_ERROR(Send(op, inputs, {}, attrs, donate, &sent));
-  for (int position : donate) {
-    inputs[position]->state()->donated_to.store(FindOp(op)->name.c_str(),
-                                                std::memory_order_relaxed);
-  }
-  Tensors outputs;
-  const TensorState& first = *inputs[0]->state();
-  for (TensorSpec& spec : sent.specs) {
-    outputs.push_back(Tensor(std::make_shared<TensorState>(first.session, sent.output++,
-                                                           std::move(spec), first.device)));
-  }
-  return outputs;
-}
-
-namespace {
-
 absl::StatusOr<Tensor> TryEnqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
                                   absl::Span<const ScalarInput> scalars, const Attributes& attrs) {
   if (InForkedChild()) return ForkedError();
@@ -241,6 +216,27 @@ Tensor Enqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
 Tensor EnqueueWithScalars(absl::string_view op, absl::Span<const Tensor* const> inputs,
                           absl::Span<const ScalarInput> scalars) {
   return TensorOrFailed(TryEnqueue(op, inputs, scalars, {}));
+}
+
+absl::StatusOr<Tensors> EnqueueAll(absl::string_view op, absl::Span<const Tensor* const> inputs,
+                                   const Attributes& attrs, absl::Span<const int> donate) {
+  if (InForkedChild()) return ForkedError();
+  if (!SameSessionAndDevice(inputs)) TENSORD_RETURN_IF_ERROR(CheckInputs(op, inputs));
+  if (Recorder* recorder = RecorderOf(inputs)) return recorder->Record(op, inputs, attrs);
+  TENSORD_RETURN_IF_ERROR(CheckDonations(op, inputs, donate));
+  QueuedOp sent;
+  TENSORD_RETURN_IF_ERROR(Send(op, inputs, {}, attrs, donate, &sent));
+  for (int position : donate) {
+    inputs[position]->state()->donated_to.store(FindOp(op)->name.c_str(),
+                                                std::memory_order_relaxed);
+  }
+  Tensors outputs;
+  const TensorState& first = *inputs[0]->state();
+  for (TensorSpec& spec : sent.specs) {
+    outputs.push_back(Tensor(std::make_shared<TensorState>(first.session, sent.output++,
+                                                           std::move(spec), first.device)));
+  }
+  return outputs;
 }
 
 Tensor EnqueueCreation(absl::string_view op, const Device& device, const Attributes& attrs) {
