@@ -242,18 +242,29 @@ double CallNanoseconds(const Client& client, int n, const std::function<void()>&
 // an addition of two tensors in the same run.
 void CallCosts(Bench& bench) {
   const std::string scalar = "an op's cost to the caller: x * 2.0";
+  const std::string outputs = "an op's cost to the caller: VarMean, two results";
   const std::string shape = "an op's cost to the caller: a shape that is new at each call";
-  if (!bench.WantsAny({scalar, shape})) return;
+  const std::string slice = "an op's cost to the caller: a slice that is new at each call";
+  if (!bench.WantsAny({scalar, outputs, shape, slice})) return;
   constexpr int kCalls = 50000;
   const Client client = bench.Connect();
   const Device device = Check(client.device("cpu:0"));
   const Tensor x = Ones(device, {kSmall});
   const Tensor empty = Zeros(device, {0});
+  const Tensor wide = Zeros(device, {0, int64_t{1} << 40});
   int64_t size = 0;
   const std::string reference = "Add of two tensors";
   Comparison comparison(bench);
   comparison.AddSingle(
       scalar, [&] { return CallNanoseconds(client, kCalls, [&] { Check((x * 2.0).status()); }); });
+  comparison.AddSingle(outputs, [&] {
+    return CallNanoseconds(client, kCalls, [&] { Check(VarMean(x).mean.status()); });
+  });
+  comparison.AddSingle(slice, [&] {
+    return CallNanoseconds(client, kCalls, [&] {
+      Check(Slice(wide, {0, 0}, {0, ++size}).status());
+    });
+  });
   comparison.AddSingle(shape, [&] {
     std::vector<Tensor> tensors;
     for (int i = 0; i < kCalls; ++i) tensors.push_back(Reshape(empty, {0, ++size}));
@@ -265,7 +276,9 @@ void CallCosts(Bench& bench) {
   });
   comparison.Run(9);
   comparison.AddRow({scalar, "ns", reference, Better::kLower, 0.5, 0.8, scalar});
+  comparison.AddRow({outputs, "ns", reference, Better::kLower, 0.5, 0.7, outputs});
   comparison.AddRow({shape, "ns", reference, Better::kLower, 0.5, 0.5, shape});
+  comparison.AddRow({slice, "ns", reference, Better::kLower, 0.5, 0.3, slice});
 }
 
 // A loop like the decoding of a language model: each step slices a cache to a shape that no earlier
