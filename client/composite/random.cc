@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/composite.h"
 #include "tensord/client/ops.h"
+#include "tensord/client/sorting.h"
 #include "tensord/common/dtype.h"
 
 namespace tensord {
@@ -80,6 +82,12 @@ Tensor RandIntLike(const Tensor& x, int64_t low, int64_t high, RandomSource sour
   if (!x.ok()) return x;
   return Composite("rand_int_like", {x},
                    RandInt(x.device(), x.shape(), low, high, source, {.dtype = x.dtype()}));
+}
+
+Tensor RandPerm(const Device& device, int64_t n, RandomSource source) {
+  if (n < 0) return Invalid("rand_perm", absl::StrCat("n is ", n, " and must not be negative"));
+  const Tensor draws = RandInt(device, {n}, 0, std::numeric_limits<int64_t>::max(), source);
+  return Composite("rand_perm", {}, ArgSort(draws));
 }
 
 Tensor Bernoulli(const Tensor& p, RandomSource source) {

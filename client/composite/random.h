@@ -22,6 +22,9 @@ Tensor UniformLike(const Tensor& x, RandomSource source, UniformOptions options 
 Tensor NormalLike(const Tensor& x, RandomSource source, NormalOptions options = {});
 Tensor RandIntLike(const Tensor& x, int64_t low, int64_t high, RandomSource source);
 
+// Returns a random permutation of 0, 1, …, n - 1, int64, as torch.randperm.
+Tensor RandPerm(const Device& device, int64_t n, RandomSource source);
+
 // Returns 1 with the probability that `p` has at that position, otherwise 0. p must be floating.
 // The result has its spec. A probability of NaN or below 0 gives 0, and one above 1 gives 1.
 Tensor Bernoulli(const Tensor& p, RandomSource source);

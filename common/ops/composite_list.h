@@ -33,6 +33,7 @@
   X(OneHot)                            \
   X(Pad)                               \
   X(RandIntLike)                       \
+  X(RandPerm)                          \
   X(Reciprocal)                        \
   X(Roll)                              \
   X(SelectScatter)                     \

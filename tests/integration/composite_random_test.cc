@@ -38,6 +38,24 @@ TEST_F(CompositeRandomTest, LikeTakesShapeDTypeAndDevice) {
   EXPECT_FALSE(RandIntLike(x, 0, 5, 1).ok());
 }
 
+TEST_F(CompositeRandomTest, RandPermHasEachNumberOnceInAnyOrder) {
+  constexpr int64_t kCount = 1000;
+  const Tensor permutation = RandPerm(first_, kCount, 3);
+  EXPECT_EQ(permutation.spec(), (TensorSpec{DType::kInt64, {kCount}}));
+  std::vector<double> x = Read(permutation);
+  EXPECT_NE(x, Read(RandPerm(first_, kCount, 4)));
+  EXPECT_EQ(x, Read(RandPerm(first_, kCount, 3)));
+  std::sort(x.begin(), x.end());
+  EXPECT_EQ(x, Read(Arange(first_, kCount)));
+  // Each number is equally likely to be first.
+  std::vector<double> first;
+  for (int64_t seed = 0; seed < 400; ++seed) first.push_back(Read(RandPerm(first_, 3, seed))[0]);
+  EXPECT_NEAR(MeanOf(first), 1, 4 * std::sqrt(2.0 / 3 / 400));
+  EXPECT_EQ(RandPerm(first_, 0, 3).spec(), (TensorSpec{DType::kInt64, {0}}));
+  EXPECT_THAT(std::string(RandPerm(first_, -1, 3).status().message()),
+              HasSubstr("rand_perm: n is -1"));
+}
+
 TEST_F(CompositeRandomTest, BernoulliHasTheProbabilities) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
     const Tensor p = BroadcastTo(Floats({0, 0.25, 1}).To(dtype), {kMany, 3});
