@@ -85,6 +85,18 @@ ArrayCase TopKCase() {
           1.0};
 }
 
+ArrayCase TopKOfRowsCase() {
+  return {"topk 10 of 1000x1000 float32",
+          8,
+          [](const Device& device) {
+            const Tensor x = Normal(device, {1000, 1000}, /*seed=*/1);
+            return [x] { return TopK(x, 10).values; };
+          },
+          "x = torch.randn(1000, 1000) | out = torch.topk(x, 10)",
+          "torch.topk(x, 10, out=out)",
+          1.0};
+}
+
 Tensor RandomIndices(const Device& device, int64_t n, int64_t size) {
   return Uniform(device, {n}, /*seed=*/3, {.high = static_cast<double>(size)}).To(DType::kInt64);
 }
@@ -116,6 +128,40 @@ ArrayCase GatherCase() {
           },
           "n = 1 << 20 | x = torch.rand(n) | i = torch.randint(n, (n,)) | y = torch.empty(n)",
           "torch.gather(x, 0, i, out=y)",
+          1.0};
+}
+
+// Indices into the last axis of a (1024, 1024) tensor.
+Tensor RandomColumns(const Device& device) {
+  return Reshape(RandomIndices(device, kMiB, 1024), {1024, 1024});
+}
+
+ArrayCase GatherColumnsCase() {
+  return {"gather along the last axis of 1024x1024 float32",
+          8,
+          [](const Device& device) {
+            const Tensor x = Uniform(device, {1024, 1024}, /*seed=*/1);
+            const Tensor indices = RandomColumns(device);
+            return [x, indices] { return Gather(x, 1, indices); };
+          },
+          "x = torch.rand(1024, 1024) | i = torch.randint(1024, (1024, 1024)) | "
+          "y = torch.empty_like(x)",
+          "torch.gather(x, 1, i, out=y)",
+          1.0};
+}
+
+ArrayCase ScatterCase() {
+  return {"scatter, adds along the last axis of 1024x1024 float32",
+          8,
+          [](const Device& device) {
+            const Tensor x = Uniform(device, {1024, 1024}, /*seed=*/1);
+            const Tensor values = Uniform(device, {1024, 1024}, /*seed=*/2);
+            const Tensor indices = RandomColumns(device);
+            return [=] { return ScatterAdd(x, 1, indices, values); };
+          },
+          "x = torch.rand(1024, 1024) | i = torch.randint(1024, (1024, 1024)) | "
+          "v = torch.rand(1024, 1024) | y = torch.empty_like(x)",
+          "torch.scatter_add(x, 1, i, v, out=y)",
           1.0};
 }
 
@@ -329,7 +375,9 @@ void DecodeLoop(Bench& bench) {
 }  // namespace
 
 void ArrayCases(Bench& bench) {
-  for (const auto& make : {SortCase, TopKCase, EmbeddingCase, GatherCase, IndexPutCase}) {
+  for (const auto& make : {SortCase, TopKCase, TopKOfRowsCase}) RunArrayCase(bench, make());
+  for (const auto& make :
+       {EmbeddingCase, GatherCase, GatherColumnsCase, IndexPutCase, ScatterCase}) {
     RunArrayCase(bench, make());
   }
   for (const auto& make : {CumSumCase, DropoutCase, TransposeCase, StridedChainCase}) {
