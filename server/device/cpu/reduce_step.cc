@@ -60,6 +60,12 @@ class Tree {
   int64_t leaves_ = 0;
 };
 
+// An extreme has no rounding errors, so it needs no small leaves.
+bool IsExtreme(Reduction reduction) {
+  return reduction == Reduction::kMax || reduction == Reduction::kMin ||
+         reduction == Reduction::kMaxAbs || reduction == Reduction::kMinAbs;
+}
+
 // One reduction. Run() uses the whole team.
 class Step {
  public:
@@ -70,6 +76,7 @@ class Step {
         dtype_(dtype),
         size_(dtype == DType::kUnspecified ? loops_.acc_bytes : SizeOf(dtype)),
         acc_size_(loops_.acc_bytes),
+        one_leaf_(IsExtreme(reduction) && !Is16Bit(dtype)),
         x_(static_cast<const char*>(x)),
         shape_(shape),
         power_(power),
@@ -141,7 +148,7 @@ class Step {
 
   // Reduces at most kRowChunkElements elements.
   void RowChunk(const char* x, int64_t n, char* acc) const {
-    if (n <= kLeafElements) return RowLeaf(x, n, acc);
+    if (n <= kLeafElements || one_leaf_) return RowLeaf(x, n, acc);
     alignas(Moments) char leaves[kLeavesPerChunk * kMaxAccBytes];
     const int64_t whole = n / kLeafElements, rest = n % kLeafElements;
     if (Is16Bit(dtype_)) {
@@ -298,6 +305,7 @@ class Step {
   const DType dtype_;
   const int64_t size_;
   const int64_t acc_size_;
+  const bool one_leaf_;  // a chunk of a row is one leaf
   const char* const x_;
   const ReduceShape shape_;
   const double power_;
