@@ -208,13 +208,11 @@ struct Gelu {
   }
 };
 
-// The approximation of the same paper: x (1 + tanh(u)) / 2, which is x / (1 + exp(-2 u)).
+// The approximation of the same paper, by tanh.
 struct GeluTanh {
   template <typename T>
   TENSORD_HD T operator()(T x) const {
-    constexpr T kMinusTwoSqrtTwoOverPi = static_cast<T>(-1.5957691216057307118);
-    constexpr T kCubic = static_cast<T>(0.044715);
-    return x / (T{1} + math::Exp(kMinusTwoSqrtTwoOverPi * (x + kCubic * x * x * x)));
+    return math::GeluTanh(x);
   }
 };
 

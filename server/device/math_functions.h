@@ -113,6 +113,29 @@ TENSORD_HD inline double Erfinv(double x) {
   return Fabs(x) == 1.0 ? x / (1.0 - Fabs(x)) : x * ratio;
 }
 
+// Computes a b as the sum of the result and of `rest`, which is what rounding the result leaves. The
+// sum is exact if |a| and |b| are below 2^995, unless the rest underflows (Dekker, "A floating-point
+// technique for extending the available precision", 1971).
+TENSORD_HD inline double ExactProduct(double a, double b, double* rest) {
+  const double product = a * b;
+#if defined(__FMA__) || defined(__CUDA_ARCH__)
+  *rest = ::fma(a, b, -product);
+#else
+  constexpr double kSplit = 134217729;
+  const double scaled_a = a * kSplit, high_a = scaled_a - (scaled_a - a), low_a = a - high_a;
+  const double scaled_b = b * kSplit, high_b = scaled_b - (scaled_b - b), low_b = b - high_b;
+  *rest = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b;
+#endif
+  return product;
+}
+
+// The same for a + b (Knuth, "The Art of Computer Programming", volume 2, 4.2.2).
+TENSORD_HD inline double ExactSum(double a, double b, double* rest) {
+  const double sum = a + b, part = sum - a;
+  *rest = (a - (sum - part)) + (b - part);
+  return sum;
+}
+
 // Computes a / sqrt(2) as the sum of the result and of `rest`, which is what rounding the result
 // leaves.
 TENSORD_HD inline float TimesSqrtHalf(float a, float* rest) {
@@ -121,14 +144,10 @@ TENSORD_HD inline float TimesSqrtHalf(float a, float* rest) {
   *rest = static_cast<float>(exact - static_cast<double>(rounded));
   return rounded;
 }
-// The product of two halves of 26 bits is exact (Dekker, "A floating-point technique for extending
-// the available precision", 1971).
 TENSORD_HD inline double TimesSqrtHalf(double a, double* rest) {
   constexpr double kFactor = 0.70710678118654752440, kFactorRest = -4.8336466567264567e-17;
-  constexpr double kSplit = 134217729, kHigh = 0x1.6a09e68p-1, kLow = -0x1.80c433p-29;
-  const double product = a * kFactor;
-  const double scaled = a * kSplit, high = scaled - (scaled - a), low = a - high;
-  const double error = ((high * kHigh - product) + high * kLow + low * kHigh) + low * kLow;
+  double error;
+  const double product = ExactProduct(a, kFactor, &error);
   *rest = error + a * kFactorRest;
   return product;
 }
@@ -146,6 +165,49 @@ TENSORD_HD inline T Gelu(T x) {
   const T correction = Fabs(x) < kFar ? rest * slope : T{0};
   const T tail = Erfc(z);
   return T(0.5) * x * (tail + tail * correction);
+}
+
+// Computes 2^32 (float) or 2^64 (double) exp(-2 |u|) for u = sqrt(2 / pi) (x + 0.044715 x³). Returns
+// the logarithm as the sum of the result and of `rest`.
+TENSORD_HD inline float GeluTanhLogarithm(float x, float* rest) {
+  const auto wide = static_cast<double>(x);
+  const double exact =
+      22.18070977791825 - Fabs(wide) * (1.5957691216057308 + 0.07135481627260025 * (wide * wide));
+  const auto rounded = static_cast<float>(exact);
+  *rest = static_cast<float>(exact - static_cast<double>(rounded));
+  return rounded;
+}
+TENSORD_HD inline double GeluTanhLogarithm(double x, double* rest) {
+  constexpr double kLinear = 1.5957691216057308, kLinearRest = -9.96930880911092e-17;
+  constexpr double kCubic = 0.07135481627260025, kCubicRest = -6.175149918155315e-19;
+  constexpr double kScale = 44.3614195558365, kScaleRest = 1.4841899608616317e-15;
+  double square_rest, cubic_rest, factor_rest, product_rest, sum_rest;
+  const double square = ExactProduct(x, x, &square_rest);
+  const double cubic = ExactProduct(square, kCubic, &cubic_rest);
+  cubic_rest += square_rest * kCubic + square * kCubicRest;
+  const double factor = ExactSum(cubic, kLinear, &factor_rest);
+  factor_rest += cubic_rest + kLinearRest;
+  const double product = ExactProduct(Fabs(x), factor, &product_rest);
+  product_rest += Fabs(x) * factor_rest;
+  const double sum = ExactSum(kScale, -product, &sum_rest);
+  *rest = sum_rest + (kScaleRest - product_rest);
+  return sum;
+}
+
+// Returns x (1 + tanh(u)) / 2 with the u above, which is x / (1 + e) for e = exp(-2 u). For x < 0,
+// exp(-2 u) would overflow before the result underflows, so the result is x e / (1 + e) with
+// e = exp(2 u). exp multiplies the error of its argument by the argument, so the error is corrected
+// to first order. e is scaled because it underflows before the result does. Beyond `kFar`, the result
+// underflows or is x.
+template <typename T>
+TENSORD_HD inline T GeluTanh(T x) {
+  constexpr T kFar = sizeof(T) == 4 ? T(20) : T(60);
+  constexpr T kUnscale = sizeof(T) == 4 ? T(0x1p-32) : T(0x1p-64);
+  T rest;
+  const T rounded = Exp(GeluTanhLogarithm(x, &rest));
+  const T scaled = rounded + rounded * (Fabs(x) < kFar ? rest : T{0});
+  const T quotient = (x < T{0} ? x * scaled : x) / (T{1} + scaled * kUnscale);
+  return x < T{0} ? quotient * kUnscale : quotient;
 }
 
 // Computes fmod(a, b) without branches. Returns false if it can't: if the quotient is large, b is
@@ -171,15 +233,8 @@ TENSORD_HD inline bool FastFmod(double a, double b, double* rest) {
 #if defined(__FMA__) || defined(__CUDA_ARCH__)
   const double left = ::fma(-quotient, b, a);
 #else
-  // The product as a sum of two numbers (Dekker, "A floating-point technique for extending the
-  // available precision", 1971).
-  constexpr double kSplit = 134217729;
-  const double scaled_q = quotient * kSplit, high_q = scaled_q - (scaled_q - quotient);
-  const double scaled_b = b * kSplit, high_b = scaled_b - (scaled_b - b);
-  const double low_q = quotient - high_q, low_b = b - high_b;
-  const double product = quotient * b;
-  const double error =
-      ((high_q * high_b - product) + high_q * low_b + low_q * high_b) + low_q * low_b;
+  double error;
+  const double product = ExactProduct(quotient, b, &error);
   const double left = (a - product) - error;
 #endif
   const bool past = (left != 0.0) & ((left < 0.0) != (a < 0.0));

@@ -283,9 +283,12 @@ bool ArithmeticCase::Accepts(DType dtype) const {
 absl::Span<const ArithmeticCase> ArithmeticCases() { return kArithmetic; }
 absl::Span<const ComparisonCase> ComparisonCases() { return kComparisons; }
 
+// In long double, because exp multiplies the error of its argument.
 double GeluByTanh(double x) {
-  const double inner = std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x);
-  return 0.5 * x * (1 + std::tanh(inner));
+  const auto wide = static_cast<long double>(x);
+  const long double inner =
+      std::sqrt(2.0L / std::acos(-1.0L)) * (wide + 0.044715L * wide * wide * wide);
+  return static_cast<double>(wide / (1 + std::exp(-2 * inner)));
 }
 
 }  // namespace tensord::conformance

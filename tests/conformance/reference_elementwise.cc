@@ -120,8 +120,8 @@ void AddElementwiseReferences(ReferenceTable& table) {
   for (const UnaryCase& op : UnaryCases()) {
     table[op.op] = op.whole != nullptr ? Same(op) : Floating(op.real, op.epsilons != 0);
   }
-  table["gelu"] = [none = table["gelu"], tanh = Floating(GeluByTanh, true)](const Attributes& attrs,
-                                                                            Inputs inputs) {
+  table["gelu"] = [none = table["gelu"], tanh = Floating(GeluByTanh, false)](
+                      const Attributes& attrs, Inputs inputs) {
     const bool by_tanh = Get<std::string>(attrs, "approximate", "none") == "tanh";
     return (by_tanh ? tanh : none)(attrs, inputs);
   };
