@@ -50,4 +50,18 @@ inf = float("inf")
 nan = float("nan")
 newaxis = None
 
-__all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations",)]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import nn as nn
+
+
+def __getattr__(name: str) -> object:
+    """Imports a submodule when a program first uses it."""
+    if name == "nn":
+        import importlib
+
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "TYPE_CHECKING")]

@@ -33,6 +33,9 @@ void BindClient(nb::module_& m);
 nb::class_<Box> BindTensor(nb::module_& m);  // operators.cc, indexing.cc and interchange.cc help
 void BindInterchange(nb::module_& m, nb::class_<Box>& tensor);
 void BindFunctions(nb::module_& m, nb::class_<Box>& tensor);
+void BindPrograms(nb::module_& m);
+void BindFiles(nb::module_& m);
+void BindGroups(nb::module_& m);
 
 // ---------------------------------------------------------------- errors (errors.cc)
 
@@ -72,6 +75,10 @@ const Tensor* TensorOrNull(PyObject* object);
 Box* BoxOrNull(PyObject* object);
 // Makes a Python Tensor. If `value` has failed, raises its error.
 nb::object Wrap(Tensor value);
+// Does the same for each tensor.
+nb::list WrapAll(std::vector<Tensor> values);
+// Reads a sequence of Python Tensors. `what` names it in messages.
+std::vector<Tensor> ReadTensors(PyObject* object, const char* what);
 
 // ---------------------------------------------------------------- arguments (arguments.cc)
 
@@ -107,7 +114,11 @@ void SetItem(Box& box, PyObject* key, PyObject* value);
 
 // Makes a tensor of a Tensor, a number, nested sequences, or an object with the buffer protocol,
 // DLPack or __array__. `dtype` kUnspecified: the object's own.
-Tensor FromPython(PyObject* object, DType dtype, const Device& device);
+Tensor FromPython(PyObject* object, DType dtype, const Device& device,
+                  const TransferOptions& options = {});
+// Reads the argument "progress" of a transfer: None, True for a progress bar, or a function that
+// gets the bytes that are done and the total.
+TransferOptions ReadProgress(nb::handle progress);
 
 // ---------------------------------------------------------------- inline parts
 

@@ -74,7 +74,8 @@ Tensor AsArray(const Call& call) {
     if (!may_copy)
       RaiseValueError(
           "asarray(): host data must be copied to the device; copy=False isn't possible");
-    return FromPython(call.at(0), dtype, call.device(2));
+    return FromPython(call.at(0), dtype, call.device(2),
+                      ReadProgress(call.has(4) ? call.at(4) : Py_None));
   }
   Tensor result = call.has(2) ? tensor->To(call.device(2)) : *tensor;
   if (dtype != DType::kUnspecified) result = result.To(dtype);
@@ -105,7 +106,8 @@ struct Row {
 #define TENSORD_RANDOM ", generator: Generator | Tensor | int | None = None"
 
 const Row kRows[] = {
-    {"asarray", "x: ArrayLike, /" TENSORD_PLACE ", copy: bool | None = None",
+    {"asarray",
+     "x: ArrayLike, /" TENSORD_PLACE ", copy: bool | None = None, progress: Progress = None",
      "Makes a tensor of a number, nested sequences, a NumPy array, or an object with the buffer "
      "protocol, DLPack\n"
      "or __array__. Returns a Tensor as it is, if the dtype and the device are those that it "
@@ -114,7 +116,9 @@ const Row kRows[] = {
      "device: default: the default device; for a Tensor its own.\n"
      "copy: False: raise a ValueError instead of a copy. Tensors can't be changed by other "
      "tensors, so True copies\n"
-     "only what isn't a Tensor yet.",
+     "only what isn't a Tensor yet.\n"
+     "progress: True for a progress bar (tqdm), or a function that gets the bytes that are done "
+     "and the total.",
      AsArray},
     {"tensor", "x: ArrayLike, /" TENSORD_PLACE, "The same as asarray.", AsArray},
     {"zeros",

@@ -239,21 +239,7 @@ Operand Call::operand(int i) const {
 }
 
 std::vector<Tensor> Call::tensors(int i) const {
-  PyObject* const list = object(i);
-  if (TensorOrNull(list) != nullptr) RaiseWrongType(i, "a sequence of Tensors");
-  const nb::object items = nb::steal(PySequence_Fast(list, "expected a sequence of Tensors"));
-  if (!items.is_valid()) throw nb::python_error();
-  std::vector<Tensor> tensors;
-  for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(items.ptr()); ++k) {
-    PyObject* const item = PySequence_Fast_GET_ITEM(items.ptr(), k);
-    const Tensor* const tensor = TensorOrNull(item);
-    if (tensor == nullptr) {
-      RaiseTypeError(absl::StrCat(spec_.name, "(): ", name(i), "[", k, "] must be a Tensor, not ",
-                                  TypeName(item)));
-    }
-    tensors.push_back(*tensor);
-  }
-  return tensors;
+  return ReadTensors(object(i), absl::StrCat(spec_.name, "(): ", name(i)).c_str());
 }
 
 Scalar Call::scalar(int i) const {

@@ -103,7 +103,7 @@ void CopyAxis(const HostArray& array, size_t axis, const uint8_t* from, uint8_t*
     CopyAxis(array, axis + 1, from + i * array.strides[axis], out);
 }
 
-Tensor Upload(const HostArray& array, const Device& device) {
+Tensor Upload(const HostArray& array, const Device& device, const TransferOptions& options = {}) {
   const Shape shape(absl::MakeConstSpan(array.shape));
   const TensorSpec spec{array.dtype, shape};
   const auto bytes = static_cast<size_t>(spec.size_bytes());
@@ -117,7 +117,7 @@ Tensor Upload(const HostArray& array, const Device& device) {
   }
   const absl::Span<const uint8_t> elements(data, bytes);
   if (bytes <= static_cast<size_t>(kMaxInlineBytes)) return FromBytes(device, spec, elements);
-  return WithoutGil([&] { return FromBytes(device, spec, elements); });
+  return WithoutGil([&] { return FromBytes(device, spec, elements, options); });
 }
 
 // ---------------------------------------------------------------- the buffer protocol
@@ -340,7 +340,7 @@ class SequenceReader {
     const Py_ssize_t length = PySequence_Fast_GET_SIZE(object);
     if (shape_.size() == depth) {
       if (rank_known_ && depth >= rank_) RaiseUneven();
-      shape_.push_back(length);
+      shape_.resize(depth + 1, length);  // GCC 12 warns of push_back here, by mistake
     }
     if (shape_[depth] != length) RaiseUneven();
     for (Py_ssize_t i = 0; i < length; ++i) {
@@ -432,10 +432,11 @@ class SequenceReader {
   bool has_large_ = false;
 };
 
-Tensor FromHostArray(PyObject* object, const Device& device, bool* known) {
+Tensor FromHostArray(PyObject* object, const Device& device, bool* known,
+                     const TransferOptions& options) {
   *known = true;
   if (Buffer buffer; PyObject_CheckBuffer(object) && buffer.Open(object))
-    return Upload(buffer.array(), device);
+    return Upload(buffer.array(), device, options);
   // NumPy exports what has no buffer format neither by DLPack.
   const bool is_numpy = absl::string_view(Py_TYPE(object)->tp_name) == "numpy.ndarray";
   if (!is_numpy && PyObject_HasAttrString(object, "__dlpack__") == 1)
@@ -445,7 +446,7 @@ Tensor FromHostArray(PyObject* object, const Device& device, bool* known) {
 }
 
 // For lists of arrays, complex numbers, and objects with __array__: NumPy makes an array of them.
-Tensor FromNumPy(PyObject* object, const Device& device) {
+Tensor FromNumPy(PyObject* object, const Device& device, const TransferOptions& options) {
   nb::object array = nb::module_::import_("numpy").attr("asarray")(nb::handle(object));
   nb::object dtype = array.attr("dtype");
   const bool is_bfloat16 = nb::str("bfloat16").equal(dtype.attr("name"));  // of ml_dtypes
@@ -453,7 +454,7 @@ Tensor FromNumPy(PyObject* object, const Device& device) {
               ? array.attr("view")("uint16")
               : array.attr("astype")(dtype.attr("newbyteorder")("="), nb::arg("copy") = false);
   bool known = false;
-  const Tensor tensor = FromHostArray(array.ptr(), device, &known);
+  const Tensor tensor = FromHostArray(array.ptr(), device, &known, options);
   if (!known) {
     RaiseTypeError(absl::StrCat("tensord has no dtype for elements of NumPy's dtype ",
                                 nb::cast<const char*>(nb::str(dtype))));
@@ -463,7 +464,7 @@ Tensor FromNumPy(PyObject* object, const Device& device) {
 
 // ---------------------------------------------------------------- NumPy
 
-nb::object ToNumPy(const Tensor& x, nb::handle progress = nb::handle()) {
+nb::object ToNumPy(const Tensor& x, const TransferOptions& options = {}) {
   const nb::module_ numpy = nb::module_::import_("numpy");
   nb::object dtype = nb::str(std::string(DTypeName(x.dtype())).c_str());
   if (x.dtype() == DType::kBFloat16) {
@@ -480,7 +481,7 @@ nb::object ToNumPy(const Tensor& x, nb::handle progress = nb::handle()) {
   Py_buffer view;
   if (PyObject_GetBuffer(bytes.ptr(), &view, PyBUF_WRITABLE) != 0) throw nb::python_error();
   const std::unique_ptr<Py_buffer, decltype(&PyBuffer_Release)> release(&view, PyBuffer_Release);
-  if (x.num_elements() > 0) ReadInto(x, view.buf);
+  if (x.num_elements() > 0) ReadInto(x, view.buf, options);
   return array;
 }
 
@@ -494,7 +495,31 @@ nb::object ToArray(const Box& box, nb::handle dtype, nb::handle copy) {
 
 }  // namespace
 
-Tensor FromPython(PyObject* object, DType dtype, const Device& device) {
+TransferOptions ReadProgress(nb::handle progress) {
+  if (!progress.is_valid() || progress.is_none() || progress.ptr() == Py_False) return {};
+  nb::object report = progress.ptr() == Py_True
+                          ? nb::module_::import_("tensord._progress").attr("bar")()
+                          : nb::borrow(progress);
+  if (PyCallable_Check(report.ptr()) == 0)
+    RaiseTypeError("progress must be a bool or a function of two numbers");
+  // The library may destroy the function without the interpreter's lock.
+  const std::shared_ptr<nb::object> kept(new nb::object(std::move(report)),
+                                         [](nb::object* function) {
+                                           nb::gil_scoped_acquire gil;
+                                           delete function;
+                                         });
+  return {.progress = [kept](int64_t done, int64_t total) {
+    nb::gil_scoped_acquire gil;
+    try {
+      (*kept)(done, total);
+    } catch (nb::python_error& e) {
+      e.discard_as_unraisable("the function `progress` of a transfer");
+    }
+  }};
+}
+
+Tensor FromPython(PyObject* object, DType dtype, const Device& device,
+                  const TransferOptions& options) {
   Scalar scalar = false;
   if (const Tensor* tensor = TensorOrNull(object)) {
     const Tensor moved = tensor->To(device);
@@ -509,19 +534,19 @@ Tensor FromPython(PyObject* object, DType dtype, const Device& device) {
     return FromScalar(device, scalar, {.dtype = dtype});
   }
   bool known = false;
-  const Tensor uploaded = FromHostArray(object, device, &known);
+  const Tensor uploaded = FromHostArray(object, device, &known, options);
   if (known) return convert(uploaded);
   if (PyList_Check(object) || PyTuple_Check(object)) {
     if (SequenceReader reader; reader.Read(object)) return reader.Make(dtype, device);
-    return convert(FromNumPy(object, device));
+    return convert(FromNumPy(object, device, options));
   }
   if (PyComplex_Check(object) || PyObject_HasAttrString(object, "__array__") == 1) {
-    return convert(FromNumPy(object, device));
+    return convert(FromNumPy(object, device, options));
   }
   if (PySequence_Check(object) != 0 && PyUnicode_Check(object) == 0) {
     const nb::object list = nb::steal(PySequence_List(object));
     if (!list.is_valid()) throw nb::python_error();
-    return FromPython(list.ptr(), dtype, device);
+    return FromPython(list.ptr(), dtype, device, options);
   }
   RaiseTypeError(absl::StrCat("can't make a tensor of ", TypeName(object),
                               ": give numbers, nested sequences of numbers, or an array"));
@@ -530,9 +555,15 @@ Tensor FromPython(PyObject* object, DType dtype, const Device& device) {
 void BindInterchange(nb::module_& m, nb::class_<Box>& tensor) {
   tensor
       .def(
-          "numpy", [](const Box& x) { return ToNumPy(Tensor(x.value)); },
-          nb::sig("def numpy(self) -> numpy.ndarray[Any, Any]"),
-          "Waits for the elements, and returns them as a new NumPy array.")
+          "numpy",
+          [](const Box& x, nb::handle progress) {
+            return ToNumPy(Tensor(x.value), ReadProgress(progress));
+          },
+          nb::kw_only(), nb::arg("progress") = nb::none(),
+          nb::sig("def numpy(self, *, progress: Progress = None) -> numpy.ndarray[Any, Any]"),
+          "Waits for the elements, and returns them as a new NumPy array.\n\n"
+          "progress: True for a progress bar (tqdm), or a function that gets the bytes that are "
+          "done and the total.")
       .def(
           "tolist",
           [](const Box& x) {

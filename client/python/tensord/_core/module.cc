@@ -11,4 +11,7 @@ NB_MODULE(_core, m) {
   auto tensor = python::BindTensor(m);
   python::BindInterchange(m, tensor);
   python::BindFunctions(m, tensor);
+  python::BindPrograms(m);
+  python::BindFiles(m);
+  python::BindGroups(m);
 }

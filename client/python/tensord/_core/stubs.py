@@ -12,7 +12,8 @@ from nanobind.stubgen import StubGen
 
 # The types of arguments. They exist only in stubs.
 ALIASES = """\
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+import os
 from typing import Any, NoReturn, Self, TypeAlias
 import numpy
 
@@ -20,6 +21,7 @@ Scalar: TypeAlias = bool | int | float
 DTypeLike: TypeAlias = dtype | str | type | numpy.dtype[Any]
 DeviceLike: TypeAlias = Device | str
 ArrayLike: TypeAlias = Any
+Progress: TypeAlias = bool | Callable[[int, int], object] | None
 
 """
 
@@ -75,11 +77,10 @@ def main():
     generator.put(module)
     text = generator.get()
     head, _, rest = text.partition("\n\n") if text.startswith('"""') else ("", "", text)
-    aliases = ALIASES.replace("import Sequence", "import Iterator, Sequence")
     imports = [line for line in rest.splitlines() if line.startswith(("import ", "from "))]
     body = "\n".join(line for line in rest.splitlines() if line not in imports)
-    imports = [line for line in imports if line not in aliases]
-    pathlib.Path(sys.argv[2]).write_text(f"{head}\n\n" + "\n".join(imports) + "\n" + aliases + body + "\n")
+    imports = [line for line in imports if line not in ALIASES]
+    pathlib.Path(sys.argv[2]).write_text(f"{head}\n\n" + "\n".join(imports) + "\n" + ALIASES + body + "\n")
 
 
 if __name__ == "__main__":

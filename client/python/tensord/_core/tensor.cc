@@ -123,6 +123,45 @@ nb::object Wrap(Tensor value) {
   return object;
 }
 
+nb::list WrapAll(std::vector<Tensor> values) {
+  nb::list list;
+  for (Tensor& value : values) list.append(Wrap(std::move(value)));
+  return list;
+}
+
+std::vector<Tensor> ReadTensors(PyObject* object, const char* what) {
+  if (TensorOrNull(object) != nullptr) {
+    RaiseTypeError(absl::StrCat(what, " must be a sequence of Tensors, not a Tensor"));
+  }
+  const nb::object items = nb::steal(PySequence_Fast(object, "expected a sequence of Tensors"));
+  if (!items.is_valid()) throw nb::python_error();
+  std::vector<Tensor> tensors;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.ptr()); ++i) {
+    PyObject* const item = PySequence_Fast_GET_ITEM(items.ptr(), i);
+    const Tensor* const tensor = TensorOrNull(item);
+    if (tensor == nullptr) {
+      RaiseTypeError(absl::StrCat(what, "[", i, "] must be a Tensor, not ", TypeName(item)));
+    }
+    tensors.push_back(*tensor);
+  }
+  return tensors;
+}
+
+nb::object ReportOf(const Tensor& copy) {
+  const CopyReport report = Unwrap(WithoutGil([&] { return copy.copy_report(); }));
+  nb::dict dict;
+  dict["path"] = CopyPathName(report.path);
+  dict["bytes"] = report.bytes;
+  dict["transfer_seconds"] = absl::ToDoubleSeconds(report.transfer_time);
+  dict["total_seconds"] = absl::ToDoubleSeconds(report.total_time);
+  dict["bytes_per_second"] = report.bytes_per_second();
+  dict["connections"] = report.connections;
+  dict["resumptions"] = report.resumptions;
+  dict["relay_reason"] = report.relay_reason;
+  dict["route_skipped"] = report.route_skipped;
+  return dict;
+}
+
 nb::class_<Box> BindTensor(nb::module_& m) {
   const char* const debug = std::getenv("TENSORD_DEBUG");
   sync_after_each_op = debug != nullptr && std::strstr(debug, "sync") != nullptr;
@@ -188,6 +227,11 @@ nb::class_<Box> BindTensor(nb::module_& m) {
           "describe", [](const Box& x) { return nb::str(x.value.Describe().c_str()); },
           nb::sig("def describe(self) -> str"),
           "Returns a line with the number, the dtype, the shape and the device. Doesn't wait.")
+      .def(
+          "copy_report", [](const Box& x) { return ReportOf(Tensor(x.value)); },
+          nb::sig("def copy_report(self) -> dict[str, Any]"),
+          "Waits for a copy that to(device) made, and returns its path and its speed.")
+      .def("_assign", [](Box& x, const Box& other) { x.value = other.value; })
       .def(
           "__reduce__",
           [](const Box& x) {

@@ -1,0 +1,170 @@
+"""Layers, programs, files and groups."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+import tensord
+from tensord import nn
+
+DATA = pathlib.Path(__file__).parents[3] / "tests" / "data"
+
+
+class Block(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.norm = nn.LayerNorm(size)
+        self.layers = nn.Sequential(nn.Linear(size, 2 * size), nn.GELU(), nn.Linear(2 * size, size, bias=False))
+        self.scale = nn.Parameter(tensord.ones(size))
+
+    def forward(self, x):
+        return x + self.layers(self.norm(x)) * self.scale
+
+
+def test_the_digits_network():
+    digits = tensord.load_safetensors(DATA / "digits.safetensors")
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
+    model.load_state_dict(tensord.load_safetensors(DATA / "digits_mlp.safetensors"))
+    images = digits["images"].to(tensord.float32)[1200:] / 16
+    guess = model(images).argmax(axis=1)
+    assert (guess == digits["labels"][1200:]).sum().item() / len(images) > 0.9
+
+
+def test_module_structure():
+    block = Block(4)
+    names = [name for name, _ in block.named_parameters()]
+    assert names == ["scale", "norm.weight", "norm.bias", "layers.0.weight", "layers.0.bias", "layers.2.weight"]
+    assert [type(m).__name__ for m in block.modules()] == ["Block", "LayerNorm", "Sequential", "Linear", "GELU", "Linear"]
+    assert "Linear(in_features=4, out_features=8, bias=True)" in repr(block)
+    assert block.eval().training is block.layers[1].training is False
+    with pytest.raises(AttributeError, match="no_such"):
+        block.no_such
+    with pytest.raises(AttributeError, match=r"super\(\)"):
+        type("Bad", (nn.Module,), {"__init__": lambda self: setattr(self, "x", 1)})()
+
+
+def test_forward_agrees_with_numpy():
+    block = Block(4)
+    x = np.random.default_rng(0).random((3, 4), dtype=np.float32)
+    state = {name: value.numpy() for name, value in block.state_dict().items()}
+    mean, var = x.mean(1, keepdims=True), x.var(1, keepdims=True)
+    hidden = (x - mean) / np.sqrt(var + 1e-5) @ state["layers.0.weight"].T + state["layers.0.bias"]
+    gelu = tensord.gelu(tensord.asarray(hidden)).numpy()
+    np.testing.assert_allclose(block(tensord.asarray(x)).numpy(), x + gelu @ state["layers.2.weight"].T, atol=1e-5)
+
+
+def test_state_dicts():
+    a, b = Block(4), Block(4)
+    state = a.state_dict()
+    b.load_state_dict(state)
+    x = tensord.rand(2, 4)
+    assert (a(x) == b(x)).all()
+    b.scale += 1
+    assert state["scale"].tolist() == [1] * 4 == a.scale.tolist()
+    before = b(x).tolist()
+    wrong = {**state, "scale": tensord.ones(5), "new": tensord.ones(1)}
+    del wrong["norm.bias"]
+    with pytest.raises(ValueError) as caught:
+        b.load_state_dict(wrong)
+    assert all(text in str(caught.value) for text in ("scale has shape", "new is unknown", "norm.bias is missing"))
+    assert b(x).tolist() == before
+
+
+def test_moving_and_converting_a_module(client):
+    block = Block(4)
+    weight = block.norm.weight
+    assert block.to(client.devices[1]) is block and block.norm.weight is weight
+    assert all(p.device == client.devices[1] for p in block.parameters())
+    assert block.to(tensord.float64)(tensord.rand(2, 4, dtype="float64", device="cpu:1")).dtype is tensord.float64
+
+
+def test_seeds_and_dropout():
+    assert (nn.Linear(3, 2, generator=5).weight == nn.Linear(3, 2, generator=5).weight).all()
+    assert nn.Linear(9, 200).weight.abs().max().item() <= 1 / 3
+    dropout = nn.Dropout(0.5, generator=1)
+    x = tensord.ones(1000)
+    assert (dropout(x) == 0).any() and (dropout.eval()(x) == x).all()
+
+
+def test_a_program_computes_what_its_function_does():
+    w = tensord.asarray([[1.0, 2], [3, 4]])
+    calls = []
+
+    def step(x, y):
+        calls.append(1)
+        return tensord.relu(x @ w - 2 * y), (x + y).sum(axis=0)
+
+    x, y = tensord.asarray([[1.0, -1], [2, 0.5]]), tensord.ones(2, 2)
+    program = tensord.Program(step, x, y)
+    expected = step(x, y)
+    for _ in range(3):
+        result = program(x, y)
+        assert isinstance(result, tuple)
+        assert all((a == b).all() for a, b in zip(result, expected, strict=True))
+    assert len(calls) == 2 and program.num_ops >= 4
+    assert program.inputs[0] == ((2, 2), tensord.float32) and program.outputs[1][0] == (2,)
+    assert tensord.Program(lambda x: x + 1, x)(x).tolist() == (x + 1).tolist()
+
+
+def test_errors_of_a_program():
+    x = tensord.ones(2)
+    with pytest.raises(ZeroDivisionError):
+        tensord.Program(lambda x: 1 / 0, x)
+    with pytest.raises(tensord.FailedPreconditionError, match="program"):
+        tensord.Program(lambda x: x * x.sum().item(), x)
+    with pytest.raises(TypeError):
+        tensord.Program(lambda x: 3, x)
+    with pytest.raises(ValueError):
+        tensord.Program(lambda: x)
+    with pytest.raises(ValueError):
+        tensord.Program(lambda x: x + 1, x)(tensord.ones(3))
+
+
+def test_safetensors(tmp_path):
+    path = tmp_path / "x.safetensors"
+    tensors = {"a": tensord.arange(6).reshape(2, 3), "b": tensord.asarray([True, False])}
+    tensord.save_safetensors(tensors, path, {"by": "test"})
+    file = tensord.SafetensorsFile(path)
+    assert sorted(file.keys()) == ["a", "b"] and "a" in file and "c" not in file and len(file) == 2
+    assert file.metadata == {"by": "test"} and file.spec("a") == ((2, 3), tensord.int64)
+    assert file.load("b", "cpu:1").tolist() == [True, False]
+    reports = []
+    loaded = tensord.load_safetensors(str(path), progress=lambda *report: reports.append(report))
+    assert {name: x.tolist() for name, x in loaded.items()} == {name: x.tolist() for name, x in tensors.items()}
+    assert reports and reports[-1] == (50, 50)
+    with pytest.raises(tensord.NotFoundError):
+        tensord.load_safetensors(tmp_path / "none")
+    with pytest.raises(tensord.NotFoundError):
+        file.load("c")
+    (tmp_path / "bad").write_bytes(b"nonsense")
+    with pytest.raises(tensord.InvalidArgumentError):
+        tensord.SafetensorsFile(tmp_path / "bad")
+
+
+def test_groups(client):
+    group = tensord.Group(client.devices)
+    inputs = [tensord.asarray([1.0, 2], device=client.devices[0]), tensord.asarray([3.0, 5], device=client.devices[1])]
+    assert [x.tolist() for x in group.all_reduce(inputs)] == [[4, 7]] * 2
+    assert [x.tolist() for x in group.all_reduce(inputs, "max")] == [[3, 5]] * 2
+    assert [x.tolist() for x in group.all_gather(inputs)] == [[1, 2, 3, 5]] * 2
+    assert [x.tolist() for x in group.reduce_scatter(inputs, "mean")] == [[2], [3.5]]
+    assert [x.device for x in group.broadcast(inputs[0])] == group.devices == client.devices
+    group.barrier()
+    assert group.size == 2
+    with pytest.raises(ValueError):
+        group.all_reduce(inputs, "median")
+    with pytest.raises(ValueError):
+        group.all_reduce(inputs[:1])
+
+
+def test_copy_reports_and_progress(client):
+    x = tensord.ones(1 << 20)
+    report = x.to(client.devices[1]).copy_report()
+    assert report["path"] == "peer" and report["bytes"] == 4 << 20
+    seen = []
+    a = tensord.asarray(x.numpy(progress=lambda done, total: seen.append(done)), progress=lambda *_: seen.append(0)).numpy()
+    assert a.sum() == 1 << 20 and (4 << 20) in seen and 0 in seen
+    assert x.numpy(progress=True).size == 1 << 20
+    with pytest.raises(TypeError):
+        x.numpy(progress=3)
