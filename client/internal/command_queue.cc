@@ -5,6 +5,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/client/internal/wait_hooks.h"
 #include "tensord/client/internal/wire.h"
 #include "tensord/common/util/status_macros.h"
 
@@ -115,9 +116,14 @@ absl::Status CommandQueue::WaitForRoom() {
   WaitTimer timer(counters_, WaitKind::kFullQueue, {"room in the command queue"});
   while (status_.ok() && FullLocked()) {
     mu_.Unlock();
-    if (on_full_) on_full_();
+    {
+      const HookedWait hooked;
+      if (on_full_) on_full_();
+      mu_.Lock();
+      if (status_.ok() && FullLocked()) space_.Wait(&mu_);
+      mu_.Unlock();
+    }
     mu_.Lock();
-    if (status_.ok() && FullLocked()) space_.Wait(&mu_);
   }
   return status_;
 }

@@ -52,12 +52,13 @@ newaxis = None
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from . import aio as aio
     from . import nn as nn
 
 
 def __getattr__(name: str) -> object:
     """Imports a submodule when a program first uses it."""
-    if name == "nn":
+    if name in ("aio", "nn"):
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 def bar() -> Callable[[int, int], None]:
     """Returns a function that shows the progress by tqdm, and does nothing where tqdm isn't installed."""
     try:
-        from tqdm.auto import tqdm
+        from tqdm.auto import tqdm  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
         return lambda done, total: None
     shown = None

@@ -31,11 +31,14 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Parameter:
-    """Marks a tensor as a parameter when a module gets it as an attribute: self.scale = nn.Parameter(tensor)."""
-
+class _Parameter:
     def __init__(self, value: Tensor) -> None:
         self.value = value
+
+
+def Parameter(value: Tensor) -> Any:  # noqa: N802
+    """Marks a tensor as a parameter for a module that gets it as an attribute: self.scale = nn.Parameter(tensor)."""
+    return _Parameter(value)
 
 
 class Module:
@@ -60,7 +63,7 @@ class Module:
     def __setattr__(self, name: str, value: object) -> None:
         if "_modules" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__} must call super().__init__() before it sets {name}")
-        if isinstance(value, Parameter):
+        if isinstance(value, _Parameter):
             self._modules.pop(name, None)
             self._parameters[name] = value.value
         elif isinstance(value, Module):

@@ -244,3 +244,45 @@ except ValueError as error:
 """
     assert run_python(program).stdout.split() == ["later", "now"]
     assert run_python(program, TENSORD_DEBUG="sync").stdout.split() == ["now"]
+
+
+def test_an_op_that_waits_for_room_releases_the_interpreter_lock(run_python):
+    """Other threads run, and may change the operands, while the command queue is full."""
+    program = """
+import tensord, threading
+tensord.connect(max_pending_commands=4)
+x = tensord.uniform(700, 700)
+y, ticks, done = tensord.ones(700, 700), 0, threading.Event()
+def compute():
+    global y
+    for _ in range(60):
+        y = y @ x / 350
+    done.set()
+threading.Thread(target=compute).start()
+while not done.is_set():
+    ticks += 1
+    x *= 1.0
+    x[0] = x[1]
+print(ticks > 20, y.isfinite().all().item())
+"""
+    assert run_python(program).stdout.split() == ["True", "True"]
+
+
+def test_awaiting_a_tensor(run_python):
+    program = """
+import asyncio, tensord
+from tensord import aio
+async def main():
+    x = tensord.ones(3) + 1
+    await aio.wait(x)
+    a, b = await asyncio.gather(x.anumpy(), aio.numpy(x * 2))
+    await aio.synchronize()
+    print(a.tolist(), b.tolist())
+asyncio.run(main())
+"""
+    done = run_python(program)
+    assert done.stdout.strip() == "[2.0, 2.0, 2.0] [4.0, 4.0, 4.0]", done.stderr
+
+
+def test_notebooks_show_devices_as_a_table(client):
+    assert "<table>" in client._repr_html_() and "<td>cpu:1</td>" in client._repr_html_()

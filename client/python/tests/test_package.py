@@ -1,6 +1,7 @@
 """The installed package: exported symbols, stubs, imports beside other libraries."""
 
 import importlib.util
+import os
 import pathlib
 import shutil
 import subprocess
@@ -39,6 +40,15 @@ def test_stubs_name_what_the_module_has():
     for name, value in vars(_core).items():
         if not name.startswith("_"):
             assert f"def {name}(" in stub or f"class {name}" in stub or f"{name}: dtype" in stub, name
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy isn't installed")
+def test_the_package_passes_mypy():
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "-p", "tensord"],
+        cwd=PACKAGE.parent, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy isn't installed")

@@ -15,6 +15,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "tensord/client/cluster.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/python/tensord/_core/core.h"
@@ -240,6 +241,18 @@ nb::object DeviceOf(const C& connection, nb::handle name) {
   return nb::cast(Unwrap(connection.device(static_cast<int>(ReadInt(name.ptr(), "device")))));
 }
 
+// Returns the devices as a table, for notebooks. Doesn't contact the server.
+std::string ToHtml(const std::vector<Device>& devices) {
+  std::string rows;
+  for (const Device& device : devices) {
+    std::string model = device.model();
+    model = absl::StrReplaceAll(model, {{"&", "&amp;"}, {"<", "&lt;"}});
+    absl::StrAppend(&rows, "<tr><td>", device.name(), "</td><td>", model, "</td></tr>");
+  }
+  return absl::StrCat("<table><thead><tr><th>device</th><th>model</th></tr></thead><tbody>", rows,
+                      "</tbody></table>");
+}
+
 // The methods that Client and Cluster share.
 template <typename C>
 nb::class_<C> BindConnection(nb::module_& m, const char* name, const char* doc) {
@@ -262,6 +275,7 @@ nb::class_<C> BindConnection(nb::module_& m, const char* name, const char* doc) 
           },
           "Waits until everything sent so far has run. Raises the first error that no other call "
           "has raised.")
+      .def("_repr_html_", [](const C& c) { return ToHtml(c.devices()); })
       .def(
           "close",
           [](C& c) {
@@ -470,9 +484,13 @@ void BindClient(nb::module_& m) {
         return absl::StrCat("<tensord.Cluster of ", absl::StrJoin(names, ", "), ">");
       });
 
-  m.def("_connect",
-        [](const std::vector<std::string>& addresses, bool allow_missing,
-           const nb::kwargs& options) { return Connect(addresses, allow_missing, options); });
+  m.def(
+      "_connect",
+      [](const std::vector<std::string>& addresses, bool allow_missing, const nb::kwargs& options) {
+        return Connect(addresses, allow_missing, options);
+      },
+      nb::sig("def _connect(addresses: list[str], allow_missing: bool, /, **options: Any) -> "
+              "Client | Cluster"));
   m.def("_close_at_exit", [] {
     KeepOtherThreadsOut();
     CloseAll();

@@ -27,6 +27,14 @@ struct Box {
   Tensor value;
 };
 
+// Functions hold references to the values of boxes. An op releases the interpreter's lock while the
+// command queue is full, so another thread may assign to a box that the op uses. Assign() then
+// keeps the old value until no op waits. The caller has the lock.
+void Assign(Box& box, Tensor value);
+// Returns whether an op may overwrite the value: only this box has it, and no op of another thread
+// waits.
+bool MayDonate(const Box& box);
+
 // Each function adds the classes and functions of one file to the module.
 void BindDTypes(nb::module_& m);
 void BindClient(nb::module_& m);
@@ -65,6 +73,8 @@ auto WithoutGil(Wait wait);
 // a daemon thread, which the end of the interpreter would stop at this point. CPython before 3.14
 // stops it by an exception that C++ functions can't let pass, so the thread sleeps instead.
 void KeepOtherThreadsOut();
+// Makes ops that wait, because the command queue is full, release the interpreter's lock.
+void InstallWaitHooks();
 // Returns with the lock, or sleeps until the process ends.
 void TakeGil(PyThreadState* state);
 

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/strings/cord.h"
+#include "tensord/client/internal/wait_hooks.h"
 #include "tensord/client/python/tensord/_core/core.h"
 #include "tensord/common/status_details.h"
 
@@ -14,6 +15,13 @@ namespace {
 
 // The thread that runs the interpreter's exit functions; none before the end.
 std::atomic<std::thread::id> last_thread{};
+
+// The number of ops that wait without the interpreter's lock. Guarded by the lock, as the values.
+int ops_waiting = 0;
+std::vector<Tensor>& OldValues() {
+  static auto* values = new std::vector<Tensor>;
+  return *values;
+}
 
 // Reads a varint of a protobuf message. Returns nullopt at the end.
 std::optional<uint64_t> ReadVarint(absl::string_view* bytes) {
@@ -50,6 +58,27 @@ void TakeGil(PyThreadState* state) {
   }
   PyEval_RestoreThread(state);
 }
+
+void InstallWaitHooks() {
+  static constexpr internal::WaitHooks kHooks = {[]() -> void* {
+                                                   if (PyGILState_Check() == 0) return nullptr;
+                                                   ++ops_waiting;
+                                                   return PyEval_SaveThread();
+                                                 },
+                                                 [](void* state) {
+                                                   if (state == nullptr) return;
+                                                   TakeGil(static_cast<PyThreadState*>(state));
+                                                   if (--ops_waiting == 0) OldValues().clear();
+                                                 }};
+  internal::wait_hooks.store(&kHooks);
+}
+
+void Assign(Box& box, Tensor value) {
+  if (ops_waiting > 0) OldValues().push_back(box.value);
+  box.value = std::move(value);
+}
+
+bool MayDonate(const Box& box) { return ops_waiting == 0 && box.value.state().use_count() == 1; }
 
 void Raise(const absl::Status& error) {
   const std::optional<double> retry_after = RetryAfter(error);

@@ -266,10 +266,8 @@ Tensor Broadcast(Tensor value, absl::Span<const int64_t> shape) {
   return value.shape().dims() == shape ? value : BroadcastTo(value, Shape(shape));
 }
 
-// Only this box has the tensor, so the op may overwrite it.
-bool MayDonate(const Tensor& x) { return x.state().use_count() == 1; }
-
-Tensor SetBox(const Tensor& x, const Key& key, const Tensor& value) {
+Tensor SetBox(const Box& box, const Key& key, const Tensor& value) {
+  const Tensor& x = box.value;
   const std::vector<int64_t> shape = key.dims();
   if (key.whole) return Reshape(Broadcast(value, shape), x.shape());
   const Dims strides = RowMajorStrides(x.shape());
@@ -281,10 +279,11 @@ Tensor SetBox(const Tensor& x, const Key& key, const Tensor& value) {
   const Tensor src = Broadcast(value, shape);
   if (src.ok() && src.num_elements() == 0) return x;
   return AsStridedScatter(x, src, Shape(Span(shape)), steps,
-                          {.offset = offset, .donate = MayDonate(x)});
+                          {.offset = offset, .donate = MayDonate(box)});
 }
 
-Tensor SetArrays(const Tensor& x, const Key& key, const Tensor& value) {
+Tensor SetArrays(const Box& box, const Key& key, const Tensor& value) {
+  const Tensor& x = box.value;
   if (key.whole && key.order.size() == key.ranges.size() && Adjacent(key)) {
     const std::vector<Tensor> indices = Indices(key);
     const int axis = key.arrays[0].first;
@@ -300,7 +299,7 @@ Tensor SetArrays(const Tensor& x, const Key& key, const Tensor& value) {
                  x.shape().dims().begin() + axis + static_cast<std::ptrdiff_t>(indices.size()),
                  x.shape().dims().end());
     return IndexPut(x, indices, value.rank() == 0 ? value : Broadcast(value, shape),
-                    {.axis = axis, .donate = MayDonate(x)});
+                    {.axis = axis, .donate = MayDonate(box)});
   }
   // Any other key: selects the positions in the flattened x, and writes there.
   const Tensor positions = Select(Reshape(Arange(x.device(), x.num_elements()), x.shape()), key);
@@ -347,11 +346,10 @@ void SetItem(Box& box, PyObject* key, PyObject* value) {
       const Tensor x = box.value;
       return KeyReader(x, key).Read();
     }();
-    result =
-        read.arrays.empty() ? SetBox(box.value, read, source) : SetArrays(box.value, read, source);
+    result = read.arrays.empty() ? SetBox(box, read, source) : SetArrays(box, read, source);
   }
   if (!result->ok()) Raise(result->status());
-  box.value = *std::move(result);
+  Assign(box, *std::move(result));
 }
 
 }  // namespace tensord::python

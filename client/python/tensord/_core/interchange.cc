@@ -560,10 +560,15 @@ void BindInterchange(nb::module_& m, nb::class_<Box>& tensor) {
             return ToNumPy(Tensor(x.value), ReadProgress(progress));
           },
           nb::kw_only(), nb::arg("progress") = nb::none(),
-          nb::sig("def numpy(self, *, progress: Progress = None) -> numpy.ndarray[Any, Any]"),
+          nb::sig("def numpy(self, *, progress: Progress = None) -> NDArray[Any]"),
           "Waits for the elements, and returns them as a new NumPy array.\n\n"
           "progress: True for a progress bar (tqdm), or a function that gets the bytes that are "
           "done and the total.")
+      .def(
+          "anumpy",
+          [](nb::handle x) { return nb::module_::import_("tensord.aio").attr("numpy")(x); },
+          nb::sig("def anumpy(self) -> Coroutine[Any, Any, NDArray[Any]]"),
+          "await x.anumpy() waits for the elements, while other tasks of the event loop run.")
       .def(
           "tolist",
           [](const Box& x) {
@@ -577,7 +582,7 @@ void BindInterchange(nb::module_& m, nb::class_<Box>& tensor) {
       .def("__array__", &ToArray, nb::arg("dtype") = nb::none(), nb::kw_only(),
            nb::arg("copy") = nb::none(),
            nb::sig("def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> "
-                   "numpy.ndarray[Any, Any]"))
+                   "NDArray[Any]"))
       .def(
           "__dlpack_device__", [](const Box&) { return nb::make_tuple(int{dlpack::kCpu}, 0); },
           nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
@@ -588,17 +593,20 @@ void BindInterchange(nb::module_& m, nb::class_<Box>& tensor) {
           nb::sig("def __dlpack__(self, *, stream: object = None, max_version: tuple[int, int] | "
                   "None = None, "
                   "dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> object"));
-  m.def("_from_bytes",
-        [](const nb::bytes& data, nb::handle dtype, nb::handle shape, const Device& device) {
-          HostArray array{static_cast<const uint8_t*>(data.data()),
-                          ReadDType(dtype.ptr()),
-                          ReadInts(shape.ptr(), "shape"),
-                          {}};
-          if (array.num_elements() * SizeOf(array.dtype) != static_cast<int64_t>(data.size())) {
-            RaiseValueError("the bytes don't fit the dtype and the shape");
-          }
-          return Wrap(Upload(array, device));
-        });
+  m.def(
+      "_from_bytes",
+      [](const nb::bytes& data, nb::handle dtype, nb::handle shape, const Device& device) {
+        HostArray array{static_cast<const uint8_t*>(data.data()),
+                        ReadDType(dtype.ptr()),
+                        ReadInts(shape.ptr(), "shape"),
+                        {}};
+        if (array.num_elements() * SizeOf(array.dtype) != static_cast<int64_t>(data.size())) {
+          RaiseValueError("the bytes don't fit the dtype and the shape");
+        }
+        return Wrap(Upload(array, device));
+      },
+      nb::sig("def _from_bytes(data: bytes, dtype: dtype, shape: tuple[int, ...], device: Device) "
+              "-> Tensor"));
   m.def(
       "from_dlpack",
       [](nb::handle x, nb::handle device, nb::handle copy) {

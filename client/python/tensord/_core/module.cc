@@ -6,6 +6,7 @@ NB_MODULE(_core, m) {
   m.doc() = "The compiled part of tensord. Use the package tensord.";
   // Tensors that are alive when the interpreter ends aren't leaks.
   nanobind::set_leak_warnings(false);
+  python::InstallWaitHooks();
   python::BindDTypes(m);
   python::BindClient(m);
   auto tensor = python::BindTensor(m);

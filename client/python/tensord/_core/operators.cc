@@ -54,7 +54,7 @@ PyObject* InPlaceSlot(PyObject* a, PyObject* b) {
                                    box.value.shape().ToString(), " to ", result.shape().ToString(),
                                    "; write x = x … y instead"));
     }
-    box.value = std::move(result);
+    Assign(box, std::move(result));
     return Py_NewRef(a);
   });
 }

@@ -12,10 +12,11 @@ from nanobind.stubgen import StubGen
 
 # The types of arguments. They exist only in stubs.
 ALIASES = """\
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 import os
 from typing import Any, NoReturn, Self, TypeAlias
 import numpy
+from numpy.typing import NDArray
 
 Scalar: TypeAlias = bool | int | float
 DTypeLike: TypeAlias = dtype | str | type | numpy.dtype[Any]
@@ -49,6 +50,9 @@ class Stubs(StubGen):
     """Adds annotations to the operators, which have no signature of their own."""
 
     def put(self, value, name=None, parent=None):
+        if name == "_op_names":
+            self.write_ln("_op_names: tuple[str, ...]\n")
+            return
         if getattr(parent, "__name__", None) == "Tensor":
             if name in HIDDEN:
                 return
@@ -73,7 +77,7 @@ def load(path):
 
 def main():
     module = load(sys.argv[1])
-    generator = Stubs(module=module, quiet=True)
+    generator = Stubs(module=module, include_private=True, quiet=True)
     generator.put(module)
     text = generator.get()
     head, _, rest = text.partition("\n\n") if text.startswith('"""') else ("", "", text)

@@ -231,7 +231,10 @@ nb::class_<Box> BindTensor(nb::module_& m) {
           "copy_report", [](const Box& x) { return ReportOf(Tensor(x.value)); },
           nb::sig("def copy_report(self) -> dict[str, Any]"),
           "Waits for a copy that to(device) made, and returns its path and its speed.")
-      .def("_assign", [](Box& x, const Box& other) { x.value = other.value; })
+      .def(
+          "_assign", [](Box& x, const Box& other) { Assign(x, other.value); },
+          nb::sig("def _assign(self, other: Tensor, /) -> None"),
+          "Gives this object the value of another tensor, also of another dtype or device.")
       .def(
           "__reduce__",
           [](const Box& x) {
