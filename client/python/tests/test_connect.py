@@ -246,6 +246,18 @@ except ValueError as error:
     assert run_python(program, TENSORD_DEBUG="sync").stdout.split() == ["now"]
 
 
+def test_debug_mode_names_the_line_of_the_op(run_python):
+    program = """
+import tensord
+x = tensord.asarray([1.0, 2.0])
+y = tensord.softplus(x[tensord.asarray([7])])
+z = y + 1
+z.tolist()
+"""
+    assert ", in <module>" not in run_python(program).stderr.splitlines()[-1]
+    assert "The failed op was called at <string>:4, in <module>" in run_python(program, TENSORD_DEBUG="tracebacks").stderr
+
+
 def test_an_op_that_waits_for_room_releases_the_interpreter_lock(run_python):
     """Other threads run, and may change the operands, while the command queue is full."""
     program = """

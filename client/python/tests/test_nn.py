@@ -168,3 +168,15 @@ def test_copy_reports_and_progress(client):
     assert x.numpy(progress=True).size == 1 << 20
     with pytest.raises(TypeError):
         x.numpy(progress=3)
+
+
+def test_the_examples_run(run_python, address):
+    folder = pathlib.Path(__file__).parents[1] / "examples"
+    outputs = {}
+    for example in folder.glob("*.py"):
+        done = run_python(f"import runpy; runpy.run_path({str(example)!r}, run_name='__main__')")
+        assert done.returncode == 0, done.stderr
+        outputs[example.stem] = done.stdout
+    assert "cpu:1" in outputs["use_gpu"] and "x + y: add" in outputs["use_gpu"]
+    right, _, total, *_ = outputs["train_digits"].splitlines()[-1].split()
+    assert int(right) / int(total) > 0.85

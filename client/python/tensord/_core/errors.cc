@@ -8,6 +8,7 @@
 #include "absl/strings/cord.h"
 #include "tensord/client/internal/wait_hooks.h"
 #include "tensord/client/python/tensord/_core/core.h"
+#include "tensord/client/python/tensord/_core/debug.h"
 #include "tensord/common/status_details.h"
 
 namespace tensord::python {
@@ -88,6 +89,9 @@ void Raise(const absl::Status& error) {
           .attr("from_status")(absl::StatusCodeToString(error.code()), message, ErrorReason(error),
                                retry_after.has_value() ? nb::object(nb::float_(*retry_after))
                                                        : nb::object(nb::none()));
+  if (const std::string line = Debug().tracebacks ? LineOf(message) : ""; !line.empty()) {
+    exception.attr("add_note")("The failed op was called at " + line);
+  }
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   throw nb::python_error();
 }

@@ -2,10 +2,13 @@
 #include <algorithm>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "tensord/client/internal/enqueue.h"
 #include "tensord/client/python/tensord/_core/function.h"
+#include "tensord/common/ops/composite_list.h"
 #include "tensord/common/ops/op_schema.h"
 
 namespace tensord::python {
@@ -181,6 +184,19 @@ FunctionSpec FromElementwise(const OpSchema& op, const Elementwise& row) {
   return spec;
 }
 
+// Returns "take_along_dim" for "TakeAlongDim". PyTorch writes some names as one word.
+std::string SnakeCase(absl::string_view name) {
+  constexpr absl::string_view kWords[] = {"IsFinite", "IsInf", "IsNan", "LogSumExp", "SignBit"};
+  std::string text;
+  for (const char c : absl::StrReplaceAll(name, {{"RandInt", "Randint"}})) {
+    if (absl::ascii_isupper(c) && !text.empty() && !Contains(kWords, name)) text.push_back('_');
+    text.push_back(absl::ascii_tolower(c));
+  }
+  return text;
+}
+
+#define TENSORD_NAME(Function) #Function,
+
 }  // namespace
 
 void AddSchemaFunctions(nb::module_& m, nb::class_<Box>& tensor) {
@@ -196,6 +212,8 @@ void AddSchemaFunctions(nb::module_& m, nb::class_<Box>& tensor) {
   for (const OpSchema* op : AllOps()) {
     if (!Contains(kNotFunctions, op->name)) names.append(nb::str(op->name.c_str()));
   }
+  constexpr absl::string_view kComposites[] = {TENSORD_COMPOSITE_FUNCTIONS(TENSORD_NAME)};
+  for (const absl::string_view name : kComposites) names.append(nb::str(SnakeCase(name).c_str()));
   m.attr("_op_names") = nb::tuple(names);  // the tests check that each is a function
 }
 

@@ -1,19 +1,15 @@
 // The class Tensor: properties, conversions, text. operators.cc has the operators.
-#include <cstdlib>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tensord/client/python/tensord/_core/core.h"
+#include "tensord/client/python/tensord/_core/debug.h"
 #include "tensord/client/python/tensord/_core/operators.h"
 
 namespace tensord::python {
 namespace {
 
 PyTypeObject* tensor_type = nullptr;
-
-// TENSORD_DEBUG=sync: each op waits, so that an exception points at the op that failed.
-bool sync_after_each_op = false;
 
 struct Item {
   const Tensor& x;
@@ -116,7 +112,10 @@ const Tensor* TensorOrNull(PyObject* object) {
 
 nb::object Wrap(Tensor value) {
   if (!value.ok()) Raise(value.status());
-  if (sync_after_each_op) RaiseIfError(WithoutGil([&] { return value.Wait(); }));
+  if (Debug().any()) {
+    if (Debug().tracebacks) RememberLine(value);
+    if (Debug().sync) RaiseIfError(WithoutGil([&] { return value.Wait(); }));
+  }
   nb::object object = nb::inst_alloc(nb::handle(reinterpret_cast<PyObject*>(tensor_type)));
   new (nb::inst_ptr<Box>(object)) Box{std::move(value)};
   nb::inst_mark_ready(object);
@@ -163,8 +162,6 @@ nb::object ReportOf(const Tensor& copy) {
 }
 
 nb::class_<Box> BindTensor(nb::module_& m) {
-  const char* const debug = std::getenv("TENSORD_DEBUG");
-  sync_after_each_op = debug != nullptr && std::strstr(debug, "sync") != nullptr;
   nb::class_<Box> tensor(m, "Tensor", nb::type_slots(TensorSlots()), nb::is_weak_referenceable(),
                          "A tensor on a device of a server.\n\n"
                          "Ops return at once, and the server computes the values later. These wait "
