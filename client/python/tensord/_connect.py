@@ -19,7 +19,7 @@ atexit.register(_core._close_at_exit)
 
 
 def _answers(address: tuple[str, int]) -> bool:
-    """Returns whether something accepts connections there."""
+    """Returns whether a server accepts connections there."""
     import socket  # takes 20 ms, and only this function needs it
 
     try:

@@ -8,7 +8,7 @@ import pytest
 
 import tensord
 
-NOBODY = {"TENSORD_SERVER": "", "TENSORD_SERVERS": ""}
+NO_SERVER = {"TENSORD_SERVER": "", "TENSORD_SERVERS": ""}
 
 
 def test_connect_to_one_server(client, address):
@@ -157,7 +157,7 @@ with tensord.connect("local") as client:
     {end}
 """
     for end in ("pass", "os.kill(os.getpid(), 9)"):
-        done = run_python(program.replace("{end}", "import sys; sys.stdout.flush(); " + end), **NOBODY)
+        done = run_python(program.replace("{end}", "import sys; sys.stdout.flush(); " + end), **NO_SERVER)
         folder, mode, total, same = done.stdout.split()
         assert (mode, total, same) == ("0o700", "3.0", "True"), done.stderr
         assert done.stderr.count("\n") == 1 and "private server (pid " in done.stderr
@@ -171,9 +171,9 @@ with tensord.connect("local") as client:
 
 
 def test_the_environment_may_forbid_a_private_server(run_python):
-    done = run_python("import tensord; tensord.connect('local')", TENSORD_LOCAL="0", **NOBODY)
+    done = run_python("import tensord; tensord.connect('local')", TENSORD_LOCAL="0", **NO_SERVER)
     assert "FailedPreconditionError" in done.stderr and "TENSORD_LOCAL=0" in done.stderr
-    done = run_python("import tensord; tensord.connect('local')", TENSORD_BINARY="/no/such/file", **NOBODY)
+    done = run_python("import tensord; tensord.connect('local')", TENSORD_BINARY="/no/such/file", **NO_SERVER)
     assert "FailedPreconditionError" in done.stderr and "/no/such/file" in done.stderr
 
 

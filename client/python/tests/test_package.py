@@ -88,3 +88,9 @@ def test_the_first_program_of_a_page_runs(run_python, address, page):
     program = path.read_text().split("```python\n")[1].split("```")[0].replace("127.0.0.1:50051", address)
     done = run_python(program)
     assert done.returncode == 0 and "14." in done.stdout or "15." in done.stdout, done.stderr
+
+
+def test_the_version_is_that_of_the_tree():
+    root = pathlib.Path(__file__).parents[3]
+    assert f"project(tensord VERSION {tensord.__version__} " in (root / "CMakeLists.txt").read_text()
+    assert f'version = "{tensord.__version__}"' in (root / "client/python/tensord/pyproject.toml").read_text()

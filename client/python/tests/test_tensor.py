@@ -118,6 +118,8 @@ def test_conversions_of_one_element():
     assert float(tensord.asarray(2)) == 2.0
     assert bool(tensord.asarray(0.5)) and not tensord.asarray(0)
     assert [10, 20, 30][tensord.asarray(1)] == 20
+    assert complex(tensord.asarray(2.5)) == 2.5 and complex(tensord.asarray(1 + 2j)) == 1 + 2j
+    assert f"{tensord.asarray(2.5):.2f} {tensord.asarray(7):04d}" == "2.50 0007"
     with pytest.raises(TypeError):
         operator.index(tensord.asarray(1.0))
     for convert in (int, float, bool):

@@ -46,6 +46,24 @@ nb::object ItemOf(const Tensor& x) {
   return nb::steal(PyComplex_FromDoubles(value.real(), value.imag()));
 }
 
+nb::object ToComplex(const Tensor& x) {
+  const nb::object item = ItemOf(x);
+  if (PyComplex_Check(item.ptr())) return item;
+  const nb::object real = nb::steal(PyNumber_Float(item.ptr()));
+  if (!real.is_valid()) throw nb::python_error();
+  return nb::steal(PyComplex_FromDoubles(PyFloat_AS_DOUBLE(real.ptr()), 0));
+}
+
+// A tensor without axes takes the formats of its number.
+nb::object Format(nb::handle self, nb::handle format) {
+  const Tensor x = nb::cast<Box&>(self).value;
+  const bool is_number = x.rank() == 0 && PyObject_IsTrue(format.ptr()) == 1;
+  const nb::object value = is_number ? ItemOf(x) : nb::str(self);
+  const nb::object text = nb::steal(PyObject_Format(value.ptr(), format.ptr()));
+  if (!text.is_valid()) throw nb::python_error();
+  return text;
+}
+
 // x.to(device), x.to(dtype), x.to(device, dtype), and both by keyword.
 nb::object To(nb::handle self, nb::args args, nb::kwargs kwargs) {
   const Tensor& x = nb::cast<Box&>(self).value;
@@ -228,6 +246,10 @@ nb::class_<Box> BindTensor(nb::module_& m) {
           "copy_report", [](const Box& x) { return ReportOf(Tensor(x.value)); },
           nb::sig("def copy_report(self) -> dict[str, Any]"),
           "Waits for a copy that to(device) made, and returns its path and its speed.")
+      .def(
+          "__complex__", [](const Box& x) { return ToComplex(Tensor(x.value)); },
+          nb::sig("def __complex__(self) -> complex"))
+      .def("__format__", &Format, nb::sig("def __format__(self, format_spec: str, /) -> str"))
       .def(
           "_assign", [](Box& x, const Box& other) { Assign(x, other.value); },
           nb::sig("def _assign(self, other: Tensor, /) -> None"),
