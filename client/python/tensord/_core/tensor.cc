@@ -100,6 +100,11 @@ nb::object To(nb::handle self, nb::args args, nb::kwargs kwargs) {
   return result.IsSameAs(x) ? nb::borrow(self) : Wrap(std::move(result));
 }
 
+nb::object ToDevice(nb::handle self, nb::handle device, nb::handle stream) {
+  if (!stream.is_none()) RaiseValueError("to_device(): a stream isn't supported");
+  return nb::borrow(self.attr("to")(nb::arg("device") = device));
+}
+
 Tensor Transposed(const Tensor& x, bool matrix) {
   if (matrix && x.rank() < 2)
     RaiseValueError(absl::StrCat("mT needs two or more axes, and this tensor has ", x.rank()));
@@ -238,6 +243,24 @@ nb::class_<Box> BindTensor(nb::module_& m) {
                    "dtype: DTypeLike | None = None) -> Tensor"),
            "Returns the tensor on a device, with a dtype, or both. If nothing changes, returns "
            "this object.")
+      .def("to_device", &ToDevice, nb::arg("device"), nb::kw_only(), nb::arg("stream") = nb::none(),
+           nb::sig("def to_device(self, device: DeviceLike, /, *, stream: None = None) -> Tensor"),
+           "The same as to(device), by the array API standard's name. stream must be None.")
+      .def(
+          "__array_namespace__",
+          [](nb::handle, nb::handle api_version) {
+            return nb::module_::import_("tensord.array_api").attr("_for_version")(api_version);
+          },
+          nb::kw_only(), nb::arg("api_version") = nb::none(),
+          nb::sig("def __array_namespace__(self, /, *, api_version: str | None = None) -> Any"),
+          "Returns tensord.array_api, the namespace of the array API standard.")
+      .def(
+          "__complex__",
+          [](const Box& x) {
+            return nb::steal(PyObject_CallOneArg(reinterpret_cast<PyObject*>(&PyComplex_Type),
+                                                 ItemOf(Tensor(x.value)).ptr()));
+          },
+          nb::sig("def __complex__(self) -> complex"))
       .def(
           "describe", [](const Box& x) { return nb::str(x.value.Describe().c_str()); },
           nb::sig("def describe(self) -> str"),

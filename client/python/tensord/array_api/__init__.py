@@ -12,6 +12,9 @@ indexed and read; functions with arithmetic refuse them. The extensions linalg a
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 from .._version import __version__
 from ._creation import (
     arange,
@@ -180,5 +183,15 @@ nan = float("nan")
 newaxis = None
 pi = 3.141592653589793
 
-__all__ = [name for name in globals() if not name.startswith("_") and name != "annotations"]
+_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
+
+
+def _for_version(api_version: str | None) -> ModuleType:
+    """Returns this module. Tensor.__array_namespace__ calls this function."""
+    if api_version is not None and api_version not in _VERSIONS:
+        raise ValueError(f"there is no namespace for the version {api_version!r} of the array API standard")
+    return sys.modules[__name__]
+
+
+__all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "sys", "ModuleType")]
 __all__ += ["__array_api_version__", "__array_namespace_info__"]

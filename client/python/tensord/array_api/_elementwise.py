@@ -54,7 +54,6 @@ bitwise_and = _core.bitwise_and
 bitwise_or = _core.bitwise_or
 bitwise_xor = _core.bitwise_xor
 copysign = _core.copysign
-floor_divide = _core.floor_divide
 hypot = _core.hypot
 logaddexp = _core.logaddexp
 maximum = _core.maximum
@@ -106,6 +105,17 @@ def divide(x1: Tensor | float, x2: Tensor | float, /) -> Tensor:
 def equal(x1: Tensor | float, x2: Tensor | float, /) -> Tensor:
     """x1 == x2, as bool."""
     return _core.eq(x1, x2)
+
+
+def floor_divide(x1: Tensor | float, x2: Tensor | float, /) -> Tensor:
+    """x1 / x2, rounded down; for floating tensors, floor(divide(x1, x2)). 0 for an integer divided by 0.
+
+    The operator // differs for infinities, as the standard permits: it gives what Python gives.
+    """
+    x = x1 if isinstance(x1, Tensor) else x2
+    if isinstance(x, Tensor) and x.dtype.kind == "real floating":
+        return _core.floor(_core.div(x1, x2))
+    return _core.floor_divide(x1, x2)
 
 
 def greater(x1: Tensor | float, x2: Tensor | float, /) -> Tensor:
