@@ -493,6 +493,15 @@ nb::object ToArray(const Box& box, nb::handle dtype, nb::handle copy) {
   return dtype.is_none() ? array : array.attr("astype")(dtype, nb::arg("copy") = false);
 }
 
+// Returns a float for float32 rounded, unless that is infinite. A float may exceed the largest
+// float32 and yet round to it; the op full refuses such a value.
+Scalar RoundToFloat32(Scalar scalar, DType dtype) {
+  if (!scalar.is_float() || (dtype != DType::kUnspecified && dtype != DType::kFloat32))
+    return scalar;
+  const auto rounded = static_cast<float>(std::get<double>(scalar.value()));
+  return std::isfinite(rounded) ? Scalar(rounded) : scalar;
+}
+
 }  // namespace
 
 TransferOptions ReadProgress(nb::handle progress) {
@@ -530,6 +539,7 @@ Tensor FromPython(PyObject* object, DType dtype, const Device& device,
   };
   const bool is_python = Py_TYPE(object)->tp_as_buffer == nullptr;  // NumPy's scalars have a buffer
   if (is_python && !PyComplex_Check(object) && ReadScalar(object, &scalar)) {
+    scalar = RoundToFloat32(scalar, dtype);
     if (dtype == DType::kUnspecified) return FromScalar(device, scalar);
     return FromScalar(device, scalar, {.dtype = dtype});
   }

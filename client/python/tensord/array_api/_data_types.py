@@ -176,8 +176,8 @@ def _convert(x: Tensor, to: dtype) -> Tensor:
         part = _COMPONENTS[to]
         if is_complex:
             return from_components(components(x).to(part))
-        real = x.to(part)
-        return from_components(_core.stack([real, _core.zeros_like(real)], -1))
+        real = _core.reshape(x.to(part), (*x.shape, 1))
+        return from_components(_core.concat([real, _core.zeros_like(real)], -1))
     if not is_complex:
         return x.to(to)
     if to is bool:

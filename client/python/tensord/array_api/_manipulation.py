@@ -117,7 +117,7 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
     total = 0
     if size > 0:
         # One read for both.
-        total, smallest = _core.stack([_core.sum(counts), _core.min(counts)]).tolist()
+        total, smallest = stack([_core.sum(counts), _core.min(counts)]).tolist()
         if smallest < 0:
             raise ValueError(f"repeat(): repeats must not be negative, and one is {smallest}")
     # Element i of the result comes from the first element whose running sum of counts exceeds i.

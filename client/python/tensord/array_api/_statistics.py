@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,18 @@ def _cumulative(
     return concat([_core.full(shape, initial, dtype=to, device=x.device), result], axis=axis)
 
 
+def _deviation(run: Callable[..., Tensor], x: Tensor, axis: Axes, correction: float, keepdims: bool) -> Tensor:
+    """var and std. If n - correction isn't above 0, the op divides by 0, and the standard asks for NaN."""
+    x = _floating(x)
+    result = _reduce(run, x, axis, keepdims, correction=correction)
+    if isinstance(axis, (tuple, list)) and len(axis) == 0:
+        count = 1
+    else:
+        chosen = range(x.ndim) if axis is None else _arguments.axes(run.__name__, axis, x.ndim)
+        count = math.prod(x.shape[i] for i in chosen)
+    return result if count > correction else _core.full_like(result, math.nan)
+
+
 def cumulative_prod(
     x: Tensor, /, *, axis: int | None = None, dtype: dtype | None = None, include_initial: bool = False
 ) -> Tensor:
@@ -92,7 +105,7 @@ def prod(x: Tensor, /, *, axis: Axes = None, dtype: dtype | None = None, keepdim
 
 def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The standard deviation: the square root of var()."""
-    return _reduce(_core.std, _floating(x), axis, keepdims, correction=correction)
+    return _deviation(_core.std, x, axis, correction, keepdims)
 
 
 def sum(x: Tensor, /, *, axis: Axes = None, dtype: dtype | None = None, keepdims: bool = False) -> Tensor:
@@ -102,7 +115,7 @@ def sum(x: Tensor, /, *, axis: Axes = None, dtype: dtype | None = None, keepdims
 
 def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The variance: the squared deviations divided by n - correction. NaN if that isn't above 0."""
-    return _reduce(_core.var, _floating(x), axis, keepdims, correction=correction)
+    return _deviation(_core.var, x, axis, correction, keepdims)
 
 
 # ---------------------------------------------------------------- utility
