@@ -1,8 +1,8 @@
 """A pytest plugin for data-apis/array-api-tests: it leaves the complex dtypes out of the generated arrays.
 
-The suite can't be imported if the module has no complex dtype, or if ARRAY_API_TESTS_SKIP_DTYPES names both. tensord has
-complex dtypes as storage only, so this plugin loads the suite's table of dtypes with complex128, and then takes
-complex128 out of the lists from which the tests draw. array_api_suite.md says how to run it.
+The suite can't be imported if the module has no complex dtype, or if ARRAY_API_TESTS_SKIP_DTYPES names both. In
+tensord, complex dtypes are storage only. So this plugin loads the suite's table of dtypes with complex128, and then
+takes complex128 out of the lists from which the tests draw. test_array_api_suite.py runs the suite with it.
 """
 
 import os

@@ -17,7 +17,10 @@ from . import _data_types as dt
 def arange(
     start: float, /, stop: float | None = None, step: float = 1, *, dtype: dtype | None = None, device: Any = None
 ) -> Tensor:
-    """start, start + step, … below stop; with one number, from 0 up to it. int64 if all are ints, otherwise float32."""
+    """start, start + step, … below stop; with one number, from 0 up to it.
+
+    dtype: default: int64 if all three are ints, otherwise float32.
+    """
     return _core.arange(start, stop, step, dtype=dtype, device=device)
 
 

@@ -23,7 +23,6 @@ asinh = _core.asinh
 atan = _core.atan
 atanh = _core.atanh
 ceil = _core.ceil
-conj = _core.conj
 cos = _core.cos
 cosh = _core.cosh
 exp = _core.exp
@@ -95,6 +94,14 @@ def clip(x: Tensor, /, min: Tensor | float | None = None, max: Tensor | float | 
     if max is not None:
         result = _core.minimum(result, _within(x.dtype, max))
     return result.clone() if result is x else result
+
+
+def conj(x: Tensor, /) -> Tensor:
+    """x with the opposite imaginary part; the values of x if it isn't complex."""
+    if not dt.is_complex(_arguments.tensor("conj", x)):
+        return x.clone()
+    parts = dt.components(x)
+    return dt.from_components(parts * _core.asarray([1.0, -1.0], dtype=parts.dtype, device=x.device))
 
 
 def divide(x1: Tensor | float, x2: Tensor | float, /) -> Tensor:

@@ -8,6 +8,7 @@ from .. import _core
 from .._core import Tensor
 from . import _arguments
 from . import _data_types as dt
+from ._creation import asarray
 from ._manipulation import concat
 
 # ---------------------------------------------------------------- indexing
@@ -86,6 +87,10 @@ def where(condition: Tensor, x1: Tensor | complex, x2: Tensor | complex, /) -> T
     """x1 where the condition, which must be bool, is True; x2 elsewhere. At least one of both must be a tensor."""
     if not isinstance(x1, Tensor) and not isinstance(x2, Tensor):
         raise TypeError("where(): at least one of x1 and x2 must be a Tensor")
+    if isinstance(x1, complex) or isinstance(x2, complex):
+        common = dt.result_type(x1, x2)
+        device = _arguments.tensor("where", condition, "condition").device
+        x1, x2 = asarray(x1, dtype=common, device=device), asarray(x2, dtype=common, device=device)
     return _core.where(condition, x1, x2)
 
 
