@@ -201,6 +201,11 @@ const Row kRows[] = {
      "Random integers, uniform in [low, high), int64 by default.",
      TENSORD_RUN(RandInt(c.device(5), c.shape(2), c.integer(0), c.integer(1), ReadSource(c, 3),
                          {c.dtype(4, DType::kInt64)}))},
+    {"randperm",
+     "n: int, /, *, generator: Generator | Tensor | int | None = None, "
+     "device: DeviceLike | None = None",
+     "The integers from 0 to n - 1 in random order, int64.",
+     TENSORD_RUN(RandPerm(c.device(2), c.integer(0), ReadSource(c, 1)))},
     {"exponential",
      "*shape: int | Sequence[int], rate: float = 1.0" TENSORD_RANDOM
      ", dtype: DTypeLike | None = None, device: DeviceLike | None = None",
