@@ -14,6 +14,9 @@ class LaunchedKernel final : public PreparedKernel {
         inputs_(spec.inputs.begin(), spec.inputs.end()),
         outputs_(spec.outputs.begin(), spec.outputs.end()) {
     if (schema_->updates_input) SetInPlace(0);
+    for (size_t i = 0; schema_->elementwise.has_value() && i < inputs_.size(); ++i) {
+      if (HasElementsOf(inputs_[i], outputs_[0])) SetInPlace(static_cast<int>(i));
+    }
   }
 
   absl::Status Launch(absl::Span<const Buffer* const> inputs,
@@ -39,6 +42,11 @@ class LaunchedKernel final : public PreparedKernel {
 };
 
 }  // namespace
+
+bool HasElementsOf(const TensorSpec& input, const TensorSpec& output) {
+  return input.num_elements() == output.num_elements() &&
+         SizeOf(input.dtype) == SizeOf(output.dtype);
+}
 
 void Device::MarkLost(const absl::Status& loss) {
   owned_loss_ = std::make_unique<const absl::Status>(loss);

@@ -238,6 +238,10 @@ class CheckMemory {
   CheckMemory& operator=(const CheckMemory&) = delete;
 };
 
+// Returns true if both have the same number of elements, and elements of the same size. Only then
+// may the output of an elementwise kernel overwrite the input.
+bool HasElementsOf(const TensorSpec& input, const TensorSpec& output);
+
 class RestartableDevice;
 
 class Device {
@@ -274,7 +278,10 @@ class Device {
   // order, so the kernel may still use a buffer that was dropped after its launch.
   virtual absl::Status Launch(const KernelCall& call) = 0;
 
-  // Thread-safe. Prepares a kernel. The default's kernel calls Device::Launch().
+  // Thread-safe. Prepares a kernel. The default's kernel calls Device::Launch(). If the op is
+  // elementwise, its output may have the memory of an input that has elements of the same size and
+  // number. So a backend that uses the default must read an element of each input before it writes
+  // the output's element at the same position.
   virtual absl::StatusOr<std::unique_ptr<PreparedKernel>> Prepare(const KernelSpec& spec);
 
   // Thread-safe. Prepares one kernel for several elementwise ops. It computes the same elements as

@@ -42,8 +42,4 @@ absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFusedElementwise(const Pr
 // without the caches.
 bool ExceedsCaches(int64_t size_bytes);
 
-// Returns true if both have the same number of elements, and elements of the same size. Only then
-// may the output of an elementwise kernel overwrite the input.
-bool HasElementsOf(const TensorSpec& input, const TensorSpec& output);
-
 }  // namespace tensord::server::cpu

@@ -108,11 +108,6 @@ std::unique_ptr<PreparedKernel> PrepareLarge(const PrepareContext& ctx, const Ke
 
 }  // namespace
 
-bool HasElementsOf(const TensorSpec& input, const TensorSpec& output) {
-  return SizeOf(input.dtype) == SizeOf(output.dtype) &&
-         input.num_elements() == output.num_elements();
-}
-
 std::unique_ptr<PreparedKernel> PrepareElementwise(const PrepareContext& ctx,
                                                    const KernelSpec& spec) {
   DTypes dtypes;

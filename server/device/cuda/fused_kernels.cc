@@ -36,13 +36,17 @@ void Unload(cudaLibrary_t /*library*/) {}
 
 class FusedElementwise final : public PreparedKernel {
  public:
-  FusedElementwise(CudaDevice* device, FusedCodeRef code, int pack_width, std::vector<bool> single,
-                   int64_t size)
+  FusedElementwise(CudaDevice* device, FusedCodeRef code, FusedSource source, const FusedSpec& spec)
       : device_(device),
         code_(std::move(code)),
-        pack_width_(pack_width),
-        single_(std::move(single)),
-        size_(size) {}
+        pack_width_(source.pack_width),
+        single_(std::move(source.single)),
+        size_(spec.output->num_elements()) {
+    // A thread reads its pack of each input before it writes the output's pack.
+    for (size_t i = 0; i < spec.inputs.size(); ++i) {
+      if (HasElementsOf(spec.inputs[i], *spec.output)) SetInPlace(static_cast<int>(i));
+    }
+  }
 
   absl::Status Launch(absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {
@@ -153,8 +157,7 @@ absl::StatusOr<std::unique_ptr<PreparedKernel>> CudaDevice::PrepareFused(const F
   if (!call.admitted()) return *loss();
   const DeviceGuard guard(info_.physical_index);
   TENSORD_ASSIGN_OR_RETURN(FusedCodeRef code, fused_kernels_->Find(source.text, kFusedName));
-  return std::make_unique<FusedElementwise>(this, std::move(code), source.pack_width,
-                                            std::move(source.single), spec.output->num_elements());
+  return std::make_unique<FusedElementwise>(this, std::move(code), std::move(source), spec);
 }
 
 absl::Status CudaDevice::LaunchCompiled(cudaKernel_t kernel, dim3 grid, dim3 block,

@@ -78,6 +78,52 @@ TEST_F(CudaTest, BroadcastsEveryWay) {
   }
 }
 
+// Runs the op's kernel over each input that the output may overwrite. Expects the bits that the
+// kernel writes elsewhere.
+class InPlaceCudaTest : public CudaTest {
+ protected:
+  void Check(const char* op, const std::vector<HostTensor>& inputs, const Attributes& attrs = {}) {
+    const HostTensor expected = Run(*cuda_, op, inputs, attrs);
+    std::vector<TensorSpec> specs;
+    for (const HostTensor& input : inputs) specs.push_back(input.spec);
+    const OpPlan plan = *PlanOp(op, specs, attrs);
+    const auto kernel = *cuda_->Prepare({plan.schema, &plan.attrs, specs, plan.outputs});
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const bool same_size = specs[i].num_elements() == expected.spec.num_elements() &&
+                             SizeOf(specs[i].dtype) == SizeOf(expected.spec.dtype);
+      ASSERT_EQ(kernel->in_place(static_cast<int>(i)), same_size ? 0 : -1) << op << i;
+      if (!same_size) continue;
+      std::vector<BufferRef> buffers;
+      std::vector<const Buffer*> operands;
+      for (const HostTensor& input : inputs) buffers.push_back(Upload(*cuda_, input));
+      for (const BufferRef& buffer : buffers) operands.push_back(buffer.get());
+      const absl::Status launched = kernel->Launch(operands, buffers[i].get());
+      ASSERT_TRUE(launched.ok()) << launched;
+      Wait(*cuda_);
+      EXPECT_EQ(Download(expected.spec, buffers[i]).bytes, expected.bytes) << op << " over " << i;
+    }
+  }
+};
+
+TEST_F(InPlaceCudaTest, TheOutputMayOverwriteAnInput) {
+  for (const Shape& shape : {Shape{1027}, Shape{}, Shape{1}, Shape{13, 5, 7}, Shape{4, 0}}) {
+    for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kInt64, DType::kUInt8}) {
+      const HostTensor a = MakeValues(dtype, shape, 1), b = MakeValues(dtype, shape, 2);
+      const HostTensor row = MakeValues(dtype, {shape.rank() == 0 ? 1 : shape.dims().back()}, 3);
+      const HostTensor scalar = MakeValues(dtype, {}, 4);
+      Check("abs", {a});
+      Check("add", {a, b});
+      Check("lt", {a, b});
+      Check("mul", {a, scalar});
+      Check("sub", {row, a});
+      Check("where", {MakeValues(DType::kBool, shape, 5), a, b});
+      Check("where", {MakeValues(DType::kBool, shape, 5), row, a});
+    }
+    Check("cast", {MakeValues(DType::kFloat32, shape, 1)}, {{"dtype", DType::kInt32}});
+    Check("cast", {MakeValues(DType::kFloat32, shape, 1)}, {{"dtype", DType::kFloat64}});
+  }
+}
+
 // A pack of 16 bytes has 2 to 16 elements. Some of these rows are one element shorter or longer
 // than a pack, some are several packs long.
 constexpr int64_t kRowLengths[] = {1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100};

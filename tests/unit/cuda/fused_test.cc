@@ -40,6 +40,16 @@ class FusedCudaTest : public CudaTest {
     ASSERT_TRUE(launched.ok()) << launched;
     Wait(*cuda_);
     EXPECT_EQ(Download(expected.spec, out).bytes, expected.bytes) << expected.spec.ToString();
+    // The output may overwrite x or y.
+    for (const int overwritten : {0, 2}) {
+      ASSERT_EQ((*kernel)->in_place(overwritten), 0);
+      const BufferRef copy = Upload(*cuda_, overwritten == 0 ? x : y);
+      const Buffer* operands[] = {inputs[0], inputs[1], inputs[2]};
+      operands[overwritten] = copy.get();
+      ASSERT_TRUE((*kernel)->Launch(operands, copy.get()).ok());
+      Wait(*cuda_);
+      EXPECT_EQ(Download(expected.spec, copy).bytes, expected.bytes) << overwritten;
+    }
   }
 };
 
