@@ -91,16 +91,36 @@ struct HostArray {
   }
 };
 
-// Copies the elements of the axes from `axis` on, row-major, and advances `out`.
-void CopyAxis(const HostArray& array, size_t axis, const uint8_t* from, uint8_t** out) {
-  const auto size = static_cast<size_t>(SizeOf(array.dtype));
-  if (axis == array.shape.size()) {
-    std::memcpy(*out, from, size);
-    *out += size;
-    return;
+// Copies `count` elements of `size` bytes that lie `stride` bytes apart.
+template <size_t size>
+void CopyElements(const uint8_t* from, int64_t stride, int64_t count, uint8_t* out) {
+  for (int64_t i = 0; i < count; ++i) std::memcpy(out + i * size, from + i * stride, size);
+}
+
+// Copies the elements of the axes from `axis` on, row-major. Returns the end of what it wrote.
+uint8_t* CopyAxis(const HostArray& array, size_t axis, const uint8_t* from, uint8_t* out) {
+  const int64_t count = array.shape[axis], stride = array.strides[axis];
+  if (axis + 1 < array.shape.size()) {
+    for (int64_t i = 0; i < count; ++i) out = CopyAxis(array, axis + 1, from + i * stride, out);
+    return out;
   }
-  for (int64_t i = 0; i < array.shape[axis]; ++i)
-    CopyAxis(array, axis + 1, from + i * array.strides[axis], out);
+  switch (const int64_t size = SizeOf(array.dtype)) {
+    case 1:
+      CopyElements<1>(from, stride, count, out);
+      return out + count;
+    case 2:
+      CopyElements<2>(from, stride, count, out);
+      return out + 2 * count;
+    case 4:
+      CopyElements<4>(from, stride, count, out);
+      return out + 4 * count;
+    case 8:
+      CopyElements<8>(from, stride, count, out);
+      return out + 8 * count;
+    default:
+      CopyElements<16>(from, stride, count, out);
+      return out + size * count;
+  }
 }
 
 Tensor Upload(const HostArray& array, const Device& device, const TransferOptions& options = {}) {
@@ -111,8 +131,7 @@ Tensor Upload(const HostArray& array, const Device& device, const TransferOption
   const uint8_t* data = array.data;
   if (array.num_elements() > 0 && !array.row_major()) {
     copy.resize(bytes);
-    uint8_t* out = copy.data();
-    CopyAxis(array, 0, array.data, &out);
+    CopyAxis(array, 0, array.data, copy.data());
     data = copy.data();
   }
   const absl::Span<const uint8_t> elements(data, bytes);

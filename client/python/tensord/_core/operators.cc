@@ -151,14 +151,14 @@ int SetItemSlot(PyObject* self, PyObject* key, PyObject* value) {
   });
 }
 
-// Iterates over the first axis. Python's default would read until an IndexError.
+// Iterates over the first axis. Makes each part when the loop asks for it.
 PyObject* IterSlot(PyObject* self) {
   return Guarded<PyObject*>(nullptr, [&] {
     const Tensor x = *TensorOrNull(self);
     if (x.rank() == 0) RaiseTypeError("can't iterate over a tensor without axes");
-    nb::list items;
-    for (int64_t i = 0; i < x.shape().dim(0); ++i) items.append(Wrap(x[i]));
-    return PyObject_GetIter(items.ptr());
+    const nb::module_ builtins = nb::module_::import_("builtins");
+    const nb::object indices = builtins.attr("range")(x.shape().dim(0));
+    return builtins.attr("map")(Wrap(x).attr("__getitem__"), indices).release().ptr();
   });
 }
 
