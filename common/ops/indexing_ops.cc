@@ -8,13 +8,6 @@
 namespace tensord {
 namespace {
 
-absl::Status RequireIndices(const InferenceContext& ctx, int input) {
-  const DType dtype = ctx.input(input).dtype;
-  if (dtype == DType::kInt32 || dtype == DType::kInt64) return absl::OkStatus();
-  return ctx.Error(absl::StrCat("input ", input, " has the indices, which must be int32 or int64, ",
-                                "not ", DTypeName(dtype)));
-}
-
 // The arguments of index and index_put.
 struct IndexArgs {
   int axis = 0;   // the first indexed axis of x

@@ -95,6 +95,45 @@ absl::Status RequireInteger(const InferenceContext& ctx, DType dtype) {
                                 ": cast first, for example to int64"));
 }
 
+absl::Status RequireShape(const InferenceContext& ctx, int input, const Shape& shape,
+                          absl::string_view whose) {
+  if (ctx.input(input).shape == shape) return absl::OkStatus();
+  return ctx.Error(absl::StrCat(ctx.NameOf(input), " has the shape ",
+                                ctx.input(input).shape.ToString(), " and must have ", whose, ", ",
+                                shape.ToString()));
+}
+
+absl::Status RequireDType(const InferenceContext& ctx, int input, DType dtype,
+                          absl::string_view whose) {
+  if (ctx.input(input).dtype == dtype) return absl::OkStatus();
+  return ctx.Error(absl::StrCat(ctx.NameOf(input), " is ", DTypeName(ctx.input(input).dtype),
+                                " and must have ", whose, ", ", DTypeName(dtype),
+                                ": cast it first"));
+}
+
+absl::Status ReadParameter(InferenceContext& ctx, int input, DType dtype, const Shape& shape) {
+  const DType given = ctx.input(input).dtype, statistics = StatisticsDType(dtype);
+  if (given != dtype && given != statistics) {
+    return ctx.Error(absl::StrCat(
+        ctx.NameOf(input), " is ", DTypeName(given), " and must be ", DTypeName(dtype),
+        dtype == statistics ? "" : absl::StrCat(" or ", DTypeName(statistics)), ": cast it first"));
+  }
+  if (ctx.input(input).shape != shape) {
+    return ctx.Error(absl::StrCat(ctx.NameOf(input), " has the shape ",
+                                  ctx.input(input).shape.ToString(), " and must have ",
+                                  shape.ToString()));
+  }
+  ctx.ReadInputAs(input, statistics);
+  return absl::OkStatus();
+}
+
+absl::Status RequireIndices(const InferenceContext& ctx, int input, absl::string_view what) {
+  const DType dtype = ctx.input(input).dtype;
+  if (dtype == DType::kInt32 || dtype == DType::kInt64) return absl::OkStatus();
+  return ctx.Error(absl::StrCat("input ", input, " has ", what, ", which must be int32 or int64, ",
+                                "not ", DTypeName(dtype)));
+}
+
 absl::StatusOr<Shape> ShapeAttr(const InferenceContext& ctx) {
   Shape shape(absl::MakeConstSpan(ctx.attrs().Ints("shape")));
   const absl::Status status = shape.Validate();

@@ -34,8 +34,27 @@ absl::Status RequireFloating(const InferenceContext& ctx, DType dtype);
 absl::Status RequireNumber(const InferenceContext& ctx, DType dtype);
 // Returns an error if the dtype is floating.
 absl::Status RequireBits(const InferenceContext& ctx, DType dtype);
+// Returns an error if an input isn't int32 or int64. `what` says what it has: "the indices".
+absl::Status RequireIndices(const InferenceContext& ctx, int input,
+                            absl::string_view what = "the indices");
 // Returns an error if the dtype is bool or floating.
 absl::Status RequireInteger(const InferenceContext& ctx, DType dtype);
+
+// Returns an error if an input doesn't have this shape. `whose` says which one it is: "that of x".
+absl::Status RequireShape(const InferenceContext& ctx, int input, const Shape& shape,
+                          absl::string_view whose);
+// Returns an error if an input doesn't have the dtype `dtype`. `whose` as above.
+absl::Status RequireDType(const InferenceContext& ctx, int input, DType dtype,
+                          absl::string_view whose);
+
+// Returns the dtype in which network ops compute elements of a floating dtype, and keep statistics:
+// float64 for float64, and float32 for the others.
+constexpr DType StatisticsDType(DType dtype) {
+  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
+// Returns an error if an input isn't a parameter of this shape for elements of `dtype`: it must
+// have this dtype, or StatisticsDType(). Makes the kernel read it in the latter.
+absl::Status ReadParameter(InferenceContext& ctx, int input, DType dtype, const Shape& shape);
 
 // Returns the attribute "shape", validated. Does not accept -1, which only reshape takes.
 absl::StatusOr<Shape> ShapeAttr(const InferenceContext& ctx);

@@ -50,7 +50,11 @@ struct Registry {
     AppendCreationOps(schemas);
     AppendElementwiseOps(schemas);
     AppendIndexingOps(schemas);
+    AppendLossOps(schemas);
     AppendMatmulOps(schemas);
+    AppendNetworkOps(schemas);
+    AppendOptimizerOps(schemas);
+    AppendPoolOps(schemas);
     AppendRandomOps(schemas);
     AppendReductionOps(schemas);
     AppendScanOps(schemas);

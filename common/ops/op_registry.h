@@ -11,7 +11,11 @@ namespace tensord {
 void AppendCreationOps(std::vector<OpSchema>& ops);
 void AppendElementwiseOps(std::vector<OpSchema>& ops);
 void AppendIndexingOps(std::vector<OpSchema>& ops);
+void AppendLossOps(std::vector<OpSchema>& ops);
 void AppendMatmulOps(std::vector<OpSchema>& ops);
+void AppendNetworkOps(std::vector<OpSchema>& ops);
+void AppendOptimizerOps(std::vector<OpSchema>& ops);
+void AppendPoolOps(std::vector<OpSchema>& ops);
 void AppendRandomOps(std::vector<OpSchema>& ops);
 void AppendReductionOps(std::vector<OpSchema>& ops);
 void AppendScanOps(std::vector<OpSchema>& ops);

@@ -160,6 +160,8 @@ absl::Status InferenceContext::Error(absl::string_view what) const {
                                                  inputs_.empty() ? "" : DescribeInputs(inputs_)));
 }
 
+std::string InferenceContext::NameOf(int i) const { return InputName(*plan_->schema, i); }
+
 absl::StatusOr<OpPlan> PlanOp(absl::string_view op, absl::Span<const TensorSpec> inputs,
                               const Attributes& attrs) {
   const OpSchema* schema = FindOp(op);

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -63,6 +64,9 @@ struct OpSchema {
   // True if the output is input 0 with some elements changed. All backends' kernels then accept an
   // output that has the memory of input 0, and touch only these elements.
   bool updates_input = false;
+  // Pairs of an input and an output of the same size. All backends' kernels accept an output that
+  // has the memory of its input.
+  std::vector<std::pair<int, int>> in_place = {};
 };
 
 // Returns the name of an input for messages: "weight", or "input 3" if the op has no names.
@@ -74,7 +78,11 @@ using OutputSpecs = absl::InlinedVector<TensorSpec, 2>;
 // schema is present with its declared type, and axes, ranges and shapes are resolved:
 //   reductions   "axes": ints, sorted, non-negative, never empty unless the input is a scalar
 //   sum, prod    as reductions; "dtype": resolved
-//   softmax      "axis": int >= 0
+//   softmax      "axis": int >= 0; also of softmax_backward, cross_entropy and its
+//                gradient
+//   layer_norm_backward  "gradients": ints, ascending, from 0 to 2, never empty
+//   batch_norm_backward  "gradients": as of layer_norm_backward
+//   pools        "kernel", "stride", "padding", "dilation": one entry per spatial axis
 //   scans        "axis": int >= 0; "dtype": resolved
 //   concat       "axis": int >= 0; also of index, gather, index_put and scatter
 //   as_strided   "strides", "offset": 0 where they don't matter; also of as_strided_scatter
@@ -167,6 +175,8 @@ class InferenceContext {
     if (wants_plan()) plan_->input_dtypes[i] = dtype;
   }
 
+  // Returns the name of an input: "weight", or "input 3" if the op has no names.
+  std::string NameOf(int i) const;
   // Returns INVALID_ARGUMENT: "matmul: <what>; inputs are float32[2, 3] and float32[4, 5]".
   absl::Status Error(absl::string_view what) const;
 

@@ -22,12 +22,15 @@
 
 namespace tensord::server {
 
+// CheckRecord::axis of the target of a loss, which names one of `size` classes.
+constexpr int32_t kClassAxis = -1;
+
 // A bad index. If `key` is 0, no kernel has reported one.
 struct CheckRecord {
   uint64_t key;   // CheckKey() of the input and the position
   int64_t value;  // the index as it stands in the input, possibly negative
   int64_t size;   // of the axis
-  int32_t axis;   // of the tensor that is indexed
+  int32_t axis;   // of the tensor that is indexed; kClassAxis: `value` is the number of a class
   int32_t step;   // the number of the checked op in its graph; otherwise 0
 };
 

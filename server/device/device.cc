@@ -14,6 +14,7 @@ class LaunchedKernel final : public PreparedKernel {
         inputs_(spec.inputs.begin(), spec.inputs.end()),
         outputs_(spec.outputs.begin(), spec.outputs.end()) {
     if (schema_->updates_input) SetInPlace(0);
+    for (const auto& [input, output] : schema_->in_place) SetInPlace(input, output);
     for (size_t i = 0; schema_->elementwise.has_value() && i < inputs_.size(); ++i) {
       if (HasElementsOf(inputs_[i], outputs_[0])) SetInPlace(static_cast<int>(i));
     }

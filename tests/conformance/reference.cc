@@ -14,7 +14,12 @@ std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
     auto* made = new ReferenceTable;
     AddElementwiseReferences(*made);
     AddIndexingReferences(*made);
+    AddLossReferences(*made);
     AddMatmulReferences(*made);
+    AddNetworkReferences(*made);
+    AddBatchNormReferences(*made);
+    AddOptimizerReferences(*made);
+    AddPoolReferences(*made);
     AddReductionReferences(*made);
     AddVarMeanReferences(*made);
     AddScanReferences(*made);

@@ -43,9 +43,14 @@ class OpReference {
 };
 using ReferenceTable = absl::flat_hash_map<std::string, OpReference>;
 
+void AddBatchNormReferences(ReferenceTable& table);
 void AddElementwiseReferences(ReferenceTable& table);
 void AddIndexingReferences(ReferenceTable& table);
+void AddLossReferences(ReferenceTable& table);
 void AddMatmulReferences(ReferenceTable& table);
+void AddNetworkReferences(ReferenceTable& table);
+void AddOptimizerReferences(ReferenceTable& table);
+void AddPoolReferences(ReferenceTable& table);
 void AddReductionReferences(ReferenceTable& table);
 void AddVarMeanReferences(ReferenceTable& table);
 void AddScanReferences(ReferenceTable& table);

@@ -161,7 +161,12 @@ const Rows& AllRows() {
     AddUnaryRows(*made);
     AddBinaryRows(*made);
     AddIndexingRows(*made);
+    AddLossRows(*made);
     AddMatmulRows(*made);
+    AddNetworkRows(*made);
+    AddBatchNormRows(*made);
+    AddOptimizerRows(*made);
+    AddPoolRows(*made);
     AddReductionRows(*made);
     AddVarMeanRows(*made);
     AddProdRows(*made);

@@ -106,9 +106,14 @@ void ValidClient::AddIndexOp(FuzzInput& in, v1::Op* op) {
 }
 
 uint32_t NumOutputs(const OpSchema& schema) {
-  constexpr const char* kOpsWithTwo[] = {"sort", "topk", "var_mean"};
+  constexpr const char* kOpsWithTwo[] = {"sort", "topk", "var_mean", "cross_entropy", "max_pool"};
   for (const char* name : kOpsWithTwo) {
     if (schema.name == name) return 2;
+  }
+  constexpr const char* kOpsWithThree[] = {"layer_norm", "layer_norm_backward",
+                                           "batch_norm_backward", "adam_step"};
+  for (const char* name : kOpsWithThree) {
+    if (schema.name == name) return 3;
   }
   return 1;
 }

@@ -7,18 +7,24 @@ namespace {
 
 KernelTable MakeTable() {
   KernelTable table;
+  AppendAdamKernels(table);
   AppendArgReductionKernels(table);
+  AppendBatchNormKernels(table);
   AppendCreationKernels(table);
+  AppendCrossEntropyKernels(table);
   AppendElementwiseKernels(table);
   AppendIndexingKernels(table);
+  AppendLayerNormKernels(table);
   AppendLayoutKernels(table);
   AppendLinearKernels(table);
   AppendMatmulKernels(table);
+  AppendPoolKernels(table);
   AppendRandomKernels(table);
   AppendReductionKernels(table);
   AppendScanKernels(table);
   AppendScatterKernels(table);
   AppendSearchKernels(table);
+  AppendSoftmaxBackwardKernels(table);
   AppendSoftmaxKernels(table);
   AppendSortKernels(table);
   AppendStridedKernels(table);

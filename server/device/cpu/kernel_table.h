@@ -15,18 +15,24 @@ using KernelTable = absl::flat_hash_map<absl::string_view, Kernel>;
 Kernel FindKernel(absl::string_view op);
 
 // Each function adds the kernels of one file. kernel_table.cc calls all of them.
+void AppendAdamKernels(KernelTable& table);
 void AppendArgReductionKernels(KernelTable& table);
+void AppendBatchNormKernels(KernelTable& table);
 void AppendCreationKernels(KernelTable& table);
+void AppendCrossEntropyKernels(KernelTable& table);
 void AppendElementwiseKernels(KernelTable& table);
 void AppendIndexingKernels(KernelTable& table);
+void AppendLayerNormKernels(KernelTable& table);
 void AppendLayoutKernels(KernelTable& table);
 void AppendLinearKernels(KernelTable& table);
 void AppendMatmulKernels(KernelTable& table);
+void AppendPoolKernels(KernelTable& table);
 void AppendRandomKernels(KernelTable& table);
 void AppendReductionKernels(KernelTable& table);
 void AppendScanKernels(KernelTable& table);
 void AppendScatterKernels(KernelTable& table);
 void AppendSearchKernels(KernelTable& table);
+void AppendSoftmaxBackwardKernels(KernelTable& table);
 void AppendSoftmaxKernels(KernelTable& table);
 void AppendSortKernels(KernelTable& table);
 void AppendStridedKernels(KernelTable& table);

@@ -55,6 +55,7 @@ class TableKernel final : public PreparedKernel {
     for (const TensorSpec& output : outputs_) results_.push_back({&output, nullptr});
     runs_inline_ = &ctx_ == &ctx.alone;
     if (schema_->updates_input) SetInPlace(0);
+    for (const auto& [input, output] : schema_->in_place) SetInPlace(input, output);
   }
 
   absl::Status Launch(absl::Span<const Buffer* const> inputs,
@@ -62,6 +63,10 @@ class TableKernel final : public PreparedKernel {
     for (size_t i = 0; i < inputs.size(); ++i) operands_[i].data = inputs[i]->data();
     for (size_t i = 0; i < outputs.size(); ++i) results_[i].data = outputs[i]->data();
     if (schema_->updates_input) static_cast<CpuBuffer*>(outputs[0])->BeforeOverwrite();
+    for (const auto& pair : schema_->in_place) {  // of optional outputs, too
+      const auto output = static_cast<size_t>(pair.second);
+      if (output < outputs.size()) static_cast<CpuBuffer*>(outputs[output])->BeforeOverwrite();
+    }
     return kernel_(ctx_, {schema_, &attrs_, operands_, results_});
   }
 

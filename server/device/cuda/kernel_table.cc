@@ -25,14 +25,17 @@ static_assert(kDTypeCount == kDTypeTableSize);
 
 KernelTable MakeTable() {
   KernelTable table;
+  AppendAdamKernels(table);
   AppendElementwiseKernels(table);
   AppendIndexingKernels(table);
   AppendMovementKernels(table);
   AppendCreationKernels(table);
+  AppendPoolKernels(table);
   AppendRandomKernels(table);
   AppendReductionKernels(table);
   AppendScanKernels(table);
   AppendMatmulKernels(table);
+  AppendNetworkKernels(table);
   AppendSortKernels(table);
   return table;
 }

@@ -39,14 +39,17 @@ using KernelTable = absl::flat_hash_map<std::string, Kernel>;
 const Kernel* FindKernel(absl::string_view op);
 
 // Each function adds the kernels of one family. kernel_table.cc calls all of them.
+void AppendAdamKernels(KernelTable& table);
 void AppendElementwiseKernels(KernelTable& table);
 void AppendIndexingKernels(KernelTable& table);
 void AppendMovementKernels(KernelTable& table);
 void AppendCreationKernels(KernelTable& table);
+void AppendPoolKernels(KernelTable& table);
 void AppendRandomKernels(KernelTable& table);
 void AppendReductionKernels(KernelTable& table);
 void AppendScanKernels(KernelTable& table);
 void AppendMatmulKernels(KernelTable& table);
+void AppendNetworkKernels(KernelTable& table);
 void AppendSortKernels(KernelTable& table);
 
 // Returns OK, or the error of a launch with the name of the op.

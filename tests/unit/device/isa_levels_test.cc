@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "tensord/common/ops/elementwise.h"
+#include "tensord/server/device/adam_numbers.h"
 #include "tensord/server/device/cpu/isa/loops.h"
+#include "tensord/server/device/cpu/isa/network_loops.h"
 #include "tensord/server/device/random_math.h"
 #include "tensord/tests/unit/device/op_runner.h"
 
@@ -196,6 +198,124 @@ TEST_P(IsaLevelsTest, RandomNumbersAgree) {
   }
 }
 
+// Rows of kCount numbers from 0.5 to 4. An output has room for twice as many elements.
+class NetworkLoopsTest : public IsaLevelsTest {
+ protected:
+  // Calls run(loops, dtype, inputs, output) for the loops of both levels, and compares the outputs.
+  template <typename Run>
+  void Compare(double tolerance, const std::string& what, Run run) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+      std::vector<std::string> inputs;
+      for (int i = 0; i < 5; ++i) {
+        inputs.push_back(Spread(dtype, {kCount}, 0.5, 4, i + 1).bytes);
+      }
+      std::string outputs[2];
+      const NetworkLoops* const levels[] = {NetworkLoopsOf(IsaLevel::kBaseline),
+                                            NetworkLoopsOf(GetParam())};
+      for (int i = 0; i < 2; ++i) {
+        outputs[i].assign(inputs[0].size() * 2, '\0');
+        run(*levels[i], Index(dtype), inputs, outputs[i].data());
+      }
+      for (const size_t half : {size_t{0}, inputs[0].size()}) {
+        ExpectSame(outputs[0].substr(half, inputs[0].size()),
+                   outputs[1].substr(half, inputs[0].size()), dtype,
+                   dtype == DType::kFloat64 ? tolerance * 0x1p-29 : tolerance, what);
+      }
+    }
+  }
+};
+constexpr double kLibmTolerance = 16 * 0x1p-23;
+
+TEST_P(NetworkLoopsTest, SoftmaxGradientsAgree) {
+  for (const bool log : {false, true}) {
+    Compare(log ? 64 * kLibmTolerance : 0, "row",
+            [log](const NetworkLoops& loops, int dtype, const auto& in, char* out) {
+              (log ? loops.log_softmax_backward : loops.softmax_backward)[dtype].row(
+                  in[0].data(), in[1].data(), out, kCount);
+            });
+    Compare(log ? 64 * kLibmTolerance : 0, "columns",
+            [log](const NetworkLoops& loops, int dtype, const auto& in, char* out) {
+              (log ? loops.log_softmax_backward : loops.softmax_backward)[dtype].columns(
+                  in[0].data(), in[1].data(), out, 17, 59, 59);
+            });
+  }
+}
+
+TEST_P(NetworkLoopsTest, NormsAgree) {
+  for (const bool center : {false, true}) {
+    Compare(0, "layer_norm", [=](const NetworkLoops& loops, int dtype, const auto& in, char* out) {
+      char* const statistics = out + in[0].size();
+      loops.layer_norm[dtype].row(in[0].data(), in[1].data(), in[2].data(), out, kCount, 1e-5,
+                                  center, center ? statistics + 8 : nullptr, statistics);
+    });
+    Compare(0, "layer_norm_backward",
+            [=](const NetworkLoops& loops, int dtype, const auto& in, char* out) {
+              loops.layer_norm[dtype].backward_row({in[0].data(), in[1].data(), in[2].data(), out,
+                                                    out + in[0].size(), nullptr, kCount, center,
+                                                    0.75, 1.25});
+            });
+  }
+  Compare(0, "batch_norm", [](const NetworkLoops& loops, int dtype, const auto& in, char* out) {
+    loops.batch_norm[dtype].normalize(in[0].data(), kCount, 0.75, 1.5, 0.25, out);
+    double sums[2] = {0, 0};
+    loops.batch_norm[dtype].add_products(in[0].data(), in[1].data(), kCount, 0.75, sums);
+    loops.batch_norm[dtype].gradient(in[0].data(), in[1].data(), kCount, 0.75, sums[0], sums[1],
+                                     1.5, out + in[0].size());
+  });
+}
+
+TEST_P(NetworkLoopsTest, CrossEntropyAgrees) {
+  Compare(kLibmTolerance, "row",
+          [](const NetworkLoops& loops, int dtype, const auto& in, char* out) {
+            const CrossEntropyLoops& of = loops.cross_entropy[dtype];
+            of.log_sums(in[0].data(), kCount, 1, 1, out, out + 8);
+            of.backward(in[0].data(), kCount, 1, 1, in[1].data(), in[2].data(), in[3].data(),
+                        in[4].data(), out + in[0].size());
+          });
+  Compare(kLibmTolerance, "columns",
+          [](const NetworkLoops& loops, int dtype, const auto& in, char* out) {
+            const CrossEntropyLoops& of = loops.cross_entropy[dtype];
+            of.log_sums(in[0].data(), 17, 59, 59, out, out + 59 * 8);
+            of.backward(in[0].data(), 17, 59, 59, in[1].data(), in[2].data(), in[3].data(),
+                        in[4].data(), out + in[0].size());
+          });
+}
+
+TEST_P(NetworkLoopsTest, PoolingAgrees) {
+  for (const int64_t stride : {1, 2, 3}) {
+    const int64_t out = (59 + 2 - 3) / stride + 1;
+    const PoolGeometry geometry = {{1, 17, 59},    {1, 17, out}, {1, 3, 3},
+                                   {1, 1, stride}, {0, 1, 1},    {1, 1, 1}};
+    Compare(0, "pooling", [&](const NetworkLoops& loops, int dtype, const auto& in, char* to) {
+      std::vector<int64_t> indices(17 * out);
+      loops.pool[dtype].max(geometry, in[0].data(), 0, 17, to, indices.data());
+      loops.pool[dtype].max_backward(geometry, in[1].data(), indices.data(), to + in[0].size());
+    });
+    Compare(0, "averages", [&](const NetworkLoops& loops, int dtype, const auto& in, char* to) {
+      loops.pool[dtype].avg(geometry, false, 0, in[0].data(), 0, 17, to);
+      loops.pool[dtype].avg_backward(geometry, true, 0, in[1].data(), to + in[0].size());
+    });
+  }
+}
+
+TEST_P(NetworkLoopsTest, StepsOfAdamAgree) {
+  const AdamNumbers numbers = {0.9, 0.999, 1e-8, -1, 0.99, 0.01, 0.1, 1.5};
+  for (const bool amsgrad : {false, true}) {
+    Compare(0, "adam", [&](const NetworkLoops& loops, int dtype, const auto& in, char* out) {
+      std::string v(in[0].size(), '\0'), vmax = v;
+      loops.adam[dtype](
+          numbers,
+          {in[0].data(), in[1].data(), in[2].data(), in[3].data(), amsgrad ? in[4].data() : nullptr,
+           out, out + in[0].size(), v.data(), vmax.data()},
+          kCount);
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, NetworkLoopsTest, ::testing::ValuesIn(kAllIsaLevels),
+                         [](const auto& param) {
+                           return "Level" + std::to_string(static_cast<int>(param.param));
+                         });
 INSTANTIATE_TEST_SUITE_P(Levels, IsaLevelsTest, ::testing::ValuesIn(kAllIsaLevels),
                          [](const auto& level) {
                            return "Level" + std::to_string(static_cast<int>(level.param));

@@ -52,6 +52,58 @@ TEST(ThreadsTest, VariancesAreTheSameBits) {
   }
 }
 
+struct NetworkCase {
+  const char* op;
+  std::vector<Shape> shapes;
+  std::vector<DType> dtypes;  // of the first inputs; kUnspecified, and of all others: the case's
+  Attributes attrs;
+};
+
+TEST(ThreadsTest, NetworkOpsAreTheSameBits) {
+  OpRunner one(1), two(2), five(5);
+  const DType any = DType::kUnspecified, f32 = DType::kFloat32;
+  const Attributes training = {{"training", true}};
+  const NetworkCase kCases[] = {
+      {"softmax_backward", {{300, 200}, {300, 200}}, {}, {{"axis", int64_t{0}}}},
+      {"layer_norm", {{999, 100}, {100}, {100}}, {}, {}},
+      {"layer_norm_backward",
+       {{999, 100}, {999, 100}, {999, 1}, {999, 1}, {100}},
+       {any, any, f32, f32},
+       {}},
+      {"cross_entropy", {{100, 900}, {100}}, {any, DType::kInt64}, {{"label_smoothing", 0.1}}},
+      {"batch_norm", {{50, 7, 300}, {7}, {7}}, {}, training},
+      {"batch_norm_backward",
+       {{50, 7, 300}, {50, 7, 300}, {7}, {7}},
+       {any, any, f32, f32},
+       training},
+      {"max_pool", {{7, 99, 101}}, {}, {{"kernel", Ints{3, 3}}, {"stride", Ints{2}}}},
+      {"avg_pool", {{7, 99, 101}}, {}, {{"kernel", Ints{3, 3}}, {"padding", Ints{1}}}},
+      {"avg_pool_backward",
+       {{7, 49, 50}},
+       {},
+       {{"kernel", Ints{3, 3}}, {"stride", Ints{2}}, {"size", Ints{99, 101}}}},
+      {"adam_step", {{50001}, {50001}, {50001}, {50001}, {}, {}}, {}, {}}};
+  for (const NetworkCase& c : kCases) {
+    for (const DType dtype : {f32, DType::kFloat16}) {
+      std::vector<HostTensor> inputs;
+      for (size_t i = 0; i < c.shapes.size(); ++i) {
+        const bool given = i < c.dtypes.size() && c.dtypes[i] != any;
+        inputs.push_back(Spread(given ? c.dtypes[i] : dtype, c.shapes[i], 0.5, 4, int(i) + 1));
+      }
+      const auto expected = one.RunAll(c.op, inputs, c.attrs);
+      ASSERT_TRUE(expected.ok()) << c.op << ": " << expected.status();
+      for (OpRunner* runner : {&two, &five}) {
+        const auto got = runner->RunAll(c.op, inputs, c.attrs);
+        ASSERT_TRUE(got.ok());
+        for (size_t i = 0; i < got->size(); ++i) {
+          EXPECT_EQ((*got)[i].bytes, (*expected)[i].bytes)
+              << c.op << " " << i << " of " << DTypeName(dtype);
+        }
+      }
+    }
+  }
+}
+
 TEST(ThreadsTest, ScansAreTheSameBits) {
   OpRunner one(1), two(2), five(5);
   for (const Shape& shape : {Shape({300001}), Shape({2, 100000}), Shape({500, 400})}) {

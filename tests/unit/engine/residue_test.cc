@@ -108,25 +108,41 @@ class ResidueTest : public testing::Test {
     };
   }
 
-  // Does the same for an op with two outputs.
+  // Does the same for an op with several outputs. The dtype of input i is dtypes[i], if there is one,
+  // and otherwise the last one.
+  Case OpWithOutputs(absl::string_view op, std::vector<Shape64> shapes, Attributes attrs,
+                     std::vector<DType> dtypes, int num_outputs) {
+    return [this, op = std::string(op), shapes, attrs, dtypes,
+            num_outputs](const SessionRef& session) {
+      Inputs(session, shapes, dtypes.back());
+      std::vector<Handle> inputs;
+      for (size_t i = 0; i < shapes.size(); ++i) {
+        inputs.push_back(1 + i);
+        if (i + 1 < dtypes.size()) {
+          Run(session, "cast", {1000 + i}, 2000 + i, {{"dtype", dtypes[i]}});
+          inputs.back() = 2000 + i;
+        }
+      }
+      const auto outputs =
+          engine_->RunOp(session, {.op = op,
+                                   .inputs = inputs,
+                                   .output = 500,
+                                   .attrs = attrs,
+                                   .device = "cpu:0",
+                                   .num_outputs = static_cast<uint32_t>(num_outputs)});
+      EXPECT_TRUE(outputs.ok()) << op << ": " << outputs.status();
+      std::string bytes;
+      for (int i = 0; i < num_outputs; ++i) bytes += Read(session, 500 + i);
+      return bytes;
+    };
+  }
   Case OpWithTwoOutputs(absl::string_view op, std::vector<Shape64> shapes, Attributes attrs,
                         DType dtype) {
-    return [this, op = std::string(op), shapes, attrs, dtype](const SessionRef& session) {
-      Inputs(session, shapes, dtype);
-      std::vector<Handle> inputs;
-      for (size_t i = 0; i < shapes.size(); ++i) inputs.push_back(1 + i);
-      const auto outputs = engine_->RunOp(session, {.op = op,
-                                                    .inputs = inputs,
-                                                    .output = 500,
-                                                    .attrs = attrs,
-                                                    .device = "cpu:0",
-                                                    .num_outputs = 2});
-      EXPECT_TRUE(outputs.ok()) << op << ": " << outputs.status();
-      return Read(session, 500) + Read(session, 501);
-    };
+    return OpWithOutputs(op, std::move(shapes), std::move(attrs), {dtype}, 2);
   }
 
   std::vector<Case> Ops();
+  std::vector<Case> NetworkOps();
   std::vector<Case> OtherCases();
 
   std::unique_ptr<Engine> engine_;
@@ -217,6 +233,56 @@ std::vector<ResidueTest::Case> ResidueTest::Ops() {
   return cases;
 }
 
+// The network ops. Inputs are numbers from 1 to 9.
+std::vector<ResidueTest::Case> ResidueTest::NetworkOps() {
+  std::vector<Case> cases;
+  const DType int32 = DType::kInt32, float64 = DType::kFloat64;
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16}) {
+    const DType wide = dtype == float64 ? float64 : DType::kFloat32;
+    for (const int64_t axis : {0, 1}) {
+      for (const bool log : {false, true}) {
+        cases.push_back(
+            Op("softmax_backward", {{7, 33}, {7, 33}}, {{"axis", axis}, {"log", log}}, dtype));
+      }
+    }
+    for (const Shape64& shape : {Shape64{70, 33}, Shape64{0, 33}, Shape64{3, 0}}) {
+      cases.push_back(OpWithOutputs("layer_norm", {shape, {shape[1]}, {shape[1]}}, {}, {dtype}, 3));
+      cases.push_back(OpWithOutputs("layer_norm", {shape}, {{"center", false}}, {dtype}, 2));
+      cases.push_back(OpWithOutputs("layer_norm_backward",
+                                    {shape, shape, {shape[0], 1}, {shape[0], 1}, {shape[1]}}, {},
+                                    {dtype, dtype, wide, wide, dtype}, 3));
+    }
+    for (const int64_t axis : {0, 1}) {
+      const Attributes attrs = {{"axis", axis}, {"label_smoothing", 0.1}};
+      const Shape64 rows = {axis == 0 ? 40 : 33};
+      cases.push_back(OpWithOutputs("cross_entropy", {{33, 40}, rows}, attrs, {dtype, int32}, 2));
+      cases.push_back(OpWithOutputs("cross_entropy_backward", {rows, {33, 40}, rows, rows}, attrs,
+                                    {wide, dtype, wide, int32}, 1));
+    }
+    for (const Shape64& shape : {Shape64{5, 3, 70}, Shape64{9, 3}}) {
+      const Attributes training = {{"training", true}};
+      cases.push_back(
+          OpWithOutputs("batch_norm", {shape, {3}, {3}, {3}, {3}}, training, {dtype}, 5));
+      cases.push_back(OpWithOutputs("batch_norm", {shape, {3}, {3}}, {}, {dtype}, 1));
+      cases.push_back(OpWithOutputs("batch_norm_backward", {shape, shape, {3}, {3}}, training,
+                                    {dtype, dtype, wide}, 3));
+    }
+    const Attributes windows = {
+        {"kernel", Shape64{3, 3}}, {"stride", Shape64{2, 2}}, {"padding", Shape64{1, 1}}};
+    Attributes backward = windows;
+    backward.Set("size", Shape64{9, 11});
+    cases.push_back(OpWithOutputs("max_pool", {{2, 9, 11}}, windows, {dtype}, 2));
+    cases.push_back(Op("avg_pool", {{2, 9, 11}}, windows, dtype));
+    cases.push_back(OpWithOutputs("max_pool_backward", {{2, 5, 6}, {2, 5, 6}}, backward,
+                                  {dtype, DType::kInt64}, 1));
+    cases.push_back(Op("avg_pool_backward", {{2, 5, 6}}, backward, dtype));
+    cases.push_back(OpWithOutputs("adam_step", {{37}, {37}, {37}, {37}, {}, {}}, {}, {dtype}, 3));
+    cases.push_back(OpWithOutputs("adam_step", {{37}, {37}, {37}, {37}, {37}, {}, {}},
+                                  {{"amsgrad", true}}, {dtype}, 4));
+  }
+  return cases;
+}
+
 // Other users of memory: chains of ops, programs, uploads and copies.
 std::vector<ResidueTest::Case> ResidueTest::OtherCases() {
   std::vector<Case> cases;
@@ -277,6 +343,7 @@ TEST_F(ResidueTest, MemoryIsReused) {
 TEST_F(ResidueTest, ResultsDoNotDependOnOldData) {
   const int cycles = getenv("TENSORD_TEST_LONG") != nullptr ? 10'000 : 300;
   std::vector<Case> cases = Ops();
+  for (Case& op : NetworkOps()) cases.push_back(std::move(op));
   for (Case& other : OtherCases()) cases.push_back(std::move(other));
   ASSERT_GT(cases.size(), 50u);
   std::vector<std::string> first(cases.size());

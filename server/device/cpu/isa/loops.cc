@@ -1,5 +1,6 @@
 #include "tensord/server/device/cpu/isa/loops.h"
 
+#include "tensord/server/device/cpu/isa/network_loops.h"
 #include "tensord/server/device/stop_token.h"
 
 namespace tensord::server::cpu {
@@ -8,7 +9,8 @@ bool LoopMustStop() { return MustStop(); }
 
 namespace isa_baseline {
 const Loops& Table();
-}
+const NetworkLoops& NetworkTable();
+}  // namespace isa_baseline
 #ifdef TENSORD_ISA_LEVELS
 namespace {
 
@@ -29,10 +31,12 @@ bool HasV4() {
 
 namespace isa_v3 {
 const Loops& Table();
-}
+const NetworkLoops& NetworkTable();
+}  // namespace isa_v3
 namespace isa_v4 {
 const Loops& Table();
-}
+const NetworkLoops& NetworkTable();
+}  // namespace isa_v4
 #endif
 
 const Loops* LoopsOf(IsaLevel level) {
@@ -58,6 +62,26 @@ const Loops& BestLoops() {
     const Loops* found = nullptr;
     for (const IsaLevel level : kAllIsaLevels) {
       if (const Loops* loops = LoopsOf(level)) found = loops;
+    }
+    return found;
+  }();
+  return *best;
+}
+
+const NetworkLoops* NetworkLoopsOf(IsaLevel level) {
+  if (LoopsOf(level) == nullptr) return nullptr;
+#ifdef TENSORD_ISA_LEVELS
+  if (level == IsaLevel::kV3) return &isa_v3::NetworkTable();
+  if (level == IsaLevel::kV4) return &isa_v4::NetworkTable();
+#endif
+  return &isa_baseline::NetworkTable();
+}
+
+const NetworkLoops& BestNetworkLoops() {
+  static const NetworkLoops* const best = [] {
+    const NetworkLoops* found = nullptr;
+    for (const IsaLevel level : kAllIsaLevels) {
+      if (const NetworkLoops* loops = NetworkLoopsOf(level)) found = loops;
     }
     return found;
   }();

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "tensord/server/device/cuda/kernels/lines.h"
 #include "tensord/server/device/cuda/kernels/reduction.h"
 
 namespace tensord::server::cuda {
@@ -40,6 +41,14 @@ ReduceTile PlanReduceTile(int64_t outputs, int64_t reduced, bool lanes_fast, int
   tile.splits = static_cast<int>(std::clamp(std::min(wanted, worthwhile), int64_t{1}, kMaxSplits));
   tile.chunk = CeilDiv(CeilDiv(reduced, tile.splits), width) * width;
   return tile;
+}
+
+void PlanLines(LineLoop& lines, int multiprocessors) {
+  if (lines.count() == 0) return;
+  lines.tile =
+      PlanReduceTile(lines.count(), lines.extent, /*lanes_fast=*/lines.inner == 1, multiprocessors);
+  lines.tile.splits = 1;
+  lines.tile.chunk = lines.extent;
 }
 
 }  // namespace tensord::server::cuda

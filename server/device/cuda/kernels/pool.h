@@ -1,0 +1,33 @@
+// Launchers of pooling.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <span>
+
+#include "tensord/server/device/cuda/kernels/dispatch.h"
+#include "tensord/server/device/pool_geometry.h"
+
+namespace tensord::server::cuda {
+
+struct PoolJob {
+  PoolGeometry geometry;
+  int64_t planes = 1;
+  const void* from = nullptr;  // x, or the result's gradient
+  void* to = nullptr;          // the result, or the gradient of x
+  // Of max_pool: its result `indices`, or the operand of its gradient.
+  int64_t* indices = nullptr;
+  // Of avg_pool.
+  bool count_padding = true;
+  int64_t divisor = 0;  // 0: the number of elements of the window
+};
+using PoolLauncher = cudaError_t (*)(const PoolJob& job, cudaStream_t stream);
+
+struct PoolKernel {
+  const char* op;
+  ByDType<PoolLauncher> by_dtype;
+};
+std::span<const PoolKernel> PoolKernels();  // max_pool, avg_pool and their gradients
+
+}  // namespace tensord::server::cuda

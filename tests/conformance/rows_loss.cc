@@ -1,0 +1,169 @@
+// Losses and their gradients.
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "tensord/tests/conformance/row.h"
+
+namespace tensord::conformance {
+namespace {
+
+void RefuseLoss(Rows& rows, Row row) {
+  row.refusal = absl::StatusCode::kInvalidArgument;
+  rows.push_back(std::move(row));
+}
+
+struct LossCase {
+  Shape x;
+  int64_t axis = -1;
+};
+
+const LossCase kLossCases[] = {
+    {{5}},           {{1}},          {{3, 1}},        {{4, 7}},           {{4, 32}},
+    {{7, 33}},       {{3, 2500}},    {{1, 20001}},    {{0, 5}},           {{0, 0}},
+    {{6, 3}, 0},     {{2, 5, 3}, 1}, {{2, 5, 40}, 1}, {{3, 40, 7, 9}, 1}, {{2, 60, 131}, 1},
+    {{2, 3, 4}, -1}, {{9, 1, 5}, 1}, {{20, 200}, 0},  {{64, 1000}}};
+
+DType WideOf(DType dtype) { return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
+
+int64_t AxisOf(const LossCase& c) { return c.axis < 0 ? c.axis + c.x.rank() : c.axis; }
+
+Shape RowsOf(const LossCase& c) {
+  Shape shape;
+  for (int d = 0; d < c.x.rank(); ++d) {
+    if (d != AxisOf(c)) shape.AppendDim(c.x.dim(d));
+  }
+  return shape;
+}
+
+// Classes, of which every fifth is ignored if `ignored` isn't -100.
+Input Targets(DType dtype, const LossCase& c, int64_t ignored) {
+  Input input{{dtype, RowsOf(c)}, Fill::kValues};
+  const int64_t classes = c.x.dim(static_cast<int>(AxisOf(c)));
+  for (int64_t i = 0; i < input.spec.num_elements(); ++i) {
+    const int64_t value = (i * 7 + i * i / 3) % classes;
+    input.values.push_back(static_cast<double>(ignored != -100 && i % 5 == 2 ? ignored : value));
+  }
+  return input;
+}
+
+Bound LossBound(DType dtype, int64_t classes) {
+  const bool narrow = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  return {.ulps = narrow ? 1.0 : 2.0, .epsilons = 8 + std::sqrt(static_cast<double>(classes))};
+}
+
+struct LossOptions {
+  bool weight = false;
+  DType weight_dtype = DType::kUnspecified;  // that of x
+  double smoothing = 0;
+  int64_t ignored = -100;
+  DType index = DType::kInt64;
+};
+
+Attributes LossAttributes(const LossCase& c, const LossOptions& options) {
+  Attributes attrs{{"axis", c.axis}};
+  if (options.smoothing != 0) attrs.Set("label_smoothing", options.smoothing);
+  if (options.ignored != -100) attrs.Set("ignore_index", options.ignored);
+  return attrs;
+}
+
+void AddWeight(Row& row, const LossCase& c, DType dtype, const LossOptions& options) {
+  if (!options.weight) return;
+  const DType given = options.weight_dtype == DType::kUnspecified ? dtype : options.weight_dtype;
+  row.inputs.push_back({{given, {c.x.dim(static_cast<int>(AxisOf(c)))}}, Fill::kPositive});
+}
+
+void AddForward(Rows& rows, const Input& x, const LossCase& c, const LossOptions& options) {
+  const DType dtype = x.spec.dtype;
+  Row row{
+      "cross_entropy", {x, Targets(options.index, c, options.ignored)}, LossAttributes(c, options)};
+  AddWeight(row, c, dtype, options);
+  row.bound = LossBound(WideOf(dtype), c.x.dim(static_cast<int>(AxisOf(c))));
+  row.num_outputs = 2;
+  rows.push_back(std::move(row));
+}
+
+void AddBackward(Rows& rows, const Input& x, const LossCase& c, const LossOptions& options,
+                 Fill g = Fill::kPlain) {
+  const DType dtype = x.spec.dtype;
+  Row row{"cross_entropy_backward",
+          {{{WideOf(dtype), RowsOf(c)}, g},
+           x,
+           {{WideOf(dtype), RowsOf(c)}, Fill::kPositive},
+           Targets(options.index, c, options.ignored)},
+          LossAttributes(c, options)};
+  AddWeight(row, c, dtype, options);
+  row.bound = LossBound(dtype, 1);
+  rows.push_back(std::move(row));
+}
+
+void AddSpecial(Rows& rows, DType dtype) {
+  const double nan = std::nan(""), inf = INFINITY;
+  const LossCase c{{6, 3}}, columns{{3, 6}, 0};
+  const std::vector<double> x = {nan,  1, 2,    inf,   1,     2,     -inf, -inf, -inf,
+                                 -inf, 3, -inf, 60000, 60000, 59968, 0,    -0.0, 0};
+  for (const double smoothing : {0.0, 0.25}) {
+    const LossOptions options{.smoothing = smoothing};
+    AddForward(rows, {{dtype, {6, 3}}, Fill::kValues, x}, c, options);
+    AddForward(rows, {{dtype, {3, 6}}, Fill::kValues, x}, columns, options);
+    AddBackward(rows, {{dtype, {6, 3}}, Fill::kTies}, c, options, Fill::kTies);
+  }
+  // Many classes after a block of -inf.
+  std::vector<double> late(3000, -inf);
+  for (int i = 2500; i < 3000; ++i) late[i] = i % 7;
+  AddForward(rows, {{dtype, {1, 3000}}, Fill::kValues, late}, {{1, 3000}}, {});
+}
+
+void AddRefusals(Rows& rows) {
+  const Input x{{DType::kFloat32, {4, 6}}}, row{{DType::kFloat32, {4}}};
+  const Input target = Targets(DType::kInt64, {{4, 6}}, -100);
+  RefuseLoss(rows, {"cross_entropy", {{{DType::kFloat32, {}}}, {{DType::kInt64, {}}}}});
+  RefuseLoss(rows, {"cross_entropy", {{{DType::kInt32, {4, 6}}}, target}});
+  RefuseLoss(rows, {"cross_entropy", {x, {{DType::kFloat32, {4}}}}});
+  RefuseLoss(rows, {"cross_entropy", {x, {{DType::kInt64, {6}}}}});
+  RefuseLoss(rows, {"cross_entropy", {x, {{DType::kInt64, {4, 1}}}}});
+  RefuseLoss(rows, {"cross_entropy", {x, target}, {{"axis", int64_t{2}}}});
+  RefuseLoss(rows, {"cross_entropy", {x, target}, {{"label_smoothing", 1.5}}});
+  RefuseLoss(rows, {"cross_entropy", {x, target}, {{"label_smoothing", std::nan("")}}});
+  RefuseLoss(rows, {"cross_entropy", {x, target, {{DType::kFloat32, {4}}}}});
+  RefuseLoss(rows, {"cross_entropy", {x, target, {{DType::kFloat64, {6}}}}});
+  RefuseLoss(rows, {"cross_entropy", {{{DType::kFloat32, {4, 0}}}, target}});
+  RefuseLoss(rows, {"cross_entropy_backward", {row, x, row}});
+  RefuseLoss(rows, {"cross_entropy_backward", {row, x, x, target}});
+  RefuseLoss(rows, {"cross_entropy_backward", {x, x, row, target}});
+  RefuseLoss(rows, {"cross_entropy_backward", {row, x, {{DType::kFloat64, {4}}}, target}});
+  RefuseLoss(rows, {"cross_entropy_backward", {target, x, row, target}});
+  // Only the values show these errors.
+  for (const DType dtype : {DType::kInt32, DType::kInt64}) {
+    for (const double bad : {6.0, -1.0, -100.0}) {
+      Input wrong = Targets(dtype, {{4, 6}}, -100);
+      wrong.values[2] = bad;
+      const Attributes ignore{{"ignore_index", int64_t{-3}}};
+      RefuseLoss(rows, {"cross_entropy", {x, wrong}, ignore});
+      RefuseLoss(rows, {"cross_entropy_backward", {row, x, row, wrong}, ignore});
+    }
+  }
+}
+
+}  // namespace
+
+void AddLossRows(Rows& rows) {
+  for (const DType dtype : kFloatingDTypes) {
+    for (const LossCase& c : kLossCases) {
+      for (const LossOptions& options :
+           {LossOptions{}, LossOptions{.weight = true, .index = DType::kInt32},
+            LossOptions{.smoothing = 0.1},
+            LossOptions{
+                .weight = true, .weight_dtype = WideOf(dtype), .smoothing = 0.3, .ignored = -7},
+            LossOptions{.ignored = 0}, LossOptions{.smoothing = 1}}) {
+        AddForward(rows, {{dtype, c.x}}, c, options);
+        AddBackward(rows, {{dtype, c.x}}, c, options);
+      }
+      AddForward(rows, {{dtype, c.x}, Fill::kWide}, c, {});
+    }
+    AddSpecial(rows, dtype);
+  }
+  AddRefusals(rows);
+}
+
+}  // namespace tensord::conformance

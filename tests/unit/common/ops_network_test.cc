@@ -1,0 +1,121 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tensord/tests/unit/common/plan.h"
+
+namespace tensord {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TensorSpec F16(Shape shape) { return {DType::kFloat16, std::move(shape)}; }
+TensorSpec F64(Shape shape) { return {DType::kFloat64, std::move(shape)}; }
+TensorSpec I64(Shape shape) { return {DType::kInt64, std::move(shape)}; }
+
+std::vector<std::string> Outputs(absl::string_view op, const std::vector<TensorSpec>& inputs,
+                                 const Attributes& attrs = {}) {
+  const absl::StatusOr<OpPlan> plan = PlanOp(op, inputs, attrs);
+  if (!plan.ok()) return {plan.status().ToString()};
+  std::vector<std::string> outputs;
+  for (const TensorSpec& output : plan->outputs) outputs.push_back(output.ToString());
+  return outputs;
+}
+
+TEST(NormInference, StatisticsOf16BitElementsAreFloat32) {
+  EXPECT_THAT(Outputs("layer_norm", {F16({2, 3, 4})}),
+              ElementsAre("float16[2, 3, 4]", "float32[2, 3, 1]", "float32[2, 3, 1]"));
+  EXPECT_THAT(Outputs("layer_norm", {F64({2, 3, 4})}, {{"normalized_rank", int64_t{2}}}),
+              ElementsAre("float64[2, 3, 4]", "float64[2, 1, 1]", "float64[2, 1, 1]"));
+  EXPECT_THAT(Outputs("layer_norm", {F32({2, 3})}, {{"center", false}}),
+              ElementsAre("float32[2, 3]", "float32[2, 1]"));
+  const absl::StatusOr<OpPlan> plan = PlanOp("layer_norm", {F16({2, 3}), F16({3})}, {});
+  EXPECT_EQ(plan->input_dtypes[1], DType::kFloat32);
+}
+
+TEST(NormInference, BatchNormReturnsStatisticsInTrainingOnly) {
+  const TensorSpec c = F16({3});
+  EXPECT_THAT(Outputs("batch_norm", {F16({2, 3, 4}), c, F32({3})}),
+              ElementsAre("float16[2, 3, 4]"));
+  EXPECT_THAT(
+      Outputs("batch_norm", {F16({2, 3, 4}), c, F32({3})}, {{"training", true}}),
+      ElementsAre("float16[2, 3, 4]", "float32[3]", "float32[3]", "float16[3]", "float32[3]"));
+  EXPECT_THAT(Result("batch_norm", {F32({1, 3}), F32({3}), F32({3})}, {{"training", true}}),
+              HasSubstr("needs two or more elements of each channel"));
+}
+
+TEST(NormInference, GradientsAreThoseThatAreAskedFor) {
+  const std::vector<TensorSpec> inputs = {F16({5, 4}), F16({5, 4}), F32({5, 1}), F32({5, 1}),
+                                          F32({4})};
+  EXPECT_THAT(Outputs("layer_norm_backward", inputs),
+              ElementsAre("float16[5, 4]", "float32[4]", "float32[4]"));
+  EXPECT_THAT(Outputs("layer_norm_backward", inputs, {{"gradients", Ints{0, 2}}}),
+              ElementsAre("float16[5, 4]", "float32[4]"));
+  EXPECT_THAT(NormalForm("layer_norm_backward", inputs, {}).Ints("gradients"),
+              ElementsAre(0, 1, 2));
+  EXPECT_THAT(Result("layer_norm_backward", inputs, {{"gradients", Ints{2, 1}}}),
+              HasSubstr("gradients is [2, 1]: name some of 0 (x)"));
+}
+
+TEST(NormInference, RefusesParametersOfAnotherShapeOrDType) {
+  EXPECT_THAT(Result("layer_norm", {F32({2, 3}), F32({2})}),
+              HasSubstr("weight has the shape [2] and must have [3]"));
+  EXPECT_THAT(Result("layer_norm", {F16({2, 3}), F64({3})}),
+              HasSubstr("weight is float64 and must be float16 or float32: cast it first"));
+  EXPECT_THAT(Result("layer_norm", {F32({2, 3})}, {{"normalized_rank", int64_t{3}}}),
+              HasSubstr("normalized_rank is 3 and must be from 1 to the 2 dimensions of x"));
+}
+
+TEST(LossInference, TargetsHaveTheShapeWithoutTheClasses) {
+  EXPECT_THAT(Outputs("cross_entropy", {F16({2, 5, 3}), I64({2, 3})}, {{"axis", int64_t{1}}}),
+              ElementsAre("float32[2, 3]", "float32[2, 3]"));
+  EXPECT_THAT(Result("cross_entropy", {F32({2, 5}), I64({5})}),
+              HasSubstr("target has the shape [5] and must have that of x without axis 1, [2]"));
+  EXPECT_THAT(Result("cross_entropy", {F32({2, 5}), F32({2})}),
+              HasSubstr("input 1 has the classes, which must be int32 or int64, not float32"));
+  EXPECT_THAT(Result("cross_entropy", {F32({2, 0}), I64({2})}), HasSubstr("there is no class"));
+}
+
+Attributes Windows(Ints kernel, Ints stride, Ints padding, bool ceil = false) {
+  return {{"kernel", kernel}, {"stride", stride}, {"padding", padding}, {"ceil_mode", ceil}};
+}
+
+TEST(PoolInference, CountsWindowsAsPyTorchDoes) {
+  EXPECT_THAT(Outputs("max_pool", {F32({8, 64, 112, 112})}, Windows({3, 3}, {2, 2}, {1, 1})),
+              ElementsAre("float32[8, 64, 56, 56]", "int64[8, 64, 56, 56]"));
+  EXPECT_EQ(Result("avg_pool", {F32({7, 7})}, Windows({7, 7}, {}, {})), "float32[1, 1]");
+  EXPECT_EQ(Result("avg_pool", {F32({9})}, Windows({2}, {}, {})), "float32[4]");
+  EXPECT_EQ(Result("avg_pool", {F32({9})}, Windows({2}, {}, {}, true)), "float32[5]");
+  // A window that would begin behind the padding isn't one.
+  EXPECT_EQ(Result("avg_pool", {F32({4})}, Windows({2}, {3}, {1}, true)), "float32[2]");
+  EXPECT_THAT(NormalForm("max_pool", {F32({5, 5})}, {{"kernel", Ints{2, 3}}, {"dilation", Ints{2}}})
+                  .Ints("dilation"),
+              ElementsAre(2, 2));
+}
+
+TEST(PoolInference, RefusesWindowsThatDoNotFit) {
+  EXPECT_THAT(Result("max_pool", {F32({5, 5})}, Windows({6, 2}, {}, {})),
+              HasSubstr("an axis of size 5 with the padding 0 is shorter than the window"));
+  EXPECT_THAT(Result("max_pool", {F32({5, 5})}, Windows({2, 2}, {}, {2, 2})),
+              HasSubstr("padding 2 exceeds half of the window, 2 elements"));
+  EXPECT_THAT(Result("max_pool", {F32({5})}, Windows({2, 2}, {}, {})),
+              HasSubstr("a kernel of 2 axes needs as many dimensions, and x has 1"));
+  EXPECT_THAT(Result("max_pool", {F32({5})}, Windows({int64_t{1} << 62}, {}, {})),
+              HasSubstr("each number must be from 1 to 2147483647"));
+}
+
+TEST(OptimizerInference, StepAndRateAreNumbers) {
+  const TensorSpec p = F32({3, 2});
+  EXPECT_THAT(Outputs("adam_step", {p, p, p, p, I64({}), F32({})}),
+              ElementsAre("float32[3, 2]", "float32[3, 2]", "float32[3, 2]"));
+  EXPECT_THAT(Result("adam_step", {p, p, p, p, I64({1}), F32({})}),
+              HasSubstr("step must be a number, a tensor of shape []"));
+  EXPECT_THAT(Result("adam_step", {p, p, p, F64({3, 2}), I64({}), F32({})}),
+              AllOf(HasSubstr("v is float64 and must have that of p, float32: cast it first")));
+  EXPECT_THAT(Result("adam_step", {p, p, p, p, p, I64({}), F32({})}),
+              HasSubstr("without amsgrad, takes p, gradient, m, v, step and lr"));
+}
+
+}  // namespace
+}  // namespace tensord

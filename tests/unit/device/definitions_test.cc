@@ -1,0 +1,219 @@
+// The network ops, compared with their definitions as compositions of other ops (common/OPS.md).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensord/tests/unit/device/op_runner.h"
+
+namespace tensord::server {
+namespace {
+
+using Ints = std::vector<int64_t>;
+using Tensors = std::vector<HostTensor>;
+
+// Composes ops in one floating dtype.
+class Composer {
+ public:
+  explicit Composer(DType dtype) : dtype_(dtype) {}
+
+  Tensors All(const char* op, const Tensors& inputs, const Attributes& attrs = {}) {
+    auto outputs = runner_.RunAll(op, inputs, attrs);
+    EXPECT_TRUE(outputs.ok()) << outputs.status();
+    return outputs.ok() ? *std::move(outputs) : Tensors(5);
+  }
+  HostTensor Run(const char* op, const Tensors& inputs, const Attributes& attrs = {}) {
+    return All(op, inputs, attrs)[0];
+  }
+  HostTensor Number(double value) { return MakeTensor(dtype_, {}, {value}); }
+  HostTensor Values(const Shape& shape, int seed, double low = -2) {
+    return Spread(dtype_, shape, low, 2, seed);
+  }
+
+  HostTensor Add(const HostTensor& a, const HostTensor& b) { return Run("add", {a, b}); }
+  HostTensor Sub(const HostTensor& a, const HostTensor& b) { return Run("sub", {a, b}); }
+  HostTensor Mul(const HostTensor& a, const HostTensor& b) { return Run("mul", {a, b}); }
+  HostTensor Div(const HostTensor& a, const HostTensor& b) { return Run("div", {a, b}); }
+  HostTensor Sum(const HostTensor& x, Ints axes) {
+    return Run("sum", {x}, {{"axes", std::move(axes)}, {"keepdims", true}});
+  }
+  HostTensor Mean(const HostTensor& x, Ints axes) {
+    return Run("mean", {x}, {{"axes", std::move(axes)}, {"keepdims", true}});
+  }
+  HostTensor Reshape(const HostTensor& x, Ints shape) {
+    return Run("reshape", {x}, {{"shape", std::move(shape)}});
+  }
+
+  void ExpectEqual(const HostTensor& got, const HostTensor& expected, const std::string& what) {
+    ASSERT_EQ(got.spec.num_elements(), expected.spec.num_elements()) << what;
+    const double tolerance = dtype_ == DType::kFloat64 ? 1e-12 : 1e-5;
+    for (int64_t i = 0; i < got.spec.num_elements(); ++i) {
+      EXPECT_NEAR(got.At(i), expected.At(i), tolerance * (1 + std::fabs(expected.At(i))))
+          << what << " at " << i << " of " << DTypeName(dtype_);
+    }
+  }
+
+ private:
+  const DType dtype_;
+  OpRunner runner_;
+};
+
+class DefinitionsTest : public testing::TestWithParam<DType> {
+ protected:
+  Composer c_{GetParam()};
+};
+
+TEST_P(DefinitionsTest, OfSoftmaxBackward) {
+  const HostTensor g = c_.Values({7, 40}, 1), x = c_.Values({7, 40}, 2);
+  const HostTensor y = c_.Run("softmax", {x}), log_y = c_.Run("log_softmax", {x});
+  c_.ExpectEqual(c_.Run("softmax_backward", {g, y}),
+                 c_.Mul(y, c_.Sub(g, c_.Sum(c_.Mul(g, y), {1}))), "softmax");
+  c_.ExpectEqual(c_.Run("softmax_backward", {g, log_y}, {{"log", true}}),
+                 c_.Sub(g, c_.Mul(c_.Run("exp", {log_y}), c_.Sum(g, {1}))), "log_softmax");
+}
+
+TEST_P(DefinitionsTest, OfLayerNorm) {
+  const HostTensor x = c_.Values({9, 70}, 1), g = c_.Values({9, 70}, 2);
+  const HostTensor weight = c_.Values({70}, 3), bias = c_.Values({70}, 4);
+  for (const bool center : {true, false}) {
+    const HostTensor centered = center ? c_.Sub(x, c_.Mean(x, {1})) : x;
+    const HostTensor variance = c_.Mean(c_.Mul(centered, centered), {1});
+    const HostTensor rstd = c_.Run("rsqrt", {c_.Add(variance, c_.Number(1e-5))});
+    const HostTensor normalized = c_.Mul(centered, rstd);
+    const Tensors forward = c_.All("layer_norm", {x, weight, bias}, {{"center", center}});
+    c_.ExpectEqual(forward[0], c_.Add(c_.Mul(normalized, weight), bias), "y");
+    c_.ExpectEqual(forward.back(), rstd, "rstd");
+
+    Tensors operands = {g, x, forward.back()};
+    if (center) operands.push_back(forward[1]);
+    operands.push_back(weight);
+    const Tensors gradients = c_.All("layer_norm_backward", operands, {{"center", center}});
+    const HostTensor scaled = c_.Mul(g, weight);
+    HostTensor inner = c_.Sub(scaled, c_.Mul(normalized, c_.Mean(c_.Mul(scaled, normalized), {1})));
+    if (center) inner = c_.Sub(inner, c_.Mean(scaled, {1}));
+    c_.ExpectEqual(gradients[0], c_.Mul(inner, rstd), "gx");
+    c_.ExpectEqual(gradients[1], c_.Sum(c_.Mul(g, normalized), {0}), "gw");
+    if (center) c_.ExpectEqual(gradients[2], c_.Sum(g, {0}), "gb");
+  }
+}
+
+TEST_P(DefinitionsTest, OfBatchNorm) {
+  const HostTensor x = c_.Values({6, 3, 50}, 1), g = c_.Values({6, 3, 50}, 2);
+  const HostTensor running_mean = c_.Values({3}, 3), running_var = c_.Values({3}, 4, 0.5);
+  const HostTensor weight = c_.Values({3}, 5), bias = c_.Values({3}, 6);
+  const auto wide = [&](const HostTensor& values) { return c_.Reshape(values, {1, 3, 1}); };
+  const HostTensor mean = c_.Mean(x, {0, 2}), centered = c_.Sub(x, mean);
+  const HostTensor variance = c_.Mean(c_.Mul(centered, centered), {0, 2});
+  const HostTensor invstd = c_.Run("rsqrt", {c_.Add(variance, c_.Number(1e-5))});
+  const HostTensor normalized = c_.Mul(centered, invstd);
+  const Tensors forward =
+      c_.All("batch_norm", {x, running_mean, running_var, weight, bias}, {{"training", true}});
+  c_.ExpectEqual(forward[0], c_.Add(c_.Mul(normalized, wide(weight)), wide(bias)), "y");
+  c_.ExpectEqual(forward[1], mean, "mean");
+  c_.ExpectEqual(forward[2], invstd, "invstd");
+  const auto updated = [&](const HostTensor& old, const HostTensor& now) {
+    return c_.Add(c_.Mul(wide(old), c_.Number(0.9)), c_.Mul(now, c_.Number(0.1)));
+  };
+  c_.ExpectEqual(forward[3], updated(running_mean, mean), "running_mean");
+  c_.ExpectEqual(forward[4], updated(running_var, c_.Mul(variance, c_.Number(300.0 / 299))),
+                 "running_var");
+  const HostTensor by_running = c_.Mul(
+      c_.Sub(x, wide(running_mean)), wide(c_.Run("rsqrt", {c_.Add(running_var, c_.Number(1e-5))})));
+  c_.ExpectEqual(c_.Run("batch_norm", {x, running_mean, running_var, weight, bias}),
+                 c_.Add(c_.Mul(by_running, wide(weight)), wide(bias)), "y, not in training");
+
+  const Tensors gradients =
+      c_.All("batch_norm_backward", {g, x, forward[1], forward[2], weight}, {{"training", true}});
+  const HostTensor inner = c_.Sub(c_.Sub(g, c_.Mean(g, {0, 2})),
+                                  c_.Mul(normalized, c_.Mean(c_.Mul(g, normalized), {0, 2})));
+  c_.ExpectEqual(gradients[0], c_.Mul(inner, c_.Mul(wide(weight), invstd)), "gx");
+  c_.ExpectEqual(gradients[1], c_.Sum(c_.Mul(g, normalized), {0, 2}), "gw");
+  c_.ExpectEqual(gradients[2], c_.Sum(g, {0, 2}), "gb");
+}
+
+TEST_P(DefinitionsTest, OfCrossEntropy) {
+  const HostTensor x = c_.Values({20, 9}, 1), weight = c_.Values({9}, 2, 0.5);
+  const HostTensor g = c_.Values({20, 1}, 3);
+  std::vector<double> classes(20);
+  for (int i = 0; i < 20; ++i) classes[i] = i * 7 % 9;
+  const HostTensor target = MakeTensor(DType::kInt64, {20}, classes);
+  const HostTensor column = MakeTensor(DType::kInt64, {20, 1}, classes);
+  const Attributes attrs = {{"label_smoothing", 0.25}};
+  const HostTensor losses = c_.Run("neg", {c_.Run("log_softmax", {x})});
+  const HostTensor of_target = c_.Run("gather", {losses, column}, {{"axis", int64_t{1}}});
+  const HostTensor weight_of_target = c_.Run("index", {weight, column});
+  const HostTensor smooth = c_.Sum(c_.Mul(losses, weight), {1});
+  const Tensors forward = c_.All("cross_entropy", {x, target, weight}, attrs);
+  c_.ExpectEqual(forward[0],
+                 c_.Add(c_.Mul(c_.Mul(of_target, weight_of_target), c_.Number(0.75)),
+                        c_.Mul(smooth, c_.Number(0.25 / 9))),
+                 "loss");
+  c_.ExpectEqual(forward[1], c_.Run("log", {c_.Sum(c_.Run("exp", {x}), {1})}), "lse");
+
+  // The share of each class in the target, times its weight.
+  const HostTensor zeros = c_.Sub(x, x);
+  const HostTensor shares =
+      c_.Add(c_.Run("scatter", {zeros, column, c_.Mul(weight_of_target, c_.Number(0.75))},
+                    {{"axis", int64_t{1}}}),
+             c_.Mul(weight, c_.Number(0.25 / 9)));
+  const HostTensor p = c_.Run("softmax", {x});
+  c_.ExpectEqual(
+      c_.Run("cross_entropy_backward", {c_.Reshape(g, {20}), x, forward[1], target, weight}, attrs),
+      c_.Mul(c_.Sub(c_.Mul(p, c_.Sum(shares, {1})), shares), g), "gx");
+}
+
+// Returns the windows of 3x3 elements, two apart, of a plane of 9x11 elements, as rows.
+HostTensor WindowRows(Composer& c, const HostTensor& x) {
+  const HostTensor view = c.Run("as_strided", {x},
+                                {{"shape", Ints{2, 4, 5, 3, 3}},
+                                 {"strides", Ints{99, 22, 2, 11, 1}},
+                                 {"offset", int64_t{0}}});
+  return c.Reshape(view, {2, 4, 5, 9});
+}
+
+TEST_P(DefinitionsTest, OfPooling) {
+  const HostTensor x = c_.Values({2, 9, 11}, 1);
+  const Attributes windows = {{"kernel", Ints{3, 3}}, {"stride", Ints{2, 2}}};
+  const HostTensor rows = WindowRows(c_, x);
+  const Tensors pooled = c_.All("max_pool", {x}, windows);
+  c_.ExpectEqual(pooled[0], c_.Run("max", {rows}, {{"axes", Ints{3}}}), "max");
+  c_.ExpectEqual(c_.Run("avg_pool", {x}, windows), c_.Mean(rows, {3}), "mean");
+  const HostTensor planes = c_.Reshape(x, {2, 99}), indices = c_.Reshape(pooled[1], {2, 20});
+  c_.ExpectEqual(pooled[0], c_.Run("gather", {planes, indices}, {{"axis", int64_t{1}}}), "indices");
+
+  Attributes backward = windows;
+  backward.Set("size", Ints{9, 11});
+  const HostTensor g = c_.Values({2, 4, 5}, 2);
+  c_.ExpectEqual(c_.Run("max_pool_backward", {g, pooled[1]}, backward),
+                 c_.Run("scatter", {c_.Sub(planes, planes), indices, c_.Reshape(g, {2, 20})},
+                        {{"axis", int64_t{1}}, {"reduce", std::string("add")}}),
+                 "gradient of max");
+}
+
+TEST_P(DefinitionsTest, OfAdamStep) {
+  const HostTensor p = c_.Values({5, 7}, 1), g = c_.Values({5, 7}, 2), m = c_.Values({5, 7}, 3);
+  const HostTensor v = c_.Values({5, 7}, 4, 0.1), vmax = c_.Values({5, 7}, 5, 0.1);
+  const double lr = 0.01, decay = 0.1, step = 3;
+  const Tensors got = c_.All("adam_step", {p, g, m, v, vmax, c_.Number(step), c_.Number(lr)},
+                             {{"weight_decay", decay}, {"decoupled", true}, {"amsgrad", true}});
+  const HostTensor new_m = c_.Add(c_.Mul(m, c_.Number(0.9)), c_.Mul(g, c_.Number(0.1)));
+  const HostTensor new_v =
+      c_.Add(c_.Mul(v, c_.Number(0.999)), c_.Mul(c_.Mul(g, g), c_.Number(0.001)));
+  const HostTensor largest = c_.Run("maximum", {vmax, new_v});
+  const HostTensor root =
+      c_.Mul(c_.Run("sqrt", {largest}), c_.Number(1 / std::sqrt(1 - std::pow(0.999, step))));
+  const HostTensor change = c_.Mul(c_.Div(new_m, c_.Add(root, c_.Number(1e-8))),
+                                   c_.Number(lr / (1 - std::pow(0.9, step))));
+  c_.ExpectEqual(got[0], c_.Sub(c_.Mul(p, c_.Number(1 - lr * decay)), change), "p");
+  c_.ExpectEqual(got[1], new_m, "m");
+  c_.ExpectEqual(got[2], new_v, "v");
+  c_.ExpectEqual(got[3], largest, "vmax");
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, DefinitionsTest, testing::Values(DType::kFloat32, DType::kFloat64),
+                         [](const auto& dtype) { return std::string(DTypeName(dtype.param)); });
+
+}  // namespace
+}  // namespace tensord::server
