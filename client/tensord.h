@@ -19,6 +19,7 @@
 #include "tensord/client/creation.h"               // IWYU pragma: export
 #include "tensord/client/device.h"                 // IWYU pragma: export
 #include "tensord/client/element.h"                // IWYU pragma: export
+#include "tensord/client/functional.h"             // IWYU pragma: export
 #include "tensord/client/group.h"                  // IWYU pragma: export
 #include "tensord/client/indexing.h"               // IWYU pragma: export
 #include "tensord/client/nn.h"                     // IWYU pragma: export

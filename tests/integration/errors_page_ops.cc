@@ -60,6 +60,10 @@ void AddOpErrors(ErrorsPage* page, const Client& client) {
   TENSORD_ERROR_ROW(page, Where(x, 1, 0));
   TENSORD_ERROR_ROW(page, -Gt(x, 0.0));
   TENSORD_ERROR_ROW(page, Clamp(x, y, 1));
+  TENSORD_ERROR_ROW(page, LayerNorm(x, {.weight = Ones(cpu, {2})}));
+  TENSORD_ERROR_ROW(page, LayerNorm(x, {.bias = Ones(cpu, {3})}));
+  TENSORD_ERROR_ROW(page, CrossEntropy(x, ints));
+  TENSORD_ERROR_ROW(page, MaxPool(x, {.kernel = {2, 4}}));
 }
 
 void AddAttributeErrors(ErrorsPage* page, const Client& client) {
@@ -162,6 +166,7 @@ void AddReadErrors(ErrorsPage* page, const Client& client) {
       "and `x` has two rows, then `rows.Wait()`",
       rows.Wait());
   TENSORD_ERROR_ROW(page, Sum(rows).Item<float>());
+  TENSORD_ERROR_ROW(page, CrossEntropy(x, Full(cpu, {2}, 3)).Wait());
   // Printing shows the same text, without the bytes of the status's payloads.
   EXPECT_EQ(large.ToString(), absl::StrCat("tensor(<error: ", ErrorText(large.Wait()), ">)"));
 }

@@ -1,0 +1,256 @@
+#include "tensord/client/functional.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "tensord/client/indexing.h"
+#include "tensord/client/internal/enqueue.h"
+#include "tensord/client/ops.h"
+
+namespace tensord {
+namespace {
+
+using InputPointers = absl::InlinedVector<const Tensor*, 7>;
+
+// Runs an op with `count` outputs. If it fails, all have its error.
+std::vector<Tensor> RunAll(absl::string_view op, const InputPointers& inputs,
+                           const Attributes& attrs, size_t count,
+                           absl::Span<const int> donate = {}) {
+  absl::StatusOr<std::vector<Tensor>> outputs = internal::EnqueueAll(op, inputs, attrs, donate);
+  if (outputs.ok()) return *std::move(outputs);
+  return std::vector<Tensor>(count, Tensor::Failed(outputs.status()));
+}
+
+Tensor SoftmaxGradient(const Tensor& gradient, const Tensor& y, int64_t axis, bool log) {
+  const Tensor* inputs[] = {&gradient, &y};
+  return internal::Enqueue("softmax_backward", inputs, {{"axis", axis}, {"log", log}});
+}
+
+absl::Status AddParameters(absl::string_view op, const NormParameters& parameters,
+                           InputPointers* inputs) {
+  if (parameters.weight.has_value()) inputs->push_back(&*parameters.weight);
+  if (!parameters.bias.has_value()) return absl::OkStatus();
+  if (!parameters.weight.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": a bias needs a weight, for example of ones"));
+  }
+  inputs->push_back(&*parameters.bias);
+  return absl::OkStatus();
+}
+
+LayerNormResult Normalize(const Tensor& x, const NormParameters& parameters,
+                          const LayerNormOptions& options, bool center) {
+  InputPointers inputs = {&x};
+  if (const absl::Status status = AddParameters("layer_norm", parameters, &inputs); !status.ok()) {
+    return {Tensor::Failed(status), Tensor::Failed(status), Tensor::Failed(status)};
+  }
+  const std::vector<Tensor> outputs = RunAll(
+      "layer_norm", inputs,
+      {{"normalized_rank", options.normalized_rank}, {"eps", options.eps}, {"center", center}},
+      center ? 3 : 2);
+  if (center) return {outputs[0], outputs[1], outputs[2]};
+  return {outputs[0], Tensor(), outputs[1]};
+}
+
+NormGradients NormalizeBackward(const Tensor& gradient, const Tensor& x,
+                                const LayerNormResult& forward, const std::optional<Tensor>& weight,
+                                const LayerNormOptions& options, bool center) {
+  InputPointers inputs = {&gradient, &x, &forward.rstd};
+  if (center) inputs.push_back(&forward.mean);
+  if (weight.has_value()) inputs.push_back(&*weight);
+  const std::vector<Tensor> outputs =
+      RunAll("layer_norm_backward", inputs,
+             {{"normalized_rank", options.normalized_rank}, {"center", center}}, center ? 3 : 2);
+  return {outputs[0], outputs[1], center ? outputs[2] : Tensor()};
+}
+
+std::vector<Tensor> NormalizeBatch(const Tensor& x, const Tensor& running_mean,
+                                   const Tensor& running_var, const NormParameters& parameters,
+                                   const BatchNormOptions& options, bool training) {
+  const size_t count = training ? 5 : 1;
+  InputPointers inputs = {&x, &running_mean, &running_var};
+  if (const absl::Status status = AddParameters("batch_norm", parameters, &inputs); !status.ok()) {
+    return std::vector<Tensor>(count, Tensor::Failed(status));
+  }
+  return RunAll("batch_norm", inputs,
+                {{"training", training}, {"eps", options.eps}, {"momentum", options.momentum}},
+                count);
+}
+
+Attributes WindowAttrs(const PoolOptions& options) {
+  Attributes attrs = {{"kernel", options.kernel}};
+  if (!options.stride.empty()) attrs.Set("stride", options.stride);
+  if (!options.padding.empty()) attrs.Set("padding", options.padding);
+  if (!options.dilation.empty()) attrs.Set("dilation", options.dilation);
+  if (options.ceil_mode) attrs.Set("ceil_mode", true);
+  return attrs;
+}
+
+Attributes AverageAttrs(const AvgPoolOptions& options) {
+  Attributes attrs = WindowAttrs({.kernel = options.kernel,
+                                  .stride = options.stride,
+                                  .padding = options.padding,
+                                  .ceil_mode = options.ceil_mode});
+  if (!options.count_include_pad) attrs.Set("count_include_pad", false);
+  if (options.divisor != 0) attrs.Set("divisor", options.divisor);
+  return attrs;
+}
+
+int64_t AxisOfClasses(const Tensor& x, const CrossEntropyOptions& options) {
+  if (options.axis.has_value()) return *options.axis;
+  return x.ok() ? std::clamp<int64_t>(x.rank() - 1, 0, 1) : 0;
+}
+
+Attributes CrossEntropyAttrs(const Tensor& x, const CrossEntropyOptions& options) {
+  return {{"axis", AxisOfClasses(x, options)},
+          {"ignore_index", options.ignore_index},
+          {"label_smoothing", options.label_smoothing}};
+}
+
+// Returns the sum of the weights of the targets that aren't ignored.
+Tensor SumOfWeights(const Tensor& target, const CrossEntropyOptions& options, DType dtype) {
+  const Tensor counts = Ne(target, options.ignore_index);
+  if (!options.weight.has_value()) return Cast(Sum(counts), dtype);
+  const Tensor classes = Where(counts, target, 0);
+  return Sum(Where(counts, Index(options.weight->To(dtype), {classes}), 0.0));
+}
+
+}  // namespace
+
+Tensor SoftmaxBackward(const Tensor& gradient, const Tensor& y, int64_t axis) {
+  return SoftmaxGradient(gradient, y, axis, false);
+}
+Tensor LogSoftmaxBackward(const Tensor& gradient, const Tensor& y, int64_t axis) {
+  return SoftmaxGradient(gradient, y, axis, true);
+}
+
+LayerNormResult LayerNormWithStatistics(const Tensor& x, const NormParameters& parameters,
+                                        const LayerNormOptions& options) {
+  return Normalize(x, parameters, options, true);
+}
+LayerNormResult RmsNormWithStatistics(const Tensor& x, const NormParameters& parameters,
+                                      const LayerNormOptions& options) {
+  return Normalize(x, parameters, options, false);
+}
+Tensor LayerNorm(const Tensor& x, const NormParameters& parameters,
+                 const LayerNormOptions& options) {
+  return Normalize(x, parameters, options, true).y;
+}
+Tensor RmsNorm(const Tensor& x, const NormParameters& parameters, const LayerNormOptions& options) {
+  return Normalize(x, parameters, options, false).y;
+}
+NormGradients LayerNormBackward(const Tensor& gradient, const Tensor& x,
+                                const LayerNormResult& forward, const std::optional<Tensor>& weight,
+                                const LayerNormOptions& options) {
+  return NormalizeBackward(gradient, x, forward, weight, options, true);
+}
+NormGradients RmsNormBackward(const Tensor& gradient, const Tensor& x,
+                              const LayerNormResult& forward, const std::optional<Tensor>& weight,
+                              const LayerNormOptions& options) {
+  return NormalizeBackward(gradient, x, forward, weight, options, false);
+}
+
+CrossEntropyResult CrossEntropyWithStatistics(const Tensor& x, const Tensor& target,
+                                              const CrossEntropyOptions& options) {
+  InputPointers inputs = {&x, &target};
+  if (options.weight.has_value()) inputs.push_back(&*options.weight);
+  const std::vector<Tensor> outputs =
+      RunAll("cross_entropy", inputs, CrossEntropyAttrs(x, options), 2);
+  return {outputs[0], outputs[1]};
+}
+
+Tensor CrossEntropy(const Tensor& x, const Tensor& target, const CrossEntropyOptions& options) {
+  const Tensor loss = CrossEntropyWithStatistics(x, target, options).loss;
+  if (!loss.ok() || !x.ok()) return loss;
+  switch (options.reduction) {
+    case LossReduction::kNone:
+      return loss.To(x.dtype());
+    case LossReduction::kSum:
+      return Sum(loss).To(x.dtype());
+    case LossReduction::kMean:
+      break;
+  }
+  return Div(Sum(loss), SumOfWeights(target, options, loss.dtype())).To(x.dtype());
+}
+
+Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x, const Tensor& lse,
+                            const Tensor& target, const CrossEntropyOptions& options) {
+  InputPointers inputs = {&gradient, &x, &lse, &target};
+  if (options.weight.has_value()) inputs.push_back(&*options.weight);
+  return RunAll("cross_entropy_backward", inputs, CrossEntropyAttrs(x, options), 1)[0];
+}
+
+Tensor BatchNorm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
+                 const NormParameters& parameters, const BatchNormOptions& options) {
+  return NormalizeBatch(x, running_mean, running_var, parameters, options, false)[0];
+}
+BatchNormResult BatchNormInTraining(const Tensor& x, const Tensor& running_mean,
+                                    const Tensor& running_var, const NormParameters& parameters,
+                                    const BatchNormOptions& options) {
+  const std::vector<Tensor> outputs =
+      NormalizeBatch(x, running_mean, running_var, parameters, options, true);
+  return {outputs[0], outputs[1], outputs[2], outputs[3], outputs[4]};
+}
+NormGradients BatchNormBackward(const Tensor& gradient, const Tensor& x, const Tensor& mean,
+                                const Tensor& invstd, const std::optional<Tensor>& weight,
+                                bool training) {
+  InputPointers inputs = {&gradient, &x, &mean, &invstd};
+  if (weight.has_value()) inputs.push_back(&*weight);
+  const std::vector<Tensor> outputs =
+      RunAll("batch_norm_backward", inputs, {{"training", training}}, 3);
+  return {outputs[0], outputs[1], outputs[2]};
+}
+
+PoolResult MaxPoolWithIndices(const Tensor& x, const PoolOptions& options) {
+  const std::vector<Tensor> outputs = RunAll("max_pool", {&x}, WindowAttrs(options), 2);
+  return {outputs[0], outputs[1]};
+}
+Tensor MaxPool(const Tensor& x, const PoolOptions& options) {
+  return MaxPoolWithIndices(x, options).y;
+}
+Tensor MaxPoolBackward(const Tensor& gradient, const Tensor& indices,
+                       const std::vector<int64_t>& size, const PoolOptions& options) {
+  Attributes attrs = WindowAttrs(options);
+  attrs.Set("size", size);
+  return RunAll("max_pool_backward", {&gradient, &indices}, attrs, 1)[0];
+}
+Tensor AvgPool(const Tensor& x, const AvgPoolOptions& options) {
+  return RunAll("avg_pool", {&x}, AverageAttrs(options), 1)[0];
+}
+Tensor AvgPoolBackward(const Tensor& gradient, const std::vector<int64_t>& size,
+                       const AvgPoolOptions& options) {
+  Attributes attrs = AverageAttrs(options);
+  attrs.Set("size", size);
+  return RunAll("avg_pool_backward", {&gradient}, attrs, 1)[0];
+}
+
+AdamState AdamStep(const AdamState& state, const Tensor& gradient, const Tensor& step,
+                   const Tensor& lr, const AdamOptions& options) {
+  const bool amsgrad = state.vmax.has_value();
+  InputPointers inputs = {&state.p, &gradient, &state.m, &state.v};
+  std::vector<int> donate = {0, 2, 3};
+  if (amsgrad) {
+    inputs.push_back(&*state.vmax);
+    donate.push_back(4);
+  }
+  inputs.push_back(&step);
+  inputs.push_back(&lr);
+  if (!options.donate) donate.clear();
+  const std::vector<Tensor> outputs = RunAll("adam_step", inputs,
+                                             {{"beta1", options.beta1},
+                                              {"beta2", options.beta2},
+                                              {"eps", options.eps},
+                                              {"weight_decay", options.weight_decay},
+                                              {"decoupled", options.decoupled},
+                                              {"amsgrad", amsgrad},
+                                              {"maximize", options.maximize}},
+                                             amsgrad ? 4 : 3, donate);
+  AdamState next = {outputs[0], outputs[1], outputs[2]};
+  if (amsgrad) next.vmax = outputs[3];
+  return next;
+}
+
+}  // namespace tensord

@@ -1,0 +1,197 @@
+// The ops of neural networks that are more than elementwise functions: normalization, losses and
+// pooling, with their gradients, and steps of optimizers. PyTorch's names and meanings
+// (torch.nn.functional).
+//
+// As in ops.h, no function waits, errors are in the results' statuses, and all functions are
+// thread-safe. x is floating. Elements of 16 bits are computed in float32 and rounded once.
+// "Statistics" are float64 if x is float64, otherwise float32. Parameters, such as weights, have
+// the dtype of x or that of the statistics. If a parameter is an empty Tensor, the op fails: leave
+// it out.
+//
+// The functions whose names end in "Backward" compute gradients from the gradient of the result and
+// from what the forward function has returned.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tensord/client/tensor.h"
+
+namespace tensord {
+
+// ---------------------------------------------------------------- softmax
+
+// The gradient of Softmax(x, axis), or of LogSoftmax(x, axis), where y is its result.
+Tensor SoftmaxBackward(const Tensor& gradient, const Tensor& y, int64_t axis = -1);
+Tensor LogSoftmaxBackward(const Tensor& gradient, const Tensor& y, int64_t axis = -1);
+
+// ---------------------------------------------------------------- layer norm, RMS norm
+
+struct NormParameters {
+  std::optional<Tensor> weight = {};  // none: ones
+  std::optional<Tensor> bias = {};    // none: zeros; only with a weight
+};
+struct LayerNormOptions {
+  int64_t normalized_rank = 1;  // the number of last dimensions that are normalized together
+  double eps = 1e-5;            // added to the variance, or to the mean square
+};
+// (x - mean) / √(variance + eps) · weight + bias over the last dimensions, which are the shape of
+// the parameters. The variance isn't corrected.
+Tensor LayerNorm(const Tensor& x, const NormParameters& parameters = {},
+                 const LayerNormOptions& options = {});
+// x / √(mean of x² + eps) · weight + bias. PyTorch's eps is that of the dtype by default.
+Tensor RmsNorm(const Tensor& x, const NormParameters& parameters = {},
+               const LayerNormOptions& options = {});
+
+struct LayerNormResult {
+  Tensor y;
+  Tensor mean;  // a statistic: x's shape with 1 for the normalized dimensions. RMS norm: empty
+  Tensor rstd;  // 1 / √(variance + eps), of the same shape
+};
+// The same with the statistics, which the gradients need.
+LayerNormResult LayerNormWithStatistics(const Tensor& x, const NormParameters& parameters = {},
+                                        const LayerNormOptions& options = {});
+LayerNormResult RmsNormWithStatistics(const Tensor& x, const NormParameters& parameters = {},
+                                      const LayerNormOptions& options = {});
+
+struct NormGradients {
+  Tensor x;
+  Tensor weight;  // of the weight's dtype, or x's
+  Tensor bias;    // RMS norm: empty
+};
+// `forward` is what LayerNormWithStatistics, or RmsNormWithStatistics, has returned for x. Of the
+// options, only normalized_rank counts.
+NormGradients LayerNormBackward(const Tensor& gradient, const Tensor& x,
+                                const LayerNormResult& forward,
+                                const std::optional<Tensor>& weight = {},
+                                const LayerNormOptions& options = {});
+NormGradients RmsNormBackward(const Tensor& gradient, const Tensor& x,
+                              const LayerNormResult& forward,
+                              const std::optional<Tensor>& weight = {},
+                              const LayerNormOptions& options = {});
+
+// ---------------------------------------------------------------- batch norm
+
+struct BatchNormOptions {
+  double eps = 1e-5;      // added to the variance
+  double momentum = 0.1;  // the share of x's statistics in the updated running ones
+};
+// (x - running_mean) / √(running_var + eps) · weight + bias for each channel of x (N,C,…). The
+// other tensors have the shape (C). The running statistics have the dtypes of parameters.
+Tensor BatchNorm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
+                 const NormParameters& parameters = {}, const BatchNormOptions& options = {});
+
+struct BatchNormResult {
+  Tensor y;
+  Tensor mean;    // a statistic of each channel of x
+  Tensor invstd;  // 1 / √(variance + eps)
+  // The updated running statistics, old + momentum · (that of x - old), with the variance divided
+  // by n - 1. They have the dtypes of the old ones.
+  Tensor running_mean;
+  Tensor running_var;
+};
+// The same by the mean and the variance of x itself. A channel needs two elements or more.
+BatchNormResult BatchNormInTraining(const Tensor& x, const Tensor& running_mean,
+                                    const Tensor& running_var,
+                                    const NormParameters& parameters = {},
+                                    const BatchNormOptions& options = {});
+// The gradients of BatchNormInTraining, where mean and invstd are its results. With
+// `training` = false, those of BatchNorm, where they are statistics by which x was normalized.
+NormGradients BatchNormBackward(const Tensor& gradient, const Tensor& x, const Tensor& mean,
+                                const Tensor& invstd, const std::optional<Tensor>& weight = {},
+                                bool training = true);
+
+// ---------------------------------------------------------------- cross entropy
+
+enum class LossReduction {
+  kNone,  // a loss for each distribution
+  kMean,  // the sum, divided by the sum of the targets' weights; ignored targets don't count
+  kSum
+};
+struct CrossEntropyOptions {
+  std::optional<Tensor> weight = {};  // (C): of each class; none: ones
+  LossReduction reduction = LossReduction::kMean;
+  // The axis of the classes. None: 1, or 0 if x has one dimension, as in PyTorch.
+  std::optional<int64_t> axis = {};
+  int64_t ignore_index = -100;  // a target of this value gives the loss 0 and no gradient
+  double label_smoothing = 0;   // the share, from 0 to 1, that all classes have equally
+};
+// weight[target] · -log(softmax(x)[target]), with x (…,C,…) and target (…), int32 or int64. The
+// result has x's dtype. If a target isn't in [0, C), and not ignored, the result fails with
+// INVALID_ARGUMENT when the op has run.
+Tensor CrossEntropy(const Tensor& x, const Tensor& target, const CrossEntropyOptions& options = {});
+
+struct CrossEntropyResult {
+  Tensor loss;  // a statistic of the shape of the target: not reduced
+  Tensor lse;   // a statistic: log Σ exp(x), of the same shape
+};
+// Computes the losses without a reduction: `options.reduction` doesn't count.
+CrossEntropyResult CrossEntropyWithStatistics(const Tensor& x, const Tensor& target,
+                                              const CrossEntropyOptions& options = {});
+// The gradient of x, where `gradient` is that of CrossEntropyResult::loss.
+Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x, const Tensor& lse,
+                            const Tensor& target, const CrossEntropyOptions& options = {});
+
+// ---------------------------------------------------------------- pooling
+
+// The windows of the last one to three axes: one number for each of them, or one for all. Without a
+// kernel, the functions fail.
+struct PoolOptions {
+  std::vector<int64_t> kernel = {};    // required; its length is the number of axes
+  std::vector<int64_t> stride = {};    // none: the kernel
+  std::vector<int64_t> padding = {};   // none: 0; at most half of the window
+  std::vector<int64_t> dilation = {};  // none: 1; only for MaxPool
+  bool ceil_mode = false;              // also windows that reach beyond the end of the padding
+};
+struct PoolResult {
+  Tensor y;
+  Tensor indices;  // int64: the positions in the flattened spatial axes of x
+};
+// The largest element of each window, and its position. A NaN is larger than all numbers. Of equal
+// elements, or NaNs, the first one counts.
+PoolResult MaxPoolWithIndices(const Tensor& x, const PoolOptions& options);
+Tensor MaxPool(const Tensor& x, const PoolOptions& options);
+// The gradient of x, whose last dimensions are `size`. `indices` must be a result of
+// MaxPoolWithIndices: an element of gx gets the gradients of the windows with its index.
+Tensor MaxPoolBackward(const Tensor& gradient, const Tensor& indices,
+                       const std::vector<int64_t>& size, const PoolOptions& options);
+
+struct AvgPoolOptions {
+  std::vector<int64_t> kernel = {};  // these four: as in PoolOptions
+  std::vector<int64_t> stride = {};
+  std::vector<int64_t> padding = {};
+  bool ceil_mode = false;
+  bool count_include_pad = true;  // whether padding counts in the number of averaged elements
+  int64_t divisor = 0;            // divides the sums in place of that number; 0: none
+};
+// The mean of each window.
+Tensor AvgPool(const Tensor& x, const AvgPoolOptions& options);
+Tensor AvgPoolBackward(const Tensor& gradient, const std::vector<int64_t>& size,
+                       const AvgPoolOptions& options);
+
+// ---------------------------------------------------------------- optimizers
+
+struct AdamOptions {
+  double beta1 = 0.9, beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool decoupled = false;  // true: AdamW
+  bool maximize = false;
+  // Lets the op overwrite p, m, v and vmax. All copies of these Tensors then fail from the call on
+  // (RunOptions in ops.h).
+  bool donate = true;
+};
+struct AdamState {
+  Tensor p;                         // the parameter
+  Tensor m;                         // the decaying mean of the gradients
+  Tensor v;                         // that of their squares
+  std::optional<Tensor> vmax = {};  // amsgrad: the largest v so far; none: without amsgrad
+};
+// Returns the state after a step of Adam. All tensors have the dtype and shape of p. `step` is the
+// number of the step, from 1 on, and `lr` the learning rate: tensors of shape [], so that a
+// recorded program gets others in each run.
+AdamState AdamStep(const AdamState& state, const Tensor& gradient, const Tensor& step,
+                   const Tensor& lr, const AdamOptions& options = {});
+
+}  // namespace tensord
