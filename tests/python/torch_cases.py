@@ -5,6 +5,9 @@ import itertools
 import torch
 from torch.nn import functional as F
 
+from torch_case import Case
+import torch_network_cases
+
 RANDOM_ELEMENTS = 50_000
 FLOATING = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32,
             "float64": torch.float64}
@@ -56,18 +59,6 @@ class Inputs:
 
 
 # ---------------------------------------------------------------- cases
-
-class Case:
-    """An op's inputs and attributes, PyTorch's results, and the scales of their error bounds.
-
-    `want` is a function, so that an op that PyTorch lacks for a dtype is one case without a result.
-    `scale` is the page's S for each element, such as the sum of the magnitudes of the summands. If
-    it is None, differences are counted in ulps. If the op has several outputs, `want` returns a
-    tuple, and `scale` is a tuple.
-    """
-
-    def __init__(self, inputs, want, scale=None, **attrs):
-        self.inputs, self.want, self.scale, self.attrs = inputs, want, scale, attrs
 
 
 def unary(function):
@@ -388,4 +379,5 @@ CASES = {
     "ones": creation(lambda dtype: torch.ones(3, dtype=dtype), shape=[3]),
     "full": creation(lambda dtype: torch.full((3,), 0.1, dtype=dtype), shape=[3], value=0.1),
     "eye": creation(lambda dtype: torch.eye(3, 5, dtype=dtype), rows=3, cols=5),
+    **torch_network_cases.CASES,
 }

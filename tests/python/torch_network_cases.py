@@ -1,0 +1,289 @@
+"""The cases of compare_with_torch.py for network ops and their gradients."""
+
+import itertools
+
+import torch
+from torch.nn import functional as F
+
+from torch_case import Case
+
+
+def statistics_dtype(dtype):
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def gradients(result, gradient, operands):
+    """Returns the gradients of the operands, of the gradient of the result."""
+    return torch.autograd.grad(result, operands, gradient)
+
+
+def leaves(*tensors):
+    return [x.detach().clone().requires_grad_() for x in tensors]
+
+
+def softmax_backward(inputs):
+    for log, axis in itertools.product((False, True), (0, 1)):
+        forward = torch.log_softmax if log else torch.softmax
+        x, g = inputs.real(-4, 4, 50, 300), inputs.real(-4, 4, 50, 300)
+        y = forward(x, axis)
+        terms = (g.double() if log else g.double() * y.double()).abs().sum(axis, keepdim=True)
+        scale = (g.double().abs() + y.double().exp() * terms if log else
+                 y.double().abs() * (g.double().abs() + terms))
+
+        def want(x=x, g=g, axis=axis, forward=forward):
+            x, = leaves(x)
+            return gradients(forward(x, axis), g, [x])[0]
+        yield Case([g, y], want, scale, axis=axis, log=log)
+
+
+def normalized(x, center, eps=1e-5):
+    """Returns the statistics of layer_norm over the last dimension."""
+    x = x.to(statistics_dtype(x.dtype))
+    mean = x.mean(-1, keepdim=True)
+    square = (x - mean if center else x).square().mean(-1, keepdim=True)
+    return mean, (square + eps).rsqrt()
+
+
+def norm_forward(x, center, weight, bias):
+    if center:
+        return F.layer_norm(x, x.shape[-1:], weight, bias)
+    return F.rms_norm(x, x.shape[-1:], weight, 1e-5) + (0 if bias is None else bias)
+
+
+def layer_norm(inputs):
+    for center, n in itertools.product((True, False), (7, 768)):
+        x = inputs.real(-4, 4, 40, n)
+        weight = inputs.real(-4, 4, n)
+        bias = inputs.real(-4, 4, n) if center else None
+        mean, rstd = normalized(x, center)
+        magnitude = x.double().abs().mean(-1, keepdim=True)
+        scale = (x.double().abs() + magnitude) * rstd * weight.double().abs()
+        if center:
+            yield Case([x, weight, bias], lambda x=x, weight=weight, bias=bias, mean=mean,
+                       rstd=rstd: (norm_forward(x, True, weight, bias), mean, rstd),
+                       (scale + bias.double().abs(), magnitude, rstd))
+        else:
+            yield Case([x, weight], lambda x=x, weight=weight, rstd=rstd:
+                       (norm_forward(x, False, weight, None), rstd), (scale, rstd), center=False)
+
+
+def layer_norm_backward(inputs):
+    for center, n in itertools.product((True, False), (7, 768)):
+        x, g = inputs.real(-4, 4, 40, n), inputs.real(-4, 4, 40, n)
+        weight, bias = inputs.real(-4, 4, n), inputs.real(-4, 4, n)
+        mean, rstd = normalized(x, center)
+        xhat = ((x.double() - mean if center else x.double()) * rstd).abs()
+        terms = (g.double() * weight.double()).abs()
+        scale = rstd * (terms + terms.mean(-1, keepdim=True) + xhat *
+                        (terms * xhat).mean(-1, keepdim=True))
+        scales = (scale, (g.double().abs() * xhat).sum(0), g.double().abs().sum(0))
+
+        def want(x=x, g=g, weight=weight, bias=bias, center=center):
+            x, weight, bias = leaves(x, weight, bias)
+            operands = [x, weight, bias] if center else [x, weight]
+            return gradients(norm_forward(x, center, weight, bias if center else None), g, operands)
+        if center:
+            yield Case([g, x, rstd, mean, weight], want, scales)
+        else:
+            yield Case([g, x, rstd, weight], want, scales[:2], center=False)
+
+
+LOSSES = [{}, {"label_smoothing": 0.1}, {"ignore_index": 3}]
+
+
+def cross_entropy_inputs(inputs):
+    """Yields x, the target, the weight or None, the axis, and the options."""
+    for options, has_weight, shape in itertools.product(
+            LOSSES, (False, True), ((30, 11), (8, 3000), (4, 9, 25))):
+        x = inputs.real(-8, 8, *shape)
+        rows = shape[:1] + shape[2:]
+        target = torch.randint(0, shape[1], rows, generator=inputs.generator)
+        weight = inputs.real(1 / 64, 2, shape[1]) if has_weight else None
+        yield x, target, weight, options
+
+
+def cross_entropy(inputs):
+    for x, target, weight, options in cross_entropy_inputs(inputs):
+        wide = x.to(statistics_dtype(x.dtype))
+        factor = None if weight is None else weight.to(wide.dtype)
+        lse = torch.logsumexp(wide, 1)
+        scale = (lse.double().abs() + 10) * (1 if weight is None else 2)
+
+        def want(wide=wide, target=target, factor=factor, options=options, lse=lse):
+            loss = F.cross_entropy(wide, target, factor, reduction="none", **options)
+            return loss, lse
+        yield Case([x, target] + ([] if weight is None else [weight]), want, (scale, scale),
+                   axis=1, **options)
+
+
+def cross_entropy_backward(inputs):
+    for x, target, weight, options in cross_entropy_inputs(inputs):
+        wide = x.to(statistics_dtype(x.dtype))
+        factor = None if weight is None else weight.to(wide.dtype)
+        lse = torch.logsumexp(wide, 1)
+        g = inputs.real(-4, 4, *target.shape).to(wide.dtype)
+        p = torch.softmax(wide.double(), 1)
+        one = torch.zeros_like(p).scatter_(1, target.unsqueeze(1), 1)
+        below = 1 + (wide - lse.unsqueeze(1)).double().abs()
+        scale = 2 * g.double().abs().unsqueeze(1) * (p * below + one + 0.1 / x.shape[1])
+
+        def want(x=x, wide=wide, target=target, factor=factor, options=options, g=g):
+            wide, = leaves(wide)
+            loss = F.cross_entropy(wide, target, factor, reduction="none", **options)
+            return gradients(loss, g, [wide])[0].to(x.dtype)
+        yield Case([g, x, lse, target] + ([] if weight is None else [weight]), want, scale,
+                   axis=1, **options)
+
+
+def batch_statistics(x):
+    """Returns the mean, the variance and 1 / √(variance + eps) of each channel in float64."""
+    axes = [0] + list(range(2, x.dim()))
+    var, mean = torch.var_mean(x.double(), axes, correction=0)
+    return mean, var, (var + 1e-5).rsqrt()
+
+
+def per_channel(values, x):
+    return values.double().reshape([1, -1] + [1] * (x.dim() - 2))
+
+
+def batch_norm(inputs):
+    for shape, training in itertools.product(((40, 5), (6, 3, 100), (4, 7, 9, 10)), (False, True)):
+        x, channels = inputs.real(-4, 4, *shape), shape[1]
+        running_mean, running_var = inputs.real(-1, 1, channels), inputs.real(0.5, 2, channels)
+        weight, bias = inputs.real(-4, 4, channels), inputs.real(-4, 4, channels)
+        mean, var, invstd = batch_statistics(x)
+        n = x.numel() / channels
+        factor = per_channel(invstd if training else running_var.double().rsqrt(), x)
+        scale = (x.double().abs() + 4) * factor * per_channel(weight, x).abs() + 4
+        wide = statistics_dtype(x.dtype)
+
+        def want(x=x, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias,
+                 training=training, mean=mean, var=var, invstd=invstd, n=n, wide=wide):
+            y = F.batch_norm(x, running_mean.clone(), running_var.clone(), weight, bias, training)
+            if not training:
+                return y
+            new_mean = 0.9 * running_mean.double() + 0.1 * mean
+            new_var = 0.9 * running_var.double() + 0.1 * var * n / (n - 1)
+            return (y, mean.to(wide), invstd.to(wide), new_mean.to(x.dtype), new_var.to(x.dtype))
+        scales = (scale, torch.ones(channels), invstd, torch.ones(channels), torch.ones(channels))
+        yield Case([x, running_mean, running_var, weight, bias], want,
+                   scales if training else scale, training=training)
+
+
+def batch_norm_backward(inputs):
+    for shape in ((40, 5), (6, 3, 100), (4, 7, 9, 10)):
+        x, g, channels = inputs.real(-4, 4, *shape), inputs.real(-4, 4, *shape), shape[1]
+        weight, bias = inputs.real(-4, 4, channels), inputs.real(-4, 4, channels)
+        mean, _, invstd = batch_statistics(x)
+        wide = statistics_dtype(x.dtype)
+        axes = [0] + list(range(2, x.dim()))
+        xhat = ((x.double() - per_channel(mean, x)) * per_channel(invstd, x)).abs()
+        terms = g.double().abs()
+        scale = (terms + terms.mean(axes, keepdim=True) + xhat *
+                 (terms * xhat).mean(axes, keepdim=True)) * (
+                     per_channel(weight, x).abs() * per_channel(invstd, x))
+
+        def want(x=x, g=g, weight=weight, bias=bias):
+            x, weight, bias = leaves(x, weight, bias)
+            return gradients(F.batch_norm(x, None, None, weight, bias, True), g, [x, weight, bias])
+        yield Case([g, x, mean.to(wide), invstd.to(wide), weight], want,
+                   (scale, (terms * xhat).sum(axes), terms.sum(axes)), training=True)
+
+
+WINDOWS = [((2, 3, 40), {"kernel": [3], "stride": [2], "padding": [1]}),
+           ((2, 3, 17, 18), {"kernel": [3, 3], "stride": [2, 2], "padding": [1, 1]}),
+           ((2, 3, 17, 18), {"kernel": [2, 3], "ceil_mode": True}),
+           ((2, 3, 7, 8, 9), {"kernel": [2, 2, 3], "stride": [1, 2, 2], "padding": [1, 0, 1]})]
+MAX_POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+AVG_POOLS = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+
+
+def windows_of(attrs):
+    """Returns PyTorch's arguments for the windows."""
+    axes = len(attrs["kernel"])
+    return {"kernel_size": attrs["kernel"], "stride": attrs.get("stride", attrs["kernel"]),
+            "padding": attrs.get("padding", [0] * axes), "ceil_mode": attrs.get("ceil_mode", False)}
+
+
+def max_pool(inputs):
+    for shape, attrs in WINDOWS + [((2, 3, 20, 21), {"kernel": [3, 2], "stride": [2, 2],
+                                                     "dilation": [2, 3], "padding": [1, 1]})]:
+        x, pool = inputs.integers(-9, 9, *shape), MAX_POOLS[len(attrs["kernel"])]
+        dilation = attrs.get("dilation", [1] * len(attrs["kernel"]))
+        yield Case([x], lambda x=x, attrs=attrs, pool=pool, dilation=dilation: pool(
+            x, **windows_of(attrs), dilation=dilation, return_indices=True), (None, None), **attrs)
+
+
+def max_pool_backward(inputs):
+    for shape, attrs in WINDOWS:
+        x, pool = inputs.real(-4, 4, *shape), MAX_POOLS[len(attrs["kernel"])]
+        try:
+            y, indices = pool(x, **windows_of(attrs), return_indices=True)
+        except RuntimeError:
+            continue  # this PyTorch lacks the op in this dtype
+        g = inputs.real(-4, 4, *y.shape)
+        size = list(shape[-len(attrs["kernel"]):])
+
+        def want(x=x, g=g, attrs=attrs, pool=pool):
+            x, = leaves(x)
+            return gradients(pool(x, **windows_of(attrs)), g, [x])[0]
+        yield Case([g, indices], want, torch.full(shape, 36.0), size=size, **attrs)
+
+
+def averages(inputs, run):
+    for (shape, attrs), count in itertools.product(WINDOWS, (True, False)):
+        x, pool = inputs.real(-4, 4, *shape), AVG_POOLS[len(attrs["kernel"])]
+        arguments = windows_of(attrs) | {"count_include_pad": count}
+        yield from run(x, lambda x, pool=pool, arguments=arguments: pool(x, **arguments), shape,
+                       attrs | {"count_include_pad": count})
+
+
+def avg_pool(inputs):
+    def run(x, pool, _shape, attrs):
+        yield Case([x], lambda: pool(x), pool(x.double().abs()), **attrs)
+    return averages(inputs, run)
+
+
+def avg_pool_backward(inputs):
+    def run(x, pool, shape, attrs):
+        g = inputs.real(-4, 4, *pool(x.double()).shape)
+
+        def want():
+            leaf, = leaves(x)
+            return gradients(pool(leaf), g, [leaf])[0]
+        yield Case([g], want, torch.full(shape, 4.0), size=list(shape[-len(attrs["kernel"]):]),
+                   **attrs)
+    return averages(inputs, run)
+
+
+def adam_step(inputs):
+    for amsgrad, decoupled, maximize in itertools.product((False, True), repeat=3):
+        p, g, m = (inputs.real(-1, 1, 500) for _ in range(3))
+        v, vmax = inputs.real(1 / 64, 1, 500), inputs.real(1 / 64, 1, 500)
+        optimizer = torch.optim.AdamW if decoupled else torch.optim.Adam
+
+        def want(p=p, g=g, m=m, v=v, vmax=vmax, amsgrad=amsgrad, maximize=maximize,
+                 optimizer=optimizer):
+            parameter = torch.nn.Parameter(p.clone())
+            parameter.grad = g.clone()
+            steps = optimizer([parameter], lr=0.01, weight_decay=0.1, amsgrad=amsgrad,
+                              maximize=maximize, foreach=False)
+            state = {"step": torch.tensor(6.0), "exp_avg": m.clone(), "exp_avg_sq": v.clone()}
+            if amsgrad:
+                state["max_exp_avg_sq"] = vmax.clone()
+            steps.state[parameter] = state
+            steps.step()
+            return (parameter.detach(), *(state[name] for name in list(state)[1:]))
+        one = torch.ones(500)
+        state = [p, g, m, v] + ([vmax] if amsgrad else [])
+        yield Case(state + [torch.tensor(7), torch.tensor(0.01, dtype=torch.float64)], want,
+                   (one,) * (4 if amsgrad else 3), weight_decay=0.1, amsgrad=amsgrad,
+                   decoupled=decoupled, maximize=maximize)
+
+
+CASES = {"softmax_backward": softmax_backward, "layer_norm": layer_norm,
+         "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy,
+         "cross_entropy_backward": cross_entropy_backward, "batch_norm": batch_norm,
+         "batch_norm_backward": batch_norm_backward, "max_pool": max_pool,
+         "max_pool_backward": max_pool_backward, "avg_pool": avg_pool,
+         "avg_pool_backward": avg_pool_backward, "adam_step": adam_step}
