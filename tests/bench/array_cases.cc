@@ -7,44 +7,10 @@
 #include <memory>
 #include <utility>
 
-#include "tensord/tests/bench/bench.h"
+#include "tensord/tests/bench/array_case.h"
 
 namespace tensord::bench {
 namespace {
-
-constexpr char kTorch2[] = "PyTorch 2";
-
-// An op on resident tensors.
-struct ArrayCase {
-  std::string measure;
-  int count;  // of runs in a row, before one wait
-  // Makes the inputs, and returns a function that runs the op once.
-  std::function<std::function<Tensor()>(const Device&)> prepare;
-  // Does the same in Python. In `setup`, "|" separates statements. If the op has an out= form, the
-  // statement uses it, so that PyTorch allocates nothing.
-  std::string setup;
-  std::string statement;
-  double goal;
-};
-
-void RunArrayCase(Bench& bench, const ArrayCase& array_case) {
-  if (!bench.Wants(array_case.measure)) return;
-  const Client client = bench.Connect();
-  const std::function<Tensor()> op = array_case.prepare(Check(client.device("cpu:0")));
-  Check(client.Synchronize());
-  Comparison comparison(bench);
-  comparison.AddSingle(kOurs, [&] {
-    return 1e3 / array_case.count * SecondsOf([&] {
-             for (int i = 0; i < array_case.count; ++i) Check(op().status());
-             Check(client.Synchronize());
-           });
-  });
-  comparison.AddPeer(
-      kTorch2, bench.FindPeer(kTorch2),
-      absl::StrCat(array_case.count, "; ", array_case.setup, "; ", array_case.statement));
-  comparison.Run(9);
-  comparison.AddRow({array_case.measure, "ms", kTorch2, Better::kLower, 0.5, array_case.goal});
-}
 
 using Unary = Tensor (*)(const Tensor&);
 

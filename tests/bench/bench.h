@@ -212,6 +212,7 @@ void FairnessCases(Bench& bench);
 void ClusterCases(Bench& bench);
 void ComputeCases(Bench& bench);
 void ArrayCases(Bench& bench);
+void NetworkCases(Bench& bench);
 void CudaCases(Bench& bench);  // compiled with CUDA only
 void PeerCases(Bench& bench);
 

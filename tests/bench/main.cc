@@ -39,6 +39,7 @@ int Main(int argc, char** argv) {
   ClusterCases(bench);
   ComputeCases(bench);
   ArrayCases(bench);
+  NetworkCases(bench);
 #ifdef TENSORD_BENCH_CUDA
   CudaCases(bench);
 #else

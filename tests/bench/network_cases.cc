@@ -1,0 +1,176 @@
+// Network ops on resident tensors beside PyTorch 2.
+#include <memory>
+#include <utility>
+
+#include "tensord/tests/bench/array_case.h"
+
+namespace tensord::bench {
+namespace {
+
+ArrayCase SoftmaxBackwardCase() {
+  return {"softmax_backward over 4096x4096 float32",
+          4,
+          [](const Device& device) {
+            const Tensor y = Softmax(Normal(device, {4096, 4096}, /*seed=*/1));
+            const Tensor g = Normal(device, {4096, 4096}, /*seed=*/2);
+            return [y, g] { return SoftmaxBackward(g, y); };
+          },
+          "y = torch.softmax(torch.randn(4096, 4096), 1) | g = torch.randn(4096, 4096)",
+          "torch._softmax_backward_data(g, y, 1, torch.float32)",
+          1.2};
+}
+
+constexpr char kLayerNormInputs[] =
+    "x = torch.randn(512, 768) | w = torch.randn(768) | b = torch.randn(768)";
+
+ArrayCase LayerNormCase() {
+  return {"layer_norm of 512x768 float32",
+          32,
+          [](const Device& device) {
+            const Tensor x = Normal(device, {512, 768}, /*seed=*/1);
+            const NormParameters parameters = {Normal(device, {768}, 2), Normal(device, {768}, 3)};
+            return [x, parameters] { return LayerNorm(x, parameters); };
+          },
+          kLayerNormInputs,
+          "torch.nn.functional.layer_norm(x, (768,), w, b)",
+          1.2};
+}
+
+ArrayCase LayerNormBackwardCase() {
+  return {"layer_norm_backward of 512x768 float32",
+          32,
+          [](const Device& device) {
+            const Tensor x = Normal(device, {512, 768}, /*seed=*/1);
+            const Tensor g = Normal(device, {512, 768}, /*seed=*/4);
+            const NormParameters parameters = {Normal(device, {768}, 2), Normal(device, {768}, 3)};
+            const LayerNormResult forward = LayerNormWithStatistics(x, parameters);
+            return [=] { return LayerNormBackward(g, x, forward, parameters.weight).x; };
+          },
+          absl::StrCat(kLayerNormInputs,
+                       " | g = torch.randn(512, 768)"
+                       " | y, m, r = torch.native_layer_norm(x, (768,), w, b, 1e-5)"),
+          "torch.ops.aten.native_layer_norm_backward(g, x, (768,), m, r, w, b, [True] * 3)",
+          1.2};
+}
+
+ArrayCase BatchNormCase() {
+  return {"batch_norm in training of 8x64x56x56 float32",
+          4,
+          [](const Device& device) {
+            const Tensor x = Normal(device, {8, 64, 56, 56}, /*seed=*/1);
+            const Tensor zeros = Zeros(device, {64}), ones = Ones(device, {64});
+            return [=] { return BatchNormInTraining(x, zeros, ones, {ones, zeros}).y; };
+          },
+          "x = torch.randn(8, 64, 56, 56) | z = torch.zeros(64) | o = torch.ones(64)",
+          "torch.nn.functional.batch_norm(x, z, o, o, z, True)",
+          1.2};
+}
+
+ArrayCase BatchNormBackwardCase() {
+  return {"batch_norm_backward in training of 8x64x56x56 float32",
+          4,
+          [](const Device& device) {
+            const Tensor x = Normal(device, {8, 64, 56, 56}, /*seed=*/1);
+            const Tensor g = Normal(device, {8, 64, 56, 56}, /*seed=*/2);
+            const Tensor zeros = Zeros(device, {64}), ones = Ones(device, {64});
+            return [=] { return BatchNormBackward(g, x, zeros, ones, ones).x; };
+          },
+          "x = torch.randn(8, 64, 56, 56) | g = torch.randn(8, 64, 56, 56) | z = torch.zeros(64)"
+          " | o = torch.ones(64)",
+          "torch.ops.aten.native_batch_norm_backward(g, x, o, z, o, z, o, True, 1e-5, [True] * 3)",
+          1.2};
+}
+
+ArrayCase MaxPoolCase() {
+  return {"max_pool 3x3/2 of 8x64x112x112 float32",
+          2,
+          [](const Device& device) {
+            const Tensor x = Normal(device, {8, 64, 112, 112}, /*seed=*/1);
+            return [x] { return MaxPool(x, {.kernel = {3, 3}, .stride = {2}, .padding = {1}}); };
+          },
+          "x = torch.randn(8, 64, 112, 112)",
+          "torch.nn.functional.max_pool2d(x, 3, 2, 1)",
+          3.0};
+}
+
+ArrayCase AvgPoolCase() {
+  return {"avg_pool 2x2 of 8x64x112x112 float32",
+          2,
+          [](const Device& device) {
+            const Tensor x = Normal(device, {8, 64, 112, 112}, /*seed=*/1);
+            return [x] { return AvgPool(x, {.kernel = {2, 2}}); };
+          },
+          "x = torch.randn(8, 64, 112, 112)",
+          "torch.nn.functional.avg_pool2d(x, 2)",
+          1.2};
+}
+
+constexpr char kLossInputs[] = "x = torch.randn(256, 50257) | t = torch.randint(50257, (256,))";
+
+Tensor Targets(const Device& device) { return RandInt(device, {256}, 0, 50257, /*seed=*/2); }
+
+ArrayCase CrossEntropyCase() {
+  return {"cross entropy of 256x50257 float32",
+          4,
+          [](const Device& device) {
+            const Tensor x = Normal(device, {256, 50257}, /*seed=*/1), target = Targets(device);
+            return [x, target] { return CrossEntropy(x, target); };
+          },
+          kLossInputs,
+          "torch.nn.functional.cross_entropy(x, t)",
+          2.5};
+}
+
+ArrayCase CrossEntropyBackwardCase() {
+  return {"cross entropy of 256x50257 float32, forward and backward",
+          2,
+          [](const Device& device) {
+            const Tensor x = Normal(device, {256, 50257}, /*seed=*/1), target = Targets(device);
+            const Tensor g = Full(device, {256}, 1.0 / 256);
+            return [=] {
+              const CrossEntropyResult result = CrossEntropyWithStatistics(x, target);
+              return CrossEntropyBackward(g, x, result.lse, target);
+            };
+          },
+          absl::StrCat(kLossInputs, " | x.requires_grad_()"),
+          "torch.autograd.grad(torch.nn.functional.cross_entropy(x, t), x)",
+          2.5};
+}
+
+// Steps of one parameter of 29.5 M elements.
+ArrayCase AdamCase(const std::string& kind, double goal) {
+  constexpr int64_t kElements = 29'500'000;
+  return {
+      absl::StrCat("Adam of 29.5 M float32, beside ", kind),
+      2,
+      [](const Device& device) {
+        const auto state = std::make_shared<AdamState>();
+        state->p = Normal(device, {kElements}, /*seed=*/1);
+        state->m = Zeros(device, {kElements});
+        state->v = Zeros(device, {kElements});
+        const Tensor g = Normal(device, {kElements}, /*seed=*/2);
+        const Tensor step = FromScalar(device, 3.0), lr = FromScalar(device, 0.001);
+        return [=] {
+          *state = AdamStep(*state, g, step, lr);
+          return state->p;
+        };
+      },
+      absl::StrCat("p = torch.nn.Parameter(torch.randn(", kElements, ")) | p.grad = torch.randn(",
+                   kElements, ") | o = torch.optim.Adam([p], 0.001, ", kind, "=True)"),
+      "o.step()",
+      goal};
+}
+
+}  // namespace
+
+void NetworkCases(Bench& bench) {
+  for (const auto& make : {SoftmaxBackwardCase, LayerNormCase, LayerNormBackwardCase, BatchNormCase,
+                           BatchNormBackwardCase, MaxPoolCase, AvgPoolCase, CrossEntropyCase,
+                           CrossEntropyBackwardCase}) {
+    RunArrayCase(bench, make());
+  }
+  RunArrayCase(bench, AdamCase("foreach", 5.0));
+  RunArrayCase(bench, AdamCase("fused", 1.0));
+}
+
+}  // namespace tensord::bench
