@@ -16,12 +16,11 @@ namespace {
 using InputPointers = absl::InlinedVector<const Tensor*, 7>;
 
 // Runs an op with `count` outputs. If it fails, all have its error.
-std::vector<Tensor> RunAll(absl::string_view op, const InputPointers& inputs,
-                           const Attributes& attrs, size_t count,
-                           absl::Span<const int> donate = {}) {
-  absl::StatusOr<std::vector<Tensor>> outputs = internal::EnqueueAll(op, inputs, attrs, donate);
+internal::Tensors RunAll(absl::string_view op, const InputPointers& inputs, const Attributes& attrs,
+                         size_t count, absl::Span<const int> donate = {}) {
+  absl::StatusOr<internal::Tensors> outputs = internal::EnqueueAll(op, inputs, attrs, donate);
   if (outputs.ok()) return *std::move(outputs);
-  return std::vector<Tensor>(count, Tensor::Failed(outputs.status()));
+  return internal::Tensors(count, Tensor::Failed(outputs.status()));
 }
 
 Tensor SoftmaxGradient(const Tensor& gradient, const Tensor& y, int64_t axis, bool log) {
@@ -47,7 +46,7 @@ LayerNormResult Normalize(const Tensor& x, const NormParameters& parameters,
   if (const absl::Status status = AddParameters("layer_norm", parameters, &inputs); !status.ok()) {
     return {Tensor::Failed(status), Tensor::Failed(status), Tensor::Failed(status)};
   }
-  const std::vector<Tensor> outputs = RunAll(
+  const internal::Tensors outputs = RunAll(
       "layer_norm", inputs,
       {{"normalized_rank", options.normalized_rank}, {"eps", options.eps}, {"center", center}},
       center ? 3 : 2);
@@ -205,7 +204,7 @@ NormGradients BatchNormBackward(const Tensor& gradient, const Tensor& x, const T
 }
 
 PoolResult MaxPoolWithIndices(const Tensor& x, const PoolOptions& options) {
-  const std::vector<Tensor> outputs = RunAll("max_pool", {&x}, WindowAttrs(options), 2);
+  const internal::Tensors outputs = RunAll("max_pool", {&x}, WindowAttrs(options), 2);
   return {outputs[0], outputs[1]};
 }
 Tensor MaxPool(const Tensor& x, const PoolOptions& options) {
@@ -239,15 +238,15 @@ AdamState AdamStep(const AdamState& state, const Tensor& gradient, const Tensor&
   inputs.push_back(&step);
   inputs.push_back(&lr);
   if (!options.donate) donate.clear();
-  const std::vector<Tensor> outputs = RunAll("adam_step", inputs,
-                                             {{"beta1", options.beta1},
-                                              {"beta2", options.beta2},
-                                              {"eps", options.eps},
-                                              {"weight_decay", options.weight_decay},
-                                              {"decoupled", options.decoupled},
-                                              {"amsgrad", amsgrad},
-                                              {"maximize", options.maximize}},
-                                             amsgrad ? 4 : 3, donate);
+  const internal::Tensors outputs = RunAll("adam_step", inputs,
+                                           {{"beta1", options.beta1},
+                                            {"beta2", options.beta2},
+                                            {"eps", options.eps},
+                                            {"weight_decay", options.weight_decay},
+                                            {"decoupled", options.decoupled},
+                                            {"amsgrad", amsgrad},
+                                            {"maximize", options.maximize}},
+                                           amsgrad ? 4 : 3, donate);
   AdamState next = {outputs[0], outputs[1], outputs[2]};
   if (amsgrad) next.vmax = outputs[3];
   return next;

@@ -18,7 +18,7 @@ struct LineShare {
   __device__ explicit LineShare(const LineLoop& lines)
       : at(lines.tile),
         line(static_cast<int64_t>(blockIdx.x) * at.outputs + at.output),
-        inside(line < lines.count()),
+        inside(line < lines.outer * lines.inner),
         base(inside ? line / lines.inner * lines.extent * lines.inner + line % lines.inner : 0),
         extent(inside ? lines.extent : 0),
         inner(lines.inner) {}
