@@ -22,12 +22,18 @@ inline bool SamePlan(const OpPlan& a, const OpPlan& b) {
 }
 
 // Returns the result's spec, followed by " alias" if the result is one. If inference fails, returns
-// the error. Also plans again with the plan's attributes, as a server does with a client's plan. If
-// that gives a different plan, returns a text that says so.
+// the error. Also plans again with the plan's attributes, as a server does with a client's plan, and
+// infers the outputs alone, as a client does. If one of them differs, returns a text that says so.
 inline std::string Result(absl::string_view op, const std::vector<TensorSpec>& inputs,
                           const Attributes& attrs = {}) {
   const absl::StatusOr<OpPlan> plan = PlanOp(op, inputs, attrs);
+  std::vector<const TensorSpec*> pointers;
+  for (const TensorSpec& input : inputs) pointers.push_back(&input);
+  OutputSpecs outputs;
+  const absl::Status inferred = InferOutputs(op, pointers, attrs, &outputs);
+  if (inferred != plan.status()) return "inference of the outputs alone gives a different status";
   if (!plan.ok()) return plan.status().ToString();
+  if (outputs != plan->outputs) return "inference of the outputs alone gives different outputs";
   const absl::StatusOr<OpPlan> again = PlanOp(op, inputs, plan->attrs);
   if (!again.ok() || !SamePlan(*plan, *again)) return "planning again gives a different plan";
   return plan->output().ToString() + (plan->alias ? " alias" : "");
