@@ -67,6 +67,8 @@ if(NOT TENSORD_CUDA MATCHES "OFF|EMULATED")
     endif()
     set(CMAKE_CUDA_STANDARD 20)
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+    # Compresses all device code. The driver decompresses it when it loads it.
+    string(APPEND CMAKE_CUDA_FLAGS " -Xfatbin=-compress-all")
     find_package(CUDAToolkit REQUIRED)
     set(TENSORD_HAVE_CUDA ON)
   elseif(TENSORD_CUDA STREQUAL "ON")
