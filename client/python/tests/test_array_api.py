@@ -641,6 +641,12 @@ def test_dtypes_that_arguments_determine():
     assert xp.linspace(0, 1, 3).dtype is xp.float32
 
 
+def test_asarray_rounds_a_float_as_in_a_list():
+    for value in (1e39, -1e308, 3.402823466385289e38, 0.1):
+        assert xp.asarray(value).item() == xp.asarray([value])[0].item()
+    assert xp.asarray(1e308, dtype=xp.float64).item() == 1e308
+
+
 def test_functions_take_a_device(client):
     other = client.devices[1]
     x = xp.zeros(2)

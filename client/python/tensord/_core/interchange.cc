@@ -512,13 +512,13 @@ nb::object ToArray(const Box& box, nb::handle dtype, nb::handle copy) {
   return dtype.is_none() ? array : array.attr("astype")(dtype, nb::arg("copy") = false);
 }
 
-// Returns a float for float32 rounded, unless that is infinite. A float may exceed the largest
-// float32 and yet round to it; the op full refuses such a value.
+// Returns a float for float32 rounded, as in a list of floats: one that is too large becomes
+// infinite. The op full would refuse it.
 Scalar RoundToFloat32(Scalar scalar, DType dtype) {
-  if (!scalar.is_float() || (dtype != DType::kUnspecified && dtype != DType::kFloat32))
+  if (!scalar.is_float() || (dtype != DType::kUnspecified && dtype != DType::kFloat32)) {
     return scalar;
-  const auto rounded = static_cast<float>(std::get<double>(scalar.value()));
-  return std::isfinite(rounded) ? Scalar(rounded) : scalar;
+  }
+  return Scalar(static_cast<float>(std::get<double>(scalar.value())));
 }
 
 }  // namespace
