@@ -255,13 +255,6 @@ nb::class_<Box> BindTensor(nb::module_& m) {
           nb::sig("def __array_namespace__(self, /, *, api_version: str | None = None) -> Any"),
           "Returns tensord.array_api, the namespace of the array API standard.")
       .def(
-          "__complex__",
-          [](const Box& x) {
-            return nb::steal(PyObject_CallOneArg(reinterpret_cast<PyObject*>(&PyComplex_Type),
-                                                 ItemOf(Tensor(x.value)).ptr()));
-          },
-          nb::sig("def __complex__(self) -> complex"))
-      .def(
           "describe", [](const Box& x) { return nb::str(x.value.Describe().c_str()); },
           nb::sig("def describe(self) -> str"),
           "Returns a line with the number, the dtype, the shape and the device. Doesn't wait.")
