@@ -42,11 +42,19 @@ struct TransferOptions {
 // status() is that error, nothing is sent, and every tensor computed from it has the same status.
 // If the server finds an error (no memory, for example), the error sticks to the tensor there.
 // Reads of the tensor, or of a tensor computed from it, return the error, and so does
-// Client::Synchronize. No function throws or ends the process.
-class Tensor {
+// Client::Synchronize. No function of a Tensor, and no function that makes one, throws or ends the
+// process.
+class [[nodiscard]] Tensor {
  public:
   // Makes an empty Tensor: its status() is FAILED_PRECONDITION.
   Tensor() = default;
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) = default;
+  // Make this Tensor a copy of another, and leave the former tensor as it is. A temporary Tensor
+  // can't be assigned to: `x[0] = y` doesn't compile. SelectScatter(x, y, 0, 0) returns x with y in
+  // place of x[0].
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & = default;
   // Returns a failed tensor. `error` must not be OK.
   static Tensor Failed(absl::Status error);
 
@@ -68,7 +76,8 @@ class Tensor {
   // placeholder of a program that is being recorded, have none: returns 0.
   uint64_t handle() const;
 
-  // Returns a copy on `device`. If the tensor is there already, returns this tensor. Doesn't wait.
+  // Returns the tensor on `device`. If it is there already, returns this tensor itself, which has
+  // the same memory; otherwise a copy. Doesn't wait.
   // Between two servers the bytes go directly, if this client has the same identity at both and the
   // destination may fetch from the source (tensord --peers). Otherwise they go through this
   // program. An error of the copy sticks to it.
@@ -79,9 +88,9 @@ class Tensor {
   // Returns Cast(*this, dtype) (ops.h). If the tensor has that dtype, returns this tensor.
   Tensor To(DType dtype) const;
 
-  // Returns a copy of x[index] without the first axis. A negative index counts from the end. If the
-  // index is outside the axis, the result has the error OUT_OF_RANGE. Doesn't wait. Slice (ops.h)
-  // takes ranges.
+  // Returns the part of x at `index` of the first axis, without that axis. The result may share the
+  // memory of x. A negative index counts from the end. If the index is outside the axis, the result
+  // has the error OUT_OF_RANGE. Doesn't wait. Slice (ops.h) takes ranges.
   Tensor operator[](int64_t index) const;
   // Rejects x[0.9] and x[true], which would otherwise convert to an index.
   template <typename T>

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <sstream>
+#include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/client.h"
@@ -49,6 +51,13 @@ TEST(TensorTest, OpsOnAFailedTensorFailWithTheRootError) {
   sum += 1;
   EXPECT_EQ(sum.status(), kRoot);
 }
+
+static_assert(std::is_copy_assignable_v<Tensor> && std::is_move_assignable_v<Tensor>);
+static_assert(std::is_nothrow_move_constructible_v<Tensor>);
+static_assert(!std::is_assignable_v<Tensor, Tensor> &&
+                  !std::is_assignable_v<Tensor, const Tensor&> &&
+                  !std::is_assignable_v<decltype(std::declval<const Tensor&>()[0]), Tensor>,
+              "x[0] = y must not compile, because it would change nothing");
 
 template <typename Index>
 concept IndexesTensors = requires(const Tensor& x, Index index) {
