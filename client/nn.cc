@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <typeinfo>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +40,12 @@ absl::Status WithName(const std::string& name, const absl::Status& status) {
   return WithPrefix(status, absl::StrCat("parameter ", name, ": "));
 }
 
+// Returns the name of the module's class: "ReLU", "Sequential".
+std::string KindOf(const Module& module) {
+  const std::string text = module.ToString();  // "ReLU()"; that of a container has several lines
+  return text.substr(0, text.find('('));
+}
+
 absl::string_view PythonBool(bool value) { return value ? "True" : "False"; }
 
 }  // namespace
@@ -57,10 +64,8 @@ Tensor Module::parameter(absl::string_view name) const {
     if (own_name == name) return parameter->value;
     names.push_back(own_name);
   }
-  const std::string text = ToString();  // "ReLU()"; that of a container has several lines
-  const std::string kind = text.substr(0, text.find('('));
   return Tensor::Failed(
-      absl::NotFoundError(absl::StrCat(kind, " has no parameter \"", name, "\"; it has ",
+      absl::NotFoundError(absl::StrCat(KindOf(*this), " has no parameter \"", name, "\"; it has ",
                                        names.empty() ? "none" : absl::StrJoin(names, ", "))));
 }
 
@@ -149,7 +154,16 @@ Linear::Linear(Tensor weight, Tensor bias, Activation activation)
   bias_ = {bias.spec(), std::move(bias)};
 }
 
+bool Linear::given_no_weight() const {
+  return !weight_.has_value() && weight_.spec.dtype == DType::kUnspecified;
+}
+
 Tensor Linear::Forward(const Tensor& x) const {
+  if (given_no_weight()) {
+    return Tensor::Failed(absl::FailedPreconditionError(
+        "nn::Linear: the weight that the constructor was given is an empty Tensor: no value was "
+        "assigned to it"));
+  }
   if (!weight_.has_value() || (has_bias_ && !bias_.has_value())) {
     return Tensor::Failed(absl::FailedPreconditionError(
         absl::StrCat("nn::", ToString(), " has no values yet: call To(device) or LoadStateDict")));
@@ -170,6 +184,7 @@ void Linear::VisitParameters(const std::string& prefix, const Visitor& visit) {
 }
 
 void Linear::Initialize(const Device& device) {
+  if (given_no_weight()) return;
   // The bound of torch.nn.Linear, which uses Kaiming-uniform with a = √5.
   const double bound = in_features_ > 0 ? 1 / std::sqrt(static_cast<double>(in_features_)) : 0;
   const int64_t seed = seed_.has_value() ? *seed_ : internal::NewSeed();
@@ -222,8 +237,25 @@ Tensor Dropout::Forward(const Tensor& x) const {
 std::string Dropout::ToString() const { return absl::StrCat("Dropout(p=", p_, ", inplace=False)"); }
 
 Tensor Sequential::Forward(const Tensor& x) const {
+  std::string failed;
+  Tensor y = ForwardModules(x, &failed);
+  if (failed.empty()) return y;
+  return Tensor::Failed(WithPrefix(y.status(), absl::StrCat("module ", failed, ": ")));
+}
+
+Tensor Sequential::ForwardModules(const Tensor& x, std::string* failed) const {
   Tensor y = x;
-  for (const std::shared_ptr<Module>& module : modules_) y = module->Forward(y);
+  for (size_t i = 0; i < modules_.size() && y.ok(); ++i) {
+    const Module& module = *modules_[i];
+    // A derived class may have another Forward.
+    const bool is_sequential = typeid(module) == typeid(Sequential);
+    std::string inside;
+    y = is_sequential ? static_cast<const Sequential&>(module).ForwardModules(y, &inside)
+                      : module.Forward(y);
+    if (y.ok()) continue;
+    *failed =
+        inside.empty() ? absl::StrCat(i, " (", KindOf(module), ")") : absl::StrCat(i, ".", inside);
+  }
   return y;
 }
 

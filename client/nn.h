@@ -114,6 +114,9 @@ class Linear : public Module {
   const Tensor& bias() const { return bias_.value; }
 
  private:
+  // Returns whether this layer was made of tensors, and the weight was an empty Tensor.
+  bool given_no_weight() const;
+
   int64_t in_features_ = 0;
   int64_t out_features_ = 0;
   bool has_bias_ = false;
@@ -188,7 +191,8 @@ class Dropout : public Module {
 
 // Modules applied one after the other, named "0", "1", …:
 //   nn::Sequential model(nn::Linear(64, 128), nn::ReLU(), nn::Linear(128, 10));
-// Copies share their modules.
+// Copies share their modules. If a module's Forward fails, the error names the module as a state dict
+// does: "module 2 (Linear): …", or "module 1.0 (Linear): …" in a Sequential inside this one.
 class Sequential : public Module {
  public:
   Sequential() = default;
@@ -217,6 +221,10 @@ class Sequential : public Module {
   Module& operator[](int i) const;
 
  private:
+  // Does what Forward does, but leaves an error without the module's name. Sets `*failed` to that
+  // name, such as "2 (Linear)" or "1.0 (Linear)", if a module has failed, and not if x has.
+  Tensor ForwardModules(const Tensor& x, std::string* failed) const;
+
   std::vector<std::shared_ptr<Module>> modules_;
 };
 

@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::vector<std::string> ParameterNames(const Module& module) {
   std::vector<std::string> names;
@@ -69,6 +70,21 @@ TEST(NnTest, ErrorOfAModuleWithoutValuesNamesTheRemedy) {
   const absl::Status status = layer(Tensor()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("call To(device) or LoadStateDict"));
+}
+
+TEST(NnTest, ErrorOfALayerThatWasGivenAnEmptyWeightSaysSo) {
+  Linear layer{Tensor(), Tensor()};
+  const absl::Status status = layer(Tensor()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("the weight"));
+  EXPECT_THAT(status.message(), HasSubstr("is an empty Tensor"));
+  EXPECT_THAT(status.message(), Not(HasSubstr("call To(device)")));
+}
+
+TEST(NnTest, SequenceReturnsTheErrorOfItsInputAsItIs) {
+  const Sequential model(Linear(4, 3), ReLU());
+  EXPECT_EQ(model(Tensor::Failed(absl::AbortedError("the root"))).status(),
+            absl::AbortedError("the root"));
 }
 
 TEST(NnTest, StateDictMustHaveExactlyTheModulesNames) {
