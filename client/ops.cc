@@ -1,14 +1,19 @@
 #include "tensord/client/ops.h"
 
+#include <cmath>
 #include <iterator>
+#include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/client/creation.h"
 #include "tensord/client/internal/enqueue.h"
 #include "tensord/client/internal/scalar_typing.h"
+#include "tensord/common/dtype_limits.h"
+#include "tensord/common/ops/op_inference.h"
 #include "tensord/common/util/status_macros.h"
 
 namespace tensord {
@@ -27,11 +32,33 @@ Tensor Binary(absl::string_view op, const Tensor& a, const Tensor& b,
   return Enqueue(op, inputs, attrs);
 }
 
-// Returns a tensor and a scalar as two tensors of one dtype.
-std::pair<Tensor, Tensor> PromoteWithScalar(const Tensor& tensor, Scalar scalar) {
+// Returns a dtype of the same kind that holds the scalar, for an error.
+DType WiderDType(DType dtype, Scalar scalar) {
+  if (IsInteger(dtype)) return scalar.is_large() ? DType::kUInt64 : DType::kInt64;
+  const double real = std::visit([](auto v) { return static_cast<double>(v); }, scalar.value());
+  if (IsComplex(dtype)) return DType::kComplex128;
+  return std::abs(real) <= MaxFinite(DType::kFloat32) ? DType::kFloat32 : DType::kFloat64;
+}
+
+// Returns a scalar of an op as a tensor of shape [].
+Tensor MakeConstant(absl::string_view op, const Device& device, Scalar scalar, DType dtype) {
+  Tensor constant = Full(device, {}, scalar, {.dtype = dtype});
+  if (constant.status().code() != absl::StatusCode::kInvalidArgument ||
+      internal::ToScalarInput(scalar, dtype, 0).has_value()) {
+    return constant;
+  }
+  const std::string value = std::visit([](auto v) { return absl::StrCat(v); }, scalar.value());
+  return Tensor::Failed(absl::InvalidArgumentError(absl::StrCat(
+      op, ": the scalar ", value, " doesn't fit ", DescribeRange(dtype),
+      "; cast the tensor first, for example to ", DTypeName(WiderDType(dtype, scalar)))));
+}
+
+// Returns a tensor and a scalar of an op as two tensors of one dtype.
+std::pair<Tensor, Tensor> PromoteWithScalar(absl::string_view op, const Tensor& tensor,
+                                            Scalar scalar) {
   if (!tensor.ok()) return {tensor, tensor};
   const DType dtype = internal::PromotedDType(tensor.dtype(), scalar);
-  return {tensor.To(dtype), Full(tensor.device(), {}, scalar, {.dtype = dtype})};
+  return {tensor.To(dtype), MakeConstant(op, tensor.device(), scalar, dtype)};
 }
 
 // Runs an op of a tensor and a scalar, which is input `position` of the two.
@@ -45,7 +72,7 @@ Tensor BinaryWithScalar(absl::string_view op, const Tensor& tensor, Scalar scala
     const Tensor* const inputs[] = {&tensor};
     return internal::EnqueueWithScalars(op, inputs, absl::MakeConstSpan(&*input, 1));
   }
-  const auto [promoted, constant] = PromoteWithScalar(tensor, scalar);
+  const auto [promoted, constant] = PromoteWithScalar(op, tensor, scalar);
   return position == 1 ? Binary(op, promoted, constant) : Binary(op, constant, promoted);
 }
 
@@ -181,13 +208,13 @@ Tensor Where(const Tensor& condition, Operand x, Operand y) {
     on_true = *x.tensor();
     on_false = *y.tensor();
   } else if (x.tensor() != nullptr) {
-    std::tie(on_true, on_false) = PromoteWithScalar(*x.tensor(), y.scalar());
+    std::tie(on_true, on_false) = PromoteWithScalar("where", *x.tensor(), y.scalar());
   } else if (y.tensor() != nullptr) {
-    std::tie(on_false, on_true) = PromoteWithScalar(*y.tensor(), x.scalar());
+    std::tie(on_false, on_true) = PromoteWithScalar("where", *y.tensor(), x.scalar());
   } else {
     const DType dtype = internal::PromotedDType(internal::DefaultDType(x.scalar()), y.scalar());
-    on_true = Full(condition.device(), {}, x.scalar(), {.dtype = dtype});
-    on_false = Full(condition.device(), {}, y.scalar(), {.dtype = dtype});
+    on_true = MakeConstant("where", condition.device(), x.scalar(), dtype);
+    on_false = MakeConstant("where", condition.device(), y.scalar(), dtype);
   }
   const Tensor* inputs[] = {&condition, &on_true, &on_false};
   return Enqueue("where", inputs, {});

@@ -47,8 +47,8 @@ class Operand {
 };
 
 // Runs an op with one output of the server's registry by its name; the RPC ListOps lists the names.
-// The functions below are shorthands. If `inputs` is empty, the result has the error
-// INVALID_ARGUMENT.
+// The functions below are shorthands. If `inputs` is empty, or the op has several outputs, the
+// result has the error INVALID_ARGUMENT.
 Tensor RunOp(absl::string_view op, absl::Span<const Tensor> inputs, const Attributes& attrs = {});
 // Options of RunOpWithOutputs.
 struct RunOptions {

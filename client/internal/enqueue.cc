@@ -11,6 +11,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/fork_guard.h"
+#include "tensord/client/internal/op_table.h"
 #include "tensord/client/internal/recorder.h"
 #include "tensord/client/internal/tensor_state.h"
 #include "tensord/common/dtype_limits.h"
@@ -128,9 +129,9 @@ const TensorSpec& ScalarSpec(DType dtype) {
 // Queues an op on `inputs` and `scalars`, which take their positions among all inputs.
 absl::Status Send(absl::string_view op, absl::Span<const Tensor* const> inputs,
                   absl::Span<const ScalarInput> scalars, const Attributes& attrs,
-                  absl::Span<const int> donate, QueuedOp* sent) {
+                  absl::Span<const int> donate, bool takes_all_outputs, QueuedOp* sent) {
   PerInput<QueuedInput> queued;
-  OpToQueue to_queue{.op = op, .attrs = &attrs};
+  OpToQueue to_queue{.op = op, .attrs = &attrs, .takes_all_outputs = takes_all_outputs};
   const ScalarInput* scalar = scalars.begin();
   for (const Tensor* input : inputs) {
     for (; scalar != scalars.end() && scalar->position == queued.size(); ++scalar) {
@@ -169,10 +170,11 @@ absl::StatusOr<Tensor> TryEnqueue(absl::string_view op, absl::Span<const Tensor*
   if (!SameSessionAndDevice(inputs)) TENSORD_RETURN_IF_ERROR(CheckInputs(op, inputs));
   if (Recorder* recorder = RecorderOf(inputs)) {
     TENSORD_ASSIGN_OR_RETURN(Tensors outputs, recorder->Record(op, inputs, attrs));
+    if (outputs.size() > 1) return SeveralOutputsError(op, outputs.size());
     return std::move(outputs[0]);
   }
   QueuedOp sent;
-  TENSORD_RETURN_IF_ERROR(Send(op, inputs, scalars, attrs, {}, &sent));
+  TENSORD_RETURN_IF_ERROR(Send(op, inputs, scalars, attrs, {}, /*takes_all_outputs=*/false, &sent));
   const TensorState& first = *inputs[0]->state();
   return Tensor(std::make_shared<TensorState>(first.session, sent.output, std::move(sent.specs[0]),
                                               first.device));
@@ -225,7 +227,7 @@ absl::StatusOr<Tensors> EnqueueAll(absl::string_view op, absl::Span<const Tensor
   if (Recorder* recorder = RecorderOf(inputs)) return recorder->Record(op, inputs, attrs);
   TENSORD_RETURN_IF_ERROR(CheckDonations(op, inputs, donate));
   QueuedOp sent;
-  TENSORD_RETURN_IF_ERROR(Send(op, inputs, {}, attrs, donate, &sent));
+  TENSORD_RETURN_IF_ERROR(Send(op, inputs, {}, attrs, donate, /*takes_all_outputs=*/true, &sent));
   for (int position : donate) {
     inputs[position]->state()->donated_to.store(FindOp(op)->name.c_str(),
                                                 std::memory_order_relaxed);

@@ -18,7 +18,7 @@ namespace tensord::internal {
 
 // Checks the inputs' statuses and devices, and runs the op's inference. Then sends the op, or
 // records it if an input is a placeholder of a program. If a step fails, returns a failed tensor.
-// There must be at least one input.
+// There must be at least one input, and one output: an op with several outputs is INVALID_ARGUMENT.
 Tensor Enqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
                const Attributes& attrs);
 

@@ -81,6 +81,11 @@ bool HasBytes(const Attributes& attrs) {
 
 }  // namespace
 
+absl::Status SeveralOutputsError(absl::string_view op, size_t num_outputs) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      op, ": has ", num_outputs, " outputs here, and RunOp returns one: call RunOpWithOutputs"));
+}
+
 bool IsWordAttr(const AttrValue& value) {
   constexpr size_t kMaxInts = 64;  // the limit of v1::Batch
   const auto* ints = std::get_if<std::vector<int64_t>>(&value);
@@ -106,6 +111,9 @@ absl::StatusOr<OpTable::Definition> OpTable::Find(const OpToQueue& op, OutputSpe
   if (entry == nullptr || entry->generation != generation_ || !entry->Is(op, hash)) {
     return FindNew(op, hash, outputs);
   }
+  if (entry->outputs.size() > 1 && !op.takes_all_outputs) {
+    return SeveralOutputsError(op.op, entry->outputs.size());
+  }
   for (const TensorSpec& output : entry->outputs) outputs->push_back(output);
   return Definition{entry->definition, false};
 }
@@ -115,6 +123,9 @@ absl::StatusOr<OpTable::Definition> OpTable::FindNew(const OpToQueue& op, uint64
   absl::InlinedVector<const TensorSpec*, 3> inputs;
   for (const QueuedInput& input : op.inputs) inputs.push_back(input.spec);
   TENSORD_RETURN_IF_ERROR(InferOutputs(op.op, inputs, *op.attrs, outputs));
+  if (outputs->size() > 1 && !op.takes_all_outputs) {
+    return SeveralOutputsError(op.op, outputs->size());
+  }
   for (const TensorSpec& output : *outputs) {
     TENSORD_RETURN_IF_ERROR(support_.Check(op.op, output.dtype));
   }

@@ -35,6 +35,7 @@ struct OpToQueue {
   uint32_t donate = 0;                 // bit i: input i is donated
   uint32_t scalars = 0;                // bit i: input i is a scalar
   const DeviceName* device = nullptr;  // of an op without inputs; otherwise null
+  bool takes_all_outputs = false;      // the caller takes any number of outputs, otherwise one
 
   bool is_scalar(size_t i) const { return i < 32 && (scalars >> i & 1) != 0; }
 };
@@ -58,7 +59,7 @@ class OpTable {
 
   // Appends the op's outputs to `*outputs`, which must be empty, and returns its definition for
   // steps. Attributes that may vary are words of each step (IsWordAttr). If inference fails, returns
-  // its error. An op with an attribute of bytes has no definition: returns number 0.
+  // its error. If there are more outputs than the caller takes, returns INVALID_ARGUMENT. An op with an attribute of bytes has no definition: returns number 0.
   absl::StatusOr<Definition> Find(const OpToQueue& op, OutputSpecs* outputs);
 
   // Makes room for `count` definitions that are then made by DefineForProgram(). These numbers
@@ -110,6 +111,9 @@ class OpTable {
   std::array<RecentKey, 64> recent_keys_;
   uint32_t generation_ = 1;
 };
+
+// Returns the error of an op that has several outputs if its caller takes one.
+absl::Status SeveralOutputsError(absl::string_view op, size_t num_outputs);
 
 // Returns whether each step has the attribute's value as words. The definition then has only its
 // name and type.

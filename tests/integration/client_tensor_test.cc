@@ -221,13 +221,56 @@ TEST_F(ClientTensorTest, NumbersOutsideTheRangeOfAnIntegerDTypeAreRefused) {
   constexpr uint64_t kLarge = uint64_t{1} << 63;
   const auto ones = [&](DType dtype) { return Ones(first_, {2}, {dtype}); };
   ExpectError((ones(DType::kUInt64) * -1).status(), Code::kInvalidArgument,
-              {"value -1 doesn't fit uint64", "from 0 to 18446744073709551615"});
+              {"mul: the scalar -1 doesn't fit uint64", "from 0 to 18446744073709551615",
+               "cast the tensor first, for example to int64"});
   ExpectError((ones(DType::kUInt32) + (int64_t{1} << 32)).status(), Code::kInvalidArgument,
-              {"value 4294967296 doesn't fit uint32"});
+              {"add: the scalar 4294967296 doesn't fit uint32"});
   ExpectError((ones(DType::kInt16) - 32768).status(), Code::kInvalidArgument,
-              {"value 32768 doesn't fit int16"});
+              {"sub: the scalar 32768 doesn't fit int16"});
   ExpectError((ones(DType::kInt64) + kLarge).status(), Code::kInvalidArgument,
-              {"9.22337e+18 doesn't fit int64"});
+              {"add: the scalar 9223372036854775808 doesn't fit int64", "to uint64"});
+}
+
+TEST_F(ClientTensorTest, ScalarOutsideTheRangeOfAFloatingDTypeIsRefused) {
+  const Tensor half = Ones(first_, {2}, {DType::kFloat16});
+  ExpectError((half * 1e6).status(), Code::kInvalidArgument,
+              {"mul: the scalar 1e+06 doesn't fit float16", "for example to float32"});
+  ExpectError((half * 1e39).status(), Code::kInvalidArgument, {"for example to float64"});
+  ExpectError(Where(Gt(half, 0), half, 1e6).status(), Code::kInvalidArgument,
+              {"where: the scalar 1e+06 doesn't fit float16"});
+}
+
+TEST_F(ClientTensorTest, ErrorInASequenceNamesTheModule) {
+  const auto linear = [&](int64_t in, int64_t out) {
+    return nn::Linear(in, out, {.device = first_});
+  };
+  const Tensor x = Ones(first_, {2, 4});
+  const nn::Sequential flat(linear(4, 8), nn::ReLU(), linear(9, 2));
+  ExpectError(flat(x).status(), Code::kInvalidArgument,
+              {"module 2 (Linear): linear: x ends in 8 and the weight (out,in) takes 9"});
+  const nn::Sequential nested(linear(4, 8), nn::Sequential(nn::ReLU(), linear(9, 2)), nn::ReLU());
+  ExpectError(nested(x).status(), Code::kInvalidArgument, {"module 1.1 (Linear): linear: x ends"});
+  const absl::Status of_input = nested(x + Ones(first_, {3})).status();
+  EXPECT_THAT(std::string(of_input.message()), testing::StartsWith("add: "));
+}
+
+TEST_F(ClientTensorTest, RunOpRefusesAnOpWithSeveralOutputs) {
+  const Tensor x = Ones(first_, {2, 4});
+  for (int i = 0; i < 3; ++i) {  // from the second time on, the client knows the op's result
+    ExpectError(RunOp("sort", {x}).status(), Code::kInvalidArgument,
+                {"sort: has 2 outputs", "RunOpWithOutputs"});
+    const auto outputs = RunOpWithOutputs("sort", {x});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    EXPECT_EQ(outputs->size(), 2u);
+    EXPECT_TRUE((*outputs)[1].Wait().ok());
+  }
+  ExpectError(RunOp("dropout", {x}, {{"seed", int64_t{1}}, {"mask", true}}).status(),
+              Code::kInvalidArgument, {"RunOpWithOutputs"});
+  EXPECT_TRUE(RunOp("dropout", {x}, {{"seed", int64_t{1}}}).ok());
+  const auto program = Program::Record(first_, {x.spec()}, [](absl::Span<const Tensor> in) {
+    return std::vector<Tensor>{RunOp("sort", {in[0]})};
+  });
+  ExpectError(program.status(), Code::kInvalidArgument, {"RunOpWithOutputs"});
 }
 
 TEST_F(ClientTensorTest, AnEmptyBiasIsNamed) {
