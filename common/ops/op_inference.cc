@@ -130,8 +130,11 @@ absl::Status ReadParameter(InferenceContext& ctx, int input, DType dtype, const 
 absl::Status RequireIndices(const InferenceContext& ctx, int input, absl::string_view what) {
   const DType dtype = ctx.input(input).dtype;
   if (dtype == DType::kInt32 || dtype == DType::kInt64) return absl::OkStatus();
-  return ctx.Error(absl::StrCat("input ", input, " has ", what, ", which must be int32 or int64, ",
-                                "not ", DTypeName(dtype)));
+  return ctx.Error(absl::StrCat(
+      "input ", input, " has ", what, ", which must be int32 or int64, not ", DTypeName(dtype),
+      dtype == DType::kBool
+          ? ": for a mask, use where, or nonzero, which gives the indices of the true elements"
+          : ": cast it first, for example to int64"));
 }
 
 absl::StatusOr<Shape> ShapeAttr(const InferenceContext& ctx) {

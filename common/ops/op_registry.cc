@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -79,20 +80,85 @@ const Registry& GetRegistry() {
   return registry;
 }
 
-// Names of PyTorch and NumPy, and our ops or functions for them. Listed if the spelling is too
-// different for EditDistance to find ours.
-constexpr std::pair<absl::string_view, absl::string_view> kAliases[] = {
-    {"cat", "concat"},       {"stack", "concat"},      {"view", "reshape"},
-    {"flatten", "reshape"},  {"transpose", "permute"}, {"t", "permute"},
-    {"mm", "matmul"},        {"bmm", "matmul"},        {"dot", "matmul"},
-    {"to", "cast"},          {"astype", "cast"},       {"expand", "broadcast_to"},
-    {"rand", "uniform"},     {"randn", "normal"},      {"amax", "max"},
-    {"amin", "min"},         {"subtract", "sub"},      {"multiply", "mul"},
-    {"divide", "div"},       {"equal", "eq"},          {"not_equal", "ne"},
-    {"less", "lt"},          {"less_equal", "le"},     {"greater", "gt"},
-    {"greater_equal", "ge"}, {"addmm", "linear"},      {"vector_norm", "norm"},
-    {"swish", "silu"},       {"tensor", "constant"},   {"clip", "clamp"},
-    {"argsort", "sort"},     {"argwhere", "nonzero"},
+struct Alias {
+  absl::string_view name;
+  absl::string_view op;
+};
+
+// Names of PyTorch and NumPy, and the op or function of client/composite that does the same.
+constexpr Alias kAliases[] = {
+    {"cat", "concat"},
+    {"hstack", "concat"},
+    {"vstack", "concat"},
+    {"view", "reshape"},
+    {"flatten", "reshape"},
+    {"ravel", "reshape"},
+    {"squeeze", "reshape"},
+    {"unsqueeze", "reshape"},
+    {"expand_dims", "reshape"},
+    {"transpose", "permute"},
+    {"t", "permute"},
+    {"swapaxes", "permute"},
+    {"moveaxis", "permute"},
+    {"split", "slice"},
+    {"chunk", "slice"},
+    {"narrow", "slice"},
+    {"select", "slice"},
+    {"mm", "matmul"},
+    {"mv", "matmul"},
+    {"bmm", "matmul"},
+    {"dot", "matmul"},
+    {"addmm", "linear"},
+    {"to", "cast"},
+    {"astype", "cast"},
+    {"expand", "broadcast_to"},
+    {"rand", "uniform"},
+    {"randn", "normal"},
+    {"empty", "zeros"},
+    {"zeros_like", "zeros"},
+    {"ones_like", "ones"},
+    {"full_like", "full"},
+    {"tensor", "constant"},
+    {"amax", "max"},
+    {"amin", "min"},
+    {"subtract", "sub"},
+    {"multiply", "mul"},
+    {"divide", "div"},
+    {"equal", "eq"},
+    {"not_equal", "ne"},
+    {"less", "lt"},
+    {"less_equal", "le"},
+    {"greater", "gt"},
+    {"greater_equal", "ge"},
+    {"vector_norm", "norm"},
+    {"swish", "silu"},
+    {"clip", "clamp"},
+    {"argsort", "sort"},
+    {"argwhere", "nonzero"},
+    {"masked_fill", "where"},
+    {"index_add", "index_put"},
+    {"index_copy", "index_put"},
+};
+
+struct Composition {
+  absl::string_view name;
+  absl::string_view ops;
+};
+
+// Names of PyTorch and NumPy, and the ops that compose the same.
+constexpr Composition kCompositions[] = {
+    {"stack", "reshape and concat"},
+    {"repeat", "reshape and broadcast_to"},
+    {"tile", "reshape and broadcast_to"},
+    {"einsum", "permute, reshape and matmul"},
+    {"outer", "reshape and mul"},
+    {"masked_select", "nonzero and index"},
+    {"layer_norm", "var_mean, sub, rsqrt, mul and add"},
+    {"cross_entropy", "log_softmax and gather"},
+    {"nll_loss", "gather and mean"},
+    {"mse_loss", "sub, mul and mean"},
+    {"elu", "expm1 and where"},
+    {"leaky_relu", "mul and maximum"},
 };
 
 #define TENSORD_NAME(Function) #Function,
@@ -134,29 +200,31 @@ absl::Span<const OpSchema* const> AllOps() { return GetRegistry().by_name_order;
 absl::Status UnknownOp(absl::string_view name) {
   constexpr size_t kMaxComparedLength = 32;
   constexpr size_t kMaxNamed = 3;
-  const std::string lower = absl::AsciiStrToLower(name.substr(0, kMaxComparedLength));
+  const std::string prefix = absl::StrCat("there is no op ", QuotedForMessage(name));
+  std::string lower = absl::AsciiStrToLower(name.substr(0, kMaxComparedLength));
+  if (absl::EndsWith(lower, "_")) lower.pop_back();  // PyTorch's name of an op in place
   if (const absl::string_view function = FindComposite(lower); !function.empty()) {
-    return absl::NotFoundError(absl::StrCat("there is no op ", QuotedForMessage(name),
-                                            ": the C++ function tensord::", function,
+    return absl::NotFoundError(absl::StrCat(prefix, ": the C++ function tensord::", function,
                                             " composes it of ops (common/OPS.md lists the ops)"));
+  }
+  for (const auto& [word, ops] : kCompositions) {
+    if (lower == word) return absl::NotFoundError(absl::StrCat(prefix, ": compose it of ", ops));
   }
   std::vector<std::string> near;
   for (const auto& [word, op] : kAliases) {
     if (lower == word) near.emplace_back(op);
   }
-  std::vector<std::string> names;
-  for (const OpSchema* op : AllOps()) names.push_back(op->name);
-  for (absl::string_view function : kComposites) names.push_back(absl::AsciiStrToLower(function));
-  for (const std::string& candidate : NearestWords(lower, names, kMaxNamed)) {
-    if (near.size() < kMaxNamed && std::find(near.begin(), near.end(), candidate) == near.end()) {
-      near.push_back(candidate);
-    }
+  if (near.empty()) {
+    std::vector<std::string> names;
+    for (const OpSchema* op : AllOps()) names.push_back(op->name);
+    for (absl::string_view function : kComposites) names.push_back(absl::AsciiStrToLower(function));
+    near = NearestWords(lower, names, kMaxNamed);
   }
   for (std::string& candidate : near) candidate = Suggestion(candidate);
-  const std::string advice = near.empty()
-                                 ? "ListOps and common/OPS.md list all ops"
-                                 : absl::StrCat("did you mean ", absl::StrJoin(near, " or "), "?");
-  return absl::NotFoundError(absl::StrCat("there is no op ", QuotedForMessage(name), "; ", advice));
+  return absl::NotFoundError(
+      absl::StrCat(prefix, "; ",
+                   near.empty() ? "ListOps and common/OPS.md list all ops"
+                                : absl::StrCat("did you mean ", absl::StrJoin(near, " or "), "?")));
 }
 
 }  // namespace tensord

@@ -26,6 +26,13 @@ int EditDistance(absl::string_view a, absl::string_view b) {
   return row[b.size()];
 }
 
+namespace {
+
+// Returns how many edits a misspelling has at most. Of a short word, one edit makes another word.
+int MaxEdits(size_t size) { return size < 4 ? 0 : static_cast<int>(size + 1) / 4; }
+
+}  // namespace
+
 std::vector<std::string> NearestWords(absl::string_view word,
                                       absl::Span<const std::string> candidates, size_t max_count) {
   std::vector<std::pair<int, std::string>> near;
@@ -33,8 +40,8 @@ std::vector<std::string> NearestWords(absl::string_view word,
     // A prefix of at least three letters counts as one edit.
     const bool is_prefix = word.size() >= 3 && absl::StartsWith(candidate, word);
     const int distance = is_prefix ? 1 : EditDistance(word, candidate);
-    const int allowed = std::max<int>(1, static_cast<int>(candidate.size()) / 3);
-    if (distance <= allowed) near.emplace_back(distance, candidate);
+    if (is_prefix || distance <= MaxEdits(std::min(word.size(), candidate.size())))
+      near.emplace_back(distance, candidate);
   }
   std::stable_sort(near.begin(), near.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });

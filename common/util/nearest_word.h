@@ -15,7 +15,8 @@ namespace tensord {
 int EditDistance(absl::string_view a, absl::string_view b);
 
 // Returns the candidates that `word` may mean: `word` is a misspelling or a prefix of each. The
-// nearest ones come first; at most `max_count` are returned.
+// nearest ones come first; at most `max_count` are returned. A word of 4 to 6 letters may have one
+// edit, a word of 7 to 10 letters two, and so on.
 std::vector<std::string> NearestWords(absl::string_view word,
                                       absl::Span<const std::string> candidates, size_t max_count);
 
