@@ -19,6 +19,7 @@
 #include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/session.h"
+#include "tensord/common/gpu_names.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
 
@@ -261,6 +262,7 @@ absl::StatusOr<Device> Cluster::device(absl::string_view name) const {
     absl::StrAppend(&message, "; ", server.name, " has no ", id.kind.name(),
                     " device: ", reason->second);
   }
+  absl::StrAppend(&message, GpuNameHint(id.kind));
   return absl::NotFoundError(message);
 }
 

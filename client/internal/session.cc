@@ -11,6 +11,7 @@
 #include "tensord/client/internal/session_retry.h"
 #include "tensord/client/internal/stream_connection.h"
 #include "tensord/client/internal/wire.h"
+#include "tensord/common/gpu_names.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/common/util/utf8.h"
@@ -79,7 +80,8 @@ absl::StatusOr<DeviceName> Session::ParseDevice(absl::string_view name) const {
                                           "; it has ", absl::StrJoin(devices_, ", ", append),
                                           unavailable == info_.unavailable_devices.end()
                                               ? ""
-                                              : NoDeviceOfKind(id.kind, unavailable->second)));
+                                              : NoDeviceOfKind(id.kind, unavailable->second),
+                                          GpuNameHint(id.kind)));
 }
 
 std::string Session::NameOf(DeviceName device) const {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tensord/common/device_name.h"
+#include "tensord/common/gpu_names.h"
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
@@ -219,6 +220,7 @@ absl::StatusOr<DeviceSlot*> Engine::FindDevice(absl::string_view name) const {
   for (const auto& [kind, reason] : unavailable_kinds_) {
     if (kind == wanted.kind) absl::StrAppend(&message, NoDeviceOfKind(kind, reason));
   }
+  absl::StrAppend(&message, GpuNameHint(wanted.kind));
   return absl::NotFoundError(message);
 }
 

@@ -1,7 +1,13 @@
 #include "tensord/common/device_name.h"
+#include "tensord/common/gpu_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace tensord {
 namespace {
@@ -27,6 +33,27 @@ TEST(DeviceName, RefusesOtherNamesAndShowsTheForm) {
     EXPECT_THAT(std::string(status.message()), testing::HasSubstr("<kind>:<number>"));
   }
   EXPECT_LT(ParseDeviceName(std::string(100000, '\xff')).status().message().size(), 500u);
+}
+
+TEST(DeviceName, MalformedNameGivesTheNameThatWasMeant) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"CPU", "cpu"},  {"CUDA:1", "cuda:1"}, {"cuda0", "cuda:0"}, {" cuda ", "cuda"},
+      {"GPU", "cuda"}, {"gpu1", "cuda:1"},   {"Cuda1", "cuda:1"}};
+  for (const auto& [text, meant] : kCases) {
+    EXPECT_THAT(std::string(ParseDeviceName(text).status().message()),
+                testing::HasSubstr(absl::StrCat("did you mean \"", meant, "\"?")));
+  }
+  for (const char* text : {"", "cuda:", "quantum computer", "x y", "CPU 0"}) {
+    EXPECT_THAT(std::string(ParseDeviceName(text).status().message()),
+                testing::Not(testing::HasSubstr("did you mean")));
+  }
+}
+
+TEST(DeviceName, OtherNamesForGpusHaveAHint) {
+  for (const char* kind : {"gpu", "mps", "rocm"}) {
+    EXPECT_THAT(std::string(GpuNameHint(DeviceKind(kind))), testing::HasSubstr("cuda:0"));
+  }
+  for (const char* kind : {"cpu", "cuda", "tpu"}) EXPECT_EQ(GpuNameHint(DeviceKind(kind)), "");
 }
 
 }  // namespace
