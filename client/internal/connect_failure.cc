@@ -71,6 +71,10 @@ std::string DescribeConnectFailure(absl::string_view message, bool uses_tls) {
     case ConnectFailure::kFinal:
       return DescribeFinalFailure(message);
     default:
+      // gRPC: "connection attempt timed out before receiving SETTINGS frame".
+      if (absl::StrContains(message, "before receiving SETTINGS")) {
+        return "the other end accepts connections and doesn't answer: is it a tensord server?";
+      }
       return std::string(message);
   }
 }

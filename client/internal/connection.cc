@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <climits>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -65,18 +67,27 @@ int MaxUploadConnections(const ConnectOptions& options, bool uses_tls) {
 }  // namespace
 
 absl::Status CheckAddress(absl::string_view address) {
-  bool good = false;
-  if (absl::StartsWith(address, "unix:")) {
-    good = address.size() > 5;
-  } else {
-    const size_t colon = address.rfind(':');
-    uint32_t port = 0;
-    good = colon != absl::string_view::npos && colon > 0 && !absl::StrContains(address, "/") &&
-           absl::SimpleAtoi(address.substr(colon + 1), &port) && port > 0 && port < 65536;
+  constexpr absl::string_view kUnix = "unix:";
+  if (absl::StartsWith(address, kUnix) && address.size() > kUnix.size()) return absl::OkStatus();
+  const std::string quoted = absl::StrCat("address \"", absl::CHexEscape(address), "\"");
+  if (const size_t scheme = address.find("://"); scheme != absl::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        quoted, " begins with a scheme: leave out \"", absl::CHexEscape(address.substr(0, scheme)),
+        "://\"", address.substr(0, scheme) == "https" ? "; for TLS, set TENSORD_TLS=1" : ""));
   }
-  if (good) return absl::OkStatus();
+  const size_t colon = address.rfind(':');
+  if (colon == absl::string_view::npos || colon == 0 || absl::StrContains(address, "/")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(quoted, " is neither \"host:port\" nor \"unix:/path\""));
+  }
+  const absl::string_view digits = address.substr(colon + 1);
+  uint32_t port = 0;
+  if (absl::SimpleAtoi(digits, &port) && port > 0 && port < 65536) return absl::OkStatus();
+  const bool is_number =
+      !digits.empty() && std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit);
   return absl::InvalidArgumentError(
-      absl::StrCat("address \"", address, "\" is neither \"host:port\" nor \"unix:/path\""));
+      is_number ? absl::StrCat(quoted, ": the port is out of range: it must be from 1 to 65535")
+                : absl::StrCat(quoted, " is neither \"host:port\" nor \"unix:/path\""));
 }
 
 Session::Connection::Connection(const std::string& address, const ConnectOptions& options,

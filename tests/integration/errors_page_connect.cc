@@ -116,6 +116,8 @@ void AddConnectErrors(ErrorsPage* page) {
   page->Replace(port.address(), "gpu-b:50051");
   page->BeginSection("Connecting", "`Client::Connect` returns these errors.");
   page->Add("to an address without a port", Client::Connect("gpu-a"));
+  page->Add("to an address with a scheme", Client::Connect("http://gpu-a:50051"));
+  page->Add("to an address whose port is too large", Client::Connect("gpu-a:99999"));
   page->Add("to a port on which no server listens", Client::Connect(port.address()));
   page->Add("to a host that doesn't exist", Client::Connect("no-such-host.invalid:50051"));
   port.Listen();
