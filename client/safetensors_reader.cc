@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/client/creation.h"
 #include "tensord/client/internal/safetensors_header.h"
@@ -43,23 +45,43 @@ absl::Status InvalidFileError(const std::string& path, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": not a safetensors file: ", what));
 }
 
-// Returns the error of a file whose header, by its first 8 bytes, would be too long. If the file
-// begins as those of PyTorch do, says so: they are zip archives, or pickles of protocol 2 to 5.
+// Returns what a file is by its first bytes, and how to go on, if it isn't a safetensors file. If
+// the bytes are of no known format, returns "". The file has at least 8 bytes, which are
+// `header_bytes` as a number.
+std::string DescribeOtherFormat(absl::string_view bytes, uint64_t header_bytes) {
+  const auto* first = reinterpret_cast<const uint8_t*>(bytes.data());
+  const bool zip = absl::StartsWith(bytes, "PK\x03\x04");
+  // Pickles of protocol 2 to 5. A header of 640 bytes begins like a pickle.
+  const bool pickle = first[0] == 0x80 && first[1] >= 2 && first[1] <= 5 &&
+                      header_bytes > kMaxSafetensorsHeaderBytes;
+  if (zip || pickle) {
+    return absl::StrCat(
+        "it begins as ", zip ? "a zip archive" : "a pickle", ", so it may be a file of torch.save ",
+        "(.pt, .pth); convert it in Python: safetensors.torch.save_file(torch.load(\"model.pt\"), "
+        "\"model.safetensors\") (client/GUIDE.md, section PyTorch's files)");
+  }
+  if (absl::StartsWith(bytes, "\x93NUMPY")) {
+    return "it begins as a NumPy file (.npy); convert it in Python: safetensors.numpy.save_file("
+           "{\"x\": numpy.load(\"x.npy\")}, \"x.safetensors\")";
+  }
+  if (absl::StartsWith(bytes, "GGUF")) return "it begins as a GGUF file";
+  if (absl::StartsWith(bytes, "\x89HDF")) return "it begins as an HDF5 file";
+  if (absl::StartsWith(bytes, "version https://git-lfs")) {
+    return "it begins as a pointer of Git LFS; get the file itself with \"git lfs pull\"";
+  }
+  const auto is_text = [](char c) { return absl::ascii_isprint(c) || absl::ascii_isspace(c); };
+  const absl::string_view begin = bytes.substr(0, 16);
+  return std::all_of(begin.begin(), begin.end(), is_text) ? "it begins as text" : "";
+}
+
+// Returns the error of a file whose header, by its first 8 bytes, would be too long.
 absl::Status HeaderLengthError(const MappedSafetensors& file, uint64_t header_bytes,
                                absl::string_view problem) {
-  constexpr absl::string_view kZip("PK\x03\x04", 4);
-  constexpr uint8_t kPickle = 0x80;
-  const bool zip = std::memcmp(file.base, kZip.data(), kZip.size()) == 0;
-  const bool pickle = file.base[0] == kPickle && file.base[1] >= 2 && file.base[1] <= 5 &&
-                      header_bytes > kMaxSafetensorsHeaderBytes;
-  const std::string what = absl::StrCat("its header would have ", header_bytes, " bytes", problem);
-  if (!zip && !pickle) return InvalidFileError(file.path, what);
-  return InvalidFileError(
-      file.path,
-      absl::StrCat("it begins as ", zip ? "a zip archive" : "a pickle", ", so it may be a file of ",
-                   "torch.save (.pt, .pth); convert it in Python: safetensors.torch.save_file("
-                   "torch.load(\"model.pt\"), \"model.safetensors\") (client/GUIDE.md, section "
-                   "PyTorch's files)"));
+  const std::string other = DescribeOtherFormat(
+      absl::string_view(reinterpret_cast<const char*>(file.base), file.size_bytes), header_bytes);
+  return InvalidFileError(file.path, other.empty() ? absl::StrCat("its header would have ",
+                                                                  header_bytes, " bytes", problem)
+                                                   : other);
 }
 
 absl::Status Map(MappedSafetensors* file) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 
 namespace tensord {
 namespace {
@@ -143,6 +144,21 @@ TEST_F(SafetensorsFileTest, APyTorchFileIsRefusedWithTheWayToConvertIt) {
   // A damaged safetensors file may begin with the same byte.
   EXPECT_THAT(SafetensorsFile::Open(Write(0x280, "{}")).status().message(),
               HasSubstr("640 bytes, but only 2 bytes follow"));
+}
+
+TEST_F(SafetensorsFileTest, AFileOfAnotherFormatIsRefusedWithTheNameOfTheFormat) {
+  const std::pair<std::string, const char*> kCases[] = {
+      {"\x93NUMPY\x01 and the rest", "it begins as a NumPy file (.npy); convert it"},
+      {"GGUF\x03 and the rest", "it begins as a GGUF file"},
+      {"\x89HDF\r\n\x1a\n and the rest", "it begins as an HDF5 file"},
+      {"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"},
+      {"<!DOCTYPE html>\n", "it begins as text"}};
+  for (const auto& [bytes, what] : kCases) {
+    const absl::Status status = SafetensorsFile::Open(WriteRaw(bytes)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr(what));
+    EXPECT_THAT(status.message(), HasSubstr("not a safetensors file"));
+  }
 }
 
 TEST_F(SafetensorsFileTest, FailedSaveKeepsTheOldFile) {
