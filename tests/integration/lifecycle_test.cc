@@ -41,6 +41,17 @@ TEST(LifecycleTest, RefusesInvalidFlags) {
   }
 }
 
+TEST(LifecycleTest, PortInUseIsRefusedWithTheWayToChooseAnotherPort) {
+  auto daemon = DaemonProcess::Start({"--devices=cpu"});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  std::string output;
+  const auto exit_code = RunDaemon({"--listen=" + (*daemon)->address(), "--devices=cpu"}, &output);
+  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+  EXPECT_EQ(*exit_code, 1) << output;
+  EXPECT_THAT(output, HasSubstr("another program listens there"));
+  EXPECT_THAT(output, HasSubstr("--listen=HOST:PORT"));
+}
+
 TEST(LifecycleTest, RefusesToStartWithTooFewDescriptors) {
   for (const int limit : {8, 20, 127}) {
     std::string output;

@@ -28,6 +28,14 @@ in_port_t& PortOf(sockaddr* address) {
                                        : reinterpret_cast<sockaddr_in6*>(address)->sin6_port;
 }
 
+// Returns the error of a TCP address for which a system call set `error`.
+absl::Status CannotListen(const std::string& address, int error) {
+  return CannotListen(address, error == EADDRINUSE
+                                   ? "another program listens there; choose another port with "
+                                     "--listen=HOST:PORT (port 0: any free port)"
+                                   : std::string(std::strerror(error)));
+}
+
 // Returns a listening socket. On failure, returns -1 and sets errno.
 int BindTcp(const addrinfo& at) {
   const int fd = socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -69,10 +77,10 @@ absl::Status ListenTcp(const std::string& address, std::vector<ListeningSocket>*
       sockets->push_back({.fd = fd});
     } else if (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL) {
       // The machine supports the address, but can't bind it.
-      return CannotListen(address, std::strerror(errno));
+      return CannotListen(address, errno);
     }
   }
-  if (sockets->empty()) return CannotListen(address, std::strerror(errno));
+  if (sockets->empty()) return CannotListen(address, errno);
   *bound = absl::StrCat(address.substr(0, colon), ":", ntohs(port));
   return absl::OkStatus();
 }
