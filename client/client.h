@@ -80,7 +80,7 @@ struct ConnectOptions {
 
 // What a server reports about itself.
 struct ServerInfo {
-  std::string version;  // of the program: "0.1.0"
+  std::string version;  // of the program, as in "1.2.3"
   int min_protocol_version = 0;
   int max_protocol_version = 0;
   std::vector<std::string> features;

@@ -56,7 +56,7 @@ std::string SessionsJson(const ServerListing& server,
 // "compute 9.0" or "2 threads".
 std::string ComputeText(const DeviceInfo& device);
 
-// "gpu-box, tensord 0.1.0, up 3 min".
+// "gpu-box, tensord 1.2.3, up 3 min".
 std::string ServerLine(const ServerInfo& server);
 
 }  // namespace tensord::cli

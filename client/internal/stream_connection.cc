@@ -91,10 +91,15 @@ absl::Status StreamConnection::RetryOrFail(bool may_retry) {
     last_error_ = ClassifyCloseStatus(call_->status(), options_.address);
   }
   MutexLock lock(&mu_);
-  if (std::exchange(connected_, false)) lost_at_ = Clock::now();
+  const bool was_connected = std::exchange(connected_, false);
+  if (was_connected) lost_at_ = Clock::now();
   if (!absl::IsUnavailable(last_error_)) return last_error_;
   if (!may_retry) return WithSuffix(last_error_, kAdvice);
   if (stopping_ || TimeLeftLocked() <= Clock::duration::zero()) return NotReconnected();
+  if (was_connected) {
+    Trace(absl::StrCat(last_error_.message(), "; calls wait while the client tries to reconnect, ",
+                       "for at most ", absl::FormatDuration(options_.reconnect_timeout)));
+  }
   SetTimeoutLocked();
   SetRetryLocked();
   return absl::OkStatus();
