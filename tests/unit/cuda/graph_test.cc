@@ -231,7 +231,7 @@ class CudaProgramTest : public CudaTest {
       devices.push_back(*MakeCheckedCudaDevice({DeviceKind::kCuda, 0}, 0, kLimitBytes));
       engine = std::make_unique<Engine>(std::move(devices), /*fusion=*/true, graphs);
       sessions = std::make_unique<SessionTable>(Limits(), engine->slots());
-      session = *sessions->Open(TestPrincipal(), 0, "test");
+      session = *sessions->Open(TestPrincipal(), kTestLeaseSeconds, "test");
     }
     ~Runner() {
       session.reset();

@@ -60,7 +60,7 @@ TEST_F(CudaOverlapTest, UploadsTensorsWhileKernelsRun) {
   devices.push_back(std::move(cpu_));
   Engine engine(std::move(devices));
   SessionTable sessions({}, engine.slots());
-  const SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
+  const SessionRef session = *sessions.Open(TestPrincipal(), kTestLeaseSeconds, "test");
   const HostTensor sent = MakeValues(DType::kFloat32, {3'000'000}, 2);
 
   const auto upload = [&](Handle handle, absl::string_view device) {

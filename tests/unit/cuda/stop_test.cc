@@ -56,7 +56,7 @@ class CudaStopTest : public CudaTest {
     devices.push_back(*MakeCheckedCudaDevice({DeviceKind::kCuda, 0}, 0, 8 * kMiB));
     engine_ = std::make_unique<Engine>(std::move(devices), /*fusion=*/false, /*graphs=*/false);
     sessions_ = std::make_unique<SessionTable>(Limits(), engine_->slots());
-    session_ = *sessions_->Open(TestPrincipal(), 0, "test");
+    session_ = *sessions_->Open(TestPrincipal(), kTestLeaseSeconds, "test");
     const TensorSpec spec{DType::kFloat32, {kMiB / 4}};
     ProgramSpec program{{spec}, {}, {kSteps}};
     for (uint32_t i = 0; i < kSteps; ++i) program.steps.push_back({"neg", &none_, {i}});

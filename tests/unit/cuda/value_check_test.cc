@@ -152,7 +152,7 @@ TEST_F(CudaValueCheckTest, AnErrorSticksToItsTensorAndItsDependents) {
   devices.push_back(*MakeCheckedCudaDevice({DeviceKind::kCuda, 0}, 0, kLimitBytes));
   Engine engine(std::move(devices));
   SessionTable sessions({}, engine.slots());
-  const SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
+  const SessionRef session = *sessions.Open(TestPrincipal(), kTestLeaseSeconds, "test");
   const auto run = [&](absl::string_view op, std::vector<Handle> inputs, Handle output,
                        const Attributes& attrs = {}) {
     return engine.Run(session, {.op = op,

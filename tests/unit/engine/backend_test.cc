@@ -71,7 +71,7 @@ TEST_F(BackendTest, MissingPhysicalDeviceIsUnavailable) {
 TEST_F(BackendTest, EngineComputesOnItAndCopiesFromIt) {
   Engine engine(Make("cpu,toy:1"));
   SessionTable sessions({}, engine.slots());
-  const SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
+  const SessionRef session = *sessions.Open(TestPrincipal(), kTestLeaseSeconds, "test");
   const Attributes attrs{{"shape", std::vector<int64_t>{4}}};
   ASSERT_TRUE(engine.Run(session, {"ones", {}, 1, attrs, "toy"}).ok());
   ASSERT_TRUE(engine.Run(session, {"add", std::vector<Handle>{1, 1}, 2, {}, ""}).ok());

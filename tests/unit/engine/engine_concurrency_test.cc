@@ -38,7 +38,8 @@ TEST_F(EngineConcurrencyTest, ThreadsShareASession) {
 TEST_F(EngineConcurrencyTest, SessionsOpenAndCloseDuringWork) {
   RunInThreads([this](int thread) {
     for (int round = 0; round < 20; ++round) {
-      const SessionRef session = *sessions_->Open(TestPrincipal(), 0, "short-lived");
+      const SessionRef session =
+          *sessions_->Open(TestPrincipal(), kTestLeaseSeconds, "short-lived");
       for (Handle handle = 1; handle <= 10; ++handle) {
         (void)engine_->Run(session, {.op = "ones",
                                      .output = handle,

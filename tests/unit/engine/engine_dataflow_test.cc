@@ -119,7 +119,7 @@ TEST_F(EngineDataflowTest, PromisesAndUploadsAreChecked) {
 TEST_F(EngineDataflowTest, OtherSessionsRunWhileOneWaits) {
   ASSERT_TRUE(engine_->Promise(*session_, 1, kTwo, "cpu:0").ok());
   ASSERT_TRUE(Run("neg", {1}, 2).ok());
-  const SessionRef other = *sessions_->Open(TestPrincipal(), 0, "other");
+  const SessionRef other = *sessions_->Open(TestPrincipal(), kTestLeaseSeconds, "other");
   const auto theirs = engine_->Run(other, {.op = "ones",
                                            .output = 1,
                                            .attrs = {{"shape", std::vector<int64_t>{2}}},

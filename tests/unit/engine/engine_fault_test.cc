@@ -22,7 +22,8 @@ class EngineFaultTest : public testing::Test {
     ASSERT_TRUE(devices.ok()) << devices.status();
     engine_ = std::make_unique<Engine>(*std::move(devices));
     sessions_ = std::make_unique<SessionTable>(Limits(), engine_->slots());
-    for (SessionRef& session : session_) session = *sessions_->Open(TestPrincipal(), 0, "test");
+    for (SessionRef& session : session_)
+      session = *sessions_->Open(TestPrincipal(), kTestLeaseSeconds, "test");
     engine_->SetServingListener([this](DeviceSlot& slot, bool serving) {
       if (!serving) {
         for (const SessionRef& session : session_) {

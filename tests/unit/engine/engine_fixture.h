@@ -29,7 +29,7 @@ class EngineFixture : public testing::Test {
     }
     engine_ = std::make_unique<Engine>(std::move(devices));
     sessions_ = std::make_unique<SessionTable>(limits, engine_->slots());
-    session_ = *sessions_->Open(TestPrincipal(), 0, "test");
+    session_ = *sessions_->Open(TestPrincipal(), kTestLeaseSeconds, "test");
   }
 
   // Releases the devices, because a held device would block the engine's destructor.

@@ -145,7 +145,7 @@ TEST_F(EngineTest, InvalidOpsFailAtOnce) {
 
 TEST_F(EngineTest, AnotherSessionsHandleLooksUnknown) {
   ASSERT_TRUE(Full(1, 4, 9).ok());
-  const SessionRef other = *sessions_->Open(TestPrincipal(), 0, "other");
+  const SessionRef other = *sessions_->Open(TestPrincipal(), kTestLeaseSeconds, "other");
   const auto theirs = engine_->Run(other, {.op = "neg", .inputs = {1}, .output = 5});
   ASSERT_TRUE(session_->Delete({1}).ok());
   const auto never = engine_->Run(other, {.op = "neg", .inputs = {1}, .output = 5});

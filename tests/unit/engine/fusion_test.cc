@@ -56,7 +56,7 @@ class FusionTest : public testing::TestWithParam<DType> {
     devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 30, 2));
     Engine engine(std::move(devices), fusion);
     SessionTable sessions({}, engine.slots());
-    SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
+    SessionRef session = *sessions.Open(TestPrincipal(), kTestLeaseSeconds, "test");
     for (Handle handle : {1, 2}) {
       const Attributes attrs{{"shape", shapes[handle - 1]},
                              {"low", -1.0},
@@ -172,7 +172,7 @@ TEST(FusionIdleTest, WhenIdleCallsBackAfterADroppedOutput) {
   Engine engine(std::move(devices), /*fusion=*/true, /*graphs=*/true,
                 Executor::Threading::kCallerThread);
   SessionTable sessions({}, engine.slots());
-  const SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
+  const SessionRef session = *sessions.Open(TestPrincipal(), kTestLeaseSeconds, "test");
   const Attributes attrs{{"shape", std::vector<int64_t>{4}}};
   ASSERT_TRUE(engine.Run(session, {"ones", {}, 1, attrs, "cpu:0"}).ok());
   Executor& executor = *engine.slots()[0]->executor;
@@ -197,7 +197,7 @@ TEST(FusionOrderTest, DoesNotFuseAReaderThatWaitsForAnUpload) {
   devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 30, 2));
   Engine engine(std::move(devices));
   SessionTable sessions({}, engine.slots());
-  SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
+  SessionRef session = *sessions.Open(TestPrincipal(), kTestLeaseSeconds, "test");
   const TensorSpec spec{DType::kFloat32, {4}};
   ASSERT_TRUE(
       engine
@@ -244,7 +244,7 @@ TEST(FusionCompileTest, ChainRunsOpByOpWhileItsKernelIsCompiled) {
   devices.push_back(std::move(owned));
   Engine engine(std::move(devices));
   SessionTable sessions({}, engine.slots());
-  const SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
+  const SessionRef session = *sessions.Open(TestPrincipal(), kTestLeaseSeconds, "test");
   EXPECT_EQ(engine.kernels_to_compile(), 0);
   device.Hold();
   const Attributes attrs{{"shape", std::vector<int64_t>{2}}, {"value", int64_t{3}}};

@@ -19,7 +19,7 @@ class EngineHostBudgetTest : public EngineFixture {
 
   // Expects that another principal can still compute.
   void ExpectRoomForOthers() {
-    const SessionRef other = *sessions_->Open(TestPrincipal("honest"), 0, "");
+    const SessionRef other = *sessions_->Open(TestPrincipal("honest"), kTestLeaseSeconds, "");
     const OpRequest ones{.op = "ones",
                          .output = 1,
                          .attrs = {{"shape", std::vector<int64_t>{2}}},

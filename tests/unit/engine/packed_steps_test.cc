@@ -43,8 +43,7 @@ class PackedStepsTest : public testing::Test {
 
   Engine engine_{OneCpu()};
   SessionTable sessions_{{}, engine_.slots()};
-  // With a sanitizer, a test may take longer than the default lease.
-  SessionRef session_ = *sessions_.Open(TestPrincipal(), /*lease_seconds=*/3600, "test");
+  SessionRef session_ = *sessions_.Open(TestPrincipal(), kTestLeaseSeconds, "test");
   PackedOps packed_{&engine_, session_};
   uint64_t command_ = 0;
   std::vector<absl::StatusCode> results_;  // of steps that didn't run inline

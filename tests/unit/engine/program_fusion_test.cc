@@ -47,7 +47,7 @@ class Runner {
   explicit Runner(bool fusion)
       : engine_(Devices(), fusion),
         sessions_({}, engine_.slots()),
-        session_(*sessions_.Open(TestPrincipal(), 0, "test")) {}
+        session_(*sessions_.Open(TestPrincipal(), kTestLeaseSeconds, "test")) {}
 
   // Runs a program twice. Returns the bytes of its outputs. Sets `held_bytes` to the memory that
   // the program holds, and `peak_bytes` to the peak of used memory. Neither includes the inputs.
@@ -278,7 +278,7 @@ TEST(ProgramErrorTest, ErrorNamesTheOpWithAndWithoutFusion) {
     devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 30, 2));
     Engine engine(std::move(devices), fusion);
     SessionTable sessions({}, engine.slots());
-    const SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
+    const SessionRef session = *sessions.Open(TestPrincipal(), kTestLeaseSeconds, "test");
     Recorded recorded = EightOps(DType::kFloat32, 64);
     recorded.ops[5] = {"matmul", {6, 7}};
     const auto program = engine.Prepare(*session, recorded.Spec(), "cpu:0");
@@ -295,7 +295,7 @@ TEST(ProgramOrderTest, UnfusedOpsRunOneByOne) {
   devices.push_back(std::move(device));
   Engine engine(std::move(devices));
   SessionTable sessions({}, engine.slots());
-  SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
+  SessionRef session = *sessions.Open(TestPrincipal(), kTestLeaseSeconds, "test");
   const Attributes attrs{{"shape", std::vector<int64_t>{4}}, {"value", int64_t{3}}};
   ASSERT_TRUE(engine.Run(session, {"full", {}, 1, attrs, "cpu:0"}).ok());
   const TensorSpec four{DType::kInt64, {4}};

@@ -332,7 +332,7 @@ TEST(ProgramGraphOffTest, CapturesNothingIfGraphsAreOff) {
   devices.push_back(std::move(owned));
   Engine engine(std::move(devices), /*fusion=*/true, /*graphs=*/false);
   SessionTable sessions({}, engine.slots());
-  const SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
+  const SessionRef session = *sessions.Open(TestPrincipal(), kTestLeaseSeconds, "test");
   const Attributes attrs;
   ProgramSpec spec{{{DType::kInt64, {kSmall}}}, {}, {20}};
   for (uint32_t i = 0; i < 20; ++i) spec.steps.push_back({"neg", &attrs, {i}});
@@ -368,7 +368,7 @@ class ProgramGraphFaultTest : public testing::Test {
         }}));
     engine_ = std::make_unique<Engine>(std::move(devices));
     sessions_ = std::make_unique<SessionTable>(Limits(), engine_->slots());
-    session_ = *sessions_->Open(TestPrincipal(), 0, "test");
+    session_ = *sessions_->Open(TestPrincipal(), kTestLeaseSeconds, "test");
     engine_->SetServingListener([this](DeviceSlot&, bool serving) { back_.fetch_add(serving); });
   }
   ~ProgramGraphFaultTest() override {

@@ -38,7 +38,7 @@ class QuotaTest : public testing::Test {
   }
 
   SessionRef Open(absl::string_view name = "tester") {
-    return *sessions_->Open(TestPrincipal(name), 0, "test");
+    return *sessions_->Open(TestPrincipal(name), kTestLeaseSeconds, "test");
   }
   DeviceSlot* slot(int i = 0) { return engine_->slots()[i]; }
   int64_t DeviceBytes(int i = 0) { return slot(i)->device->memory().used_bytes; }
@@ -143,14 +143,14 @@ TEST_F(QuotaTest, CountsActiveUploads) {
 
 TEST_F(QuotaTest, LimitsSessionsOfACaller) {
   SessionTable table({.max_sessions_per_principal = 2}, engine_->slots());
-  const auto first = table.Open(TestPrincipal("many"), 0, ""),
-             second = table.Open(TestPrincipal("many"), 0, "");
-  const auto third = table.Open(TestPrincipal("many"), 0, "");
+  const auto first = table.Open(TestPrincipal("many"), kTestLeaseSeconds, ""),
+             second = table.Open(TestPrincipal("many"), kTestLeaseSeconds, "");
+  const auto third = table.Open(TestPrincipal("many"), kTestLeaseSeconds, "");
   ExpectError(third, Code::kResourceExhausted, {"--max-sessions-per-principal=2"});
   EXPECT_EQ(ErrorReason(third.status()), "PRINCIPAL_SESSIONS_EXCEEDED");
-  EXPECT_TRUE(table.Open(TestPrincipal("another"), 0, "").ok());
+  EXPECT_TRUE(table.Open(TestPrincipal("another"), kTestLeaseSeconds, "").ok());
   ASSERT_TRUE(table.Close(TestPrincipal("many"), (*first)->id()).ok());
-  EXPECT_TRUE(table.Open(TestPrincipal("many"), 0, "").ok());
+  EXPECT_TRUE(table.Open(TestPrincipal("many"), kTestLeaseSeconds, "").ok());
 }
 
 TEST_F(QuotaTest, MemoryThatOutlivesItsSessionStaysCharged) {

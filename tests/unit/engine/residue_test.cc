@@ -30,7 +30,7 @@ class ResidueTest : public testing::Test {
   // Acts as the first caller: fills blocks of all sizes that the cases use with `pattern`, and
   // frees them.
   void FillAndFree(uint8_t pattern, bool large) {
-    const SessionRef session = *sessions_->Open(TestPrincipal("first"), 0, "");
+    const SessionRef session = *sessions_->Open(TestPrincipal("first"), kTestLeaseSeconds, "");
     Handle handle = 0;
     const auto fill = [&](int64_t bytes, absl::string_view device) {
       const Attributes attrs{
@@ -91,7 +91,7 @@ class ResidueTest : public testing::Test {
   // A case runs in a new session of the second caller. It returns the bytes that it reads.
   using Case = std::function<std::string(const SessionRef&)>;
   std::string Observe(const Case& run) {
-    const SessionRef session = *sessions_->Open(TestPrincipal("second"), 0, "");
+    const SessionRef session = *sessions_->Open(TestPrincipal("second"), kTestLeaseSeconds, "");
     const std::string bytes = run(session);
     EXPECT_TRUE(sessions_->Close(TestPrincipal("second"), session->id()).ok());
     return bytes;

@@ -45,7 +45,7 @@ class EngineStopTest : public EngineFixture {
 
   // Another session, of another caller.
   absl::Status ComputeElsewhere() {
-    const SessionRef other = *sessions_->Open(TestPrincipal("other"), 0, "other");
+    const SessionRef other = *sessions_->Open(TestPrincipal("other"), kTestLeaseSeconds, "other");
     const auto made =
         engine_->Run(other, {.op = "full",
                              .inputs = {},
@@ -99,7 +99,7 @@ TEST_F(EngineStopTest, ClosedSessionKeepsWhatAnotherSessionShares) {
   ASSERT_TRUE(Full(1, 2, 7).ok());
   Settle();
   const TensorRef own = *session_->Find(1);
-  const SessionRef other = *sessions_->Open(TestPrincipal("other"), 0, "other");
+  const SessionRef other = *sessions_->Open(TestPrincipal("other"), kTestLeaseSeconds, "other");
   const auto shared = std::make_shared<Tensor>(9, own->spec(), own->slot(), own->buffer());
   ASSERT_TRUE(other->Insert(shared).ok());
   device(0).Hold();

@@ -44,8 +44,8 @@ TEST(UploadingCopyTest, LetsOtherWorkOfItsDeviceRunBetweenParts) {
       std::make_unique<FakeDevice>(1, FakeDevice::Options{.limit_bytes = kLimitBytes}));
   Engine engine(std::move(devices));
   SessionTable sessions({}, engine.slots());
-  const SessionRef session = *sessions.Open(TestPrincipal(), 0, "copies");
-  const SessionRef other = *sessions.Open(TestPrincipal(), 0, "computes");
+  const SessionRef session = *sessions.Open(TestPrincipal(), kTestLeaseSeconds, "copies");
+  const SessionRef other = *sessions.Open(TestPrincipal(), kTestLeaseSeconds, "computes");
   const auto full = [&](const SessionRef& of, Handle output, int64_t n, absl::string_view on) {
     const Attributes attrs = {{"shape", std::vector<int64_t>{n}}, {"value", int64_t{7}}};
     return *engine.Run(

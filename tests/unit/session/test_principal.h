@@ -1,6 +1,7 @@
 // Principals and accounts for tests that have no authenticator.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "absl/strings/string_view.h"
@@ -21,5 +22,9 @@ inline HostAccountRef TestHostAccount(int64_t limit_bytes = 0, absl::string_view
   return std::make_shared<HostAccount>(std::make_shared<HostBudget>(0, limit_bytes),
                                        TestPrincipal(name));
 }
+
+// The lease of a test's session, in seconds: longer than a test takes on a busy machine, also with a
+// sanitizer.
+inline constexpr int64_t kTestLeaseSeconds = 3600;
 
 }  // namespace tensord::server
