@@ -118,8 +118,8 @@ TEST(LifecycleTest, EndsAtTheEndOfStandardInput) {
   auto daemon = input.Start({"--devices=cpu", "--until-eof"});
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   input.Write("the daemon discards what it reads\n");
-  auto client = Client::Connect((*daemon)->address());
-  ASSERT_TRUE(client.ok()) << client.status();
+  RpcClient client((*daemon)->address());
+  ASSERT_TRUE(client.Health("").ok());
   EXPECT_TRUE((*daemon)->running());
   input.CloseWriteEnd();
   (*daemon)->ExpectEndsCleanly();
@@ -131,7 +131,8 @@ TEST(LifecycleTest, IgnoresStandardInputWithoutUntilEof) {
   auto daemon = input.Start({"--devices=cpu"});
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   input.CloseWriteEnd();
-  EXPECT_TRUE(Client::Connect((*daemon)->address()).ok());
+  RpcClient client((*daemon)->address());
+  EXPECT_TRUE(client.Health("").ok());
   (*daemon)->ExpectTerminatesCleanly();
 }
 
