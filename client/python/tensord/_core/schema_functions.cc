@@ -21,8 +21,8 @@ constexpr absl::string_view kNotFunctions[] = {
     "slice",     // x[start:stop:step]
 };
 
-// Ops whose functions take other arguments than the op: the tables of composites.cc and creation.cc
-// have them.
+// Ops whose functions take other arguments than the op. composite_functions.cc and
+// creation_functions.cc have them.
 constexpr absl::string_view kOtherArguments[] = {"arange",       "as_strided_scatter",
                                                  "broadcast_to", "concat",
                                                  "dropout",      "eye",
