@@ -30,6 +30,11 @@ struct AdamElement {
 
 inline namespace TENSORD_ISA_NAMESPACE {
 
+// Returns 1 - beta^step. The difference would lose digits if beta is close to 1.
+TENSORD_HD inline double BiasCorrection(double beta, double step) {
+  return -math::Expm1(step * math::Log(beta));
+}
+
 TENSORD_HD inline AdamNumbers AdamNumbersOf(const AdamAttributes& of, double step, double lr) {
   return {of.beta1,
           of.beta2,
@@ -37,8 +42,8 @@ TENSORD_HD inline AdamNumbers AdamNumbersOf(const AdamAttributes& of, double ste
           of.maximize ? -1.0 : 1.0,
           of.decoupled ? 1 - lr * of.weight_decay : 1.0,
           of.decoupled ? 0.0 : of.weight_decay,
-          lr / (1 - math::Pow(of.beta1, step)),
-          1 / math::Sqrt(1 - math::Pow(of.beta2, step))};
+          lr / BiasCorrection(of.beta1, step),
+          1 / math::Sqrt(BiasCorrection(of.beta2, step))};
 }
 
 // Returns the state after the step. `vmax` counts only with kAmsgrad.

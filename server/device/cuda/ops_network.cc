@@ -60,7 +60,7 @@ absl::Status RunLayerNorm(const KernelCall& call, KernelContext& context) {
   return LaunchStatus(call, launch(job, context.stream));
 }
 
-constexpr int64_t kMinRowsOfPart = 32, kMaxParts = 1024;
+constexpr int64_t kMinRowsOfPart = 32, kMaxRowParts = 1024;
 
 int64_t RoundUpDivide(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
@@ -85,7 +85,7 @@ absl::Status RunLayerNormBackward(const KernelCall& call, KernelContext& context
   }
   std::optional<Scratch> parts;
   if ((job.gw != nullptr || job.gb != nullptr) && job.lines.outer > 0) {
-    job.rows_of_part = std::max(kMinRowsOfPart, RoundUpDivide(job.lines.outer, kMaxParts));
+    job.rows_of_part = std::max(kMinRowsOfPart, RoundUpDivide(job.lines.outer, kMaxRowParts));
     job.parts_count = RoundUpDivide(job.lines.outer, job.rows_of_part);
     const int64_t size = x.spec->dtype == DType::kFloat64 ? 8 : 4;
     TENSORD_ASSIGN_OR_RETURN(parts,
