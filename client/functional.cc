@@ -60,19 +60,19 @@ NormGradients NormalizeBackward(const Tensor& gradient, const Tensor& x,
   InputPointers inputs = {&gradient, &x, &forward.rstd};
   if (center) inputs.push_back(&forward.mean);
   if (weight.has_value()) inputs.push_back(&*weight);
-  const std::vector<Tensor> outputs =
+  const internal::Tensors outputs =
       RunAll("layer_norm_backward", inputs,
              {{"normalized_rank", options.normalized_rank}, {"center", center}}, center ? 3 : 2);
   return {outputs[0], outputs[1], center ? outputs[2] : Tensor()};
 }
 
-std::vector<Tensor> NormalizeBatch(const Tensor& x, const Tensor& running_mean,
-                                   const Tensor& running_var, const NormParameters& parameters,
-                                   const BatchNormOptions& options, bool training) {
+internal::Tensors NormalizeBatch(const Tensor& x, const Tensor& running_mean,
+                                 const Tensor& running_var, const NormParameters& parameters,
+                                 const BatchNormOptions& options, bool training) {
   const size_t count = training ? 5 : 1;
   InputPointers inputs = {&x, &running_mean, &running_var};
   if (const absl::Status status = AddParameters("batch_norm", parameters, &inputs); !status.ok()) {
-    return std::vector<Tensor>(count, Tensor::Failed(status));
+    return internal::Tensors(count, Tensor::Failed(status));
   }
   return RunAll("batch_norm", inputs,
                 {{"training", training}, {"eps", options.eps}, {"momentum", options.momentum}},
@@ -156,7 +156,7 @@ CrossEntropyResult CrossEntropyWithStatistics(const Tensor& x, const Tensor& tar
                                               const CrossEntropyOptions& options) {
   InputPointers inputs = {&x, &target};
   if (options.weight.has_value()) inputs.push_back(&*options.weight);
-  const std::vector<Tensor> outputs =
+  const internal::Tensors outputs =
       RunAll("cross_entropy", inputs, CrossEntropyAttrs(x, options), 2);
   return {outputs[0], outputs[1]};
 }
@@ -189,7 +189,7 @@ Tensor BatchNorm(const Tensor& x, const Tensor& running_mean, const Tensor& runn
 BatchNormResult BatchNormInTraining(const Tensor& x, const Tensor& running_mean,
                                     const Tensor& running_var, const NormParameters& parameters,
                                     const BatchNormOptions& options) {
-  const std::vector<Tensor> outputs =
+  const internal::Tensors outputs =
       NormalizeBatch(x, running_mean, running_var, parameters, options, true);
   return {outputs[0], outputs[1], outputs[2], outputs[3], outputs[4]};
 }
@@ -198,7 +198,7 @@ NormGradients BatchNormBackward(const Tensor& gradient, const Tensor& x, const T
                                 bool training) {
   InputPointers inputs = {&gradient, &x, &mean, &invstd};
   if (weight.has_value()) inputs.push_back(&*weight);
-  const std::vector<Tensor> outputs =
+  const internal::Tensors outputs =
       RunAll("batch_norm_backward", inputs, {{"training", training}}, 3);
   return {outputs[0], outputs[1], outputs[2]};
 }
