@@ -32,7 +32,6 @@ def test_connect_to_several_servers(start_daemon, address, client):
             x = tensord.ones(3, device=a).to(b) + 1
             assert x.device == b and x.tolist() == [2, 2, 2]
             assert cluster.server(second).address == second
-        assert tensord.current_connection() is None
     finally:
         tensord.connect(address)
 
@@ -57,6 +56,29 @@ def test_close_ends_the_session(address):
         x + 1
     assert "error" in repr(x)
     tensord.connect(address)
+
+
+def test_closing_a_connection_makes_the_one_before_it_current(address, start_daemon, run_python):
+    second = start_daemon("--devices=cpu")
+    program = f"""
+import tensord
+with tensord.connect({address!r}) as outer:
+    tensord.set_default_device("cpu:1")
+    with tensord.connect({second!r}) as inner:
+        assert tensord.zeros(1).device == inner.devices[0]
+        with tensord.connect([{address!r}, {second!r}]) as cluster:
+            assert tensord.zeros(1).device == cluster.devices[0]
+        assert tensord.current_connection().address == {second!r}
+    x = tensord.zeros(1)
+    assert x.device == outer.devices[0], x.device
+    tensord.connect({second!r})  # stays current without a name
+    assert tensord.zeros(1).tolist() == [0] and tensord.current_connection().address == {second!r}
+    tensord.current_connection().close()
+    assert tensord.current_connection().address == {address!r}
+print(tensord.current_connection())
+"""
+    done = run_python(program)
+    assert done.stdout.strip() == "None", done.stderr
 
 
 def test_published_tensors(client, address):

@@ -28,7 +28,10 @@ using Connection = std::variant<std::monostate, Client, Cluster>;
 // The state of the process. Guarded by the interpreter's lock, and never destroyed: the destructors
 // of other objects may run later.
 struct Process {
-  Connection current;     // the last one that was made
+  Connection current;  // the last one that was made and isn't closed
+  // Weak references to the objects that connect() returned. When the current connection is closed,
+  // the last open one takes its place.
+  std::vector<nb::object> connections;
   Device default_device;  // not valid(): the first device of `current`
   std::vector<std::weak_ptr<internal::Session>> sessions;  // to close at exit
 };
@@ -52,6 +55,39 @@ void SetCurrent(Connection connection) {
     old = {};
     device = {};
   });
+}
+
+bool IsOpen(const std::vector<Device>& devices) {
+  return !devices.empty() && devices[0].session()->status().ok();
+}
+
+// Returns a connection that connect() made earlier and that is still open and in use.
+Connection LastOpenConnection() {
+  std::vector<nb::object>& connections = TheProcess().connections;
+  for (; !connections.empty(); connections.pop_back()) {
+    const nb::object object = connections.back()();  // None if it is gone
+    Client* client = nullptr;
+    Cluster* cluster = nullptr;
+    if (nb::try_cast(object, client, false) && client != nullptr && IsOpen(client->devices())) {
+      return *client;
+    }
+    if (nb::try_cast(object, cluster, false) && cluster != nullptr && IsOpen(cluster->devices())) {
+      return *cluster;
+    }
+  }
+  return {};
+}
+
+// Makes a connection the current one, and returns its Python object.
+template <typename C>
+nb::object AddConnection(const C& connection) {
+  RememberSessions(connection.devices());
+  SetCurrent(connection);
+  nb::object object = nb::cast(connection);
+  std::vector<nb::object>& connections = TheProcess().connections;
+  std::erase_if(connections, [](const nb::object& weak) { return weak().is_none(); });
+  connections.push_back(nb::steal(PyWeakref_NewRef(object.ptr(), nullptr)));
+  return object;
 }
 
 // Closes the sessions of this process. In a forked child it has no effect.
@@ -127,16 +163,12 @@ nb::object Connect(const std::vector<std::string>& addresses, bool allow_missing
   const ConnectOptions options = ReadOptions(arguments);
   if (addresses.size() == 1 && !allow_missing) {
     Client client = Unwrap(WithoutGil([&] { return Client::Connect(addresses[0], options); }));
-    RememberSessions(client.devices());
-    SetCurrent(client);
-    return nb::cast(client);
+    return AddConnection(client);
   }
   Cluster cluster = Unwrap(WithoutGil([&] {
     return Cluster::Connect(addresses, {.connect = options, .allow_missing = allow_missing});
   }));
-  RememberSessions(cluster.devices());
-  SetCurrent(cluster);
-  return nb::cast(cluster);
+  return AddConnection(cluster);
 }
 
 // ---------------------------------------------------------------- what servers report
@@ -253,10 +285,17 @@ std::string ToHtml(const std::vector<Device>& devices) {
                       "</tbody></table>");
 }
 
+std::vector<Device> CurrentDevices() {
+  const Connection& current = TheProcess().current;
+  if (const auto* client = std::get_if<Client>(&current)) return client->devices();
+  if (const auto* cluster = std::get_if<Cluster>(&current)) return cluster->devices();
+  return {};
+}
+
 // The methods that Client and Cluster share.
 template <typename C>
 nb::class_<C> BindConnection(nb::module_& m, const char* name, const char* doc) {
-  return nb::class_<C>(m, name, doc)
+  return nb::class_<C>(m, name, nb::is_weak_referenceable(), doc)
       .def_prop_ro(
           "devices", [](const C& c) { return ToPython(c.devices()); },
           nb::sig("def devices(self) -> list[Device]"), "The devices, in the order of the servers.")
@@ -280,21 +319,8 @@ nb::class_<C> BindConnection(nb::module_& m, const char* name, const char* doc) 
           "close",
           [](C& c) {
             C connection = c;
-            Process& process = TheProcess();
-            const auto devices = c.devices();
-            const auto owns = [&](const Device& device) {
-              for (const Device& own : devices) {
-                if (own.session() == device.session()) return true;
-              }
-              return false;
-            };
-            std::vector<Device> current;
-            if (const auto* client = std::get_if<Client>(&process.current))
-              current = client->devices();
-            if (const auto* cluster = std::get_if<Cluster>(&process.current))
-              current = cluster->devices();
-            if (!current.empty() && owns(current[0])) SetCurrent({});
             WithoutGil([&] { connection.Close(); });
+            if (!IsOpen(CurrentDevices())) SetCurrent(LastOpenConnection());
           },
           "Ends the session, and frees its tensors. A second call has no effect.")
       .def(
