@@ -290,6 +290,7 @@ void BindFunctions(nb::module_& m, nb::class_<Box>& tensor) {
   AddSchemaFunctions(m, tensor);
   AddCompositeFunctions(m, tensor);
   AddCreationFunctions(m, tensor);
+  AddNetworkFunctions(m, tensor);
 }
 
 }  // namespace tensord::python

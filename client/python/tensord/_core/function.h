@@ -91,5 +91,6 @@ void AddFunction(nb::module_& m, nb::class_<Box>& tensor, FunctionSpec spec);
 void AddSchemaFunctions(nb::module_& m, nb::class_<Box>& tensor);
 void AddCompositeFunctions(nb::module_& m, nb::class_<Box>& tensor);
 void AddCreationFunctions(nb::module_& m, nb::class_<Box>& tensor);
+void AddNetworkFunctions(nb::module_& m, nb::class_<Box>& tensor);
 
 }  // namespace tensord::python

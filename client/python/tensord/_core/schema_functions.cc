@@ -19,20 +19,25 @@ constexpr absl::string_view kNotFunctions[] = {
     "cast",      // Tensor.to
     "constant",  // asarray
     "slice",     // x[start:stop:step]
-};
+    // Gradients and optimizers are only in C++ (client/functional.h).
+    "adam_step", "avg_pool_backward", "batch_norm_backward", "cross_entropy_backward",
+    "layer_norm_backward", "max_pool_backward", "softmax_backward"};
 
-// Ops whose functions take other arguments than the op. composite_functions.cc and
-// creation_functions.cc have them.
-constexpr absl::string_view kOtherArguments[] = {"arange",       "as_strided_scatter",
-                                                 "broadcast_to", "concat",
-                                                 "dropout",      "eye",
-                                                 "full",         "index",
-                                                 "index_put",    "nonzero",
-                                                 "normal",       "ones",
-                                                 "permute",      "randint",
-                                                 "reshape",      "scatter",
-                                                 "searchsorted", "uniform",
-                                                 "where",        "zeros"};
+// Ops whose functions take other arguments than the op. composite_functions.cc,
+// creation_functions.cc and network_functions.cc have them.
+constexpr absl::string_view kOtherArguments[] = {"arange",        "as_strided_scatter",
+                                                 "broadcast_to",  "concat",
+                                                 "dropout",       "eye",
+                                                 "full",          "index",
+                                                 "index_put",     "nonzero",
+                                                 "normal",        "ones",
+                                                 "permute",       "randint",
+                                                 "reshape",       "scatter",
+                                                 "searchsorted",  "uniform",
+                                                 "where",         "zeros",
+                                                 "avg_pool",      "batch_norm",
+                                                 "cross_entropy", "layer_norm",
+                                                 "max_pool"};
 
 template <size_t n>
 bool Contains(const absl::string_view (&names)[n], absl::string_view name) {
