@@ -214,6 +214,7 @@ absl::Status UnknownOp(absl::string_view name) {
   for (const auto& [word, op] : kAliases) {
     if (lower == word) near.emplace_back(op);
   }
+  if (near.empty() && FindOp(lower) != nullptr) near.push_back(lower);
   if (near.empty()) {
     std::vector<std::string> names;
     for (const OpSchema* op : AllOps()) names.push_back(op->name);

@@ -58,6 +58,8 @@ void AddOpErrors(ErrorsPage* page, const Client& client) {
   TENSORD_ERROR_ROW(page, Max(empty, {.axes = {0}}));
   TENSORD_ERROR_ROW(page, Mean(ints));
   TENSORD_ERROR_ROW(page, Where(x, 1, 0));
+  TENSORD_ERROR_ROW(page, Index(x, {Gt(ints, 1)}, 1));
+  TENSORD_ERROR_ROW(page, Index(x, {ints.To(DType::kUInt8)}, 1));
   TENSORD_ERROR_ROW(page, -Gt(x, 0.0));
   TENSORD_ERROR_ROW(page, Clamp(x, y, 1));
   TENSORD_ERROR_ROW(page, LayerNorm(x, {.weight = Ones(cpu, {2})}));
@@ -74,15 +76,19 @@ void AddAttributeErrors(ErrorsPage* page, const Client& client) {
   TENSORD_ERROR_ROW(page, Zeros(cpu, {-1, 3}));
   TENSORD_ERROR_ROW(page, Zeros(cpu, {1 << 30, 1 << 30}));
   TENSORD_ERROR_ROW(page, Full(cpu, {2}, 300, {.dtype = DType::kUInt8}));
-  TENSORD_ERROR_ROW(page, Full(cpu, {2}, 1, {.dtype = DType::kUInt64}) * -1);
+  TENSORD_ERROR_ROW(page, Ones(cpu, {2}, {DType::kInt8}) + 200);
+  TENSORD_ERROR_ROW(page, Ones(cpu, {2}, {DType::kUInt64}) * -1);
   TENSORD_ERROR_ROW(page, Arange(cpu, 0, 10, 0));
   TENSORD_ERROR_ROW(page, Uniform(cpu, {2}, 7, {.low = 1, .high = 0}));
   TENSORD_ERROR_ROW(page, FromVector<float>(cpu, {2, 2}, {1, 2, 3}));
   TENSORD_ERROR_ROW(page, Add(1, 2));
   TENSORD_ERROR_ROW(page, RunOp("matmull", {x, x}));
   TENSORD_ERROR_ROW(page, RunOp("clamp", {x}));
+  TENSORD_ERROR_ROW(page, RunOp("unsqueeze", {x}));
+  TENSORD_ERROR_ROW(page, RunOp("stack", {x, x}));
   TENSORD_ERROR_ROW(page, RunOp("conv2d", {x}));
   TENSORD_ERROR_ROW(page, RunOp("matmul", {x}));
+  TENSORD_ERROR_ROW(page, RunOp("sort", {x}));
   TENSORD_ERROR_ROW(page, RunOp("softmax", {x}, {{"dim", int64_t{1}}}));
   TENSORD_ERROR_ROW(page, RunOp("softmax", {x}, {{"axis", true}}));
   TENSORD_ERROR_ROW(page, RunOp("reshape", {x}));
@@ -100,6 +106,8 @@ void AddDeviceErrors(ErrorsPage* page, const Client& client) {
                      "`x` is on cpu:0 and `z` on cpu:1 of one server. `other` is a second `Client` "
                      "of this server.");
   TENSORD_ERROR_ROW(page, client.device("cuda"));
+  TENSORD_ERROR_ROW(page, client.device("gpu"));
+  TENSORD_ERROR_ROW(page, client.device("CPU"));
   TENSORD_ERROR_ROW(page, client.device("CPU 0"));
   TENSORD_ERROR_ROW(page, client.device(5));
   TENSORD_ERROR_ROW(page, Client().device("cpu"));
@@ -214,15 +222,24 @@ void AddModelErrors(ErrorsPage* page, const Client& client) {
   const auto file = SafetensorsFile::Open(path);
   ASSERT_TRUE(file.ok()) << file.status();
   page->BeginSection("Modules and safetensors files",
-                     "`model` is `nn::Sequential(nn::Linear(3, 2))`. `file` has one tensor, "
-                     "`weight`.");
+                     "`model` is `nn::Sequential(nn::Linear(3, 2))`. `mismatched` is "
+                     "`nn::Sequential(nn::Linear(3, 8), nn::ReLU(), nn::Linear(9, 2))` on `cpu`. "
+                     "`file` has one tensor, `weight`.");
   nn::Sequential model(nn::Linear(3, 2));
   TENSORD_ERROR_ROW(page, model.Forward(Ones(cpu, {2, 3})));
+  TENSORD_ERROR_ROW(page, nn::Linear{Tensor()}.Forward(Ones(cpu, {2, 3})));
+  nn::Sequential mismatched(nn::Linear(3, 8), nn::ReLU(), nn::Linear(9, 2));
+  ASSERT_TRUE(mismatched.To(cpu).ok());
+  page->Add("`mismatched.Forward(Ones(cpu, {2, 3}))`", mismatched.Forward(Ones(cpu, {2, 3})));
   TENSORD_ERROR_ROW(page, model.LoadStateDict({{"0.weight", Ones(cpu, {3, 2})}}));
   TENSORD_ERROR_ROW(page, model.parameter("1.weight"));
   page->Add("`SafetensorsFile::Open` of a file that doesn't exist",
             SafetensorsFile::Open(folder.File("none")));
   page->Add("… of a text file", SafetensorsFile::Open(folder.Write("text", "hello world")));
+  page->Add("… of a file of NumPy",
+            SafetensorsFile::Open(folder.Write("x.npy", "\x93NUMPY\x01 and the rest")));
+  page->Add("… of a file in the format GGUF",
+            SafetensorsFile::Open(folder.Write("model.gguf", "GGUF\x03 and the rest")));
   page->Add(
       "… of a file that `torch.save` has made",
       SafetensorsFile::Open(folder.Write("model.pt", "PK\x03\x04 and the rest of an archive")));
