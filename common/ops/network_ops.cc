@@ -64,8 +64,10 @@ absl::Status InferLayerNorm(InferenceContext& ctx) {
 }
 
 // Brings the attribute "gradients" into normal form: numbers of operands from 0 to 2, ascending, at
-// least one. If it isn't given, it becomes `all`.
-absl::Status ReadGradients(InferenceContext& ctx, std::vector<int64_t> all) {
+// least one. If it isn't given, it becomes `all`. Adds an output for each of them. `weight` is the
+// number of the input, or -1 if there is none.
+absl::Status AddGradients(InferenceContext& ctx, std::vector<int64_t> all, const TensorSpec& x,
+                          int weight, const Shape& parameters) {
   std::vector<int64_t> gradients = ctx.attrs().Ints("gradients");
   if (gradients.empty()) gradients = std::move(all);
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -73,14 +75,6 @@ absl::Status ReadGradients(InferenceContext& ctx, std::vector<int64_t> all) {
     return ctx.Error(absl::StrCat("gradients is ", IntsForMessage(gradients),
                                   ": name some of 0 (x), 1 (weight) and 2 (bias), in this order"));
   }
-  ctx.SetAttr("gradients", std::move(gradients));
-  return absl::OkStatus();
-}
-
-// Adds an output for each of the attribute "gradients". `weight` is the number of the input, or -1
-// if there is none.
-void AddGradients(InferenceContext& ctx, const TensorSpec& x, int weight, const Shape& parameters) {
-  const std::vector<int64_t> gradients = ctx.attrs().Ints("gradients");
   for (const int64_t operand : gradients) {
     if (operand == 0) {
       ctx.AddOutput(x.dtype, x.shape);
@@ -88,6 +82,8 @@ void AddGradients(InferenceContext& ctx, const TensorSpec& x, int weight, const 
       ctx.AddOutput(weight < 0 ? x.dtype : ctx.input(weight).dtype, parameters);
     }
   }
+  ctx.SetAttr("gradients", std::move(gradients));
+  return absl::OkStatus();
 }
 
 // Checks that an input has statistics that the forward op returned.
@@ -118,10 +114,9 @@ absl::Status InferLayerNormBackward(InferenceContext& ctx) {
   if (has_weight) {
     TENSORD_RETURN_IF_ERROR(ReadParameter(ctx, weight, x.dtype, shapes.normalized));
   }
-  TENSORD_RETURN_IF_ERROR(
-      ReadGradients(ctx, center ? std::vector<int64_t>{0, 1, 2} : std::vector<int64_t>{0, 1}));
-  AddGradients(ctx, x, has_weight ? weight : -1, shapes.normalized);
-  return absl::OkStatus();
+  std::vector<int64_t> all = {0, 1};
+  if (center) all.push_back(2);
+  return AddGradients(ctx, std::move(all), x, has_weight ? weight : -1, shapes.normalized);
 }
 
 // Checks that x has channels, and returns their number as the shape of parameters and statistics.
@@ -163,9 +158,7 @@ absl::Status InferBatchNormBackward(InferenceContext& ctx) {
   for (int i = 2; i < ctx.num_inputs(); ++i) {
     TENSORD_RETURN_IF_ERROR(ReadParameter(ctx, i, x.dtype, channels));
   }
-  TENSORD_RETURN_IF_ERROR(ReadGradients(ctx, {0, 1, 2}));
-  AddGradients(ctx, x, ctx.num_inputs() > 4 ? 4 : -1, channels);
-  return absl::OkStatus();
+  return AddGradients(ctx, {0, 1, 2}, x, ctx.num_inputs() > 4 ? 4 : -1, channels);
 }
 
 AttrDef NormalizedRank() {

@@ -160,7 +160,7 @@ absl::Status InferenceContext::Error(absl::string_view what) const {
                                                  inputs_.empty() ? "" : DescribeInputs(inputs_)));
 }
 
-std::string InferenceContext::NameOf(int i) const { return InputName(*plan_->schema, i); }
+std::string InferenceContext::NameOf(int i) const { return InputName(schema_, i); }
 
 absl::StatusOr<OpPlan> PlanOp(absl::string_view op, absl::Span<const TensorSpec> inputs,
                               const Attributes& attrs) {
