@@ -88,7 +88,12 @@ std::string Session::NameOf(DeviceName device) const {
   return label_.empty() ? device.ToString() : absl::StrCat(label_, "/", device.ToString());
 }
 
-uint64_t Session::NextHandle() { return connection_->queue.NextHandle(); }
+uint64_t Session::NextHandle() {
+  // Another thread of the parent may have held the queue's lock. The call that uses the handle
+  // returns ForkedError().
+  if (InForkedChild()) return 0;
+  return connection_->queue.NextHandle();
+}
 
 absl::Status Session::Push(const v1::Command& command) {
   if (InForkedChild()) return ForkedError();

@@ -77,7 +77,7 @@ class Session {
   // Returns "cuda:0". In a cluster, returns "gpu-a/cuda:0".
   std::string NameOf(DeviceName device) const;
 
-  // Returns a handle that no tensor of the session has had.
+  // Returns a handle that no tensor of the session has had. In a forked child, returns 0.
   uint64_t NextHandle();
 
   // Commands. The functions queue a command for the stream and don't wait for the server, unless

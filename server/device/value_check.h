@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "tensord/common/shape.h"
 #include "tensord/server/device/check_cell.h"
+#include "tensord/server/device/device.h"
 
 namespace tensord::server {
 

@@ -48,7 +48,7 @@ void PreparedOp::ChargeCallerPastLimit() {
 
 int64_t PreparedOp::EstimateHostBytes() const {
   // A kernel's object, with the values that it computes in advance and its copy of the attributes.
-  constexpr int64_t kKernelBytes = 1152;
+  constexpr int64_t kKernelBytes = 1536;
   // The kernel's copy of a spec, its operand and the entry of casts_.
   constexpr int64_t kKernelInputBytes = sizeof(TensorSpec) + 48;
   const auto attrs_bytes = static_cast<int64_t>(plan_.attrs.AllocatedBytes());
