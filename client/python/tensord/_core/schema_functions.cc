@@ -193,7 +193,8 @@ FunctionSpec FromElementwise(const OpSchema& op, const Elementwise& row) {
 std::string SnakeCase(absl::string_view name) {
   constexpr absl::string_view kWords[] = {"IsFinite", "IsInf", "IsNan", "LogSumExp", "SignBit"};
   std::string text;
-  for (const char c : absl::StrReplaceAll(name, {{"RandInt", "Randint"}, {"RandPerm", "Randperm"}})) {
+  for (const char c :
+       absl::StrReplaceAll(name, {{"RandInt", "Randint"}, {"RandPerm", "Randperm"}})) {
     if (absl::ascii_isupper(c) && !text.empty() && !Contains(kWords, name)) text.push_back('_');
     text.push_back(absl::ascii_tolower(c));
   }
