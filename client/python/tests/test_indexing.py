@@ -23,6 +23,8 @@ KEYS = [
     (slice(1, None), slice(None, None, 2), slice(3, 0, -2)),
     (slice(None), slice(2, 2)),
     (slice(None), slice(-2, None), slice(None, -1)),
+    np.zeros(0, dtype=bool),
+    np.zeros((2, 0), dtype=bool),
     [0, 1, 1],
     np.array([1, 0]),
     np.array([[0, 1], [1, 0]], dtype=np.uint8),

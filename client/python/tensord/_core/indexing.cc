@@ -179,7 +179,8 @@ class KeyReader {
     }
     for (int i = 0; i < tensor.rank(); ++i) {
       const int axis = static_cast<int>(key_.ranges.size()) + i;
-      if (x_.shape().dim(axis) != tensor.shape().dim(i)) {
+      // As in NumPy, a mask without elements selects nothing from an axis of any size.
+      if (tensor.shape().dim(i) != 0 && tensor.shape().dim(i) != x_.shape().dim(axis)) {
         RaiseIndexError(absl::StrCat("the mask has shape ", tensor.shape().ToString(),
                                      ", and axis ", axis, " of the tensor has size ",
                                      x_.shape().dim(axis)));
