@@ -65,6 +65,7 @@ def eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: dtype | None = None, device: Any = None
 ) -> Tensor:
     """Ones at [i, i + k] and zeros elsewhere, float32 by default."""
+    k = max(-n_rows, min(k, n_rows if n_cols is None else n_cols))  # any other diagonal is outside, too
     return _core.eye(n_rows, n_cols, k=k, dtype=dtype, device=device)
 
 
