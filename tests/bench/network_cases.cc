@@ -122,8 +122,7 @@ ArrayCase CrossEntropyCase() {
 }
 
 ArrayCase CrossEntropyBackwardCase() {
-  return {"cross entropy of 256x50257 float32, forward and backward",
-          2,
+  return {"cross entropy of 256x50257 float32, forward and backward", 2,
           [](const Device& device) {
             const Tensor x = Normal(device, {256, 50257}, /*seed=*/1), target = Targets(device);
             const Tensor g = Full(device, {256}, 1.0 / 256);
@@ -132,9 +131,12 @@ ArrayCase CrossEntropyBackwardCase() {
               return CrossEntropyBackward(g, x, result.lse, target);
             };
           },
-          absl::StrCat(kLossInputs, " | x.requires_grad_()"),
-          "torch.autograd.grad(torch.nn.functional.cross_entropy(x, t), x)",
-          2.5};
+          // The peer runs all statements in inference mode, in which there are no gradients.
+          "normal = torch.inference_mode(False) | "
+          "x = normal(lambda: torch.randn(256, 50257, requires_grad=True))() | "
+          "t = normal(lambda: torch.randint(50257, (256,)))() | "
+          "run = normal(lambda: torch.autograd.grad(torch.nn.functional.cross_entropy(x, t), x))",
+          "run()", 2.5};
 }
 
 // Steps of one parameter of 29.5 M elements.
