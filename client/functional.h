@@ -22,7 +22,7 @@ namespace tensord {
 
 // ---------------------------------------------------------------- softmax
 
-// The gradient of Softmax(x, axis), or of LogSoftmax(x, axis), where y is its result.
+// Return the gradient of x, where y is the result of Softmax(x, axis), or of LogSoftmax(x, axis).
 Tensor SoftmaxBackward(const Tensor& gradient, const Tensor& y, int64_t axis = -1);
 Tensor LogSoftmaxBackward(const Tensor& gradient, const Tensor& y, int64_t axis = -1);
 
@@ -36,11 +36,11 @@ struct LayerNormOptions {
   int64_t normalized_rank = 1;  // the number of last dimensions that are normalized together
   double eps = 1e-5;            // added to the variance, or to the mean square
 };
-// (x - mean) / √(variance + eps) · weight + bias over the last dimensions, which are the shape of
-// the parameters. The variance isn't corrected.
+// Returns (x - mean) / √(variance + eps) · weight + bias over the last dimensions, which are the
+// shape of the parameters. The variance isn't corrected.
 Tensor LayerNorm(const Tensor& x, const NormParameters& parameters = {},
                  const LayerNormOptions& options = {});
-// x / √(mean of x² + eps) · weight + bias. PyTorch's eps is that of the dtype by default.
+// Returns x / √(mean of x² + eps) · weight + bias. PyTorch's eps is that of the dtype by default.
 Tensor RmsNorm(const Tensor& x, const NormParameters& parameters = {},
                const LayerNormOptions& options = {});
 
@@ -49,7 +49,7 @@ struct LayerNormResult {
   Tensor mean;  // a statistic: x's shape with 1 for the normalized dimensions. RMS norm: empty
   Tensor rstd;  // 1 / √(variance + eps), of the same shape
 };
-// The same with the statistics, which the gradients need.
+// Return the statistics, too, which the gradients need.
 LayerNormResult LayerNormWithStatistics(const Tensor& x, const NormParameters& parameters = {},
                                         const LayerNormOptions& options = {});
 LayerNormResult RmsNormWithStatistics(const Tensor& x, const NormParameters& parameters = {},
@@ -60,8 +60,8 @@ struct NormGradients {
   Tensor weight;  // of the weight's dtype, or x's
   Tensor bias;    // RMS norm: empty
 };
-// `forward` is what LayerNormWithStatistics, or RmsNormWithStatistics, has returned for x. Of the
-// options, only normalized_rank counts.
+// Return the gradients. `forward` is what LayerNormWithStatistics, or RmsNormWithStatistics, has
+// returned for x. Only the option normalized_rank counts.
 NormGradients LayerNormBackward(const Tensor& gradient, const Tensor& x,
                                 const LayerNormResult& forward,
                                 const std::optional<Tensor>& weight = {},
@@ -77,8 +77,8 @@ struct BatchNormOptions {
   double eps = 1e-5;      // added to the variance
   double momentum = 0.1;  // the share of x's statistics in the updated running ones
 };
-// (x - running_mean) / √(running_var + eps) · weight + bias for each channel of x (N,C,…). The
-// other tensors have the shape (C). The running statistics have the dtypes of parameters.
+// Returns (x - running_mean) / √(running_var + eps) · weight + bias for each channel of x (N,C,…).
+// The other tensors have the shape (C). The running statistics have the dtypes of parameters.
 Tensor BatchNorm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                  const NormParameters& parameters = {}, const BatchNormOptions& options = {});
 
@@ -91,13 +91,14 @@ struct BatchNormResult {
   Tensor running_mean;
   Tensor running_var;
 };
-// The same by the mean and the variance of x itself. A channel needs two elements or more.
+// Normalizes x by its own mean and variance. A channel needs two elements or more.
 BatchNormResult BatchNormInTraining(const Tensor& x, const Tensor& running_mean,
                                     const Tensor& running_var,
                                     const NormParameters& parameters = {},
                                     const BatchNormOptions& options = {});
-// The gradients of BatchNormInTraining, where mean and invstd are its results. With
-// `training` = false, those of BatchNorm, where they are statistics by which x was normalized.
+// Returns the gradients of BatchNormInTraining, where `mean` and `invstd` are its results. If
+// `training` is false, returns those of BatchNorm, where they are the statistics by which x was
+// normalized.
 NormGradients BatchNormBackward(const Tensor& gradient, const Tensor& x, const Tensor& mean,
                                 const Tensor& invstd, const std::optional<Tensor>& weight = {},
                                 bool training = true);
@@ -117,8 +118,8 @@ struct CrossEntropyOptions {
   int64_t ignore_index = -100;  // a target of this value gives the loss 0 and no gradient
   double label_smoothing = 0;   // the share, from 0 to 1, that all classes have equally
 };
-// weight[target] · -log(softmax(x)[target]), with x (…,C,…) and target (…), int32 or int64. The
-// result has x's dtype. If a target isn't in [0, C), and not ignored, the result fails with
+// Returns weight[target] · -log(softmax(x)[target]), with x (…,C,…) and target (…), int32 or int64.
+// The result has x's dtype. If a target isn't in [0, C), and isn't ignored, the result fails with
 // INVALID_ARGUMENT when the op has run.
 Tensor CrossEntropy(const Tensor& x, const Tensor& target, const CrossEntropyOptions& options = {});
 
@@ -129,7 +130,7 @@ struct CrossEntropyResult {
 // Computes the losses without a reduction: `options.reduction` doesn't count.
 CrossEntropyResult CrossEntropyWithStatistics(const Tensor& x, const Tensor& target,
                                               const CrossEntropyOptions& options = {});
-// The gradient of x, where `gradient` is that of CrossEntropyResult::loss.
+// Returns the gradient of x, where `gradient` is that of CrossEntropyResult::loss.
 Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x, const Tensor& lse,
                             const Tensor& target, const CrossEntropyOptions& options = {});
 
@@ -148,11 +149,11 @@ struct PoolResult {
   Tensor y;
   Tensor indices;  // int64: the positions in the flattened spatial axes of x
 };
-// The largest element of each window, and its position. A NaN is larger than all numbers. Of equal
-// elements, or NaNs, the first one counts.
+// Return the largest element of each window, and its position. A NaN is larger than all numbers. If
+// elements are equal, or NaN, the first one counts.
 PoolResult MaxPoolWithIndices(const Tensor& x, const PoolOptions& options);
 Tensor MaxPool(const Tensor& x, const PoolOptions& options);
-// The gradient of x, whose last dimensions are `size`. `indices` must be a result of
+// Returns the gradient of x, whose last dimensions are `size`. `indices` must be a result of
 // MaxPoolWithIndices: an element of gx gets the gradients of the windows with its index.
 Tensor MaxPoolBackward(const Tensor& gradient, const Tensor& indices,
                        const std::vector<int64_t>& size, const PoolOptions& options);
@@ -165,7 +166,7 @@ struct AvgPoolOptions {
   bool count_include_pad = true;  // whether padding counts in the number of averaged elements
   int64_t divisor = 0;            // divides the sums in place of that number; 0: none
 };
-// The mean of each window.
+// Returns the mean of each window.
 Tensor AvgPool(const Tensor& x, const AvgPoolOptions& options);
 Tensor AvgPoolBackward(const Tensor& gradient, const std::vector<int64_t>& size,
                        const AvgPoolOptions& options);

@@ -20,7 +20,7 @@ namespace cpu {
 struct SoftmaxBackwardLoops {
   // gx[0, n) for one row. gx may be g or y.
   void (*row)(const void* g, const void* y, void* gx, int64_t n) = nullptr;
-  // The same for each column of a (rows, cols) part of memory. All three have the same row stride.
+  // Computes this for each column of a (rows, cols) part of memory. All three have the same row stride.
   void (*columns)(const void* g, const void* y, void* gx, int64_t rows, int64_t row_stride,
                   int64_t cols) = nullptr;
 };

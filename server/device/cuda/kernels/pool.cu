@@ -151,36 +151,38 @@ __global__ void AvgPoolBackwardKernel(PoolJob job) {
   }
 }
 
+// Launch a kernel with a thread for each window, or for each element of x.
+cudaError_t LaunchPerWindow(void (*kernel)(PoolJob), const PoolJob& job, cudaStream_t stream) {
+  const int64_t count = job.planes * PoolWindows(job.geometry).out_elements();
+  return LaunchKernel(kernel, GridSize(count), kThreads, stream, job);
+}
+cudaError_t LaunchPerElement(void (*kernel)(PoolJob), const PoolJob& job, cudaStream_t stream) {
+  const int64_t count = job.planes * PoolWindows(job.geometry).in_elements();
+  return LaunchKernel(kernel, GridSize(count), kThreads, stream, job);
+}
+
 struct MaxPoolFamily {
   template <typename Storage>
   static cudaError_t Launch(const PoolJob& job, cudaStream_t stream) {
-    return LaunchKernel(MaxPoolKernel<Storage>,
-                        GridSize(job.planes * PoolWindows(job.geometry).out_elements()), kThreads,
-                        stream, job);
+    return LaunchPerWindow(MaxPoolKernel<Storage>, job, stream);
   }
 };
 struct MaxPoolBackwardFamily {
   template <typename Storage>
   static cudaError_t Launch(const PoolJob& job, cudaStream_t stream) {
-    return LaunchKernel(MaxPoolBackwardKernel<Storage>,
-                        GridSize(job.planes * PoolWindows(job.geometry).in_elements()), kThreads,
-                        stream, job);
+    return LaunchPerElement(MaxPoolBackwardKernel<Storage>, job, stream);
   }
 };
 struct AvgPoolFamily {
   template <typename Storage>
   static cudaError_t Launch(const PoolJob& job, cudaStream_t stream) {
-    return LaunchKernel(AvgPoolKernel<Storage>,
-                        GridSize(job.planes * PoolWindows(job.geometry).out_elements()), kThreads,
-                        stream, job);
+    return LaunchPerWindow(AvgPoolKernel<Storage>, job, stream);
   }
 };
 struct AvgPoolBackwardFamily {
   template <typename Storage>
   static cudaError_t Launch(const PoolJob& job, cudaStream_t stream) {
-    return LaunchKernel(AvgPoolBackwardKernel<Storage>,
-                        GridSize(job.planes * PoolWindows(job.geometry).in_elements()), kThreads,
-                        stream, job);
+    return LaunchPerElement(AvgPoolBackwardKernel<Storage>, job, stream);
   }
 };
 

@@ -53,7 +53,7 @@ __device__ inline int64_t CheckedIndex(const CheckCell& cell, int input, int64_t
   return 0;
 }
 
-// The same for the number of a class, in [0, classes).
+// Does the same for the number of a class, in [0, classes).
 __device__ inline int64_t CheckedClass(const CheckCell& cell, int input, int64_t position,
                                        int64_t value, int64_t classes) {
   if (value >= 0 && value < classes) return value;
