@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from test_array_api import BY_NAME, check, make
 
-import tensord
 import tensord.array_api as xp
 
 INPUTS = {
