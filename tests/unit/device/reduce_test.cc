@@ -199,6 +199,13 @@ TEST_F(ReduceTest, PropagatesNanAndFindsItsFirstIndex) {
     const Attributes first = {{"axes", std::vector<int64_t>{0}}};
     EXPECT_THAT(runner_.Run("argmax", {columns}, first)->ToDoubles(), ElementsAre(1605, 0));
     EXPECT_TRUE(std::isnan(runner_.Run("max", {columns}, first)->At(0)));
+    const HostTensor wide = MakeTensor(dtype, {50, 100}, values);
+    for (const char* op : {"max", "min"}) {
+      const std::vector<double> y = runner_.Run(op, {wide}, first)->ToDoubles();
+      for (int column = 0; column < 100; ++column) {
+        EXPECT_EQ(std::isnan(y[column]), column == 0 || column == 10) << op << " " << column;
+      }
+    }
   }
 }
 

@@ -122,6 +122,34 @@ void ReduceRows(const void* x_data, int64_t rows, int64_t n, double power, void*
   for (int64_t r = 0; r < rows; ++r) acc[r] = ReduceRun<Policy>(x + r * n, n, power);
 }
 
+// Reduces kLanes columns to `acc` as ReduceColumns() does, for a policy that kIsFloatingExtreme. If an
+// element is NaN, returns false, and `acc` is unchanged. As in ExtremeOfRun(), this takes half as
+// many instructions.
+template <typename Policy>
+bool ExtremesOfColumns(const typename Policy::In* x, int64_t rows, int64_t row_stride,
+                       typename Policy::Acc* acc) {
+  using Acc = typename Policy::Acc;
+  using Flag = std::conditional_t<sizeof(*x) == 4, int32_t, int64_t>;
+  constexpr int kWidth = kLanes<Acc>;
+  Acc lane[kWidth];
+  Flag has_nan[kWidth / 2] = {};  // of the columns j and j + kWidth / 2
+  for (int j = 0; j < kWidth; ++j) lane[j] = Policy::Identity();
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto* row = x + r * row_stride;
+    for (int j = 0; j < kWidth; ++j) {
+      lane[j] = Policy::CombineNumbers(lane[j], Policy::Map(row[j], 0));
+    }
+    for (int j = 0; j < kWidth / 2; ++j) {
+      has_nan[j] |= __builtin_isunordered(row[j], row[j + kWidth / 2]) ? Flag{-1} : Flag{0};
+    }
+  }
+  Flag any_nan = 0;
+  for (int j = 0; j < kWidth / 2; ++j) any_nan |= has_nan[j];
+  if (any_nan != 0) return false;
+  for (int j = 0; j < kWidth; ++j) acc[j] = lane[j];
+  return true;
+}
+
 template <typename Policy>
 void ReduceColumns(const void* x_data, int64_t rows, int64_t row_stride, int64_t cols, double power,
                    void* acc_data) {
@@ -131,6 +159,9 @@ void ReduceColumns(const void* x_data, int64_t rows, int64_t row_stride, int64_t
   Acc* acc = static_cast<Acc*>(acc_data);
   int64_t c = 0;
   for (; c + kWidth <= cols; c += kWidth) {
+    if constexpr (kIsFloatingExtreme<Policy>) {
+      if (ExtremesOfColumns<Policy>(x + c, rows, row_stride, acc + c)) continue;
+    }
     Acc lane[kWidth];
     for (int j = 0; j < kWidth; ++j) lane[j] = Policy::Identity();
     for (int64_t r = 0; r < rows; ++r) {
