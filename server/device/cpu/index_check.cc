@@ -22,19 +22,20 @@ IndexCheck::IndexCheck(const Context& ctx, const KernelCall& call, int input, in
       axis_(axis),
       size_(size),
       indices_(call.inputs[input]),
-      in_range_(ctx.loops.indices_in_range[Index(indices_.spec->dtype)]),
+      range_(ctx.loops.index_range[Index(indices_.spec->dtype)]),
       first_bad_(indices_.spec->num_elements()) {}
 
-bool IndexCheck::InRange(int64_t begin, int64_t end) {
+IndexRange IndexCheck::RangeOf(int64_t begin, int64_t end) {
   int64_t first = first_bad_.load(std::memory_order_relaxed);
-  if (first < begin) return false;
+  if (first < begin) return IndexRange::kOutside;
   const int64_t bytes = SizeOf(indices_.spec->dtype);
-  if (in_range_(Advance(indices_.data, begin * bytes), end - begin, size_)) return true;
+  const IndexRange range = range_(Advance(indices_.data, begin * bytes), end - begin, size_);
+  if (range != IndexRange::kOutside) return range;
   while (NormalIndex(ValueAt(indices_, begin), size_) >= 0) ++begin;
   while (begin < first &&
          !first_bad_.compare_exchange_weak(first, begin, std::memory_order_relaxed)) {
   }
-  return false;
+  return IndexRange::kOutside;
 }
 
 absl::Status IndexCheck::status() const {

@@ -21,11 +21,12 @@ class IndexCheck {
   // The number of elements to check at a time. They stay in the first-level cache.
   static constexpr int64_t kBlock = 1024;
 
-  // Thread-safe. Returns whether all elements [begin, end) are in range. If one isn't, or if
-  // another call has found one before `begin`, returns false.
-  bool InRange(int64_t begin, int64_t end);
+  // Thread-safe. Returns the range of the elements [begin, end). If another call has found one
+  // outside before `begin`, returns kOutside.
+  IndexRange RangeOf(int64_t begin, int64_t end);
+  bool InRange(int64_t begin, int64_t end) { return RangeOf(begin, end) != IndexRange::kOutside; }
 
-  // After the calls of InRange(): returns BadIndexError() of the first element that isn't in range.
+  // After the calls of RangeOf(): returns BadIndexError() of the first element that isn't in range.
   // If there is none, returns OK. If the op must stop, may return CANCELLED.
   absl::Status status() const;
 
@@ -34,7 +35,7 @@ class IndexCheck {
   const int input_, axis_;
   const int64_t size_;
   const Operand& indices_;
-  const IndicesInRangeLoop in_range_;
+  const IndexRangeLoop range_;
   std::atomic<int64_t> first_bad_;  // the number of elements: none
 };
 

@@ -134,6 +134,7 @@ struct GatherRun {
   const void* indices;
   void* to;
   int64_t n;
+  bool non_negative;  // all indices are
 };
 
 // The run is a copy, because compilers would read its members again after each write.
@@ -143,6 +144,10 @@ void GatherElements(const GatherRun run) {
   const auto* indices = static_cast<const T*>(run.indices);
   auto* to = static_cast<Element*>(run.to);
   if (run.stride == 0 && run.axis_stride == 1) {  // along the last axis
+    if (run.non_negative) {
+      for (int64_t i = 0; i < run.n; ++i) to[i] = from[indices[i]];
+      return;
+    }
     for (int64_t i = 0; i < run.n; ++i) to[i] = from[FromZero(indices[i], run.axis_size)];
     return;
   }
@@ -166,16 +171,21 @@ absl::Status GatherKernel(const Context& ctx, const KernelCall& call) {
   const auto gather = indices.spec->dtype == DType::kInt64
                           ? kGatherElements<int64_t>[SizeIndex(size)]
                           : kGatherElements<int32_t>[SizeIndex(size)];
-  const auto gather_run = [&](int64_t at, int64_t offset, int64_t /*third*/, int64_t n) {
-    gather({Advance(x.data, offset * size), loop.run_stride(), loop.axis_stride(), loop.axis_size(),
-            Advance(indices.data, at * index_size), Advance(call.output().data, at * size), n});
+  const auto gather_block = [&](int64_t begin, int64_t end) {
+    const IndexRange range = check.RangeOf(begin, end);
+    if (range == IndexRange::kOutside) return;
+    loop.ForEachRun(begin, end, [&](int64_t at, int64_t offset, int64_t /*third*/, int64_t n) {
+      gather({Advance(x.data, offset * size), loop.run_stride(), loop.axis_stride(),
+              loop.axis_size(), Advance(indices.data, at * index_size),
+              Advance(call.output().data, at * size), n, range == IndexRange::kNonNegative});
+    });
   };
   ctx.team.For(
       indices.spec->num_elements(), kGrainElements / 4,
       [&](int64_t begin, int64_t end) {
         for (int64_t next = 0; begin < end; begin = next) {
           next = std::min(end, begin + IndexCheck::kBlock);
-          if (check.InRange(begin, next)) loop.ForEachRun(begin, next, gather_run);
+          gather_block(begin, next);
         }
       },
       64);

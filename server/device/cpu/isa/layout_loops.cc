@@ -96,15 +96,17 @@ void Stream(const void* src, void* dst, int64_t bytes) { memcpy(dst, src, bytes)
 
 // For an index in range, both sums are in [0, 2 size). For any other index, one or both are negative.
 template <typename T>
-bool IndicesInRange(const void* data, int64_t n, int64_t size) {
+IndexRange RangeOfIndices(const void* data, int64_t n, int64_t size) {
   const T* indices = static_cast<const T*>(data);
   const auto end = static_cast<uint64_t>(size);
-  uint64_t signs = 0;
+  uint64_t signs = 0, index_signs = 0;
   for (int64_t i = 0; i < n; ++i) {
     const auto index = static_cast<uint64_t>(static_cast<int64_t>(indices[i]));
     signs |= (index + end) | (end - 1 - index);
+    index_signs |= index;
   }
-  return static_cast<int64_t>(signs) >= 0;
+  if (static_cast<int64_t>(signs) < 0) return IndexRange::kOutside;
+  return static_cast<int64_t>(index_signs) < 0 ? IndexRange::kInRange : IndexRange::kNonNegative;
 }
 
 template <typename T>
@@ -122,8 +124,8 @@ void FillLayoutLoops(Loops& loops) {
   Fill<uint64_t>(loops);
   Fill<Bytes16>(loops);
   loops.stream = Stream;
-  loops.indices_in_range[Index(DType::kInt32)] = IndicesInRange<int32_t>;
-  loops.indices_in_range[Index(DType::kInt64)] = IndicesInRange<int64_t>;
+  loops.index_range[Index(DType::kInt32)] = RangeOfIndices<int32_t>;
+  loops.index_range[Index(DType::kInt64)] = RangeOfIndices<int64_t>;
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

@@ -184,8 +184,15 @@ using StreamLoop = void (*)(const void* src, void* dst, int64_t bytes);
 
 // ---------------------------------------------------------------- indices
 
-// Returns whether all of indices[0, n) are in [-size, size). `size` is at most 2^62.
-using IndicesInRangeLoop = bool (*)(const void* indices, int64_t n, int64_t size);
+// The values of some indices into an axis of `size` elements.
+enum class IndexRange : uint8_t {
+  kOutside,      // not all of them are in [-size, size)
+  kInRange,      // all of them are
+  kNonNegative,  // all of them are in [0, size)
+};
+
+// Returns the range of indices[0, n). `size` is at most 2^62.
+using IndexRangeLoop = IndexRange (*)(const void* indices, int64_t n, int64_t size);
 
 // ---------------------------------------------------------------- integer matmul
 
@@ -234,7 +241,7 @@ struct Loops {
   TransposeLoop transpose[kSizeCount] = {};
   GatherLoop gather[kSizeCount] = {};
   StreamLoop stream = nullptr;
-  IndicesInRangeLoop indices_in_range[kDTypeCount] = {};  // for int32 and int64
+  IndexRangeLoop index_range[kDTypeCount] = {};  // for int32 and int64
   IntegerMatmulLoop integer_matmul[kDTypeCount] = {};
 };
 
