@@ -121,12 +121,16 @@ absl::Status Scatter16Bit(const Context& ctx, const KernelCall& call, Combine co
 absl::Status ScatterKernel(const Context& ctx, const KernelCall& call) {
   const ScatterArgs args(call);
   const AlongAxisLoop loop(call, args.values.spec->shape, args.grouped);
+  const Combine combine = CombineOf(call);
+  const bool is_16bit = combine != Combine::kReplace && Is16Bit(args.values.spec->dtype);
+  if (!is_16bit && HasSmallGroups(ctx, call, args.groups)) {
+    IndexCheck check(ctx, call, 1, args.axis, loop.axis_size());
+    ScatterGroups(ctx, call, combine, loop, args.groups, &check);
+    return check.status();
+  }
   TENSORD_RETURN_IF_ERROR(CheckIndices(ctx, call, 1, args.axis, loop.axis_size()));
   CopyTarget(ctx, call);
-  const Combine combine = CombineOf(call);
-  if (combine != Combine::kReplace && Is16Bit(args.values.spec->dtype)) {
-    return Scatter16Bit(ctx, call, combine, args, loop);
-  }
+  if (is_16bit) return Scatter16Bit(ctx, call, combine, args, loop);
   ScatterElements(ctx, call, combine, loop, args.groups);
   return absl::OkStatus();
 }

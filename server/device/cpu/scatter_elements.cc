@@ -1,5 +1,7 @@
 #include "tensord/server/device/cpu/scatter_elements.h"
 
+#include <string.h>
+
 #include <algorithm>
 #include <type_traits>
 
@@ -11,6 +13,11 @@ namespace {
 
 constexpr int64_t kElementsPerPiece = 1 << 18;
 
+// The operands of a small group have at most this size, so that they stay in a core's caches.
+constexpr int64_t kSmallGroupBytes = 256 << 10;
+// Smaller groups are checked and copied together up to this size.
+constexpr int64_t kGroupsAtOnceBytes = 16 << 10;
+
 // Updates with the indices of a run: to[i stride + indices[i] axis_stride] is combined with
 // values[i value_stride], for those i in [0, n) whose index is in [first, last).
 struct ScatterRun {
@@ -21,6 +28,7 @@ struct ScatterRun {
   const void* indices;
   int64_t n;
   int64_t first, last;
+  bool non_negative;  // all indices are
 };
 using ScatterLoop = void (*)(ScatterRun run);
 
@@ -42,6 +50,10 @@ void Scatter(const ScatterRun run) {
   };
   const auto range = static_cast<uint64_t>(run.last - run.first);
   if (range == static_cast<uint64_t>(run.axis_size) && run.stride == 0 && run.axis_stride == 1) {
+    if (run.non_negative) {
+      for (int64_t i = 0; i < run.n; ++i) update(to[indices[i]], values[i * run.value_stride]);
+      return;
+    }
     for (int64_t i = 0; i < run.n; ++i) {
       update(to[FromZero(indices[i], run.axis_size)], values[i * run.value_stride]);
     }
@@ -110,43 +122,103 @@ ScatterLoop LoopFor(Combine combine, DType dtype) {
   }
 }
 
+// The updates of a call, group by group.
+class GroupScatter {
+ public:
+  GroupScatter(const KernelCall& call, Combine combine, const AlongAxisLoop& loop, int64_t groups)
+      : call_(call),
+        loop_(loop),
+        bytes_(SizeOf(call.output().spec->dtype)),
+        index_bytes_(SizeOf(call.inputs[1].spec->dtype)),
+        count_(call.inputs[1].spec->num_elements() / groups),
+        group_bytes_(call.output().spec->num_elements() / groups * bytes_),
+        scatter_(call.inputs[1].spec->dtype == DType::kInt64
+                     ? LoopFor<int64_t>(combine, call.output().spec->dtype)
+                     : LoopFor<int32_t>(combine, call.output().spec->dtype)) {}
+
+  // Applies the updates of one group whose indices are in [first, last).
+  void Apply(int64_t group, int64_t first, int64_t last, bool non_negative) const {
+    char* const to = Advance(call_.output().data, group * group_bytes_);
+    const int64_t group_end = (group + 1) * count_;
+    for (int64_t begin = group * count_; begin < group_end && !MustStop();
+         begin += kElementsPerPiece) {
+      const int64_t end = std::min(group_end, begin + kElementsPerPiece);
+      loop_.ForEachRun(begin, end, [&](int64_t at, int64_t offset, int64_t source, int64_t length) {
+        scatter_({to + offset * bytes_, loop_.run_stride(), loop_.axis_stride(), loop_.axis_size(),
+                  Advance(call_.inputs[2].data, source * bytes_), loop_.third_run_stride(),
+                  Advance(call_.inputs[1].data, at * index_bytes_), length, first, last,
+                  non_negative});
+      });
+    }
+  }
+
+  // Checks the indices of the groups [begin, end), copies their elements, and applies their updates.
+  void CheckAndApply(int64_t begin, int64_t end, IndexCheck* check) const {
+    const IndexRange range = check->RangeOf(begin * count_, end * count_);
+    if (range == IndexRange::kOutside) return;
+    memcpy(Advance(call_.output().data, begin * group_bytes_),
+           Advance(call_.inputs[0].data, begin * group_bytes_), (end - begin) * group_bytes_);
+    for (int64_t group = begin; group < end; ++group) {
+      Apply(group, 0, loop_.axis_size(), range == IndexRange::kNonNegative);
+    }
+  }
+
+  // Returns the number of groups to check and copy at a time.
+  int64_t GroupsAtOnce() const {
+    const int64_t bytes = std::max<int64_t>(1, count_ * index_bytes_ + 2 * group_bytes_);
+    return std::max<int64_t>(1, kGroupsAtOnceBytes / bytes);
+  }
+
+  // The grain of a loop that divides all updates into `parts`.
+  double Grain(int64_t parts) const {
+    return kGrainElements / 4 * static_cast<double>(parts) /
+           static_cast<double>(call_.inputs[1].spec->num_elements());
+  }
+
+ private:
+  const KernelCall& call_;
+  const AlongAxisLoop& loop_;
+  const int64_t bytes_, index_bytes_;  // of an element
+  const int64_t count_;                // of the indices of a group
+  const int64_t group_bytes_;          // of the output
+  const ScatterLoop scatter_;
+};
+
 }  // namespace
 
 void ScatterElements(const Context& ctx, const KernelCall& call, Combine combine,
                      const AlongAxisLoop& loop, int64_t groups) {
-  const Operand& indices = call.inputs[1];
-  const Operand& values = call.inputs[2];
-  const DType dtype = values.spec->dtype;
-  const int64_t bytes = SizeOf(dtype), index_bytes = SizeOf(indices.spec->dtype);
-  const ScatterLoop scatter = indices.spec->dtype == DType::kInt64
-                                  ? LoopFor<int64_t>(combine, dtype)
-                                  : LoopFor<int32_t>(combine, dtype);
-  const int64_t n = indices.spec->num_elements(), count = n / groups;
-  const int64_t group_elements = call.output().spec->num_elements() / groups;
-  // Applies the updates of one group whose indices are in [first, last).
-  const auto scatter_group = [&](int64_t group, int64_t first, int64_t last) {
-    char* const to = Advance(call.output().data, group * group_elements * bytes);
-    for (int64_t begin = group * count; begin < (group + 1) * count && !MustStop();
-         begin += kElementsPerPiece) {
-      const int64_t end = std::min((group + 1) * count, begin + kElementsPerPiece);
-      loop.ForEachRun(begin, end, [&](int64_t at, int64_t offset, int64_t source, int64_t length) {
-        scatter({to + offset * bytes, loop.run_stride(), loop.axis_stride(), loop.axis_size(),
-                 Advance(values.data, source * bytes), loop.third_run_stride(),
-                 Advance(indices.data, at * index_bytes), length, first, last});
-      });
-    }
-  };
-  const auto grain = [&](int64_t parts) {
-    return kGrainElements / 4 * static_cast<double>(parts) / static_cast<double>(n);
-  };
+  const GroupScatter scatter(call, combine, loop, groups);
   if (groups >= ctx.team.threads()) {
-    return ctx.team.For(groups, grain(groups), [&](int64_t begin, int64_t end) {
-      for (int64_t group = begin; group < end; ++group) scatter_group(group, 0, loop.axis_size());
+    return ctx.team.For(groups, scatter.Grain(groups), [&](int64_t begin, int64_t end) {
+      for (int64_t group = begin; group < end; ++group) {
+        scatter.Apply(group, 0, loop.axis_size(), /*non_negative=*/false);
+      }
     });
   }
   // Each thread reads all indices, and applies the updates of a part of the axis.
-  ctx.team.Divide(loop.axis_size(), grain(loop.axis_size()), [&](int64_t first, int64_t last) {
-    for (int64_t group = 0; group < groups; ++group) scatter_group(group, first, last);
+  ctx.team.Divide(loop.axis_size(), scatter.Grain(loop.axis_size()),
+                  [&](int64_t first, int64_t last) {
+                    for (int64_t group = 0; group < groups; ++group) {
+                      scatter.Apply(group, first, last, /*non_negative=*/false);
+                    }
+                  });
+}
+
+bool HasSmallGroups(const Context& ctx, const KernelCall& call, int64_t groups) {
+  if (groups < ctx.team.threads() || call.output().data == call.inputs[0].data) return false;
+  return call.inputs[1].spec->size_bytes() + 2 * call.output().spec->size_bytes() <=
+         groups * kSmallGroupBytes;
+}
+
+void ScatterGroups(const Context& ctx, const KernelCall& call, Combine combine,
+                   const AlongAxisLoop& loop, int64_t groups, IndexCheck* check) {
+  const GroupScatter scatter(call, combine, loop, groups);
+  ctx.team.For(groups, scatter.Grain(groups), [&](int64_t begin, int64_t end) {
+    for (int64_t next = 0; begin < end; begin = next) {
+      next = std::min(end, begin + scatter.GroupsAtOnce());
+      scatter.CheckAndApply(begin, next, check);
+    }
   });
 }
 

@@ -68,6 +68,9 @@ std::vector<UpdateCase> Cases(DType dtype) {
           {"scatter",
            {of({300, 70}, 1), Indices({300, 400}, 70), of({300, 400}, 2)},
            {{"axis", int64_t{1}}}},
+          {"scatter",
+           {of({300, 70}, 1), Indices({300, 400}, 70), of({300, 400}, 2)},
+           {{"axis", int64_t{1}}, {"reduce", std::string("add")}}},
           {"as_strided_scatter", {of({100, 200}, 1), of({40, 50}, 2)}, view}};
 }
 
