@@ -40,6 +40,7 @@ void BindDTypes(nb::module_& m);
 void BindClient(nb::module_& m);
 nb::class_<Box> BindTensor(nb::module_& m);  // operators.cc, indexing.cc and interchange.cc help
 void BindInterchange(nb::module_& m, nb::class_<Box>& tensor);
+void BindDlpack(nb::module_& m, nb::class_<Box>& tensor);
 void BindFunctions(nb::module_& m, nb::class_<Box>& tensor);
 void BindPrograms(nb::module_& m);
 void BindFiles(nb::module_& m);

@@ -11,6 +11,7 @@ NB_MODULE(_core, m) {
   python::BindClient(m);
   auto tensor = python::BindTensor(m);
   python::BindInterchange(m, tensor);
+  python::BindDlpack(m, tensor);
   python::BindFunctions(m, tensor);
   python::BindPrograms(m);
   python::BindFiles(m);
