@@ -133,21 +133,21 @@ absl::Status Send(absl::string_view op, absl::Span<const Tensor* const> inputs,
   PerInput<QueuedInput> queued;
   OpToQueue to_queue{.op = op, .attrs = &attrs, .takes_all_outputs = takes_all_outputs};
   const ScalarInput* scalar = scalars.begin();
-  for (const Tensor* input : inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
     for (; scalar != scalars.end() && scalar->position == queued.size(); ++scalar) {
       queued.push_back({scalar->word, &ScalarSpec(scalar->dtype)});
     }
-    queued.push_back({InputHandle(input->state()), &input->state()->spec});
+    const std::shared_ptr<const TensorState>& state = inputs[i]->state();
+    const bool donated = std::find(donate.begin(), donate.end(), i) != donate.end();
+    // If a transfer needs the handle, the server keeps the tensor. The destructor of its state
+    // drops the handle when the transfer has ended.
+    if (donated && !IsInTransfer(*state)) to_queue.donate |= 1u << queued.size();
+    queued.push_back({InputHandle(state), &state->spec});
   }
   for (; scalar != scalars.end(); ++scalar) {
     queued.push_back({scalar->word, &ScalarSpec(scalar->dtype)});
   }
   for (const ScalarInput& input : scalars) to_queue.scalars |= 1u << input.position;
-  for (int position : donate) {
-    // If a transfer needs the handle, the server keeps the tensor. The destructor of its state
-    // drops the handle when the transfer has ended.
-    if (!IsInTransfer(*inputs[position]->state())) to_queue.donate |= 1u << position;
-  }
   to_queue.inputs = queued;
   return inputs[0]->state()->session->SendOp(to_queue, sent);
 }
@@ -221,13 +221,15 @@ Tensor EnqueueWithScalars(absl::string_view op, absl::Span<const Tensor* const> 
 }
 
 absl::StatusOr<Tensors> EnqueueAll(absl::string_view op, absl::Span<const Tensor* const> inputs,
-                                   const Attributes& attrs, absl::Span<const int> donate) {
+                                   const Attributes& attrs, absl::Span<const int> donate,
+                                   absl::Span<const ScalarInput> scalars) {
   if (InForkedChild()) return ForkedError();
   if (!SameSessionAndDevice(inputs)) TENSORD_RETURN_IF_ERROR(CheckInputs(op, inputs));
   if (Recorder* recorder = RecorderOf(inputs)) return recorder->Record(op, inputs, attrs);
   TENSORD_RETURN_IF_ERROR(CheckDonations(op, inputs, donate));
   QueuedOp sent;
-  TENSORD_RETURN_IF_ERROR(Send(op, inputs, {}, attrs, donate, /*takes_all_outputs=*/true, &sent));
+  TENSORD_RETURN_IF_ERROR(
+      Send(op, inputs, scalars, attrs, donate, /*takes_all_outputs=*/true, &sent));
   for (int position : donate) {
     inputs[position]->state()->donated_to.store(FindOp(op)->name.c_str(),
                                                 std::memory_order_relaxed);

@@ -39,9 +39,11 @@ using Tensors = absl::InlinedVector<Tensor, 2>;
 // Does the same as Enqueue for an op with any number of outputs. Donates the inputs at the
 // positions `donate`: if the op was queued, they can't be used any more. If an input is in transfer
 // (a read, or a copy between servers), the transfer goes on, and the op doesn't overwrite the
-// input. A program that is being recorded ignores `donate`.
+// input. A program that is being recorded ignores `donate`. `scalars` are further inputs, as of
+// EnqueueWithScalars; then no input may be a placeholder of a program.
 absl::StatusOr<Tensors> EnqueueAll(absl::string_view op, absl::Span<const Tensor* const> inputs,
-                                   const Attributes& attrs, absl::Span<const int> donate);
+                                   const Attributes& attrs, absl::Span<const int> donate,
+                                   absl::Span<const ScalarInput> scalars = {});
 
 // Returns whether the tensor is a placeholder of a program that is being recorded.
 bool IsRecorded(const Tensor& tensor);

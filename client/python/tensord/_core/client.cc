@@ -381,6 +381,11 @@ Device DefaultDevice() {
   return {};
 }
 
+std::vector<Device> AllDevices() {
+  DefaultDevice();  // connects if the process has no connection yet
+  return CurrentDevices();
+}
+
 Device ReadDevice(PyObject* object) {
   if (object == nullptr || object == Py_None) return DefaultDevice();
   if (const nb::handle handle(object); nb::isinstance<Device>(handle))

@@ -45,6 +45,7 @@ void BindFunctions(nb::module_& m, nb::class_<Box>& tensor);
 void BindPrograms(nb::module_& m);
 void BindFiles(nb::module_& m);
 void BindGroups(nb::module_& m);
+void BindCApi(nb::module_& m);
 
 // ---------------------------------------------------------------- errors (errors.cc)
 
@@ -76,6 +77,8 @@ auto WithoutGil(Wait wait);
 void KeepOtherThreadsOut();
 // Makes ops that wait, because the command queue is full, release the interpreter's lock.
 void InstallWaitHooks();
+// Sets the functions of TensordApi::set_wait_hooks (c_api.h). Thread-safe.
+void SetWaitHooks(void* (*before)(), void (*after)(void* state));
 // Returns with the lock, or sleeps until the process ends.
 void TakeGil(PyThreadState* state);
 
@@ -115,6 +118,8 @@ nb::object ToPython(const Device& device);
 // Accepts a Device, the name of a device of the current connection, and None for the default device.
 Device ReadDevice(PyObject* object);
 Device DefaultDevice();
+// Returns the devices of the current connection. If there is none, connects first.
+std::vector<Device> AllDevices();
 
 // ---------------------------------------------------------------- indexing (indexing.cc)
 

@@ -2,6 +2,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <deque>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -10,6 +12,7 @@
 #include "tensord/client/python/tensord/_core/core.h"
 #include "tensord/client/python/tensord/_core/debug.h"
 #include "tensord/common/status_details.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::python {
 namespace {
@@ -22,6 +25,34 @@ int ops_waiting = 0;
 std::vector<Tensor>& OldValues() {
   static auto* values = new std::vector<Tensor>;
   return *values;
+}
+
+// The functions that another extension module has set (c_api.h). Null: none.
+std::atomic<const internal::WaitHooks*> extension_hooks{nullptr};
+
+// A wait that hides in an op.
+struct HiddenWait {
+  PyThreadState* state = nullptr;  // null: this thread didn't have the interpreter's lock
+  const internal::WaitHooks* extension = extension_hooks;
+  void* extension_state = nullptr;
+};
+
+void* BeginWait() {
+  auto* const wait = new HiddenWait;
+  if (PyGILState_Check() != 0) {
+    ++ops_waiting;
+    wait->state = PyEval_SaveThread();
+  }
+  if (wait->extension != nullptr) wait->extension_state = wait->extension->before();
+  return wait;
+}
+
+void EndWait(void* begun) {
+  const std::unique_ptr<HiddenWait> wait(static_cast<HiddenWait*>(begun));
+  if (wait->extension != nullptr) wait->extension->after(wait->extension_state);
+  if (wait->state == nullptr) return;
+  TakeGil(wait->state);
+  if (--ops_waiting == 0) OldValues().clear();
 }
 
 // Reads a varint of a protobuf message. Returns nullopt at the end.
@@ -61,17 +92,16 @@ void TakeGil(PyThreadState* state) {
 }
 
 void InstallWaitHooks() {
-  static constexpr internal::WaitHooks kHooks = {[]() -> void* {
-                                                   if (PyGILState_Check() == 0) return nullptr;
-                                                   ++ops_waiting;
-                                                   return PyEval_SaveThread();
-                                                 },
-                                                 [](void* state) {
-                                                   if (state == nullptr) return;
-                                                   TakeGil(static_cast<PyThreadState*>(state));
-                                                   if (--ops_waiting == 0) OldValues().clear();
-                                                 }};
+  static constexpr internal::WaitHooks kHooks = {BeginWait, EndWait};
   internal::wait_hooks.store(&kHooks);
+}
+
+void SetWaitHooks(void* (*before)(), void (*after)(void*)) {
+  // A wait that has begun calls the `after` that belongs to its `before`. So the old pair stays.
+  static auto* const pairs = new std::deque<internal::WaitHooks>;
+  static Mutex mu;
+  MutexLock lock(&mu);
+  extension_hooks = before == nullptr ? nullptr : &pairs->emplace_back(before, after);
 }
 
 void Assign(Box& box, Tensor value) {

@@ -16,4 +16,5 @@ NB_MODULE(_core, m) {
   python::BindPrograms(m);
   python::BindFiles(m);
   python::BindGroups(m);
+  python::BindCApi(m);
 }

@@ -1,0 +1,243 @@
+/* A table of C functions over the connections of the Python package tensord.
+
+   This header is for extension modules of the same process, such as a PyTorch device. They make and
+   compute tensors without Python code, and without linking the client library or gRPC:
+
+     const TensordApi* api = (const TensordApi*)PyCapsule_Import(TENSORD_C_API_NAME, 0);
+     if (api == NULL || api->version < TENSORD_C_API_VERSION) …
+
+   The table is valid until the process ends. A later version appends functions and changes none.
+   Code that was compiled with this header needs a table whose `version` is at least its own
+   TENSORD_C_API_VERSION.
+
+   Objects. TensordTensor, TensordDevice, TensordOp, TensordProgram and TensordError are opaque. A
+   function that returns one through a parameter gives the caller a reference, which the caller
+   releases with the release_… function. All release functions accept NULL. Parameters that are
+   pointers to const, and arrays of inputs, stay the caller's.
+
+   Errors. A function that can fail returns a code: 0, or a status code of gRPC, such as 3
+   (INVALID_ARGUMENT). If it fails, it sets no other result, and sets `*error` unless `error` is NULL. The caller
+   releases the error. A failure of the device isn't an error of the call that sent the op: it
+   sticks to the tensor, and `wait`, `download` and `synchronize` return it.
+
+   Threads. All functions are thread-safe, and all objects may be used by several threads. Only the
+   functions that say so need the interpreter's lock. A function that blocks releases the lock while
+   it waits, if the calling thread has it. In a forked child, functions that would use a connection
+   return FAILED_PRECONDITION (9).
+
+   The header is C99 and C++. */
+#ifndef TENSORD_CLIENT_PYTHON_TENSORD_C_API_H_
+#define TENSORD_CLIENT_PYTHON_TENSORD_C_API_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TENSORD_C_API_NAME "tensord._core._C_API"
+#define TENSORD_C_API_VERSION 1
+
+typedef struct TensordDevice TensordDevice;
+typedef struct TensordTensor TensordTensor;
+typedef struct TensordOp TensordOp;
+typedef struct TensordProgram TensordProgram;
+typedef struct TensordError TensordError;
+
+/* The dtypes. The numbers never change. */
+enum {
+  TENSORD_BOOL = 1,
+  TENSORD_UINT8 = 2,
+  TENSORD_INT8 = 3,
+  TENSORD_INT32 = 4,
+  TENSORD_INT64 = 5,
+  TENSORD_FLOAT16 = 6,
+  TENSORD_BFLOAT16 = 7,
+  TENSORD_FLOAT32 = 8,
+  TENSORD_FLOAT64 = 9,
+  TENSORD_INT16 = 10,
+  TENSORD_UINT16 = 11,
+  TENSORD_UINT32 = 12,
+  TENSORD_UINT64 = 13,
+  TENSORD_COMPLEX64 = 14,
+  TENSORD_COMPLEX128 = 15
+};
+
+/* The dtype and the shape of a tensor. The owner of the struct owns `dims`. */
+typedef struct TensordSpec {
+  int32_t dtype;
+  int32_t rank;
+  const int64_t* dims;
+} TensordSpec;
+
+/* A number. `kind` says which member has the value. */
+enum { TENSORD_NUMBER_BOOL, TENSORD_NUMBER_INT64, TENSORD_NUMBER_UINT64, TENSORD_NUMBER_FLOAT64 };
+typedef struct TensordNumber {
+  int32_t kind;
+  union {
+    int64_t i;  /* of TENSORD_NUMBER_BOOL (0 or 1) and TENSORD_NUMBER_INT64 */
+    uint64_t u; /* of TENSORD_NUMBER_UINT64 */
+    double f;   /* of TENSORD_NUMBER_FLOAT64 */
+  } value;
+} TensordNumber;
+
+/* An attribute of an op (common/OPS.md lists names and types). */
+enum {
+  TENSORD_ATTR_NUMBER, /* for the types bool, int, float and scalar */
+  TENSORD_ATTR_INTS,
+  TENSORD_ATTR_STRING,
+  TENSORD_ATTR_DTYPE
+};
+typedef struct TensordAttr {
+  const char* name;
+  int32_t type;
+  int32_t dtype;        /* of TENSORD_ATTR_DTYPE */
+  TensordNumber number; /* of TENSORD_ATTR_NUMBER */
+  const int64_t* ints;  /* of TENSORD_ATTR_INTS */
+  size_t num_ints;
+  const char* text; /* of TENSORD_ATTR_STRING; ends with a zero byte */
+} TensordAttr;
+
+/* An input of an op: a tensor, or a number. A number is sent with the op. It makes no tensor at the
+   server. */
+typedef struct TensordInput {
+  TensordTensor* tensor; /* NULL: the input is `number`, in the dtype `dtype` */
+  int32_t dtype;
+  TensordNumber number;
+} TensordInput;
+
+/* An output of an op or a program. The caller has a reference to `tensor`. `spec` is valid until
+   the caller releases it. */
+typedef struct TensordOutput {
+  TensordTensor* tensor;
+  TensordSpec spec;
+} TensordOutput;
+
+/* The memory of a device, in bytes. */
+typedef struct TensordMemory {
+  int64_t total_bytes; /* of the physical device */
+  int64_t limit_bytes; /* the limit for all tensors together */
+  int64_t used_bytes;
+  int64_t peak_bytes; /* the maximum of used_bytes since the server started */
+} TensordMemory;
+
+typedef struct TensordApi {
+  uint32_t version;    /* the TENSORD_C_API_VERSION of the library */
+  uint32_t size_bytes; /* of this struct in the library */
+
+  /* ---- errors. Texts end with a zero byte, and are valid until the error is released. */
+
+  int (*error_code)(const TensordError* error);
+  const char* (*error_message)(const TensordError* error);
+  /* Returns a stable reason such as "DEVICE_OUT_OF_MEMORY", or "". */
+  const char* (*error_reason)(const TensordError* error);
+  void (*release_error)(TensordError* error);
+
+  /* ---- devices */
+
+  /* Sets `devices` to the devices of the current connection, in the order of its servers, and
+     `*num_devices` to their number. If there are more than `capacity`, sets the first ones, and
+     `*num_devices` to the number of all. If the process has no connection, connects as
+     tensord.connect() does. Takes the interpreter's lock. May block. */
+  int (*list_devices)(TensordDevice** devices, size_t capacity, size_t* num_devices,
+                      TensordError** error);
+  void (*retain_device)(TensordDevice* device);
+  void (*release_device)(TensordDevice* device);
+  /* These return the name ("cuda:0", "gpu-a/cuda:0"), the server's address, and the kind ("cpu",
+     "cuda"). The texts are valid until the device is released. */
+  const char* (*device_name)(const TensordDevice* device);
+  const char* (*device_server)(const TensordDevice* device);
+  const char* (*device_kind)(const TensordDevice* device);
+  /* Blocks until the server has answered. */
+  int (*device_memory)(const TensordDevice* device, TensordMemory* memory, TensordError** error);
+  /* Blocks until everything that this process has sent to the device's server has run. Returns the
+     first error of it that no other function has returned. */
+  int (*synchronize)(const TensordDevice* device, TensordError** error);
+
+  /* ---- tensors */
+
+  void (*retain)(TensordTensor* tensor);
+  /* When the last reference is released, the server frees the tensor. */
+  void (*release)(TensordTensor* tensor);
+  /* Sets `*spec`, which is valid until the tensor is released. */
+  void (*spec)(const TensordTensor* tensor, TensordSpec* spec);
+  /* Sets `*device` to a new reference. */
+  void (*device)(const TensordTensor* tensor, TensordDevice** device);
+  /* If the tensor was donated to an op, returns FAILED_PRECONDITION (9). Doesn't wait. */
+  int (*status)(const TensordTensor* tensor, TensordError** error);
+  /* Blocks until the device has computed the tensor, or has failed. Returns its error. */
+  int (*wait)(const TensordTensor* tensor, TensordError** error);
+  /* Blocks, and sets `data` to the elements in row-major order. `size_bytes` must be their size. */
+  int (*download)(const TensordTensor* tensor, void* data, size_t size_bytes, TensordError** error);
+  /* Makes a tensor of the elements at `data`, in row-major order. If they are larger than 64 KiB,
+     blocks until the server has received them. */
+  int (*upload)(const TensordDevice* device, const TensordSpec* spec, const void* data,
+                size_t size_bytes, TensordTensor** tensor, TensordError** error);
+  /* Does the same, but doesn't wait: copies `data`, and a thread of the library sends the copy. If
+     copies of more than 256 MiB wait to be sent, sends `data` as `upload` does. An error of the
+     transfer sticks to the tensor. */
+  int (*upload_async)(const TensordDevice* device, const TensordSpec* spec, const void* data,
+                      size_t size_bytes, TensordTensor** tensor, TensordError** error);
+  /* Copies the tensor to a device of any server. Doesn't wait. If the tensor is there already, sets
+     `*copy` to another reference to the same value. */
+  int (*copy)(const TensordTensor* tensor, const TensordDevice* device, TensordTensor** copy,
+              TensordError** error);
+
+  /* ---- ops */
+
+  /* Makes an op with attributes, which may be pushed any number of times. */
+  int (*prepare)(const char* name, const TensordAttr* attrs, size_t num_attrs, TensordOp** op,
+                 TensordError** error);
+  void (*release_op)(TensordOp* op);
+  /* Sends an op, and sets `outputs` to its results, which have a dtype and a shape at once. The
+     device computes them later. Doesn't wait, unless the queue of commands is full.
+     num_outputs  in: the capacity of `outputs`; out: the number of the op's outputs. If the
+                  capacity is smaller, returns OUT_OF_RANGE (11). The op was sent then, and its
+                  outputs are lost.
+     donated      bit i: the op may overwrite input i, which must be a tensor. After success no
+                  function accepts this tensor, except release, spec and device.
+     At most 32 inputs, of which at most 8 are numbers. At least one must be a tensor. */
+  int (*push)(const TensordOp* op, const TensordInput* inputs, size_t num_inputs, uint32_t donated,
+              TensordOutput* outputs, size_t* num_outputs, TensordError** error);
+  /* Sends an op without inputs, such as "full", which has one output. */
+  int (*push_creation)(const TensordOp* op, const TensordDevice* device, TensordOutput* output,
+                       TensordError** error);
+
+  /* ---- programs: ops that are recorded once and run by one small message */
+
+  /* Calls `body` once with placeholders, which have no values. `body` pushes ops on them, sets
+     `outputs` to references that the library releases, and `*num_outputs` to their number (at first
+     it is the capacity, 256). It returns 0, or a code that record_program returns. Other tensors
+     that `body` uses become constants of the program. */
+  int (*record_program)(const TensordDevice* device, const TensordSpec* inputs, size_t num_inputs,
+                        int (*body)(void* context, TensordTensor* const* inputs, size_t num_inputs,
+                                    TensordTensor** outputs, size_t* num_outputs),
+                        void* context, TensordProgram** program, TensordError** error);
+  void (*release_program)(TensordProgram* program);
+  /* Runs the program. `num_outputs` is as for `push`. Doesn't wait. */
+  int (*run_program)(const TensordProgram* program, TensordTensor* const* inputs, size_t num_inputs,
+                     TensordOutput* outputs, size_t* num_outputs, TensordError** error);
+
+  /* ---- waits that hide in an op */
+
+  /* `push` waits while the queue of commands is full. From this call on, the library calls
+     `before` on the waiting thread when such a wait begins, without the interpreter's lock, and
+     `after`, with the result of `before`, when it has ended. Both NULL: no calls. */
+  void (*set_wait_hooks)(void* (*before)(void), void (*after)(void* state));
+
+  /* ---- Python objects. The caller has the interpreter's lock. */
+
+  /* Returns a new reference to a tensord.Tensor (a PyObject*) with this tensor as its value. If
+     that fails, returns NULL, and sets a Python exception. */
+  void* (*to_python)(const TensordTensor* tensor);
+  /* Returns a reference to the value that a tensord.Tensor has now. If `object`, a PyObject*, is
+     anything else, returns NULL, and sets no exception. */
+  TensordTensor* (*from_python)(void* object);
+} TensordApi;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TENSORD_CLIENT_PYTHON_TENSORD_C_API_H_ */
