@@ -39,6 +39,8 @@ def generate_stubs(proto, out):
                        + names)
     if code != 0:
         raise RuntimeError(f"protoc exited with {code}")
+    # If the interpreter also has the package tensord, its folder would hide that of the stubs.
+    open(os.path.join(out, "tensord", "__init__.py"), "w", encoding="utf-8").close()
     sys.path.insert(0, out)
     from tensord.v1 import tensord_pb2, tensord_pb2_grpc, types_pb2
     return tensord_pb2, types_pb2, tensord_pb2_grpc

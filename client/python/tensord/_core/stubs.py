@@ -42,6 +42,8 @@ METHODS |= {
     "__getitem__": "(self, key: Any, /) -> Tensor",
     "__setitem__": "(self, key: Any, value: Any, /) -> None",
 }
+# Private values of the module. The type of a capsule has no name.
+VALUES = {"_op_names": "tuple[str, ...]", "_C_API": "object"}
 # Slots that Python adds beside the ones above.
 HIDDEN = {"__delitem__", "__array_ufunc__", "__hash__"}
 
@@ -50,8 +52,8 @@ class Stubs(StubGen):
     """Adds annotations to the operators, which have no signature of their own."""
 
     def put(self, value, name=None, parent=None):
-        if name == "_op_names":
-            self.write_ln("_op_names: tuple[str, ...]\n")
+        if name in VALUES:
+            self.write_ln(f"{name}: {VALUES[name]}\n")
             return
         if getattr(parent, "__name__", None) == "Tensor":
             if name in HIDDEN:
