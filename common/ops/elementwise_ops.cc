@@ -106,9 +106,9 @@ absl::Status InferWhere(InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
-using Infer = absl::Status (*)(InferenceContext&);
+using InferFunction = absl::Status (*)(InferenceContext&);
 
-constexpr Infer InferUnary(ElementwiseTyping typing) {
+constexpr InferFunction InferUnary(ElementwiseTyping typing) {
   switch (typing) {
     case ElementwiseTyping::kAny:
       return InferAnyUnary;
@@ -127,7 +127,7 @@ constexpr Infer InferUnary(ElementwiseTyping typing) {
   return nullptr;
 }
 
-constexpr Infer InferArithmetic(ElementwiseTyping typing) {
+constexpr InferFunction InferArithmetic(ElementwiseTyping typing) {
   switch (typing) {
     case ElementwiseTyping::kAny:
       return InferBinary;
@@ -147,7 +147,8 @@ constexpr Infer InferArithmetic(ElementwiseTyping typing) {
   return nullptr;
 }
 
-OpSchema Unary(const char* name, const char* doc, Infer infer, ElementwiseFunction function) {
+OpSchema Unary(const char* name, const char* doc, InferFunction infer,
+               ElementwiseFunction function) {
   return {.name = name,
           .signature = "(…) -> (…)",
           .doc = doc,
@@ -157,7 +158,7 @@ OpSchema Unary(const char* name, const char* doc, Infer infer, ElementwiseFuncti
           .elementwise = function};
 }
 
-OpSchema Binary(const char* name, const char* doc, Infer infer, BinaryFunction function) {
+OpSchema Binary(const char* name, const char* doc, InferFunction infer, BinaryFunction function) {
   return {.name = name,
           .signature = "(…), (…) -> (…) broadcast",
           .doc = doc,

@@ -1,6 +1,5 @@
 // Matrix products.
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "tensord/common/ops/op_inference.h"
 #include "tensord/common/ops/op_registry.h"
 #include "tensord/common/util/status_macros.h"
@@ -102,29 +101,17 @@ absl::Status CheckLinearShapes(const InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
-std::vector<absl::string_view> ActivationNames() {
-  std::vector<absl::string_view> names = {"none"};
-  for (const UnaryFunction function : Activations()) names.push_back(FunctionName(function));
-  return names;
-}
-
 absl::Status InferLinear(InferenceContext& ctx) {
   for (int i = 0; i < ctx.num_inputs(); ++i) {
     TENSORD_RETURN_IF_ERROR(RequireFloating(ctx, ctx.input(i).dtype));
   }
   TENSORD_RETURN_IF_ERROR(CheckLinearShapes(ctx));
-  TENSORD_RETURN_IF_ERROR(RequireOneOf(ctx, "activation", ActivationNames()));
+  TENSORD_RETURN_IF_ERROR(RequireActivation(ctx));
   TENSORD_ASSIGN_OR_RETURN(const DType dtype, PromoteInputs(ctx));
   Shape shape = ctx.input(0).shape;
   shape.set_dim(shape.rank() - 1, ctx.input(1).shape.dim(0));
   ctx.AddOutput(dtype, std::move(shape));
   return absl::OkStatus();
-}
-
-AttrDef AllowTf32() {
-  return OptionalAttr(
-      "allow_tf32", AttrType::kBool, false,
-      "allows a GPU to round float32 inputs to TF32 (10 bits of mantissa), which is faster");
 }
 
 }  // namespace
@@ -148,9 +135,7 @@ void AppendMatmulOps(std::vector<OpSchema>& ops) {
                  "activation(x·Wᵀ + b); the bias is optional.",
                  2,
                  3,
-                 {OptionalAttr("activation", AttrType::kString, "none",
-                               absl::StrJoin(ActivationNames(), ", ")),
-                  AllowTf32()},
+                 {ActivationAttr(), AllowTf32()},
                  InferLinear});
   ops.back().input_names = {"x", "weight", "bias"};
 }

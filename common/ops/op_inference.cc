@@ -51,6 +51,31 @@ std::string DescribeRange(DType dtype) {
   return absl::StrCat(DTypeName(dtype), ", which goes from ", range.min, " to ", range.max);
 }
 
+AttrDef AllowTf32() {
+  return OptionalAttr(
+      "allow_tf32", AttrType::kBool, false,
+      "allows a GPU to round float32 inputs to TF32 (10 bits of mantissa), which is faster");
+}
+
+namespace {
+
+std::vector<absl::string_view> ActivationNames() {
+  std::vector<absl::string_view> names = {"none"};
+  for (const UnaryFunction function : Activations()) names.push_back(FunctionName(function));
+  return names;
+}
+
+}  // namespace
+
+AttrDef ActivationAttr() {
+  return OptionalAttr("activation", AttrType::kString, "none",
+                      absl::StrJoin(ActivationNames(), ", "));
+}
+
+absl::Status RequireActivation(const InferenceContext& ctx) {
+  return RequireOneOf(ctx, "activation", ActivationNames());
+}
+
 absl::StatusOr<DType> PromoteInputs(InferenceContext& ctx, int first) {
   DType dtype = ctx.input(first).dtype;
   for (int i = first + 1; i < ctx.num_inputs(); ++i) {

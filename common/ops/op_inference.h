@@ -10,6 +10,10 @@ namespace tensord {
 AttrDef RequiredAttr(absl::string_view name, AttrType type, absl::string_view doc);
 AttrDef OptionalAttr(absl::string_view name, AttrType type, AttrValue default_value,
                      absl::string_view doc);
+// Returns the attribute "allow_tf32" of ops that multiply matrices.
+AttrDef AllowTf32();
+// Returns the attribute "activation": "none", or a function that the op applies to its result.
+AttrDef ActivationAttr();
 
 // Return text or values from a peer in a form for error messages. Text is quoted and escaped, and
 // long values are truncated.
@@ -69,6 +73,10 @@ absl::StatusOr<Dims> ResolveAxes(const InferenceContext& ctx, absl::Span<const i
 // Returns an error if the string attribute isn't one of `words`.
 absl::Status RequireOneOf(const InferenceContext& ctx, absl::string_view attr,
                           absl::Span<const absl::string_view> words);
+
+// Returns an error if the attribute "activation" isn't one of the values that ActivationAttr()
+// lists.
+absl::Status RequireActivation(const InferenceContext& ctx);
 
 // Makes the result a view of a range of input 0's memory, if the range is aligned as all tensors
 // are, and not too small a part of the input: a view keeps all memory of its input.

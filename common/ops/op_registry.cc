@@ -48,6 +48,7 @@ struct Registry {
   absl::flat_hash_map<absl::string_view, const OpSchema*, NameHash> by_name;
 
   Registry() {
+    AppendConvOps(schemas);
     AppendCreationOps(schemas);
     AppendElementwiseOps(schemas);
     AppendIndexingOps(schemas);
@@ -109,6 +110,13 @@ constexpr Alias kAliases[] = {
     {"bmm", "matmul"},
     {"dot", "matmul"},
     {"addmm", "linear"},
+    {"conv1d", "conv"},
+    {"conv2d", "conv"},
+    {"conv3d", "conv"},
+    {"convolution", "conv"},
+    {"conv_transpose1d", "conv_backward_input"},
+    {"conv_transpose2d", "conv_backward_input"},
+    {"conv_transpose3d", "conv_backward_input"},
     {"to", "cast"},
     {"astype", "cast"},
     {"expand", "broadcast_to"},

@@ -83,6 +83,8 @@ using OutputSpecs = absl::InlinedVector<TensorSpec, 2>;
 //   layer_norm_backward  "gradients": ints, ascending, from 0 to 2, never empty
 //   batch_norm_backward  "gradients": as of layer_norm_backward
 //   pools        "kernel", "stride", "padding", "dilation": one entry per spatial axis
+//   conv         "stride", "dilation": one entry per spatial axis; "padding": two, at the beginning
+//                and at the end. Also of its gradients
 //   scans        "axis": int >= 0; "dtype": resolved
 //   concat       "axis": int >= 0; also of index, gather, index_put and scatter
 //   as_strided   "strides", "offset": 0 where they don't matter; also of as_strided_scatter

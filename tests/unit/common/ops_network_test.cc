@@ -105,6 +105,103 @@ TEST(PoolInference, RefusesWindowsThatDoNotFit) {
               HasSubstr("each number must be from 1 to 2147483647"));
 }
 
+TEST(ConvInference, CountsWindowsAsPyTorchDoes) {
+  EXPECT_EQ(Result("conv", {F32({1, 3, 224, 224}), F32({64, 3, 7, 7}), F32({64})},
+                   {{"stride", Ints{2, 2}}, {"padding", Ints{3, 3}}}),
+            "float32[1, 64, 112, 112]");
+  EXPECT_EQ(Result("conv", {F32({2, 4, 9}), F32({6, 2, 3})},
+                   {{"groups", int64_t{2}}, {"dilation", Ints{2}}, {"padding", Ints{0, 3}}}),
+            "float32[2, 6, 8]");
+  EXPECT_EQ(Result("conv", {F32({0, 1, 5, 6, 7}), F32({2, 1, 1, 2, 3})}), "float32[0, 2, 5, 5, 5]");
+  EXPECT_EQ(Result("conv", {F16({1, 1, 2}), F64({1, 1, 2})}), "float64[1, 1, 1]");
+}
+
+TEST(ConvInference, NormalFormHasPaddingAtBothEnds) {
+  const auto padding = [](int axes, Ints given) {
+    Shape shape({1, 1});
+    for (int a = 0; a < axes; ++a) shape.AppendDim(8);
+    return NormalForm("conv", {F32(shape), F32(shape)}, {{"padding", std::move(given)}})
+        .Ints("padding");
+  };
+  EXPECT_THAT(padding(1, {}), ElementsAre(0, 0));
+  EXPECT_THAT(padding(1, {1}), ElementsAre(1, 1));
+  EXPECT_THAT(padding(1, {1, 2}), ElementsAre(1, 2));
+  EXPECT_THAT(padding(2, {1}), ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(padding(2, {1, 2}), ElementsAre(1, 1, 2, 2));
+  EXPECT_THAT(padding(2, {1, 2, 3, 4}), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(padding(3, {1, 2, 3}), ElementsAre(1, 1, 2, 2, 3, 3));
+  const Attributes attrs = NormalForm("conv", {F32({1, 1, 3, 3}), F32({1, 1, 1, 1})}, {});
+  EXPECT_THAT(attrs.Ints("stride"), ElementsAre(1, 1));
+  EXPECT_THAT(attrs.Ints("dilation"), ElementsAre(1, 1));
+}
+
+TEST(ConvInference, GradientsHaveTheShapesThatAreNamed) {
+  const Attributes windows = {{"stride", Ints{2}}, {"padding", Ints{1}}, {"groups", int64_t{2}}};
+  const auto with_shape = [&windows](Ints shape) {
+    Attributes attrs = windows;
+    attrs.Set("shape", std::move(shape));
+    return attrs;
+  };
+  const TensorSpec x = F32({5, 4, 9, 8}), w = F32({6, 2, 3, 2}), y = F32({5, 6, 5, 5});
+  EXPECT_EQ(Result("conv", {x, w}, windows), y.ToString());
+  EXPECT_EQ(Result("conv_backward_input", {y, w}, with_shape({5, 4, 9, 8})), x.ToString());
+  EXPECT_EQ(Result("conv_backward_input", {y, w}, with_shape({5, 4, 10, 9})),
+            "float32[5, 4, 10, 9]");
+  EXPECT_EQ(Result("conv_backward_weight", {y, x}, with_shape({6, 2, 3, 2})), w.ToString());
+  EXPECT_THAT(Result("conv_backward_input", {y, w}, with_shape({5, 4, 11, 8})),
+              HasSubstr("gradient has the shape [5, 6, 5, 5] and must have that of the result of "
+                        "conv, [5, 6, 6, 5]"));
+  EXPECT_THAT(Result("conv_backward_weight", {y, x}, with_shape({6, 2, 3})),
+              HasSubstr("for a kernel of 1 axes, x must be (batch,in,1 spatial axes), and has 4"));
+  EXPECT_THAT(Result("conv_backward_input", {y, w}, with_shape({5, -4, 9, 8})), HasSubstr("-4"));
+}
+
+TEST(ConvInference, RefusesShapesAndAttributesThatDoNotFit) {
+  const TensorSpec x = F32({1, 4, 5, 5}), w = F32({6, 4, 3, 3});
+  EXPECT_THAT(Result("conv", {F32({1, 4}), F32({6, 4})}),
+              HasSubstr("with one to 3 axes of the kernel, and has 2 dimensions"));
+  EXPECT_THAT(Result("conv", {F32({4, 5, 5}), w}),
+              HasSubstr("x must be (batch,in,2 spatial axes), and has 3 dimensions"));
+  EXPECT_THAT(
+      Result("conv", {x, F32({6, 2, 3, 3})}),
+      HasSubstr("x has 4 channels, and the weight takes 2; with groups=2 they would match"));
+  EXPECT_THAT(Result("conv", {x, w}, {{"groups", int64_t{4}}}),
+              HasSubstr("the weight has 6 output channels, which don't divide into 4 groups"));
+  EXPECT_THAT(Result("conv", {x, w}, {{"groups", int64_t{3}}}),
+              HasSubstr("x has 4 channels, which don't divide into 3 groups"));
+  EXPECT_THAT(Result("conv", {x, w}, {{"groups", int64_t{0}}}), HasSubstr("must be 1 or more"));
+  EXPECT_THAT(
+      Result("conv", {x, w, F32({4})}),
+      HasSubstr("bias has the shape [4] and must have that of the weight's output channels"));
+  EXPECT_THAT(
+      Result("conv", {x, F32({6, 4, 8, 3})}, {{"padding", Ints{1}}}),
+      HasSubstr("the kernel is larger than the padded x: spatial axis 0 has 7 elements, and "
+                "the kernel spans 8"));
+  EXPECT_THAT(Result("conv", {x, w}, {{"stride", Ints{0}}}),
+              HasSubstr("each number must be from 1"));
+  EXPECT_THAT(Result("conv", {x, w}, {{"padding", Ints{-1}}}),
+              HasSubstr("each number must be from 0"));
+  EXPECT_THAT(Result("conv", {x, w}, {{"padding", Ints{1, 2, 3}}}),
+              HasSubstr("padding is [1, 2, 3]: name one number for each of the 2 spatial axes"));
+  EXPECT_THAT(Result("conv", {x, w}, {{"dilation", Ints{1, 1, 1}}}), HasSubstr("spatial axes"));
+  EXPECT_THAT(Result("conv", {x, w}, {{"activation", "cube"}}), HasSubstr("\"cube\""));
+  EXPECT_THAT(Result("conv", {F32({1, 4, 0, 5}), w}, {{"padding", Ints{2}}}),
+              HasSubstr("only the batch may be empty"));
+  EXPECT_THAT(Result("conv", {x, Of(DType::kInt32, {6, 4, 3, 3})}),
+              HasSubstr("needs a floating dtype, not int32"));
+}
+
+TEST(ConvInference, RefusesSizesThatOverflow) {
+  constexpr int64_t kMax = (int64_t{1} << 31) - 1;
+  EXPECT_THAT(Result("conv", {F32({1, 1, 4}), F32({1, 1, 3})}, {{"padding", Ints{kMax + 1}}}),
+              HasSubstr("each number must be from 0 to 2147483647"));
+  EXPECT_THAT(
+      Result("conv", {F32({1, 1, 4, 4, 4}), F32({1, 1, 1, 1, 1})}, {{"padding", Ints{kMax}}}),
+      HasSubstr("INVALID_ARGUMENT"));
+  EXPECT_THAT(Result("conv", {F32({1, 1, 4}), F32({1, 1, kMax})}, {{"dilation", Ints{kMax}}}),
+              HasSubstr("the kernel is larger than the padded x"));
+}
+
 TEST(OptimizerInference, StepAndRateAreNumbers) {
   const TensorSpec p = F32({3, 2});
   EXPECT_THAT(Outputs("adam_step", {p, p, p, p, I64({}), F32({})}),
