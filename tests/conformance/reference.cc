@@ -12,6 +12,7 @@ std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
                               absl::Span<const Values> inputs) {
   static const ReferenceTable* const table = [] {
     auto* made = new ReferenceTable;
+    AddConvReferences(*made);
     AddElementwiseReferences(*made);
     AddIndexingReferences(*made);
     AddLossReferences(*made);

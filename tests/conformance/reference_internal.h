@@ -44,6 +44,7 @@ class OpReference {
 using ReferenceTable = absl::flat_hash_map<std::string, OpReference>;
 
 void AddBatchNormReferences(ReferenceTable& table);
+void AddConvReferences(ReferenceTable& table);
 void AddElementwiseReferences(ReferenceTable& table);
 void AddIndexingReferences(ReferenceTable& table);
 void AddLossReferences(ReferenceTable& table);
@@ -78,6 +79,10 @@ inline DType DTypeAttr(const Attributes& attrs, DType otherwise) {
   const DType dtype = Get(attrs, "dtype", otherwise);
   return dtype == DType::kUnspecified ? otherwise : dtype;
 }
+
+// Returns the reference of a value of the attribute "activation": that of the op of this name. If
+// there is none, the results are NaN, so that the rows fail.
+double (*ActivationReference(const std::string& name))(double);
 
 // A position in a tensor, with one entry for each dimension.
 using Index = absl::InlinedVector<int64_t, 6>;

@@ -95,17 +95,6 @@ Values MatMul(const Attributes& attrs, Inputs inputs) {
   return WithShape(std::move(out), shape);
 }
 
-// Returns the reference of a value of linear's attribute "activation": that of the op of this name.
-// If there is none, the results are NaN, so that the rows fail.
-double (*FindActivation(const std::string& name))(double) {
-  if (name == "none") return [](double x) { return x; };
-  if (name == "gelu_tanh") return GeluByTanh;
-  for (const UnaryCase& op : UnaryCases()) {
-    if (op.op == name) return op.real;
-  }
-  return [](double) { return std::nan(""); };
-}
-
 // x (…,in), w (out,in), b (out) -> (…,out).
 Values Linear(const Attributes& attrs, Inputs inputs) {
   DType dtype = inputs[0].spec.dtype;
@@ -118,7 +107,7 @@ Values Linear(const Attributes& attrs, Inputs inputs) {
   const Values w = Cast(inputs[1], dtype);
   Values out = Multiply(ToMatrices(x, false), ToMatrices(w, true), dtype);
   const int64_t columns = w.spec.shape.dim(0);
-  const auto activate = FindActivation(Get<std::string>(attrs, "activation", "none"));
+  const auto activate = ActivationReference(Get<std::string>(attrs, "activation", "none"));
   const Values b = inputs.size() > 2 ? Cast(inputs[2], dtype) : Values{};
   for (int64_t i = 0; i < out.size(); ++i) {
     if (inputs.size() > 2) {
@@ -133,6 +122,15 @@ Values Linear(const Attributes& attrs, Inputs inputs) {
 }
 
 }  // namespace
+
+double (*ActivationReference(const std::string& name))(double) {
+  if (name == "none") return [](double x) { return x; };
+  if (name == "gelu_tanh") return GeluByTanh;
+  for (const UnaryCase& op : UnaryCases()) {
+    if (op.op == name) return op.real;
+  }
+  return [](double) { return std::nan(""); };
+}
 
 void AddMatmulReferences(ReferenceTable& table) {
   table["matmul"] = MatMul;

@@ -166,6 +166,7 @@ const Rows& AllRows() {
     AddNetworkRows(*made);
     AddBatchNormRows(*made);
     AddOptimizerRows(*made);
+    AddConvRows(*made);
     AddPoolRows(*made);
     AddReductionRows(*made);
     AddVarMeanRows(*made);

@@ -87,6 +87,7 @@ const Rows& AllRows();
 // Each adds a part of the table.
 void AddUnaryRows(Rows& rows);
 void AddBinaryRows(Rows& rows);
+void AddConvRows(Rows& rows);
 void AddIndexingRows(Rows& rows);
 void AddLossRows(Rows& rows);
 void AddMatmulRows(Rows& rows);

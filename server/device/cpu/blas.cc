@@ -54,7 +54,7 @@ void GemmInTiles(const BlasMatmul<T>& whole) {
     part.b += whole.transpose_b ? tile.col * whole.b_stride + tile.depth
                                 : tile.depth * whole.b_stride + tile.col;
     part.c += tile.row * whole.c_stride + tile.col;
-    Call(part, tile.depth > 0 ? T{1} : T{0});
+    Call(part, whole.accumulate || tile.depth > 0 ? T{1} : T{0});
   });
 }
 

@@ -27,6 +27,7 @@ struct BlasMatmul {
   bool transpose_b;
   T* c;
   int64_t c_stride;
+  bool accumulate = false;  // adds the product to c
 };
 void Gemm(const BlasMatmul<float>& matmul);
 void Gemm(const BlasMatmul<double>& matmul);

@@ -37,7 +37,7 @@ class CpuDevice final : public Device {
         memory_limit_(info_.name, total_bytes, limit_bytes),
         pool_(std::min(kMaxIdleBytes, limit_bytes / 4)),
         onednn_(&pool_),
-        packed_weights_(&memory_limit_, &pool_, &onednn_),
+        packed_weights_(&memory_limit_, &pool_),
         context_{cpu::Team(info_.threads), cpu::BestLoops(), pool_, onednn_},
         alone_{cpu::Team(1), cpu::BestLoops(), pool_, onednn_} {}
 
@@ -181,6 +181,7 @@ absl::StatusOr<std::unique_ptr<PreparedKernel>> CpuDevice::Prepare(const KernelS
   const cpu::PrepareContext ctx = {context_, alone_, packed_weights_};
   if (auto kernel = cpu::PrepareElementwise(ctx, spec)) return kernel;
   if (auto kernel = cpu::PrepareProduct(ctx, spec)) return kernel;
+  if (auto kernel = cpu::PrepareConv(ctx, spec)) return kernel;
   if (auto kernel = cpu::PrepareAny(ctx, spec)) return kernel;
   return Device::Prepare(spec);  // its kernel's Launch() returns the error of Device::Launch()
 }

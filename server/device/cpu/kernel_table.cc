@@ -10,6 +10,7 @@ KernelTable MakeTable() {
   AppendAdamKernels(table);
   AppendArgReductionKernels(table);
   AppendBatchNormKernels(table);
+  AppendConvKernels(table);
   AppendCreationKernels(table);
   AppendCrossEntropyKernels(table);
   AppendElementwiseKernels(table);

@@ -18,6 +18,7 @@ Kernel FindKernel(absl::string_view op);
 void AppendAdamKernels(KernelTable& table);
 void AppendArgReductionKernels(KernelTable& table);
 void AppendBatchNormKernels(KernelTable& table);
+void AppendConvKernels(KernelTable& table);
 void AppendCreationKernels(KernelTable& table);
 void AppendCrossEntropyKernels(KernelTable& table);
 void AppendElementwiseKernels(KernelTable& table);

@@ -5,17 +5,15 @@
 #include <dnnl.hpp>
 #include <list>
 #include <map>
-#include <new>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/functional/function_ref.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/mutex.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/onednn_api.h"
+#include "tensord/server/device/cpu/onednn_support.h"
 #include "tensord/server/device/cpu/team.h"
 #include "tensord/server/device/cpu/tiles.h"
 #include "tensord/server/device/stop_token.h"
@@ -30,66 +28,12 @@ constexpr size_t kMaxPrimitives = 256;
 // this file and the prepared kernels keep.
 constexpr int kMaxLibraryPrimitives = 16;
 
-absl::Status OutOfMemory() { return absl::ResourceExhaustedError("oneDNN: out of host memory"); }
-
-// Converts the library's exceptions to a Status. No other code does so.
-absl::Status Guarded(absl::FunctionRef<absl::Status()> body) {
-  try {
-    return body();
-  } catch (const dnnl::error& error) {
-    const std::string text =
-        absl::StrCat("oneDNN: ", error.message, " (status ", error.status, ")");
-    switch (error.status) {
-      case dnnl_out_of_memory:
-        return absl::ResourceExhaustedError(text);
-      case dnnl_unimplemented:
-        return absl::UnimplementedError(text);
-      default:
-        return absl::InternalError(text);
-    }
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory();
-  }
-}
-
 // `stride` is the distance between stored rows, in elements.
 memory::desc Matrix(memory::data_type type, int64_t rows, int64_t cols, bool transposed,
                     int64_t stride) {
   return memory::desc({rows, cols}, type,
                       transposed ? memory::dims{1, stride} : memory::dims{stride, 1});
 }
-
-struct OneDnnFunction {
-  dnnl::algorithm algorithm;
-  float alpha = 0;
-};
-
-std::optional<OneDnnFunction> FindOneDnnFunction(UnaryFunction function) {
-  switch (function) {
-    case UnaryFunction::kRelu:
-      return OneDnnFunction{dnnl::algorithm::eltwise_relu};
-    case UnaryFunction::kGelu:
-      return OneDnnFunction{dnnl::algorithm::eltwise_gelu_erf};
-    case UnaryFunction::kGeluTanh:
-      return OneDnnFunction{dnnl::algorithm::eltwise_gelu_tanh};
-    case UnaryFunction::kSilu:
-      return OneDnnFunction{dnnl::algorithm::eltwise_swish, 1.0f};
-    case UnaryFunction::kSigmoid:
-      return OneDnnFunction{dnnl::algorithm::eltwise_logistic};
-    case UnaryFunction::kTanh:
-      return OneDnnFunction{dnnl::algorithm::eltwise_tanh};
-    default:
-      return std::nullopt;
-  }
-}
-
-}  // namespace
-
-bool OneDnnHas(std::optional<UnaryFunction> activation) {
-  return !activation.has_value() || FindOneDnnFunction(*activation).has_value();
-}
-
-namespace {
 
 // A tile's primitive and its memory objects. Each run sets their addresses.
 struct Primitive {
@@ -171,16 +115,10 @@ bool MakePrimitive(const dnnl::engine& engine, const OneDnnMatmul& key, const Ti
   // The caller provides the scratchpad: the library's scratchpad belongs to the thread that makes
   // the primitive.
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  dnnl::post_ops ops;
-  if (key.activation.has_value()) {
-    const std::optional<OneDnnFunction> function = FindOneDnnFunction(*key.activation);
-    if (!function.has_value()) return false;
-    AppendElementwise(function->algorithm, function->alpha, ops);
-  }
-  attr.set_post_ops(ops);
+  if (!SetActivation(key.activation, attr)) return false;
   const dnnl::matmul::primitive_desc primitive_desc =
       DescribeMatmul(engine, a, b, key.has_bias ? &bias : nullptr, c, attr);
-  if (absl::StartsWith(primitive_desc.impl_info_str(), "ref")) return false;
+  if (IsReference(primitive_desc.impl_info_str())) return false;
   if (key.packed_b && primitive_desc.weights_desc() == plain_b) return false;
   made->matmul = dnnl::matmul(primitive_desc);
   made->plain_b = plain_b;
@@ -269,7 +207,7 @@ OneDnn::~OneDnn() = default;
 
 absl::StatusOr<std::shared_ptr<OneDnnProduct>> OneDnn::Find(const OneDnnMatmul& matmul) {
   std::shared_ptr<OneDnnProduct> product;
-  TENSORD_RETURN_IF_ERROR(Guarded([&] {
+  TENSORD_RETURN_IF_ERROR(GuardOneDnn([&] {
     product = cache_->Find(matmul);
     return absl::OkStatus();
   }));
@@ -280,7 +218,7 @@ absl::StatusOr<std::shared_ptr<OneDnnProduct>> OneDnn::Find(const OneDnnMatmul& 
 
 absl::StatusOr<std::shared_ptr<OneDnnProduct>> OneDnn::Clone(const OneDnnProduct& product) {
   auto clone = std::make_shared<OneDnnProduct>();
-  TENSORD_RETURN_IF_ERROR(Guarded([&] {
+  TENSORD_RETURN_IF_ERROR(GuardOneDnn([&] {
     const auto again = [this](const memory& m) {
       return m ? memory(m.get_desc(), cache_->engine(), nullptr) : memory();
     };
@@ -304,7 +242,7 @@ absl::StatusOr<std::shared_ptr<OneDnnProduct>> OneDnn::Clone(const OneDnnProduct
     return absl::OkStatus();
   }));
   if (clone->scratch_bytes > 0) clone->own_scratch = Scratch(pool_, clone->scratch_bytes);
-  if (clone->scratch_bytes > 0 && clone->own_scratch.data() == nullptr) return OutOfMemory();
+  if (clone->scratch_bytes > 0 && clone->own_scratch.data() == nullptr) return OneDnnOutOfMemory();
   return clone;
 }
 
@@ -313,9 +251,9 @@ absl::Status OneDnn::Run(OneDnnProduct& product, const void* a, const void* b, c
   if (!product.is_clone && product.scratch_bytes > scratch_bytes_) {
     scratch_ = Scratch(pool_, product.scratch_bytes);
     scratch_bytes_ = scratch_.data() != nullptr ? product.scratch_bytes : 0;
-    if (scratch_bytes_ == 0) return OutOfMemory();
+    if (scratch_bytes_ == 0) return OneDnnOutOfMemory();
   }
-  return Guarded([&] {
+  return GuardOneDnn([&] {
     dnnl::stream& stream = product.is_clone ? product.own_stream : cache_->stream();
     const ScopedThreads threads(product.matmul.threads);
     for (const TileRun& tile : product.tiles) {
@@ -343,17 +281,41 @@ absl::Status OneDnn::Run(OneDnnProduct& product, const void* a, const void* b, c
   });
 }
 
-int64_t OneDnn::PackedBytes(const OneDnnProduct& product) { return product.packed_bytes; }
+namespace {
 
-bool OneDnn::ReadSameLayout(const OneDnnProduct& product, const OneDnnProduct& other) {
-  return std::equal(product.primitives.begin(), product.primitives.end(), other.primitives.begin(),
-                    other.primitives.end(), [](const Primitive& x, const Primitive& y) {
-                      return x.b.get_desc() == y.b.get_desc();
-                    });
+class PackedProduct final : public PackedLayout {
+ public:
+  PackedProduct(OneDnn* onednn, std::shared_ptr<OneDnnProduct> product)
+      : onednn_(onednn), product_(std::move(product)) {}
+
+  int64_t bytes() const override { return product_->packed_bytes; }
+  bool IsSame(const PackedLayout& other) const override;
+  absl::Status Pack(const void* b, void* packed) const override {
+    return onednn_->Pack(*product_, b, packed);
+  }
+
+ private:
+  OneDnn* const onednn_;
+  const std::shared_ptr<OneDnnProduct> product_;
+};
+
+bool PackedProduct::IsSame(const PackedLayout& other) const {
+  const auto* packed = dynamic_cast<const PackedProduct*>(&other);
+  if (packed == nullptr) return false;
+  const std::vector<Primitive>&mine = product_->primitives, &theirs = packed->product_->primitives;
+  return std::equal(
+      mine.begin(), mine.end(), theirs.begin(), theirs.end(),
+      [](const Primitive& x, const Primitive& y) { return x.b.get_desc() == y.b.get_desc(); });
+}
+
+}  // namespace
+
+std::shared_ptr<const PackedLayout> OneDnn::LayoutOf(std::shared_ptr<OneDnnProduct> product) {
+  return std::make_shared<PackedProduct>(this, std::move(product));
 }
 
 absl::Status OneDnn::Pack(OneDnnProduct& product, const void* b, void* packed) {
-  return Guarded([&] {
+  return GuardOneDnn([&] {
     const ScopedThreads threads(product.matmul.threads);
     for (const TileRun& tile : product.tiles) {
       TENSORD_RETURN_IF_ERROR(CheckStop());

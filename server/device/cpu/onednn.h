@@ -10,6 +10,7 @@
 #include "tensord/common/dtype.h"
 #include "tensord/common/ops/elementwise.h"
 #include "tensord/server/device/cpu/memory_pool.h"
+#include "tensord/server/device/cpu/packed_layout.h"
 
 namespace tensord::server::cpu {
 
@@ -73,10 +74,8 @@ class OneDnn {
   absl::StatusOr<std::shared_ptr<OneDnnProduct>> Clone(const OneDnnProduct& product);
 
   // The next functions are for products with packed_b.
-  // Returns the bytes of a packed b.
-  static int64_t PackedBytes(const OneDnnProduct& product);
-  // Returns true if both products read the same layout of b.
-  static bool ReadSameLayout(const OneDnnProduct& product, const OneDnnProduct& other);
+  // Returns the layout of b that the product reads. The object must not outlive this one.
+  std::shared_ptr<const PackedLayout> LayoutOf(std::shared_ptr<OneDnnProduct> product);
   // Packs b. The same rules for threads apply as for Run(). If the op must stop, returns CANCELLED.
   absl::Status Pack(OneDnnProduct& product, const void* b, void* packed);
 

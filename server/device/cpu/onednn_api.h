@@ -3,6 +3,10 @@
 #pragma once
 
 #include <dnnl.hpp>
+#include <optional>
+#include <string>
+
+#include "tensord/server/device/conv_attributes.h"
 
 namespace tensord::server::cpu {
 
@@ -28,6 +32,95 @@ inline dnnl::matmul::primitive_desc DescribeMatmul(
   const Matmul::desc desc = bias != nullptr ? Matmul::desc(a, b, *bias, c) : Matmul::desc(a, b, c);
   return {desc, attr, engine};
 #endif
+}
+
+// A convolution and the layouts of its tensors, each of which may be "any".
+struct ConvDescs {
+  dnnl::memory::desc x, weight, y;
+  std::optional<dnnl::memory::desc> bias;          // of the forward convolution
+  dnnl::memory::dims stride, dilation, low, high;  // the dilation of adjacent elements is 0
+};
+
+// A primitive with the layouts that the library has chosen.
+struct ConvPrimitive {
+  dnnl::primitive primitive;
+  dnnl::memory::desc x, weight, y, scratchpad;
+  std::string implementation;
+};
+
+namespace internal {
+
+inline dnnl::convolution_forward::primitive_desc DescribeConvForward(
+    const dnnl::engine& engine, dnnl::prop_kind kind, const ConvDescs& d,
+    const dnnl::primitive_attr& attr) {
+  using Forward = dnnl::convolution_forward;
+  constexpr auto kDirect = dnnl::algorithm::convolution_direct;
+#if DNNL_VERSION_MAJOR >= 3
+  return d.bias.has_value()
+             ? Forward::primitive_desc(engine, kind, kDirect, d.x, d.weight, *d.bias, d.y, d.stride,
+                                       d.dilation, d.low, d.high, attr)
+             : Forward::primitive_desc(engine, kind, kDirect, d.x, d.weight, d.y, d.stride,
+                                       d.dilation, d.low, d.high, attr);
+#else
+  const Forward::desc desc =
+      d.bias.has_value()
+          ? Forward::desc(kind, kDirect, d.x, d.weight, *d.bias, d.y, d.stride, d.dilation, d.low,
+                          d.high)
+          : Forward::desc(kind, kDirect, d.x, d.weight, d.y, d.stride, d.dilation, d.low, d.high);
+  return {desc, attr, engine};
+#endif
+}
+
+// Describes the gradient of the input (dnnl::convolution_backward_data) or of the weight
+// (dnnl::convolution_backward_weights).
+template <typename Backward>
+typename Backward::primitive_desc DescribeConvBackward(const dnnl::engine& engine,
+                                                       const ConvDescs& d,
+                                                       const dnnl::primitive_attr& attr) {
+  // The library asks for the forward convolution, but doesn't use it.
+  const auto forward =
+      DescribeConvForward(engine, dnnl::prop_kind::forward_training, d, dnnl::primitive_attr());
+  constexpr auto kDirect = dnnl::algorithm::convolution_direct;
+#if DNNL_VERSION_MAJOR >= 3
+  return typename Backward::primitive_desc(engine, kDirect, d.x, d.weight, d.y, d.stride,
+                                           d.dilation, d.low, d.high, forward, attr);
+#else
+  const typename Backward::desc desc(kDirect, d.x, d.weight, d.y, d.stride, d.dilation, d.low,
+                                     d.high);
+  return {desc, attr, engine, forward};
+#endif
+}
+
+}  // namespace internal
+
+// Makes the primitive of a convolution or of a gradient. Throws dnnl::error. If the library has no
+// code for it on this processor, the error's status is dnnl_unimplemented.
+inline ConvPrimitive MakeConvPrimitive(const dnnl::engine& engine, ConvKind kind,
+                                       const ConvDescs& descs, const dnnl::primitive_attr& attr) {
+  switch (kind) {
+    case ConvKind::kForward: {
+      const auto desc =
+          internal::DescribeConvForward(engine, dnnl::prop_kind::forward_inference, descs, attr);
+      return {dnnl::convolution_forward(desc),
+              desc.src_desc(),
+              desc.weights_desc(),
+              desc.dst_desc(),
+              desc.scratchpad_desc(),
+              desc.impl_info_str()};
+    }
+    case ConvKind::kBackwardInput: {
+      using Backward = dnnl::convolution_backward_data;
+      const auto desc = internal::DescribeConvBackward<Backward>(engine, descs, attr);
+      return {Backward(desc),       desc.diff_src_desc(),   desc.weights_desc(),
+              desc.diff_dst_desc(), desc.scratchpad_desc(), desc.impl_info_str()};
+    }
+    case ConvKind::kBackwardWeight:
+      break;
+  }
+  using Backward = dnnl::convolution_backward_weights;
+  const auto desc = internal::DescribeConvBackward<Backward>(engine, descs, attr);
+  return {Backward(desc),       desc.src_desc(),        desc.diff_weights_desc(),
+          desc.diff_dst_desc(), desc.scratchpad_desc(), desc.impl_info_str()};
 }
 
 }  // namespace tensord::server::cpu

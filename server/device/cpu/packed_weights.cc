@@ -15,40 +15,35 @@ constexpr int kUsesBetweenTries = 64;
 // Memory of the pool that counts against the device's limit.
 class PackedWeights::Copy {
  public:
-  Copy(DeviceMemoryLimit* memory_limit, std::shared_ptr<OneDnnProduct> layout, Scratch memory,
-       int64_t bytes)
-      : memory_limit_(memory_limit),
-        layout_(std::move(layout)),
-        memory_(std::move(memory)),
-        bytes_(bytes) {}
-  ~Copy() { memory_limit_->Release(bytes_); }
+  Copy(DeviceMemoryLimit* memory_limit, std::shared_ptr<const PackedLayout> layout, Scratch memory)
+      : memory_limit_(memory_limit), layout_(std::move(layout)), memory_(std::move(memory)) {}
+  ~Copy() { memory_limit_->Release(bytes()); }
 
-  const OneDnnProduct& layout() const { return *layout_; }
+  const PackedLayout& layout() const { return *layout_; }
   const void* data() const { return memory_.data(); }
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return layout_->bytes(); }
 
  private:
   DeviceMemoryLimit* const memory_limit_;
-  const std::shared_ptr<OneDnnProduct> layout_;  // a product that reads this layout
+  const std::shared_ptr<const PackedLayout> layout_;
   const Scratch memory_;
-  const int64_t bytes_;
 };
 
 const void* PackedWeights::DataOf(const Copy& copy) { return copy.data(); }
 
 std::shared_ptr<const PackedWeights::Copy> PackedWeights::Use(
-    const Buffer* weight, const std::shared_ptr<OneDnnProduct>& product) {
+    const Buffer* weight, const std::shared_ptr<const PackedLayout>& layout) {
   {
     MutexLock lock(&mu_);
     Entry& entry = entries_[weight];
     if (entry.copy != nullptr) {
       recent_.splice(recent_.begin(), recent_, entry.place);
-      const bool fits = OneDnn::ReadSameLayout(*product, entry.copy->layout());
+      const bool fits = layout->IsSame(entry.copy->layout());
       return fits ? entry.copy : nullptr;
     }
     if (++entry.uses < kUsesBeforePacking) return nullptr;
   }
-  std::shared_ptr<const Copy> copy = MakeCopy(weight, product);
+  std::shared_ptr<const Copy> copy = MakeCopy(weight, layout);
   MutexLock lock(&mu_);
   Entry& entry = entries_[weight];
   if (copy == nullptr) {
@@ -62,15 +57,15 @@ std::shared_ptr<const PackedWeights::Copy> PackedWeights::Use(
 }
 
 std::shared_ptr<const PackedWeights::Copy> PackedWeights::MakeCopy(
-    const Buffer* weight, const std::shared_ptr<OneDnnProduct>& product) {
-  const int64_t bytes = OneDnn::PackedBytes(*product);
+    const Buffer* weight, const std::shared_ptr<const PackedLayout>& layout) {
+  const int64_t bytes = layout->bytes();
   if (!memory_limit_->Reserve(bytes).ok()) return nullptr;
   Scratch memory(pool_, bytes);
-  if (memory.data() == nullptr || !onednn_->Pack(*product, weight->data(), memory.data()).ok()) {
+  if (memory.data() == nullptr || !layout->Pack(weight->data(), memory.data()).ok()) {
     memory_limit_->Release(bytes);
     return nullptr;
   }
-  return std::make_shared<const Copy>(memory_limit_, product, std::move(memory), bytes);
+  return std::make_shared<const Copy>(memory_limit_, layout, std::move(memory));
 }
 
 void PackedWeights::Erase(const Buffer* weight) {

@@ -9,27 +9,27 @@
 #include "tensord/common/util/mutex.h"
 #include "tensord/server/device/buffer.h"
 #include "tensord/server/device/cpu/memory_pool.h"
-#include "tensord/server/device/cpu/onednn.h"
+#include "tensord/server/device/cpu/packed_layout.h"
 #include "tensord/server/device/device_memory_limit.h"
 
 namespace tensord::server::cpu {
 
 // Thread-safe, except Use(), which must be called on the executor thread. A buffer is packed at its
-// third product if the device's limit has room for the copy. If there is no room, a later product
+// third use if the device's limit has room for the copy. If there is no room, a later product
 // tries again. The copy counts as used memory. It is freed with the buffer, or when an allocation
 // needs the room.
 class PackedWeights {
  public:
-  PackedWeights(DeviceMemoryLimit* memory_limit, MemoryPool* pool, OneDnn* onednn)
-      : memory_limit_(memory_limit), pool_(pool), onednn_(onednn) {}
+  PackedWeights(DeviceMemoryLimit* memory_limit, MemoryPool* pool)
+      : memory_limit_(memory_limit), pool_(pool) {}
 
   class Copy;
 
-  // Counts a product with `weight`, and packs the weight if that is due. Returns the copy. If
-  // there is no copy in the layout of `product`, which must have packed_b, returns null. The device
-  // must call Erase() before the buffer is destroyed or written.
+  // Counts a use of `weight` by an op that reads this layout, and packs the weight if that is due.
+  // Returns the copy. If there is no copy in this layout, returns null. The device must call
+  // Erase() before the buffer is destroyed or written.
   std::shared_ptr<const Copy> Use(const Buffer* weight,
-                                  const std::shared_ptr<OneDnnProduct>& product);
+                                  const std::shared_ptr<const PackedLayout>& layout);
 
   // Drops the copy of `weight` and its count.
   void Erase(const Buffer* weight);
@@ -48,11 +48,10 @@ class PackedWeights {
   };
 
   std::shared_ptr<const Copy> MakeCopy(const Buffer* weight,
-                                       const std::shared_ptr<OneDnnProduct>& product);
+                                       const std::shared_ptr<const PackedLayout>& layout);
 
   DeviceMemoryLimit* const memory_limit_;
   MemoryPool* const pool_;
-  OneDnn* const onednn_;
   Mutex mu_;
   absl::flat_hash_map<const Buffer*, Entry> entries_ ABSL_GUARDED_BY(mu_);
   // Buffers with copies, the most recently used first.

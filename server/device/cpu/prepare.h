@@ -29,6 +29,9 @@ std::unique_ptr<PreparedKernel> PrepareElementwise(const PrepareContext& ctx,
 // a kernel, returns null.
 std::unique_ptr<PreparedKernel> PrepareProduct(const PrepareContext& ctx, const KernelSpec& spec);
 
+// Prepares conv or a gradient of it. For other ops, and for dtypes without a kernel, returns null.
+std::unique_ptr<PreparedKernel> PrepareConv(const PrepareContext& ctx, const KernelSpec& spec);
+
 // Prepares any op that has a kernel. For other ops, returns null.
 std::unique_ptr<PreparedKernel> PrepareAny(const PrepareContext& ctx, const KernelSpec& spec);
 

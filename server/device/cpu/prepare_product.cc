@@ -43,6 +43,7 @@ class PreparedProduct final : public PreparedKernel {
   // product_ is null unless oneDNN computes everything. packed_product_ is null unless it can then
   // read a packed weight.
   std::shared_ptr<OneDnnProduct> product_, packed_product_;
+  std::shared_ptr<const PackedLayout> layout_;  // of the packed weight
 };
 
 PreparedProduct::PreparedProduct(const PrepareContext& ctx, const KernelSpec& spec, bool linear)
@@ -85,13 +86,14 @@ void PreparedProduct::FindLibraryProducts() {
   auto packed = ctx_->onednn.Find(matmul);
   if (!packed.ok()) return;
   packed_product_ = *std::move(packed);
+  layout_ = ctx_->onednn.LayoutOf(packed_product_);
   host_bytes_ += OneDnn::kProductBytes;
 }
 
 absl::StatusOr<bool> PreparedProduct::RunPacked(const Buffer& weight, const void* a,
                                                 const void* bias, void* c) {
   static_cast<const CpuBuffer&>(weight).MarkPacked();
-  const auto copy = packed_weights_.Use(&weight, packed_product_);
+  const auto copy = packed_weights_.Use(&weight, layout_);
   if (copy == nullptr) return false;
   TENSORD_RETURN_IF_ERROR(
       ctx_->onednn.Run(*packed_product_, a, PackedWeights::DataOf(*copy), bias, c));
