@@ -162,6 +162,20 @@ absl::Status RequireIndices(const InferenceContext& ctx, int input, absl::string
           : ": cast it first, for example to int64"));
 }
 
+absl::Status CheckRandomSource(const InferenceContext& ctx, int state) {
+  if (state < 0) {
+    if (ctx.IsGiven("seed")) return absl::OkStatus();
+    return ctx.Error("attribute seed is missing: give it, or the input state");
+  }
+  if (ctx.input(state).dtype != DType::kInt64 || ctx.input(state).shape != Shape({2})) {
+    return ctx.Error("the input state must be int64[2]: seed and stream");
+  }
+  if (ctx.attrs().Int("seed") == 0 && ctx.attrs().Int("stream") == 0) return absl::OkStatus();
+  return ctx.Error(
+      "seed and stream come from the input state, so the attributes seed and stream must be absent "
+      "or 0");
+}
+
 absl::StatusOr<Shape> ShapeAttr(const InferenceContext& ctx) {
   Shape shape(absl::MakeConstSpan(ctx.attrs().Ints("shape")));
   const absl::Status status = shape.Validate();

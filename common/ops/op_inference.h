@@ -60,6 +60,10 @@ constexpr DType StatisticsDType(DType dtype) {
 // have this dtype, or StatisticsDType(). Makes the kernel read it in the latter.
 absl::Status ReadParameter(InferenceContext& ctx, int input, DType dtype, const Shape& shape);
 
+// Checks that seed and stream come either from the attributes, or from the input `state`. If
+// `state` is -1, there is no such input.
+absl::Status CheckRandomSource(const InferenceContext& ctx, int state);
+
 // Returns the attribute "shape", validated. Does not accept -1, which only reshape takes.
 absl::StatusOr<Shape> ShapeAttr(const InferenceContext& ctx);
 

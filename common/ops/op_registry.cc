@@ -48,6 +48,7 @@ struct Registry {
   absl::flat_hash_map<absl::string_view, const OpSchema*, NameHash> by_name;
 
   Registry() {
+    AppendAttentionOps(schemas);
     AppendConvOps(schemas);
     AppendCreationOps(schemas);
     AppendElementwiseOps(schemas);

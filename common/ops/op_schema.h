@@ -36,6 +36,7 @@ enum class OpCost : uint8_t {
   kCompute,  // several nanoseconds
   kSelect,   // as kCopy, but of input 0, the op reads only as many elements as it writes
   kSort,     // some tens of nanoseconds
+  kPairs,    // the time depends on the product of two inputs' sizes
 };
 
 struct OpSchema {
@@ -100,7 +101,8 @@ using OutputSpecs = absl::InlinedVector<TensorSpec, 2>;
 //   arange       "dtype": resolved; "start", "stop", "step": all ints (an integer dtype) or all
 //                floats
 //   eye          "cols": >= 0
-//   uniform, normal, randint, dropout with an input "state": "seed" and "stream" are 0
+//   uniform, normal, randint, dropout, sdpa with an input "state": "seed" and "stream" are 0
+//   sdpa         "scale": the number that 0 stands for; also of sdpa_backward
 // PlanOp() with these attributes returns the same plan.
 // `input_dtypes[i]` is the dtype in which the kernel reads input i. If it differs from the input's
 // own dtype, the engine casts the input first.

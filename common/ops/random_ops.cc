@@ -10,25 +10,8 @@
 namespace tensord {
 namespace {
 
-// Checks that seed and stream come either from the attributes or from the input `state`, which is
-// the last input if the op has more than `min_inputs`.
-absl::Status CheckRandomSource(InferenceContext& ctx, int min_inputs) {
-  if (ctx.num_inputs() == min_inputs) {
-    if (ctx.IsGiven("seed")) return absl::OkStatus();
-    return ctx.Error("attribute seed is missing: give it, or the input state");
-  }
-  const TensorSpec& state = ctx.input(min_inputs);
-  if (state.dtype != DType::kInt64 || state.shape != Shape({2})) {
-    return ctx.Error("the input state must be int64[2]: seed and stream");
-  }
-  if (ctx.attrs().Int("seed") == 0 && ctx.attrs().Int("stream") == 0) return absl::OkStatus();
-  return ctx.Error(
-      "seed and stream come from the input state, so the attributes seed and stream must be absent "
-      "or 0");
-}
-
 absl::Status AddDrawnOutput(InferenceContext& ctx) {
-  TENSORD_RETURN_IF_ERROR(CheckRandomSource(ctx, 0));
+  TENSORD_RETURN_IF_ERROR(CheckRandomSource(ctx, ctx.num_inputs() > 0 ? 0 : -1));
   TENSORD_ASSIGN_OR_RETURN(Shape shape, ShapeAttr(ctx));
   ctx.AddOutput(ctx.attrs().Type("dtype"), std::move(shape));
   return absl::OkStatus();
@@ -92,7 +75,7 @@ absl::Status InferDropout(InferenceContext& ctx) {
   if (!(p >= 0 && p <= 1)) {
     return ctx.Error(absl::StrCat("the probability p is ", p, " and must be from 0 to 1"));
   }
-  TENSORD_RETURN_IF_ERROR(CheckRandomSource(ctx, 1));
+  TENSORD_RETURN_IF_ERROR(CheckRandomSource(ctx, ctx.num_inputs() > 1 ? 1 : -1));
   ctx.AddOutput(x.dtype, x.shape);
   if (ctx.attrs().Bool("mask")) {
     ctx.AddOutput(DType::kBool, x.shape);

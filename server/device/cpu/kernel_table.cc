@@ -9,6 +9,7 @@ KernelTable MakeTable() {
   KernelTable table;
   AppendAdamKernels(table);
   AppendArgReductionKernels(table);
+  AppendAttentionKernels(table);
   AppendBatchNormKernels(table);
   AppendConvKernels(table);
   AppendCreationKernels(table);

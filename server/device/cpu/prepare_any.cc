@@ -37,6 +37,8 @@ bool IsShort(const KernelSpec& spec) {
       const bool selects = outputs <= inputs / 4 && outputs <= kMaxInlineSort;
       return inputs <= kMaxInlineSort || (selects && elements <= kGrainElements / 8);
     }
+    case OpCost::kPairs:
+      return false;
   }
   return false;
 }

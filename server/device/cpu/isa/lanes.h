@@ -130,6 +130,7 @@ void ForColumnTiles(int64_t cols, Fn fn) {
 
 // The functions that add the loops of one file to a level's table.
 void FillAdamLoops(NetworkLoops& loops);
+void FillAttentionLoops(NetworkLoops& loops);
 void FillBatchNormLoops(NetworkLoops& loops);
 void FillCrossEntropyLoops(NetworkLoops& loops);
 void FillLayerNormLoops(NetworkLoops& loops);

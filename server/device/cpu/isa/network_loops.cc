@@ -9,6 +9,7 @@ const NetworkLoops& NetworkTable() {
   static const NetworkLoops* const table = [] {
     auto* loops = new NetworkLoops;
     FillAdamLoops(*loops);
+    FillAttentionLoops(*loops);
     FillBatchNormLoops(*loops);
     FillCrossEntropyLoops(*loops);
     FillLayerNormLoops(*loops);

@@ -93,6 +93,75 @@ struct BatchNormLoops {
                    double scale, void* gx) = nullptr;
 };
 
+// The loops of attention work on tiles: some rows of q, of at most kAttentionTileBytes, beside some
+// keys. Scores and all that is multiplied with them are stored as (keys, lanes): a lane has the
+// scores of one row. Lanes are rows, rounded up to a multiple of kAttentionAlignment bytes.
+inline constexpr int kAttentionTileBytes = 256;
+inline constexpr int kAttentionAlignment = 64;
+inline constexpr int kMaxAttentionFewRows = 8;
+
+struct AttentionTile {
+  int64_t rows, lanes, keys;
+  int64_t depth;        // of q and k
+  const void* qt;       // (depth, lanes): q transposed, times the scale
+  const void* k;        // (keys, depth)
+  int64_t k_stride;     // the distance between rows, in elements
+  const void* v;        // (keys, value depth)
+  int64_t v_stride;
+  const void* bias;     // (keys, lanes), added to the scores; null: none
+  const void* factors;  // (keys, lanes), multiplied with the weights; null: none
+  const void* limits;   // (lanes): a row has the keys below its limit; null: all. Not with a bias
+  void* scores;         // scratch: (keys, lanes)
+};
+
+// The sums of rows over the keys so far.
+struct AttentionSums {
+  void* max;     // of the scores
+  void* sum;     // of the weights, which are exp(score - max)
+  void* values;  // (rows, cols): the sum of weight times value
+  int64_t cols;  // the value depth, rounded up to a multiple of kAttentionAlignment bytes
+  bool first;    // true: `values` isn't set yet
+};
+
+struct AttentionGradients {
+  double scale;
+  int64_t value_depth;
+  const void* gt;     // (value depth, lanes): the gradient transposed
+  const void* lse;    // (lanes)
+  const void* delta;  // (lanes): Σ g o
+  void* scores;       // scratch: (keys, lanes); then the gradients of the scores, times the scale
+  // The operands have rows of k_cols or v_cols elements: the depths, rounded up to a multiple of
+  // kAttentionAlignment bytes. Something is added to each result that isn't null.
+  int64_t k_cols, v_cols;
+  const void* q;  // (rows, k_cols)
+  int64_t q_stride;
+  const void* g;  // (rows, v_cols)
+  int64_t g_stride;
+  void* gq;  // (rows, k_cols); needs tile.k with k_cols columns
+  void* gk;  // (keys, k_cols)
+  void* gv;  // (keys, v_cols)
+};
+
+struct AttentionLoops {
+  // y[c lanes + r] = factor x[r stride + c], for rows and cols. Sets the other lanes to 0.
+  void (*transpose)(const void* x, int64_t rows, int64_t cols, int64_t stride, double factor,
+                    int64_t lanes, void* y) = nullptr;
+  // Adds the tile's keys to the sums. tile.v has sums.cols columns.
+  void (*forward)(const AttentionTile& tile, const AttentionSums& sums) = nullptr;
+  // Does the same for at most kMaxAttentionFewRows rows, which are stored as rows: qt is (rows,
+  // depth), and scores, bias and factors are (rows, lanes), where lanes are keys, rounded up. The
+  // depth is a multiple of kAttentionAlignment bytes.
+  void (*forward_rows)(const AttentionTile& tile, const AttentionSums& sums) = nullptr;
+  // Adds `more` to the sums.
+  void (*merge)(const AttentionSums& sums, const AttentionSums& more, int64_t rows) = nullptr;
+  // o[r value_depth + e] = values / sum, and lse = max + log(sum). Rows without keys get 0 and
+  // -inf.
+  void (*finish)(const AttentionSums& sums, int64_t rows, int64_t value_depth, void* o,
+                 void* lse) = nullptr;
+  // Adds the tile's part to the gradients.
+  void (*backward)(const AttentionTile& tile, const AttentionGradients& of) = nullptr;
+};
+
 // The arrays of a step. A result may be the operand of the same name.
 struct AdamArrays {
   const void *p, *g, *m, *v, *vmax;  // vmax: null without amsgrad
@@ -113,6 +182,7 @@ struct NetworkLoops {
   PoolLoops pool[kDTypeCount] = {};
   BatchNormLoops batch_norm[kDTypeCount] = {};
   AdamLoop adam[kDTypeCount] = {};
+  AttentionLoops attention[kDTypeCount] = {};
 };
 
 // These return the table of a level, and of the highest available level, as LoopsOf() and
