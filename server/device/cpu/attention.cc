@@ -166,6 +166,7 @@ TENSORD_INSTANTIATE(double)
 
 void AppendAttentionKernels(KernelTable& table) {
   table["sdpa"] = SdpaKernel;
+  table["sdpa_backward"] = SdpaBackwardKernel;
 }
 
 }  // namespace tensord::server::cpu

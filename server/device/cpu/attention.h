@@ -57,6 +57,8 @@ constexpr int64_t RoundUpToLanes(int64_t n) {
 template <typename T>
 inline constexpr int64_t kTileRows = kAttentionTileBytes / sizeof(T);
 inline constexpr int64_t kTileKeys = 64;
+// A grain (team.h) in multiplications.
+inline constexpr double kAttentionGrain = 128 * 1024;
 
 // Rows of a matrix, `stride` elements apart.
 template <typename T>

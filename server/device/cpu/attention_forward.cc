@@ -10,8 +10,6 @@
 namespace tensord::server::cpu {
 namespace {
 
-// A grain (team.h) in multiplications.
-constexpr double kGrainProducts = 128 * 1024;
 // The keys of a task, if an item has few rows. Does not depend on the number of threads.
 constexpr int64_t kFewRowsKeys = 512;
 
@@ -80,7 +78,7 @@ class Attention {
 
   double Grain(int64_t rows, int64_t keys) const {
     const int64_t depths = args_.depth + args_.value_depth + 16;
-    return kGrainProducts / static_cast<double>(rows * std::max<int64_t>(keys, 1) * depths);
+    return kAttentionGrain / static_cast<double>(rows * std::max<int64_t>(keys, 1) * depths);
   }
 
   absl::Status RunBlocks() {

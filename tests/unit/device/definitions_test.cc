@@ -181,6 +181,8 @@ const AttentionCase kAttentionCases[] = {
     {150, 140, 24, 40, true},
     {70, 200, 64, 64},
     {33, 90, 16, 20, false, {33, 90}},
+    {140, 70, 8, 8, false, {140, 1}},
+    {70, 9, 8, 8, false, {2, 4, 70, 9}},
     {65, 65, 7, 9, false, {2, 4, 65, 65}, true},
     {20, 130, 32, 16, false, {4, 1, 130}},
     {2, 40, 16, 16, false, {2, 1, 1, 40}, true},
@@ -271,6 +273,49 @@ TEST_P(DefinitionsTest, OfAttention) {
     const std::string what = Shape({of.length, of.keys, of.depth, of.value_depth}).ToString();
     c_.ExpectEqual(forward[0], composed.o, "o of " + what);
     c_.ExpectEqual(forward[1], composed.lse, "lse of " + what);
+  }
+}
+
+TEST_P(DefinitionsTest, OfAttentionBackward) {
+  for (const AttentionCase& of : kAttentionCases) {
+    ComposedAttention composed(c_, of, GetParam());
+    const std::string what = Shape({of.length, of.keys, of.depth, of.value_depth}).ToString();
+    const HostTensor g = c_.Values(composed.o.spec.shape, 5);
+    Attributes attrs = composed.attrs;
+    const bool has_gmask = of.mask.rank() > 0 && !of.mask_is_bool;
+    if (has_gmask) attrs.Set("mask_gradient", true);
+    const Tensors forward = c_.All("sdpa", composed.inputs, composed.attrs);
+    Tensors inputs = {g, composed.q, composed.k, composed.v, forward[0], forward[1]};
+    if (composed.inputs.size() > 3) inputs.push_back(composed.inputs[3]);
+    const Tensors got = c_.All("sdpa_backward", inputs, attrs);
+
+    const HostTensor k = RepeatHeads(c_, composed.k), v = RepeatHeads(c_, composed.v);
+    HostTensor of_weights = c_.Run("matmul", {g, v}, {{"transpose_b", true}});
+    HostTensor weights = composed.softmax;
+    if (of.dropout_p > 0) {
+      of_weights = composed.Drop(of_weights, of.dropout_p);
+      weights = composed.Drop(weights, of.dropout_p);
+    }
+    const HostTensor of_scores = c_.Run("softmax_backward", {of_weights, composed.softmax});
+    const HostTensor scaled = c_.Mul(of_scores, c_.Number(0.3));
+    const auto sum_heads = [&](const HostTensor& x) {
+      const Shape& shape = x.spec.shape;
+      return c_.Sum(c_.Reshape(x, {2, 2, 2, shape.dim(2), shape.dim(3)}), {2});
+    };
+    c_.ExpectEqual(got[0], c_.Run("matmul", {scaled, k}), "gq of " + what);
+    c_.ExpectEqual(got[1],
+                   sum_heads(c_.Run("matmul", {scaled, composed.q}, {{"transpose_a", true}})),
+                   "gk of " + what);
+    c_.ExpectEqual(got[2], sum_heads(c_.Run("matmul", {weights, g}, {{"transpose_a", true}})),
+                   "gv of " + what);
+    if (!has_gmask) continue;
+    Ints summed;
+    for (int d = 0; d < 4; ++d) {
+      const int axis = d - (4 - of.mask.rank());
+      if (axis < 0 || of.mask.dim(axis) == 1) summed.push_back(d);
+    }
+    c_.ExpectEqual(got[3], summed.empty() ? of_scores : c_.Sum(of_scores, summed),
+                   "gmask of " + what);
   }
 }
 

@@ -418,6 +418,21 @@ void Merge(const AttentionSums& sums, const AttentionSums& more, int64_t rows) {
 
 // ---------------------------------------------------------------- gradients
 
+template <typename T>
+void Dots(const void* a_data, const void* b_data, int64_t rows, int64_t cols, void* sums_data) {
+  constexpr int kWidth = kLanes<T>;
+  const auto *a = static_cast<const T*>(a_data), *b = static_cast<const T*>(b_data);
+  for (int64_t r = 0; r < rows; ++r, a += cols, b += cols) {
+    Native<T> sum = {};
+    int64_t c = 0;
+    for (; c + kWidth <= cols; c += kWidth) sum += LoadNative(a + c) * LoadNative(b + c);
+    T total = T{0};
+    for (int j = 0; j < kWidth; ++j) total += sum[j];
+    for (; c < cols; ++c) total += a[c] * b[c];
+    static_cast<T*>(sums_data)[r] = total;
+  }
+}
+
 // Replaces the scores of some lanes by the weights that the values had, and the gradients of the
 // weights by those of the scores, times the scale.
 template <typename T, typename ScoreFn>
@@ -484,8 +499,8 @@ void Backward(const AttentionTile& tile, const AttentionGradients& of) {
 
 template <typename T>
 void Fill(NetworkLoops& loops) {
-  loops.attention[kIndexOf<T>] = {Transpose<T>,   Forward<T>, ForwardRows<T>,
-                                  Merge<T>,       Finish<T>,  Backward<T>};
+  loops.attention[kIndexOf<T>] = {Transpose<T>, Forward<T>, ForwardRows<T>, Merge<T>,
+                                  Finish<T>,    Dots<T>,    Backward<T>};
 }
 
 }  // namespace

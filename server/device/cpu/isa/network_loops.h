@@ -158,6 +158,8 @@ struct AttentionLoops {
   // -inf.
   void (*finish)(const AttentionSums& sums, int64_t rows, int64_t value_depth, void* o,
                  void* lse) = nullptr;
+  // sums[r] = Σ a[r cols + c] b[r cols + c], for rows.
+  void (*dots)(const void* a, const void* b, int64_t rows, int64_t cols, void* sums) = nullptr;
   // Adds the tile's part to the gradients.
   void (*backward)(const AttentionTile& tile, const AttentionGradients& of) = nullptr;
 };
