@@ -59,15 +59,22 @@ void ForVectors(int64_t n, Fn fn) {
   });
 }
 
-// Returns the pairwise sum of the lanes.
+// Returns the pairwise sum of the lanes: first, lanes half a vector apart are added. The partial
+// sums are vectors, because compilers would keep an array of lanes in memory.
 template <typename T>
 double Total(Vector<T> lanes) {
-  double sum[kWidth<T>];
-  for (int j = 0; j < kWidth<T>; ++j) sum[j] = lanes[j];
-  for (int half = kWidth<T> / 2; half > 0; half /= 2) {
-    for (int j = 0; j < half; ++j) sum[j] += sum[j + half];
+  if constexpr (sizeof(T) == sizeof(float)) {
+    const auto low = __builtin_shufflevector(lanes, lanes, 0, 1, 2, 3, 4, 5, 6, 7);
+    const auto high = __builtin_shufflevector(lanes, lanes, 8, 9, 10, 11, 12, 13, 14, 15);
+    return Total<double>(__builtin_convertvector(low, Vector<double>) +
+                         __builtin_convertvector(high, Vector<double>));
+  } else {
+    const auto halves = __builtin_shufflevector(lanes, lanes, 0, 1, 2, 3) +
+                        __builtin_shufflevector(lanes, lanes, 4, 5, 6, 7);
+    const auto quarters = __builtin_shufflevector(halves, halves, 0, 1) +
+                          __builtin_shufflevector(halves, halves, 2, 3);
+    return quarters[0] + quarters[1];
   }
-  return sum[0];
 }
 
 // A term of several sums.
