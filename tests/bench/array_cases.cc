@@ -72,7 +72,7 @@ constexpr int64_t kRows = 50257, kColumns = 768, kIndices = 1024;
 
 ArrayCase EmbeddingCase() {
   return {"embedding of 1,024 of 50257x768 float32",
-          16,
+          128,
           [](const Device& device) {
             const Tensor weight = Uniform(device, {kRows, kColumns}, /*seed=*/1);
             const Tensor indices = RandomIndices(device, kIndices, kRows);

@@ -25,7 +25,7 @@ constexpr char kLayerNormInputs[] =
 
 ArrayCase LayerNormCase() {
   return {"layer_norm of 512x768 float32",
-          32,
+          128,
           [](const Device& device) {
             const Tensor x = Normal(device, {512, 768}, /*seed=*/1);
             const NormParameters parameters = {Normal(device, {768}, 2), Normal(device, {768}, 3)};
@@ -38,7 +38,7 @@ ArrayCase LayerNormCase() {
 
 ArrayCase LayerNormBackwardCase() {
   return {"layer_norm_backward of 512x768 float32",
-          32,
+          128,
           [](const Device& device) {
             const Tensor x = Normal(device, {512, 768}, /*seed=*/1);
             const Tensor g = Normal(device, {512, 768}, /*seed=*/4);
