@@ -15,7 +15,7 @@ namespace {
 
 using InputPointers = absl::InlinedVector<const Tensor*, 7>;
 
-// Runs an op with `count` outputs. If it fails, all have its error.
+// Runs an op with `count` outputs. If the op fails, all outputs have its error.
 internal::Tensors RunAll(absl::string_view op, const InputPointers& inputs, const Attributes& attrs,
                          size_t count, absl::Span<const int> donate = {}) {
   absl::StatusOr<internal::Tensors> outputs = internal::EnqueueAll(op, inputs, attrs, donate);

@@ -1,15 +1,15 @@
 // The ops of neural networks that are more than elementwise functions: normalization, losses and
-// pooling, with their gradients, and steps of optimizers. PyTorch's names and meanings
+// pooling, with their gradients, and steps of optimizers. Names and meanings are PyTorch's
 // (torch.nn.functional).
 //
 // As in ops.h, no function waits, errors are in the results' statuses, and all functions are
 // thread-safe. x is floating. Elements of 16 bits are computed in float32 and rounded once.
 // "Statistics" are float64 if x is float64, otherwise float32. Parameters, such as weights, have
-// the dtype of x or that of the statistics. If a parameter is an empty Tensor, the op fails: leave
-// it out.
+// the dtype of x or that of the statistics. To omit a parameter, leave its optional empty. If the
+// optional holds an empty Tensor, the op fails.
 //
-// The functions whose names end in "Backward" compute gradients from the gradient of the result and
-// from what the forward function has returned.
+// The functions whose names end in "Backward" compute gradients. They take the gradient of the
+// result, and results of the forward function.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,8 @@ struct LayerNormOptions {
 // shape of the parameters. The variance isn't corrected.
 Tensor LayerNorm(const Tensor& x, const NormParameters& parameters = {},
                  const LayerNormOptions& options = {});
-// Returns x / √(mean of x² + eps) · weight + bias. PyTorch's eps is that of the dtype by default.
+// Returns x / √(mean of x² + eps) · weight + bias. By default, PyTorch takes the machine epsilon of
+// the dtype as eps.
 Tensor RmsNorm(const Tensor& x, const NormParameters& parameters = {},
                const LayerNormOptions& options = {});
 
@@ -49,7 +50,7 @@ struct LayerNormResult {
   Tensor mean;  // a statistic: x's shape with 1 for the normalized dimensions. RMS norm: empty
   Tensor rstd;  // 1 / √(variance + eps), of the same shape
 };
-// Return the statistics, too, which the gradients need.
+// Return y and the statistics, which the functions for the gradients need.
 LayerNormResult LayerNormWithStatistics(const Tensor& x, const NormParameters& parameters = {},
                                         const LayerNormOptions& options = {});
 LayerNormResult RmsNormWithStatistics(const Tensor& x, const NormParameters& parameters = {},
@@ -57,11 +58,11 @@ LayerNormResult RmsNormWithStatistics(const Tensor& x, const NormParameters& par
 
 struct NormGradients {
   Tensor x;
-  Tensor weight;  // of the weight's dtype, or x's
+  Tensor weight;  // has the dtype of the weight; without a weight, that of x
   Tensor bias;    // RMS norm: empty
 };
-// Return the gradients. `forward` is what LayerNormWithStatistics, or RmsNormWithStatistics, has
-// returned for x. Only the option normalized_rank counts.
+// Return the gradients. `forward` is the result of LayerNormWithStatistics, or of
+// RmsNormWithStatistics, for x. Of the options, only normalized_rank is used.
 NormGradients LayerNormBackward(const Tensor& gradient, const Tensor& x,
                                 const LayerNormResult& forward,
                                 const std::optional<Tensor>& weight = {},
@@ -97,8 +98,8 @@ BatchNormResult BatchNormInTraining(const Tensor& x, const Tensor& running_mean,
                                     const NormParameters& parameters = {},
                                     const BatchNormOptions& options = {});
 // Returns the gradients of BatchNormInTraining, where `mean` and `invstd` are its results. If
-// `training` is false, returns those of BatchNorm, where they are the statistics by which x was
-// normalized.
+// `training` is false, returns those of BatchNorm. Then `mean` is the running mean, and `invstd` is
+// 1 / √(running_var + eps).
 NormGradients BatchNormBackward(const Tensor& gradient, const Tensor& x, const Tensor& mean,
                                 const Tensor& invstd, const std::optional<Tensor>& weight = {},
                                 bool training = true);
@@ -116,7 +117,7 @@ struct CrossEntropyOptions {
   // The axis of the classes. None: 1, or 0 if x has one dimension, as in PyTorch.
   std::optional<int64_t> axis = {};
   int64_t ignore_index = -100;  // a target of this value gives the loss 0 and no gradient
-  double label_smoothing = 0;   // the share, from 0 to 1, that all classes have equally
+  double label_smoothing = 0;   // the share of a target, from 0 to 1, that all classes get equally
 };
 // Returns weight[target] · -log(softmax(x)[target]), with x (…,C,…) and target (…), int32 or int64.
 // The result has x's dtype. If a target isn't in [0, C), and isn't ignored, the result fails with
@@ -127,7 +128,7 @@ struct CrossEntropyResult {
   Tensor loss;  // a statistic of the shape of the target: not reduced
   Tensor lse;   // a statistic: log Σ exp(x), of the same shape
 };
-// Computes the losses without a reduction: `options.reduction` doesn't count.
+// Computes the losses without a reduction: `options.reduction` isn't used.
 CrossEntropyResult CrossEntropyWithStatistics(const Tensor& x, const Tensor& target,
                                               const CrossEntropyOptions& options = {});
 // Returns the gradient of x, where `gradient` is that of CrossEntropyResult::loss.
@@ -136,25 +137,25 @@ Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x, const Tenso
 
 // ---------------------------------------------------------------- pooling
 
-// The windows of the last one to three axes: one number for each of them, or one for all. Without a
-// kernel, the functions fail.
+// The windows along the last one to three axes. Each list has one number for each of these axes, or
+// one for all. If the kernel is empty, the functions fail.
 struct PoolOptions {
   std::vector<int64_t> kernel = {};    // required; its length is the number of axes
   std::vector<int64_t> stride = {};    // none: the kernel
-  std::vector<int64_t> padding = {};   // none: 0; at most half of the window
+  std::vector<int64_t> padding = {};   // none: 0; must be at most half of the window
   std::vector<int64_t> dilation = {};  // none: 1; only for MaxPool
-  bool ceil_mode = false;              // also windows that reach beyond the end of the padding
+  bool ceil_mode = false;              // true: windows may reach beyond the end of the padding
 };
 struct PoolResult {
   Tensor y;
   Tensor indices;  // int64: the positions in the flattened spatial axes of x
 };
-// Return the largest element of each window, and its position. A NaN is larger than all numbers. If
-// elements are equal, or NaN, the first one counts.
+// Return the largest element of each window. MaxPoolWithIndices also returns its position. A NaN is
+// larger than all numbers. Of equal elements, and of NaNs, the first one is selected.
 PoolResult MaxPoolWithIndices(const Tensor& x, const PoolOptions& options);
 Tensor MaxPool(const Tensor& x, const PoolOptions& options);
 // Returns the gradient of x, whose last dimensions are `size`. `indices` must be a result of
-// MaxPoolWithIndices: an element of gx gets the gradients of the windows with its index.
+// MaxPoolWithIndices. The gradient of an element is the sum of those of the windows with its index.
 Tensor MaxPoolBackward(const Tensor& gradient, const Tensor& indices,
                        const std::vector<int64_t>& size, const PoolOptions& options);
 
@@ -163,10 +164,10 @@ struct AvgPoolOptions {
   std::vector<int64_t> stride = {};
   std::vector<int64_t> padding = {};
   bool ceil_mode = false;
-  bool count_include_pad = true;  // whether padding counts in the number of averaged elements
-  int64_t divisor = 0;            // divides the sums in place of that number; 0: none
+  bool count_include_pad = true;  // true: padding counts as elements when a sum is divided
+  int64_t divisor = 0;            // if it isn't 0, it divides the sums, not the number of elements
 };
-// Returns the mean of each window.
+// Return the mean of each window, and the gradient of x, whose last dimensions are `size`.
 Tensor AvgPool(const Tensor& x, const AvgPoolOptions& options);
 Tensor AvgPoolBackward(const Tensor& gradient, const std::vector<int64_t>& size,
                        const AvgPoolOptions& options);
@@ -189,9 +190,9 @@ struct AdamState {
   Tensor v;                         // that of their squares
   std::optional<Tensor> vmax = {};  // amsgrad: the largest v so far; none: without amsgrad
 };
-// Returns the state after a step of Adam. All tensors have the dtype and shape of p. `step` is the
-// number of the step, from 1 on, and `lr` the learning rate: tensors of shape [], so that a
-// recorded program gets others in each run.
+// Returns the state after a step of Adam. All tensors of the state, and `gradient`, have the dtype
+// and shape of p. `step` is the number of the step, from 1 on, and `lr` is the learning rate. Both
+// are tensors of shape [], so they can be inputs of a recorded program.
 AdamState AdamStep(const AdamState& state, const Tensor& gradient, const Tensor& step,
                    const Tensor& lr, const AdamOptions& options = {});
 

@@ -2,7 +2,7 @@
 //
 // Indices are int32 or int64. Negative ones count from the end of the axis. If an index is out of
 // range, the result fails with INVALID_ARGUMENT when the op has run. Other errors, and thread
-// safety, are as in ops.h. client/composite/indexing.h has functions that are made of these.
+// safety, are as in ops.h. client/composite/indexing.h has functions that are composed of these.
 #pragma once
 
 #include <cstdint>
@@ -25,22 +25,22 @@ Tensor Gather(const Tensor& x, int64_t axis, const Tensor& index);
 
 struct IndexPutOptions {
   int64_t axis = 0;
-  // If false, the last of several values for one place counts. If true, all values are added to the
-  // element, in order.
+  // If false, the last of several values for an element replaces it. If true, all values are added
+  // to the element, in order.
   bool accumulate = false;
   // Lets the op overwrite x, which saves a copy. All copies of this Tensor then fail from the call
   // on (RunOptions in ops.h).
   bool donate = false;
 };
-// Returns x with `values` in place of Index(x, indices, axis). `values` has the shape of that, or
-// [].
+// Returns x with `values` in place of Index(x, indices, axis). `values` has the shape of that
+// tensor, or [].
 Tensor IndexPut(const Tensor& x, absl::Span<const Tensor> indices, const Tensor& values,
                 const IndexPutOptions& options = {});
 
 enum class ScatterReduction { kNone, kAdd, kMul, kMax, kMin };
 struct ScatterOptions {
-  // With kNone, the last of several values for one place counts. Otherwise the element is combined
-  // with all values, in order.
+  // With kNone, the last of several values for an element replaces it. Otherwise the element is
+  // combined with all values, in order.
   ScatterReduction reduce = ScatterReduction::kNone;
   bool donate = false;  // as IndexPutOptions::donate
 };
@@ -51,8 +51,8 @@ Tensor Scatter(const Tensor& x, int64_t axis, const Tensor& index, const Tensor&
 // Calls Scatter() with ScatterReduction::kAdd.
 Tensor ScatterAdd(const Tensor& x, int64_t axis, const Tensor& index, const Tensor& src);
 
-// The element at (i, j, …) is element offset + i strides[0] + j strides[1] + … of x in row-major
-// order. Strides may be negative or 0. All elements must be inside x.
+// Returns a tensor whose element at (i, j, …) is the element offset + i strides[0] + j strides[1] +
+// … of x, in row-major order. Strides may be negative or 0. All elements must be inside x.
 Tensor AsStrided(const Tensor& x, const Shape& shape, absl::Span<const int64_t> strides,
                  int64_t offset = 0);
 
@@ -60,8 +60,8 @@ struct AsStridedScatterOptions {
   int64_t offset = 0;
   bool donate = false;  // as IndexPutOptions::donate
 };
-// Returns x with `src` in place of AsStrided(x, shape, strides, offset). The elements of that must
-// be distinct elements of x.
+// Returns x with `src` in place of AsStrided(x, shape, strides, offset). The elements of that
+// tensor must be distinct elements of x.
 Tensor AsStridedScatter(const Tensor& x, const Tensor& src, const Shape& shape,
                         absl::Span<const int64_t> strides,
                         const AsStridedScatterOptions& options = {});

@@ -27,9 +27,9 @@ struct RandomStream {
   int64_t stream = 0;
 };
 
-// Gives each caller the next stream of a seed. So the numbers of a program depend only on the seed
-// and on the order of its calls. Thread-safe: each stream is given to one caller. If several
-// threads use a generator, the order of their calls decides which thread gets which stream.
+// Each call of Next() returns the next stream of a seed. So the numbers of a program depend only on
+// the seed and on the order of its calls. Thread-safe: no two calls return the same stream. If
+// several threads use a generator, the order of their calls decides which thread gets which stream.
 class Generator {
  public:
   // Begins with `next_stream`. To continue a program, store seed() and next_stream().
@@ -72,8 +72,8 @@ class RandomSource {
   const Tensor* state_ = nullptr;
 };
 
-// Returns the state of the stream that comes `count` streams later. A program with several random
-// functions gives each of them a state of its own.
+// Returns the state of the stream that comes `count` streams later. A recorded program with several
+// random functions needs a different state for each of them.
 Tensor AdvanceState(const Tensor& state, int64_t count);
 
 // These do the same as the functions of creation.h, with any source. A state must be on `device`.

@@ -36,7 +36,7 @@ double ToDouble(Scalar scalar) {
   return std::visit([](auto value) { return static_cast<double>(value); }, scalar.value());
 }
 
-// value x. A product with 1 needs no op.
+// Returns value x. A product with 1 needs no op.
 Tensor Times(const Tensor& x, Scalar value) { return ToDouble(value) == 1 ? x : Mul(x, value); }
 
 Tensor Truth(const Tensor& x) { return x.dtype() == DType::kBool ? x : Ne(x, false); }

@@ -25,7 +25,7 @@ Tensor Clamp(const Tensor& x, Operand min, Operand max);
 Tensor IsNan(const Tensor& x);
 Tensor IsInf(const Tensor& x);
 Tensor IsFinite(const Tensor& x);
-// Computes whether the sign bit is set: true for -0 and for a NaN with that bit.
+// Returns, as bool, whether the sign bit is set: true for -0 and for a NaN with that bit.
 Tensor SignBit(const Tensor& x);
 
 // An operand counts as true unless it is zero. Operands may have different dtypes. The results are

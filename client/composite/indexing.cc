@@ -18,7 +18,7 @@ Tensor Invalid(absl::string_view function, absl::string_view what, const Tensor&
       absl::StrCat(function, ": ", what, "; input is ", x.spec().ToString())));
 }
 
-// Returns x.shape with another size along an axis.
+// Returns `shape` with another size along an axis.
 Shape WithSize(const Shape& shape, int axis, int64_t size) {
   Shape result = shape;
   result.set_dim(axis, size);

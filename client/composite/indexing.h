@@ -38,8 +38,9 @@ struct SliceScatterOptions {
 // Returns x with `src` in place of x[start:stop:step] along an axis, with Python's rules.
 Tensor SliceScatter(const Tensor& x, const Tensor& src, const SliceScatterOptions& options = {});
 
-// Returns x with `value` before and after it. `pad` has two sizes, before and after, for each of
-// the last pad.size() / 2 axes, and begins with the last axis. No size may be negative.
+// Returns x with `value` before and after its elements along the last pad.size() / 2 axes. `pad`
+// has two sizes for each of these axes, before and after, and begins with the last axis. No size
+// may be negative.
 Tensor Pad(const Tensor& x, absl::Span<const int64_t> pad, Scalar value = 0);
 
 }  // namespace tensord

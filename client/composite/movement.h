@@ -12,11 +12,11 @@
 
 namespace tensord {
 
-// Reverses the order along the axes. If `axes` is empty, reverses it along all axes.
+// Reverses the order of elements along the axes. If `axes` is empty, does so along all axes.
 Tensor Flip(const Tensor& x, absl::Span<const int64_t> axes = {});
 
-// Moves every element along an axis by `shift` positions. Elements beyond the end come in again at
-// the start. A negative shift moves toward the start.
+// Moves every element along an axis by `shift` positions. Elements that would pass the end continue
+// at the start. A negative shift moves toward the start.
 Tensor Roll(const Tensor& x, int64_t shift, int64_t axis);
 // Rolls along several axes: by shifts[i] along axes[i]. If `axes` is empty, rolls the flattened
 // tensor by the one shift, and restores its shape.

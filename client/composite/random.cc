@@ -17,12 +17,12 @@ namespace {
 
 using internal::Composite;
 
-// The dtype in which numbers are drawn and computed.
+// Returns the dtype in which numbers are drawn and computed.
 DType DrawnDType(DType dtype) {
   return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }
 
-// Half of the distance between two numbers that are drawn. It is below all of them except 0.
+// Returns half of the distance between two neighbouring draws. Only the draw 0 is smaller.
 double SmallestDraw(DType dtype) { return dtype == DType::kFloat64 ? 0x1p-54 : 0x1p-25; }
 
 Tensor Invalid(absl::string_view function, absl::string_view what) {

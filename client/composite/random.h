@@ -22,20 +22,21 @@ Tensor UniformLike(const Tensor& x, RandomSource source, UniformOptions options 
 Tensor NormalLike(const Tensor& x, RandomSource source, NormalOptions options = {});
 Tensor RandIntLike(const Tensor& x, int64_t low, int64_t high, RandomSource source);
 
-// Returns a random permutation of 0, 1, …, n - 1, int64, as torch.randperm.
+// Returns a random permutation of 0, 1, …, n - 1 as int64, as torch.randperm does.
 Tensor RandPerm(const Device& device, int64_t n, RandomSource source);
 
-// Returns 1 with the probability that `p` has at that position, otherwise 0. p must be floating.
-// The result has its spec. A probability of NaN or below 0 gives 0, and one above 1 gives 1.
+// Returns a tensor of the spec of p. An element is 1 with the probability that p has at its
+// position, otherwise 0. p must be floating. A probability of NaN or below 0 gives 0, and one above
+// 1 gives 1.
 Tensor Bernoulli(const Tensor& p, RandomSource source);
-// Returns true with probability p.
+// Returns bools. Each is true with probability p.
 Tensor Bernoulli(const Device& device, const Shape& shape, double p, RandomSource source);
 
 struct ExponentialOptions {
   double rate = 1;  // 1 / mean; must be above 0
   DType dtype = DType::kFloat32;
 };
-// Returns exponentially distributed numbers. None of them is 0.
+// Returns exponentially distributed numbers. A number is 0 only if the dtype can't represent it.
 Tensor Exponential(const Device& device, const Shape& shape, RandomSource source,
                    const ExponentialOptions& options = {});
 
@@ -55,8 +56,9 @@ Tensor TruncNormal(const Device& device, const Shape& shape, RandomSource source
 // (…,count), int64. The probability of a category is its weight divided by the sum of the row.
 // Weights must be floating, finite and at least 0. With `replacement`, draws are independent, and
 // the server computes count · n numbers per row. Without `replacement`, the categories of a row
-// differ. `count` is then at most n, and the server runs a few ops for each draw. Categories of
-// weight 0 come after all others, where torch.multinomial reports an error.
+// differ. `count` is then at most n, and the server runs a few ops for each draw. If fewer than
+// `count` weights are above 0, categories of weight 0 follow. torch.multinomial then reports an
+// error.
 Tensor Multinomial(const Tensor& weights, int64_t count, bool replacement, RandomSource source);
 
 }  // namespace tensord
