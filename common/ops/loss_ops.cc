@@ -7,8 +7,9 @@
 namespace tensord {
 namespace {
 
-// Checks x, the target and the weight, which are the inputs `x`, `target` and `target` + 1, and
-// brings the axis into normal form. Returns the shape of a result for each distribution.
+// Checks x, the target and the weight, which are the inputs `x_input`, `target` and `target` + 1.
+// Brings the axis into normal form. Returns the shape of a result that has one element for each
+// distribution.
 absl::StatusOr<Shape> ReadClasses(InferenceContext& ctx, int x_input, int target) {
   const TensorSpec& x = ctx.input(x_input);
   TENSORD_RETURN_IF_ERROR(RequireFloating(ctx, x.dtype));
@@ -60,7 +61,7 @@ std::vector<AttrDef> LossAttrs() {
           OptionalAttr("ignore_index", AttrType::kInt, int64_t{-100},
                        "a target of this value gives the loss 0 and no gradient"),
           OptionalAttr("label_smoothing", AttrType::kFloat, 0.0,
-                       "the share, from 0 to 1, that all classes have in a target equally")};
+                       "the share of a target, from 0 to 1, that all classes get equally")};
 }
 
 }  // namespace
@@ -79,7 +80,7 @@ void AppendLossOps(std::vector<OpSchema>& ops) {
                  .value_checked = true});
   ops.push_back({.name = "cross_entropy_backward",
                  .signature = "gradient (…), x (…,C), lse (…), target (…), weight (C) -> gx (…,C)",
-                 .doc = "The gradient of cross_entropy, of the gradient of its loss and its lse.",
+                 .doc = "The gradient of cross_entropy, from the gradient of its loss and its lse.",
                  .min_inputs = 4,
                  .max_inputs = 5,
                  .attrs = LossAttrs(),

@@ -63,9 +63,9 @@ absl::Status InferLayerNorm(InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
-// Brings the attribute "gradients" into normal form: numbers of operands from 0 to 2, ascending, at
-// least one. If it isn't given, it becomes `all`. Adds an output for each of them. `weight` is the
-// number of the input, or -1 if there is none.
+// Brings the attribute "gradients" into normal form: at least one of the numbers 0 (x), 1 (weight)
+// and 2 (bias), ascending. If it is empty, it becomes `all`. Adds an output for each number.
+// `weight` is the position of the weight among the inputs, or -1 if there is none.
 absl::Status AddGradients(InferenceContext& ctx, std::vector<int64_t> all, const TensorSpec& x,
                           int weight, const Shape& parameters) {
   std::vector<int64_t> gradients = ctx.attrs().Ints("gradients");
@@ -86,7 +86,7 @@ absl::Status AddGradients(InferenceContext& ctx, std::vector<int64_t> all, const
   return absl::OkStatus();
 }
 
-// Checks that an input has statistics that the forward op returned.
+// Checks the dtype and the shape of an input that holds statistics of the forward op.
 absl::Status RequireStatistics(const InferenceContext& ctx, int input, DType x, const Shape& shape,
                                absl::string_view whose) {
   TENSORD_RETURN_IF_ERROR(
@@ -173,9 +173,10 @@ AttrDef Center() {
                       "false: RMS norm, which doesn't subtract the mean and has no output mean");
 }
 AttrDef GradientsAttr() {
-  return OptionalAttr("gradients", AttrType::kInts, std::vector<int64_t>{},
-                      "which results are computed: 0 of x, 1 of the weight, 2 of the bias; empty: "
-                      "all that the forward op can have");
+  return OptionalAttr(
+      "gradients", AttrType::kInts, std::vector<int64_t>{},
+      "the operands whose gradients are computed: 0 is x, 1 the weight, 2 the bias; "
+      "empty: all operands that the forward op can have");
 }
 
 AttrDef Training() {
@@ -203,8 +204,9 @@ void AppendBatchNormOps(std::vector<OpSchema>& ops) {
   ops.push_back({.name = "batch_norm_backward",
                  .signature = "gradient (N,C,…), x (N,C,…), mean (C), invstd (C), weight (C) -> "
                               "gx (N,C,…), gweight (C), gbias (C)",
-                 .doc = "The gradients of batch_norm, of its result's gradient and the statistics "
-                        "by which x was normalized.",
+                 .doc =
+                     "The gradients of batch_norm, from its result's gradient and the statistics "
+                     "by which x was normalized.",
                  .min_inputs = 4,
                  .max_inputs = 5,
                  .attrs = {Training(), GradientsAttr()},
@@ -227,7 +229,7 @@ void AppendLayerNormOps(std::vector<OpSchema>& ops) {
   ops.push_back({.name = "layer_norm_backward",
                  .signature = "gradient (…,N), x (…,N), rstd (…,1), mean (…,1), weight (N) -> "
                               "gx (…,N), gweight (N), gbias (N)",
-                 .doc = "The gradients of layer_norm, of its result's gradient and statistics; "
+                 .doc = "The gradients of layer_norm, from its result's gradient and statistics; "
                         "without center there is no mean.",
                  .min_inputs = 3,
                  .max_inputs = 5,
@@ -243,11 +245,11 @@ void AppendNetworkOps(std::vector<OpSchema>& ops) {
   ops.push_back(
       {.name = "softmax_backward",
        .signature = "(…), (…) -> (…)",
-       .doc = "The gradient of softmax or log_softmax, of the result's gradient and the result.",
+       .doc = "The gradient of softmax or log_softmax, from the result's gradient and the result.",
        .min_inputs = 2,
        .max_inputs = 2,
        .attrs = {OptionalAttr("axis", AttrType::kInt, int64_t{-1}, "the axis of the softmax"),
-                 OptionalAttr("log", AttrType::kBool, false, "true: of log_softmax")},
+                 OptionalAttr("log", AttrType::kBool, false, "true: y is that of log_softmax")},
        .infer = InferSoftmaxBackward,
        .cost = OpCost::kCopy,
        .input_names = {"gradient", "y"}});

@@ -47,7 +47,7 @@ absl::Status RequireInteger(const InferenceContext& ctx, DType dtype);
 // Returns an error if an input doesn't have this shape. `whose` says which one it is: "that of x".
 absl::Status RequireShape(const InferenceContext& ctx, int input, const Shape& shape,
                           absl::string_view whose);
-// Returns an error if an input doesn't have the dtype `dtype`. `whose` as above.
+// Returns an error if an input doesn't have the dtype `dtype`. `whose` is as above.
 absl::Status RequireDType(const InferenceContext& ctx, int input, DType dtype,
                           absl::string_view whose);
 

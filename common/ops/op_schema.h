@@ -79,8 +79,8 @@ using OutputSpecs = absl::InlinedVector<TensorSpec, 2>;
 // schema is present with its declared type, and axes, ranges and shapes are resolved:
 //   reductions   "axes": ints, sorted, non-negative, never empty unless the input is a scalar
 //   sum, prod    as reductions; "dtype": resolved
-//   softmax      "axis": int >= 0; also of softmax_backward, cross_entropy and its
-//                gradient
+//   softmax      "axis": int >= 0; also of softmax_backward, cross_entropy, its gradient, sort and
+//                topk
 //   layer_norm_backward  "gradients": ints, ascending, from 0 to 2, never empty
 //   batch_norm_backward  "gradients": as of layer_norm_backward
 //   pools        "kernel", "stride", "padding", "dilation": one entry per spatial axis

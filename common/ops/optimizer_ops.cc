@@ -10,7 +10,8 @@
 namespace tensord {
 namespace {
 
-// The inputs of adam_step before those of one element. With amsgrad, there is `vmax`, too.
+// The number of inputs of adam_step that have the shape of p: p, gradient, m and v. With amsgrad,
+// vmax is one more.
 constexpr int kAdamTensors = 4;
 
 absl::Status CheckDecay(const InferenceContext& ctx, absl::string_view name) {
@@ -60,17 +61,19 @@ void AppendOptimizerOps(std::vector<OpSchema>& ops) {
   ops.push_back(
       {.name = "adam_step",
        .signature = "p, gradient, m, v[, vmax] (…), step (), lr () -> p, m, v[, vmax] (…)",
-       .doc = "A step of Adam or AdamW, the step-th, counted from 1; may overwrite donated inputs.",
+       .doc = "A step of Adam or AdamW, with its number from 1 on; may overwrite donated inputs.",
        .min_inputs = kAdamTensors + 2,
        .max_inputs = kAdamTensors + 3,
        .attrs = {OptionalAttr("beta1", AttrType::kFloat, 0.9, "the decay of m"),
                  OptionalAttr("beta2", AttrType::kFloat, 0.999, "the decay of v"),
                  OptionalAttr("eps", AttrType::kFloat, 1e-8, "added to the denominator"),
-                 OptionalAttr("weight_decay", AttrType::kFloat, 0.0, "the share of p"),
+                 OptionalAttr("weight_decay", AttrType::kFloat, 0.0,
+                              "the factor of p; see decoupled"),
                  OptionalAttr("decoupled", AttrType::kBool, false,
-                              "true: AdamW, p shrinks; false: the gradient grows"),
+                              "false: weight_decay p is added to the gradient; true: AdamW, lr "
+                              "weight_decay p is subtracted from p"),
                  OptionalAttr("amsgrad", AttrType::kBool, false,
-                              "divide by the largest v so far, vmax"),
+                              "divides by the root of vmax, the largest v so far, not of v"),
                  OptionalAttr("maximize", AttrType::kBool, false, "negates the gradient")},
        .infer = InferAdamStep,
        .cost = OpCost::kCopy,

@@ -10,13 +10,14 @@ namespace tensord {
 namespace {
 
 constexpr size_t kMaxSpatialAxes = 3;
-constexpr int64_t kMaxWindow = (int64_t{1} << 31) - 1;  // of a number in the attributes below
+constexpr int64_t kMaxNumber = (int64_t{1} << 31) - 1;  // in the attributes of windows
 
-// Brings an attribute with a number for each spatial axis into normal form: `count` numbers from
-// `least` on. One number counts for all axes. None means `otherwise`.
-absl::StatusOr<std::vector<int64_t>> PerAxis(InferenceContext& ctx, absl::string_view name,
-                                             size_t count, int64_t least,
-                                             const std::vector<int64_t>& otherwise) {
+// Reads an attribute with a number for each spatial axis, and brings it into normal form: `count`
+// numbers of at least `least`. One number is used for all axes. If the attribute is empty, takes
+// `otherwise`.
+absl::StatusOr<std::vector<int64_t>> ReadPerAxis(InferenceContext& ctx, absl::string_view name,
+                                                 size_t count, int64_t least,
+                                                 const std::vector<int64_t>& otherwise) {
   std::vector<int64_t> values = ctx.attrs().Ints(name);
   if (values.empty()) values = otherwise;
   if (values.size() == 1) values.resize(count, values[0]);
@@ -26,9 +27,9 @@ absl::StatusOr<std::vector<int64_t>> PerAxis(InferenceContext& ctx, absl::string
                                   " axes of the kernel, or one for all"));
   }
   for (const int64_t value : values) {
-    if (value >= least && value <= kMaxWindow) continue;
+    if (value >= least && value <= kMaxNumber) continue;
     return ctx.Error(absl::StrCat(name, " is ", IntsForMessage(values),
-                                  ": each number must be from ", least, " to ", kMaxWindow));
+                                  ": each number must be from ", least, " to ", kMaxNumber));
   }
   ctx.SetAttr(name, values);
   return values;
@@ -45,12 +46,12 @@ absl::StatusOr<Windows> ReadWindows(InferenceContext& ctx, bool has_dilation) {
     return ctx.Error(absl::StrCat("kernel is ", IntsForMessage(ctx.attrs().Ints("kernel")),
                                   ": name one to ", kMaxSpatialAxes, " numbers"));
   }
-  TENSORD_ASSIGN_OR_RETURN(windows.kernel, PerAxis(ctx, "kernel", axes, 1, {}));
-  TENSORD_ASSIGN_OR_RETURN(windows.stride, PerAxis(ctx, "stride", axes, 1, windows.kernel));
-  TENSORD_ASSIGN_OR_RETURN(windows.padding, PerAxis(ctx, "padding", axes, 0, {0}));
+  TENSORD_ASSIGN_OR_RETURN(windows.kernel, ReadPerAxis(ctx, "kernel", axes, 1, {}));
+  TENSORD_ASSIGN_OR_RETURN(windows.stride, ReadPerAxis(ctx, "stride", axes, 1, windows.kernel));
+  TENSORD_ASSIGN_OR_RETURN(windows.padding, ReadPerAxis(ctx, "padding", axes, 0, {0}));
   windows.dilation.assign(axes, 1);
   if (has_dilation) {
-    TENSORD_ASSIGN_OR_RETURN(windows.dilation, PerAxis(ctx, "dilation", axes, 1, {1}));
+    TENSORD_ASSIGN_OR_RETURN(windows.dilation, ReadPerAxis(ctx, "dilation", axes, 1, {1}));
   }
   for (size_t a = 0; a < axes; ++a) {
     const int64_t extent = (windows.kernel[a] - 1) * windows.dilation[a] + 1;
@@ -71,14 +72,14 @@ absl::StatusOr<int64_t> CountWindows(const InferenceContext& ctx, const Windows&
   const bool ceil = ctx.attrs().Bool("ceil_mode");
   const int64_t room = size + 2 * padding - extent;
   int64_t count = FloorDivide(room + (ceil ? stride - 1 : 0), stride) + 1;
-  // The last window begins with an element or with padding before the elements.
+  // The last window must begin before the padding at the end.
   if (ceil && (count - 1) * stride >= size + padding) --count;
   if (size >= 1 && count >= 1) return count;
   return ctx.Error(absl::StrCat("an axis of size ", size, " with the padding ", padding,
                                 " is shorter than the window, ", extent, " elements"));
 }
 
-// Returns the shape of the windows of a tensor of this shape.
+// Returns the shape of the result for an input of the shape `x`.
 absl::StatusOr<Shape> PooledShape(const InferenceContext& ctx, const Windows& windows,
                                   const Shape& x) {
   const int axes = static_cast<int>(windows.kernel.size()), first = x.rank() - axes;
@@ -104,7 +105,7 @@ absl::Status InferPool(InferenceContext& ctx, bool is_max) {
   return absl::OkStatus();
 }
 
-// The gradient of a tensor with the attribute "size" as its last dimensions.
+// Infers the gradient of x, whose last dimensions are the attribute "size".
 absl::Status InferPoolBackward(InferenceContext& ctx, bool is_max) {
   const TensorSpec& gradient = ctx.input(0);
   TENSORD_RETURN_IF_ERROR(RequireFloating(ctx, gradient.dtype));
@@ -146,19 +147,19 @@ std::vector<AttrDef> WindowAttrs(bool is_max, bool is_backward) {
       RequiredAttr("kernel", AttrType::kInts,
                    "the size of the windows along each of the last one to three axes"),
       OptionalAttr("stride", AttrType::kInts, std::vector<int64_t>{},
-                   "from window to window; default: the kernel"),
+                   "the distance between neighbouring windows; default: the kernel"),
       OptionalAttr("padding", AttrType::kInts, std::vector<int64_t>{},
                    "elements added at both ends of an axis; default: 0"),
       OptionalAttr("ceil_mode", AttrType::kBool, false,
-                   "also windows that reach beyond the end of the padding")};
+                   "windows may reach beyond the end of the padding")};
   if (is_max) {
     attrs.push_back(OptionalAttr("dilation", AttrType::kInts, std::vector<int64_t>{},
-                                 "from element to element of a window; default: 1"));
+                                 "the distance between elements of a window; default: 1"));
   } else {
     attrs.push_back(OptionalAttr("count_include_pad", AttrType::kBool, true,
-                                 "whether padding counts in the number of averaged elements"));
+                                 "whether padding counts as elements when a sum is divided"));
     attrs.push_back(OptionalAttr("divisor", AttrType::kInt, int64_t{0},
-                                 "divides the sums in place of that number; 0: none"));
+                                 "divides the sums; 0: the number of elements does"));
   }
   if (is_backward) {
     attrs.push_back(RequiredAttr("size", AttrType::kInts, "the last dimensions of x"));
@@ -181,7 +182,7 @@ void AppendPoolOps(std::vector<OpSchema>& ops) {
                  .cost = OpCost::kCompute});
   ops.push_back({.name = "max_pool_backward",
                  .signature = "(…,D',H',W'), indices (…,D',H',W') -> (…,D,H,W)",
-                 .doc = "The gradient of max_pool, of its result's gradient and its indices.",
+                 .doc = "The gradient of max_pool, from its result's gradient and its indices.",
                  .min_inputs = 2,
                  .max_inputs = 2,
                  .attrs = WindowAttrs(true, true),
@@ -198,7 +199,7 @@ void AppendPoolOps(std::vector<OpSchema>& ops) {
                  .cost = OpCost::kCompute});
   ops.push_back({.name = "avg_pool_backward",
                  .signature = "(…,D',H',W') -> (…,D,H,W)",
-                 .doc = "The gradient of avg_pool, of its result's gradient.",
+                 .doc = "The gradient of avg_pool, from its result's gradient.",
                  .min_inputs = 1,
                  .max_inputs = 1,
                  .attrs = WindowAttrs(false, true),

@@ -101,7 +101,7 @@ AttrDef Stream() {
                       "the streams of a seed are independent sequences of numbers");
 }
 
-// An op that draws numbers. Its optional input is seed and stream.
+// Returns the schema of an op that draws numbers. Its optional input holds seed and stream.
 OpSchema Drawing(const char* name, const char* doc, std::vector<AttrDef> attrs,
                  absl::Status (*infer)(InferenceContext&)) {
   OpSchema schema = {name, "([state (2)]) -> shape", doc,   0,

@@ -50,7 +50,7 @@ absl::Status RequireExtent(const InferenceContext& ctx, const Shape& out, absl::
                                 " have an extent of 0): reduce over axes that aren't empty"));
 }
 
-// sum and prod.
+// Infers sum and prod.
 absl::Status InferAccumulation(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(Shape shape, ReduceShape(ctx));
   const DType in = ctx.input(0).dtype;

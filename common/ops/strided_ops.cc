@@ -160,7 +160,7 @@ void AppendStridedOps(std::vector<OpSchema>& ops) {
   const std::vector<AttrDef> view = {
       RequiredAttr("shape", AttrType::kInts, "the shape of the view"),
       RequiredAttr("strides", AttrType::kInts, "in elements of x, of any sign; one for each axis"),
-      OptionalAttr("offset", AttrType::kInt, int64_t{0}, "of the view's first element in x")};
+      OptionalAttr("offset", AttrType::kInt, int64_t{0}, "the position of element 0 in x")};
   ops.push_back({.name = "as_strided",
                  .signature = "x -> shape",
                  .doc = "The elements of x at offset + i strides[0] + j strides[1] + ….",
