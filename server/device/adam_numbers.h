@@ -16,7 +16,7 @@ struct AdamAttributes {
 struct AdamNumbers {
   double beta1, beta2, eps;
   double sign;          // -1: the gradient is negated
-  double keep;          // p is multiplied by it first
+  double keep;          // p is multiplied by it before the step
   double decay;         // p · decay is added to the gradient
   double rate;          // lr / (1 - beta1^step)
   double inverse_root;  // 1 / √(1 - beta2^step)
@@ -46,7 +46,7 @@ TENSORD_HD inline AdamNumbers AdamNumbersOf(const AdamAttributes& of, double ste
           1 / math::Sqrt(BiasCorrection(of.beta2, step))};
 }
 
-// Returns the state after the step. `vmax` counts only with kAmsgrad.
+// Returns the state after the step. `vmax` is used only with kAmsgrad.
 template <bool kAmsgrad, typename T>
 TENSORD_HD inline AdamElement<T> AdamStep(const AdamNumbers& by, AdamElement<T> x, T gradient) {
   const T g = gradient * static_cast<T>(by.sign) + x.p * static_cast<T>(by.decay);
@@ -55,7 +55,7 @@ TENSORD_HD inline AdamElement<T> AdamStep(const AdamNumbers& by, AdamElement<T> 
   x.v = x.v * static_cast<T>(by.beta2) + g * g * static_cast<T>(1 - by.beta2);
   T largest = x.v;
   if constexpr (kAmsgrad) {
-    largest = x.vmax > x.v || x.vmax != x.vmax ? x.vmax : x.v;  // NaN wins
+    largest = x.vmax > x.v || x.vmax != x.vmax ? x.vmax : x.v;  // NaN if one is NaN
     x.vmax = largest;
   }
   const T root = math::Sqrt(largest) * static_cast<T>(by.inverse_root);

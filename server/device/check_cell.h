@@ -1,9 +1,10 @@
-// Where a kernel reports a bad value, such as an index out of range, if it runs after its launch
-// has returned. Plain data: nvcc and host compilers include this file.
+// The cell to which a kernel reports a bad value, such as an index out of range, if it runs after
+// its launch has returned. Plain data: nvcc and host compilers include this file.
 //
-// The kernel takes a CheckCell by value. A thread that meets a bad value calls CheckedIndex()
-// (cuda/kernels/value_check.cuh). Of several bad values, the one with the smallest key is kept, so
-// the message of the error doesn't depend on the order of the threads.
+// The kernel takes a CheckCell by value. Its threads read indices by CheckedIndex()
+// (cuda/kernels/value_check.cuh), which reports a bad one. Of several bad values, the cell keeps
+// the one with the smallest key, so the message of the error doesn't depend on the order of the
+// threads.
 //
 // The threads synchronize on the guard, which is in the device's memory. Atomic functions on mapped
 // host memory are not atomic for the host ("CUDA C++ Programming Guide", "Mapped Memory"), and each
@@ -22,7 +23,8 @@
 
 namespace tensord::server {
 
-// CheckRecord::axis of the target of a loss, which names one of `size` classes.
+// The value of CheckRecord::axis if the bad value is the number of a class. There are `size`
+// classes.
 constexpr int32_t kClassAxis = -1;
 
 // A bad index. If `key` is 0, no kernel has reported one.

@@ -51,8 +51,9 @@ struct PoolWindows : PoolGeometry {
     return end < out[axis] ? end : out[axis];
   }
 
-  // For averages, whose dilation is 1. Returns the number of elements of window `o` along an axis,
-  // or, with padding, of elements and padding. Places behind the padding never count.
+  // Returns the number of elements of window `o` along an axis, or, if `with_padding`, of elements
+  // and padding. Positions beyond the padding at the end never count. Use it only for averages,
+  // whose dilation is 1.
   TENSORD_HD int64_t Count(int axis, int64_t o, bool with_padding) const {
     if (!with_padding) return EndTap(axis, o) - FirstTap(axis, o);
     const int64_t room = in[axis] + padding[axis] - Start(axis, o);

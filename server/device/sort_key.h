@@ -67,7 +67,7 @@ TENSORD_HD inline SortKey<T> SortKeyOf(T value) {
 }
 
 // Returns whether all elements with this key have the same bits. Zeros and NaNs of a floating type
-// don't. Bools that are true count as one element, whatever their bits.
+// don't. All bools that are true count as one element, although their bits may differ.
 template <typename T>
 TENSORD_HD inline bool KeyDeterminesElement(SortKey<T> key) {
   constexpr SortKey<T> kSign = static_cast<SortKey<T>>(SortKey<T>{1} << (8 * sizeof(T) - 1));

@@ -1,4 +1,4 @@
-// Errors that only the values of an input show, such as an index out of range.
+// Errors in the values of an input, such as an index out of range.
 //
 // There are two kinds of backends:
 // - The CPU's kernels check all values before they use them, and before they overwrite an input.
@@ -21,8 +21,9 @@
 namespace tensord::server {
 
 // Returns INVALID_ARGUMENT: "index 12 at [3, 0] of input 1 is out of range for axis 0 of size 10".
-// `shape` is that of the input with the number InputOfKey(bad.key). The engine puts the op and the
-// tensor before it. For kClassAxis: "class 12 at [3, 0] of input 1 is out of range for 10 classes".
+// `shape` is that of the input with the number InputOfKey(bad.key). The engine adds a prefix with
+// the op and the tensor. For kClassAxis: "class 12 at [3, 0] of input 1 is out of range for 10
+// classes".
 absl::Status BadIndexError(const CheckRecord& bad, const Shape& shape);
 
 // Returns the index in [0, size) for `value`, with negative values counted from the end. If the
@@ -32,9 +33,9 @@ inline int64_t NormalIndex(int64_t value, int64_t size) {
   return index >= 0 && index < size ? index : -1;
 }
 
-// Backends that check before they write call this function. Checks that all elements of
-// call.inputs[input], of int32 or int64, are numbers of classes: in [0, classes), or equal to
-// `ignored`. If not, returns BadIndexError() of the first one that isn't.
+// Checks that all elements of call.inputs[input], of int32 or int64, are numbers of classes: in
+// [0, classes), or equal to `ignored`. If not, returns BadIndexError() of the first one that isn't.
+// For backends that check before they write.
 absl::Status CheckClasses(const KernelCall& call, int input, int64_t classes, int64_t ignored);
 
 }  // namespace tensord::server

@@ -8,9 +8,10 @@
 namespace tensord::server::cpu {
 namespace {
 
-constexpr double kAdamCost = 4;
+constexpr double kAdamCost = 4;  // the time for an element, relative to a cheap elementwise op
 
-// The positions of the operands of a step. Without amsgrad there is no vmax.
+// The operands of a step: first the tensors, then the numbers `step` and `lr`. Without amsgrad
+// there is no vmax.
 struct AdamOperands {
   const KernelCall& call;
   const bool amsgrad = call.attrs->Bool("amsgrad");
@@ -20,9 +21,9 @@ struct AdamOperands {
   double number(int i) const { return call.inputs[count() + i].As<double>()[0]; }
 };
 
-// A step of 16-bit elements [begin, begin + n), n <= kBlockElements, in float32.
-void StepOf16Bit(const Context& ctx, const AdamOperands& operands, const AdamNumbers& numbers,
-                 AdamLoop loop, int64_t begin, int64_t n) {
+// Computes a step of the 16-bit elements [begin, begin + n), n <= kBlockElements, in float32.
+void Step16Bit(const Context& ctx, const AdamOperands& operands, const AdamNumbers& numbers,
+               AdamLoop loop, int64_t begin, int64_t n) {
   const DType dtype = operands.input(0).spec->dtype;
   float values[5][kBlockElements];
   for (int i = 0; i < operands.count(); ++i) {
@@ -55,8 +56,7 @@ absl::Status AdamStepKernel(const Context& ctx, const KernelCall& call) {
       [&](int64_t begin, int64_t end) {
         if (Is16Bit(dtype)) {
           for (int64_t i = begin; i < end; i += kBlockElements) {
-            StepOf16Bit(ctx, operands, numbers, loop, i,
-                        std::min<int64_t>(kBlockElements, end - i));
+            Step16Bit(ctx, operands, numbers, loop, i, std::min<int64_t>(kBlockElements, end - i));
           }
           return;
         }

@@ -9,15 +9,15 @@
 
 namespace tensord::server::cpu {
 
-// A loop over the elements of the index tensor, input 1, in row-major order. It has the offsets of
-// the elements of input 0 at the same positions, but with the index 0 along the axis. It has the
-// offsets in a third tensor, too, whose elements are at the same positions as the indices.
-// Neighbouring axes are merged where possible. The last of the merged axes is a run.
+// A loop over the elements of the index tensor, input 1, in row-major order. For each element, it
+// computes two offsets: that in input 0 at the same position, but with the index 0 along the axis,
+// and that in a third tensor at the same position. Neighbouring axes are merged if possible. The
+// elements along the last of the merged axes are a run.
 class AlongAxisLoop {
  public:
   // `third` has the rank and at least the sizes of the index tensor. If its rank is 0, its element
-  // is at all positions. With `within_groups`, offsets in input 0 don't count the axes before the
-  // indexed one.
+  // is used at all positions. With `within_groups`, offsets in input 0 leave out the axes before
+  // the indexed one.
   AlongAxisLoop(const KernelCall& call, const Shape& third, bool within_groups = false);
 
   int64_t axis_size() const { return axis_size_; }      // of input 0
@@ -54,7 +54,7 @@ class AlongAxisLoop {
   Dims strides_[2];
 };
 
-// Returns the index, which may be negative, counted from the begin of an axis of `size` elements.
+// Returns the index counted from the start of an axis of `size` elements. `index` may be negative.
 template <typename T>
 int64_t FromZero(T index, int64_t size) {
   return static_cast<int64_t>(index) + (index < 0 ? size : 0);

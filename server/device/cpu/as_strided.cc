@@ -28,14 +28,14 @@ absl::Status AsStridedKernel(const Context& ctx, const KernelCall& call) {
   return absl::OkStatus();
 }
 
-// Copies between two strided tensors. Axes are ordered by their strides in the target, the smallest
-// one last.
+// The sizes and strides of a copy between two strided tensors. Axes are ordered by their strides in
+// the target, the smallest one last.
 struct StridedPair {
   Dims sizes, source_strides, target_strides;
 };
 
-// Makes the pair for dense values and the view that the attributes describe. Merges neighbouring
-// axes where possible.
+// Makes the pair of the dense values and the view that the attributes describe. Merges neighbouring
+// axes if possible.
 StridedPair MakePair(const KernelCall& call) {
   const Shape& values = call.inputs[1].spec->shape;
   const std::vector<int64_t>& strides = call.attrs->Ints("strides");
@@ -73,7 +73,7 @@ void CopyRun(const void* from, int64_t from_stride, void* to, int64_t to_stride,
 constexpr void (*kCopyRun[kSizeCount])(const void*, int64_t, void*, int64_t, int64_t) = {
     CopyRun<uint8_t>, CopyRun<uint16_t>, CopyRun<uint32_t>, CopyRun<uint64_t>, CopyRun<Bytes16>};
 
-// Writes the elements [begin, end) of the pair's order.
+// Copies the elements [begin, end), in the order of the pair's axes.
 void CopyPair(const Loops& loops, const StridedPair& pair, int64_t begin, int64_t end,
               int64_t bytes, const void* source, void* target) {
   const int64_t length = pair.sizes.back();

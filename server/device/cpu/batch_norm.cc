@@ -10,9 +10,10 @@
 namespace tensord::server::cpu {
 namespace {
 
-constexpr double kBatchNormCost = 3;  // of an element and a pass, in that of a cheap op
+// The time for an element in one pass, relative to a cheap elementwise op.
+constexpr double kBatchNormCost = 3;
 
-// A channel is computed in blocks of at most so many elements.
+// The kernels compute a channel in blocks of at most this number of elements.
 constexpr int64_t kChannelBlock = 16 * 1024;
 // Shorter runs are copied, so that a block has several of them.
 constexpr int64_t kMinRunInPlace = 64;
@@ -39,7 +40,7 @@ class Channels {
   int64_t count() const { return channels_; }
   int64_t elements() const { return images_ * run_; }  // of a channel
   DType computed() const { return computed_; }
-  // The size of a dense copy of a block, and of room for its 16-bit elements.
+  // The size of a dense copy of a block and, for 16-bit dtypes, of its elements before conversion.
   int64_t copy_bytes() const { return in_place_ ? 0 : kChannelBlock * (8 + 2); }
 
   // Calls fn(const ChannelBlock&) for the blocks of a channel. If the op must stop, returns early.
@@ -55,7 +56,7 @@ class Channels {
     }
   }
 
-  // Returns the elements of a block in `tensor`, or a copy in `copy`.
+  // Returns the address of a block's elements: in `tensor`, or in `copy`, to which it copies them.
   const void* Read(const Operand& tensor, int64_t channel, const ChannelBlock& block,
                    void* copy) const {
     if (in_place_) return Advance(tensor.data, Offset(channel, block, 0));
@@ -73,7 +74,7 @@ class Channels {
     }
     return copy;
   }
-  // Returns where the elements of a block are to be computed.
+  // Returns the address at which the caller computes the elements of a block.
   void* Target(const Operand& tensor, int64_t channel, const ChannelBlock& block,
                void* copy) const {
     return in_place_ ? Advance(tensor.data, Offset(channel, block, 0)) : copy;
@@ -105,8 +106,9 @@ class Channels {
   bool in_place_ = false;
 };
 
-// Calls fn(channel, copies) for all channels, on the whole team. `copies` has room for `count`
-// copies of blocks.
+// Calls fn(channel, copies) for all channels, on the whole team. `copies` is memory of the thread
+// for `count` copies of blocks. `cost` is the time for an element, relative to a cheap elementwise
+// op.
 template <typename Fn>
 absl::Status ForChannels(const Context& ctx, const KernelCall& call, const Channels& channels,
                          int count, double cost, Fn fn) {

@@ -11,6 +11,7 @@
 namespace tensord::server::cpu {
 namespace {
 
+// The time for an element, relative to a cheap elementwise op.
 constexpr double kCrossEntropyCost = 4, kCrossEntropyBackwardCost = 5;
 
 // The arguments that cross_entropy and its gradient have in common. T is float or double.
@@ -35,7 +36,7 @@ class ClassArgs {
   double WeightOf(int64_t c) const {
     return weight_ == nullptr ? 1.0 : static_cast<double>(weight_[c]);
   }
-  // Returns the class of a line; -1 if it is ignored.
+  // Returns the class of a line. If the line is ignored, returns -1.
   int64_t TargetOf(int64_t line) const {
     const int64_t value = target_.spec->dtype == DType::kInt64
                               ? target_.As<int64_t>()[line]
@@ -52,7 +53,7 @@ class ClassArgs {
   double sum_of_weights_ = 0;
 };
 
-// The elements of a group of lines: in place, or a copy of 16-bit elements.
+// The elements of a group of lines. 16-bit elements are a copy in float32, others are in place.
 template <typename T>
 struct GroupView {
   T* data;         // of the first line
@@ -134,7 +135,7 @@ absl::Status RunCrossEntropyBackward(const Context& ctx, const KernelCall& call)
     const GroupView<T> from = ViewGroup<T>(ctx, lines, group, x, copies);
     const bool copied = Is16Bit(x.spec->dtype);
     T* const to = copied ? from.data : gx.AsMutable<T>() + group.offset;
-    // gx = exp(x - lse) a - weight b, and c less at the target.
+    // gx = exp(x - lse) a - weight b. At the target, c is subtracted, too.
     T a[kMaxGroupColumns], b[kMaxGroupColumns], c[kMaxGroupColumns];
     for (int64_t j = 0; j < group.width; ++j) {
       const int64_t target = classes.TargetOf(group.first + j);

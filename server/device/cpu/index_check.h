@@ -1,4 +1,4 @@
-// The check of the values of index tensors.
+// Checks of the values of index tensors.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,9 @@
 namespace tensord::server::cpu {
 
 // Checks that elements of call.inputs[input], of int32 or int64, are indices into an axis of `size`
-// elements: in [-size, size). A kernel whose output doesn't overwrite an input may check the indices
-// block by block, each block before it uses it. This is faster than CheckIndices(), because the
-// indices are then in the cache.
+// elements: in [-size, size). A kernel whose output doesn't overwrite an input may check the
+// indices block by block, each block before it uses it. This is faster than CheckIndices(), because
+// the indices are then in the cache.
 class IndexCheck {
  public:
   // `ctx` and `call` must outlive the object.

@@ -18,13 +18,14 @@ namespace {
 constexpr double kGrainBytes = 64 << 10;
 constexpr double kRowCostBytes = 32;
 
-// If a large table isn't in the caches, a row's first bytes arrive late. The processor fetches the
-// bytes after them by itself. So the kernel asks for the first bytes some rows earlier. In
-// measurements, it took between 25 % and 75 % less time, and 2 % more if the rows were in a cache.
+// If a large table isn't in the caches, the processor waits for the first bytes of a row. It
+// fetches the bytes after them without being asked. So the kernel prefetches the first bytes some
+// rows earlier. In measurements, it then took between 25 % and 75 % less time, and 2 % more if the
+// rows were in a cache.
 constexpr int64_t kPrefetchedRows = 4;
 constexpr int64_t kPrefetchedBytes = 256;
 
-// Rows of at least this size are written past the caches, if the result exceeds them.
+// If the result exceeds the caches, rows of at least this size are written without the caches.
 constexpr int64_t kMinStreamedRowBytes = 1024;
 
 // to[i] = the row indices[i] of `from`, for i in [0, n). A negative index counts from `rows`.
@@ -41,7 +42,7 @@ void CopySelectedElements(const Context& /*ctx*/, const char* from, const T* ind
   }
 }
 
-// Asks the processor to read the beginning of the row indices[i]. If i isn't in [0, n), does nothing.
+// Prefetches the beginning of the row indices[i]. If i is at least n, does nothing.
 template <typename T>
 void PrefetchRow(const char* from, const T* indices, int64_t rows, int64_t row_bytes, int64_t i,
                  int64_t n) {
@@ -89,7 +90,7 @@ RowLoop<T> RowLoopFor(int64_t row_bytes, int64_t output_bytes) {
   }
 }
 
-// `check`: checks the indices. Null: they are in range.
+// If `check` isn't null, it checks the indices. Otherwise they must be in range.
 template <typename T>
 void SelectRows(const Context& ctx, const KernelCall& call, const IndexedRows& rows,
                 const T* indices, IndexCheck* check) {
@@ -116,7 +117,7 @@ absl::Status IndexKernel(const Context& ctx, const KernelCall& call) {
     return absl::OkStatus();
   }
   const auto axis = static_cast<int>(call.attrs->Int("axis"));
-  // The loop over the groups wouldn't check the indices.
+  // Without groups, SelectRows() would check no index.
   if (rows.groups == 0) return CheckIndices(ctx, call, 1, axis, rows.rows);
   IndexCheck check(ctx, call, 1, axis, rows.rows);
   if (call.inputs[1].spec->dtype == DType::kInt64) {

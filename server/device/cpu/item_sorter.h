@@ -58,7 +58,7 @@ class ItemSorter {
   static constexpr int kDigitBits = 8, kLongDigitBits = 11;
   static constexpr int64_t kPartItems = 64 * 1024;
   static constexpr int64_t kMaxParts = 4096;  // bounds the memory of the counts
-  // The time for an item, in units of a cheap element.
+  // The time for an item, relative to a cheap elementwise op.
   static constexpr double kCost = 8;
 
   struct Plan {
@@ -115,8 +115,8 @@ class ItemSorter {
     return true;
   }
 
-  // Calls fn(i) for all items in order, on the calling thread. Returns false if the op must stop:
-  // then some calls are missing, and items and counts must not be used as positions.
+  // Calls fn(i) for all items in order, on the calling thread. If the op must stop, returns false.
+  // Some calls are then missing, so the caller must not use items and counts as positions.
   template <typename Fn>
   bool ForItems(Fn fn) const {
     Team::InPieces(0, n_, kGrainElements / kCost, [&](int64_t begin, int64_t end) {

@@ -9,9 +9,10 @@
 namespace tensord::server::cpu {
 namespace {
 
+// The time for an element, relative to a cheap elementwise op.
 constexpr double kLayerNormCost = 4, kLayerNormBackwardCost = 6;
 
-// The normalized dimensions of x as rows.
+// Returns the normalized dimensions of x as rows.
 Lines NormalizedRows(const KernelCall& call, const Shape& x) {
   const int first = x.rank() - static_cast<int>(call.attrs->Int("normalized_rank"));
   Lines rows;
@@ -50,11 +51,12 @@ absl::Status LayerNormKernel(const Context& ctx, const KernelCall& call) {
   return absl::OkStatus();
 }
 
-// The gradients of the parameters are sums over the rows. The rows of a part are added in the
-// dtype, and the parts in float64. So the sums don't depend on the number of threads.
+// The gradients of the parameters are sums over the rows. The rows of a part are added in
+// ComputeDType() of x, and the parts in float64, in order. So the sums don't depend on the number
+// of threads.
 constexpr int64_t kRowsOfPart = 32;
 
-// What computes layer_norm_backward.
+// Computes layer_norm_backward.
 class LayerNormBackward {
  public:
   LayerNormBackward(const Context& ctx, const KernelCall& call)
@@ -93,7 +95,7 @@ class LayerNormBackward {
   }
 
  private:
-  // Returns the place of a parameter's gradient in a part. If it isn't computed, returns null.
+  // Returns the address of a parameter's gradient in a part. If it isn't computed, returns null.
   void* PartOf(int64_t part, int operand) const {
     if (outputs_[operand] == nullptr) return nullptr;
     const bool second = operand == 2 && outputs_[1] != nullptr;
@@ -167,8 +169,9 @@ class LayerNormBackward {
   const KernelCall& call_;
   const DType dtype_, computed_;
   const Lines rows_;
-  const Operand* outputs_[3] = {};  // of x, the weight and the bias; null: isn't computed
-  LayerNormBackwardRow row_ = {};   // what all rows have in common
+  // The gradients of x, the weight and the bias. Null: isn't computed.
+  const Operand* outputs_[3] = {};
+  LayerNormBackwardRow row_ = {};  // the members that all rows have in common
   void (*backward_row_)(const LayerNormBackwardRow&) = nullptr;
   int64_t part_elements_ = 0;
   Scratch parts_, copies_;

@@ -29,11 +29,11 @@ struct LineGroup {
   int64_t width;   // the number of lines
 };
 
-// The most columns in a group.
+// The maximum number of columns in a group.
 inline constexpr int64_t kMaxGroupColumns = 128;
 
 // Calls fn(const LineGroup&) for groups that together are all lines, on the whole team. `cost` is
-// the time for an element, in that of a cheap elementwise op.
+// the time for an element, relative to a cheap elementwise op.
 template <typename Fn>
 void ForLineGroups(const Context& ctx, const Lines& lines, double cost, Fn fn) {
   const int64_t widest = std::min(kMaxGroupColumns, lines.inner);

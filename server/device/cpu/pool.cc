@@ -8,13 +8,13 @@
 namespace tensord::server::cpu {
 namespace {
 
-// The time for an element of a window, in that of a cheap elementwise op.
+// The time for an element of a window, relative to a cheap elementwise op.
 constexpr double kTapCost = 1;
 
-// 16-bit planes are converted to float32, at most about so many elements at a time.
+// 16-bit planes are converted to float32, at most about this number of elements at a time.
 constexpr int64_t kMaxConvertedElements = 4 << 20;
 
-// The arguments of an op of pooling.
+// The arguments of a pooling op.
 struct PoolArgs : Pooling {
   // `x` has the shape of x, and `y` that of the result.
   PoolArgs(const KernelCall& call, const Shape& x, const Shape& y)
@@ -33,9 +33,9 @@ struct PoolArgs : Pooling {
   }
 };
 
-// Calls run(from, to, first, count) for groups of planes that together are all, where `from` and
-// `to` have the planes of `x` and `y` from the number `first` on. If elements have 16 bits, these
-// are copies in float32. Otherwise there is one group.
+// Calls run(from, to, first, count) for groups of planes that together are all planes. `from` and
+// `to` are the addresses of the planes [first, first + count) of `x` and `y`. If elements have 16
+// bits, these are copies in float32. Otherwise there is one group.
 template <typename Run>
 absl::Status ForPlanes(const Context& ctx, const KernelCall& call, const Operand& x,
                        int64_t x_elements, const Operand& y, int64_t y_elements, int64_t planes,
@@ -62,7 +62,8 @@ absl::Status ForPlanes(const Context& ctx, const KernelCall& call, const Operand
   return absl::OkStatus();
 }
 
-// Calls fn(plane, begin, end) for output rows of planes that together are all, on the whole team.
+// Calls fn(plane, begin, end) for ranges of output rows that together are all rows of all planes,
+// on the whole team.
 template <typename Fn>
 void ForRowsOfPlanes(const Context& ctx, const PoolArgs& args, int64_t planes, Fn fn) {
   const int64_t rows = args.rows();
@@ -77,7 +78,8 @@ void ForRowsOfPlanes(const Context& ctx, const PoolArgs& args, int64_t planes, F
   });
 }
 
-// Calls fn(plane) for all planes, on the whole team.
+// Calls fn(plane) for all planes, on the whole team. `taps` is the time for a window, relative to a
+// cheap elementwise op.
 template <typename Fn>
 void ForWholePlanes(const Context& ctx, const PoolArgs& args, int64_t planes, double taps, Fn fn) {
   const double cost = static_cast<double>(args.in()) + taps * static_cast<double>(args.out());

@@ -65,7 +65,7 @@ class TableKernel final : public PreparedKernel {
     for (size_t i = 0; i < inputs.size(); ++i) operands_[i].data = inputs[i]->data();
     for (size_t i = 0; i < outputs.size(); ++i) results_[i].data = outputs[i]->data();
     if (schema_->updates_input) static_cast<CpuBuffer*>(outputs[0])->BeforeOverwrite();
-    for (const auto& pair : schema_->in_place) {  // of optional outputs, too
+    for (const auto& pair : schema_->in_place) {  // may name outputs that this call doesn't have
       const auto output = static_cast<size_t>(pair.second);
       if (output < outputs.size()) static_cast<CpuBuffer*>(outputs[output])->BeforeOverwrite();
     }

@@ -20,7 +20,7 @@ RandomStream StreamOf(const KernelCall& call, size_t position) {
   return {state[0], state[1]};
 }
 
-// `highest` is the limit of values that are rounded to 16 bits.
+// Values that are then rounded to 16 bits are at most `highest`.
 absl::Status Run(const Context& ctx, const KernelCall& call, const RandomLoop (&table)[kDTypeCount],
                  double a, double b, float highest = std::numeric_limits<float>::infinity()) {
   const DType dtype = call.output().spec->dtype;

@@ -9,11 +9,12 @@
 namespace tensord::server::cpu {
 namespace {
 
-constexpr int64_t kChunkElements = 1024;  // of a row
+constexpr int64_t kChunkElements = 1024;  // the number of elements of a chunk of a row
 constexpr int64_t kTileColumns = 256;     // the number of columns that are scanned at a time
-constexpr int64_t kTileElements = 8192;
+constexpr int64_t kTileElements = 8192;   // the maximum number of elements of a tile's part
 constexpr int64_t kCarryBytes = 8;
-// Several threads read the row twice. With fewer of them, one thread takes as long or less.
+// If several threads scan a row, they read it twice. Fewer threads than this take at least as long
+// as one thread.
 constexpr int kMinThreadsOfRow = 4;
 constexpr int64_t kMinChunksOfRow = 64;
 
@@ -73,7 +74,7 @@ class Scanner {
   // ---- inner == 1: contiguous rows
 
   void Row(int64_t o, int64_t chunks) const {
-    char carry[kCarryBytes];
+    alignas(kCarryBytes) char carry[kCarryBytes];
     loops_.begin(carry, 1);
     const double grain = kGrainElements / 4 / static_cast<double>(kChunkElements);
     Team::InPieces(0, chunks, grain, [&](int64_t begin, int64_t end) {
@@ -89,7 +90,7 @@ class Scanner {
     ctx_.team.For(chunks, grain, [&](int64_t begin, int64_t end) {
       for (int64_t c = begin; c < end; ++c) Chunk(o, c, /*writes=*/false, carry_of(c));
     });
-    char carry[kCarryBytes], next[kCarryBytes];
+    alignas(kCarryBytes) char carry[kCarryBytes], next[kCarryBytes];
     loops_.begin(carry, 1);
     for (int64_t c = 0; c < chunks; ++c) {
       memcpy(next, carry_of(c), kCarryBytes);
@@ -128,7 +129,7 @@ class Scanner {
     const int64_t width = std::min(kTileColumns, shape_.inner - column);
     const int64_t rows = kTileElements / width;
     const int64_t offset = outer * shape_.extent * shape_.inner + column;
-    char carry[kTileColumns * kCarryBytes];
+    alignas(kCarryBytes) char carry[kTileColumns * kCarryBytes];
     loops_.begin(carry, width);
     Team::InPieces(0, Chunks(shape_.extent, rows), 1, [&](int64_t begin, int64_t end) {
       for (int64_t part = begin; part < end; ++part) {

@@ -44,8 +44,8 @@ absl::Status IndexPutKernel(const Context& ctx, const KernelCall& call) {
   return ApplyUpdates(ctx, call, CombineOf(call), updates);
 }
 
-// Computes where scatter writes each value, in the order of the indices. If `sources` isn't null,
-// also computes where each value is.
+// Computes the position to which scatter writes each value, in the order of the indices. If
+// `sources` isn't null, also computes the position of each value.
 template <typename T>
 void FindDestinations(const Context& ctx, const AlongAxisLoop& loop, const T* indices, int64_t n,
                       int64_t* destinations, int64_t* sources) {
@@ -61,8 +61,8 @@ void FindDestinations(const Context& ctx, const AlongAxisLoop& loop, const T* in
   });
 }
 
-// Returns whether the axes before `axis` have the same sizes. Then each of their indices has
-// destinations of its own.
+// Returns whether x and the indices have the same sizes before `axis`. Then values with different
+// indices on these axes have different destinations.
 bool HasGroups(const Shape& x, const Shape& indices, int axis) {
   for (int d = 0; d < axis; ++d) {
     if (x.dim(d) != indices.dim(d)) return false;
@@ -70,7 +70,7 @@ bool HasGroups(const Shape& x, const Shape& indices, int axis) {
   return true;
 }
 
-// The operands of scatter, and the groups of HasGroups(): 1 if there are none.
+// The operands of scatter, and the number of groups. If HasGroups() is false, there is one group.
 struct ScatterArgs {
   explicit ScatterArgs(const KernelCall& call)
       : indices(call.inputs[1]),
@@ -90,7 +90,7 @@ struct ScatterArgs {
   int64_t groups = 1;
 };
 
-// Combines rows of one element of a 16-bit dtype.
+// Combines single elements of a 16-bit dtype.
 absl::Status Scatter16Bit(const Context& ctx, const KernelCall& call, Combine combine,
                           const ScatterArgs& args, const AlongAxisLoop& loop) {
   const Operand& indices = args.indices;

@@ -32,7 +32,7 @@ struct ScatterRun {
 };
 using ScatterLoop = void (*)(ScatterRun run);
 
-// Takes the place of a functor of elementwise_math.h: the value replaces the element.
+// Stands for a functor of elementwise_math.h. With it, the value replaces the element.
 struct Replace {};
 
 // The run is a copy, because compilers would read its members again after each write.

@@ -9,10 +9,10 @@
 namespace tensord::server::cpu {
 
 // Runs scatter on call.output(), which has the elements of input 0 already. Each element gets its
-// values in order of the indices, whatever the number of threads. `loop` has the values as its
-// third tensor. It has offsets within the groups: `groups` parts of the output, which have indices
-// and destinations of their own. Takes no 16-bit floats, except with Combine::kReplace. The indices
-// must be in range.
+// values in order of the indices, for any number of threads. `loop` has the values as its third
+// tensor, and its offsets are within groups. A group is one of `groups` equal parts of the output
+// and of the indices: indices of one part have destinations in the same part. Takes no 16-bit
+// dtypes, except with Combine::kReplace. The indices must be in range.
 void ScatterElements(const Context& ctx, const KernelCall& call, Combine combine,
                      const AlongAxisLoop& loop, int64_t groups);
 

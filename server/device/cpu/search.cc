@@ -1,4 +1,4 @@
-// searchsorted and nonzero.
+// Kernels that find elements: searchsorted, nonzero.
 #include <algorithm>
 
 #include "tensord/common/util/status_macros.h"
@@ -84,7 +84,7 @@ struct Elements {
   int64_t End(int64_t p) const { return std::min(n, (p + 1) * part); }
 };
 
-// Returns the bits of which an element has at least one, unless it is zero.
+// Returns a mask: an element isn't zero if it has at least one of these bits.
 uint64_t NonzeroMask(DType dtype) {
   if (!IsFloating(dtype)) return ~uint64_t{0};
   return (uint64_t{1} << (8 * SizeOf(dtype) - 1)) - 1;  // without the sign
@@ -124,7 +124,7 @@ constexpr NonzeroFunctions kNonzero[kSizeCount] = {{CountInPart<uint8_t>, FindIn
                                                    {CountInPart<uint32_t>, FindInPart<uint32_t>},
                                                    {CountInPart<uint64_t>, FindInPart<uint64_t>}};
 
-// Replaces the positions in the last row of out, columns [first, last), by indices of each axis.
+// Replaces the positions in columns [first, last) of out's last row by the indices on each axis.
 void Unravel(const Shape& shape, int64_t size, int64_t first, int64_t last, int64_t* out) {
   const int rank = shape.rank();
   int64_t* const positions = out + (rank - 1) * size;

@@ -1,4 +1,4 @@
-// sort and topk.
+// Kernels of sort and topk.
 #include <string.h>
 
 #include <algorithm>
@@ -38,9 +38,10 @@ bool SharesRows(const Context& ctx, const Rows& rows) {
   return rows.count < ctx.team.threads() && rows.n >= kMinSharedRow;
 }
 
-// Calls fn(team, row, worker) for each row: with the whole team, or with different workers, each of
-// which is one thread. The number of workers is WorkerCount(). `cost` is the time for an element,
-// in units of a cheap element.
+// Calls fn(team, row, worker) for each row. If the threads share rows, `team` is the whole team,
+// and there is one worker. Otherwise each worker is one thread, which is its own team. The number
+// of workers is WorkerCount(). `cost` is the time for an element, relative to a cheap elementwise
+// op.
 template <typename Fn>
 void ForEachRow(const Context& ctx, const Rows& rows, double cost, Fn fn) {
   if (SharesRows(ctx, rows)) {
@@ -105,7 +106,7 @@ absl::Status SortRows(const Context& ctx, const KernelCall& call, const Rows& ro
   return absl::OkStatus();
 }
 
-// Collects the k least items of the elements that were added, and some more.
+// Collects the k least items of the elements that were added, and possibly more items.
 template <typename T, typename Item>
 class Candidates {
  public:
@@ -160,8 +161,8 @@ class Candidates {
     }
   }
 
-  // The same, but most elements are only compared with the last of the k least. A NaN isn't behind
-  // any element, so its key decides.
+  // Does the same as AddAll(), but only compares most elements with the last of the k least. No
+  // comparison with a NaN holds, so for a NaN its key decides.
   void AddIfNotBehind(const T* x, int64_t first, int64_t n) {
     constexpr int kWord = 8;
     uint8_t behind[kBlock];
@@ -180,7 +181,8 @@ class Candidates {
     }
   }
 
-  // Keeps the k least items. An element that follows must have a lesser key than these.
+  // Keeps the k least items. From now on, only elements with keys below the greatest of these items
+  // are added.
   void Compact(const T* x) {
     std::nth_element(items_, items_ + k_ - 1, items_ + count_);
     count_ = k_;
@@ -192,8 +194,8 @@ class Candidates {
 
   static constexpr uint64_t kAllBehind = 0x0101010101010101;
 
-  // Computes for each element whether it is equal to another one or follows it in the order. Null
-  // means that there is no such loop.
+  // Computes whether an element is equal to another one or follows it in the order. Null if there
+  // is no such loop.
   const BinaryLoop is_behind_;
   const int64_t k_;
   const int64_t capacity_;
@@ -205,7 +207,7 @@ class Candidates {
   bool closed_ = false;      // no key is less than those of the k items
 };
 
-// Returns the number of parts in which a team searches a row.
+// Returns the number of parts into which a row is divided for a search.
 int64_t PartCount(const Context& ctx, const Rows& rows) {
   return SharesRows(ctx, rows) ? ctx.team.threads() : 1;
 }

@@ -12,7 +12,7 @@
 namespace tensord::server::cpu {
 namespace {
 
-// A part of the work of one thread: the rows of some groups, some rows of all groups, or some
+// The part of the target that one thread changes: some groups, some rows of all groups, or some
 // columns of all rows. No two parts have an element in common.
 struct Part {
   int64_t group_begin, group_end;
@@ -20,7 +20,7 @@ struct Part {
   int64_t column_begin, column_end;
 };
 
-// A thread divides the columns with another one if each then has at least this many bytes of a row.
+// The threads share the columns if each of them gets at least this number of bytes of a row.
 constexpr int64_t kMinColumnsBytes = 256;
 // The number of elements between two checks of the stop token.
 constexpr int64_t kElementsBetweenChecks = 1 << 19;
@@ -50,7 +50,8 @@ void ForEachPart(const Context& ctx, const Updates& updates, int64_t element_byt
   divide(updates.rows, &Part::row_begin, &Part::row_end, 1);
 }
 
-// Calls fn(destination, source, n) for the updates of a part. Both are the first of n elements.
+// Calls fn(destination, source, n) for the updates of a part: n elements from position `source` of
+// the values change those from position `destination` of the target.
 template <typename Fn>
 void ForEachUpdate(const Updates& updates, const Part& part, Fn fn) {
   const int64_t n = part.column_end - part.column_begin;

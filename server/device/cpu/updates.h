@@ -8,7 +8,8 @@
 
 namespace tensord::server::cpu {
 
-// How a row changes. It becomes the last of its values, or is combined with all of them in order.
+// How a row changes. With kReplace, it becomes the last of its values. Otherwise it is combined
+// with all of them in order.
 enum class Combine { kReplace, kAdd, kMul, kMax, kMin };
 
 // Returns the value of the attribute "reduce".
@@ -25,8 +26,8 @@ struct Updates {
   // The destinations of group g begin at g · group_stride. The stride is 0 or `count`.
   int64_t group_stride = 0;
   const void* values = nullptr;
-  // The row of `values` of each update of each group. If it is null, the rows are in order, or if
-  // `one_value` is set, all updates have row 0.
+  // The row of `values` for each update of each group. If it is null, the rows are in the order of
+  // the updates. If `one_value` is true, all updates have row 0.
   const int64_t* sources = nullptr;
   bool one_value = false;
 
@@ -37,9 +38,10 @@ struct Updates {
   }
 };
 
-// Applies the updates to call.output(). Each row gets its values in order of the updates, whatever
-// the number of threads. Rows of 16-bit floats are combined in float32 and rounded once. If there
-// is too little memory, returns RESOURCE_EXHAUSTED. If the op must stop, returns CANCELLED.
+// Applies the updates to call.output(). Each row gets its values in order of the updates, for any
+// number of threads. Rows of a 16-bit dtype are combined in its ComputeDType() and converted back
+// once. If there is too little memory, returns RESOURCE_EXHAUSTED. If the op must stop, returns
+// CANCELLED.
 absl::Status ApplyUpdates(const Context& ctx, const KernelCall& call, Combine combine,
                           const Updates& updates);
 

@@ -11,8 +11,10 @@ namespace {
 
 // An update of a row. The updates of one row follow each other in their order.
 struct RowUpdate {
-  int64_t row;     // of the whole target, or of a group if all groups have the same destinations
-  int64_t update;  // the number of the update, counted over the groups in the first case
+  // If all groups have the same destinations: the row of a group. Otherwise: that of the whole
+  // target.
+  int64_t row;
+  int64_t update;  // in the same cases: the number of the update in a group, or over all groups
 };
 
 constexpr int kDigitBits = 11;
@@ -36,8 +38,8 @@ void SortByDigit(const RowUpdate* from, RowUpdate* to, int64_t n, int shift) {
   });
 }
 
-// Sorts updates[0, n) by their rows in [0, rows). `spare` has room for n updates. Returns the one
-// of the two that has the result.
+// Sorts updates[0, n) by their rows in [0, rows). `spare` has room for n updates. Returns `updates`
+// or `spare`: the one that has the result.
 RowUpdate* SortByRow(RowUpdate* updates, RowUpdate* spare, int64_t n, int64_t rows) {
   for (int shift = 0; shift < 63 && (rows - 1) >> shift > 0; shift += kDigitBits) {
     SortByDigit(updates, spare, n, shift);

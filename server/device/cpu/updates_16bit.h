@@ -1,4 +1,4 @@
-// Updates of rows of float16 and bfloat16.
+// Updates of rows of 16-bit dtypes: float16, bfloat16, int16 and uint16.
 #pragma once
 
 #include "absl/status/status.h"

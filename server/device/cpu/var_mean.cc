@@ -9,9 +9,9 @@
 namespace tensord::server::cpu {
 namespace {
 
-// Writes the variances and means of [begin, end).
-void Finish(const Context& ctx, const KernelCall& call, const Moments* moments, double divisor,
-            int64_t begin, int64_t end) {
+// Writes the variances and means of the outputs [begin, end).
+void StoreOutputs(const Context& ctx, const KernelCall& call, const Moments* moments,
+                  double divisor, int64_t begin, int64_t end) {
   const DType dtype = call.output().spec->dtype;
   double values[kBlockElements];
   for (int64_t i = begin; i < end; i += kBlockElements) {
@@ -25,7 +25,7 @@ void Finish(const Context& ctx, const KernelCall& call, const Moments* moments, 
   }
 }
 
-// Both outputs of no elements are NaN.
+// Fills both outputs with NaN, for reductions of no elements.
 void FillWithNan(const Context& ctx, const KernelCall& call) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const Operand& output : call.outputs) {
@@ -47,7 +47,7 @@ absl::Status VarMeanKernel(const Context& ctx, const KernelCall& call) {
   const double divisor =
       std::max(static_cast<double>(reduced.extent) - call.attrs->Float("correction"), 0.0);
   ctx.team.For(outputs, kGrainElements / 8, [&](int64_t begin, int64_t end) {
-    Finish(ctx, call, moments, divisor, begin, end);
+    StoreOutputs(ctx, call, moments, divisor, begin, end);
   });
   return absl::OkStatus();
 }

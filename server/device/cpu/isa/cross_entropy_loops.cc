@@ -38,8 +38,8 @@ double SumOfExp(const T* x, T offset, int64_t n) {
   return sum + lane[0];
 }
 
-// Reads each block once from memory: the sum so far is rescaled when the largest element grows
-// (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+// Reads each block once from memory. If a block has a larger element than those before, rescales
+// the sum (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
 template <typename T>
 void LogSumOfRow(const T* x, int64_t n, T* max_out, T* log_sum) {
   const T lowest = -static_cast<T>(HUGE_VAL);
@@ -61,7 +61,7 @@ void LogSumOfRow(const T* x, int64_t n, T* max_out, T* log_sum) {
 }
 
 // Calls fn(exp, c) for blocks of a row of `width` elements, at most kTileColumns, where
-// exp[j] = exp(x[c + j] - offset[c + j]). The elements of `offset` behind `width` are defined.
+// exp[j] = exp(x[c + j] - offset[c + j]). `offset` must have kTileColumns defined elements.
 template <typename T, typename Fn>
 void ForExpBlocks(const T* x, const T* offset, int width, Fn fn) {
   for (int c = 0; c < width; c += kBlock) {

@@ -101,8 +101,8 @@ struct ReductionLoops {
   void (*join)(void* acc, int64_t n) = nullptr;
 };
 
-// Find the first index of the extreme value. A NaN is more extreme than any number. If the op must
-// stop, they return early, with any index of the range.
+// Loops that find the first index of the extreme value. A NaN is more extreme than any number. If
+// the op must stop, they return early, with any index of the range.
 struct ArgLoops {
   // Returns the first i for which x[i] is the extreme of x[0, n), n > 0.
   int64_t (*row)(const void* x, int64_t n) = nullptr;
@@ -125,12 +125,13 @@ struct ScanMode {
 // float32 and float64 are float64, those of integers int64, which wraps around. Each loop continues
 // from the carries and updates them. If y is null, it only updates them.
 struct ScanLoops {
-  // The scan of a row. y isn't x.
+  // Scans a row. y must not be x.
   void (*row)(const void* x, void* y, int64_t n, ScanMode mode, void* carry) = nullptr;
-  // The scan of each column of a (rows, cols) part of memory. x and y have the same row stride.
+  // Scans each column of a (rows, cols) part of memory. x and y have the same row stride. y must
+  // not be x.
   void (*columns)(const void* x, void* y, int64_t rows, int64_t row_stride, int64_t cols,
                   ScanMode mode, void* carry) = nullptr;
-  // carry[i] = the result of no elements.
+  // Sets carry[i] to the result of no elements: 0 or 1.
   void (*begin)(void* carry, int64_t n) = nullptr;
   // carry[i] = combine(carry[i], next[i]).
   void (*combine)(void* carry, const void* next, int64_t n) = nullptr;

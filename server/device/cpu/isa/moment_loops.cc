@@ -7,15 +7,16 @@
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
-// Elements are counted from the first one, so that those of equal elements are zero. The difference
-// from an infinity or NaN would be NaN, so elements are then counted from zero.
+// Returns the origin, which is subtracted from all elements. It is the first element, so that the
+// distances of equal elements are zero. If that is an infinity or NaN, the distances would be NaN,
+// so the origin is zero.
 template <typename In>
 double OriginOf(In first) {
   const double origin = static_cast<double>(first);
   return origin - origin == 0 ? origin : 0;
 }
 
-// `power` is the origin.
+// In these policies, `power` is the number that is subtracted: the origin, or the mean.
 template <typename In>
 struct DistancePolicy : SumPolicy<In, double> {
   static double Map(In x, double power) { return static_cast<double>(x) - power; }

@@ -1,6 +1,6 @@
 // The inner loops of the network ops. As in loops.h, tables are indexed by the number of a DType,
 // and a loop processes dense runs of memory on the calling thread. All loops here take float32 and
-// float64, and all pointers without a type are to elements of the table's dtype.
+// float64. A void pointer points to elements of the table's dtype.
 //
 // Long loops check the thread's stop token. If the op must stop, they return early.
 #pragma once
@@ -18,14 +18,15 @@ namespace cpu {
 
 // The gradient of (log_)softmax: gx = y (g - Σ g y), or gx = g - exp(y) Σ g for the logarithm.
 struct SoftmaxBackwardLoops {
-  // gx[0, n) for one row. gx may be g or y.
+  // Computes gx[0, n) for one row. gx may be g or y.
   void (*row)(const void* g, const void* y, void* gx, int64_t n) = nullptr;
-  // Computes this for each column of a (rows, cols) part of memory. All three have the same row stride.
+  // Computes this for each column of a (rows, cols) part of memory. All three have the same row
+  // stride.
   void (*columns)(const void* g, const void* y, void* gx, int64_t rows, int64_t row_stride,
                   int64_t cols) = nullptr;
 };
 
-// A row of layer_norm's gradient, with x̂ = (x - mean) rstd.
+// The operands and results of one row of layer_norm's gradient, with x̂ = (x - mean) rstd.
 struct LayerNormBackwardRow {
   const void* g;
   const void* x;
@@ -66,10 +67,11 @@ struct CrossEntropyLoops {
 // Loops over one plane of pooling. An output row has the windows with the same index on the first
 // two spatial axes. Rows are numbered from 0.
 struct PoolLoops {
-  // Computes the output rows [begin, end). A window without elements has -inf and the index -1.
+  // Computes the output rows [begin, end). For a window without elements, sets y to -inf and the
+  // index to -1.
   void (*max)(const PoolGeometry& geometry, const void* x, int64_t begin, int64_t end, void* y,
               int64_t* indices) = nullptr;
-  // gx = 0, then gx[indices[i]] += g[i] in order of i. Indices outside the plane don't count.
+  // gx = 0, then gx[indices[i]] += g[i] in order of i. Indices outside the plane are ignored.
   void (*max_backward)(const PoolGeometry& geometry, const void* g, const int64_t* indices,
                        void* gx) = nullptr;
   // Computes the output rows [begin, end). The sums are divided by `divisor`, or, if it is 0, by

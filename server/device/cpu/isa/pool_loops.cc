@@ -7,7 +7,7 @@
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
-// The number of windows of a row that are computed at a time.
+// The maximum number of windows of a row that are computed at a time.
 constexpr int kTile = 512;
 
 int64_t Larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -33,8 +33,8 @@ void ForTiles(const PoolWindows& windows, int64_t begin, int64_t end, Fn fn) {
 }
 
 // Calls fn(offset, first, n) for the taps of a tile's windows, in row-major order of the taps. The
-// windows [first, first + n) of the tile have elements at the tap: the first one at `offset` of the
-// plane, and each next one a stride behind.
+// windows [first, first + n) of the tile have an element at the tap. That of the first window is at
+// `offset` in the plane, and that of each next window is one stride further.
 template <typename Fn>
 void ForTaps(const PoolWindows& windows, const Tile& tile, Fn fn) {
   const int64_t outer[2] = {tile.planes, tile.rows};
@@ -66,8 +66,8 @@ void ForTaps(const PoolWindows& windows, const Tile& tile, Fn fn) {
 
 // ---------------------------------------------------------------- max
 
-// Calls fn(std::integral_constant) with the stride of the last axis if loops are compiled for it, and
-// otherwise with 0.
+// Calls fn(std::integral_constant) with the stride of the last axis if loops are compiled for it,
+// and otherwise with 0.
 template <typename Fn>
 void WithStride(int64_t stride, Fn fn) {
   if (stride == 1) return fn(std::integral_constant<int, 1>());
@@ -75,8 +75,9 @@ void WithStride(int64_t stride, Fn fn) {
   fn(std::integral_constant<int, 0>());
 }
 
-// best[i] = the larger of best[i] and x[i stride], and at[i] its index, first + i stride. Of equal
-// elements the first one counts, and of NaNs, too. kStride is the stride, or 0.
+// Sets best[i] to the larger of best[i] and x[i stride], and at[i] to its index: if it is the
+// latter, first + i stride. Of equal elements, and of NaNs, keeps the first one. kStride is the
+// stride, or 0.
 template <int kStride, typename T, typename Index>
 void TakeLarger(const T* __restrict x, Index stride, Index first, T* __restrict best,
                 Index* __restrict at, int n) {
@@ -89,9 +90,9 @@ void TakeLarger(const T* __restrict x, Index stride, Index first, T* __restrict 
   }
 }
 
-// Sets the results of windows that have no element above -inf.
+// Sets the indices of windows that have no element above -inf.
 template <typename T, typename Index>
-void FinishLowest(const PoolWindows& windows, const Tile& tile, Index* at) {
+void SetIndicesOfLowest(const PoolWindows& windows, const Tile& tile, Index* at) {
   const int64_t outer[2] = {tile.planes, tile.rows};
   for (int i = 0; i < tile.width; ++i) {
     if (at[i] >= 0) continue;
@@ -125,7 +126,7 @@ void MaxRows(const PoolWindows& windows, const T* x, int64_t begin, int64_t end,
                                               best + first, at + first, n);
       });
     });
-    FinishLowest<T>(windows, tile, at);
+    SetIndicesOfLowest<T>(windows, tile, at);
     const int64_t to = (tile.planes * windows.out[1] + tile.rows) * windows.out[2] + tile.begin;
     memcpy(y + to, best, tile.width * sizeof(T));
     for (int i = 0; i < tile.width; ++i) indices[to + i] = at[i];

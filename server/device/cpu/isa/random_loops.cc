@@ -51,8 +51,8 @@ void StoreBlocks(Lanes w0, Lanes w1, Lanes w2, Lanes w3, uint32_t* to) {
   __builtin_memcpy(to + 2 * kLanes, &high, sizeof(high));
 }
 
-// Philox() of random_math.h for kGroups vectors of blocks at a time, which hides the latency of the
-// products.
+// Computes Philox() of random_math.h for kGroups vectors of blocks at a time, which hides the
+// latency of the products.
 template <int kGroups>
 void FillGroups(const RandomStream& stream, uint64_t first, uint32_t* words) {
   Lanes c0[kGroups], c1[kGroups], c2[kGroups], c3[kGroups];
@@ -149,9 +149,9 @@ struct Integers {
 };
 
 // Calls use(words, skip, done, count) for consecutive parts of the elements [begin, begin + n).
-// `words` are those of kBlocks blocks, `skip` is the number of elements before the part that they
-// have, `done` is the number of elements before the part that are in the range, and `count` is the
-// size of the part. kPerBlock is the number of elements of a block of the generator.
+// `words` are those of kBlocks blocks. The part begins with their element number `skip`, and has
+// `count` elements. `done` is the number of elements of earlier parts. kPerBlock is the number of
+// elements of a block of the generator.
 template <int kPerBlock, typename Use>
 void ForEachPart(const RandomStream& stream, int64_t begin, int64_t n, Use use) {
   constexpr int kCount = kPerBlock * kBlocks;

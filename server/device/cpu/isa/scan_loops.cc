@@ -1,6 +1,6 @@
-// Scans. A row is scanned in blocks of eight elements: each in three steps (Hillis and Steele,
-// "Data parallel algorithms", 1986), then joined to the result so far. The order of operations
-// depends only on the positions, so all levels give the same bits.
+// Scans. A row is scanned in blocks of eight elements. A block takes three steps (Hillis and
+// Steele, "Data parallel algorithms", 1986), and is then combined with the result so far. The order
+// of operations depends only on the positions, so all levels give the same bits.
 #include <string.h>
 
 #include "tensord/server/device/cpu/isa/fill.h"
@@ -34,7 +34,7 @@ T Combine(T a, T b) {
   return scan == Scan::kSum ? a + b : a * b;
 }
 
-// Returns eight times `value`. A difference with zero keeps the sign of a zero.
+// Returns a block of eight elements `value`. A difference with zero keeps the sign of a zero.
 template <typename T>
 Block<T> Broadcast(T value) {
   return value - Block<T>{};

@@ -14,7 +14,8 @@ void LogGradientBlock(const T* g, const T* y, const T* sum, T* gx) {
   for (int j = 0; j < kVectorLibmBlock; ++j) gx[j] = g[j] - exp[j] * sum[j];
 }
 
-// The same for n elements. `sum` has a multiple of the block's length, at least n.
+// Does the same for n elements. With `one_sum`, `sum` has one block of equal elements. Otherwise it
+// has at least n elements, in whole blocks.
 template <typename T>
 void LogGradient(const T* g, const T* y, const T* sum, bool one_sum, T* gx, int64_t n) {
   constexpr int kBlock = kVectorLibmBlock;
