@@ -105,7 +105,7 @@ absl::Status RunArange(const KernelCall& call, KernelContext& context) {
   const AttrValue& start = *call.attrs->Find("start");
   const AttrValue& step = *call.attrs->Find("step");
   ArangeJob job;
-  job.integral = std::holds_alternative<int64_t>(start);  // normal form: step has the same type
+  job.integral = std::holds_alternative<int64_t>(start);  // in normal form, step has the same type
   if (job.integral) {
     job.int_start = std::get<int64_t>(start);
     job.int_step = std::get<int64_t>(step);

@@ -39,8 +39,8 @@ IndexedRows IndexedRowsOf(const KernelCall& call, int tensors) {
   return rows;
 }
 
-// Returns memory with the selected rows, as int64: for each of `groups` groups, one for each index.
-// The rows of a group are counted from the first row of the first group.
+// Returns memory with the numbers of the selected rows, as int64: for each of `groups` groups, one
+// for each index. Rows are counted from the first row of the first group.
 absl::StatusOr<Scratch> SelectRows(const KernelCall& call, KernelContext& context, int tensors,
                                    const IndexedRows& rows, int64_t groups) {
   Shape items({groups});
@@ -84,8 +84,7 @@ absl::Status RunIndex(const KernelCall& call, KernelContext& context) {
                      call.output().data, static_cast<int>(unit.bytes()), job, context.stream));
 }
 
-// The strides in input 0 at which the index tensor of gather or scatter reads or writes elements
-// with the index 0, and the axis.
+// The indexed axis of gather or scatter, and the strides in input 0 for the other axes.
 struct AlongAxis {
   Dims strides;  // 0 along the axis
   int64_t size = 1, stride = 1;
@@ -130,7 +129,7 @@ struct Updates {
   int64_t count;
   int64_t rows;           // of the output
   int64_t row_bytes;      // of the output
-  const Operand* values;  // a scalar: the value of all elements
+  const Operand* values;  // if it is a scalar, all elements get this value
 };
 
 absl::Status ReplaceRows(const KernelCall& call, const Updates& updates, UpdateJob job,
@@ -158,7 +157,8 @@ absl::Status CombineRows(const KernelCall& call, const Updates& updates, UpdateJ
   return LaunchStatus(call, launch(combine, job, updates.values->data, call.output().data, stream));
 }
 
-// Sorts the updates and applies them to a copy of input 0.
+// Copies input 0 to the output, unless both have the same memory. Sorts the updates and applies
+// them to the output.
 absl::Status ApplyUpdates(const KernelCall& call, KernelContext& context, const Updates& updates) {
   TENSORD_RETURN_IF_ERROR(CopyTarget(call, context));
   TENSORD_ASSIGN_OR_RETURN(const Scratch scratch,

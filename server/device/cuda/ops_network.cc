@@ -1,4 +1,4 @@
-// Network ops that work on lines.
+// Normalization, cross entropy and the gradient of softmax.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -34,7 +34,7 @@ absl::Status RunSoftmaxBackward(const KernelCall& call, KernelContext& context) 
   return LaunchStatus(call, launch(job, context.stream));
 }
 
-// The normalized dimensions of x as rows.
+// Returns the normalized dimensions of x as rows.
 LineLoop NormalizedRows(const KernelCall& call, const Shape& x, const KernelContext& context) {
   const int first = x.rank() - static_cast<int>(call.attrs->Int("normalized_rank"));
   LineLoop rows;
@@ -95,8 +95,8 @@ absl::Status RunLayerNormBackward(const KernelCall& call, KernelContext& context
   return LaunchStatus(call, launch(job, context.stream));
 }
 
-// Returns the job of cross_entropy or of its gradient, without results. The target is the input
-// after x and, of the gradient, lse.
+// Returns the job of cross_entropy or of its gradient, without the members that only one of them
+// has. `target` is the position of the target among the inputs.
 CrossEntropyJob MakeCrossEntropyJob(const KernelCall& call, const Operand& x, int target,
                                     const KernelContext& context) {
   CrossEntropyJob job;
@@ -136,7 +136,7 @@ absl::Status RunCrossEntropyBackward(const KernelCall& call, KernelContext& cont
   return LaunchStatus(call, launch(job, context.stream));
 }
 
-// Sets what batch_norm and its gradient have in common.
+// Sets the members of the job that batch_norm and its gradient have in common.
 void SetChannels(const KernelCall& call, const Operand& x, BatchNormJob& job) {
   const Shape& shape = x.spec->shape;
   job.x = x.data;

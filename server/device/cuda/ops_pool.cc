@@ -1,4 +1,4 @@
-// Pooling.
+// Pooling and its gradients.
 #include "tensord/server/device/cuda/kernel_table.h"
 #include "tensord/server/device/cuda/kernels/pool.h"
 #include "tensord/server/device/pool_attributes.h"

@@ -1,4 +1,4 @@
-// Scans.
+// The ops cumsum and cumprod.
 #include <algorithm>
 #include <optional>
 
@@ -16,7 +16,7 @@ constexpr int64_t kScanBlocksPerMultiprocessor = 8;
 
 int64_t PartsOf(int64_t n, int64_t part) { return (n + part - 1) / part; }
 
-// Sets `blocks`, `chunks` and `chunk` for a GPU with that many multiprocessors.
+// Sets `blocks`, `chunks` and `chunk` for a GPU with this number of multiprocessors.
 void PlanScan(ScanJob& job, int multiprocessors) {
   job.blocks = job.inner == 1 && job.extent >= kMinExtentForBlocks;
   const int64_t lines = job.outer * job.inner;

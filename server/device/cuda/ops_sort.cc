@@ -1,4 +1,4 @@
-// sort, topk, searchsorted and nonzero.
+// The ops sort, topk, searchsorted and nonzero.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,7 @@ namespace {
 
 // ---------------------------------------------------------------- sort, topk
 
-// If topk takes at most this number of elements, each launch at least halves the items.
+// If topk selects at most this number of elements, each launch keeps at most half of the items.
 constexpr int64_t kMaxSelected = kSortTileItems / 2;
 
 // The items of all rows: [rows][n].
@@ -24,8 +24,8 @@ struct Items {
 
 int64_t TilesPerRow(int64_t n) { return (n + kSortTileItems - 1) / kSortTileItems; }
 
-// Returns the smallest power of two, as its logarithm, at least `n` and the items of a thread, at
-// most a tile.
+// Returns the logarithm of the number of items for which a row has room in a tile: the smallest
+// power of two that is at least `n` and the items of a thread, but at most a tile.
 int TileWidthLog2(int64_t n) {
   int log2 = kSortThreadItemsLog2;
   while (log2 < kSortTileLog2 && (int64_t{1} << log2) < n) ++log2;
@@ -54,7 +54,7 @@ class Sorter {
     return Store(other);
   }
 
-  // Keeps the first k items of each tile until a row has one tile.
+  // Sorts each tile and keeps its first k items, until a row has one tile.
   absl::Status Select() {
     TENSORD_ASSIGN_OR_RETURN(Items items, MakeItems());
     bool one_tile = false;
@@ -172,7 +172,7 @@ absl::Status RunSearchSorted(const KernelCall& call, KernelContext& context) {
   return LaunchStatus(call, launch(job, context.stream));
 }
 
-// Returns the bits of which an element has at least one, unless it is zero.
+// Returns a mask: an element isn't zero if it has at least one of these bits.
 uint64_t NonzeroMask(DType dtype) {
   if (!IsFloating(dtype)) return ~uint64_t{0};
   return (uint64_t{1} << (8 * SizeOf(dtype) - 1)) - 1;  // without the sign

@@ -12,7 +12,7 @@ namespace tensord::server::cuda {
 
 struct AdamJob {
   AdamAttributes attributes;
-  // A result may be the operand of the same name. vmax is null without amsgrad.
+  // A result may have the memory of the operand of the same name. vmax is null without amsgrad.
   const void *p = nullptr, *g = nullptr, *m = nullptr, *v = nullptr, *vmax = nullptr;
   void *p_out = nullptr, *m_out = nullptr, *v_out = nullptr, *vmax_out = nullptr;
   const double* step = nullptr;

@@ -9,7 +9,8 @@ struct TwoSums {
 };
 __device__ TwoSums Add(TwoSums a, TwoSums b) { return {a.first + b.first, a.second + b.second}; }
 
-// Returns the sums of fn(position) over channel blockIdx.x to all threads of the block.
+// Returns the sums of fn(position) over channel blockIdx.x to all threads of the block, which must
+// all call it.
 template <typename Fn>
 __device__ TwoSums SumOverChannel(const BatchNormJob& job, TwoSums* shared, Fn fn) {
   const int64_t base = static_cast<int64_t>(blockIdx.x) * job.run;
@@ -25,7 +26,7 @@ __device__ TwoSums SumOverChannel(const BatchNormJob& job, TwoSums* shared, Fn f
   return CombineLanes(sums, TilePosition(tile), shared, Add);
 }
 
-// Stores a value that has the math type, or that of the elements.
+// Stores a value: if `wide`, as the math type, otherwise as the type of the elements.
 template <typename Storage>
 __device__ void StoreAs(bool wide, void* out, int64_t i, double value) {
   using T = MathOf<Storage>;
@@ -36,7 +37,7 @@ __device__ void StoreAs(bool wide, void* out, int64_t i, double value) {
   }
 }
 
-// One block for each channel.
+// Computes the statistics of channel blockIdx.x.
 template <typename Storage>
 __global__ void StatisticsKernel(BatchNormJob job) {
   using T = MathOf<Storage>;
@@ -88,8 +89,8 @@ __global__ void NormalizeKernel(BatchNormJob job) {
   }
 }
 
-// Sets `sums` to Σ g and Σ g (x - mean), and computes the parameters' gradients. One block for each
-// channel.
+// Sets `sums` to Σ g and Σ g (x - mean), and computes the parameters' gradients, for channel
+// blockIdx.x.
 template <typename Storage>
 __global__ void ProductsKernel(BatchNormJob job) {
   using T = MathOf<Storage>;

@@ -25,7 +25,7 @@ __device__ T WeightOf(const CrossEntropyJob& job, int64_t c) {
 
 template <typename T>
 struct MaxOfTwo {
-  __device__ T operator()(T a, T b) const { return a > b || a != a ? a : b; }  // NaN wins
+  __device__ T operator()(T a, T b) const { return a > b || a != a ? a : b; }  // or NaN
 };
 
 template <typename Storage>

@@ -1,5 +1,5 @@
-// Launchers of the kernels that read elements at indices. An index that is out of range is reported
-// to `check`, and counts as 0.
+// Launchers of the kernels that read elements at indices. If an index is out of range, the kernel
+// reports it to `check`, and uses 0 instead.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,17 +15,17 @@ namespace tensord::server::cuda {
 struct IndexTensor {
   const void* data = nullptr;
   bool wide = false;  // int64, otherwise int32
-  int input = 0;      // its number among the op's inputs
+  int input = 0;      // its position among the op's inputs
   int axis = 0;       // of the tensor that is indexed
   int64_t size = 0;   // of that axis; positive
 };
 
-// Item i is update i % count of the group i / count. `loop` has the offset of its index in the
+// Item i is number i % count of the group i / count. `loop` computes the offset of its index in the
 // index tensor.
 struct SelectJob {
   StridedLoop<1> loop;
   int64_t count = 1;
-  int64_t group_rows = 0;  // the first row of a group is that of the previous one plus this
+  int64_t group_rows = 0;  // the distance of the first rows of two groups
   int64_t stride = 1;      // rows per index
   bool accumulate = false;
 };
@@ -45,8 +45,8 @@ struct RowsJob {
 cudaError_t LaunchCopyRows(const void* in, const int64_t* rows, void* out, int unit_bytes,
                            const RowsJob& job, cudaStream_t stream);
 
-// out[i] = in[offset + axis_stride · index i] for the dense index tensor. `loop` has the offsets in
-// `in`. Elements have 1, 2, 4 or 8 bytes.
+// out[i] = in[offset + axis_stride · index i] for the dense index tensor. `loop` computes offsets
+// in `in`. Elements have 1, 2, 4, 8 or 16 bytes.
 cudaError_t LaunchGather(const void* in, const IndexTensor& indices, int64_t axis_stride,
                          const StridedLoop<1>& loop, void* out, int element_bytes,
                          const CheckCell& check, cudaStream_t stream);

@@ -34,7 +34,7 @@ __global__ void LayerNormKernel(LayerNormJob job) {
   static_cast<T*>(job.rstd)[share.line] = rstd;
 }
 
-// The gradient of x.
+// Computes the gradient of x.
 template <typename Storage>
 __global__ void LayerNormBackwardKernel(LayerNormBackwardJob job) {
   using T = MathOf<Storage>;
@@ -60,7 +60,7 @@ __global__ void LayerNormBackwardKernel(LayerNormBackwardJob job) {
   });
 }
 
-// The gradients of the parameters over the rows of one part, blockIdx.y. A thread has a column.
+// Adds up the gradients of the parameters over the rows of part blockIdx.y. A thread has a column.
 template <typename Storage>
 __global__ void LayerNormPartsKernel(LayerNormBackwardJob job) {
   using T = MathOf<Storage>;

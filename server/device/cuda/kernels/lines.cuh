@@ -1,4 +1,4 @@
-// How the threads of kernels over lines (lines.h) divide the elements.
+// The division of elements among the threads of kernels over lines (lines.h).
 #pragma once
 
 #include "tensord/server/device/cuda/kernels/lines.h"
@@ -6,10 +6,10 @@
 
 namespace tensord::server::cuda {
 
-// The share of a thread: every `lanes`-th element of one line.
+// The elements that a thread computes: every `at.lanes`-th element of one line.
 struct LineShare {
   TilePosition at;
-  int64_t line;    // the number of the line; of all lines in row-major order
+  int64_t line;    // the number of the line, in row-major order of (outer, inner)
   bool inside;     // false if there is no such line
   int64_t base;    // the position of the line's first element
   int64_t extent;  // 0 if there is no such line
@@ -42,7 +42,7 @@ struct LineShare {
   }
 };
 
-// Launches a kernel whose first argument is the job, which has the member `lines`.
+// Launches a kernel that takes a job. The job has the member `lines`.
 template <typename Job>
 cudaError_t LaunchOverLines(void (*kernel)(Job), const Job& job, cudaStream_t stream) {
   const int64_t blocks = TileCount(job.lines.count(), job.lines.tile);

@@ -11,12 +11,12 @@ namespace tensord::server::cuda {
 // index. They are `inner` elements apart.
 struct LineLoop {
   int64_t outer = 1, extent = 1, inner = 1;
-  ReduceTile tile;  // one split
+  ReduceTile tile;  // has one split
 
   int64_t count() const { return outer * inner; }
 };
 
-// Sets the tile for a GPU with that many multiprocessors.
+// Sets the tile for a GPU with this number of multiprocessors.
 void PlanLines(LineLoop& lines, int multiprocessors);
 
 }  // namespace tensord::server::cuda

@@ -1,4 +1,4 @@
-// Launchers of the network ops that work on lines.
+// Launchers of normalization, cross entropy and the gradient of softmax.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -42,7 +42,7 @@ struct LayerNormBackwardJob {
   const void* weight = nullptr;
   const void* mean = nullptr;
   const void* rstd = nullptr;
-  void* gx = nullptr;  // null: isn't computed; so are gw and gb
+  void* gx = nullptr;  // null: isn't computed. The same holds for gw and gb
   void* gw = nullptr;
   void* gb = nullptr;
   bool wide_parameters = false;  // gw and gb have the math type, not that of the elements
@@ -63,7 +63,7 @@ struct CrossEntropyJob {
   const void* x = nullptr;
   const void* target = nullptr;
   bool wide_target = false;      // int64, not int32
-  int target_input = 1;          // the number of the op's input
+  int target_input = 1;          // the target's position among the op's inputs
   const void* weight = nullptr;  // null: ones
   int64_t ignored = -100;
   double smoothing = 0;
@@ -81,16 +81,17 @@ ByDType<CrossEntropyLauncher> CrossEntropyKernels();
 // gradient are below.
 struct BatchNormJob {
   const void* x = nullptr;
-  void* y = nullptr;             // or the gradient of x; null: isn't computed
+  void* y = nullptr;             // y, or the gradient of x; null: isn't computed
   const void* weight = nullptr;  // null: ones
   const void* bias = nullptr;    // null: zeros
   bool training = false;
   double eps = 0, momentum = 0;
   int64_t channels = 0;
   StridedLoop<1> of_channel;  // from an index in a channel to an offset from its first element
-  int64_t run = 1;            // from channel to channel
+  int64_t run = 1;            // the distance of the first elements of two channels
   StridedLoop<1> channel_of;  // from an index in x to the number of the channel
-  // By which x is normalized. In training, batch_norm sets them.
+  // The statistics by which x is normalized: results of batch_norm in training, and operands of its
+  // gradient.
   void* mean = nullptr;
   void* invstd = nullptr;
   const void* running_mean = nullptr;
@@ -101,10 +102,10 @@ struct BatchNormJob {
   bool wide_mean = true, wide_var = true;
 
   const void* g = nullptr;  // of the gradient; null: computes batch_norm
-  void* gw = nullptr;       // null: isn't computed; so is gb
+  void* gw = nullptr;       // null: isn't computed. The same holds for gb
   void* gb = nullptr;
   bool wide_parameters = false;  // as in LayerNormBackwardJob
-  double* sums = nullptr;        // scratch of the gradient: two for each channel
+  double* sums = nullptr;        // scratch of the gradient: two numbers for each channel
 };
 using BatchNormLauncher = cudaError_t (*)(const BatchNormJob& job, cudaStream_t stream);
 ByDType<BatchNormLauncher> BatchNormKernels();

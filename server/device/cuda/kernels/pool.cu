@@ -1,12 +1,12 @@
-// Pooling. A thread computes an element of the result. In the gradients, too, it is an element of
-// x: the thread adds up the windows that have it, in order, so no atomics are needed.
+// Pooling. A thread computes one element of the result. In the gradients, that is an element of gx:
+// the thread adds up the windows that have the element, in order, so no atomics are needed.
 #include "tensord/server/device/cuda/kernels/launch.cuh"
 #include "tensord/server/device/cuda/kernels/pool.h"
 
 namespace tensord::server::cuda {
 namespace {
 
-// The place of an element in its plane.
+// The plane of an element, and its index there.
 struct Place {
   int64_t plane;
   int64_t at[3];
@@ -23,7 +23,8 @@ __device__ Place PlaceOf(int64_t i, const int64_t (&size)[3]) {
   return place;
 }
 
-// Calls fn(position) for the elements of window `o`, in row-major order.
+// Calls fn(position) for the elements of window `o`, in row-major order. Positions are in the
+// plane.
 template <typename Fn>
 __device__ void ForElements(const PoolWindows& windows, const int64_t (&o)[3], Fn fn) {
   int64_t first[3], end[3], start[3];
@@ -151,7 +152,8 @@ __global__ void AvgPoolBackwardKernel(PoolJob job) {
   }
 }
 
-// Launch a kernel with a thread for each window, or for each element of x.
+// Launch a kernel. The first function starts a thread for each window, the second one for each
+// element of x.
 cudaError_t LaunchPerWindow(void (*kernel)(PoolJob), const PoolJob& job, cudaStream_t stream) {
   const int64_t count = job.planes * PoolWindows(job.geometry).out_elements();
   return LaunchKernel(kernel, GridSize(count), kThreads, stream, job);

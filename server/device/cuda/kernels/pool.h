@@ -1,4 +1,4 @@
-// Launchers of pooling.
+// Launchers of pooling and its gradients.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,9 +16,9 @@ struct PoolJob {
   int64_t planes = 1;
   const void* from = nullptr;  // x, or the result's gradient
   void* to = nullptr;          // the result, or the gradient of x
-  // Of max_pool: its result `indices`, or the operand of its gradient.
+  // Only for max_pool: a result, or an operand of the gradient.
   int64_t* indices = nullptr;
-  // Of avg_pool.
+  // Only for avg_pool.
   bool count_padding = true;
   int64_t divisor = 0;  // 0: the number of elements of the window
 };

@@ -77,7 +77,7 @@ __global__ void RandintKernel(T* out, RandomSource source, RandintRange range, i
   }
 }
 
-// The pointers aren't __restrict__, because `out` may be `in`.
+// `in` and `out` aren't __restrict__, because `out` may be `in`.
 template <typename T>
 __global__ void DropoutKernel(const T* in, T* out, uint8_t* mask, RandomSource source,
                               DropoutRule rule, int64_t size) {

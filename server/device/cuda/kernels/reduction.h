@@ -26,7 +26,7 @@ struct ReduceTile {
   int64_t chunk = 0;  // the number of elements of an output that one block takes
 };
 
-// Returns good tiles for `outputs` results of `reduced` elements each, on a GPU with that many
+// Returns good tiles for `outputs` results of `reduced` elements each, on a GPU with this number of
 // multiprocessors. A lane loads `width` elements of an output at a time. `chunk` is a multiple of
 // `width`.
 ReduceTile PlanReduceTile(int64_t outputs, int64_t reduced, bool lanes_fast, int multiprocessors,

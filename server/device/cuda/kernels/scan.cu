@@ -31,8 +31,8 @@ struct ProdOp {
 template <typename T>
 using AccOf = std::conditional_t<std::is_floating_point_v<MathOf<T>>, double, uint64_t>;
 
-// If several chunks share a line, there are three launches: kResults computes the result of each
-// chunk, ScanCarriesKernel makes them carries, and kScan scans the chunks.
+// If a line has several chunks, there are three launches: kResults computes the result of each
+// chunk, ScanCarriesKernel turns the results into carries, and kScan scans the chunks.
 enum class Part { kResults, kScan };
 
 __device__ inline int64_t Position(const ScanJob& job, int64_t i) {
@@ -71,9 +71,10 @@ __global__ void ScanByThreads(ScanJob job, Part part) {
   }
 }
 
-// Returns the result of the values of the threads before this one, and sets `all` to that of all
-// threads (Hillis and Steele, "Data parallel algorithms", 1986). All threads of the block must call
-// it. `shared` has one element for each thread, and may be used again after the call.
+// Combines the values of the threads before this one, and returns the result. Sets `all` to the
+// result of all threads (Hillis and Steele, "Data parallel algorithms", 1986). All threads of the
+// block must call it. `shared` has one element for each thread, and may be used again after the
+// call.
 template <typename Op, typename Acc>
 __device__ Acc ScanThreads(Acc value, Acc* shared, Acc* all) {
   const int thread = static_cast<int>(threadIdx.x);

@@ -24,7 +24,7 @@ struct ScanJob {
   int64_t outer = 1, extent = 1, inner = 1;
   bool exclusive = false;
   bool reverse = false;
-  bool blocks = false;      // a block scans a chunk, not a thread; requires inner == 1
+  bool blocks = false;      // true: a block scans a chunk, and inner is 1; false: a thread does
   int chunks = 1;           // at most kMaxScanChunks
   int64_t chunk = 0;        // the number of elements of a chunk, except the last
   void* carries = nullptr;  // if chunks > 1: kCarryBytes for each chunk of each line

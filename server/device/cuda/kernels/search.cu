@@ -43,9 +43,9 @@ constexpr ByDType<SearchLauncher> kSearch = LaunchersFor<SearchLauncher, Search>
 
 // ---------------------------------------------------------------- nonzero
 
-constexpr int kThreadElements = 8;  // that a thread looks at between two scans of the block
+constexpr int kThreadElements = 8;  // that a thread reads between two scans of the block
 
-// Returns the sum of the threads' values, to all threads of the block.
+// Returns the sum of the threads' values to all threads of the block, which must all call it.
 __device__ int64_t BlockSum(int64_t value) {
   __shared__ int64_t partial[kThreads];
   __syncthreads();  // an earlier sum has been read
@@ -58,8 +58,8 @@ __device__ int64_t BlockSum(int64_t value) {
   return partial[0];
 }
 
-// Returns the sum of the values of the threads before the calling one, and sets `total` to the sum
-// of all.
+// Returns the sum of the values of the threads before the calling one. Sets `total` to the sum of
+// all values. All threads of the block must call it.
 __device__ int BlockScan(int value, int* total) {
   __shared__ int sums[kThreads];
   __syncthreads();  // an earlier scan has been read

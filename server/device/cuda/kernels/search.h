@@ -22,8 +22,9 @@ struct SearchJob {
 using SearchLauncher = cudaError_t (*)(const SearchJob& job, cudaStream_t stream);
 const ByDType<SearchLauncher>& SearchLaunchers();
 
-// Two kernels. The first one counts: block b counts the elements [b · chunk, (b + 1) · chunk) that
-// aren't zero. The second one adds the counts of the blocks before its own.
+// Two kernels. In both, block b has the elements [b · chunk, (b + 1) · chunk). The first kernel
+// counts those that aren't zero. In the second one, each block adds the counts of the blocks before
+// it, and writes the indices of its elements.
 struct NonzeroJob {
   static constexpr int kMaxBlocks = 1024;
 

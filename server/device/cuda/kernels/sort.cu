@@ -11,7 +11,7 @@ static_assert(kThreads * kThreadItems == kSortTileItems);
 
 // ---------------------------------------------------------------- elements and items
 
-// The number of elements along the axis, and the axes behind it, as divisors.
+// The size of the axis, and the product of the sizes after it, with their dividers.
 struct AxisDividers {
   AxisDividers(int64_t extent, int64_t inner)
       : extent(extent), inner(inner), by_extent(extent, false), by_inner(inner, false) {}
@@ -52,7 +52,7 @@ struct MakeItems {
   }
 };
 
-// A bool of the result is 0 or 1.
+// Returns an element as the results have it: a bool is 0 or 1.
 template <typename T>
 __device__ T ResultOf(T value) {
   if constexpr (std::is_same_v<T, Bool>) {
@@ -92,8 +92,8 @@ constexpr ByDType<StoreSortedLauncher> kStoreSorted =
 
 // ---------------------------------------------------------------- merging
 
-// Returns how many of the first `count` items of the merge of a[0, a_size) and b[0, b_size) are
-// a's.
+// Returns the number of items of `a` among the first `count` items of the merge of a[0, a_size) and
+// b[0, b_size).
 template <typename Item, typename Size>
 __device__ Size MergePath(const Item* a, Size a_size, const Item* b, Size b_size, Size count) {
   Size low = count > b_size ? count - b_size : 0;
@@ -109,7 +109,7 @@ __device__ Size MergePath(const Item* a, Size a_size, const Item* b, Size b_size
   return low;
 }
 
-// Sets `merged` to up to kThreadItems items of the merge of a and b, from its item `first` on.
+// Sets `merged` to at most kThreadItems items of the merge of a and b, from its item `first` on.
 template <typename Item>
 __device__ void MergeThread(const Item* a, int a_size, const Item* b, int b_size, int first,
                             Item (&merged)[kThreadItems]) {
@@ -125,7 +125,7 @@ __device__ void MergeThread(const Item* a, int a_size, const Item* b, int b_size
   }
 }
 
-// Replaces the thread's items of a tile. All threads of the block call it.
+// Replaces the thread's items of a tile. All threads of the block must call it.
 template <typename Item>
 __device__ void StoreThread(Item* tile, const Item (&items)[kThreadItems]) {
   __syncthreads();  // all threads have read the tile
@@ -145,7 +145,8 @@ __device__ Item GreatestItem() {
   }
 }
 
-// Sorts the thread's items of a tile, by an odd-even transposition sort.
+// Sorts the thread's items of a tile by an odd-even transposition sort. All threads of the block
+// must call it.
 template <typename Item>
 __device__ void SortThread(Item* tile) {
   Item items[kThreadItems];
@@ -165,7 +166,8 @@ __device__ void SortThread(Item* tile) {
   StoreThread(tile, items);
 }
 
-// Merges the runs of a tile that have `run` items.
+// Merges the runs of a tile, which have `run` items, in pairs. All threads of the block must call
+// it.
 template <typename Item>
 __device__ void MergeInTile(Item* tile, int run) {
   const auto at = static_cast<int>(threadIdx.x * kThreadItems);

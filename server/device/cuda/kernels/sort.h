@@ -20,8 +20,8 @@ inline constexpr int kSortTileItems = 1 << kSortTileLog2;
 // A thread sorts this number of items before the first merge.
 inline constexpr int kSortThreadItemsLog2 = 3;
 
-// A tensor of shape (outer, n, inner) that is sorted along n. Its rows are numbered outer by outer.
-// The results have the shape (outer, k, inner).
+// A tensor of shape (outer, n, inner) that is sorted along n. The number of a row is outer index ·
+// inner + inner index. The results have the shape (outer, k, inner).
 struct SortAxis {
   const void* in = nullptr;
   void* values = nullptr;
@@ -35,7 +35,7 @@ struct SortAxis {
 // Packed items have 32 bits for an index, and the largest one marks the end of a tile.
 inline constexpr int64_t kMaxSortedRow = 0xffffffff;
 
-// Returns whether the dtype's items are wide (16 bytes) or packed (8 bytes).
+// Returns true if the dtype's items are wide (16 bytes), false if they are packed (8 bytes).
 constexpr bool HasWideItems(int64_t element_bytes) { return element_bytes == 8; }
 
 // Writes the items of all elements: [rows][n].

@@ -12,8 +12,8 @@ constexpr int kDigits = 1 << kDigitBits;
 constexpr int kPerThread = 8;
 constexpr int kTileUpdates = kThreads * kPerThread;  // that a block sorts at a time
 
-// The digits of the updates of a tile. In a thread's row: first its number of updates with each
-// digit; after CountDigits() that of the threads up to it.
+// The number of updates of a tile with each digit. A thread's row has the number of the updates of
+// this thread and of all threads before it.
 struct Digits {
   int counts[kThreads][kDigits + 1];  // the padding puts the rows in different banks
 };
@@ -22,8 +22,8 @@ __device__ inline int DigitOf(const RowUpdate& update, int shift) {
   return static_cast<int>((update.row >> shift) & (kDigits - 1));
 }
 
-// Counts the digits of updates[begin, end), of which each thread has kPerThread, and adds the
-// counts of the threads before it. All threads of the block must call it.
+// Sets `digits` for updates[begin, end), of which each thread has kPerThread. All threads of the
+// block must call it.
 __device__ void CountDigits(const RowUpdate* updates, int64_t begin, int64_t end, int shift,
                             Digits& digits) {
   int own[kDigits] = {};
@@ -44,8 +44,9 @@ __device__ void CountDigits(const RowUpdate* updates, int64_t begin, int64_t end
   }
 }
 
-// Writes updates[begin, end) to their places. first[d] is the place of the tile's first update with
-// the digit d. All threads of the block must call it after CountDigits().
+// Writes updates[begin, end) to their sorted positions in `to`. first[d first_stride] is the
+// position of the tile's first update with the digit d. All threads of the block must call it after
+// CountDigits().
 __device__ void PlaceUpdates(const RowUpdate* updates, int64_t begin, int64_t end, int shift,
                              const Digits& digits, const int64_t* first, int64_t first_stride,
                              RowUpdate* to) {

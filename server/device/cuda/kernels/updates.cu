@@ -51,7 +51,8 @@ cudaError_t ReplaceRows(const UpdateJob& job, const void* values, void* target,
                       static_cast<const T*>(values), static_cast<T*>(target));
 }
 
-// Returns `element` combined with one column of the updates from `at` on that are of the same row.
+// Combines `element` with its values in all updates of its row, which begin with update `at`.
+// Returns the result.
 template <typename F, typename T>
 __device__ T CombineColumn(const UpdateJob& job, int64_t at, int64_t column, const T* values,
                            T element) {
@@ -64,7 +65,7 @@ __device__ T CombineColumn(const UpdateJob& job, int64_t at, int64_t column, con
   return Store<T>(result);
 }
 
-// The thread of the first update of a row combines one element with all its values.
+// The thread of a row's first update and of a column combines that element with all its values.
 template <typename T>
 __global__ void CombineRowsKernel(Combine combine, UpdateJob job, const T* values, T* target) {
   const int64_t size = job.count * job.width;

@@ -17,7 +17,7 @@
 namespace tensord::server::cuda {
 
 struct alignas(16) RowUpdate {
-  int64_t row;     // that changes
+  int64_t row;     // the row that changes
   int64_t source;  // the row of the values
 };
 
@@ -26,8 +26,8 @@ cudaError_t LaunchMakeUpdates(const int64_t* rows, RowUpdate* updates, int64_t c
                               cudaStream_t stream);
 
 // updates[i] = {offset in the target + axis_stride · index i, offset in the values}. `loop` has the
-// strides of (target, values) for the dense index tensor. Rows are elements. Treats a bad index as
-// the launchers of indexing.h do.
+// strides of (target, values) for the dense index tensor. A row is one element. If an index is out
+// of range, does the same as the launchers of indexing.h.
 cudaError_t LaunchMakeScatterUpdates(const IndexTensor& indices, int64_t axis_stride,
                                      const StridedLoop<2>& loop, RowUpdate* updates,
                                      const CheckCell& check, cudaStream_t stream);
@@ -35,8 +35,8 @@ cudaError_t LaunchMakeScatterUpdates(const IndexTensor& indices, int64_t axis_st
 // Returns the bytes of scratch memory, besides the updates, that LaunchSortUpdates() needs.
 int64_t SortScratchBytes(int64_t count);
 
-// Sorts the updates by their rows in [0, rows). Sets `sorted` to their place: `updates`, or a place
-// in `scratch`.
+// Sorts the updates by their rows in [0, rows). Sets `*sorted` to the address of the result, which
+// is `updates` or in `scratch`.
 cudaError_t LaunchSortUpdates(RowUpdate* updates, int64_t count, int64_t rows, void* scratch,
                               const RowUpdate** sorted, cudaStream_t stream);
 
@@ -44,9 +44,9 @@ struct UpdateJob {
   const RowUpdate* updates = nullptr;  // sorted
   int64_t count = 0;
   int64_t width = 1;       // units of a row
-  bool one_value = false;  // all units have the value values[0]
+  bool one_value = false;  // true: all units get the value values[0]
 };
-// Each row that is updated becomes the last of its values. Widths are in units of `unit_bytes`: 1,
+// Sets each row that is updated to the last of its values. Widths are in units of `unit_bytes`: 1,
 // 2, 4, 8 or 16.
 cudaError_t LaunchReplaceRows(const UpdateJob& job, const void* values, void* target,
                               int unit_bytes, cudaStream_t stream);

@@ -35,8 +35,8 @@ struct DistanceOp {
 // The pass over the elements, or over the partial results of `splits` blocks for each output.
 enum class Part { kElements, kPartials };
 
-// Returns the origin of an output. The distance from an infinity or NaN would be NaN, so it isn't
-// one.
+// Returns the origin of an output. If it were an infinity or NaN, all distances would be NaN, so
+// the origin is then zero.
 template <typename T>
 __device__ double OriginOf(const VarMeanJob& job, int64_t output) {
   double origin = 0;
