@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kMaxFailuresShown = 20;  // per test
 
-// Counts of what has run so far. Report prints them at the end.
+// Counts of the rows that have run so far. Report prints them at the end.
 struct Tally {
   std::set<const Row*> rows;
   int64_t runs = 0;
@@ -64,7 +64,8 @@ class DestroyExecutionPath : public testing::Environment {
     GetExecutionPath() = absl::FailedPreconditionError("the tests are over");
   }
 };
-const auto* const kDestroyWayIn = testing::AddGlobalTestEnvironment(new DestroyExecutionPath);
+const auto* const kDestroyExecutionPath =
+    testing::AddGlobalTestEnvironment(new DestroyExecutionPath);
 
 // Returns the prepared rows of one op. Keeps only those of the last op: tests are ordered by op, so
 // the devices of an op follow each other.

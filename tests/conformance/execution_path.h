@@ -1,6 +1,6 @@
 // An execution path by which the conformance table runs ops. Each execution path is a file that
-// implements MakeExecutionPath() and ExecutionPathName(), and that is linked with the table into
-// its own test program.
+// implements MakeExecutionPath() and ExecutionPathName(). It is linked with the table into a test
+// program of its own.
 #pragma once
 
 #include <memory>

@@ -7,7 +7,7 @@
 namespace tensord::conformance {
 namespace {
 
-// Vigna's splitmix64. It is short and gives the same numbers on all platforms.
+// A generator by Vigna's splitmix64, which is short and gives the same numbers on all platforms.
 class Generator {
  public:
   explicit Generator(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15ull) {}

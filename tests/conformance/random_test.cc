@@ -1,4 +1,4 @@
-// Tests random tensors: the generator, equal bits on all devices, bounds and moments.
+// Tests random numbers: the generator, equal bits on all devices, bounds and distributions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -109,7 +109,7 @@ TEST_F(RandomOpsTest, BitsDontDependOnTheBuild) {
   EXPECT_EQ(hash, 628667270012292409ull);
 }
 
-TEST_F(RandomOpsTest, SeedsAndSizesDiffer) {
+TEST_F(RandomOpsTest, NumbersDependOnTheSeedAndNotOnTheSize) {
   const HostTensor one = Draw("uniform", Seeded({64}, 1), "cpu:0");
   EXPECT_NE(Draw("uniform", Seeded({64}, 2), "cpu:0").bytes, one.bytes);
   EXPECT_NE(Draw("uniform", Seeded({64}, 1 + (int64_t{1} << 32)), "cpu:0").bytes, one.bytes);
@@ -191,7 +191,7 @@ double KolmogorovSmirnov(std::vector<double> sample, double (*cumulative)(double
 }
 constexpr double kMaxKolmogorovSmirnov = 1.95;
 
-TEST_F(RandomOpsTest, NumbersHaveTheirDistributions) {
+TEST_F(RandomOpsTest, UniformAndNormalPassTheKolmogorovSmirnovTest) {
   for (int64_t stream : {0, 1, 2}) {
     for (DType dtype : {DType::kFloat32, DType::kFloat64}) {
       const Attributes attrs = Seeded({1 << 18}, 17, dtype, stream);
@@ -225,8 +225,8 @@ TEST_F(RandomOpsTest, RandintIsUniform) {
   }
 }
 
-// 2^16 draws of 64 bits from each of 16 streams: a repeated draw would be an overlap. That two of
-// 2^20 random draws are equal has a probability of 3e-8.
+// Makes 2^16 draws of 64 bits from each of 16 streams. If streams overlapped, a draw would occur
+// twice. Two of 2^20 random draws are equal with a probability of 3e-8.
 TEST_F(RandomOpsTest, StreamsDontOverlap) {
   std::vector<int64_t> all;
   for (int64_t stream = -8; stream < 8; ++stream) {

@@ -43,14 +43,14 @@ struct Distributions {
   long double Weight(int64_t c) const { return weight == nullptr ? 1 : weight->real[c]; }
 };
 
-DType ComputedIn(DType dtype) {
+DType StatisticsOf(DType dtype) {
   return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }
 
 std::vector<Values> CrossEntropy(const Attributes& attrs, Inputs inputs) {
   const Values& x = inputs[0];
   const Distributions d(attrs, inputs, x, 1);
-  Values loss = Values::Of(ComputedIn(x.spec.dtype), d.shape);
+  Values loss = Values::Of(StatisticsOf(x.spec.dtype), d.shape);
   loss.scale.resize(loss.size());
   Values lse = loss;
   for (size_t i = 0; i < d.lines.size(); ++i) {

@@ -1,4 +1,4 @@
-// The gradient of softmax, and normalization.
+// The reference of the gradient of softmax, and of normalization.
 #include <algorithm>
 #include <cmath>
 

@@ -10,13 +10,13 @@ namespace {
 using Numbers = std::vector<int64_t>;
 
 // The windows of the last axes of a tensor.
-struct WindowsOf {
+struct Windows {
   Numbers kernel, stride, padding, dilation;
   bool ceil;
   bool count_padding;
   int64_t divisor;
 
-  explicit WindowsOf(const Attributes& attrs)
+  explicit Windows(const Attributes& attrs)
       : kernel(Get<Numbers>(attrs, "kernel", {})),
         ceil(Get(attrs, "ceil_mode", false)),
         count_padding(Get(attrs, "count_include_pad", true)),
@@ -83,7 +83,8 @@ struct WindowsOf {
     return elements;
   }
 
-  int64_t Plane(const Shape& shape) const {
+  // Returns the number of elements of a plane.
+  int64_t PlaneElements(const Shape& shape) const {
     int64_t elements = 1;
     for (int d = first_axis(shape); d < shape.rank(); ++d) elements *= shape.dim(d);
     return elements;
@@ -92,7 +93,7 @@ struct WindowsOf {
 
 std::vector<Values> MaxPool(const Attributes& attrs, Inputs inputs) {
   const Values& x = inputs[0];
-  const WindowsOf windows(attrs);
+  const Windows windows(attrs);
   Values y = Values::Of(x.spec.dtype, windows.Pooled(x.spec.shape));
   Values indices = Values::Of(DType::kInt64, y.spec.shape);
   for (int64_t i = 0; i < y.size(); ++i) {
@@ -105,12 +106,13 @@ std::vector<Values> MaxPool(const Attributes& attrs, Inputs inputs) {
       }
     }
     y.real[i] = best < 0 ? -INFINITY : x.real[best];
-    indices.whole[i] = best < 0 ? -1 : best % windows.Plane(x.spec.shape);
+    indices.whole[i] = best < 0 ? -1 : best % windows.PlaneElements(x.spec.shape);
   }
   return {y, indices};
 }
 
-// Returns the shape of x, of whose windows the gradient has the shape `pooled`.
+// Returns the shape of x. `pooled` is the shape of the gradient, which has an element for each
+// window.
 Shape ShapeOfX(const Attributes& attrs, const Shape& pooled) {
   const auto size = Get<Numbers>(attrs, "size", {});
   Shape x = pooled;
@@ -122,10 +124,11 @@ Shape ShapeOfX(const Attributes& attrs, const Shape& pooled) {
 
 Values MaxPoolBackward(const Attributes& attrs, Inputs inputs) {
   const Values &g = inputs[0], &indices = inputs[1];
-  const WindowsOf windows(attrs);
+  const Windows windows(attrs);
   Values gx = Values::Of(g.spec.dtype, ShapeOfX(attrs, g.spec.shape));
   gx.scale.resize(gx.size());
-  const int64_t from = windows.Plane(g.spec.shape), to = windows.Plane(gx.spec.shape);
+  const int64_t from = windows.PlaneElements(g.spec.shape);
+  const int64_t to = windows.PlaneElements(gx.spec.shape);
   for (int64_t i = 0; i < g.size(); ++i) {
     if (indices.whole[i] < 0) continue;
     const int64_t at = i / from * to + indices.whole[i];
@@ -137,7 +140,7 @@ Values MaxPoolBackward(const Attributes& attrs, Inputs inputs) {
 
 Values AvgPool(const Attributes& attrs, Inputs inputs) {
   const Values& x = inputs[0];
-  const WindowsOf windows(attrs);
+  const Windows windows(attrs);
   Values y = Values::Of(x.spec.dtype, windows.Pooled(x.spec.shape));
   y.scale.resize(y.size());
   for (int64_t i = 0; i < y.size(); ++i) {
@@ -155,7 +158,7 @@ Values AvgPool(const Attributes& attrs, Inputs inputs) {
 
 Values AvgPoolBackward(const Attributes& attrs, Inputs inputs) {
   const Values& g = inputs[0];
-  const WindowsOf windows(attrs);
+  const Windows windows(attrs);
   Values gx = Values::Of(g.spec.dtype, ShapeOfX(attrs, g.spec.shape));
   gx.scale.resize(gx.size());
   for (int64_t i = 0; i < g.size(); ++i) {

@@ -27,10 +27,10 @@ Words ReferencePhilox(const uint32_t (&counter)[4], const uint32_t (&key)[2]) {
 
 namespace {
 
-// The words of a stream of a seed.
+// The random words of one stream of a seed.
 class Stream {
  public:
-  // The stream that the attributes name, or input `position` if there is one.
+  // Takes seed and stream from input `position`. If there is no such input, from the attributes.
   Stream(const Attributes& attrs, Inputs inputs, size_t position) {
     const bool has_state = inputs.size() > position;
     seed_ = static_cast<uint64_t>(has_state ? inputs[position].whole[0]
@@ -54,7 +54,7 @@ class Stream {
   uint64_t seed_, stream_;
 };
 
-// Rounds the product and the sum to float32, each for itself. The result is below `high`.
+// Rounds the product to float32, and then the sum. Returns a number below `high`.
 float UniformFloat(uint32_t word, float low, float high) {
   const volatile float product = static_cast<float>(word >> 8) * 0x1p-24f * (high - low);
   return std::min(low + product, std::nextafter(high, low));
@@ -94,8 +94,8 @@ Values Uniform(const Attributes& attrs, Inputs inputs) {
   return out;
 }
 
-// The method of Box and Muller: two random words give element 2k, the cosine, and element 2k+1, the
-// sine.
+// Uses the method of Box and Muller: two random words give element 2k, the cosine, and element
+// 2k+1, the sine.
 Values Normal(const Attributes& attrs, Inputs inputs) {
   const Stream stream(attrs, inputs, 0);
   const double mean = Get<double>(attrs, "mean", 0.0);
@@ -121,7 +121,7 @@ Values Normal(const Attributes& attrs, Inputs inputs) {
   return out;
 }
 
-// low + floor(word (high - low) / 2^64).
+// An element is low + floor(word (high - low) / 2^64).
 Values Randint(const Attributes& attrs, Inputs inputs) {
   const Stream stream(attrs, inputs, 0);
   const auto low = static_cast<uint64_t>(Get<int64_t>(attrs, "low", 0));
@@ -134,7 +134,7 @@ Values Randint(const Attributes& attrs, Inputs inputs) {
   return out;
 }
 
-// Returns whether the number of element `i`, that of `uniform` in float32, is at least p.
+// Returns whether the number that `uniform` draws for element `i` in float32 is at least p.
 bool IsKept(const Stream& stream, int64_t i, double p) {
   return (stream.Word(i) >> 8) * 0x1p-24 >= p;
 }

@@ -5,7 +5,7 @@
 namespace tensord::conformance {
 namespace {
 
-// Returns the sums or products along a line of elements at `line`, in the order of the scan.
+// Returns the sums or products of the elements of a line up to each one, in the order of the scan.
 template <typename T>
 std::vector<T> ScanOfLine(const std::vector<T>& x, bool product, bool exclusive) {
   std::vector<T> results;

@@ -62,7 +62,8 @@ std::vector<Values> TopK(const Attributes& attrs, Inputs inputs) {
                    Get(attrs, "largest", true));
 }
 
-// Counts the elements of the sorted row that precede the element, or also those that equal it.
+// Counts, for each element, the elements of the sorted row that precede it, and with `right` also
+// those that equal it.
 Values SearchSorted(const Attributes& attrs, Inputs inputs) {
   const DType dtype = Promote(inputs[0].spec.dtype, inputs[1].spec.dtype);
   const Values sorted = Cast(inputs[0], dtype), x = Cast(inputs[1], dtype);

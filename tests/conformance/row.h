@@ -12,9 +12,9 @@
 
 namespace tensord::conformance {
 
-// The values of an input. They are a function of the spec and a seed.
+// The values of an input. They are a function of the spec and a seed. The parts of complex dtypes
+// are filled as floating dtypes.
 enum class Fill {
-  // The parts of complex dtypes are filled as floating dtypes.
   kPlain,     // floating: uniform in [-4, 4); integers: in [-100, 100] or [0, 200]; bool: both
   kUnit,      // floating: uniform in [-1, 1); integers: in [-3, 3] or [0, 3]
   kPositive,  // floating: uniform in [1/64, 8); integers: 1 to 9; bool: true
@@ -84,7 +84,7 @@ std::optional<std::string> Mismatch(const Row& row, const std::vector<Values>& e
 // Returns the whole table.
 const Rows& AllRows();
 
-// Each adds a part of the table.
+// Each function adds a part of the table.
 void AddUnaryRows(Rows& rows);
 void AddBinaryRows(Rows& rows);
 void AddConvRows(Rows& rows);

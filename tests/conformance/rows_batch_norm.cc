@@ -12,17 +12,21 @@ const Shape kShapes[] = {{4, 3},     {2, 1},        {70, 5},        {3, 2, 7},  
                          {5, 4, 64}, {2, 3, 9, 10}, {1, 2, 30, 40}, {40, 7, 3},  {2, 2, 3, 4, 5},
                          {3, 0, 4},  {2, 2, 20000}, {20000, 2},     {9000, 2, 3}};
 
-DType WideOf(DType dtype) { return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
+DType StatisticsOf(DType dtype) {
+  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
 
-// Statistics are added in float64, so only a few operations round.
-Bound Few(DType dtype) {
+// Returns the bound of a few rounded operations. Statistics are added in float64, so their sums add
+// almost nothing to it.
+Bound OfFewOperations(DType dtype) {
   const bool narrow = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
   return {.ulps = narrow ? 1.0 : 2.0, .epsilons = 6};
 }
 
-// The dtype in which float64 sums of n terms are added is no wider.
+// Returns the bound of a result that sums over a channel contribute to. Sums of float64 are added
+// in float64, too, so their error grows with the number of terms.
 Bound OfSums(DType dtype, const Shape& x) {
-  Bound bound = Few(dtype);
+  Bound bound = OfFewOperations(dtype);
   if (dtype == DType::kFloat64 && x.dim(1) > 0) {
     bound.epsilons += std::sqrt(static_cast<double>(x.num_elements() / x.dim(1)));
   }
@@ -32,11 +36,11 @@ Bound OfSums(DType dtype, const Shape& x) {
 struct Options {
   bool training = false;
   int inputs = 5;
-  bool wide = false;  // parameters and running statistics of the statistics' dtype
+  bool wide = false;  // true: parameters and running statistics have the dtype of the statistics
 };
 
 void AddBatchNorm(Rows& rows, const Input& x, const Options& options) {
-  const DType dtype = x.spec.dtype, parameters = options.wide ? WideOf(dtype) : dtype;
+  const DType dtype = x.spec.dtype, parameters = options.wide ? StatisticsOf(dtype) : dtype;
   const Shape channels({x.spec.shape.dim(1)});
   Row row{"batch_norm", {x}};
   row.inputs.push_back({{parameters, channels}, Fill::kUnit});
@@ -46,7 +50,7 @@ void AddBatchNorm(Rows& rows, const Input& x, const Options& options) {
   if (options.training) {
     row.attrs.Set("training", true);
     row.num_outputs = 5;
-    const Bound statistics = OfSums(WideOf(dtype), x.spec.shape);
+    const Bound statistics = OfSums(StatisticsOf(dtype), x.spec.shape);
     const Bound running = OfSums(parameters, x.spec.shape);
     row.bounds = {row.bound, statistics, statistics, running, running};
   }
@@ -55,11 +59,11 @@ void AddBatchNorm(Rows& rows, const Input& x, const Options& options) {
 
 void AddBatchNormBackward(Rows& rows, DType dtype, const Shape& shape, const Options& options,
                           std::vector<int64_t> gradients) {
-  const DType parameters = options.wide ? WideOf(dtype) : dtype;
+  const DType parameters = options.wide ? StatisticsOf(dtype) : dtype;
   const Shape channels({shape.dim(1)});
   Row row{"batch_norm_backward", {{{dtype, shape}}, {{dtype, shape}}}};
-  row.inputs.push_back({{WideOf(dtype), channels}, Fill::kUnit});
-  row.inputs.push_back({{WideOf(dtype), channels}, Fill::kPositive});
+  row.inputs.push_back({{StatisticsOf(dtype), channels}, Fill::kUnit});
+  row.inputs.push_back({{StatisticsOf(dtype), channels}, Fill::kPositive});
   if (options.inputs > 4) row.inputs.push_back({{parameters, channels}});
   if (options.training) row.attrs.Set("training", true);
   row.num_outputs = gradients.empty() ? 3 : static_cast<int>(gradients.size());
@@ -82,7 +86,7 @@ void AddSpecialChannels(Rows& rows, DType dtype) {
                   {nan, 1, inf, 1, 2.5, 2.5, -0.0, 0, 1, 2, 3, 4, 2.5, 2.5, 0, 0}},
                  {.training = training});
   }
-  // A mean that is large beside the deviations.
+  // The mean is large compared with the deviations.
   std::vector<double> values;
   for (int i = 0; i < 600; ++i) values.push_back(1000 + i * 37 % 101);
   AddBatchNorm(rows, {{dtype, {3, 2, 100}}, Fill::kValues, values},

@@ -9,7 +9,7 @@ void Refuse(Rows& rows, Row row) {
   rows.push_back(std::move(row));
 }
 
-// Indices in [-size, size), of which many occur twice.
+// Returns indices in [-size, size), of which many occur twice.
 Input Indices(DType dtype, Shape shape, int64_t size) {
   Input input{{dtype, std::move(shape)}, Fill::kValues};
   const int64_t n = input.spec.num_elements();
@@ -20,7 +20,7 @@ Input Indices(DType dtype, Shape shape, int64_t size) {
   return input;
 }
 
-// Indices of these values.
+// Returns a tensor of these indices.
 Input IndicesOf(DType dtype, std::vector<double> values) {
   const auto n = static_cast<int64_t>(values.size());
   return {{dtype, {n}}, Fill::kValues, std::move(values)};
@@ -84,12 +84,13 @@ void AddIndex(Rows& rows) {
   }
 }
 
-// The values that an op writes.
+// Returns the values that an op writes.
 Input UpdateValues(DType dtype, Shape shape, Fill fill) {
   return {{dtype, std::move(shape)}, fill};
 }
 
-// Sums and products round as often as there are values. 16-bit floats are rounded once at the end.
+// Returns the bound. Sums and products round once for each value. 16-bit floats are rounded once
+// more at the end.
 Bound BoundOf(DType dtype, const std::string& reduce) {
   if (!IsFloating(dtype) || reduce == "none" || reduce == "max" || reduce == "min") return {};
   return {.ulps = dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? 1.0 : 0.0,

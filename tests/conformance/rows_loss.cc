@@ -24,7 +24,9 @@ const LossCase kLossCases[] = {
     {{6, 3}, 0},     {{2, 5, 3}, 1}, {{2, 5, 40}, 1}, {{3, 40, 7, 9}, 1}, {{2, 60, 131}, 1},
     {{2, 3, 4}, -1}, {{9, 1, 5}, 1}, {{20, 200}, 0},  {{64, 1000}}};
 
-DType WideOf(DType dtype) { return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
+DType StatisticsOf(DType dtype) {
+  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
 
 int64_t AxisOf(const LossCase& c) { return c.axis < 0 ? c.axis + c.x.rank() : c.axis; }
 
@@ -36,7 +38,7 @@ Shape RowsOf(const LossCase& c) {
   return shape;
 }
 
-// Classes, of which every fifth is ignored if `ignored` isn't -100.
+// Returns targets. If `ignored` isn't -100, every fifth target is ignored.
 Input Targets(DType dtype, const LossCase& c, int64_t ignored) {
   Input input{{dtype, RowsOf(c)}, Fill::kValues};
   const int64_t classes = c.x.dim(static_cast<int>(AxisOf(c)));
@@ -54,7 +56,7 @@ Bound LossBound(DType dtype, int64_t classes) {
 
 struct LossOptions {
   bool weight = false;
-  DType weight_dtype = DType::kUnspecified;  // that of x
+  DType weight_dtype = DType::kUnspecified;  // kUnspecified: that of x
   double smoothing = 0;
   int64_t ignored = -100;
   DType index = DType::kInt64;
@@ -78,7 +80,7 @@ void AddForward(Rows& rows, const Input& x, const LossCase& c, const LossOptions
   Row row{
       "cross_entropy", {x, Targets(options.index, c, options.ignored)}, LossAttributes(c, options)};
   AddWeight(row, c, dtype, options);
-  row.bound = LossBound(WideOf(dtype), c.x.dim(static_cast<int>(AxisOf(c))));
+  row.bound = LossBound(StatisticsOf(dtype), c.x.dim(static_cast<int>(AxisOf(c))));
   row.num_outputs = 2;
   rows.push_back(std::move(row));
 }
@@ -87,9 +89,9 @@ void AddBackward(Rows& rows, const Input& x, const LossCase& c, const LossOption
                  Fill g = Fill::kPlain) {
   const DType dtype = x.spec.dtype;
   Row row{"cross_entropy_backward",
-          {{{WideOf(dtype), RowsOf(c)}, g},
+          {{{StatisticsOf(dtype), RowsOf(c)}, g},
            x,
-           {{WideOf(dtype), RowsOf(c)}, Fill::kPositive},
+           {{StatisticsOf(dtype), RowsOf(c)}, Fill::kPositive},
            Targets(options.index, c, options.ignored)},
           LossAttributes(c, options)};
   AddWeight(row, c, dtype, options);
@@ -153,8 +155,10 @@ void AddLossRows(Rows& rows) {
       for (const LossOptions& options :
            {LossOptions{}, LossOptions{.weight = true, .index = DType::kInt32},
             LossOptions{.smoothing = 0.1},
-            LossOptions{
-                .weight = true, .weight_dtype = WideOf(dtype), .smoothing = 0.3, .ignored = -7},
+            LossOptions{.weight = true,
+            .weight_dtype = StatisticsOf(dtype),
+            .smoothing = 0.3,
+            .ignored = -7},
             LossOptions{.ignored = 0}, LossOptions{.smoothing = 1}}) {
         AddForward(rows, {{dtype, c.x}}, c, options);
         AddBackward(rows, {{dtype, c.x}}, c, options);

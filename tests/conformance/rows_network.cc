@@ -137,7 +137,7 @@ void AddLayerNormRows(Rows& rows) {
                                                      inf, 2, 2.5, 2.5, 2.5, 2.5, -0.0, 0, 0, 0}},
                    special, dtype, 2, center);
     }
-    // A mean that is large beside the deviations.
+    // The mean is large compared with the deviations.
     std::vector<double> values;
     for (int i = 0; i < 600; ++i) values.push_back(1000 + i * 37 % 101);
     AddLayerNorm(rows, {{dtype, {3, 200}}, Fill::kValues, values}, {{3, 200}}, dtype, 1, true);
@@ -163,7 +163,7 @@ void AddLayerNormRows(Rows& rows) {
   Refuse(rows, {"layer_norm", {x, weight, {{DType::kInt32, {4}}}}});
 }
 
-// Adds a row for layer_norm_backward with these gradients; none: all.
+// Adds a row for layer_norm_backward with these gradients. If the list is empty: with all.
 void AddLayerNormBackward(Rows& rows, const NormCase& c, DType dtype, DType parameters,
                           bool has_weight, bool center, std::vector<int64_t> gradients) {
   const DType statistics = StatisticsOf(dtype);

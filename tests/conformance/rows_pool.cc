@@ -41,7 +41,7 @@ const PoolCase kPoolCases[] = {
     {{2, 4, 5, 6}, {2, 2, 2}},
     {{2, 3, 4, 5, 6}, {3, 2, 3}, {2, 1, 2}, {1, 1, 0}, {}, true},
 };
-// With a dilation, for max_pool only.
+// Cases with a dilation, which only max_pool takes.
 const PoolCase kDilatedCases[] = {
     {{2, 20}, {3}, {1}, {2}, {2}},
     {{2, 3, 9, 11}, {3, 3}, {2, 1}, {2, 1}, {2, 3}},
@@ -71,7 +71,7 @@ int64_t Taps(const PoolCase& c) {
   return taps;
 }
 
-// Sums of `taps` terms.
+// Returns the bound of sums over windows.
 Bound PoolBound(DType dtype, const PoolCase& c) {
   const bool narrow = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
   return {.ulps = 1.0, .epsilons = (narrow ? 1.0 : 2.0) + std::sqrt(static_cast<double>(Taps(c)))};

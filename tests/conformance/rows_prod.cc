@@ -7,7 +7,7 @@
 namespace tensord::conformance {
 namespace {
 
-// Factors whose products neither overflow nor underflow.
+// Returns factors whose products neither overflow nor underflow.
 Input Factors(DType dtype, const Shape& shape) {
   if (!IsFloating(dtype)) return {{dtype, shape}};
   // Two factors whose positions differ by 4 have a product of about ±1.
@@ -17,7 +17,7 @@ Input Factors(DType dtype, const Shape& shape) {
   return {{dtype, shape}, Fill::kValues, values};
 }
 
-// Products are computed in double.
+// Returns the bound of a product, which is computed in double.
 Bound ProdBound(DType dtype, int64_t n) {
   if (!IsFloating(dtype)) return {};
   if (dtype != DType::kFloat64) return {.ulps = 1};
@@ -55,7 +55,7 @@ void AddProducts(Rows& rows, DType dtype) {
   }
 }
 
-// All dtypes to which the input may be cast, and all dtypes of inputs.
+// Adds rows for all dtypes of inputs, and all dtypes to which they may be cast.
 void AddDTypes(Rows& rows) {
   for (const char* op : {"sum", "prod"}) {
     const bool is_prod = std::string(op) == "prod";

@@ -16,7 +16,7 @@ void Refuse(Rows& rows, const char* op, std::vector<Input> inputs, Attributes at
   rows.back().refusal = absl::StatusCode::kInvalidArgument;
 }
 
-// An input that holds seed and stream.
+// Returns an input that holds seed and stream.
 Input State(double seed, double stream) {
   return {{DType::kInt64, {2}}, Fill::kValues, {seed, stream}};
 }
@@ -27,8 +27,8 @@ struct Numbers {
 constexpr Numbers kNumbers[] = {{0, 0},  {42, 0},  {-1, 0},    {kFar, 0},
                                 {42, 1}, {42, -1}, {-5, kFar}, {kMin, kMax}};
 
-// uniform must give equal bits on all devices, because each step of the computation is rounded
-// once.
+// Returns the bound. uniform must give equal bits on all devices, because each step of the
+// computation is rounded once.
 Bound BoundOf(const std::string& op, DType dtype) {
   if (op == "uniform") return {.any_zero_sign = true};
   Bound bound = Ulps(dtype, 2);
@@ -115,7 +115,7 @@ void AddRandint(Rows& rows) {
   refuse({{"low", int64_t{-1}}, {"high", int64_t{4}}, {"dtype", DType::kUInt8}});
 }
 
-// The mask is the second output.
+// Adds a row for dropout with a mask, which is the second output.
 void AddWithMask(Rows& rows, std::vector<Input> inputs, Attributes attrs) {
   attrs.Set("mask", true);
   rows.push_back({"dropout", std::move(inputs), std::move(attrs)});
@@ -123,7 +123,7 @@ void AddWithMask(Rows& rows, std::vector<Input> inputs, Attributes attrs) {
   rows.back().num_outputs = 2;
 }
 
-// The kept elements are divided by 1 - p, which is rounded.
+// Adds rows for dropout. The kept elements are divided by 1 - p, and the quotient is rounded.
 void AddDropout(Rows& rows) {
   for (DType dtype : kFloatingDTypes) {
     for (const Ints& shape : kShapes) {

@@ -39,7 +39,7 @@ Attributes Mode(int64_t axis, bool exclusive, bool reverse) {
   return attrs;
 }
 
-// Factors whose products neither overflow nor underflow; for sums any values.
+// Returns elements for a scan. Products of the factors for cumprod neither overflow nor underflow.
 Input Elements(const std::string& op, DType dtype, const Shape& shape) {
   if (op == "cumsum" || !IsFloating(dtype)) return {{dtype, shape}};
   // Two factors whose positions differ by 4 have a product of about ±1.
@@ -143,7 +143,7 @@ void AddScanRows(Rows& rows) {
                   {{{DType::kBFloat16, {4000}}, Fill::kPositive}},
                   {{"axis", int64_t{0}}},
                   ScanBound(DType::kBFloat16, 4000)});
-  // A product that leaves float32's range and comes back.
+  // The product of the first two is beyond float32, that of all three isn't.
   rows.push_back({"cumprod",
                   {{{DType::kFloat32, {3}}, Fill::kValues, {1e30, 1e30, 1e-30}}},
                   {{"axis", int64_t{0}}},

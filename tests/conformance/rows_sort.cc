@@ -32,7 +32,7 @@ const Along kAlongs[] = {{{}, -1},
                          {{0, 3}, 1},
                          {{3, 0}, 1},
                          {{2, 0, 3}, 0}};
-// Longer than a tile of the GPU, and than what std::sort sorts on the CPU.
+// Rows that are longer than a tile of the GPU, and than those that the CPU sorts by std::sort.
 const Along kLongAlongs[] = {{{2, 5000}, 1}, {{2500, 3}, 0}, {{2, 2048}, 1}, {{1, 8193}, -1}};
 
 int64_t Extent(const Along& along) {
@@ -50,7 +50,7 @@ Row ValuesAndIndices(const char* op, Input input, Attributes attrs) {
   return {.op = op, .inputs = {std::move(input)}, .attrs = std::move(attrs), .num_outputs = 2};
 }
 
-// Several NaNs, infinities, zeros of both signs, equal elements.
+// Returns rows with several NaNs, infinities, zeros of both signs and equal elements.
 const std::vector<std::vector<double>>& SpecialRows() {
   const double nan = std::nan(""), inf = INFINITY;
   static const auto* const rows =
@@ -134,8 +134,8 @@ void AddTopK(Rows& rows) {
   Refuse(rows, ValuesAndIndices("topk", {{DType::kFloat32, {2, 5}}}, TopKAttrs(1, 2, true)));
 }
 
-// Elements that are in the order of sort. Values that the dtype can't hold are clamped to values
-// that it can.
+// Returns the values as elements of a dtype, in the same order. Replaces values that an integer
+// dtype can't hold by values that it can.
 std::vector<double> Ordered(DType dtype, const std::vector<double>& values) {
   if (IsFloating(dtype)) return values;
   std::vector<double> whole;

@@ -20,7 +20,7 @@ Attributes AttrsOf(const View& view) {
   return {{"shape", view.shape}, {"strides", view.strides}, {"offset", view.offset}};
 }
 
-// Views whose elements are distinct.
+// Returns views whose elements are distinct.
 const std::vector<View>& DistinctViews() {
   static const auto* const views =
       new std::vector<View>{{{}, {}, {}},
@@ -44,7 +44,7 @@ const std::vector<View>& DistinctViews() {
   return *views;
 }
 
-// Views that have elements several times, so they can only be read.
+// Returns views that have elements several times, so they can only be read.
 const std::vector<View>& RepeatingViews() {
   static const auto* const views = new std::vector<View>{{{7}, {3, 4}, {0, 1}},
                                                          {{7}, {5, 3}, {1, 1}},
@@ -54,7 +54,7 @@ const std::vector<View>& RepeatingViews() {
   return *views;
 }
 
-// Attributes that both ops refuse for an input of shape [4, 6].
+// Returns views that both ops refuse for an input of shape [4, 6].
 const std::vector<View>& InvalidViews() {
   static const auto* const views = new std::vector<View>{
       {{4, 6}, {25}, {1}},          {{4, 6}, {2}, {24}},       {{4, 6}, {2}, {-1}},

@@ -40,7 +40,7 @@ void AddShapes(Rows& rows, DType dtype) {
   }
 }
 
-// Rows and columns of these values.
+// Adds rows that reduce a vector, and a column, of these values.
 void AddValues(Rows& rows, DType dtype, const std::vector<double>& values) {
   const auto n = static_cast<int64_t>(values.size());
   rows.push_back(VarMean({{dtype, {n}}, Fill::kValues, values}, {}));
@@ -69,7 +69,7 @@ void AddSpecialValues(Rows& rows, DType dtype) {
   rows.back().bounds = {Bound{}};
 }
 
-// A small variance beside a large mean.
+// Adds rows whose variance is small compared with the mean.
 void AddLargeMeans(Rows& rows, DType dtype, double mean) {
   std::vector<double> values;
   for (int i = 0; i < 6000; ++i) values.push_back(mean + (i * 37 % 101) / 32.0);

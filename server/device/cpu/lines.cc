@@ -3,7 +3,7 @@
 namespace tensord::server::cpu {
 namespace {
 
-constexpr int64_t kMaxConvertedElements = 16 * 1024;  // that one call of Convert() converts
+constexpr int64_t kMaxConvertedAtOnce = 16 * 1024;  // that one call of Convert() converts
 
 // Calls fn(dense, offset, n) for runs that together are the lines of a group. `dense` and `offset`
 // are the positions of a run's elements in the dense copy and in the tensor.
@@ -11,7 +11,7 @@ template <typename Fn>
 void ForRuns(const Lines& lines, const LineGroup& group, Fn fn) {
   // A long row is converted as a matrix of shorter rows.
   const bool is_row = lines.inner == 1;
-  const int64_t length = is_row ? std::min(lines.extent, kMaxConvertedElements) : group.width;
+  const int64_t length = is_row ? std::min(lines.extent, kMaxConvertedAtOnce) : group.width;
   const int64_t stride = is_row ? length : lines.inner;
   if (length == 0) return;
   Team::InPieces(
