@@ -68,10 +68,10 @@ TENSORD_HD inline T Polynomial(T t, T highest, Coefficients... others) {
   return sum;
 }
 
-// The inverse of erf, by the method of Giles (2010). Let w be -log(1 - x²). Then erfinv(x) / x is
-// nearly a polynomial of w, and of √w for larger w. The polynomials interpolate it at Chebyshev
-// nodes, with relative errors of 7e-9 in float and 3e-17 in double. There are no branches, so that
-// loops vectorise.
+// Returns the inverse of erf by the method of Giles (2010). Let w be -log(1 - x²). Then erfinv(x) /
+// x is nearly a polynomial of w, and of √w for larger w. The polynomials interpolate it at
+// Chebyshev nodes, with relative errors of 7e-9 in float and 3e-17 in double. There are no
+// branches, so that loops vectorise.
 TENSORD_HD inline float Erfinv(float x) {
   const float w = -Log((1.0f - x) * (1.0f + x));
   const bool central = w < 5.0f;
@@ -113,9 +113,9 @@ TENSORD_HD inline double Erfinv(double x) {
   return Fabs(x) == 1.0 ? x / (1.0 - Fabs(x)) : x * ratio;
 }
 
-// Computes a b as the sum of the result and of `rest`, which is what rounding the result leaves. The
-// sum is exact if |a| and |b| are below 2^995, unless the rest underflows (Dekker, "A floating-point
-// technique for extending the available precision", 1971).
+// Computes a b as the sum of the result and of `rest`, which is what rounding the result leaves.
+// The sum is exact if |a| and |b| are below 2^995, unless the rest underflows (Dekker, "A
+// floating-point technique for extending the available precision", 1971).
 TENSORD_HD inline double ExactProduct(double a, double b, double* rest) {
   const double product = a * b;
 #if defined(__FMA__) || defined(__CUDA_ARCH__)
@@ -129,7 +129,7 @@ TENSORD_HD inline double ExactProduct(double a, double b, double* rest) {
   return product;
 }
 
-// The same for a + b (Knuth, "The Art of Computer Programming", volume 2, 4.2.2).
+// Does the same for a + b (Knuth, "The Art of Computer Programming", volume 2, 4.2.2).
 TENSORD_HD inline double ExactSum(double a, double b, double* rest) {
   const double sum = a + b, part = sum - a;
   *rest = (a - (sum - part)) + (b - part);
@@ -167,8 +167,8 @@ TENSORD_HD inline T Gelu(T x) {
   return T(0.5) * x * (tail + tail * correction);
 }
 
-// Computes 2^32 (float) or 2^64 (double) exp(-2 |u|) for u = sqrt(2 / pi) (x + 0.044715 x³). Returns
-// the logarithm as the sum of the result and of `rest`.
+// Computes 2^32 (float) or 2^64 (double) exp(-2 |u|) for u = sqrt(2 / pi) (x + 0.044715 x³).
+// Returns the logarithm as the sum of the result and of `rest`.
 TENSORD_HD inline float GeluTanhLogarithm(float x, float* rest) {
   const auto wide = static_cast<double>(x);
   const double exact =
@@ -197,8 +197,8 @@ TENSORD_HD inline double GeluTanhLogarithm(double x, double* rest) {
 // Returns x (1 + tanh(u)) / 2 with the u above, which is x / (1 + e) for e = exp(-2 u). For x < 0,
 // exp(-2 u) would overflow before the result underflows, so the result is x e / (1 + e) with
 // e = exp(2 u). exp multiplies the error of its argument by the argument, so the error is corrected
-// to first order. e is scaled because it underflows before the result does. Beyond `kFar`, the result
-// underflows or is x.
+// to first order. e is scaled because it underflows before the result does. Beyond `kFar`, the
+// result underflows or is x.
 template <typename T>
 TENSORD_HD inline T GeluTanh(T x) {
   constexpr T kFar = sizeof(T) == 4 ? T(20) : T(60);

@@ -1,4 +1,4 @@
-// Reads the attributes of the ops of pooling.
+// Reads the attributes of the pooling ops.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct Pooling {
   int64_t planes = 1;
 };
 
-// Returns the windows of an op of pooling, or of its gradient. `x` is the shape of the tensor whose
-// windows are taken, and `pooled` that of the windows.
+// Returns the windows of a pooling op, or of its gradient. `x` is the shape of the op's input, and
+// `pooled` that of its result. For a gradient, these are the shapes of gx and of its operand.
 Pooling PoolingOf(const Attributes& attrs, const Shape& x, const Shape& pooled);
 
 }  // namespace tensord::server

@@ -125,8 +125,8 @@ TENSORD_HD inline double FromBits(uint64_t bits) {
   return x;
 }
 
-// These conversions are exact. Instruction sets without conversions of 64-bit integers vectorise
-// them. The first one requires |x| < 2^31.
+// These conversions are exact. Compilers vectorise them even if the instruction set has no
+// conversions of 64-bit integers. The first one requires |x| < 2^31.
 TENSORD_HD inline double ToDouble(int64_t x) {
   return FromBits(0x4338000000000000 + static_cast<uint64_t>(x)) - 0x1.8p52;
 }
@@ -253,7 +253,7 @@ TENSORD_HD inline uint64_t UniformInteger(uint64_t word, const RandintRange& ran
 
 // ---------------------------------------------------------------- dropout
 
-// Requires 0 <= p <= 1.
+// Returns the rule by which an element becomes 0 with the probability p. Requires 0 <= p <= 1.
 inline DropoutRule MakeDropoutRule(double p) {
   return {static_cast<uint32_t>(std::ceil(p * 0x1p24)), 1 - p};
 }

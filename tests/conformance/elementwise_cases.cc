@@ -73,7 +73,8 @@ double ErfInverse(double x) {
   return static_cast<double>(std::copysign(y, static_cast<long double>(x)));
 }
 
-// Python's a // b and a % b, but a // 0 is a / 0.
+// These compute Python's a // b and a % b, except that a // 0 is a / 0 for floats, and that both
+// are 0 for integers if b is 0.
 double FloorQuotient(double a, double b) {
   if (b == 0) return a / b;
   const double rest = std::fmod(a, b);
@@ -283,7 +284,7 @@ bool ArithmeticCase::Accepts(DType dtype) const {
 absl::Span<const ArithmeticCase> ArithmeticCases() { return kArithmetic; }
 absl::Span<const ComparisonCase> ComparisonCases() { return kComparisons; }
 
-// In long double, because exp multiplies the error of its argument.
+// Computes in long double, because exp multiplies the error of its argument.
 double GeluByTanh(double x) {
   const auto wide = static_cast<long double>(x);
   const long double inner =

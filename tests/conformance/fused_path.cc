@@ -1,6 +1,6 @@
-// The execution path that runs fused ops on the engine in this process. Behind each op it queues
-// one for each of its results, which doesn't change it, before any can run. If the op can be part
-// of a chain, it is fused.
+// The execution path that runs fused ops on the engine in this process. For each result of an op,
+// it queues a second op, which returns the result unchanged. None of these ops runs before all are
+// queued. So the op and a second op run as one fused kernel, if the op can be part of a chain.
 #include <thread>
 #include <utility>
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/isa/network_loops.h"

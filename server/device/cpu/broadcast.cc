@@ -63,7 +63,7 @@ void Gather(const Loops& loops, const BroadcastNest& nest, const void* data, Pos
   }
 }
 
-// Calls `fn` for one thread's share, output elements [begin, end).
+// Calls `fn` for the output elements [begin, end), which one thread computes.
 class Walk {
  public:
   Walk(const Loops& loops, const BroadcastNest& nest, const void* const* data, void* output,
@@ -85,7 +85,8 @@ class Walk {
     }
   }
 
-  // Uses blocks of whole rows. So an input that is the same for all rows is copied only once.
+  // Copies inputs to blocks of whole rows. So an input that is the same for all rows is copied only
+  // once.
   void GatheredBlocks(int64_t begin, int64_t end) {
     constexpr int64_t kBlockBytes = kBlockElements * 8;
     alignas(64) char block[kMaxElementwiseInputs][kBlockBytes];

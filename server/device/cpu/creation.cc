@@ -35,7 +35,7 @@ absl::Status FillWith(const Context& ctx, const KernelCall& call, const AttrValu
   return absl::OkStatus();
 }
 
-// Element i is start + i step, computed in T and converted to the output's dtype.
+// Computes the elements start + i step in T, and converts them to the output's dtype.
 template <typename T>
 absl::Status Arange(const Context& ctx, const KernelCall& call, DType computed, T start, T step) {
   const DType dtype = call.output().spec->dtype;

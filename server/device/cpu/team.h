@@ -13,8 +13,8 @@ namespace tensord::server::cpu {
 inline constexpr double kGrainElements = 16 * 1024;
 
 // A team of several threads is used only from the device's executor thread. A team of one thread is
-// the calling thread, which may be any. The threads are OpenMP's, so that oneDNN and our own loops
-// use the same threads. Without OpenMP, everything runs on the calling thread.
+// the calling thread, which may be any thread. The threads are OpenMP's, so that oneDNN and our own
+// loops use the same threads. Without OpenMP, everything runs on the calling thread.
 class Team {
  public:
   explicit Team(int threads) : threads_(threads < 1 ? 1 : threads) {}

@@ -74,8 +74,8 @@ void StoreVector(void* to, const void* from) {
 }
 #endif
 
-// Writes whole cache lines past the caches. Writes the bytes before the first whole line and after
-// the last one through the caches.
+// Writes whole cache lines without the caches. Writes the bytes before the first whole line and
+// after the last one through the caches.
 void Stream(const void* src_data, void* dst_data, int64_t bytes) {
   constexpr int64_t kLine = 64;
   const char* src = static_cast<const char*>(src_data);
@@ -94,7 +94,8 @@ void Stream(const void* src_data, void* dst_data, int64_t bytes) {
 void Stream(const void* src, void* dst, int64_t bytes) { memcpy(dst, src, bytes); }
 #endif
 
-// For an index in range, both sums are in [0, 2 size). For any other index, one or both are negative.
+// For an index in range, both sums are in [0, 2 size). For any other index, one or both are
+// negative.
 template <typename T>
 IndexRange RangeOfIndices(const void* data, int64_t n, int64_t size) {
   const T* indices = static_cast<const T*>(data);

@@ -17,7 +17,7 @@ constexpr int FloorPowerOfTwo(int n) { return n < 2 ? 1 : 2 * FloorPowerOfTwo(n 
 template <typename Acc>
 inline constexpr int kLanes = FloorPowerOfTwo(256 / sizeof(Acc));
 
-// Whether the policy is like MaxPolicy or MinPolicy, for a floating type.
+// True if the policy has CombineNumbers(), as MaxPolicy and MinPolicy do, and its type is floating.
 template <typename Policy>
 inline constexpr bool kIsFloatingExtreme = requires(typename Policy::Acc a) {
   Policy::CombineNumbers(a, a);
@@ -27,9 +27,9 @@ inline constexpr bool kIsFloatingExtreme = requires(typename Policy::Acc a) {
 // Several rows of at most this length are reduced at a time.
 inline constexpr int kShortRow = 16;
 
-// Computes the same as ReduceRun() for a policy without a power that kIsFloatingExtreme. The bits
-// are the same, except those of a NaN. This function compares without regard to NaNs and looks for
-// them separately, which takes half as many instructions.
+// Does the same as ReduceRun() for a policy for which kIsFloatingExtreme is true. Such a policy
+// ignores the power. The results have the same bits, except NaNs. This function compares without
+// regard to NaNs and looks for them separately, which takes half as many instructions.
 template <typename Policy>
 typename Policy::Acc ExtremeOfRun(const typename Policy::In* x, int64_t n) {
   using Acc = typename Policy::Acc;
