@@ -37,7 +37,7 @@ DType WiderDType(DType dtype, Scalar scalar) {
   if (IsInteger(dtype)) return scalar.is_large() ? DType::kUInt64 : DType::kInt64;
   const double real = std::visit([](auto v) { return static_cast<double>(v); }, scalar.value());
   if (IsComplex(dtype)) return DType::kComplex128;
-  return std::abs(real) <= MaxFinite(DType::kFloat32) ? DType::kFloat32 : DType::kFloat64;
+  return FitsFloating(DType::kFloat32, real) ? DType::kFloat32 : DType::kFloat64;
 }
 
 // Returns a scalar of an op as a tensor of shape [].

@@ -1,5 +1,6 @@
 #include "tensord/common/dtype_limits.h"
 
+#include <cmath>
 #include <limits>
 
 namespace tensord {
@@ -43,6 +44,22 @@ double MaxFinite(DType dtype) {
       return std::numeric_limits<float>::max();
     default:
       return std::numeric_limits<double>::max();
+  }
+}
+
+bool FitsFloating(DType dtype, double value) {
+  const double size = std::abs(value);
+  if (size <= MaxFinite(dtype) || !std::isfinite(value)) return true;
+  switch (RealDTypeOf(dtype)) {
+    // These values are rounded to float32 first.
+    case DType::kFloat16:
+      return size < 65520 && static_cast<float>(size) < 65520;
+    case DType::kBFloat16:
+      return size < 0x1.ffp127 && static_cast<float>(size) < 0x1.ffp127f;
+    case DType::kFloat32:
+      return size < 0x1.ffffffp127;
+    default:
+      return false;
   }
 }
 

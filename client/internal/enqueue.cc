@@ -254,7 +254,7 @@ bool IsRecorded(const Tensor& tensor) {
 std::optional<ScalarInput> ToScalarInput(Scalar value, DType dtype, uint32_t position) {
   if (IsFloating(dtype)) {
     const double real = std::visit([](auto v) { return static_cast<double>(v); }, value.value());
-    if (std::isfinite(real) && std::abs(real) > MaxFinite(dtype)) return std::nullopt;
+    if (!FitsFloating(dtype, real)) return std::nullopt;
     return ScalarInput{position, dtype, FloatToWord(real)};
   }
   if (value.is_float() || IsComplex(dtype)) return std::nullopt;

@@ -46,8 +46,7 @@ std::optional<AttrValue> ConvertScalar(const AttrValue& value, DType dtype) {
     return FitsInteger(dtype, *integer) ? std::optional(value) : std::nullopt;
   }
   const double real = AsDouble(value);
-  if (std::isfinite(real) && std::abs(real) > MaxFinite(dtype)) return std::nullopt;
-  return AttrValue(real);
+  return FitsFloating(dtype, real) ? std::optional(AttrValue(real)) : std::nullopt;
 }
 
 absl::Status InferFull(InferenceContext& ctx) {

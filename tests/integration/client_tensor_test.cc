@@ -240,6 +240,18 @@ TEST_F(ClientTensorTest, ScalarOutsideTheRangeOfAFloatingDTypeIsRefused) {
               {"where: the scalar 1e+06 doesn't fit float16"});
 }
 
+TEST_F(ClientTensorTest, ScalarThatRoundsToAFiniteValueIsAccepted) {
+  const float max = std::numeric_limits<float>::max();
+  const Tensor zero = Zeros(first_, {1});
+  EXPECT_THAT(*(zero + 3.402823466385289e+38).Read<float>(), ElementsAre(max));
+  EXPECT_THAT(*Where(Gt(zero, 0), zero, -3.402823466385289e+38).Read<float>(), ElementsAre(-max));
+  const Tensor half = (zero.To(DType::kFloat16) + 65519).To(DType::kFloat32);
+  EXPECT_THAT(*half.Read<float>(), ElementsAre(65504));
+  EXPECT_THAT(
+      *Full(first_, {1}, 65519.0, {.dtype = DType::kFloat16}).To(DType::kFloat32).Read<float>(),
+      ElementsAre(65504));
+}
+
 TEST_F(ClientTensorTest, ErrorInASequenceNamesTheModule) {
   const auto linear = [&](int64_t in, int64_t out) {
     return nn::Linear(in, out, {.device = first_});

@@ -105,10 +105,21 @@ TEST(Full, RefusesValuesThatDoNotFit) {
   for (double value : {0x1p63, -0x1p64, kInf, -kInf, 1e300, std::nan("")}) {
     EXPECT_THAT(Full(value, DType::kInt64), HasSubstr("doesn't fit int64"));
   }
-  EXPECT_THAT(Full(65505.0, DType::kFloat16), HasSubstr("ends at 65504"));
+  EXPECT_THAT(Full(65520.0, DType::kFloat16), HasSubstr("ends at 65504"));
+  EXPECT_THAT(Full(-65519.9999999, DType::kFloat16), HasSubstr("ends at 65504"));
+  EXPECT_THAT(Full(0x1.ffp127, DType::kBFloat16), HasSubstr("doesn't fit bfloat16"));
+  EXPECT_THAT(Full(0x1.ffffffp127), HasSubstr("doesn't fit float32"));
   EXPECT_THAT(Full(1e39), HasSubstr("doesn't fit float32"));
   const Attributes nan = NormalForm("full", {}, {{"shape", Ints{}}, {"value", std::nan("")}});
   EXPECT_TRUE(std::isnan(nan.Float("value")));
+}
+
+TEST(Full, AcceptsValuesThatRoundToAFiniteValue) {
+  EXPECT_EQ(Full(-65519.0, DType::kFloat16), "float16[2]");
+  EXPECT_EQ(Full(3.39e38, DType::kBFloat16), "bfloat16[2]");
+  EXPECT_EQ(Full(3.402823466385289e+38), "float32[2]");
+  EXPECT_EQ(Full(std::numeric_limits<double>::max(), DType::kFloat64), "float64[2]");
+  EXPECT_EQ(Full(-kInf, DType::kFloat16), "float16[2]");
 }
 
 TEST(Arange, HasTheLengthOfTheRange) {
