@@ -152,7 +152,7 @@ class GroupScatter {
     }
   }
 
-  // Checks the indices of the groups [begin, end), copies their elements, and applies their updates.
+  // Checks the indices of the groups [begin, end), copies their elements and applies their updates.
   void CheckAndApply(int64_t begin, int64_t end, IndexCheck* check) const {
     const IndexRange range = check->RangeOf(begin * count_, end * count_);
     if (range == IndexRange::kOutside) return;

@@ -122,9 +122,9 @@ void ReduceRows(const void* x_data, int64_t rows, int64_t n, double power, void*
   for (int64_t r = 0; r < rows; ++r) acc[r] = ReduceRun<Policy>(x + r * n, n, power);
 }
 
-// Reduces kLanes columns to `acc` as ReduceColumns() does, for a policy that kIsFloatingExtreme. If an
-// element is NaN, returns false, and `acc` is unchanged. As in ExtremeOfRun(), this takes half as
-// many instructions.
+// Reduces kLanes columns to `acc` as ReduceColumns() does, for a policy that kIsFloatingExtreme. If
+// an element is NaN, returns false, and `acc` is unchanged. As in ExtremeOfRun(), this takes half
+// as many instructions.
 template <typename Policy>
 bool ExtremesOfColumns(const typename Policy::In* x, int64_t rows, int64_t row_stride,
                        typename Policy::Acc* acc) {
