@@ -15,6 +15,7 @@
 #include "tensord/client/composite/movement.h"     // IWYU pragma: export
 #include "tensord/client/composite/random.h"       // IWYU pragma: export
 #include "tensord/client/composite/reductions.h"   // IWYU pragma: export
+#include "tensord/client/composite/selection.h"    // IWYU pragma: export
 #include "tensord/client/copy_report.h"            // IWYU pragma: export
 #include "tensord/client/creation.h"               // IWYU pragma: export
 #include "tensord/client/device.h"                 // IWYU pragma: export

@@ -25,6 +25,17 @@ Tensor DiagonalNumbers(const Tensor& x) {
   return Arange(x.device(), columns) - row;
 }
 
+// Returns the shape with an axis of size 1 at a position.
+Shape WithAxis(const Shape& shape, int position) {
+  Shape result;
+  for (int d = 0; d < shape.rank(); ++d) {
+    if (d == position) result.AppendDim(1);
+    result.AppendDim(shape.dim(d));
+  }
+  if (position == shape.rank()) result.AppendDim(1);
+  return result;
+}
+
 }  // namespace
 
 Tensor Flip(const Tensor& x, absl::Span<const int64_t> axes) {
@@ -77,6 +88,89 @@ Tensor Triu(const Tensor& x, int64_t k) {
   if (!x.ok()) return x;
   if (x.rank() < 2) return Invalid("triu", x, "needs at least two axes");
   return Composite("triu", {x}, Where(Ge(DiagonalNumbers(x), k), x, false));
+}
+
+Tensor Unsqueeze(const Tensor& x, int64_t axis) {
+  if (!x.ok()) return x;
+  const absl::StatusOr<int> position = NormalizeAxis(axis, x.rank() + 1);
+  if (!position.ok()) return Invalid("unsqueeze", x, position.status().message());
+  return Composite("unsqueeze", {x}, Reshape(x, WithAxis(x.shape(), *position)));
+}
+
+Tensor Squeeze(const Tensor& x, absl::Span<const int64_t> axes) {
+  if (!x.ok()) return x;
+  std::vector<bool> removed(x.rank(), axes.empty());
+  for (const int64_t axis : axes) {
+    const absl::StatusOr<int> position = NormalizeAxis(axis, x.rank());
+    if (!position.ok()) return Invalid("squeeze", x, position.status().message());
+    removed[*position] = true;
+  }
+  Shape shape;
+  for (int d = 0; d < x.rank(); ++d) {
+    if (!removed[d] || x.shape().dim(d) != 1) shape.AppendDim(x.shape().dim(d));
+  }
+  return Composite("squeeze", {x}, Reshape(x, shape));
+}
+
+Tensor Flatten(const Tensor& x, int64_t start_axis, int64_t end_axis) {
+  if (!x.ok()) return x;
+  const int rank = std::max(x.rank(), 1);  // shape [] counts as [1]
+  const absl::StatusOr<int> start = NormalizeAxis(start_axis, rank);
+  const absl::StatusOr<int> end = NormalizeAxis(end_axis, rank);
+  if (!start.ok()) return Invalid("flatten", x, start.status().message());
+  if (!end.ok()) return Invalid("flatten", x, end.status().message());
+  if (*start > *end) {
+    return Invalid("flatten", x, absl::StrCat("axis ", start_axis, " comes after axis ", end_axis));
+  }
+  Shape shape;
+  int64_t joined = 1;
+  for (int d = 0; d < x.rank(); ++d) {
+    if (d >= *start && d <= *end) joined *= x.shape().dim(d);
+    if (d < *start || d > *end) shape.AppendDim(x.shape().dim(d));
+    if (d == *end) shape.AppendDim(joined);
+  }
+  if (x.rank() == 0) shape.AppendDim(1);
+  return Composite("flatten", {x}, Reshape(x, shape));
+}
+
+Tensor Select(const Tensor& x, int64_t axis, int64_t index) {
+  if (!x.ok()) return x;
+  const absl::StatusOr<int> position = NormalizeAxis(axis, x.rank());
+  if (!position.ok()) return Invalid("select", x, position.status().message());
+  const int64_t size = x.shape().dim(*position);
+  if (index < -size || index >= size) {
+    return Invalid(
+        "select", x,
+        absl::StrCat("index ", index, " is out of range for axis ", *position, " of size ", size));
+  }
+  const int64_t begin = index < 0 ? index + size : index;
+  Shape shape;
+  for (int d = 0; d < x.rank(); ++d) {
+    if (d != *position) shape.AppendDim(x.shape().dim(d));
+  }
+  return Composite("select", {x},
+                   Reshape(Slice(x, {begin}, {begin + 1}, {.axes = {*position}}), shape));
+}
+
+Tensor Stack(absl::Span<const Tensor> tensors, int64_t axis) {
+  if (tensors.empty()) {
+    return Tensor::Failed(absl::InvalidArgumentError("stack: there are no tensors"));
+  }
+  const Tensor& first = tensors[0];
+  std::vector<Tensor> parts;
+  for (const Tensor& tensor : tensors) {
+    if (!tensor.ok()) return tensor;
+    if (tensor.shape() != first.shape()) {
+      return Invalid("stack", tensor,
+                     absl::StrCat("the tensors must have one shape, and the first one has ",
+                                  first.shape().ToString()));
+    }
+  }
+  const absl::StatusOr<int> position = NormalizeAxis(axis, first.rank() + 1);
+  if (!position.ok()) return Invalid("stack", first, position.status().message());
+  const Shape shape = WithAxis(first.shape(), *position);
+  for (const Tensor& tensor : tensors) parts.push_back(Reshape(tensor, shape));
+  return Composite("stack", {first}, Concat(parts, *position));
 }
 
 }  // namespace tensord

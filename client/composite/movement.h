@@ -27,4 +27,15 @@ Tensor Roll(const Tensor& x, absl::Span<const int64_t> shifts, absl::Span<const 
 Tensor Tril(const Tensor& x, int64_t k = 0);
 Tensor Triu(const Tensor& x, int64_t k = 0);
 
+// Adds an axis of size 1, which is axis `axis` of the result.
+Tensor Unsqueeze(const Tensor& x, int64_t axis);
+// Removes those of the axes that have the size 1. If `axes` is empty, removes all axes of size 1.
+Tensor Squeeze(const Tensor& x, absl::Span<const int64_t> axes = {});
+// Joins the axes from start_axis to end_axis, both included. A tensor of shape [] gives [1].
+Tensor Flatten(const Tensor& x, int64_t start_axis = 0, int64_t end_axis = -1);
+// Returns element `index` along an axis, without that axis. A negative index counts from the end.
+Tensor Select(const Tensor& x, int64_t axis, int64_t index);
+// Joins tensors of one shape along a new axis, which is axis `axis` of the result.
+Tensor Stack(absl::Span<const Tensor> tensors, int64_t axis = 0);
+
 }  // namespace tensord

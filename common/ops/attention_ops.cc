@@ -99,8 +99,7 @@ absl::Status ReadMask(InferenceContext& ctx, int input, const AttentionShapes& s
 absl::StatusOr<bool> ReadOptionalInputs(InferenceContext& ctx, int first,
                                         const AttentionShapes& shapes) {
   const int last = ctx.num_inputs() - 1;
-  const bool has_state =
-      last > first || (last == first && ctx.input(last).dtype == DType::kInt64);
+  const bool has_state = last > first || (last == first && ctx.input(last).dtype == DType::kInt64);
   const bool has_mask = last >= first + (has_state ? 1 : 0);
   if (has_mask) TENSORD_RETURN_IF_ERROR(ReadMask(ctx, first, shapes));
   const double p = ctx.attrs().Float("dropout_p");

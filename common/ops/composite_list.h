@@ -17,6 +17,7 @@
   X(Clamp)                             \
   X(Embedding)                         \
   X(Exponential)                       \
+  X(Flatten)                           \
   X(Flip)                              \
   X(IndexSelect)                       \
   X(IsFinite)                          \
@@ -28,6 +29,7 @@
   X(LogicalNot)                        \
   X(LogicalOr)                         \
   X(LogicalXor)                        \
+  X(MaskedSelect)                      \
   X(Multinomial)                       \
   X(NormalLike)                        \
   X(OneHot)                            \
@@ -36,15 +38,20 @@
   X(RandPerm)                          \
   X(Reciprocal)                        \
   X(Roll)                              \
+  X(Select)                            \
   X(SelectScatter)                     \
   X(SignBit)                           \
   X(SliceScatter)                      \
   X(Softplus)                          \
   X(Square)                            \
+  X(Squeeze)                           \
+  X(Stack)                             \
   X(Std)                               \
   X(TakeAlongDim)                      \
   X(Tril)                              \
   X(Triu)                              \
   X(TruncNormal)                       \
   X(UniformLike)                       \
+  X(Unique)                            \
+  X(Unsqueeze)                         \
   X(Var)

@@ -10,18 +10,13 @@
 namespace tensord {
 namespace {
 
-constexpr int kMaxSpatialAxes = 3;
-// The maximum of a number in the attributes, and of a dimension of the kernel. Sums of a few
-// products of two such numbers don't overflow.
-constexpr int64_t kMaxNumber = (int64_t{1} << 31) - 1;
-
-// Returns OK if each number is from `min` to kMaxNumber.
+// Returns OK if each number is from `min` to kMaxWindowNumber.
 absl::Status CheckNumbers(const InferenceContext& ctx, absl::string_view name,
                           absl::Span<const int64_t> values, int64_t min) {
   for (const int64_t value : values) {
-    if (value >= min && value <= kMaxNumber) continue;
+    if (value >= min && value <= kMaxWindowNumber) continue;
     return ctx.Error(absl::StrCat(name, " is ", IntsForMessage(values),
-                                  ": each number must be from ", min, " to ", kMaxNumber));
+                                  ": each number must be from ", min, " to ", kMaxWindowNumber));
   }
   return absl::OkStatus();
 }
@@ -85,8 +80,9 @@ absl::Status CheckAxes(const InferenceContext& ctx, const Shape& x, const Shape&
                                   " dimensions"));
   }
   for (int axis = 0; axis < w.rank(); ++axis) {
-    if (w.dim(axis) > kMaxNumber) {
-      return ctx.Error(absl::StrCat("each dimension of the weight must be at most ", kMaxNumber));
+    if (w.dim(axis) > kMaxWindowNumber) {
+      return ctx.Error(
+          absl::StrCat("each dimension of the weight must be at most ", kMaxWindowNumber));
     }
     if (w.dim(axis) >= 1 && (axis == 0 || x.dim(axis) >= 1)) continue;
     return ctx.Error(absl::StrCat("only the batch may be empty: x is ", x.ToString(),

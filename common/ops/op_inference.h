@@ -7,6 +7,12 @@
 
 namespace tensord {
 
+// Of the ops over windows: convolution and pooling.
+inline constexpr int kMaxSpatialAxes = 3;
+// The maximum of a number in their attributes, and of a dimension of a kernel. Sums of a few
+// products of two such numbers don't overflow.
+inline constexpr int64_t kMaxWindowNumber = (int64_t{1} << 31) - 1;
+
 AttrDef RequiredAttr(absl::string_view name, AttrType type, absl::string_view doc);
 AttrDef OptionalAttr(absl::string_view name, AttrType type, AttrValue default_value,
                      absl::string_view doc);

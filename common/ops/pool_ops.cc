@@ -9,9 +9,6 @@
 namespace tensord {
 namespace {
 
-constexpr size_t kMaxSpatialAxes = 3;
-constexpr int64_t kMaxNumber = (int64_t{1} << 31) - 1;  // in the attributes of windows
-
 // Reads an attribute with a number for each spatial axis, and brings it into normal form: `count`
 // numbers of at least `least`. One number is used for all axes. If the attribute is empty, takes
 // `otherwise`.
@@ -27,9 +24,9 @@ absl::StatusOr<std::vector<int64_t>> ReadPerAxis(InferenceContext& ctx, absl::st
                                   " axes of the kernel, or one for all"));
   }
   for (const int64_t value : values) {
-    if (value >= least && value <= kMaxNumber) continue;
+    if (value >= least && value <= kMaxWindowNumber) continue;
     return ctx.Error(absl::StrCat(name, " is ", IntsForMessage(values),
-                                  ": each number must be from ", least, " to ", kMaxNumber));
+                                  ": each number must be from ", least, " to ", kMaxWindowNumber));
   }
   ctx.SetAttr(name, values);
   return values;

@@ -1,12 +1,15 @@
 // The functions of client/composite/movement.h, and slices with negative steps.
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
+#include "tensord/tests/expect_error.h"
 #include "tensord/tests/integration/client_fixture.h"
 
 namespace tensord::integration {
 namespace {
 
+using Code = absl::StatusCode;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
@@ -77,6 +80,53 @@ TEST_F(CompositeMovementTest, EyeHasAnyDiagonal) {
   EXPECT_THAT(*Eye(first_, 2, 3, 1).Read<float>(), ElementsAre(0, 1, 0, 0, 0, 1));
   EXPECT_THAT(*Eye(first_, 2, 3, -1).Read<float>(), ElementsAre(0, 0, 0, 1, 0, 0));
   EXPECT_THAT(*Eye(first_, 2, {.k = 2}).Read<float>(), ElementsAre(0, 0, 0, 0));
+}
+
+TEST_F(CompositeMovementTest, UnsqueezeSqueezeAndFlattenChangeTheShape) {
+  const Tensor x = Zeros(first_, {2, 1, 3});
+  EXPECT_EQ(Unsqueeze(x, 0).shape(), Shape({1, 2, 1, 3}));
+  EXPECT_EQ(Unsqueeze(x, -1).shape(), Shape({2, 1, 3, 1}));
+  EXPECT_EQ(Squeeze(x).shape(), Shape({2, 3}));
+  EXPECT_EQ(Squeeze(x, {0}).shape(), x.shape()) << "an axis of another size stays";
+  EXPECT_EQ(Squeeze(x, {-2}).shape(), Shape({2, 3}));
+  EXPECT_EQ(Flatten(x).shape(), Shape({6}));
+  EXPECT_EQ(Flatten(x, 1).shape(), Shape({2, 3}));
+  EXPECT_EQ(Flatten(x, 0, 1).shape(), Shape({2, 3}));
+  EXPECT_EQ(Flatten(FromScalar(first_, 1.0)).shape(), Shape({1}));
+  ExpectError(Unsqueeze(x, 4).status(), Code::kInvalidArgument, {"unsqueeze", "4"});
+  ExpectError(Squeeze(x, {3}).status(), Code::kInvalidArgument, {"squeeze", "3"});
+  ExpectError(Flatten(x, 2, 1).status(), Code::kInvalidArgument, {"flatten", "after"});
+}
+
+TEST_F(CompositeMovementTest, SelectRemovesAnAxisAndStackAddsOne) {
+  const Tensor x = Reshape(Arange(first_, 6), {2, 3});
+  EXPECT_THAT(*Select(x, 0, -1).Read<int64_t>(), ElementsAre(3, 4, 5));
+  EXPECT_THAT(*Select(x, 1, 2).Read<int64_t>(), ElementsAre(2, 5));
+  const Tensor y = Stack({Select(x, 0, 0), Select(x, 0, 1)}, -1);
+  EXPECT_EQ(y.shape(), Shape({3, 2}));
+  EXPECT_THAT(*y.Read<int64_t>(), ElementsAre(0, 3, 1, 4, 2, 5));
+  ExpectError(Select(x, 1, 3).status(), Code::kInvalidArgument, {"select", "3", "out of range"});
+  ExpectError(Stack({}).status(), Code::kInvalidArgument, {"stack"});
+  ExpectError(Stack({x, Select(x, 0, 0)}).status(), Code::kInvalidArgument, {"stack", "[2, 3]"});
+}
+
+TEST_F(CompositeMovementTest, MaskedSelectReturnsTheElementsWhereTheMaskIsTrue) {
+  const Tensor x = Reshape(Arange(first_, 6), {2, 3});
+  EXPECT_THAT(*MaskedSelect(x, Gt(x, 2)).Read<int64_t>(), ElementsAre(3, 4, 5));
+  EXPECT_THAT(*MaskedSelect(x, Eq(Arange(first_, 3), 1)).Read<int64_t>(), ElementsAre(1, 4));
+  EXPECT_EQ(MaskedSelect(x, Gt(x, 9)).shape(), Shape({0}));
+  ExpectError(MaskedSelect(x, x).status(), Code::kInvalidArgument, {"masked_select", "bool"});
+}
+
+TEST_F(CompositeMovementTest, UniqueCountsEachValueAndFindsItsElements) {
+  const Tensor x = FromVector<float>(first_, {2, 3}, {3, 1, 3, 2, 1, 3});
+  const UniqueResult result = Unique(x);
+  EXPECT_THAT(*result.values.Read<float>(), ElementsAre(1, 2, 3));
+  EXPECT_THAT(*result.counts.Read<int64_t>(), ElementsAre(2, 1, 3));
+  EXPECT_EQ(result.inverse.shape(), x.shape());
+  EXPECT_THAT(*result.inverse.Read<int64_t>(), ElementsAre(2, 0, 2, 1, 0, 2));
+  EXPECT_EQ(Unique(Zeros(first_, {0})).values.shape(), Shape({0}));
+  EXPECT_EQ(Unique(FromVector<float>(first_, {NAN, NAN})).values.shape(), Shape({2}));
 }
 
 }  // namespace

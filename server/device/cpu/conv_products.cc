@@ -14,7 +14,7 @@ namespace {
 // A grain (team.h) in multiplications.
 constexpr double kConvGrainProducts = 64 * 1024;
 // A matrix of windows has at most about so many elements, so that it stays in the cache.
-constexpr int64_t kBlockElements = 128 * 1024;
+constexpr int64_t kMaxColumnElements = 128 * 1024;
 // The minimum number of columns of a matrix of windows, if there are so many positions.
 constexpr int64_t kMinPositions = 128;
 // If there are fewer units of work for each thread, units are divided.
@@ -115,15 +115,16 @@ class WindowMatrix {
 int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 // [begin, begin + size)
-struct Block {
+struct ProductBlock {
   int64_t begin, size;
 };
 
-// Calls fn(Block) for blocks of at most `size` that together are [begin, end), until the op must
+// Calls fn(ProductBlock) for blocks of at most `size` that together are [begin, end), until the op must
 // stop.
 template <typename Fn>
 void ForBlocks(int64_t begin, int64_t end, int64_t size, Fn fn) {
-  for (; begin < end && !MustStop(); begin += size) fn(Block{begin, std::min(size, end - begin)});
+  for (; begin < end && !MustStop(); begin += size)
+    fn(ProductBlock{begin, std::min(size, end - begin)});
 }
 
 template <typename T>
@@ -141,8 +142,8 @@ class ConvProducts {
         bias_(static_cast<const T*>(operands.bias)),
         output_(static_cast<T*>(operands.output)) {
     position_block_ =
-        std::clamp(kBlockElements / k_, std::min(kMinPositions, positions_), positions_);
-    row_block_ = std::min(k_, std::max<int64_t>(1, kBlockElements / position_block_));
+        std::clamp(kMaxColumnElements / k_, std::min(kMinPositions, positions_), positions_);
+    row_block_ = std::min(k_, std::max<int64_t>(1, kMaxColumnElements / position_block_));
   }
 
   absl::Status Prepare(const KernelCall& call) {
@@ -223,19 +224,20 @@ class ConvProducts {
   T* OwnBlock() const { return blocks_.As<T>() + Team::Current() * block_elements_; }
 
   // Returns a block of the matrix of windows, and the distance of its rows.
-  std::pair<const T*, int64_t> Windows(const T* image, const Block& rows, const Block& columns) {
+  std::pair<const T*, int64_t> Windows(const T* image, const ProductBlock& rows,
+                                       const ProductBlock& columns) {
     if (plain_) return {image + rows.begin * positions_ + columns.begin, positions_};
     matrix_.Read(image, rows.begin, rows.size, columns.begin, columns.size, OwnBlock());
     return {OwnBlock(), columns.size};
   }
 
   // (channels,K)·(K,positions) -> (channels,positions)
-  void ForwardBlock(int64_t image_group, const Block& channels, const Block& positions,
-                    std::optional<UnaryFunction> activation) {
+  void ForwardBlock(int64_t image_group, const ProductBlock& channels,
+                    const ProductBlock& positions, std::optional<UnaryFunction> activation) {
     const T* const image = a_ + XOffset(image_group);
     const int64_t channel = image_group % conv_.groups * conv_.group_out() + channels.begin;
     T* const y = output_ + YOffset(image_group) + channels.begin * positions_ + positions.begin;
-    ForBlocks(0, k_, row_block_, [&](const Block& rows) {
+    ForBlocks(0, k_, row_block_, [&](const ProductBlock& rows) {
       const auto [windows, stride] = Windows(image, rows, positions);
       Gemm(BlasMatmul<T>{channels.size, positions.size, rows.size, b_ + channel * k_ + rows.begin,
                          k_, false, windows, stride, false, y, positions_, rows.begin > 0});
@@ -260,7 +262,7 @@ class ConvProducts {
   }
 
   // (K,out)·(out,positions) -> (K,positions), of which each element is added to an element of x.
-  void BackwardInputBlock(int64_t image_group, const Block& channels) {
+  void BackwardInputBlock(int64_t image_group, const ProductBlock& channels) {
     const int64_t group = image_group % conv_.groups;
     T* const image = output_ + XOffset(image_group);
     if (!plain_) {
@@ -269,8 +271,8 @@ class ConvProducts {
     }
     const int64_t first = channels.begin * conv_.taps();
     const int64_t end = first + channels.size * conv_.taps();
-    ForBlocks(0, positions_, position_block_, [&](const Block& positions) {
-      ForBlocks(first, end, row_block_, [&](const Block& rows) {
+    ForBlocks(0, positions_, position_block_, [&](const ProductBlock& positions) {
+      ForBlocks(first, end, row_block_, [&](const ProductBlock& rows) {
         T* const windows = plain_ ? image + rows.begin * positions_ + positions.begin : OwnBlock();
         Gemm(BlasMatmul<T>{rows.size, positions.size, conv_.group_out(),
                            b_ + WeightOffset(group) + rows.begin, k_, true,
@@ -283,10 +285,10 @@ class ConvProducts {
   }
 
   // The sum over images and positions of (out,positions)·(K,positions)ᵀ -> (out,K)
-  void BackwardWeightBlock(int64_t group, const Block& rows, bool accumulate) {
+  void BackwardWeightBlock(int64_t group, const ProductBlock& rows, bool accumulate) {
     for (int64_t n = 0; n < conv_.batch; ++n) {
       const int64_t image_group = n * conv_.groups + group;
-      ForBlocks(0, positions_, position_block_, [&](const Block& positions) {
+      ForBlocks(0, positions_, position_block_, [&](const ProductBlock& positions) {
         const auto [windows, stride] = Windows(b_ + XOffset(image_group), rows, positions);
         Gemm(BlasMatmul<T>{conv_.group_out(), rows.size, positions.size,
                            a_ + YOffset(image_group) + positions.begin, positions_, false, windows,

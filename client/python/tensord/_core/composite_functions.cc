@@ -17,64 +17,36 @@
 namespace tensord::python {
 namespace {
 
-std::vector<int64_t> Dims(const Tensor& x) {
-  return {x.shape().dims().begin(), x.shape().dims().end()};
-}
-
 // Returns an axis from 0 to rank - 1, or raises an IndexError.
 size_t ReadAxis(int64_t axis, int rank) {
   return static_cast<size_t>(Unwrap(NormalizeAxis(axis, rank)));
 }
 
-Tensor Squeeze(const Call& call) {
+Tensor SqueezeAxes(const Call& call) {
   const Tensor& x = call.tensor(0);
-  std::vector<bool> removed(x.rank(), !call.has(1));
-  for (const int64_t axis : call.ints(1)) removed[ReadAxis(axis, x.rank())] = true;
-  std::vector<int64_t> shape;
-  for (int i = 0; i < x.rank(); ++i) {
-    if (!removed[i] || x.shape().dim(i) != 1) shape.push_back(x.shape().dim(i));
-  }
-  return Reshape(x, Shape(absl::MakeConstSpan(shape)));
+  const std::vector<int64_t> axes = call.ints(1);
+  for (const int64_t axis : axes) ReadAxis(axis, x.rank());
+  if (call.has(1) && axes.empty()) return x;
+  return Squeeze(x, axes);
 }
 
-Tensor Unsqueeze(const Call& call) {
+Tensor InsertAxis(const Call& call) {
   const Tensor& x = call.tensor(0);
-  std::vector<int64_t> shape = Dims(x);
-  const size_t axis = ReadAxis(call.integer(1), x.rank() + 1);
-  shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis), 1);
-  return Reshape(x, Shape(absl::MakeConstSpan(shape)));
+  return Unsqueeze(x, static_cast<int64_t>(ReadAxis(call.integer(1), x.rank() + 1)));
 }
 
-Tensor Flatten(const Call& call) {
+Tensor FlattenAxes(const Call& call) {
   const Tensor& x = call.tensor(0);
-  if (x.rank() == 0) return Reshape(x, {1});
-  const size_t first = ReadAxis(call.integer(1, 0), x.rank());
-  const size_t last = ReadAxis(call.integer(2, -1), x.rank());
-  if (first > last) RaiseValueError("flatten(): start_axis must not be after end_axis");
-  std::vector<int64_t> shape = Dims(x);
-  int64_t joined = 1;
-  for (size_t i = first; i <= last; ++i) joined *= shape[i];
-  shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(first),
-              shape.begin() + static_cast<std::ptrdiff_t>(last) + 1);
-  shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(first), joined);
-  return Reshape(x, Shape(absl::MakeConstSpan(shape)));
+  const int rank = std::max(x.rank(), 1);
+  return Flatten(x, static_cast<int64_t>(ReadAxis(call.integer(1, 0), rank)),
+                 static_cast<int64_t>(ReadAxis(call.integer(2, -1), rank)));
 }
 
-Tensor Stack(const Call& call) {
-  std::vector<Tensor> tensors = call.tensors(0);
-  if (tensors.empty()) RaiseValueError("stack(): the sequence of tensors is empty");
-  const Shape common = tensors[0].shape();
-  const auto axis = static_cast<std::ptrdiff_t>(ReadAxis(call.integer(1, 0), common.rank() + 1));
-  std::vector<int64_t> shape = Dims(tensors[0]);
-  shape.insert(shape.begin() + axis, 1);
-  for (Tensor& tensor : tensors) {
-    if (tensor.shape() != common) {
-      RaiseValueError(absl::StrCat("stack(): the tensors need one shape, and have ",
-                                   common.ToString(), " and ", tensor.shape().ToString()));
-    }
-    tensor = Reshape(tensor, Shape(absl::MakeConstSpan(shape)));
-  }
-  return Concat(tensors, axis);
+Tensor StackTensors(const Call& call) {
+  const std::vector<Tensor> tensors = call.tensors(0);
+  const int64_t axis = call.integer(1, 0);
+  if (!tensors.empty()) ReadAxis(axis, tensors[0].rank() + 1);
+  return Stack(tensors, axis);
 }
 
 // Returns the parts of x along an axis that begin at the positions in `starts`.
@@ -249,10 +221,11 @@ const Row kRows[] = {
      TENSORD_RUN(Transpose(c.tensor(0), c.integer(1, -2), c.integer(2, -1)))},
     {"squeeze", "x: Tensor, /, axis: int | Sequence[int] | None = None",
      "Removes axes of size 1: those in axis, or all. As in PyTorch, an axis of another size stays.",
-     Squeeze},
-    {"unsqueeze", "x: Tensor, /, axis: int", "Adds an axis of size 1 at this position.", Unsqueeze},
+     SqueezeAxes},
+    {"unsqueeze", "x: Tensor, /, axis: int", "Adds an axis of size 1 at this position.",
+     InsertAxis},
     {"flatten", "x: Tensor, /, start_axis: int = 0, end_axis: int = -1",
-     "Joins the axes from start_axis to end_axis into one.", Flatten},
+     "Joins the axes from start_axis to end_axis into one.", FlattenAxes},
     {"broadcast_to", "x: Tensor, /, *shape: int | Sequence[int]",
      "Repeats x along axes of size 1 and new leading axes until it has this shape.",
      TENSORD_RUN(BroadcastTo(c.tensor(0), c.shape(1)))},
@@ -264,7 +237,7 @@ const Row kRows[] = {
     {"cat", "tensors: Sequence[Tensor], /, axis: int = 0", "The same as concat.",
      TENSORD_RUN(Concat(c.tensors(0), c.integer(1, 0))), false},
     {"stack", "tensors: Sequence[Tensor], /, axis: int = 0",
-     "Joins tensors of one shape along a new axis.", Stack, false},
+     "Joins tensors of one shape along a new axis.", StackTensors, false},
     {"flip", "x: Tensor, /, axis: int | Sequence[int] | None = None",
      "Reverses the order along the axes; along all axes by default.",
      TENSORD_RUN(Flip(c.tensor(0), c.ints(1)))},
