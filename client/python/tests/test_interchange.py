@@ -146,3 +146,36 @@ def test_large_arrays_and_other_devices(client):
 def test_connections_refuse_to_be_pickled(client):
     with pytest.raises(TypeError, match="connect"):
         pickle.dumps(client)
+
+
+@pytest.mark.parametrize("name", ["bool", "int8", "int64", "uint16", "float16", "float32", "complex64"])
+@pytest.mark.parametrize("shape", [(), (0, 2), (2, 3), (300, 1000)])
+def test_numpy_reads_into_an_existing_array(name, shape):
+    values = (np.arange(np.prod(shape, dtype=int)) % 100).reshape(shape).astype(name)
+    out = np.full(shape, 7).astype(name)
+    assert tensord.asarray(values).numpy(out=out) is out
+    np.testing.assert_array_equal(out, values)
+
+
+def test_numpy_refuses_an_array_that_does_not_fit():
+    x = tensord.ones(2, 3)
+    with pytest.raises(TypeError, match="out must be a NumPy array, not list"):
+        x.numpy(out=[1, 2])
+    with pytest.raises(ValueError, match="out has the dtype float64, and the tensor has float32"):
+        x.numpy(out=np.empty((2, 3)))
+    with pytest.raises(ValueError, match="out has the dtype >f4"):
+        x.numpy(out=np.empty((2, 3), ">f4"))
+    with pytest.raises(ValueError, match=r"out has the shape \(3, 2\), and the tensor has \(2, 3\)"):
+        x.numpy(out=np.empty((3, 2), "float32"))
+    with pytest.raises(ValueError, match="contiguous"):
+        x.numpy(out=np.empty((3, 2), "float32").T)
+    read_only = np.empty((2, 3), "float32")
+    read_only.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        x.numpy(out=read_only)
+
+
+def test_numpy_writes_into_a_part_of_a_larger_array():
+    batch = np.zeros((4, 3), "float32")
+    tensord.full(3, 5.0).numpy(out=batch[2])
+    assert batch.sum(axis=1).tolist() == [0, 0, 15, 0]

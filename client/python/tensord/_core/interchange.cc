@@ -215,18 +215,50 @@ Tensor FromNumPy(PyObject* object, const Device& device, const TransferOptions& 
 
 // ---------------------------------------------------------------- NumPy
 
-nb::object ToNumPy(const Tensor& x, const TransferOptions& options = {}) {
-  const nb::module_ numpy = nb::module_::import_("numpy");
-  nb::object dtype = nb::str(std::string(DTypeName(x.dtype())).c_str());
-  if (x.dtype() == DType::kBFloat16) {
-    try {
-      dtype = nb::module_::import_("ml_dtypes").attr("bfloat16");
-    } catch (nb::python_error&) {
-      RaiseTypeError(
-          "NumPy has no bfloat16: install ml_dtypes, or convert with x.to(tensord.float32)");
-    }
+// Returns NumPy's dtype for the elements of x.
+nb::object NumPyDType(const Tensor& x) {
+  if (x.dtype() != DType::kBFloat16) {
+    const std::string name(DTypeName(x.dtype()));
+    return nb::module_::import_("numpy").attr("dtype")(name.c_str());
   }
-  nb::object array = numpy.attr("empty")(ToTuple(x.shape()), dtype);
+  try {
+    return nb::module_::import_("numpy").attr("dtype")(
+        nb::module_::import_("ml_dtypes").attr("bfloat16"));
+  } catch (nb::python_error&) {
+    RaiseTypeError(
+        "NumPy has no bfloat16: install ml_dtypes, or convert with x.to(tensord.float32)");
+  }
+}
+
+// Raises an error unless `out` is an array that can take the elements of x.
+void CheckOut(const Tensor& x, nb::handle out, const nb::object& dtype) {
+  if (!nb::isinstance(out, nb::module_::import_("numpy").attr("ndarray"))) {
+    RaiseTypeError(absl::StrCat("out must be a NumPy array, not ", TypeName(out.ptr())));
+  }
+  const auto text = [](nb::handle value) { return nb::cast<std::string>(nb::str(value)); };
+  if (!dtype.equal(out.attr("dtype"))) {
+    RaiseValueError(absl::StrCat("out has the dtype ", text(out.attr("dtype")),
+                                 ", and the tensor has ", text(dtype)));
+  }
+  if (const nb::tuple shape = ToTuple(x.shape()); !shape.equal(out.attr("shape"))) {
+    RaiseValueError(absl::StrCat("out has the shape ", text(out.attr("shape")),
+                                 ", and the tensor has ", text(shape)));
+  }
+  const nb::object flags = out.attr("flags");
+  if (!nb::cast<bool>(flags.attr("c_contiguous"))) {
+    RaiseValueError("out must be contiguous and row-major: numpy.empty makes such an array");
+  }
+  if (!nb::cast<bool>(flags.attr("writeable"))) RaiseValueError("out is read-only");
+}
+
+// Reads x into `out`, or into a new array if it is None. Returns the array.
+nb::object ToNumPy(const Tensor& x, const TransferOptions& options = {},
+                   nb::handle out = nb::none()) {
+  const nb::object dtype = NumPyDType(x);
+  if (!out.is_none()) CheckOut(x, out, dtype);
+  nb::object array = out.is_none()
+                         ? nb::module_::import_("numpy").attr("empty")(ToTuple(x.shape()), dtype)
+                         : nb::borrow(out);
   // ml_dtypes' arrays have no buffer format, but their bytes have one.
   nb::object bytes = array.attr("reshape")(-1).attr("view")("uint8");
   Py_buffer view;
@@ -317,14 +349,20 @@ void BindInterchange(nb::module_& m, nb::class_<Box>& tensor) {
   tensor
       .def(
           "numpy",
-          [](const Box& x, nb::handle progress) {
-            return ToNumPy(Tensor(x.value), ReadProgress(progress));
+          [](const Box& x, nb::handle progress, nb::handle out) {
+            return ToNumPy(Tensor(x.value), ReadProgress(progress), out);
           },
-          nb::kw_only(), nb::arg("progress") = nb::none(),
-          nb::sig("def numpy(self, *, progress: Progress = None) -> NDArray[Any]"),
-          "Waits for the elements, and returns them as a new NumPy array.\n\n"
+          nb::kw_only(), nb::arg("progress") = nb::none(), nb::arg("out") = nb::none(),
+          nb::sig("def numpy(self, *, progress: Progress = None, out: NDArray[Any] | None = None) "
+                  "-> NDArray[Any]"),
+          "Waits for the elements, and returns them as a NumPy array.\n\n"
           "progress: True for a progress bar (tqdm), or a function that gets the bytes that are "
-          "done and the total.")
+          "done and the total.\n"
+          "out: an array with the tensor's shape and dtype, contiguous, which gets the elements "
+          "and is returned. A program\n"
+          "that reads often saves the time in which the system makes the pages of a new array. "
+          "After an error the elements\n"
+          "are undefined.")
       .def(
           "anumpy",
           [](nb::handle x) { return nb::module_::import_("tensord.aio").attr("numpy")(x); },
