@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/bulk_codec.h"
+#include "tensord/client/internal/interruption.h"
 #include "tensord/common/util/tsan_annotations.h"
 
 namespace tensord::internal {
@@ -124,6 +125,7 @@ grpc::Status Upload(grpc::GenericStub* stub, CallRegistry* calls, bool wait_for_
   grpc::Status status;
   {
     CallRegistry::Call registered(calls);
+    const Interruption::CallScope interruptible(registered.context());
     registered.context()->set_wait_for_ready(wait_for_ready);
     BulkCall call(stub, registered.context(), "/tensord.v1.TensorService/Write", &queue);
     if (SendChunks(&call, spec, &memory, next_chunk)) {

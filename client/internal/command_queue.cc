@@ -5,6 +5,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/client/internal/interruption.h"
 #include "tensord/client/internal/wait_hooks.h"
 #include "tensord/client/internal/wire.h"
 #include "tensord/common/util/status_macros.h"
@@ -114,14 +115,17 @@ bool CommandQueue::FullLocked() const {
 absl::Status CommandQueue::WaitForRoom() {
   if (!status_.ok() || !FullLocked()) return status_;
   WaitTimer timer(counters_, WaitKind::kFullQueue, {"room in the command queue"});
+  bool interrupted = false;
   while (status_.ok() && FullLocked()) {
+    if (interrupted) return InterruptedError();
     mu_.Unlock();
     {
       const HookedWait hooked;
       if (on_full_) on_full_();
       mu_.Lock();
-      if (status_.ok() && FullLocked()) space_.Wait(&mu_);
+      if (status_.ok() && FullLocked()) WaitOrCheck(&space_, &mu_);
       mu_.Unlock();
+      interrupted = Interruption::Interrupted();
     }
     mu_.Lock();
   }

@@ -1,11 +1,13 @@
 #include "tensord/client/internal/poller_election.h"
 
+#include "tensord/client/internal/interruption.h"
+
 namespace tensord::internal {
 
 void PollerElection::PollUntilArrived(uint64_t reply, absl::FunctionRef<void()> poll) {
   MutexLock lock(&mu_);
   ++waiting_;
-  while (!polled_ && !ended_ && !replies_->Arrived(reply)) {
+  while (!polled_ && !ended_ && !replies_->Arrived(reply) && !Interruption::Interrupted()) {
     polled_ = true;
     mu_.Unlock();
     pacing_->End();

@@ -37,8 +37,8 @@ class PollerElection {
 
   // Call it on a thread that waits for the answer `reply`. Counts the thread as waiting. Then calls
   // `poll`, which handles one event, without a lock held. Repeats this until the answer has come,
-  // another thread polls, or the stream has ended. The thread must call FinishWait when it has its
-  // answer.
+  // another thread polls, the stream has ended, or the thread is interrupted (interruption.h). The
+  // thread must call FinishWait when it no longer waits.
   void PollUntilArrived(uint64_t reply, absl::FunctionRef<void()> poll);
   void FinishWait();
   bool AnyWaiting();

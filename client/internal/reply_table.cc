@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tensord/client/internal/interruption.h"
 #include "tensord/common/status_details.h"
 
 namespace tensord::internal {
@@ -21,9 +22,11 @@ void ReplyTable::Remove(uint64_t id) {
 absl::StatusOr<v1::Elements> ReplyTable::Await(uint64_t id) {
   MutexLock lock(&mu_);
   const std::shared_ptr<Slot> slot = slots_.at(id);
-  while (!slot->done && failure_.ok()) slot->arrived.Wait(&mu_);
+  while (!slot->done && failure_.ok() && !Interruption::Interrupted()) {
+    WaitOrCheck(&slot->arrived, &mu_);
+  }
   slots_.erase(id);
-  if (!slot->done) return failure_;
+  if (!slot->done) return failure_.ok() ? InterruptedError() : failure_;
   if (slot->elements.code() != 0) {
     absl::Status error = StatusFromCode(slot->elements.code(), slot->elements.message(),
                                         slot->elements.status_details());

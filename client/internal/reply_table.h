@@ -30,8 +30,8 @@ class ReplyTable {
   // Removes a number whose command wasn't pushed.
   void Remove(uint64_t id);
   // Blocks until the answer has come, and returns it: the elements or the tensor's error, or an
-  // empty message for a Barrier. If the stream has ended, returns the reason given to Fail. Call it
-  // once per number.
+  // empty message for a Barrier. If the stream has ended, returns the reason given to Fail. If the
+  // calling thread is interrupted (interruption.h), returns CANCELLED. Call it once per number.
   absl::StatusOr<v1::Elements> Await(uint64_t id);
 
   // Returns whether Await would return at once.

@@ -31,6 +31,9 @@ namespace tensord::internal {
 
 class UploadPlan;
 
+// The largest read that uses the command stream. A larger one is a Read call of its own.
+inline constexpr int64_t kMaxGetElementsBytes = 1024 * 1024;
+
 // The sessions whose tensors are listed: this session, all sessions of its principal, or all
 // sessions of all principals.
 enum class TensorScope { kSession, kPrincipal, kAllPrincipals };
@@ -38,6 +41,8 @@ enum class TensorScope { kSession, kPrincipal, kAllPrincipals };
 // A session at a server, its command stream and its calls. Thread-safe. The stream's thread must
 // not release the last reference, because the destructor joins that thread. The process's
 // background threads (background.h) may release it.
+//
+// A call that blocks returns CANCELLED early if its thread is interrupted (interruption.h).
 //
 // In a forked child (fork_guard.h), functions that would use the connection return ForkedError().
 // Functions that return no status have no effect there.

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "tensord/client/internal/connection.h"
+#include "tensord/client/internal/interruption.h"
 #include "tensord/client/internal/session.h"
 
 namespace tensord::internal {
@@ -35,6 +36,7 @@ absl::Status Session::CallWithRetry(Call call) {
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     PauseBefore(attempt);
     CallRegistry::Call registered(&connection_->calls);
+    const Interruption::CallScope interruptible(registered.context());
     // Gives gRPC the time to replace a broken connection.
     registered.context()->set_wait_for_ready(attempt > 0);
     status = call(&registered);

@@ -7,6 +7,7 @@
 #include "tensord/client/internal/bulk.h"
 #include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/fork_guard.h"
+#include "tensord/client/internal/interruption.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/session_retry.h"
 #include "tensord/client/internal/upload_connections.h"
@@ -14,13 +15,6 @@
 #include "tensord/common/util/status_macros.h"
 
 namespace tensord::internal {
-namespace {
-
-// The largest read that uses the command stream. A larger one is a Read call of its own.
-constexpr int64_t kMaxGetElementsBytes = 1024 * 1024;
-
-}  // namespace
-
 grpc::Status Session::SendUpload(const v1::WriteSpec& write, absl::Span<const uint8_t> data,
                                  const TransferOptions& options, int64_t offset,
                                  bool wait_for_ready, UploadPlan* plan) {
@@ -55,6 +49,7 @@ grpc::Status Session::ResumeUpload(const v1::WriteSpec& write, absl::Span<const 
     PauseBefore(attempt);
     v1::Upload upload;
     CallRegistry::Call asking(&connection_->calls);
+    const Interruption::CallScope interruptible(asking.context());
     asking.context()->set_wait_for_ready(true);
     status = connection_->stub->GetUpload(asking.context(), question, &upload);
     if (!status.ok()) continue;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "tensord/client/internal/interruption.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/common/util/stream_copy.h"
@@ -14,6 +15,7 @@ absl::StatusOr<std::unique_ptr<SharedRing>> SharedRing::Open(v1::TensorService::
                                                              const std::string& session,
                                                              CallRegistry* calls) {
   std::unique_ptr<SharedRing> ring(new SharedRing(calls));
+  const Interruption::CallScope interruptible(ring->call_.context());
   ring->stream_ = stub->SharedMemory(ring->call_.context());
   v1::SharedMemoryRequest request;
   request.mutable_open()->set_session(session);
@@ -69,6 +71,7 @@ bool SharedRing::ReceiveSlot(uint32_t slot, int64_t max_bytes, int64_t* bytes) {
 
 grpc::Status SharedRing::Upload(const v1::WriteSpec& spec, absl::Span<const uint8_t> data,
                                 const Progress& progress) {
+  const Interruption::CallScope interruptible(call_.context());
   v1::SharedMemoryRequest request;
   *request.mutable_write() = spec;
   if (!stream_->Write(request)) return End();
@@ -93,6 +96,7 @@ grpc::Status SharedRing::Upload(const v1::WriteSpec& spec, absl::Span<const uint
 
 grpc::Status SharedRing::Download(const v1::ReadRequest& request, absl::Span<uint8_t> out,
                                   const Progress& progress) {
+  const Interruption::CallScope interruptible(call_.context());
   v1::SharedMemoryRequest read;
   *read.mutable_read() = request;
   read.mutable_read()->set_limit_bytes(static_cast<int64_t>(out.size()));

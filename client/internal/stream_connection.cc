@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "tensord/client/internal/interruption.h"
 #include "tensord/client/internal/wire.h"
 #include "tensord/common/status_details.h"
 
@@ -177,8 +178,8 @@ void StreamConnection::End() {
 
 bool StreamConnection::AwaitConnected() {
   MutexLock lock(&mu_);
-  while (!ended_ && !connected_) changed_.Wait(&mu_);
-  return !ended_;
+  while (!ended_ && !connected_ && !Interruption::Interrupted()) WaitOrCheck(&changed_, &mu_);
+  return !ended_ && connected_;
 }
 
 bool StreamConnection::connected() const {

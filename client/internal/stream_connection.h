@@ -74,7 +74,8 @@ class StreamConnection {
   // The current call. The thread that has the right to send (send_state.h) may use it, too.
   StreamCall& call() { return *call_; }
 
-  // Blocks until the stream is connected. Returns false if it has ended.
+  // Blocks until the stream is connected. Returns false if it has ended, or if the calling thread
+  // is interrupted (interruption.h).
   bool AwaitConnected();
   // Returns whether the stream is connected, or makes its first attempt. A broken connection counts
   // as connected until gRPC has reported it.

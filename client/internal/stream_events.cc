@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "tensord/client/internal/interruption.h"
+
 namespace tensord::internal {
 namespace {
 
@@ -30,7 +32,11 @@ std::optional<StreamEvents::Occurrence> StreamEvents::SpinForNext() {
       std::this_thread::yield();  // a server on this machine may need the core
     } while (Clock::now() < until);
   }
-  return Next();
+  Interruption* const interruption = Interruption::OfThisThread();
+  if (interruption == nullptr) return Next();
+  const auto occurrence = NextUntil(Clock::now() + Interruption::kCheckInterval);
+  if (!occurrence.has_value()) interruption->Check();
+  return occurrence;
 }
 
 std::optional<StreamEvents::Occurrence> StreamEvents::NextUntil(Clock::time_point deadline) {

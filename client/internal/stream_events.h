@@ -39,7 +39,8 @@ class StreamEvents {
   grpc::CompletionQueue* queue() { return &queue_; }
 
   // Each returns the next event. Next and SpinForNext block until there is one and return nullopt
-  // after ShutDown; NextUntil also returns nullopt when `deadline` has passed.
+  // after ShutDown. NextUntil also returns nullopt when `deadline` has passed. SpinForNext also
+  // returns nullopt if the calling thread has an interruption (interruption.h): after its interval.
   std::optional<Occurrence> Next();
   std::optional<Occurrence> SpinForNext();
   std::optional<Occurrence> NextUntil(Clock::time_point deadline);

@@ -70,7 +70,7 @@ struct TensordProgram {
 struct TensordError {
   explicit TensordError(const absl::Status& status)
       : code(static_cast<int>(status.code())),
-        message(status.message()),
+        message(tensord::python::ForPython(status.message())),
         reason(tensord::ErrorReason(status)) {}
   const int code;
   const std::string message;

@@ -225,7 +225,7 @@ nb::dict ToDict(const TensorInfo& info) {
   dict["session_number"] = info.session_number;
   dict["principal"] = info.principal;
   dict["error"] =
-      info.status.ok() ? nb::object(nb::none()) : nb::cast(std::string(info.status.message()));
+      info.status.ok() ? nb::object(nb::none()) : nb::cast(ForPython(info.status.message()));
   return dict;
 }
 
@@ -310,7 +310,7 @@ nb::class_<C> BindConnection(nb::module_& m, const char* name, const char* doc) 
           "synchronize",
           [](const C& c) {
             const C connection = c;
-            RaiseIfError(WithoutGil([&] { return connection.Synchronize(); }));
+            RaiseIfError(Interruptible([&] { return connection.Synchronize(); }));
           },
           "Waits until everything sent so far has run. Raises the first error that no other call "
           "has raised.")
@@ -526,6 +526,7 @@ void BindClient(nb::module_& m) {
     KeepOtherThreadsOut();
     CloseAll();
   });
+  m.def("_for_python", [](const std::string& message) { return ForPython(message); });
   m.def(
       "current_connection",
       []() -> nb::object {
@@ -556,7 +557,7 @@ void BindClient(nb::module_& m) {
       "synchronize",
       [] {
         const Connection current = TheProcess().current;
-        RaiseIfError(WithoutGil([&]() -> absl::Status {
+        RaiseIfError(Interruptible([&]() -> absl::Status {
           if (const auto* client = std::get_if<Client>(&current)) return client->Synchronize();
           if (const auto* cluster = std::get_if<Cluster>(&current)) return cluster->Synchronize();
           return absl::OkStatus();

@@ -99,7 +99,7 @@ Tensor NonZeroOf(const Call& call) {
   const Tensor& x = call.tensor(0);
   if (call.has(1)) return NonZero(x, call.integer(1));
   const Tensor count = CountNonzero(x);
-  return NonZero(x, Unwrap(WithoutGil([&] { return count.Item<int64_t>(); })));
+  return NonZero(x, Unwrap(Interruptible([&] { return count.Item<int64_t>(); })));
 }
 
 ScatterReduction ReadReduction(const Call& call, int i) {

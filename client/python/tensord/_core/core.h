@@ -4,6 +4,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +14,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "tensord/client/device.h"
+#include "tensord/client/internal/interruption.h"
+#include "tensord/client/internal/session.h"
 #include "tensord/client/ops.h"
 #include "tensord/client/scalar.h"
 #include "tensord/client/tensor.h"
@@ -49,6 +53,9 @@ void BindCApi(nb::module_& m);
 
 // ---------------------------------------------------------------- errors (errors.cc)
 
+// Returns a message of the client library or the server with Python's names in place of those of
+// C++ (messages.cc). Exceptions and texts of tensors have such messages.
+std::string ForPython(absl::string_view message);
 // Raises the exception of tensord._errors for the code of `error`, which must not be OK.
 [[noreturn]] void Raise(const absl::Status& error);
 inline void RaiseIfError(const absl::Status& status) {
@@ -68,9 +75,32 @@ T Unwrap(absl::StatusOr<T> value) {
 template <typename Result, typename Body>
 Result Guarded(Result failed, Body body) noexcept;
 
+// ---------------------------------------------------------------- waits (waits.cc)
+
 // Runs `wait` without the interpreter's lock.
 template <typename Wait>
 auto WithoutGil(Wait wait);
+// Runs `wait`, which waits for answers on the command stream, without the interpreter's lock. If a
+// signal's handler raises an exception meanwhile, such as KeyboardInterrupt, ends the wait and
+// raises it. Python runs these handlers on the main thread. Also ends the wait when `stop` returns
+// true; null: never.
+template <typename Wait>
+auto Interruptible(Wait wait, const std::function<bool()>& stop = nullptr);
+// Does the same for a `wait` that makes other calls, too. On the main thread it costs some 20 µs
+// more: another thread runs `wait`, because gRPC's blocking calls can't look for signals.
+template <typename Wait>
+auto InterruptibleCall(Wait wait);
+// Chooses one of the two by the size of the tensor that `read` reads.
+template <typename Read>
+auto InterruptibleRead(const Tensor& x, Read read);
+// Whether this is the thread on which Python runs signal handlers.
+bool OnMainThread();
+// Runs the handlers of signals that have come. Returns whether one raised an exception. This thread
+// must not have the interpreter's lock; `*state` is its state, which changes.
+bool SignalRaises(PyThreadState** state);
+// Runs `work` on a thread of its own, without the interpreter's lock. If a signal's handler raises
+// an exception, interrupts the waits of `work`. Returns whether one did, when `work` has ended.
+bool RunOnOtherThread(const std::function<void()>& work);
 // From this call on, only this thread takes the interpreter's lock after a wait. Any other thread is
 // a daemon thread, which the end of the interpreter would stop at this point. CPython before 3.14
 // stops it by an exception that C++ functions can't let pass, so the thread sleeps instead.
@@ -145,6 +175,40 @@ auto WithoutGil(Wait wait) {
     ~Release() { TakeGil(state); }
   } release;
   return wait();
+}
+
+template <typename Wait>
+auto Interruptible(Wait wait, const std::function<bool()>& stop) {
+  if (!stop && !OnMainThread()) return WithoutGil(wait);
+  bool raised = false;
+  auto result = [&] {
+    struct Release {
+      PyThreadState* state = PyEval_SaveThread();
+      ~Release() { TakeGil(state); }
+    } release;
+    internal::Interruption interruption([&] {
+      raised = SignalRaises(&release.state);
+      return raised || (stop && stop());
+    });
+    const internal::Interruption::Scope scope(&interruption);
+    return wait();
+  }();
+  if (raised) throw nb::python_error();
+  return result;
+}
+
+template <typename Wait>
+auto InterruptibleCall(Wait wait) {
+  if (!OnMainThread()) return WithoutGil(wait);
+  std::optional<decltype(wait())> result;
+  if (RunOnOtherThread([&] { result.emplace(wait()); })) throw nb::python_error();
+  return *std::move(result);
+}
+
+template <typename Read>
+auto InterruptibleRead(const Tensor& x, Read read) {
+  return x.size_bytes() <= internal::kMaxGetElementsBytes ? Interruptible(read)
+                                                          : InterruptibleCall(read);
 }
 
 template <typename Result, typename Body>

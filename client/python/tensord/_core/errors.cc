@@ -1,59 +1,13 @@
-// Raises statuses as exceptions, and keeps threads from failing at the end of the interpreter.
-#include <unistd.h>
-
-#include <atomic>
-#include <deque>
-#include <memory>
+// Raises statuses as exceptions.
 #include <optional>
-#include <thread>
 
 #include "absl/strings/cord.h"
-#include "tensord/client/internal/wait_hooks.h"
 #include "tensord/client/python/tensord/_core/core.h"
 #include "tensord/client/python/tensord/_core/debug.h"
 #include "tensord/common/status_details.h"
-#include "tensord/common/util/mutex.h"
 
 namespace tensord::python {
 namespace {
-
-// The thread that runs the interpreter's exit functions; none before the end.
-std::atomic<std::thread::id> last_thread{};
-
-// The number of ops that wait without the interpreter's lock. Guarded by the lock, as the values.
-int ops_waiting = 0;
-std::vector<Tensor>& OldValues() {
-  static auto* values = new std::vector<Tensor>;
-  return *values;
-}
-
-// The functions that another extension module has set (c_api.h). Null: none.
-std::atomic<const internal::WaitHooks*> extension_hooks{nullptr};
-
-// A wait that hides in an op.
-struct HiddenWait {
-  PyThreadState* state = nullptr;  // null: this thread didn't have the interpreter's lock
-  const internal::WaitHooks* extension = extension_hooks;
-  void* extension_state = nullptr;
-};
-
-void* BeginWait() {
-  auto* const wait = new HiddenWait;
-  if (PyGILState_Check() != 0) {
-    ++ops_waiting;
-    wait->state = PyEval_SaveThread();
-  }
-  if (wait->extension != nullptr) wait->extension_state = wait->extension->before();
-  return wait;
-}
-
-void EndWait(void* begun) {
-  const std::unique_ptr<HiddenWait> wait(static_cast<HiddenWait*>(begun));
-  if (wait->extension != nullptr) wait->extension->after(wait->extension_state);
-  if (wait->state == nullptr) return;
-  TakeGil(wait->state);
-  if (--ops_waiting == 0) OldValues().clear();
-}
 
 // Reads a varint of a protobuf message. Returns nullopt at the end.
 std::optional<uint64_t> ReadVarint(absl::string_view* bytes) {
@@ -81,42 +35,15 @@ std::optional<double> RetryAfter(const absl::Status& status) {
 
 }  // namespace
 
-void KeepOtherThreadsOut() { last_thread = std::this_thread::get_id(); }
-
-void TakeGil(PyThreadState* state) {
-  const std::thread::id last = last_thread;
-  if (last != std::thread::id() && last != std::this_thread::get_id()) {
-    while (true) pause();
-  }
-  PyEval_RestoreThread(state);
-}
-
-void InstallWaitHooks() {
-  static constexpr internal::WaitHooks kHooks = {BeginWait, EndWait};
-  internal::wait_hooks.store(&kHooks);
-}
-
-void SetWaitHooks(void* (*before)(), void (*after)(void*)) {
-  // A wait that has begun calls the `after` that belongs to its `before`. So the old pair stays.
-  static auto* const pairs = new std::deque<internal::WaitHooks>;
-  static Mutex mu;
-  MutexLock lock(&mu);
-  extension_hooks = before == nullptr ? nullptr : &pairs->emplace_back(before, after);
-}
-
-void Assign(Box& box, Tensor value) {
-  if (ops_waiting > 0) OldValues().push_back(box.value);
-  box.value = std::move(value);
-}
-
-bool MayDonate(const Box& box) { return ops_waiting == 0 && box.value.state().use_count() == 1; }
-
 void Raise(const absl::Status& error) {
+  // A signal's handler has raised an exception while the op waited (waits.cc).
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
   const std::optional<double> retry_after = RetryAfter(error);
   const std::string message(error.message());
   nb::object exception =
       nb::module_::import_("tensord._errors")
-          .attr("from_status")(absl::StatusCodeToString(error.code()), message, ErrorReason(error),
+          .attr("from_status")(absl::StatusCodeToString(error.code()), ForPython(message),
+                               ErrorReason(error),
                                retry_after.has_value() ? nb::object(nb::float_(*retry_after))
                                                        : nb::object(nb::none()));
   if (const std::string line = Debug().tracebacks ? LineOf(message) : ""; !line.empty()) {

@@ -88,7 +88,7 @@ void BindGroups(nb::module_& m) {
           "barrier",
           [](const Group& g) {
             const Group group = g;
-            RaiseIfError(WithoutGil([&] { return group.Barrier(); }));
+            RaiseIfError(InterruptibleCall([&] { return group.Barrier(); }));
           },
           "Waits until every member has run all operations that were called before.");
 }

@@ -54,11 +54,11 @@ Tensor Upload(const HostArray& array, const Device& device, const TransferOption
   }
   const absl::Span<const uint8_t> elements(data, bytes);
   if (bytes <= static_cast<size_t>(kMaxInlineBytes)) return FromBytes(device, spec, elements);
-  return WithoutGil([&] { return FromBytes(device, spec, elements, options); });
+  return InterruptibleCall([&] { return FromBytes(device, spec, elements, options); });
 }
 
 void ReadInto(const Tensor& x, void* data, const TransferOptions& options) {
-  RaiseIfError(WithoutGil([&] {
+  RaiseIfError(InterruptibleRead(x, [&] {
     return WithElementType(x.dtype(), [&](auto element) {
       using T = decltype(element);
       return x.ReadInto<T>(

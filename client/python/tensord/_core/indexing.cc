@@ -42,7 +42,7 @@ absl::Span<const int64_t> Span(const std::vector<int64_t>& values) { return valu
 // their number.
 std::vector<Tensor> IndicesOf(const Tensor& mask) {
   const Tensor count = CountNonzero(mask);
-  const int64_t size = Unwrap(WithoutGil([&] { return count.Item<int64_t>(); }));
+  const int64_t size = Unwrap(Interruptible([&] { return count.Item<int64_t>(); }));
   const Tensor indices = NonZero(mask, size);
   std::vector<Tensor> rows;
   for (int i = 0; i < mask.rank(); ++i) rows.push_back(indices[i]);
@@ -187,7 +187,7 @@ class KeyReader {
       }
     }
     if (tensor.rank() == 0) {
-      const bool value = Unwrap(WithoutGil([&] { return tensor.Item<bool>(); }));
+      const bool value = Unwrap(Interruptible([&] { return tensor.Item<bool>(); }));
       return Add(value ? Py_True : Py_False);
     }
     for (const Tensor& indices : IndicesOf(tensor)) AddArray(indices);

@@ -1,8 +1,10 @@
 #include "tensord/client/python/tensord/_core/operators.h"
 
+#include <chrono>
 #include <optional>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/client/composite/elementwise.h"
 
@@ -162,11 +164,23 @@ PyObject* IterSlot(PyObject* self) {
   });
 }
 
-// A tensor that has failed prints its error; so a repr doesn't raise, except for an interrupt.
+constexpr auto kMaxReprWait = std::chrono::seconds(5);
+
+// A tensor that has failed prints its error; so a repr doesn't raise, except for an interrupt. A
+// debugger, or a notebook, calls repr unasked, so it doesn't wait for long.
 PyObject* ReprSlot(PyObject* self) {
   return Guarded<PyObject*>(nullptr, [&] {
     const Tensor x = *TensorOrNull(self);
-    const std::string text = WithoutGil([&] { return x.ToString(); });
+    const auto deadline = std::chrono::steady_clock::now() + kMaxReprWait;
+    bool late = false;
+    std::string text =
+        Interruptible([&] { return x.ToString(); },
+                      [&] { return late = std::chrono::steady_clock::now() >= deadline; });
+    if (late) {
+      text = absl::StrCat("tensor(<waiting>, shape=", x.shape().ToString(), ", device='",
+                          x.device().name(), "', dtype=", DTypeName(x.dtype()), ")");
+    }
+    if (absl::StartsWith(text, "tensor(<error: ")) text = ForPython(text);
     return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
   });
 }

@@ -15,7 +15,7 @@ struct Item {
   const Tensor& x;
   template <typename T>
   T Read() const {
-    return Unwrap(WithoutGil([this] { return x.Item<T>(); }));
+    return Unwrap(Interruptible([this] { return x.Item<T>(); }));
   }
 };
 
@@ -116,7 +116,7 @@ Tensor Transposed(const Tensor& x, bool matrix) {
 
 nb::bytes ReadBytes(const Tensor& x) {
   const std::vector<uint8_t> data =
-      Unwrap<std::vector<uint8_t>>(WithoutGil([&] { return x.ReadBytes(); }));
+      Unwrap<std::vector<uint8_t>>(InterruptibleRead(x, [&] { return x.ReadBytes(); }));
   return nb::bytes(data.data(), data.size());
 }
 
@@ -137,7 +137,7 @@ nb::object Wrap(Tensor value) {
   if (!value.ok()) Raise(value.status());
   if (Debug().any()) {
     if (Debug().tracebacks) RememberLine(value);
-    if (Debug().sync) RaiseIfError(WithoutGil([&] { return value.Wait(); }));
+    if (Debug().sync) RaiseIfError(InterruptibleCall([&] { return value.Wait(); }));
   }
   nb::object object = nb::inst_alloc(nb::handle(reinterpret_cast<PyObject*>(tensor_type)));
   new (nb::inst_ptr<Box>(object)) Box{std::move(value)};
@@ -232,7 +232,7 @@ nb::class_<Box> BindTensor(nb::module_& m) {
           "wait",
           [](const Box& x) {
             const Tensor value = x.value;
-            RaiseIfError(WithoutGil([&] { return value.Wait(); }));
+            RaiseIfError(InterruptibleCall([&] { return value.Wait(); }));
           },
           "Waits until the device has computed this tensor. If that has failed, raises the error.")
       .def(

@@ -1,0 +1,90 @@
+// Ends a thread's wait for the server early, for example at Ctrl-C.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tensord/common/util/mutex.h"
+
+namespace grpc {
+class ClientContext;
+}
+
+namespace tensord::internal {
+
+// While a Scope of a thread exists, its waits for answers of the server end with CANCELLED after
+// Interrupt(). A caller that runs the waits of a library call in a Scope can so end the call. What
+// the thread has sent before runs at the server nevertheless. Uploads under way are dropped.
+//
+// Waits that an interruption ends: for the command stream (reads of at most 1 MiB, Synchronize, room
+// in the command queue), for calls of a session (Tensor::Wait, larger reads, uploads), and for a
+// connection that is made again.
+class Interruption {
+ public:
+  // How often a wait for the command stream calls `check`.
+  static constexpr auto kCheckInterval = std::chrono::milliseconds(20);
+
+  // `check` returns whether to interrupt. The thread of the Scope calls it, without a lock held,
+  // and only in waits for the command stream. Null: only Interrupt() interrupts.
+  explicit Interruption(std::function<bool()> check = nullptr) : check_(std::move(check)) {}
+  Interruption(const Interruption&) = delete;
+  Interruption& operator=(const Interruption&) = delete;
+
+  // Ends the waits under way and later ones. Thread-safe.
+  void Interrupt();
+  // Returns whether Interrupt() was called. Thread-safe.
+  bool interrupted() const { return interrupted_.load(std::memory_order_acquire); }
+
+  // Makes an interruption that of the calling thread.
+  class Scope {
+   public:
+    explicit Scope(Interruption* interruption) : outer_(std::exchange(current, interruption)) {}
+    ~Scope() { current = outer_; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Interruption* const outer_;
+  };
+  // Returns the interruption of the calling thread, or null.
+  static Interruption* OfThisThread() { return current; }
+  // Returns whether the calling thread has an interruption that was interrupted.
+  static bool Interrupted() { return current != nullptr && current->interrupted(); }
+
+  // Calls `check`. Returns interrupted().
+  bool Check();
+
+  // A gRPC call of the calling thread, which Interrupt() cancels while this object exists.
+  class CallScope {
+   public:
+    explicit CallScope(grpc::ClientContext* context);
+    ~CallScope();
+    CallScope(const CallScope&) = delete;
+    CallScope& operator=(const CallScope&) = delete;
+
+   private:
+    Interruption* const interruption_;
+    grpc::ClientContext* const context_;
+  };
+
+ private:
+  static inline thread_local Interruption* current = nullptr;
+
+  const std::function<bool()> check_;
+  std::atomic<bool> interrupted_{false};
+  Mutex mu_;
+  std::vector<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
+};
+
+// Waits on `changed` like CondVar::Wait. If the calling thread has an interruption, returns after
+// at most Interruption::kCheckInterval. `mu` must be held; it isn't held while `check` runs.
+void WaitOrCheck(CondVar* changed, Mutex* mu) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+// Returns the error of a wait that was interrupted.
+absl::Status InterruptedError();
+
+}  // namespace tensord::internal
