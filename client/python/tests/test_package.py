@@ -30,6 +30,16 @@ def test_imports_in_any_order(run_python, other):
         assert done.stdout.strip() == "3.0", done.stderr
 
 
+def test_the_module_uses_the_stable_abi():
+    if sys.version_info < (3, 12) or sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
+        pytest.skip("the stable ABI needs CPython 3.12 or newer with its lock")
+    output = subprocess.run(["cmake", "--version"], capture_output=True, text=True).stdout if shutil.which("cmake") else ""
+    version = tuple(int(part) for part in output.split()[2].split(".")[:2]) if output else (0, 0)
+    if version < (3, 26):
+        pytest.skip(f"the stable ABI needs CMake 3.26 or newer, and this is {output.partition(chr(10))[0] or 'missing'}")
+    assert _core.__file__.endswith(".abi3.so")
+
+
 def test_import_loads_no_large_module(run_python):
     done = run_python("import sys, tensord; print(*sys.modules)")
     assert not {"numpy", "torch", "grpc", "asyncio", "subprocess"} & set(done.stdout.split())

@@ -22,7 +22,7 @@ Scalar ReadLong(PyObject* object) {
 
 // NumPy's scalars that aren't subclasses of Python's numbers. Arrays aren't scalars.
 bool IsNumPyScalar(PyObject* object) {
-  const absl::string_view name = Py_TYPE(object)->tp_name;
+  const std::string name = TypeName(object);
   return absl::StartsWith(name, "numpy.") && name != "numpy.ndarray" && PyNumber_Check(object) != 0;
 }
 
@@ -30,7 +30,7 @@ bool IsNumPyScalar(PyObject* object) {
 
 bool ReadScalar(PyObject* object, Scalar* scalar) {
   if (PyFloat_Check(object)) {
-    *scalar = PyFloat_AS_DOUBLE(object);
+    *scalar = PyFloat_AsDouble(object);
     return true;
   }
   if (PyBool_Check(object)) {
@@ -42,7 +42,7 @@ bool ReadScalar(PyObject* object, Scalar* scalar) {
     return true;
   }
   if (!IsNumPyScalar(object)) return false;
-  const absl::string_view name = Py_TYPE(object)->tp_name;
+  const std::string name = TypeName(object);
   if (name == "numpy.bool" || name == "numpy.bool_") {
     *scalar = PyObject_IsTrue(object) == 1;
   } else if (PyIndex_Check(object)) {
@@ -52,7 +52,7 @@ bool ReadScalar(PyObject* object, Scalar* scalar) {
   } else {
     const nb::object real = nb::steal(PyNumber_Float(object));
     if (!real.is_valid()) throw nb::python_error();
-    *scalar = PyFloat_AS_DOUBLE(real.ptr());
+    *scalar = PyFloat_AsDouble(real.ptr());
   }
   return true;
 }
@@ -74,9 +74,9 @@ std::vector<int64_t> ReadInts(PyObject* object, const char* what) {
   const nb::object items =
       nb::steal(PySequence_Fast(object, "expected an int or a sequence of ints"));
   if (!items.is_valid()) throw nb::python_error();
-  std::vector<int64_t> values(PySequence_Fast_GET_SIZE(items.ptr()));
+  std::vector<int64_t> values(LengthOf(items.ptr()));
   for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = ReadInt(PySequence_Fast_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i)), what);
+    values[i] = ReadInt(EntryOf(items.ptr(), static_cast<Py_ssize_t>(i)), what);
   }
   return values;
 }
@@ -84,11 +84,18 @@ std::vector<int64_t> ReadInts(PyObject* object, const char* what) {
 nb::tuple ToTuple(const Shape& shape) {
   nb::tuple tuple = nb::steal<nb::tuple>(PyTuple_New(shape.rank()));
   for (int i = 0; i < shape.rank(); ++i) {
-    PyTuple_SET_ITEM(tuple.ptr(), i, PyLong_FromLongLong(shape.dim(i)));
+    PyTuple_SetItem(tuple.ptr(), i, PyLong_FromLongLong(shape.dim(i)));
   }
   return tuple;
 }
 
-std::string TypeName(PyObject* object) { return Py_TYPE(object)->tp_name; }
+std::string TypeName(PyObject* object) {
+  const nb::handle type(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  const auto name = nb::cast<std::string>(type.attr("__qualname__"));
+  const auto module = nb::cast<std::string>(nb::str(type.attr("__module__")));
+  const bool is_known =
+      module == "builtins" || module == "__main__" || absl::StartsWith(module, "tensord");
+  return is_known ? name : absl::StrCat(module, ".", name);
+}
 
 }  // namespace tensord::python

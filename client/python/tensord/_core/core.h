@@ -22,6 +22,11 @@
 #include "tensord/common/dtype.h"
 #include "tensord/common/shape.h"
 
+#ifdef Py_LIMITED_API
+// Every CPython exports it, but its headers hide it from modules with the stable ABI.
+extern "C" int PyGILState_Check(void);
+#endif
+
 namespace tensord::python {
 
 namespace nb = nanobind;
@@ -133,6 +138,15 @@ int64_t ReadInt(PyObject* object, const char* what);
 // Reads a sequence of ints, or one int.
 std::vector<int64_t> ReadInts(PyObject* object, const char* what);
 nb::tuple ToTuple(const Shape& shape);
+// The length and the items, as borrowed references, of a list or a tuple. Python's macros for these
+// aren't in its stable ABI.
+inline Py_ssize_t LengthOf(PyObject* list_or_tuple) {
+  return PyList_Check(list_or_tuple) ? PyList_Size(list_or_tuple) : PyTuple_Size(list_or_tuple);
+}
+inline PyObject* EntryOf(PyObject* list_or_tuple, Py_ssize_t i) {
+  return PyList_Check(list_or_tuple) ? PyList_GetItem(list_or_tuple, i)
+                                     : PyTuple_GetItem(list_or_tuple, i);
+}
 // Returns "int", "numpy.ndarray": the name of the object's type, for messages.
 std::string TypeName(PyObject* object);
 

@@ -118,7 +118,9 @@ PyObject* Reduce(PyObject* self, PyObject*) { return GetName(self, nullptr); }
 // As a function of Python: an attribute of a class becomes a method.
 PyObject* DescrGet(PyObject* self, PyObject* object, PyObject*) {
   if (object == nullptr || object == Py_None) return Py_NewRef(self);
-  return PyMethod_New(self, object);
+  // PyMethod_New isn't in the stable ABI. Calls x.f(…) don't get here (METHOD_DESCRIPTOR).
+  static const auto* const type = new nb::object(nb::module_::import_("types").attr("MethodType"));
+  return PyObject_CallFunctionObjArgs(type->ptr(), self, object, nullptr);
 }
 
 PyGetSetDef getters[] = {{"__name__", GetName, nullptr, nullptr, nullptr},
@@ -164,7 +166,7 @@ void Call::Bind(PyObject* const* args, size_t num_positional, PyObject* keyword_
       } else {
         star_ = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(count)));
         for (size_t i = 0; i < count; ++i) {
-          PyTuple_SET_ITEM(star_.ptr(), static_cast<Py_ssize_t>(i), Py_NewRef(args[used + i]));
+          PyTuple_SetItem(star_.ptr(), static_cast<Py_ssize_t>(i), Py_NewRef(args[used + i]));
         }
         values_[used] = star_.ptr();
       }
@@ -177,9 +179,9 @@ void Call::Bind(PyObject* const* args, size_t num_positional, PyObject* keyword_
     RaiseTypeError(absl::StrCat(spec_.name, "() takes at most ", used,
                                 " positional arguments, and got ", num_positional));
   }
-  const Py_ssize_t num_keywords = keyword_names == nullptr ? 0 : PyTuple_GET_SIZE(keyword_names);
+  const Py_ssize_t num_keywords = keyword_names == nullptr ? 0 : PyTuple_Size(keyword_names);
   for (Py_ssize_t i = 0; i < num_keywords; ++i) {
-    BindKeyword(PyTuple_GET_ITEM(keyword_names, i), args[num_positional + static_cast<size_t>(i)]);
+    BindKeyword(PyTuple_GetItem(keyword_names, i), args[num_positional + static_cast<size_t>(i)]);
   }
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (parameters[i].required && values_[i] == nullptr) {

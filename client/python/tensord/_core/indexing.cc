@@ -59,8 +59,7 @@ class KeyReader {
  public:
   KeyReader(const Tensor& x, PyObject* key) : x_(x) {
     if (PyTuple_Check(key)) {
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i)
-        parts_.push_back(PyTuple_GET_ITEM(key, i));
+      for (Py_ssize_t i = 0; i < PyTuple_Size(key); ++i) parts_.push_back(PyTuple_GetItem(key, i));
     } else {
       parts_.push_back(key);
     }

@@ -88,14 +88,14 @@ class SequenceReader {
       values_.push_back(scalar);
       return true;
     }
-    const Py_ssize_t length = PySequence_Fast_GET_SIZE(object);
+    const Py_ssize_t length = LengthOf(object);
     if (shape_.size() == depth) {
       if (rank_known_ && depth >= rank_) RaiseUneven();
       shape_.resize(depth + 1, length);  // GCC 12 warns of push_back here, by mistake
     }
     if (shape_[depth] != length) RaiseUneven();
     for (Py_ssize_t i = 0; i < length; ++i) {
-      if (!Read(PySequence_Fast_GET_ITEM(object, i), depth + 1)) return false;
+      if (!Read(EntryOf(object, i), depth + 1)) return false;
     }
     return true;
   }
@@ -189,7 +189,7 @@ Tensor FromHostArray(PyObject* object, const Device& device, bool* known,
   if (Buffer buffer; PyObject_CheckBuffer(object) && buffer.Open(object))
     return Upload(buffer.array(), device, options);
   // NumPy exports what has no buffer format neither by DLPack.
-  const bool is_numpy = absl::string_view(Py_TYPE(object)->tp_name) == "numpy.ndarray";
+  const bool is_numpy = TypeName(object) == "numpy.ndarray";
   if (!is_numpy && PyObject_HasAttrString(object, "__dlpack__") == 1)
     return FromDlpack(object, device);
   *known = false;
@@ -320,7 +320,7 @@ Tensor FromPython(PyObject* object, DType dtype, const Device& device,
   const auto convert = [dtype](const Tensor& x) {
     return dtype == DType::kUnspecified ? x : x.To(dtype);
   };
-  const bool is_python = Py_TYPE(object)->tp_as_buffer == nullptr;  // NumPy's scalars have a buffer
+  const bool is_python = PyObject_CheckBuffer(object) == 0;  // NumPy's scalars have a buffer
   if (is_python && !PyComplex_Check(object) && ReadScalar(object, &scalar)) {
     scalar = RoundToFloat32(scalar, dtype);
     if (dtype == DType::kUnspecified) return FromScalar(device, scalar);

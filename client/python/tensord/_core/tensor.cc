@@ -51,7 +51,7 @@ nb::object ToComplex(const Tensor& x) {
   if (PyComplex_Check(item.ptr())) return item;
   const nb::object real = nb::steal(PyNumber_Float(item.ptr()));
   if (!real.is_valid()) throw nb::python_error();
-  return nb::steal(PyComplex_FromDoubles(PyFloat_AS_DOUBLE(real.ptr()), 0));
+  return nb::steal(PyComplex_FromDoubles(PyFloat_AsDouble(real.ptr()), 0));
 }
 
 // A tensor without axes takes the formats of its number.
@@ -158,8 +158,8 @@ std::vector<Tensor> ReadTensors(PyObject* object, const char* what) {
   const nb::object items = nb::steal(PySequence_Fast(object, "expected a sequence of Tensors"));
   if (!items.is_valid()) throw nb::python_error();
   std::vector<Tensor> tensors;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.ptr()); ++i) {
-    PyObject* const item = PySequence_Fast_GET_ITEM(items.ptr(), i);
+  for (Py_ssize_t i = 0; i < LengthOf(items.ptr()); ++i) {
+    PyObject* const item = EntryOf(items.ptr(), i);
     const Tensor* const tensor = TensorOrNull(item);
     if (tensor == nullptr) {
       RaiseTypeError(absl::StrCat(what, "[", i, "] must be a Tensor, not ", TypeName(item)));
