@@ -12,7 +12,7 @@ namespace tensord::server::cpu {
 namespace {
 
 // The number of multiplications that take one thread about 20 ms.
-constexpr int64_t kPartProducts = int64_t{1} << 30;
+constexpr double kPartProducts = 1 << 30;
 // If one image takes longer than this number of parts, matrix products compute it: they check more
 // often whether the op must stop.
 constexpr int64_t kMaxPartsOfAnImage = 4;
@@ -40,8 +40,10 @@ bool IsPointwise(const ConvGeometry& conv) {
 
 bool IsDepthwise(const ConvGeometry& conv) { return conv.groups > 1 && conv.group_in() == 1; }
 
-int64_t ProductsOf(const ConvGeometry& conv) {
-  return conv.out_channels * conv.out_elements() * conv.group_in() * conv.taps();
+// The multiplications for an image. An int64 could overflow.
+double ProductsOf(const ConvGeometry& conv) {
+  return static_cast<double>(conv.out_channels * conv.out_elements()) *
+         static_cast<double>(conv.group_in() * conv.taps());
 }
 
 }  // namespace
@@ -75,9 +77,11 @@ ConvPlan::ConvPlan(const Context& ctx, ConvKind kind, const OpSchema* schema,
 
 int64_t ConvPlan::ImagesPerPart() const {
   const ConvGeometry image = Images(1);
-  const int64_t by_work = kPartProducts / ProductsOf(image) * ctx_.team.threads();
-  const int64_t by_bytes = kPartBytes / 4 / (image.x_elements() + image.y_elements());
-  int64_t images = std::min(by_work, by_bytes);
+  const double by_work = kPartProducts * ctx_.team.threads() / ProductsOf(image);
+  const double by_bytes =
+      kPartBytes / 4.0 /
+      (static_cast<double>(image.x_elements()) + static_cast<double>(image.y_elements()));
+  auto images = static_cast<int64_t>(std::min({by_work, by_bytes, double(conv_.batch)}));
   if (kind_ == ConvKind::kBackwardWeight) {
     images = std::max(images, kMinPositionsOfAPart / image.out_elements());
   }
@@ -133,18 +137,19 @@ absl::StatusOr<std::unique_ptr<OneDnnConv>> ConvPlan::MakePrimitive(int64_t imag
 // the op.
 bool ConvPlan::MakePrimitives() {
   if (!PrefersOneDnn()) return false;
+  // 16-bit gradients of parts would be rounded before they are added.
+  const bool is_sum = kind_ == ConvKind::kBackwardWeight && parts_[0].images < conv_.batch;
+  if (is_sum && Is16Bit(compute_dtype_)) return false;
   for (Part& part : parts_) {
     if (part.images == 0) continue;
     auto made = MakePrimitive(part.images);
     if (!made.ok()) {
-      parts_[0].primitive = nullptr;
+      for (Part& other : parts_) other.primitive = nullptr;
       return false;
     }
     part.primitive = *std::move(made);
   }
-  // 16-bit gradients of parts would be rounded before they are added.
-  const bool is_sum = kind_ == ConvKind::kBackwardWeight && parts_[0].images < conv_.batch;
-  return !(is_sum && Is16Bit(compute_dtype_));
+  return true;
 }
 
 int64_t ConvPlan::host_bytes() const {

@@ -51,22 +51,24 @@ struct ConvPrimitive {
 namespace internal {
 
 inline dnnl::convolution_forward::primitive_desc DescribeConvForward(
-    const dnnl::engine& engine, dnnl::prop_kind kind, const ConvDescs& d,
-    const dnnl::primitive_attr& attr) {
+    const dnnl::engine& engine, const ConvDescs& d, const dnnl::primitive_attr& attr) {
   using Forward = dnnl::convolution_forward;
+  // For inference, oneDNN 2.6 chooses layouts with the channels last. To copy tensors to them takes
+  // longer.
+  constexpr auto kKind = dnnl::prop_kind::forward_training;
   constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 #if DNNL_VERSION_MAJOR >= 3
   return d.bias.has_value()
-             ? Forward::primitive_desc(engine, kind, kDirect, d.x, d.weight, *d.bias, d.y, d.stride,
-                                       d.dilation, d.low, d.high, attr)
-             : Forward::primitive_desc(engine, kind, kDirect, d.x, d.weight, d.y, d.stride,
+             ? Forward::primitive_desc(engine, kKind, kDirect, d.x, d.weight, *d.bias, d.y,
+                                       d.stride, d.dilation, d.low, d.high, attr)
+             : Forward::primitive_desc(engine, kKind, kDirect, d.x, d.weight, d.y, d.stride,
                                        d.dilation, d.low, d.high, attr);
 #else
   const Forward::desc desc =
       d.bias.has_value()
-          ? Forward::desc(kind, kDirect, d.x, d.weight, *d.bias, d.y, d.stride, d.dilation, d.low,
+          ? Forward::desc(kKind, kDirect, d.x, d.weight, *d.bias, d.y, d.stride, d.dilation, d.low,
                           d.high)
-          : Forward::desc(kind, kDirect, d.x, d.weight, d.y, d.stride, d.dilation, d.low, d.high);
+          : Forward::desc(kKind, kDirect, d.x, d.weight, d.y, d.stride, d.dilation, d.low, d.high);
   return {desc, attr, engine};
 #endif
 }
@@ -78,8 +80,7 @@ typename Backward::primitive_desc DescribeConvBackward(const dnnl::engine& engin
                                                        const ConvDescs& d,
                                                        const dnnl::primitive_attr& attr) {
   // The library asks for the forward convolution, but doesn't use it.
-  const auto forward =
-      DescribeConvForward(engine, dnnl::prop_kind::forward_training, d, dnnl::primitive_attr());
+  const auto forward = DescribeConvForward(engine, d, dnnl::primitive_attr());
   constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 #if DNNL_VERSION_MAJOR >= 3
   return typename Backward::primitive_desc(engine, kDirect, d.x, d.weight, d.y, d.stride,
@@ -99,8 +100,7 @@ inline ConvPrimitive MakeConvPrimitive(const dnnl::engine& engine, ConvKind kind
                                        const ConvDescs& descs, const dnnl::primitive_attr& attr) {
   switch (kind) {
     case ConvKind::kForward: {
-      const auto desc =
-          internal::DescribeConvForward(engine, dnnl::prop_kind::forward_inference, descs, attr);
+      const auto desc = internal::DescribeConvForward(engine, descs, attr);
       return {dnnl::convolution_forward(desc),
               desc.src_desc(),
               desc.weights_desc(),
