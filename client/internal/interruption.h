@@ -25,11 +25,11 @@ namespace tensord::internal {
 // connection that is made again.
 class Interruption {
  public:
-  // How often a wait for the command stream calls `check`.
+  // How often a wait for the command stream, or in Tensor::Wait, calls `check`.
   static constexpr auto kCheckInterval = std::chrono::milliseconds(20);
 
   // `check` returns whether to interrupt. The thread of the Scope calls it, without a lock held,
-  // and only in waits for the command stream. Null: only Interrupt() interrupts.
+  // and only in these waits. Null: only Interrupt() interrupts.
   explicit Interruption(std::function<bool()> check = nullptr) : check_(std::move(check)) {}
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;

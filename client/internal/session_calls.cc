@@ -1,9 +1,13 @@
 // The session's unary calls, which wait for the server's answer.
+#include <grpcpp/completion_queue.h>
+
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/fork_guard.h"
+#include "tensord/client/internal/interruption.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/session_retry.h"
 #include "tensord/client/internal/wire.h"
@@ -18,6 +22,26 @@ constexpr absl::Duration kAnswerTimeout = absl::Seconds(60);
 constexpr int kListPageSize = 10000;
 
 using Stub = v1::TensorService::Stub;
+
+// Makes the call GetTensor. While it waits, looks for an interruption of the calling thread, which
+// cancels the call (Interruption::CallScope).
+grpc::Status GetTensor(Stub* stub, grpc::ClientContext* context,
+                       const v1::GetTensorRequest& request, v1::Tensor* tensor) {
+  Interruption* const interruption = Interruption::OfThisThread();
+  if (interruption == nullptr) return stub->GetTensor(context, request, tensor);
+  grpc::CompletionQueue queue;
+  const auto call = stub->AsyncGetTensor(context, request, &queue);
+  grpc::Status status;
+  call->Finish(tensor, &status, call.get());
+  const auto ended = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    const auto deadline = std::chrono::system_clock::now() + Interruption::kCheckInterval;
+    return queue.AsyncNext(&tag, &ok, deadline) != grpc::CompletionQueue::TIMEOUT;
+  };
+  while (!ended()) interruption->Check();
+  return status;
+}
 
 }  // namespace
 
@@ -40,7 +64,9 @@ absl::Status Session::Await(uint64_t handle) {
   request.set_after_command(FlushCommands());
   v1::Tensor tensor;
   WaitTimer timer(&connection_->counters, WaitKind::kTensor, {"tensor", handle});
-  const absl::Status status = Ask(&Stub::GetTensor, request, &tensor, absl::InfiniteDuration());
+  const absl::Status status = CallWithRetry([&](CallRegistry::Call* call) {
+    return GetTensor(connection_->stub.get(), call->context(), request, &tensor);
+  });
   if (!status.ok()) connection_->replies.MarkReported(status);
   return status;
 }

@@ -34,18 +34,20 @@ std::optional<StreamEvents::Occurrence> StreamEvents::SpinForNext() {
   }
   Interruption* const interruption = Interruption::OfThisThread();
   if (interruption == nullptr) return Next();
-  const auto occurrence = NextUntil(Clock::now() + Interruption::kCheckInterval);
+  const auto occurrence = NextWithin(Interruption::kCheckInterval);
   if (!occurrence.has_value()) interruption->Check();
   return occurrence;
 }
 
 std::optional<StreamEvents::Occurrence> StreamEvents::NextUntil(Clock::time_point deadline) {
+  return NextWithin(std::max(deadline - Clock::now(), Clock::duration::zero()));
+}
+
+std::optional<StreamEvents::Occurrence> StreamEvents::NextWithin(std::chrono::nanoseconds timeout) {
   void* tag = nullptr;
   bool ok = false;
-  const auto left = std::max(deadline - Clock::now(), Clock::duration::zero());
-  const gpr_timespec until =
-      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                   gpr_time_from_nanos(std::chrono::nanoseconds(left).count(), GPR_TIMESPAN));
+  const gpr_timespec until = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                          gpr_time_from_nanos(timeout.count(), GPR_TIMESPAN));
   if (queue_.AsyncNext(&tag, &ok, until) != grpc::CompletionQueue::GOT_EVENT) return std::nullopt;
   return FromTag(tag, ok);
 }

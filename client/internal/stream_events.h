@@ -49,6 +49,8 @@ class StreamEvents {
   void ShutDown();
 
  private:
+  std::optional<Occurrence> NextWithin(std::chrono::nanoseconds timeout);
+
   const std::chrono::nanoseconds spin_;
   grpc::CompletionQueue queue_;
 };

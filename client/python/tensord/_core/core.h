@@ -85,9 +85,9 @@ Result Guarded(Result failed, Body body) noexcept;
 // Runs `wait` without the interpreter's lock.
 template <typename Wait>
 auto WithoutGil(Wait wait);
-// Runs `wait`, which waits for answers on the command stream, without the interpreter's lock. If a
-// signal's handler raises an exception meanwhile, such as KeyboardInterrupt, ends the wait and
-// raises it. Python runs these handlers on the main thread. Also ends the wait when `stop` returns
+// Runs `wait`, which waits for the command stream or in Tensor::Wait, without the interpreter's
+// lock. If a signal's handler raises an exception meanwhile, such as KeyboardInterrupt, ends the
+// wait and raises it. Python runs these handlers on the main thread. Also ends the wait when `stop` returns
 // true; null: never.
 template <typename Wait>
 auto Interruptible(Wait wait, const std::function<bool()>& stop = nullptr);

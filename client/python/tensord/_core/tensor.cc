@@ -137,7 +137,7 @@ nb::object Wrap(Tensor value) {
   if (!value.ok()) Raise(value.status());
   if (Debug().any()) {
     if (Debug().tracebacks) RememberLine(value);
-    if (Debug().sync) RaiseIfError(InterruptibleCall([&] { return value.Wait(); }));
+    if (Debug().sync) RaiseIfError(Interruptible([&] { return value.Wait(); }));
   }
   nb::object object = nb::inst_alloc(nb::handle(reinterpret_cast<PyObject*>(tensor_type)));
   new (nb::inst_ptr<Box>(object)) Box{std::move(value)};
@@ -232,7 +232,7 @@ nb::class_<Box> BindTensor(nb::module_& m) {
           "wait",
           [](const Box& x) {
             const Tensor value = x.value;
-            RaiseIfError(InterruptibleCall([&] { return value.Wait(); }));
+            RaiseIfError(Interruptible([&] { return value.Wait(); }));
           },
           "Waits until the device has computed this tensor. If that has failed, raises the error.")
       .def(
