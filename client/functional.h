@@ -1,5 +1,5 @@
-// The ops of neural networks that are more than elementwise functions: normalization, losses and
-// pooling, with their gradients, and steps of optimizers. Names and meanings are PyTorch's
+// The ops of neural networks that are more than elementwise functions: normalization, losses,
+// convolution and pooling, with their gradients, and steps of optimizers. Names and meanings are PyTorch's
 // (torch.nn.functional).
 //
 // As in ops.h, no function waits, errors are in the results' statuses, and all functions are
@@ -16,6 +16,7 @@
 #include <optional>
 #include <vector>
 
+#include "tensord/client/ops.h"
 #include "tensord/client/tensor.h"
 
 namespace tensord {
@@ -134,6 +135,59 @@ CrossEntropyResult CrossEntropyWithStatistics(const Tensor& x, const Tensor& tar
 // Returns the gradient of x, where `gradient` is that of CrossEntropyResult::loss.
 Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x, const Tensor& lse,
                             const Tensor& target, const CrossEntropyOptions& options = {});
+
+// ---------------------------------------------------------------- convolution
+
+// Lists have one number for each spatial axis, or one for all.
+struct ConvOptions {
+  std::vector<int64_t> stride = {};    // none: 1
+  std::vector<int64_t> padding = {};   // zeros added at both ends of an axis, or, with two numbers
+                                       // for each axis, at its beginning and at its end; none: 0
+  std::vector<int64_t> dilation = {};  // from element to element of a window; none: 1
+  int64_t groups = 1;                  // groups of channels, each of which has its own weights
+  // Chooses the padding so that y has the spatial axes of x: padding="same" in PyTorch. The stride
+  // must be 1, and `padding` must be empty.
+  bool same_padding = false;
+  Activation activation = Activation::kNone;  // applied to y; gradients ignore it
+  bool allow_tf32 = false;  // a GPU may round float32 inputs to 10 bits of mantissa
+};
+// Return activation(the convolution of x with the weight + bias): x (N,C,spatial…), weight
+// (O,C/groups,kernel…), bias (O) -> (N,O,spatial…). x may have no batch: (C,spatial…).
+Tensor Conv1d(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias = {},
+              const ConvOptions& options = {});
+Tensor Conv2d(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias = {},
+              const ConvOptions& options = {});
+Tensor Conv3d(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias = {},
+              const ConvOptions& options = {});
+// Return the gradients of x and of the weight, which have the shape `shape`. x and the gradient
+// must have a batch. If the result had an activation, `gradient` must be that of the activation's
+// input. The gradient of the bias is Sum(gradient) over all axes but the channels.
+Tensor ConvBackwardInput(const Tensor& gradient, const Tensor& weight, const Shape& shape,
+                         const ConvOptions& options = {});
+Tensor ConvBackwardWeight(const Tensor& gradient, const Tensor& x, const Shape& shape,
+                          const ConvOptions& options = {});
+
+struct ConvTransposeOptions {
+  std::vector<int64_t> stride = {};          // none: 1
+  std::vector<int64_t> padding = {};         // elements left out at both ends of y; none: 0
+  std::vector<int64_t> output_padding = {};  // elements added at the end of y, fewer than the
+                                             // stride; none: 0
+  int64_t groups = 1;
+  std::vector<int64_t> dilation = {};  // none: 1
+  bool allow_tf32 = false;
+};
+// Return the transposed convolution of x with the weight, plus the bias: x (N,C,spatial…), weight
+// (C,O/groups,kernel…), bias (O) -> (N,O,spatial…). A spatial axis of y has (size - 1) · stride -
+// 2 · padding + dilation · (kernel - 1) + output_padding + 1 elements. x may have no batch.
+Tensor ConvTranspose1d(const Tensor& x, const Tensor& weight,
+                       const std::optional<Tensor>& bias = {},
+                       const ConvTransposeOptions& options = {});
+Tensor ConvTranspose2d(const Tensor& x, const Tensor& weight,
+                       const std::optional<Tensor>& bias = {},
+                       const ConvTransposeOptions& options = {});
+Tensor ConvTranspose3d(const Tensor& x, const Tensor& weight,
+                       const std::optional<Tensor>& bias = {},
+                       const ConvTransposeOptions& options = {});
 
 // ---------------------------------------------------------------- pooling
 

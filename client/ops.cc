@@ -10,6 +10,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/client/creation.h"
+#include "tensord/client/internal/activation.h"
 #include "tensord/client/internal/enqueue.h"
 #include "tensord/client/internal/scalar_typing.h"
 #include "tensord/common/dtype_limits.h"
@@ -109,23 +110,10 @@ Tensor RunScan(absl::string_view op, const Tensor& x, int64_t axis, const ScanOp
   return Unary(op, x, attrs);
 }
 
-absl::string_view ActivationName(Activation activation) {
-  switch (activation) {
-    case Activation::kNone:
-      break;
-#define TENSORD_CASE(name, Function, typing, cost, doc) \
-  case Activation::k##Function:                         \
-    return #name;
-      TENSORD_ACTIVATIONS(TENSORD_CASE)
-#undef TENSORD_CASE
-  }
-  return "none";
-}
-
 Attributes LinearAttrs(const LinearOptions& options) {
   Attributes attrs;
   if (options.activation != Activation::kNone) {
-    attrs.Set("activation", std::string(ActivationName(options.activation)));
+    attrs.Set("activation", std::string(internal::ActivationName(options.activation)));
   }
   if (options.allow_tf32) attrs.Set("allow_tf32", true);
   return attrs;

@@ -74,6 +74,68 @@ TEST_F(FunctionalTest, CrossEntropyFailsForAClassOutOfRange) {
               {"cross_entropy", "class 2 at [0] of input 1 is out of range for 2 classes"});
 }
 
+TEST_F(FunctionalTest, ConvolutionAndItsGradients) {
+  const Tensor x = Reshape(Floats({1, 2, 3, 4, 5, 6, 7, 8, 9}), {1, 1, 3, 3});
+  const Tensor weight = Reshape(Floats({1, 0, 0, -1}), {1, 1, 2, 2});
+  EXPECT_THAT(*Conv2d(x, weight).Read<float>(), ElementsAre(-4, -4, -4, -4));
+  EXPECT_THAT(*Conv2d(x, weight, Floats({5}), {.stride = {2}, .padding = {1}}).Read<float>(),
+              ElementsAre(4, 2, -2, 1));
+  EXPECT_THAT(*Conv2d(x, weight, Floats({5}), {.padding = {0, 1}, .activation = Activation::kRelu})
+                   .Read<float>(),
+              ElementsAre(1, 1, 1, 8, 0, 1, 1, 11));
+  const Tensor g = Reshape(Floats({1, 2, 3, 4}), {1, 1, 2, 2});
+  EXPECT_THAT(*ConvBackwardInput(g, weight, {1, 1, 3, 3}).Read<float>(),
+              ElementsAre(1, 2, 0, 3, 3, -2, 0, -3, -4));
+  EXPECT_THAT(*ConvBackwardWeight(g, x, {1, 1, 2, 2}).Read<float>(), ElementsAre(37, 47, 67, 77));
+}
+
+TEST_F(FunctionalTest, ConvolutionTakesAnImageWithoutABatch) {
+  const Tensor x = Matrix(1, 4, {1, 2, 3, 4}), weight = Reshape(Floats({1, 2, 3}), {1, 1, 3});
+  const Tensor y = Conv1d(x, weight, {}, {.same_padding = true});
+  EXPECT_EQ(y.shape(), Shape({1, 4}));
+  EXPECT_THAT(*y.Read<float>(), ElementsAre(8, 14, 20, 11));
+  // Of an odd padding, the end gets one zero more.
+  const Tensor even = Reshape(Floats({1, 2}), {1, 1, 2});
+  EXPECT_THAT(*Conv1d(x, even, {}, {.same_padding = true}).Read<float>(), ElementsAre(5, 8, 11, 4));
+  EXPECT_EQ(Conv3d(Ones(first_, {2, 4, 4, 4}), Ones(first_, {3, 2, 3, 3, 3})).shape(),
+            Shape({3, 2, 2, 2}));
+}
+
+TEST_F(FunctionalTest, TransposedConvolution) {
+  const Tensor x = Reshape(Floats({1, 2}), {1, 1, 2}),
+               weight = Reshape(Floats({1, 2, 3}), {1, 1, 3});
+  EXPECT_THAT(*ConvTranspose1d(x, weight).Read<float>(), ElementsAre(1, 4, 7, 6));
+  EXPECT_THAT(*ConvTranspose1d(x, weight, Floats({10}), {.stride = {2}, .output_padding = {1}})
+                   .Read<float>(),
+              ElementsAre(11, 12, 15, 14, 16, 10));
+  EXPECT_THAT(*ConvTranspose1d(x, weight, {}, {.stride = {2}, .padding = {1}, .dilation = {2}})
+                   .Read<float>(),
+              ElementsAre(0, 4, 0, 7, 0));
+  EXPECT_EQ(ConvTranspose2d(Ones(first_, {4, 5, 5}), Ones(first_, {4, 3, 2, 2}), {}, {.groups = 2})
+                .shape(),
+            Shape({6, 6, 6}));
+  // The sum with the bias is rounded once.
+  const Tensor half = ConvTranspose1d(x.To(DType::kFloat16), (weight * 0.1).To(DType::kFloat16),
+                                      Floats({2048}).To(DType::kFloat16));
+  EXPECT_EQ(half.dtype(), DType::kFloat16);
+}
+
+TEST_F(FunctionalTest, ConvolutionNamesWhatDoesNotFit) {
+  const Tensor x = Ones(first_, {1, 4, 5, 5}), weight = Ones(first_, {6, 4, 3, 3});
+  ExpectError(Conv1d(x, weight).status(), absl::StatusCode::kInvalidArgument,
+              {"conv1d", "the weight must have 3 dimensions", "float32[6, 4, 3, 3]"});
+  ExpectError(Conv2d(x, weight, {}, {.stride = {2}, .same_padding = true}).status(),
+              absl::StatusCode::kInvalidArgument, {"conv2d", "same_padding needs a stride of 1"});
+  ExpectError(ConvTranspose2d(x, Ones(first_, {4, 2, 3, 3}), {}, {.output_padding = {1}}).status(),
+              absl::StatusCode::kInvalidArgument,
+              {"conv_transpose2d", "output_padding 1 must be less than the stride, 1"});
+  ExpectError(ConvTranspose2d(x, Ones(first_, {4, 2, 3, 3}), {}, {.padding = {4}}).status(),
+              absl::StatusCode::kInvalidArgument,
+              {"spatial axis 0 of the result would have -1 elements"});
+  ExpectError(ConvTranspose2d(x, weight).status(), absl::StatusCode::kInvalidArgument,
+              {"conv_backward_input"});
+}
+
 TEST_F(FunctionalTest, PoolingAndItsGradients) {
   const Tensor x = Matrix(2, 4, {1, 2, 3, 4, 8, 7, 6, 5});
   const PoolResult pooled = MaxPoolWithIndices(x, {.kernel = {2, 2}});
