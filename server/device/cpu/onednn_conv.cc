@@ -20,6 +20,9 @@ using dnnl::memory;
 // parts, or computed by other code.
 constexpr int64_t kMaxSize = 1 << 20;      // of sizes along an axis, strides, dilations, padding
 constexpr int64_t kMaxElements = 1 << 28;  // of a tensor
+// The library generates code for each tap of a row of the kernel. For more taps, this may take
+// seconds.
+constexpr int64_t kMaxKernelSize = 1024;
 // Some layouts have 16 channels where the tensor has one.
 constexpr int64_t kMaxScratchBytes = int64_t{256} << 20;
 constexpr int64_t kMaxScratchBytesPerThread = 16 << 20;
@@ -31,6 +34,7 @@ bool Fits(const ConvGeometry& conv) {
                                conv.dilation[a], conv.low[a], conv.high[a]}) {
       if (size > kMaxSize) return false;
     }
+    if (conv.kernel[a] > kMaxKernelSize) return false;
   }
   return std::max({conv.x_elements(), conv.y_elements(), conv.weight_elements()}) <= kMaxElements;
 }

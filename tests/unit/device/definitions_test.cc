@@ -347,6 +347,88 @@ TEST_P(DefinitionsTest, OfPooling) {
                  "gradient of max");
 }
 
+// A convolution over two spatial axes, with different numbers for each axis.
+struct ConvSizes {
+  Ints x, weight, stride, padding, dilation;  // the padding: low, high, low, high
+  int64_t groups;
+
+  Attributes attrs() const {
+    return {{"stride", stride}, {"padding", padding}, {"dilation", dilation}, {"groups", groups}};
+  }
+  int64_t in(int axis) const { return x[2 + axis] + padding[2 * axis] + padding[2 * axis + 1]; }
+  int64_t out(int axis) const {
+    return (in(axis)-dilation[axis] * (weight[2 + axis] - 1) - 1) / stride[axis] + 1;
+  }
+  int64_t taps() const { return weight[1] * weight[2] * weight[3]; }
+  int64_t positions() const { return out(0) * out(1); }
+};
+
+// Returns the windows of each image and group as a matrix (channels and taps, positions).
+HostTensor WindowColumns(Composer& c, const HostTensor& x, const ConvSizes& s) {
+  const int64_t n = s.x[0], channels = s.x[1], rows = s.in(0), columns = s.in(1);
+  const HostTensor zeros = c.Run("mul", {c.Values({n, channels, rows, columns}, 1), c.Number(0)});
+  const Ints outer = {channels * rows * columns, rows * columns, columns, 1};
+  const HostTensor padded = c.Run(
+      "as_strided_scatter", {zeros, x},
+      {{"shape", s.x}, {"strides", outer}, {"offset", s.padding[0] * columns + s.padding[2]}});
+  const HostTensor windows =
+      c.Run("as_strided", {padded},
+            {{"shape", Ints{n, channels, s.weight[2], s.weight[3], s.out(0), s.out(1)}},
+             {"strides", Ints{outer[0], outer[1], s.dilation[0] * columns, s.dilation[1],
+                              s.stride[0] * columns, s.stride[1]}},
+             {"offset", int64_t{0}}});
+  return c.Reshape(windows, {n, s.groups, s.taps(), s.positions()});
+}
+
+TEST_P(DefinitionsTest, OfConvolution) {
+  const ConvSizes cases[] = {
+      {{2, 3, 9, 8}, {4, 3, 3, 2}, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1},
+      {{2, 4, 9, 8}, {6, 2, 3, 2}, {2, 3}, {1, 2, 0, 3}, {2, 1}, 2},
+      {{1, 20, 7, 7}, {20, 1, 3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 20},
+      {{2, 17, 5, 6}, {33, 17, 1, 1}, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1},
+      {{3, 2, 14, 15}, {7, 2, 7, 7}, {2, 2}, {3, 3, 3, 3}, {1, 1}, 1},
+  };
+  for (const ConvSizes& s : cases) {
+    const HostTensor x = c_.Values(Shape(absl::MakeConstSpan(s.x)), 1);
+    const HostTensor weight = c_.Values(Shape(absl::MakeConstSpan(s.weight)), 2);
+    const int64_t n = s.x[0], out = s.weight[0];
+    const HostTensor bias = c_.Values({out}, 3), g = c_.Values({n, out, s.out(0), s.out(1)}, 4);
+    const Ints grouped = {n, s.groups, out / s.groups, s.positions()};
+    const HostTensor windows = WindowColumns(c_, x, s);
+    const HostTensor matrices = c_.Reshape(weight, {1, s.groups, out / s.groups, s.taps()});
+    const HostTensor product = c_.Reshape(c_.Run("matmul", {matrices, windows}), {n, out, -1});
+    Attributes attrs = s.attrs();
+    c_.ExpectEqual(c_.Run("conv", {x, weight}, attrs), product, "y");
+    attrs.Set("activation", "silu");
+    const HostTensor biased = c_.Add(product, c_.Reshape(bias, {out, 1}));
+    c_.ExpectEqual(c_.Run("conv", {x, weight, bias}, attrs), c_.Run("silu", {biased}), "silu");
+
+    const HostTensor of_y = c_.Reshape(g, grouped);
+    attrs = s.attrs();
+    attrs.Set("shape", s.weight);
+    c_.ExpectEqual(c_.Run("conv_backward_weight", {g, x}, attrs),
+                   c_.Sum(c_.Run("matmul", {of_y, windows}, {{"transpose_b", true}}), {0}), "gw");
+    const HostTensor of_windows = c_.Run("matmul", {matrices, of_y}, {{"transpose_a", true}});
+    // Each window's element is added to that of x with its number. Padding has the number 0.
+    const HostTensor numbers =
+        c_.Reshape(c_.Run("arange", {},
+                          {{"start", 1.0}, {"stop", x.spec.num_elements() + 1.0}, {"step", 1.0}}),
+                   s.x);
+    const HostTensor indices =
+        c_.Run("cast", {WindowColumns(c_, c_.Run("cast", {numbers}, {{"dtype", GetParam()}}), s)},
+               {{"dtype", DType::kInt64}});
+    const HostTensor sums = c_.Run("index_put",
+                                   {c_.Sub(c_.Values({x.spec.num_elements() + 1}, 1),
+                                           c_.Values({x.spec.num_elements() + 1}, 1)),
+                                    indices, of_windows},
+                                   {{"reduce", std::string("add")}});
+    attrs.Set("shape", s.x);
+    c_.ExpectEqual(c_.Run("conv_backward_input", {g, weight}, attrs),
+                   c_.Run("slice", {sums}, {{"starts", Ints{1}}, {"stops", Ints{INT64_MAX}}}),
+                   "gx");
+  }
+}
+
 TEST_P(DefinitionsTest, OfAdamStep) {
   const HostTensor p = c_.Values({5, 7}, 1), g = c_.Values({5, 7}, 2), m = c_.Values({5, 7}, 3);
   const HostTensor v = c_.Values({5, 7}, 4, 0.1), vmax = c_.Values({5, 7}, 5, 0.1);

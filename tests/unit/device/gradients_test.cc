@@ -137,6 +137,33 @@ TEST_F(GradientsTest, OfCrossEntropy) {
   }
 }
 
+TEST_F(GradientsTest, OfConvolution) {
+  struct ConvCase {
+    Ints x, weight;
+    Attributes attrs;
+  };
+  const ConvCase cases[] = {
+      {{2, 3, 9}, {4, 3, 3}, {{"padding", Ints{2, 0}}, {"dilation", Ints{2}}}},
+      {{2, 2, 6, 7}, {3, 2, 3, 2}, {{"stride", Ints{2, 1}}, {"padding", Ints{1}}}},
+      {{1, 4, 5, 6}, {6, 2, 2, 3}, {{"groups", int64_t{2}}, {"padding", Ints{0, 1, 2, 0}}}},
+      {{2, 3, 5, 5}, {3, 1, 3, 3}, {{"groups", int64_t{3}}, {"padding", Ints{1}}}},
+      {{1, 2, 4, 3, 5}, {2, 2, 2, 2, 3}, {{"stride", Ints{1, 1, 2}}, {"padding", Ints{1}}}},
+  };
+  for (const ConvCase& c : cases) {
+    const HostTensor x = Doubles(Shape(absl::MakeConstSpan(c.x)), 1);
+    const HostTensor weight = Doubles(Shape(absl::MakeConstSpan(c.weight)), 2);
+    const std::vector<HostTensor> inputs = {x, weight};
+    const HostTensor g = Doubles(Run("conv", inputs, c.attrs)[0].spec.shape, 3);
+    Attributes backward = c.attrs;
+    backward.Set("shape", c.x);
+    ExpectNear(Run("conv_backward_input", {g, weight}, backward)[0],
+               Differences("conv", inputs, c.attrs, 0, g), "x");
+    backward.Set("shape", c.weight);
+    ExpectNear(Run("conv_backward_weight", {g, x}, backward)[0],
+               Differences("conv", inputs, c.attrs, 1, g), "weight");
+  }
+}
+
 TEST_F(GradientsTest, OfPooling) {
   const HostTensor x = Doubles({2, 7, 8}, 1);
   const Attributes windows = {{"kernel", Ints{3, 2}}, {"stride", Ints{2, 1}}, {"padding", Ints{1}}};
