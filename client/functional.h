@@ -1,6 +1,6 @@
 // The ops of neural networks that are more than elementwise functions: normalization, losses,
-// convolution and pooling, with their gradients, and steps of optimizers. Names and meanings are PyTorch's
-// (torch.nn.functional).
+// convolution and pooling, with their gradients, and steps of optimizers. Names and meanings are
+// PyTorch's (torch.nn.functional).
 //
 // As in ops.h, no function waits, errors are in the results' statuses, and all functions are
 // thread-safe. x is floating. Elements of 16 bits are computed in float32 and rounded once.

@@ -43,6 +43,14 @@ VALUES = {
     "lerp": (lambda x, y: tensord.lerp(x, y, 0.25), A + 0.25 * (B - A)),
     "addcmul": (lambda x, y: tensord.addcmul(x, y, y, value=2), A + 2 * B * B),
     "matmul": (lambda x, y: tensord.matmul(x, y, transpose_b=True), A @ B.T),
+    "conv1d": (lambda x, y: tensord.conv1d(
+        x.reshape(1, 2, 3), tensord.asarray([[[1.0, 0, 0], [0, 0, 1]]]), padding="same"),
+        [[[5, -4.5, -2]]]),
+    "conv2d, activation": (lambda x, y: tensord.conv2d(
+        x.reshape(1, 1, 2, 3), tensord.ones(1, 1, 2, 2), activation="relu"), [[[[8.5, 0]]]]),
+    "conv_transpose1d": (lambda x, y: tensord.conv_transpose1d(
+        x.reshape(1, 2, 3), tensord.ones(2, 1, 1), stride=2, output_padding=1),
+        [[[5.5, 0, 3, 0, -5.75, 0]]]),
     "sum": (lambda x, y: x.sum(), A.sum()),
     "sum of an axis": (lambda x, y: tensord.sum(x, 1), A.sum(1)),
     "sum, PyTorch's names": (lambda x, y: tensord.sum(x, dim=-1, keepdim=True), A.sum(-1, keepdims=True)),

@@ -1,4 +1,4 @@
-// The functions of client/functional.h: normalization, losses and pooling.
+// The functions of client/functional.h: normalization, losses, convolution and pooling.
 #include <optional>
 #include <string>
 #include <utility>
@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/functional.h"
+#include "tensord/client/internal/activation.h"
 #include "tensord/client/python/tensord/_core/function.h"
 
 namespace tensord::python {
@@ -59,6 +60,53 @@ nb::object MaxPoolWithIndicesOf(const Call& call) {
   return nb::make_tuple(Wrap(std::move(result.y)), Wrap(std::move(result.indices)));
 }
 
+// Reads the padding: numbers, "valid" (0) or "same".
+void ReadPadding(const Call& call, int i, ConvOptions* options) {
+  if (!call.has(i) || !PyUnicode_Check(call.at(i))) {
+    options->padding = call.ints(i);
+    return;
+  }
+  const std::string text = call.text(i);
+  options->same_padding = text == "same";
+  if (text == "same" || text == "valid") return;
+  RaiseValueError(
+      absl::StrCat("padding is \"", text, "\", and must be numbers, \"valid\" or \"same\""));
+}
+
+using ConvFunction = Tensor (*)(const Tensor&, const Tensor&, const std::optional<Tensor>&,
+                                const ConvOptions&);
+
+Tensor RunConv(ConvFunction run, const Call& call) {
+  ConvOptions options = {.stride = call.ints(3),
+                         .dilation = call.ints(5),
+                         .groups = call.integer(6, 1),
+                         .allow_tf32 = call.flag(8)};
+  ReadPadding(call, 4, &options);
+  if (call.has(7)) {
+    const std::string name = call.text(7);
+    const std::optional<Activation> activation = internal::ActivationOfName(name);
+    if (!activation.has_value()) {
+      RaiseValueError(absl::StrCat("activation \"", name, "\" is not one that ops apply"));
+    }
+    options.activation = *activation;
+  }
+  return run(call.tensor(0), call.tensor(1), OptionalTensor(call, 2), options);
+}
+
+using ConvTransposeFunction = Tensor (*)(const Tensor&, const Tensor&, const std::optional<Tensor>&,
+                                         const ConvTransposeOptions&);
+
+Tensor RunConvTranspose(ConvTransposeFunction run, const Call& call) {
+  return run(call.tensor(0), call.tensor(1), OptionalTensor(call, 2),
+             {.stride = call.ints(3),
+              .padding = call.ints(4),
+              .output_padding = call.ints(5),
+              .groups = call.integer(6, 1),
+              .dilation = call.ints(7),
+              .allow_tf32 = call.flag(8)});
+}
+
+#define TENSORD_NUMBERS "int | Sequence[int] = "
 #define TENSORD_NORM_PARAMETERS "weight: Tensor | None = None, bias: Tensor | None = None"
 #define TENSORD_WINDOWS                                                                    \
   "x: Tensor, /, kernel: int | Sequence[int], stride: int | Sequence[int] | None = None, " \
@@ -107,6 +155,31 @@ void AddNetworkFunctions(nb::module_& m, nb::class_<Box>& tensor) {
       "int64. By default, the classes are axis 1, or axis 0 if x has one axis, and the result is "
       "the mean. A target outside [0, C) that isn't ignore_index is an error.",
       CrossEntropyOf);
+  const std::pair<const char*, ConvFunction> convs[] = {
+      {"conv1d", Conv1d}, {"conv2d", Conv2d}, {"conv3d", Conv3d}};
+  for (const auto& [name, run] : convs) {
+    add(name,
+        "x: Tensor, weight: Tensor, /, bias: Tensor | None = None, stride: " TENSORD_NUMBERS
+        "1, padding: int | Sequence[int] | str = 0, dilation: " TENSORD_NUMBERS
+        "1, groups: int = 1, activation: str = \"none\", allow_tf32: bool = False",
+        "activation(the convolution of x with the weight + bias): x (N,C,...), or (C,...), weight "
+        "(O,C/groups,...) and bias (O). padding has a number for each axis, or two: at its "
+        "beginning and at its end; \"same\" keeps the size of x.",
+        [run = run](const Call& call) { return RunConv(run, call); });
+  }
+  const std::pair<const char*, ConvTransposeFunction> transposed[] = {
+      {"conv_transpose1d", ConvTranspose1d},
+      {"conv_transpose2d", ConvTranspose2d},
+      {"conv_transpose3d", ConvTranspose3d}};
+  for (const auto& [name, run] : transposed) {
+    add(name,
+        "x: Tensor, weight: Tensor, /, bias: Tensor | None = None, stride: " TENSORD_NUMBERS
+        "1, padding: " TENSORD_NUMBERS "0, output_padding: " TENSORD_NUMBERS
+        "0, groups: int = 1, dilation: " TENSORD_NUMBERS "1, allow_tf32: bool = False",
+        "The transposed convolution of x with the weight, plus the bias: x (N,C,...), or (C,...), "
+        "weight (C,O/groups,...) and bias (O). output_padding must be less than the stride.",
+        [run = run](const Call& call) { return RunConvTranspose(run, call); });
+  }
   add("avg_pool",
       TENSORD_WINDOWS "ceil_mode: bool = False, count_include_pad: bool = True, divisor: int = 0",
       "The mean of each window of the last axes; kernel has a size for each of one to three axes. "

@@ -18,10 +18,12 @@ namespace {
 constexpr absl::string_view kNotFunctions[] = {
     "cast",      // Tensor.to
     "constant",  // asarray
+    "conv",      // conv1d, conv2d, conv3d
     "slice",     // x[start:stop:step]
     // Gradients and optimizers are only in C++ (client/functional.h).
-    "adam_step", "avg_pool_backward", "batch_norm_backward", "cross_entropy_backward",
-    "layer_norm_backward", "max_pool_backward", "softmax_backward"};
+    "adam_step", "avg_pool_backward", "batch_norm_backward", "conv_backward_input",
+    "conv_backward_weight", "cross_entropy_backward", "layer_norm_backward", "max_pool_backward",
+    "softmax_backward"};
 
 // Ops whose functions take other arguments than the op. composite_functions.cc,
 // creation_functions.cc and network_functions.cc have them.
