@@ -1,9 +1,10 @@
 # Functions that define the libraries that call CUDA. One build can have each library twice: linked
 # with CUDA (server/), and linked with its emulation on the CPU (tests/cuda_emulation).
 
-set(tensord_cuda_kernels adam arithmetic batch_norm bit cast comparison cross_entropy fill indexing integer_matmul
-  layer_norm linear_epilogue math movement pair pool probe random reduce_arg reduce_extremum reduce_prod reduce_sum
-  scan search softmax softmax_backward sort sort_updates unary updates value_check var_mean where)
+set(tensord_cuda_kernels adam arithmetic attention attention_backward batch_norm bit cast comparison cross_entropy fill
+  indexing integer_matmul layer_norm linear_epilogue math movement pair pool probe random reduce_arg reduce_extremum
+  reduce_prod reduce_sum scan search softmax softmax_backward sort sort_updates unary updates value_check var_mean
+  where)
 list(TRANSFORM tensord_cuda_kernels PREPEND ${PROJECT_SOURCE_DIR}/server/device/cuda/kernels/)
 list(TRANSFORM tensord_cuda_kernels APPEND .cu)
 
@@ -13,8 +14,8 @@ function(tensord_cuda_library name)
   set(folder ${PROJECT_SOURCE_DIR}/server/device/cuda)
   set(sources blas check_pool cuda_buffer cuda_device cuda_discovery cuda_handles cuda_status cuda_transfers
     fence_thread fused_kernels fused_source graph graph_scratch host_registration kernel_table memory_pool nvml
-    nvrtc ops_adam ops_creation ops_elementwise ops_indexing ops_matmul ops_movement ops_network ops_pool ops_random
-    ops_reduction ops_scan ops_sort staging_download staging_upload kernels/reduce_tile)
+    nvrtc ops_adam ops_attention ops_creation ops_elementwise ops_indexing ops_matmul ops_movement ops_network ops_pool
+    ops_random ops_reduction ops_scan ops_sort staging_download staging_upload kernels/reduce_tile)
   list(TRANSFORM sources PREPEND ${folder}/)
   list(TRANSFORM sources APPEND .cc)
   add_library(${name} STATIC ${sources} ${tensord_cuda_kernels})

@@ -15,6 +15,7 @@ std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
     AddConvReferences(*made);
     AddElementwiseReferences(*made);
     AddIndexingReferences(*made);
+    AddAttentionReferences(*made);
     AddLossReferences(*made);
     AddMatmulReferences(*made);
     AddNetworkReferences(*made);

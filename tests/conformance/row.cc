@@ -161,6 +161,7 @@ const Rows& AllRows() {
     AddUnaryRows(*made);
     AddBinaryRows(*made);
     AddIndexingRows(*made);
+    AddAttentionRows(*made);
     AddLossRows(*made);
     AddMatmulRows(*made);
     AddNetworkRows(*made);

@@ -87,6 +87,7 @@ const Rows& AllRows();
 // Each function adds a part of the table.
 void AddUnaryRows(Rows& rows);
 void AddBinaryRows(Rows& rows);
+void AddAttentionRows(Rows& rows);
 void AddConvRows(Rows& rows);
 void AddIndexingRows(Rows& rows);
 void AddLossRows(Rows& rows);

@@ -106,8 +106,8 @@ void FillBias(const AttentionArgs& args, const RowBlock& block, int64_t key, int
   for (int64_t r = 0; r < block.count; ++r) {
     const int64_t row = block.first + r;
     const int64_t head = block.item * args.group + row / args.length;
-    const int64_t at = args.mask_heads[head] + row % args.length * args.mask_row +
-                       key * args.mask_key;
+    const int64_t at =
+        args.mask_heads[head] + row % args.length * args.mask_row + key * args.mask_key;
     T* const to = out + r * stride;
     if (args.mask_is_bool) {
       const auto* from = static_cast<const uint8_t*>(args.mask) + at;
@@ -152,13 +152,12 @@ bool FillLimits(const AttentionArgs& args, const RowBlock& block, int64_t key, i
   return limited;
 }
 
-#define TENSORD_INSTANTIATE(T)                                                                    \
-  template MatrixRows<T> LoadRows<T>(const Context&, DType, const void*, int64_t, int64_t,        \
-                                     int64_t, int64_t, T*);                                       \
-  template void FillBias<T>(const AttentionArgs&, const RowBlock&, int64_t, int64_t, int64_t,     \
-                            T*);                                                                  \
-  template void FillFactors<T>(const Context&, const AttentionArgs&, const RowBlock&, int64_t,    \
-                               int64_t, int64_t, const T*, T*);                                   \
+#define TENSORD_INSTANTIATE(T)                                                                     \
+  template MatrixRows<T> LoadRows<T>(const Context&, DType, const void*, int64_t, int64_t,         \
+                                     int64_t, int64_t, T*);                                        \
+  template void FillBias<T>(const AttentionArgs&, const RowBlock&, int64_t, int64_t, int64_t, T*); \
+  template void FillFactors<T>(const Context&, const AttentionArgs&, const RowBlock&, int64_t,     \
+                               int64_t, int64_t, const T*, T*);                                    \
   template bool FillLimits<T>(const AttentionArgs&, const RowBlock&, int64_t, int64_t, T*);
 TENSORD_INSTANTIATE(float)
 TENSORD_INSTANTIATE(double)

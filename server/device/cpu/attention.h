@@ -20,9 +20,7 @@ struct AttentionArgs {
 
   int64_t rows() const { return group * length; }  // of an item
   // Returns the first key that row `row` of an item doesn't have.
-  int64_t EndOfKeys(int64_t row) const {
-    return causal ? std::min(keys, row % length + 1) : keys;
-  }
+  int64_t EndOfKeys(int64_t row) const { return causal ? std::min(keys, row % length + 1) : keys; }
 
   DType dtype;
   const void *q, *k, *v;

@@ -122,8 +122,7 @@ class AttentionBackward {
                                              args_.value_depth, args_.value_depth, room.g);
             const MatrixRows<T> o = LoadRows(ctx_, args_.dtype, call_.inputs[4].data, first, count,
                                              args_.value_depth, args_.value_depth, room.o);
-            loops_.dots(g.data, o.data, count, args_.value_depth,
-                        deltas_.template As<T>() + first);
+            loops_.dots(g.data, o.data, count, args_.value_depth, deltas_.template As<T>() + first);
           }
         });
   }
@@ -271,14 +270,15 @@ class AttentionBackward {
   }
 
   void RunRowBlocks() {
-    ForBlocks((args_.rows() + kTileRows<T> - 1) / kTileRows<T>, Grain(kTileRows<T>, args_.keys),
-              [&](int64_t item, int64_t index, const Room& room) {
-                const RowBlock block = BlockAt(item, index * kTileRows<T>);
-                std::fill(room.gq, room.gq + block.count * k_cols_, T{0});
-                RunRow(block, {room.gq, nullptr, nullptr, args_.scale}, room, [](int64_t, int64_t) {});
-                StoreRows(room.gq, block.count, args_.depth, k_cols_, call_.outputs[0],
-                          (item * args_.rows() + block.first) * args_.depth);
-              });
+    ForBlocks(
+        (args_.rows() + kTileRows<T> - 1) / kTileRows<T>, Grain(kTileRows<T>, args_.keys),
+        [&](int64_t item, int64_t index, const Room& room) {
+          const RowBlock block = BlockAt(item, index * kTileRows<T>);
+          std::fill(room.gq, room.gq + block.count * k_cols_, T{0});
+          RunRow(block, {room.gq, nullptr, nullptr, args_.scale}, room, [](int64_t, int64_t) {});
+          StoreRows(room.gq, block.count, args_.depth, k_cols_, call_.outputs[0],
+                    (item * args_.rows() + block.first) * args_.depth);
+        });
   }
 
   // Computes the tiles of a block of rows. Calls done(key, keys) after each.
@@ -313,7 +313,8 @@ class AttentionBackward {
     const auto heads_of_each = static_cast<int64_t>(heads.size()) / matrices;
     const auto run = [&](int64_t task, const Room& room) {
       const int64_t first_row = task % blocks * max_rows_;
-      const int64_t end_row = each_row ? std::min(args_.length, first_row + max_rows_) : args_.length;
+      const int64_t end_row =
+          each_row ? std::min(args_.length, first_row + max_rows_) : args_.length;
       const int64_t rows = each_row ? end_row - first_row : 1;
       std::fill(room.gmask, room.gmask + rows * width, T{0});
       const auto* head = heads.data() + task / blocks * heads_of_each;
@@ -334,8 +335,8 @@ class AttentionBackward {
         }
       }
       Convert(ctx_.loops, kDTypeOf<T>, room.gmask, output.spec->dtype,
-              Advance(output.data, (head->first + first_row * args_.mask_row) *
-                                       SizeOf(output.spec->dtype)),
+              Advance(output.data,
+                      (head->first + first_row * args_.mask_row) * SizeOf(output.spec->dtype)),
               rows * width);
     };
     const int64_t rows_of_task = (each_row ? max_rows_ : args_.length) * heads_of_each;

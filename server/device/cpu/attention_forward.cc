@@ -161,8 +161,7 @@ class Attention {
     }
     const int64_t row = block.item * args_.rows() + block.first;
     const int64_t elements = block.count * args_.value_depth;
-    void* const o =
-        Advance(call_.outputs[0].data, row * args_.value_depth * SizeOf(args_.dtype));
+    void* const o = Advance(call_.outputs[0].data, row * args_.value_depth * SizeOf(args_.dtype));
     const bool narrow = Is16Bit(args_.dtype);
     loops_.finish(sums, block.count, args_.value_depth, narrow ? room.o : o,
                   call_.outputs[1].template AsMutable<T>() + row);

@@ -35,6 +35,7 @@ KernelTable MakeTable() {
   AppendReductionKernels(table);
   AppendScanKernels(table);
   AppendMatmulKernels(table);
+  AppendAttentionKernels(table);
   AppendNetworkKernels(table);
   AppendSortKernels(table);
   return table;

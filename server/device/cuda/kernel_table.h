@@ -40,6 +40,7 @@ const Kernel* FindKernel(absl::string_view op);
 
 // Each function adds the kernels of one family. kernel_table.cc calls all of them.
 void AppendAdamKernels(KernelTable& table);
+void AppendAttentionKernels(KernelTable& table);
 void AppendElementwiseKernels(KernelTable& table);
 void AppendIndexingKernels(KernelTable& table);
 void AppendMovementKernels(KernelTable& table);

@@ -149,10 +149,20 @@ struct ExpNumbers<double> {
   static constexpr double kShift = 0x1.8p52, kLowest = -707.0, kLargest = 709.782712893384;
   static constexpr double kLn2High = 0x1.62e42fefa38p-1, kLn2Low = 0x1.ef35793c7673p-45;
   static constexpr int kMantissaBits = 52;
-  static constexpr double kTerms[] = {
-      1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880,
-      1.0 / 40320,      1.0 / 5040,      1.0 / 720,      1.0 / 120,     1.0 / 24,
-      1.0 / 6,          1.0 / 2,         1.0,            1.0};
+  static constexpr double kTerms[] = {1.0 / 6227020800,
+                                      1.0 / 479001600,
+                                      1.0 / 39916800,
+                                      1.0 / 3628800,
+                                      1.0 / 362880,
+                                      1.0 / 40320,
+                                      1.0 / 5040,
+                                      1.0 / 720,
+                                      1.0 / 120,
+                                      1.0 / 24,
+                                      1.0 / 6,
+                                      1.0 / 2,
+                                      1.0,
+                                      1.0};
 };
 
 // Returns exp(x), with an error of about a unit in the last place. Results near the smallest normal
@@ -216,13 +226,13 @@ void WithScore(const AttentionTile& tile, Fn fn) {
 // Replaces max and sum of some lanes by those of the keys before and of this block, and the scores
 // by weights relative to max. Returns the factor of the sum before.
 template <typename T, typename ScoreFn>
-Native<T> UpdateLanes(const AttentionTile& tile, int64_t lane, ScoreFn score, T* max_at, T* sum_at) {
+Native<T> UpdateLanes(const AttentionTile& tile, int64_t lane, ScoreFn score, T* max_at,
+                      T* sum_at) {
   T* const scores = static_cast<T*>(tile.scores) + lane;
   const T* bias = static_cast<const T*>(tile.bias);
   if (bias != nullptr) bias += lane;
-  const Native<T> limit = tile.limits == nullptr
-                              ? Native<T>{}
-                              : LoadNative(static_cast<const T*>(tile.limits) + lane);
+  const Native<T> limit =
+      tile.limits == nullptr ? Native<T>{} : LoadNative(static_cast<const T*>(tile.limits) + lane);
   const Native<T> before = LoadNative(max_at + lane);
   Native<T> max = before;
   T key = T{0};
@@ -266,9 +276,8 @@ void Forward(const AttentionTile& tile, const AttentionSums& sums) {
   ComputeScores<T>(tile);
   WithScore<T>(tile, [&](auto score) {
     for (int64_t lane = 0; lane < tile.lanes; lane += kLanes<T>) {
-      StoreNative(factors + lane,
-                  UpdateLanes<T>(tile, lane, score, static_cast<T*>(sums.max),
-                                 static_cast<T*>(sums.sum)));
+      StoreNative(factors + lane, UpdateLanes<T>(tile, lane, score, static_cast<T*>(sums.max),
+                                                 static_cast<T*>(sums.sum)));
     }
   });
   if (tile.factors != nullptr) {
@@ -315,7 +324,8 @@ Native<T> SumOfEach(Native<T>* x) {
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kHalf; ++i) {
-      x[i] = __builtin_shuffle(x[i], x[i + kHalf], low) + __builtin_shuffle(x[i], x[i + kHalf], high);
+      x[i] =
+          __builtin_shuffle(x[i], x[i + kHalf], low) + __builtin_shuffle(x[i], x[i + kHalf], high);
     }
     return SumOfEach<T, kHalf>(x);
   }
@@ -444,9 +454,8 @@ void DifferentiateLanes(const AttentionTile& tile, const AttentionGradients& of,
   if (bias != nullptr) bias += lane;
   const auto* factors = static_cast<const T*>(tile.factors);
   if (factors != nullptr) factors += lane;
-  const Native<T> limit = tile.limits == nullptr
-                              ? Native<T>{}
-                              : LoadNative(static_cast<const T*>(tile.limits) + lane);
+  const Native<T> limit =
+      tile.limits == nullptr ? Native<T>{} : LoadNative(static_cast<const T*>(tile.limits) + lane);
   const Native<T> lse = LoadNative(static_cast<const T*>(of.lse) + lane);
   const Native<T> delta = LoadNative(static_cast<const T*>(of.delta) + lane);
   const T scale = static_cast<T>(of.scale);

@@ -104,11 +104,11 @@ inline constexpr int kMaxAttentionFewRows = 8;
 
 struct AttentionTile {
   int64_t rows, lanes, keys;
-  int64_t depth;        // of q and k
-  const void* qt;       // (depth, lanes): q transposed, times the scale
-  const void* k;        // (keys, depth)
-  int64_t k_stride;     // the distance between rows, in elements
-  const void* v;        // (keys, value depth)
+  int64_t depth;     // of q and k
+  const void* qt;    // (depth, lanes): q transposed, times the scale
+  const void* k;     // (keys, depth)
+  int64_t k_stride;  // the distance between rows, in elements
+  const void* v;     // (keys, value depth)
   int64_t v_stride;
   const void* bias;     // (keys, lanes), added to the scores; null: none
   const void* factors;  // (keys, lanes), multiplied with the weights; null: none
