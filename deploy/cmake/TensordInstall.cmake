@@ -20,12 +20,12 @@ install(EXPORT tensordTargets NAMESPACE tensord:: DESTINATION ${package_dir})
 # The build folder is a CMake package, too: tensord_DIR may name it (client/python/tensord).
 export(EXPORT tensordTargets NAMESPACE tensord:: FILE ${PROJECT_BINARY_DIR}/tensordTargets.cmake)
 
-# The public headers: those in client/ and client/composite/, those of common/ that they include, and status_details.h,
-# which reads the details of an error.
-file(GLOB client_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/client/*.h)
-install(FILES ${client_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensord/client)
-file(GLOB composite_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/client/composite/*.h)
-install(FILES ${composite_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensord/client/composite)
+# The public headers: those in client/, client/composite/ and client/nn/, those of common/ that they include, and
+# status_details.h, which reads the details of an error.
+foreach(folder client client/composite client/nn)
+  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.h)
+  install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensord/${folder})
+endforeach()
 foreach(name attributes device_name dtype dtype_of float16 ops/elementwise_list shape status_details tensor_spec)
   get_filename_component(folder ${name} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/common/${name}.h
