@@ -89,31 +89,30 @@ std::map<std::string, std::function<Case()>> Cases() {
   const nn::RecurrentOptions recurrent = {
       .num_layers = 2, .batch_first = true, .bidirectional = true};
   nn::TransformerEncoderLayerOptions encoder = {.dim_feedforward = 24, .batch_first = true};
-  nn::TransformerEncoderLayerOptions norm_first = {.dim_feedforward = 24,
-                                                   .activation = Activation::kGelu,
-                                                   .norm_first = true,
-                                                   .bias = false};
+  nn::TransformerEncoderLayerOptions norm_first = {
+      .dim_feedforward = 24, .activation = Activation::kGelu, .norm_first = true, .bias = false};
   return {
       {"conv1d",
-       [] {
-         return CaseOf(nn::Conv1d(4, 6, {3}, {.stride = {2}, .padding = {1}, .groups = 2}));
-       }},
+       [] { return CaseOf(nn::Conv1d(4, 6, {3}, {.stride = {2}, .padding = {1}, .groups = 2})); }},
       {"conv2d",
        [] {
-         return CaseOf(nn::Conv2d(4, 8, {3, 2},
-                                  {.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 2}}));
+         return CaseOf(
+             nn::Conv2d(4, 8, {3, 2}, {.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 2}}));
        }},
       {"conv2d_without_bias", [] { return CaseOf(nn::Conv2d(3, 5, {1}, {.bias = false})); }},
       {"pools",
        [] {
-         return CaseOf(nn::Sequential(
-             nn::MaxPool2d({.kernel = {3}, .stride = {2}, .padding = {1}}),
-             nn::AvgPool2d({.kernel = {2}, .stride = {1}}), nn::AdaptiveAvgPool2d({2, 1}),
-             nn::Flatten(), nn::Identity()));
+         return CaseOf(nn::Sequential(nn::MaxPool2d({.kernel = {3}, .stride = {2}, .padding = {1}}),
+                                      nn::AvgPool2d({.kernel = {2}, .stride = {1}}),
+                                      nn::AdaptiveAvgPool2d({2, 1}), nn::Flatten(),
+                                      nn::Identity()));
        }},
       {"batch_norm1d", [] { return CaseOf(nn::BatchNorm1d(4)); }},
       {"batch_norm2d", [] { return CaseOf(nn::BatchNorm2d(4, {.eps = 1e-3})); }},
-      {"layer_norm", [] { return CaseOf(nn::LayerNorm({3, 5})); }},
+      {"layer_norm",
+       [] {
+         return CaseOf(nn::LayerNorm({3, 5}));
+       }},
       {"layer_norm_without_affine",
        [] { return CaseOf(nn::LayerNorm({5}, {.elementwise_affine = false})); }},
       {"rms_norm", [] { return CaseOf(nn::RMSNorm({5})); }},
@@ -124,8 +123,7 @@ std::map<std::string, std::function<Case()>> Cases() {
          return CaseOf(nn::MultiheadAttention(12, 3, {.bias = false, .batch_first = true}),
                        RunAttention);
        }},
-      {"encoder",
-       [=] { return CaseOf(nn::TransformerEncoderLayer(12, 3, encoder), RunEncoder); }},
+      {"encoder", [=] { return CaseOf(nn::TransformerEncoderLayer(12, 3, encoder), RunEncoder); }},
       {"encoder_norm_first",
        [=] { return CaseOf(nn::TransformerEncoderLayer(12, 3, norm_first), RunEncoder); }},
       {"lstm", [=] { return CaseOf(nn::LSTM(5, 4, recurrent), RunLstm); }},
@@ -135,12 +133,10 @@ std::map<std::string, std::function<Case()>> Cases() {
       {"resnet18", [] { return CaseOf(examples::ResNet18(10)); }},
       {"gpt2",
        [] {
-         return CaseOf(examples::Gpt2({.vocabulary = 50,
-                                       .positions = 16,
-                                       .width = 64,
-                                       .layers = 2,
-                                       .heads = 4}),
-                       RunGpt2);
+         return CaseOf(
+             examples::Gpt2(
+                 {.vocabulary = 50, .positions = 16, .width = 64, .layers = 2, .heads = 4}),
+             RunGpt2);
        }},
   };
 }
@@ -171,8 +167,8 @@ absl::Status Run(const std::string& server, const std::string& name, const std::
   own.module->Eval();
   Tensors results = own.run(inputs);
   const std::string text = own.module->ToString();
-  results["text"] = FromVector<uint8_t>(
-      device, {static_cast<int64_t>(text.size())}, std::vector<uint8_t>(text.begin(), text.end()));
+  results["text"] = FromVector<uint8_t>(device, {static_cast<int64_t>(text.size())},
+                                        std::vector<uint8_t>(text.begin(), text.end()));
   return SaveSafetensors(output, results);
 }
 
