@@ -66,7 +66,9 @@ class Gpt2 : public nn::Module {
 
   // (N,L) tokens of int64 -> (N,L,vocabulary): the logits of the token after each position.
   Tensor Forward(const Tensor& tokens) const override;
-  // Appends `tokens` (N,L) to the sequence. Returns the logits after the last one: (N,vocabulary).
+  // The logits after the last token: (N,vocabulary).
+  Tensor Logits(const Tensor& tokens) const { return Append(tokens, nullptr); }
+  // Appends `tokens` (N,L) to the sequence. `cache` may be null. Returns the logits after the last one: (N,vocabulary).
   Tensor Append(const Tensor& tokens, Cache* cache) const;
 
   // Loads the file of such a model. Hugging Face stores the weights of linear layers transposed.

@@ -213,6 +213,7 @@ void ClusterCases(Bench& bench);
 void ComputeCases(Bench& bench);
 void ArrayCases(Bench& bench);
 void NetworkCases(Bench& bench);
+void ModelCases(Bench& bench);
 void CudaCases(Bench& bench);  // compiled with CUDA only
 void PeerCases(Bench& bench);
 

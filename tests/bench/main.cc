@@ -40,6 +40,7 @@ int Main(int argc, char** argv) {
   ComputeCases(bench);
   ArrayCases(bench);
   NetworkCases(bench);
+  ModelCases(bench);
 #ifdef TENSORD_BENCH_CUDA
   CudaCases(bench);
 #else

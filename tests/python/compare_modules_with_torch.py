@@ -23,6 +23,8 @@ except ImportError as error:
     print(f"skipped: {error}; pip install numpy torch")
     sys.exit(SKIPPED)
 
+from torch_models import Gpt2, ResNet18  # after the check that torch is there
+
 DTYPES = {torch.float32: "F32", torch.int64: "I64", torch.bool: "BOOL"}
 NUMPY = {"F32": "<f4", "I64": "<i8", "U8": "u1"}
 
@@ -50,80 +52,6 @@ def read_safetensors(path):
             array = numpy.frombuffer(raw[first:last], NUMPY[entry["dtype"]])
             tensors[name] = torch.from_numpy(array.copy().reshape(entry["shape"]))
     return tensors
-
-
-# ---------------------------------------------------------------- models of the examples
-
-class BasicBlock(nn.Module):
-    def __init__(self, before, channels, stride):
-        super().__init__()
-        self.conv1 = nn.Conv2d(before, channels, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(channels)
-        self.downsample = None
-        if stride != 1 or before != channels:
-            self.downsample = nn.Sequential(nn.Conv2d(before, channels, 1, stride, bias=False),
-                                            nn.BatchNorm2d(channels))
-
-    def forward(self, x):
-        y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
-        return torch.relu(y + (x if self.downsample is None else self.downsample(x)))
-
-
-class ResNet18(nn.Module):
-    def __init__(self, classes):
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.maxpool = nn.MaxPool2d(3, 2, 1)
-        before = 64
-        for i in range(1, 5):
-            channels = 32 << i
-            setattr(self, f"layer{i}", nn.Sequential(BasicBlock(before, channels, 1 if i == 1 else 2),
-                                                     BasicBlock(channels, channels, 1)))
-            before = channels
-        self.fc = nn.Linear(before, classes)
-
-    def forward(self, x):
-        y = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
-        for i in range(1, 5):
-            y = getattr(self, f"layer{i}")(y)
-        return self.fc(y.mean((-2, -1)))
-
-
-class Gpt2Block(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attn = nn.ModuleDict({"c_attn": nn.Linear(width, 3 * width),
-                                   "c_proj": nn.Linear(width, width)})
-        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(width, 4 * width),
-                                  "c_proj": nn.Linear(4 * width, width)})
-
-    def forward(self, x):
-        batch, length, width = x.shape
-        q, k, v = (part.reshape(batch, length, self.heads, -1).transpose(1, 2)
-                   for part in self.attn.c_attn(self.ln_1(x)).split(width, 2))
-        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.attn.c_proj(y.transpose(1, 2).reshape(x.shape))
-        hidden = nn.functional.gelu(self.mlp.c_fc(self.ln_2(x)), approximate="tanh")
-        return x + self.mlp.c_proj(hidden)
-
-
-class Gpt2(nn.Module):
-    def __init__(self, vocabulary, positions, width, layers, heads):
-        super().__init__()
-        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(positions, width)
-        self.h = nn.ModuleList(Gpt2Block(width, heads) for _ in range(layers))
-        self.ln_f = nn.LayerNorm(width)
-
-    def forward(self, tokens):
-        x = self.wte(tokens) + self.wpe.weight[:tokens.shape[1]]
-        for block in self.h:
-            x = block(x)
-        return self.ln_f(x) @ self.wte.weight.T
 
 
 # ---------------------------------------------------------------- cases
