@@ -50,7 +50,7 @@ Tensor Gpt2Attention::Attend(const Tensor& x, int64_t begin, KeyValues* cache) c
     }
   }
   // If there are no earlier positions, the mask is the causal one.
-  const Tensor y = ScaledDotProductAttention(q, k, v, {.mask = mask, .is_causal = begin == 0});
+  const Tensor y = ScaledDotProductAttention(q, k, v, {.mask = mask, .causal = begin == 0});
   return c_proj_->Forward(Reshape(Permute(y, {0, 2, 1, 3}), {batch, length, config_.width}));
 }
 

@@ -141,7 +141,7 @@ Tensor MultiheadAttention::Attend(const Tensor& query, const Tensor& key, const 
   const absl::StatusOr<std::optional<Tensor>> mask = JoinMasks(masks, batch, keys, query.dtype());
   if (!mask.ok()) return Tensor::Failed(mask.status());
   const Tensor attended = ScaledDotProductAttention(heads.q, heads.k, heads.v,
-                                                    {.mask = *mask, .is_causal = masks.is_causal});
+                                                    {.mask = *mask, .causal = masks.is_causal});
   const Tensor y =
       out_proj_->Forward(Reshape(Permute(attended, {0, 2, 1, 3}), {batch, length, embed_dim_}));
   if (!batched) return Reshape(y, {length, embed_dim_});

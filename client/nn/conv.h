@@ -6,22 +6,24 @@
 #include <string>
 #include <vector>
 
+#include "tensord/client/functional.h"
 #include "tensord/client/nn/module.h"
 #include "tensord/client/ops.h"
 
 namespace tensord::nn {
 
-// Each vector has one number for all spatial axes, or one for each of them.
+// The first ones are those of tensord::ConvOptions.
 struct ConvOptions {
-  std::vector<int64_t> stride = {1};
-  std::vector<int64_t> padding = {0};  // zeros at both ends of each axis
-  std::vector<int64_t> dilation = {1};
+  std::vector<int64_t> stride = {};
+  std::vector<int64_t> padding = {};
+  std::vector<int64_t> dilation = {};
   int64_t groups = 1;
-  bool bias = true;
+  bool same_padding = false;
   Activation activation = Activation::kNone;  // fused into the op
-  Device device = {};                         // none: no values until To or LoadStateDict
-  DType dtype = DType::kFloat32;              // must be floating
-  std::optional<int64_t> seed = {};           // of the initial values; none: a random seed
+  bool bias = true;
+  Device device = {};                // none: no values until To or LoadStateDict
+  DType dtype = DType::kFloat32;     // must be floating
+  std::optional<int64_t> seed = {};  // of the initial values; none: a random seed
 };
 
 // activation(the convolution of x with the weight + bias). The weight is
@@ -42,11 +44,11 @@ class Conv : public Module {
  private:
   int axes_;
   int64_t in_channels_;
-  int64_t out_channels_;
   std::vector<int64_t> kernel_;
-  ConvOptions options_;
+  tensord::ConvOptions options_;
+  std::optional<int64_t> seed_;
   Parameter weight_;
-  Parameter bias_;
+  std::optional<Parameter> bias_;
 };
 
 // x is (N,C,L) or (C,L).
@@ -55,7 +57,8 @@ class Conv1d : public Conv {
   Conv1d(int64_t in_channels, int64_t out_channels, std::vector<int64_t> kernel,
          const ConvOptions& options = {});
 };
-// x is (N,C,H,W) or (C,H,W): nn::Conv2d(3, 64, {7}, {.stride = {2}, .padding = {3}}).
+// x is (N,C,H,W) or (C,H,W):
+//   nn::Conv2d(3, 64, {7}, {.stride = {2}, .padding = {3}}).
 class Conv2d : public Conv {
  public:
   Conv2d(int64_t in_channels, int64_t out_channels, std::vector<int64_t> kernel,
