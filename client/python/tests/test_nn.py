@@ -180,3 +180,62 @@ def test_the_examples_run(run_python, address):
     assert "cpu:1" in outputs["use_gpu"] and "x + y: add" in outputs["use_gpu"]
     right, _, total, *_ = outputs["train_digits"].splitlines()[-1].split()
     assert int(right) / int(total) > 0.85
+
+
+def test_buffers_belong_to_the_state_but_not_to_the_parameters():
+    norm = nn.BatchNorm1d(3)
+    assert [name for name, _ in norm.named_parameters()] == ["weight", "bias"]
+    assert [name for name, _ in norm.named_buffers()] == ["running_mean", "running_var", "num_batches_tracked"]
+    assert list(norm.state_dict()) == ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
+    norm.to(tensord.float64)
+    assert norm.running_var.dtype is tensord.float64 and norm.num_batches_tracked.dtype is tensord.int64
+    norm(tensord.rand(4, 3, dtype="float64"))
+    assert norm.num_batches_tracked.item() == 1 and (norm.running_mean > 0).all()
+    before = norm.running_mean.tolist()
+    norm.eval()(tensord.rand(4, 3, dtype="float64"))
+    assert norm.running_mean.tolist() == before
+
+
+def test_a_convolution_with_a_kernel_of_one_is_a_linear_layer():
+    layer, x = nn.Conv2d(3, 4, 1), tensord.rand(2, 3, 5, 6)
+    weight = layer.weight.reshape(4, 3)
+    expected = tensord.linear(x.permute(0, 2, 3, 1), weight, layer.bias).permute(0, 3, 1, 2)
+    np.testing.assert_allclose(layer(x).numpy(), expected.numpy(), atol=1e-5)
+
+
+def test_pools_and_errors_of_layers():
+    x = tensord.arange(16, dtype="float32").reshape(1, 1, 4, 4)
+    assert nn.MaxPool2d(2)(x).tolist() == [[[[5, 7], [13, 15]]]]
+    assert nn.AdaptiveAvgPool2d(1)(x).item() == 7.5
+    with pytest.raises(NotImplementedError, match="multiples of"):
+        nn.AdaptiveAvgPool2d(3)(x)
+    with pytest.raises(ValueError, match="must be multiples of the 2 groups"):
+        nn.Conv1d(3, 4, 1, groups=2)
+    with pytest.raises(ValueError, match="must end with"):
+        nn.LayerNorm(3)(x)
+    with pytest.raises(ValueError, match="2 or 3 dimensions"):
+        nn.BatchNorm1d(1)(x)
+    with pytest.raises(ValueError, match="the last of which is 2"):
+        nn.LSTM(2, 3)(tensord.ones(4, 5))
+
+
+def test_recurrent_layers_continue_from_a_state():
+    layer, x = nn.LSTM(3, 4, num_layers=2), tensord.rand(6, 2, 3)
+    y, (h, c) = layer(x)
+    first, state = layer(x[:4])
+    second, (last_h, last_c) = layer(x[4:], state)
+    np.testing.assert_allclose(tensord.concat([first, second]).numpy(), y.numpy(), atol=1e-6)
+    assert h.shape == c.shape == (2, 2, 4)
+    np.testing.assert_allclose(last_c.numpy(), c.numpy(), atol=1e-6)
+
+
+def test_attention_leaves_out_masked_keys():
+    layer = nn.MultiheadAttention(8, 2, batch_first=True)
+    x, memory = tensord.rand(2, 3, 8), tensord.rand(2, 5, 8)
+    expected = layer(x, memory[:, :4])
+    last = tensord.arange(5) == 4
+    np.testing.assert_allclose(layer(x, memory, attn_mask=last).numpy(), expected.numpy(), atol=1e-5)
+    padding = tensord.broadcast_to(last, 2, 5)
+    np.testing.assert_allclose(layer(x, memory, key_padding_mask=padding).numpy(), expected.numpy(), atol=1e-5)
+    with pytest.raises(ValueError, match="multiple of 3 heads"):
+        nn.MultiheadAttention(8, 3)
