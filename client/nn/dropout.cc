@@ -12,7 +12,7 @@ Dropout::Dropout(double p, std::optional<int64_t> seed)
 
 Tensor Dropout::Forward(const Tensor& x) const {
   if (!training()) return x;
-  if (internal::IsRecorded(x)) {
+  if (tensord::internal::IsRecorded(x)) {
     return Tensor::Failed(absl::FailedPreconditionError(absl::StrCat(
         "nn::", ToString(),
         " in a program would drop the same elements in each run: call Eval() before recording, or "

@@ -3,27 +3,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/client/composite/movement.h"
 #include "tensord/client/creation.h"
 #include "tensord/client/internal/module.h"
 #include "tensord/client/ops.h"
 #include "tensord/common/util/status_macros.h"
 
 namespace tensord::nn {
-namespace {
-
-// Returns element `i` of the first axis, without that axis. `shape` is that of the result.
-Tensor Element(const Tensor& x, int64_t i, const Shape& shape) {
-  return Reshape(Slice(x, {i}, {i + 1}), shape);
-}
-
-// Joins tensors of one shape along a new first axis.
-Tensor StackTensors(const std::vector<Tensor>& tensors, const Shape& shape) {
-  std::vector<int64_t> dims = {static_cast<int64_t>(tensors.size())};
-  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape.dim(i));
-  return Reshape(Concat(tensors, 0), Shape(dims));
-}
-
-}  // namespace
 
 Recurrent::Recurrent(std::string name, int gates, int state_parts, int64_t input_size,
                      int64_t hidden_size, const RecurrentOptions& options)
@@ -83,7 +69,7 @@ absl::Status Recurrent::Check(const Tensor& x, const std::vector<Tensor>& state)
 }
 
 Tensor Recurrent::RunDirection(const Layer& layer, bool reverse, const Tensor& x, int64_t length,
-                               int64_t batch, StepState* state) const {
+                               StepState* state) const {
   const auto value = [](const std::optional<Parameter>& parameter) -> std::optional<Tensor> {
     if (!parameter.has_value()) return std::nullopt;
     return parameter->value;
@@ -93,10 +79,10 @@ Tensor Recurrent::RunDirection(const Layer& layer, bool reverse, const Tensor& x
   std::vector<Tensor> outputs(length);
   for (int64_t i = 0; i < length; ++i) {
     const int64_t t = reverse ? length - 1 - i : i;
-    *state = Step(Element(gates, t, {batch, gates_ * hidden_size_}), *state, weights);
+    *state = Step(Select(gates, 0, t), *state, weights);
     outputs[t] = state->front();
   }
-  return StackTensors(outputs, {batch, hidden_size_});
+  return Stack(outputs);
 }
 
 Recurrent::Result Recurrent::RunLayers(const Tensor& x, const std::vector<Tensor>& state) const {
@@ -119,9 +105,9 @@ Recurrent::Result Recurrent::RunLayers(const Tensor& x, const std::vector<Tensor
       StepState own;
       for (int part = 0; part < state_parts_; ++part) {
         own.push_back(state.empty() ? Zeros(x.device(), step, {.dtype = x.dtype()})
-                                    : Element(state[part], index, step));
+                                    : Reshape(Select(state[part], 0, index), step));
       }
-      outputs.push_back(RunDirection(layers_[index], direction == 1, y, length, batch, &own));
+      outputs.push_back(RunDirection(layers_[index], direction == 1, y, length, &own));
       for (int part = 0; part < state_parts_; ++part) last[part].push_back(own[part]);
     }
     y = outputs.size() == 1 ? outputs[0] : Concat(outputs, 2);
@@ -135,7 +121,8 @@ Recurrent::Result Recurrent::RunLayers(const Tensor& x, const std::vector<Tensor
     result.output = batch_first_ ? Permute(y, {1, 0, 2}) : y;
   }
   for (const std::vector<Tensor>& part : last) {
-    result.state.push_back(StackTensors(part, batched ? step : Shape({hidden_size_})));
+    const Tensor layers = Stack(part);
+    result.state.push_back(batched ? layers : Squeeze(layers, {1}));
   }
   return result;
 }

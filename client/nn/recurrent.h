@@ -70,9 +70,9 @@ class Recurrent : public Module {
                          const Weights& weights) const = 0;
 
   absl::Status Check(const Tensor& x, const std::vector<Tensor>& state) const;
-  // Runs one layer in one direction over x (length,batch,in). Sets `*state` to the last state.
+  // Runs one layer in one direction over x (length,N,in). Sets `*state` to the last state.
   Tensor RunDirection(const Layer& layer, bool reverse, const Tensor& x, int64_t length,
-                      int64_t batch, StepState* state) const;
+                      StepState* state) const;
   int64_t directions() const { return bidirectional_ ? 2 : 1; }
 
   std::string name_;
