@@ -13,7 +13,7 @@
 namespace tensord {
 namespace {
 
-using InputPointers = absl::InlinedVector<const Tensor*, 7>;
+using InputPointers = absl::InlinedVector<const Tensor*, 8>;
 
 // Runs an op with `count` outputs. If the op fails, all outputs have its error.
 internal::Tensors RunAll(absl::string_view op, const InputPointers& inputs, const Attributes& attrs,
@@ -109,6 +109,21 @@ Attributes CrossEntropyAttrs(const Tensor& x, const CrossEntropyOptions& options
           {"label_smoothing", options.label_smoothing}};
 }
 
+// Adds the optional inputs, and returns the attributes.
+Attributes AddAttentionOptions(const AttentionOptions& options, InputPointers* inputs) {
+  Attributes attrs;
+  if (options.scale != 0) attrs.Set("scale", options.scale);
+  if (options.causal) attrs.Set("causal", true);
+  if (options.dropout_p != 0) attrs.Set("dropout_p", options.dropout_p);
+  if (options.stream.has_value()) {
+    attrs.Set("seed", options.stream->seed);
+    attrs.Set("stream", options.stream->stream);
+  }
+  if (options.mask.has_value()) inputs->push_back(&*options.mask);
+  if (options.state.has_value()) inputs->push_back(&*options.state);
+  return attrs;
+}
+
 // Returns the sum of the weights of the targets that aren't ignored.
 Tensor SumOfWeights(const Tensor& target, const CrossEntropyOptions& options, DType dtype) {
   const Tensor counts = Ne(target, options.ignore_index);
@@ -180,6 +195,32 @@ Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x, const Tenso
   InputPointers inputs = {&gradient, &x, &lse, &target};
   if (options.weight.has_value()) inputs.push_back(&*options.weight);
   return RunAll("cross_entropy_backward", inputs, CrossEntropyAttrs(x, options), 1)[0];
+}
+
+AttentionResult ScaledDotProductAttentionWithStatistics(const Tensor& q, const Tensor& k,
+                                                        const Tensor& v,
+                                                        const AttentionOptions& options) {
+  InputPointers inputs = {&q, &k, &v};
+  const Attributes attrs = AddAttentionOptions(options, &inputs);
+  const internal::Tensors outputs = RunAll("sdpa", inputs, attrs, 2);
+  return {outputs[0], outputs[1]};
+}
+
+Tensor ScaledDotProductAttention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const AttentionOptions& options) {
+  return ScaledDotProductAttentionWithStatistics(q, k, v, options).output;
+}
+
+AttentionGradients ScaledDotProductAttentionBackward(const Tensor& gradient, const Tensor& q,
+                                                     const Tensor& k, const Tensor& v,
+                                                     const AttentionResult& forward,
+                                                     const AttentionOptions& options,
+                                                     bool mask_gradient) {
+  InputPointers inputs = {&gradient, &q, &k, &v, &forward.output, &forward.lse};
+  Attributes attrs = AddAttentionOptions(options, &inputs);
+  if (mask_gradient) attrs.Set("mask_gradient", true);
+  const internal::Tensors outputs = RunAll("sdpa_backward", inputs, attrs, mask_gradient ? 4 : 3);
+  return {outputs[0], outputs[1], outputs[2], mask_gradient ? outputs[3] : Tensor()};
 }
 
 Tensor BatchNorm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,

@@ -1,6 +1,6 @@
 // The ops of neural networks that are more than elementwise functions: normalization, losses,
-// convolution and pooling, with their gradients, and steps of optimizers. Names and meanings are
-// PyTorch's (torch.nn.functional).
+// attention, convolution and pooling, with their gradients, and steps of optimizers. Names and
+// meanings are PyTorch's (torch.nn.functional).
 //
 // As in ops.h, no function waits, errors are in the results' statuses, and all functions are
 // thread-safe. x is floating. Elements of 16 bits are computed in float32 and rounded once.
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tensord/client/ops.h"
+#include "tensord/client/random.h"
 #include "tensord/client/tensor.h"
 
 namespace tensord {
@@ -136,6 +137,47 @@ CrossEntropyResult CrossEntropyWithStatistics(const Tensor& x, const Tensor& tar
 Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x, const Tensor& lse,
                             const Tensor& target, const CrossEntropyOptions& options = {});
 
+// ---------------------------------------------------------------- attention
+
+struct AttentionOptions {
+  // Broadcasts to (…,H,L,S). Bool: true where a row takes part in a key. Floating: is added to the
+  // scores; its dtype is that of a parameter. Not with `causal`.
+  std::optional<Tensor> mask = {};
+  bool causal = false;  // row i takes part in the keys from 0 to i
+  double scale = 0;     // the factor of q·kᵀ; 0: 1 / √E
+  // The probability of dropping a weight, from 0 to 1. It needs a stream, or a state, which must be
+  // the same for the gradient.
+  double dropout_p = 0;
+  std::optional<RandomStream> stream = {};  // such as generator.Next()
+  std::optional<Tensor> state = {};         // for recorded programs: int64[2] (random.h)
+};
+// Returns softmax(scale · q·kᵀ + mask)·v, with q (…,H,L,E), k (…,Hkv,S,E) and v (…,Hkv,S,Ev). H is
+// a multiple of Hkv: neighbouring heads of q share a head of k and v. Without H, there is one head.
+// A row that takes part in no key is 0.
+Tensor ScaledDotProductAttention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const AttentionOptions& options = {});
+
+struct AttentionResult {
+  Tensor output;  // (…,H,L,Ev)
+  Tensor lse;     // a statistic: log Σ exp(score) of each row; -infinity for a row without keys
+};
+AttentionResult ScaledDotProductAttentionWithStatistics(const Tensor& q, const Tensor& k,
+                                                        const Tensor& v,
+                                                        const AttentionOptions& options = {});
+
+struct AttentionGradients {
+  Tensor q;
+  Tensor k;
+  Tensor v;
+  Tensor mask;  // empty, unless it is wanted
+};
+// Returns the gradients. `forward` is what ScaledDotProductAttentionWithStatistics has returned for
+// the same options. `mask_gradient`: also of the mask, which must be floating.
+AttentionGradients ScaledDotProductAttentionBackward(const Tensor& gradient, const Tensor& q,
+                                                     const Tensor& k, const Tensor& v,
+                                                     const AttentionResult& forward,
+                                                     const AttentionOptions& options = {},
+                                                     bool mask_gradient = false);
 // ---------------------------------------------------------------- convolution
 
 // Lists have one number for each spatial axis, or one for all.
