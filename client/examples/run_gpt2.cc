@@ -17,7 +17,7 @@ constexpr Gpt2Config kSmall = {
 
 absl::Status Run(const std::string& server, const std::string& model_path) {
   TENSORD_ASSIGN_OR_RETURN(Client client, Client::Connect(server));
-  TENSORD_ASSIGN_OR_RETURN(const Device device, client.TryDevice());
+  const Device device = client.TryDevice();
   TENSORD_ASSIGN_OR_RETURN(
       const SafetensorsFile file,
       OpenOrCreate(model_path, "gpt2.safetensors", [&]() -> absl::StatusOr<nn::StateDict> {

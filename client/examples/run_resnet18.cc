@@ -12,7 +12,7 @@ namespace {
 
 absl::Status Run(const std::string& server, const std::string& model_path) {
   TENSORD_ASSIGN_OR_RETURN(Client client, Client::Connect(server));
-  TENSORD_ASSIGN_OR_RETURN(const Device device, client.TryDevice());
+  const Device device = client.TryDevice();
   ResNet18 model;
   TENSORD_ASSIGN_OR_RETURN(
       const SafetensorsFile file,

@@ -82,7 +82,8 @@ Tensor LayerNorm::Forward(const Tensor& x) const {
 
 std::string LayerNorm::ToString() const {
   return absl::StrCat("LayerNorm(", internal::PythonTuple(normalized_shape_), ", eps=", eps_,
-                      ", elementwise_affine=", internal::PythonBool(weight_.has_value()), ")");
+                      ", elementwise_affine=", internal::PythonBool(weight_.has_value()),
+                      ", bias=", internal::PythonBool(bias_.has_value()), ")");
 }
 
 void LayerNorm::VisitParameters(const std::string& prefix, const Visitor& visit) {

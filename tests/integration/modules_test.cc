@@ -38,7 +38,7 @@ TEST_F(ModulesTest, ConvolutionTakesImagesWithAndWithoutABatch) {
   const Tensor image = Reshape(Slice(x, {1}, {2}), {3, 5, 6});
   EXPECT_LT(Difference(layer.Forward(image), Reshape(Slice(y, {1}, {2}), {4, 3, 3})), 1e-5);
   ExpectError(layer.Forward(Reshape(x, {6, 30})).status(), Code::kInvalidArgument,
-              {"nn::Conv2d", "[6, 30]", "4", "3"});
+              {"conv", "2 spatial axes", "[6, 30]"});
 }
 
 TEST_F(ModulesTest, ConvolutionWithAKernelOfOneIsALinearLayer) {
@@ -255,10 +255,10 @@ TEST_F(ModulesTest, ComposedModulesReachTheirParts) {
             "    (0): Linear(in_features=2, out_features=2, bias=True)\n"
             "    (1): Dropout(p=0.5, inplace=False)\n"
             "  )\n"
-            "  (norm): LayerNorm((2,), eps=1e-05, elementwise_affine=True)\n"
+            "  (norm): LayerNorm((2,), eps=1e-05, elementwise_affine=True, bias=True)\n"
             ")");
   ExpectError(block.Forward(Floats({1, 2})).status(), Code::kFailedPrecondition,
-              {"Linear", "has no values yet"});
+              {"has no values yet"});
   ASSERT_TRUE(block.To(first_).ok());
   EXPECT_EQ(block.GetStateDict().count("inner.0.weight"), 1);
   block.Eval();
