@@ -22,7 +22,9 @@
 
    Threads. All functions are thread-safe, and all objects may be used by several threads. Only the
    functions that say so need the interpreter's lock. A function that blocks releases the lock while
-   it waits, if the calling thread has it. In a forked child, functions that would use a connection
+   it waits, if the calling thread has it. If that is the main thread, and a signal's handler raises
+   an exception while `push` waits for room in the queue of commands (Ctrl-C), `push` returns
+   CANCELLED (1), and the exception is set. In a forked child, functions that would use a connection
    return FAILED_PRECONDITION (9).
 
    The header is C99 and C++. */
