@@ -17,8 +17,8 @@ class ClientContext;
 namespace tensord::internal {
 
 // While a Scope of a thread exists, its waits for answers of the server end with CANCELLED after
-// Interrupt(). A caller that runs the waits of a library call in a Scope can so end the call. What
-// the thread has sent before runs at the server nevertheless. Uploads under way are dropped.
+// Interrupt(). So a caller can end a call of the library that it runs in a Scope. What the thread
+// has sent before runs at the server nevertheless. Uploads under way are dropped.
 //
 // Waits that an interruption ends: for the command stream (reads of at most 1 MiB, Synchronize, room
 // in the command queue), for calls of a session (Tensor::Wait, larger reads, uploads), and for a
