@@ -65,6 +65,8 @@ void AddOpErrors(ErrorsPage* page, const Client& client) {
   TENSORD_ERROR_ROW(page, LayerNorm(x, {.weight = Ones(cpu, {2})}));
   TENSORD_ERROR_ROW(page, LayerNorm(x, {.bias = Ones(cpu, {3})}));
   TENSORD_ERROR_ROW(page, CrossEntropy(x, ints));
+  TENSORD_ERROR_ROW(page, Conv2d(Ones(cpu, {1, 3, 8, 8}), Ones(cpu, {6, 4, 3, 3})));
+  TENSORD_ERROR_ROW(page, Conv2d(Ones(cpu, {1, 3, 2, 8}), Ones(cpu, {6, 3, 3, 3})));
   TENSORD_ERROR_ROW(page, MaxPool(x, {.kernel = {2, 4}}));
 }
 
