@@ -1,0 +1,46 @@
+"""A PyTorch device on the GPUs of other machines: torch.device("tensord:0").
+
+`import torch` loads this package, if it is installed. A connection is made when the device is used
+for the first time: to the current connection of the package tensord, or else as tensord.connect()
+does.
+"""
+
+import ctypes
+import pathlib
+
+import torch
+
+_loaded = False
+
+
+def _load():
+    """Registers the device with PyTorch."""
+    global _loaded
+    if _loaded:
+        return
+    _loaded = True
+    from tensord import _core
+
+    name = torch._C._get_privateuse1_backend_name()
+    if name not in ("privateuseone", "tensord"):
+        raise ImportError(
+            f"torch_tensord can't be used with the device {name!r} in one process: PyTorch has one such device"
+        )
+    torch.ops.load_library(str(pathlib.Path(__file__).parent / "_C.so"))
+    address = ctypes.pythonapi.PyCapsule_GetPointer
+    address.restype = ctypes.c_void_p
+    address.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    torch.ops.tensord._set_api(address(_core._C_API, b"tensord._core._C_API"))
+    torch.utils.rename_privateuse1_backend("tensord")
+    from . import _module
+
+    torch._register_device_module("tensord", _module)
+    torch.utils.generate_methods_for_privateuse1_backend()
+
+
+def _autoload():
+    """The entry point that `import torch` calls. PyTorch loads the rest at that point."""
+    _load()
+
+
+_load()

@@ -1,0 +1,246 @@
+"""The module torch.tensord: devices, memory, random numbers and waits. See torch.cuda for the names."""
+
+import contextlib
+
+import torch
+
+_ops = torch.ops.tensord
+_MODES = ("default", "warn", "error")
+
+
+def _index(device):
+    """Returns the number of a device, which may be None, an int, a name or a torch.device."""
+    if device is None:
+        return _ops._current_device()
+    if isinstance(device, int):
+        return device
+    device = torch.device(device)
+    if device.type != "tensord":
+        raise ValueError(f"expected a device of tensord, but got {device}")
+    return _ops._current_device() if device.index is None else device.index
+
+
+# ---- devices
+
+
+def is_available():
+    """Returns True if there is a device. Connects, if the process has no connection."""
+    return device_count() > 0
+
+
+def device_count():
+    """Returns the number of devices of all servers. Connects, and returns 0 if that fails."""
+    return _ops._device_count()
+
+
+def current_device():
+    return _ops._current_device()
+
+
+def set_device(device):
+    _ops._set_device(_index(device))
+
+
+def get_device_name(device=None):
+    """Returns the name of a device at its server, such as "cuda:0" or "gpu-a/cuda:0"."""
+    return _ops._device_name(_index(device))
+
+
+def get_device_server(device=None):
+    """Returns the address of the device's server."""
+    return _ops._device_server(_index(device))
+
+
+def get_device_kind(device=None):
+    """Returns "cuda" or "cpu"."""
+    return _ops._device_kind(_index(device))
+
+
+def device_of(name):
+    """Returns the torch.device of a name such as "gpu-a/cuda:1"."""
+    names = [get_device_name(i) for i in range(_ops._connect())]
+    if name not in names:
+        raise ValueError(f"no device has the name {name!r}; there are {', '.join(names)}")
+    return torch.device("tensord", names.index(name))
+
+
+class device:
+    """A context in which tensors are made on this device."""
+
+    def __init__(self, device):
+        self.idx = -1 if device is None else _index(device)
+        self.previous = -1
+
+    def __enter__(self):
+        self.previous = _ops._exchange_device(self.idx)
+        return self
+
+    def __exit__(self, *unused):
+        _ops._exchange_device(self.previous)
+        return False
+
+
+def init():
+    """Connects, if the process has no connection."""
+    _ops._connect()
+
+
+def _lazy_init():
+    _ops._connect()
+
+
+def is_initialized():
+    return _ops._is_initialized()
+
+
+def _is_in_bad_fork():
+    return _ops._in_bad_fork()
+
+
+def get_amp_supported_dtype():
+    return [torch.bfloat16, torch.float16]
+
+
+def is_bf16_supported(including_emulation=True):
+    return True
+
+
+# ---- waits
+
+
+def synchronize(device=None):
+    """Waits until the device's server has run all ops of this process, and raises the first error."""
+    _ops._synchronize(_index(device))
+
+
+def set_sync_debug_mode(mode):
+    """Warns ("warn") about each wait for a device, or raises an error ("error"), or does neither ("default")."""
+    _ops._set_sync_debug_mode(mode if isinstance(mode, int) else _MODES.index(mode))
+
+
+def get_sync_debug_mode():
+    return _ops._get_sync_debug_mode()
+
+
+class Event(torch.Event):
+    """An event of a device. query() and synchronize() wait for all ops of the device."""
+
+    def __new__(cls, enable_timing=False, blocking=False, interprocess=False):
+        return super().__new__(cls, "tensord", enable_timing=False, blocking=blocking, interprocess=False)
+
+
+def Stream(device=None, priority=0):
+    """Returns the stream of a device. A device has one: the server orders ops by what they depend on."""
+    return torch.Stream(torch.device("tensord", _index(device)))
+
+
+def current_stream(device=None):
+    return Stream(device)
+
+
+default_stream = current_stream
+
+
+@contextlib.contextmanager
+def stream(stream):
+    """Does nothing: a device has one stream."""
+    yield stream
+
+
+def set_stream(stream):
+    """Does nothing: a device has one stream."""
+
+
+# ---- memory
+
+
+def mem_get_info(device=None):
+    """Returns the free and the total bytes of the device. Waits for the server."""
+    _, limit, used, _ = _ops._memory(_index(device))
+    return limit - used, limit
+
+
+def memory_allocated(device=None):
+    """Returns the bytes in use on the device, by all its clients. Waits for the server."""
+    return _ops._memory(_index(device))[2]
+
+
+memory_reserved = memory_allocated
+
+
+def max_memory_allocated(device=None):
+    """Returns the maximum of memory_allocated() since the server started."""
+    return _ops._memory(_index(device))[3]
+
+
+max_memory_reserved = max_memory_allocated
+
+
+def empty_cache():
+    """Does nothing: the server manages memory."""
+
+
+def reset_peak_memory_stats(device=None):
+    """Does nothing: the maximum is the server's."""
+
+
+# ---- random numbers
+
+
+def manual_seed(seed):
+    """Sets the seed of the current device's generator."""
+    _ops._manual_seed(_ops._current_device(), _signed(seed))
+
+
+def manual_seed_all(seed):
+    """Sets the seeds of all devices. Doesn't connect."""
+    for i in range(max(1, _ops._device_count() if is_initialized() else 127)):
+        _ops._manual_seed(i, _signed(seed))
+
+
+def _signed(seed):
+    seed = int(seed) & 0xFFFFFFFFFFFFFFFF
+    return seed - (1 << 64) if seed >= 1 << 63 else seed
+
+
+def initial_seed():
+    return _ops._initial_seed(_ops._current_device())
+
+
+def seed():
+    """Sets a random seed for the current device."""
+    manual_seed(torch.Generator().seed())
+
+
+def seed_all():
+    manual_seed_all(torch.Generator().seed())
+
+
+def get_rng_state(device="tensord"):
+    return _ops._get_rng_state(_index(device))
+
+
+def set_rng_state(new_state, device="tensord"):
+    _ops._set_rng_state(_index(device), new_state)
+
+
+def get_rng_state_all():
+    return [get_rng_state(i) for i in range(device_count())]
+
+
+def set_rng_state_all(new_states):
+    for i, state in enumerate(new_states):
+        set_rng_state(state, i)
+
+
+# ---- ops
+
+
+def supported_ops():
+    """Returns the names of PyTorch's ops that have a kernel here. Other ops may consist of them."""
+    return sorted(_ops._supported_ops())
+
+
+def fallbacks():
+    """With TENSORD_CPU_FALLBACK=1, returns how often this machine's CPU computed each op."""
+    return {name: int(count) for name, count in (line.rsplit(" ", 1) for line in _ops._fallbacks())}

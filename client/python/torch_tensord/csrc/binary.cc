@@ -1,0 +1,242 @@
+// Elementwise ops of two operands. The dtype is that of PyTorch's promotion.
+#include <ATen/ScalarOps.h>
+
+#include <cmath>
+
+#include "kernels.h"
+#include "ops.h"
+
+namespace torch_tensord {
+
+at::ScalarType ResultType(std::initializer_list<const at::Tensor*> operands) {
+  at::native::ResultTypeState state = {};
+  for (const at::Tensor* each : operands) state = at::native::update_result_type_state(*each, state);
+  return at::native::result_type(state);
+}
+
+void ResizeBroadcast(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  if (out.sizes().equals(a.sizes()) && (b.dim() == 0 || a.sizes().equals(b.sizes()))) return;
+  const c10::DimVector sizes = at::infer_size_dimvector(a.sizes(), b.sizes());
+  if (!out.sizes().equals(sizes)) at::native::resize_output(out, sizes);
+}
+
+at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
+                       at::ScalarType dtype) {
+  auto& result = const_cast<at::Tensor&>(out);
+  if (TryInPlace(op, out, a, &b, dtype)) return result;
+  ResizeBroadcast(out, a, b);
+  Elementwise(op.name(), out, {&a, &b}, dtype, [&op](const Inputs& in) { return Push(op.get(), op.name(), in); });
+  return result;
+}
+
+namespace {
+
+enum Rule { kFloat, kSame };
+
+template <ServerOp& kOp, Rule kRule>
+at::Tensor& BinaryOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  const at::ScalarType dtype = ResultType({&a, &b});
+  return BinaryInto(kOp, a, b, out, kRule == kFloat ? FloatDType(dtype) : dtype);
+}
+
+// a + alpha * b
+at::Tensor& AddScaled(ServerOp& op, const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha,
+                      const at::Tensor& out) {
+  const at::ScalarType dtype = ResultType({&a, &b});
+  if (alpha.equal(1)) {
+    return BinaryInto(dtype == at::kBool && &op == &op::add ? op::bitwise_or : op, a, b, out, dtype);
+  }
+  ResizeBroadcast(out, a, b);
+  Elementwise(op.name(), out, {&a, &b}, ComputeDType(dtype), [&](const Inputs& in) {
+    if (dtype == at::kBool) {
+      return alpha.toBool() ? Push(op::bitwise_or.get(), "add", in)
+                            : Push(op::bitwise_or, {in[0], In(false, at::kBool)});
+    }
+    const In& second = in[1];
+    if (second.is_number()) {
+      const at::Scalar scaled = at::isFloatingType(dtype)
+                                    ? at::Scalar(second.input.number.value.f * alpha.toDouble())
+                                    : at::Scalar(second.input.number.value.i * alpha.toLong());
+      return Push(op, {in[0], In(scaled, second.dtype())});
+    }
+    return Push(op, {in[0], Push(op::mul, {second, In(alpha, ComputeDType(dtype))})});
+  });
+  return const_cast<at::Tensor&>(out);
+}
+
+at::Tensor& AddOut(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha, at::Tensor& out) {
+  return AddScaled(op::add, a, b, alpha, out);
+}
+at::Tensor& SubOut(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha, at::Tensor& out) {
+  return AddScaled(op::sub, a, b, alpha, out);
+}
+at::Tensor& MulOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  const at::ScalarType dtype = ResultType({&a, &b});
+  return BinaryInto(dtype == at::kBool ? op::bitwise_and : op::mul, a, b, out, dtype);
+}
+at::Tensor& DivOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  return BinaryInto(op::div, a, b, out, FloatDType(ResultType({&a, &b})));
+}
+at::Tensor& DivModeOut(const at::Tensor& a, const at::Tensor& b, std::optional<c10::string_view> mode,
+                       at::Tensor& out) {
+  if (!mode.has_value()) return DivOut(a, b, out);
+  const at::ScalarType dtype = ResultType({&a, &b});
+  if (*mode == "floor") return BinaryInto(op::floor_divide, a, b, out, dtype);
+  ResizeBroadcast(out, a, b);
+  Elementwise("div", out, {&a, &b}, ComputeDType(dtype), [&](const Inputs& in) {
+    if (at::isFloatingType(dtype)) return Push(op::trunc, {Push(op::div.get(), "div", in)});
+    // Rounds down, and then up where the quotient is negative and not exact.
+    const Value floor = Push(op::floor_divide.get(), "div", in);
+    const Value rest = Push(op::remainder.get(), "div", in);
+    const Value inexact = Push(op::bitwise_and, {Push(op::ne, {rest, Number(0, rest)}),
+                                                 Push(op::lt, {floor, Number(0, floor)})});
+    return Add(floor, Cast(inexact, dtype));
+  });
+  return out;
+}
+at::Tensor& FloorDivideOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  return BinaryInto(op::floor_divide, a, b, out, ResultType({&a, &b}));
+}
+at::Tensor FloorDivide(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor& ours = IsOurs(a) ? a : b;
+  at::Tensor out = MakeContiguous(at::infer_size_dimvector(a.sizes(), b.sizes()), ResultType({&a, &b}),
+                                  ours.device().index());
+  return FloorDivideOut(a, b, out);
+}
+at::Tensor& FloorDivideInPlace(at::Tensor& self, const at::Tensor& b) { return FloorDivideOut(self, b, self); }
+
+// The remainder with the sign of the dividend.
+at::Tensor& FmodOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  const at::ScalarType dtype = ResultType({&a, &b});
+  ResizeBroadcast(out, a, b);
+  Elementwise("fmod", out, {&a, &b}, ComputeDType(dtype), [&](const Inputs& in) {
+    const Value rest = Push(op::remainder.get(), "fmod", in);
+    const In zero = Number(0, rest);
+    const Value differs = Push(op::ne, {Push(op::lt, {rest, zero}), Push(op::lt, {in[0], zero})});
+    const Value wrong = Push(op::bitwise_and, {Push(op::ne, {rest, zero}), differs});
+    return Where(wrong, Push(op::sub, {rest, in[1]}), rest);
+  });
+  return out;
+}
+
+// fmax and fmin ignore a NaN if the other operand is a number.
+template <ServerOp& kOp>
+at::Tensor& IgnoreNanOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  const at::ScalarType dtype = ResultType({&a, &b});
+  if (!at::isFloatingType(dtype)) return BinaryInto(kOp, a, b, out, dtype);
+  ResizeBroadcast(out, a, b);
+  Elementwise(kOp.name(), out, {&a, &b}, dtype, [](const Inputs& in) {
+    const Value best = Push(kOp.get(), kOp.name(), in);
+    Value result = best;
+    for (int i = 0; i < 2; ++i) {
+      if (in[i].is_number()) continue;
+      result = Push(op::where, {Push(op::ne, {in[i], in[i]}), in[1 - i], result});
+    }
+    return result;
+  });
+  return out;
+}
+
+template <ServerOp& kOp>
+at::Tensor& CompareOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  return BinaryInto(kOp, a, b, out, ResultType({&a, &b}));
+}
+at::Tensor WrappedNumber(const at::Scalar& number) {
+  at::Tensor tensor = c10::scalar_to_tensor(number);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+template <ServerOp& kOp>
+at::Tensor& CompareNumberOut(const at::Tensor& a, const at::Scalar& b, at::Tensor& out) {
+  return CompareOut<kOp>(a, WrappedNumber(b), out);
+}
+
+at::Tensor& PowNumberOut(const at::Tensor& base, const at::Scalar& exponent, at::Tensor& out) {
+  const at::Tensor wrapped = WrappedNumber(exponent);
+  const at::ScalarType dtype = ResultType({&base, &wrapped});
+  if (exponent.equal(2)) {
+    ResizeBroadcast(out, base, wrapped);
+    Elementwise("pow", out, {&base}, dtype, [](const Inputs& in) { return Push(op::mul, {in[0], in[0]}); });
+    return out;
+  }
+  return BinaryInto(op::pow, base, wrapped, out, dtype);
+}
+at::Tensor& PowOfNumberOut(const at::Scalar& base, const at::Tensor& exponent, at::Tensor& out) {
+  const at::Tensor wrapped = WrappedNumber(base);
+  return BinaryInto(op::pow, wrapped, exponent, out, ResultType({&wrapped, &exponent}));
+}
+
+template <ServerOp& kOp>
+at::Tensor& LogicalOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  ResizeBroadcast(out, a, b);
+  Elementwise(kOp.name(), out, {&a, &b}, at::ScalarType::Undefined, [](const Inputs& in) {
+    const auto truth = [](const In& x) {
+      if (x.is_number()) return In(x.input.number.value.i != 0, at::kBool);
+      return x;
+    };
+    c10::SmallVector<Value, 2> kept;
+    Inputs truths;
+    for (const In& each : in) {
+      if (each.is_number()) {
+        truths.push_back(truth(each));
+        continue;
+      }
+      TensordSpec spec;
+      Api().spec(each.input.tensor, &spec);
+      kept.push_back(Push(op::ne, {each, In(0, ToTorchDType(spec.dtype))}));
+      truths.emplace_back(kept.back());
+    }
+    return Push(kOp.get(), kOp.name(), truths);
+  });
+  return out;
+}
+
+at::Tensor& XlogyOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  const at::ScalarType dtype = FloatDType(ResultType({&a, &b}));
+  ResizeBroadcast(out, a, b);
+  Elementwise("xlogy", out, {&a, &b}, ComputeDType(dtype), [&](const Inputs& in) {
+    const at::ScalarType computed = ComputeDType(dtype);
+    if (in[1].is_number()) return Push(op::mul, {in[0], In(std::log(in[1].input.number.value.f), computed)});
+    const Value product = Push(op::mul, {in[0], Push(op::log, {in[1]})});
+    Value result = product;
+    if (!in[0].is_number()) {
+      result = Push(op::where, {Push(op::eq, {in[0], In(0, computed)}), In(0, computed), product});
+    } else if (in[0].input.number.value.f == 0) {
+      result = Mul(Cast(Push(op::ne, {in[1], in[1]}), computed), at::Scalar(0));
+    }
+    return Push(op::where, {Push(op::ne, {in[1], in[1]}), in[1], result});
+  });
+  return out;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+#define TENSORD_REGISTER(name, server_op, rule) m.impl(name, BinaryOut<op::server_op, rule>);
+  TENSORD_BINARY_OPS(TENSORD_REGISTER)
+#undef TENSORD_REGISTER
+#define TENSORD_REGISTER(name)                        \
+  m.impl(#name ".Tensor_out", CompareOut<op::name>); \
+  m.impl(#name ".Scalar_out", CompareNumberOut<op::name>);
+  TENSORD_COMPARISON_OPS(TENSORD_REGISTER)
+#undef TENSORD_REGISTER
+  m.impl("add.out", AddOut);
+  m.impl("sub.out", SubOut);
+  m.impl("mul.out", MulOut);
+  m.impl("div.out", DivOut);
+  m.impl("div.out_mode", DivModeOut);
+  m.impl("floor_divide", FloorDivide);
+  m.impl("floor_divide.out", FloorDivideOut);
+  m.impl("floor_divide_.Tensor", FloorDivideInPlace);
+  m.impl("fmod.Tensor_out", FmodOut);
+  m.impl("fmax.out", IgnoreNanOut<op::maximum>);
+  m.impl("fmin.out", IgnoreNanOut<op::minimum>);
+  m.impl("pow.Tensor_Scalar_out", PowNumberOut);
+  m.impl("pow.Scalar_out", PowOfNumberOut);
+  m.impl("logical_and.out", LogicalOut<op::bitwise_and>);
+  m.impl("logical_or.out", LogicalOut<op::bitwise_or>);
+  m.impl("logical_xor.out", LogicalOut<op::bitwise_xor>);
+  m.impl("xlogy.OutTensor", XlogyOut);
+}
+
+}  // namespace torch_tensord

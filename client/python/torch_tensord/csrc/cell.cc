@@ -1,0 +1,230 @@
+#include "cell.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
+#include <c10/core/Allocator.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace torch_tensord {
+namespace {
+
+constexpr size_t kMaxViews = 4;
+constexpr size_t kAddressAlignment = 64;
+
+std::atomic<uint64_t> next_address{uint64_t{1} << 62};
+
+// Storages made through PyTorch's allocator get their address here, and their cell from MakeCell.
+struct AddressAllocator final : at::Allocator {
+  at::DataPtr allocate(size_t size_bytes) override { return FakeAddress(size_bytes, CurrentDevice()); }
+  at::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void*, const void*, size_t) const override {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "tensord: a storage has no address in this process");
+  }
+};
+AddressAllocator address_allocator;
+REGISTER_ALLOCATOR(at::kPrivateUse1, &address_allocator);
+
+c10::intrusive_ptr<c10::StorageImpl> MakeCell(c10::StorageImpl::use_byte_size_t, c10::SymInt size, at::DataPtr data,
+                                              at::Allocator*, bool resizable) {
+  const auto bytes = static_cast<size_t>(size.guard_int(__FILE__, __LINE__));
+  if (!data && bytes > 0) data = FakeAddress(bytes, CurrentDevice());
+  return c10::make_intrusive<Cell>(bytes, std::move(data), resizable);
+}
+const bool registered = [] {
+  c10::SetStorageImplCreate(at::kPrivateUse1, &MakeCell);
+  return true;
+}();
+
+at::Tensor MakeOn(c10::intrusive_ptr<c10::StorageImpl> storage, at::ScalarType dtype) {
+  return at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
+                                                  c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                                  c10::scalarTypeToTypeMeta(dtype));
+}
+
+// Cuts or fills the value to a number of elements.
+Value Resize(const Value& flat, int64_t numel, c10::DeviceIndex device) {
+  const int64_t has = flat->numel();
+  if (has == numel) return flat;
+  const Value line = Reshape(flat, {has});
+  if (has > numel) return Narrow(line, 0, 0, numel);
+  return Concat({line, Zeros(device, {numel - has}, flat->dtype())}, 0);
+}
+
+}  // namespace
+
+Cell::Cell(size_t size_bytes, c10::DataPtr data, bool resizable)
+    : StorageImpl(use_byte_size_t(), static_cast<int64_t>(size_bytes), std::move(data), &address_allocator, resizable) {}
+
+Value Cell::Take() {
+  std::unique_ptr<std::vector<CachedView>> views;
+  Value taken;
+  std::lock_guard<SpinLock> lock(lock_);
+  views.swap(views_);
+  taken.swap(value_);
+  return taken;
+}
+
+Value Cell::FindView(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, at::ScalarType dtype) const {
+  std::lock_guard<SpinLock> lock(lock_);
+  if (views_ == nullptr) return {};
+  for (const CachedView& view : *views_) {
+    if (view.offset == offset && sizes.equals(view.sizes) && strides.equals(view.strides) &&
+        view.value->dtype() == dtype) {
+      return view.value;
+    }
+  }
+  return {};
+}
+
+void Cell::AddView(const Value& of, CachedView view) {
+  std::vector<CachedView> removed;
+  std::lock_guard<SpinLock> lock(lock_);
+  if (value_ != of) return;  // another thread has written
+  if (views_ == nullptr) views_ = std::make_unique<std::vector<CachedView>>();
+  if (views_->size() >= kMaxViews) {
+    removed.push_back(std::move(views_->front()));
+    views_->erase(views_->begin());
+  }
+  views_->push_back(std::move(view));
+}
+
+c10::DataPtr FakeAddress(size_t size_bytes, c10::DeviceIndex device) {
+  const at::Device where(at::kPrivateUse1, device);
+  if (size_bytes == 0) return {nullptr, where};
+  const size_t step = (size_bytes + kAddressAlignment - 1) / kAddressAlignment * kAddressAlignment;
+  return {reinterpret_cast<void*>(next_address.fetch_add(step, std::memory_order_relaxed)), where};
+}
+
+at::Tensor MakeContiguous(at::IntArrayRef sizes, at::ScalarType dtype, c10::DeviceIndex device) {
+  const size_t bytes = c10::multiply_integers(sizes) * c10::elementSize(dtype);
+  at::Tensor tensor = MakeOn(c10::make_intrusive<Cell>(bytes, FakeAddress(bytes, device), true), dtype);
+  if (sizes.size() != 1 || sizes[0] != 0) tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return tensor;
+}
+
+at::Tensor MakeStrided(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype,
+                       c10::DeviceIndex device) {
+  const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype));
+  at::Tensor tensor = MakeOn(c10::make_intrusive<Cell>(bytes, FakeAddress(bytes, device), true), dtype);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+at::Tensor MakeTensor(const Value& value, c10::DeviceIndex device) {
+  at::Tensor tensor = MakeContiguous(value->sizes(), value->dtype(), device);
+  CellOf(tensor)->Set(value);
+  return tensor;
+}
+
+at::Tensor MakeLike(const at::Tensor& like, at::ScalarType dtype) {
+  if (like.is_contiguous() || !like.is_non_overlapping_and_dense()) {
+    return MakeContiguous(like.sizes(), dtype, like.device().index());
+  }
+  return MakeStrided(like.sizes(), like.strides(), dtype, like.device().index());
+}
+
+at::Tensor Alias(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) {
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(tensor.storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), tensor.dtype());
+  made.unsafeGetTensorImpl()->set_storage_offset(offset);
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return made;
+}
+
+bool CoversStorage(const at::Tensor& tensor) {
+  return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
+         static_cast<size_t>(tensor.numel()) * tensor.element_size() == CellOf(tensor)->nbytes();
+}
+
+c10::DimVector MemoryOrder(const at::Tensor& tensor) {
+  c10::DimVector axes(tensor.dim());
+  std::iota(axes.begin(), axes.end(), 0);
+  const at::IntArrayRef strides = tensor.strides(), sizes = tensor.sizes();
+  std::stable_sort(axes.begin(), axes.end(), [&](int64_t a, int64_t b) {
+    return strides[a] != strides[b] ? strides[a] > strides[b] : sizes[a] > sizes[b];
+  });
+  return axes;
+}
+
+Value ReadStorage(Cell* cell, at::ScalarType dtype) {
+  const c10::DeviceIndex device = cell->device().index();
+  const auto numel = static_cast<int64_t>(cell->nbytes() / c10::elementSize(dtype));
+  Value value = cell->value();
+  if (!value) {
+    value = Zeros(device, {numel}, dtype);
+    cell->Set(value);
+    return value;
+  }
+  if (value->dtype() != dtype) {
+    const auto ratio = static_cast<int64_t>(c10::elementSize(dtype) / c10::elementSize(value->dtype()));
+    value = Reshape(value, {value->numel()});
+    if (ratio > 1 && value->numel() % ratio != 0) value = Resize(value, value->numel() / ratio * ratio, device);
+    value = Bitcast(value, dtype);
+  }
+  return Resize(value, numel, device);
+}
+
+Value Read(const at::Tensor& tensor) {
+  Cell* const cell = CellOf(tensor);
+  const at::ScalarType dtype = tensor.scalar_type();
+  const at::IntArrayRef sizes = tensor.sizes();
+  if (C10_LIKELY(IsWhole(tensor))) {
+    Value value = cell->value();
+    if (C10_LIKELY(value && value->dtype() == dtype && value->sizes().equals(sizes))) return value;
+    if (!value) {
+      value = Zeros(cell->device().index(), sizes, dtype);
+      cell->Set(value);
+      return value;
+    }
+  }
+  if (tensor.numel() == 0) return Zeros(cell->device().index(), sizes, dtype);
+  const at::IntArrayRef strides = tensor.strides();
+  const int64_t offset = tensor.storage_offset();
+  if (Value known = cell->FindView(sizes, strides, offset, dtype)) return known;
+  const Value value = cell->value();
+  const Value flat = ReadStorage(cell, dtype);
+  Value view = IsWhole(tensor) ? Reshape(flat, sizes) : AsStrided(flat, sizes, strides, offset);
+  if (value) cell->AddView(value, {c10::DimVector(sizes), c10::DimVector(strides), offset, view});
+  return view;
+}
+
+Value ReadForBroadcast(const at::Tensor& tensor) {
+  if (C10_LIKELY(tensor.is_contiguous())) return Read(tensor);
+  c10::DimVector sizes(tensor.sizes());
+  bool broadcast = false;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    if (tensor.stride(d) != 0 || sizes[d] <= 1) continue;
+    sizes[d] = 1;
+    broadcast = true;
+  }
+  return broadcast ? Read(Alias(tensor, sizes, tensor.strides(), tensor.storage_offset())) : Read(tensor);
+}
+
+void Write(const at::Tensor& tensor, Value value) {
+  Cell* const cell = CellOf(tensor);
+  const at::ScalarType dtype = tensor.scalar_type();
+  if (tensor.numel() == 0) return;
+  value = BroadcastTo(Cast(value, dtype), tensor.sizes());
+  if (C10_LIKELY(IsWhole(tensor))) return cell->Set(std::move(value));
+  if (CoversStorage(tensor)) return cell->Set(Permute(value, MemoryOrder(tensor)));
+  at::assert_no_internal_overlap(tensor);
+  Value base = ReadStorage(cell, dtype);
+  if (base == cell->value()) {
+    base.reset();
+    base = cell->Take();
+  }
+  const uint32_t donated = base.use_count() == 1 ? 1 : 0;
+  try {
+    value = Push("as_strided_scatter", {base, value},
+                 {{"shape", tensor.sizes()}, {"strides", tensor.strides()}, {"offset", tensor.storage_offset()}},
+                 donated);
+  } catch (...) {
+    cell->Set(std::move(base));
+    throw;
+  }
+  cell->Set(std::move(value));
+}
+
+}  // namespace torch_tensord

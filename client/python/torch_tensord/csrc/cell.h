@@ -1,0 +1,111 @@
+// The storage of a tensor, and how kernels read and write it.
+//
+// A storage is a cell that holds the current immutable value of the server, in the order of the
+// storage. A torch tensor is geometry on it: sizes, strides, offset. An op in place gives the cell a
+// new value. All views of the storage see it. A storage that was never written has zeros.
+#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_CELL_H_
+#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_CELL_H_
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "value.h"
+
+namespace torch_tensord {
+
+// A view that a kernel has read, kept until the cell gets another value.
+struct CachedView {
+  c10::DimVector sizes, strides;
+  int64_t offset;
+  Value value;
+};
+
+// Locks of a few instructions. No function of the table is called under it.
+class SpinLock {
+ public:
+  void lock() {
+    while (flag_.test_and_set(std::memory_order_acquire)) {
+    }
+  }
+  void unlock() { flag_.clear(std::memory_order_release); }
+
+ private:
+  std::atomic_flag flag_;
+};
+
+class Cell final : public c10::StorageImpl {
+ public:
+  Cell(size_t size_bytes, c10::DataPtr data, bool resizable);
+  ~Cell() override = default;
+
+  // Null if the storage was never written. It may have another dtype or number of elements than the
+  // storage, if the storage was resized or written as another dtype.
+  Value value() const {
+    std::lock_guard<SpinLock> lock(lock_);
+    return value_;
+  }
+  void Set(Value value) {
+    std::unique_ptr<std::vector<CachedView>> views;  // released after the lock
+    std::lock_guard<SpinLock> lock(lock_);
+    views.swap(views_);
+    value_.swap(value);
+  }
+  // Takes the value out, so that the caller can donate it. The caller calls Set afterwards.
+  Value Take();
+
+  Value FindView(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, at::ScalarType dtype) const;
+  void AddView(const Value& of, CachedView view);
+
+ private:
+  mutable SpinLock lock_;
+  Value value_;
+  std::unique_ptr<std::vector<CachedView>> views_;
+};
+
+inline Cell* CellOf(const at::Tensor& tensor) {
+  return static_cast<Cell*>(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+}
+inline bool IsOurs(const at::Tensor& tensor) { return tensor.is_privateuseone(); }
+
+// An address that no memory has, as the data pointer of a storage.
+c10::DataPtr FakeAddress(size_t size_bytes, c10::DeviceIndex device);
+
+// Makes a tensor with a storage of its own.
+at::Tensor MakeContiguous(at::IntArrayRef sizes, at::ScalarType dtype, c10::DeviceIndex device);
+at::Tensor MakeStrided(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype, c10::DeviceIndex device);
+// Makes a contiguous tensor with this value.
+at::Tensor MakeTensor(const Value& value, c10::DeviceIndex device);
+// Makes a tensor of the sizes, dtype and device of `like`, with its strides if these are dense.
+at::Tensor MakeLike(const at::Tensor& like, at::ScalarType dtype);
+inline at::Tensor MakeLike(const at::Tensor& like) { return MakeLike(like, like.scalar_type()); }
+// Makes another tensor on the storage of `tensor`.
+at::Tensor Alias(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset);
+
+// True if the tensor is contiguous and has all elements of its storage.
+inline bool IsWhole(const at::Tensor& tensor) {
+  const auto* impl = tensor.unsafeGetTensorImpl();
+  return impl->is_contiguous() && impl->storage_offset() == 0 &&
+         static_cast<size_t>(impl->numel()) * tensor.element_size() == CellOf(tensor)->nbytes();
+}
+// True if the tensor has each element of its storage once, in any order of axes.
+bool CoversStorage(const at::Tensor& tensor);
+// The axes from the greatest stride to the smallest.
+c10::DimVector MemoryOrder(const at::Tensor& tensor);
+
+// Returns all elements of the storage as a value of this dtype, of any shape.
+Value ReadStorage(Cell* cell, at::ScalarType dtype);
+// Returns the tensor's elements as a value with its sizes.
+Value Read(const at::Tensor& tensor);
+// Returns a value that broadcasts to the tensor: axes with the stride 0 have the size 1.
+Value ReadForBroadcast(const at::Tensor& tensor);
+// Sets the elements of `tensor`. The value is converted to its dtype, and broadcast to its sizes.
+void Write(const at::Tensor& tensor, Value value);
+
+}  // namespace torch_tensord
+
+#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_CELL_H_

@@ -1,0 +1,104 @@
+// Copies between the CPU and devices, and the element of a tensor.
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+
+#include "kernels.h"
+
+namespace torch_tensord {
+namespace {
+
+bool ReportsWaits() { return sync_debug_mode() != 0; }
+
+Value Upload(const at::Tensor& source, c10::DeviceIndex device, bool non_blocking) {
+  const at::Tensor host = source.resolve_conj().resolve_neg().contiguous();
+  const TensordSpec spec = {ToServerDType(host.scalar_type()), static_cast<int32_t>(host.dim()),
+                            host.sizes().data()};
+  const auto upload = non_blocking ? Api().upload_async : Api().upload;
+  TensordTensor* made = nullptr;
+  TensordError* error = nullptr;
+  Check(upload(DeviceAt(device), &spec, host.const_data_ptr(), host.nbytes(), &made, &error), error, "copy_");
+  return c10::make_intrusive<Handle>(made);
+}
+
+}  // namespace
+
+at::Tensor Download(const at::Tensor& source) {
+  if (ReportsWaits()) ReportWait("a copy to the CPU");
+  at::Tensor host = at::empty(source.sizes(), source.options().device(at::kCPU));
+  if (source.numel() == 0) return host;
+  const Value value = Read(source);
+  TensordError* error = nullptr;
+  Check(Api().download(value->tensor, host.mutable_data_ptr(), host.nbytes(), &error), error, "");
+  return host;
+}
+
+at::Tensor UploadTensor(const at::Tensor& source, c10::DeviceIndex device) {
+  return MakeTensor(Upload(source, device, true), device);
+}
+
+namespace {
+
+void CopyInto(const at::Tensor& target, const at::Tensor& source, bool non_blocking) {
+  if (!IsOurs(target)) {
+    target.copy_(Download(source));
+    return;
+  }
+  if (target.numel() == 0) return;
+  const c10::DeviceIndex device = target.device().index();
+  if (!IsOurs(source)) {
+    TORCH_CHECK_NOT_IMPLEMENTED(source.is_cpu(), "tensord: copy_ from ", source.device(), " isn't implemented");
+    // Sends the smaller dtype, and a number in place of a broadcast tensor.
+    const bool smaller = source.element_size() < target.element_size();
+    const at::Tensor host = smaller ? source : source.to(target.scalar_type());
+    return Write(target, Upload(host, device, non_blocking));
+  }
+  Value value;
+  if (source.device() != target.device()) {
+    TensordTensor* copy = nullptr;
+    TensordError* error = nullptr;
+    Check(Api().copy(Read(source)->tensor, DeviceAt(device), &copy, &error), error, "copy_");
+    value = c10::make_intrusive<Handle>(copy);
+  } else if (target.strides().equals(source.strides()) && CoversStorage(target) && CoversStorage(source) &&
+             target.sizes().equals(source.sizes())) {
+    // Both have the same order: the target gets the same value, and nothing is sent.
+    return CellOf(target)->Set(Cast(ReadStorage(CellOf(source), source.scalar_type()), target.scalar_type()));
+  } else {
+    value = ReadForBroadcast(source);
+  }
+  Write(target, std::move(value));
+}
+
+at::Tensor& CopyInPlace(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  if (self.is_same(source)) return self;
+  CopyInto(self, source, non_blocking);
+  return self;
+}
+
+at::Tensor CopyFrom(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
+  CopyInto(target, source, non_blocking);
+  return target;
+}
+
+at::Tensor CopyFromAndResize(const at::Tensor& source, const at::Tensor& target) {
+  at::native::resize_output(target, source.sizes());
+  CopyInto(target, source, false);
+  return target;
+}
+
+at::Scalar LocalScalar(const at::Tensor& self) {
+  if (ReportsWaits()) ReportWait("item()");
+  return Download(self).item();
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("copy_", CopyInPlace);
+  m.impl("_copy_from", CopyFrom);
+  m.impl("_copy_from_and_resize", CopyFromAndResize);
+  m.impl("_local_scalar_dense", LocalScalar);
+}
+
+}  // namespace torch_tensord

@@ -1,0 +1,114 @@
+#include "kernels.h"
+
+#include <c10/util/Exception.h>
+
+namespace torch_tensord {
+
+c10::DeviceIndex CommonDevice(const char* name, Operands operands) {
+  const at::Tensor* first = nullptr;
+  for (const at::Tensor* each : operands) {
+    if (!each->defined() || IsNumber(*each)) continue;
+    if (IsOurs(*each) && (first == nullptr || first->device() == each->device())) {
+      if (first == nullptr) first = each;
+      continue;
+    }
+    const at::Tensor* ours = first;
+    for (const at::Tensor* other : operands) {
+      if (ours == nullptr && other->defined() && IsOurs(*other)) ours = other;
+    }
+    TORCH_CHECK(false, name, ": expected all tensors to be on the same device, but one is on ",
+                ours == nullptr ? each->device() : ours->device(), " and one on ", each->device(),
+                ": copy it with x.to('", ours == nullptr ? each->device() : ours->device(), "')");
+  }
+  TORCH_CHECK(first != nullptr, name, ": no operand is on tensord");
+  return first->device().index();
+}
+
+In NumberOf(const at::Tensor& tensor, at::ScalarType dtype) {
+  // The dtypes of Python's numbers, without a call through the dispatcher.
+  const void* const data = tensor.unsafeGetTensorImpl()->data();
+  switch (tensor.scalar_type()) {
+    case at::kDouble: return In(*static_cast<const double*>(data), dtype);
+    case at::kLong: return In(*static_cast<const int64_t*>(data), dtype);
+    case at::kBool: return In(*static_cast<const bool*>(data), dtype);
+    default: return In(tensor.item(), dtype);
+  }
+}
+
+bool TryInPlace(ServerOp& op, const at::Tensor& out, const at::Tensor& a, const at::Tensor* b,
+                at::ScalarType dtype) {
+  if (!out.is_same(a) || dtype != out.scalar_type() || !IsOurs(out) || !IsWhole(out)) return false;
+  Cell* const cell = CellOf(out);
+  Inputs inputs;
+  Value second;
+  inputs.emplace_back(at::Scalar(false), at::kBool);  // the place of `a`
+  if (b != nullptr) {
+    if (IsNumber(*b)) {
+      inputs.push_back(NumberOf(*b, dtype));
+    } else {
+      if (b->dim() > out.dim()) return false;
+      CommonDevice(op.name(), {&a, b});
+      second = Cast(ReadForBroadcast(*b), dtype);
+      inputs.emplace_back(second);
+    }
+  }
+  Value first = cell->Take();
+  // A value of another shape was not written as this tensor.
+  if (!first || first->dtype() != dtype || !first->sizes().equals(out.sizes())) {
+    if (first) cell->Set(std::move(first));
+    return false;
+  }
+  inputs[0] = first;
+  try {
+    Value result = Push(op.get(), op.name(), inputs, first.use_count() == 1 ? 1 : 0);
+    if (C10_UNLIKELY(!result->sizes().equals(out.sizes()))) {
+      TORCH_CHECK(false, op.name(), "_: the result has the shape ", result->sizes(),
+                  ", which doesn't match that of the tensor, ", out.sizes());
+    }
+    Write(out, std::move(result));
+  } catch (...) {
+    if (!cell->value()) cell->Set(std::move(first));
+    throw;
+  }
+  return true;
+}
+
+Value ReadAs(const at::Tensor& tensor, at::ScalarType dtype, c10::DeviceIndex device) {
+  if (!IsOurs(tensor)) return Full(device, {}, tensor.item(), dtype);
+  return Cast(ReadForBroadcast(tensor), dtype);
+}
+
+void ReadAll(ReadInputs& read, Operands operands, at::ScalarType dtype, c10::DeviceIndex device) {
+  // The first tensor operand must exist: a number alone has no device.
+  for (const at::Tensor* each : operands) {
+    const at::ScalarType own = dtype == at::ScalarType::Undefined ? each->scalar_type() : dtype;
+    if (IsOurs(*each)) {
+      read.values.push_back(Cast(ReadForBroadcast(*each), own));
+      read.inputs.emplace_back(read.values.back());
+    } else {
+      read.inputs.push_back(NumberOf(*each, own));
+    }
+  }
+  (void)device;
+}
+
+bool SharesMemoryOrder(const at::Tensor& out, Operands operands) {
+  if (!CoversStorage(out)) return false;
+  for (const at::Tensor* each : operands) {
+    if (each->dim() == 0) continue;
+    if (!each->sizes().equals(out.sizes()) || !each->strides().equals(out.strides())) return false;
+    if (!CoversStorage(*each)) return false;
+  }
+  return true;
+}
+
+at::Tensor InMemoryOrder(const at::Tensor& tensor, const c10::DimVector& order) {
+  c10::DimVector sizes, strides;
+  for (const int64_t axis : order) {
+    sizes.push_back(tensor.size(axis));
+    strides.push_back(tensor.stride(axis));
+  }
+  return Alias(tensor, sizes, strides, tensor.storage_offset());
+}
+
+}  // namespace torch_tensord

@@ -1,0 +1,125 @@
+// What kernels share: operands, dtypes, devices, and outputs.
+#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_KERNELS_H_
+#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_KERNELS_H_
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/TensorUtils.h>
+#include <ATen/WrapDimUtils.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/TypeProperties.h>
+
+#include "cell.h"
+
+namespace torch_tensord {
+
+// ---- waits (copy.cc, runtime.cc)
+
+at::Tensor Download(const at::Tensor& source);
+at::Tensor UploadTensor(const at::Tensor& source, c10::DeviceIndex device);
+int sync_debug_mode();  // 0, 1: warn, 2: error
+void ReportWait(const char* what);
+
+// ---- operands
+
+using Operands = c10::ArrayRef<const at::Tensor*>;
+
+// Returns the device of the operands. Throws if they have several, or if one with dimensions is on
+// the CPU.
+c10::DeviceIndex CommonDevice(const char* name, Operands operands);
+inline c10::DeviceIndex CommonDevice(const char* name, std::initializer_list<const at::Tensor*> operands) {
+  return CommonDevice(name, Operands(operands.begin(), operands.size()));
+}
+
+inline bool IsNumber(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.dim() == 0; }
+
+// Returns an operand in a dtype. A tensor without dimensions on the CPU becomes a number.
+In NumberOf(const at::Tensor& tensor, at::ScalarType dtype);
+Value ReadAs(const at::Tensor& tensor, at::ScalarType dtype, c10::DeviceIndex device);
+
+// Returns the dtype in which ops on 16-bit floating dtypes are computed: float32 for these.
+inline at::ScalarType ComputeDType(at::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
+}
+// Returns the default dtype for integers and bool, or else `dtype`.
+inline at::ScalarType FloatDType(at::ScalarType dtype) {
+  return at::isIntegralType(dtype, true) ? c10::get_default_dtype_as_scalartype() : dtype;
+}
+
+// Computes an elementwise function of operands into `out`, in the order of the memory if all have
+// the same. `function(inputs)` gets the operands in `dtype`, and returns the result.
+template <typename Function>
+void Elementwise(const char* name, const at::Tensor& out, Operands operands, at::ScalarType dtype, Function function);
+template <typename Function>
+void Elementwise(const char* name, const at::Tensor& out, std::initializer_list<const at::Tensor*> operands,
+                 at::ScalarType dtype, Function function) {
+  Elementwise(name, out, Operands(operands.begin(), operands.size()), dtype, std::move(function));
+}
+
+// Computes out = op(out[, b]) with the old value donated, if `a` is `out`, is whole, and has this dtype.
+// Otherwise returns false, and does nothing.
+bool TryInPlace(ServerOp& op, const at::Tensor& out, const at::Tensor& a, const at::Tensor* b, at::ScalarType dtype);
+
+// ---- two operands (binary.cc)
+
+at::ScalarType ResultType(std::initializer_list<const at::Tensor*> operands);
+void ResizeBroadcast(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
+                       at::ScalarType dtype);
+
+// ---- outputs
+
+// Gives `out` the value. If its sizes differ from the value's, resizes it, with PyTorch's warning.
+inline at::Tensor& WriteOut(const at::Tensor& out, Value value) {
+  if (!out.sizes().equals(value->sizes())) at::native::resize_output(out, value->sizes());
+  Write(out, std::move(value));
+  return const_cast<at::Tensor&>(out);
+}
+
+inline c10::DimVector Axes(at::OptionalIntArrayRef dims, int64_t rank) {
+  c10::DimVector axes;
+  if (dims.has_value()) {
+    for (const int64_t dim : *dims) axes.push_back(at::maybe_wrap_dim(dim, rank));
+  }
+  if (rank == 0) axes.clear();
+  return axes;
+}
+
+// ---- the implementation of Elementwise
+
+// True if the tensors cover their storages in one order that isn't that of contiguous tensors.
+bool SharesMemoryOrder(const at::Tensor& out, Operands operands);
+// Returns an alias that has the order of the memory.
+at::Tensor InMemoryOrder(const at::Tensor& tensor, const c10::DimVector& order);
+
+using Inputs = c10::SmallVector<In, 4>;
+struct ReadInputs {
+  c10::SmallVector<Value, 4> values;  // keeps what `inputs` points to
+  Inputs inputs;
+};
+void ReadAll(ReadInputs& read, Operands operands, at::ScalarType dtype, c10::DeviceIndex device);
+
+template <typename Function>
+void Elementwise(const char* name, const at::Tensor& out, Operands operands, at::ScalarType dtype,
+                 Function function) {
+  const c10::DeviceIndex device = CommonDevice(name, operands);
+  if (C10_UNLIKELY(!out.is_contiguous()) && SharesMemoryOrder(out, operands)) {
+    const c10::DimVector order = MemoryOrder(out);
+    c10::SmallVector<at::Tensor, 4> moved;
+    for (const at::Tensor* each : operands) {
+      moved.push_back(each->dim() == 0 ? *each : InMemoryOrder(*each, order));
+    }
+    c10::SmallVector<const at::Tensor*, 4> pointers;
+    for (const at::Tensor& each : moved) pointers.push_back(&each);
+    ReadInputs read;
+    ReadAll(read, pointers, dtype, device);
+    return Write(InMemoryOrder(out, order), function(read.inputs));
+  }
+  ReadInputs read;
+  ReadAll(read, operands, dtype, device);
+  Write(out, function(read.inputs));
+}
+
+}  // namespace torch_tensord
+
+#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_KERNELS_H_

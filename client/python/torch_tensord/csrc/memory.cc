@@ -1,0 +1,111 @@
+// Tensors without arithmetic: empty, views, resize_ and set_. They send nothing to the server.
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_cpu_dispatch.h>
+#include <ATen/ops/set_cpu_dispatch.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_native.h>
+#include <torch/library.h>
+
+#include "cell.h"
+
+namespace torch_tensord {
+namespace {
+
+c10::DeviceIndex IndexOf(std::optional<c10::Device> device) {
+  return device && device->has_index() ? device->index() : CurrentDevice();
+}
+
+void CheckOptions(std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
+                  std::optional<c10::Device> device, std::optional<bool> pinned) {
+  TORCH_CHECK_NOT_IMPLEMENTED(c10::layout_or_default(layout) == c10::Layout::Strided,
+                              "tensord has strided tensors only, and no ", *layout);
+  TORCH_CHECK(!c10::pinned_memory_or_default(pinned), "only dense CPU tensors can be pinned");
+  ToServerDType(c10::dtype_or_default(dtype));
+  DeviceAt(IndexOf(device));
+}
+
+at::Tensor Empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
+                 std::optional<c10::Device> device, std::optional<bool> pinned,
+                 std::optional<c10::MemoryFormat> format) {
+  CheckOptions(dtype, layout, device, pinned);
+  at::detail::check_size_nonnegative(size);
+  at::Tensor tensor = MakeContiguous(size, c10::dtype_or_default(dtype), IndexOf(device));
+  if (format && *format != c10::MemoryFormat::Contiguous) {
+    tensor.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+  }
+  return tensor;
+}
+
+at::Tensor EmptyStrided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
+                        std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                        std::optional<bool> pinned) {
+  CheckOptions(dtype, layout, device, pinned);
+  at::detail::check_size_nonnegative(size);
+  return MakeStrided(size, stride, c10::dtype_or_default(dtype), IndexOf(device));
+}
+
+at::Tensor AsStridedView(const at::Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
+                         std::optional<c10::SymInt> offset) {
+  return at::cpu::as_strided_symint(self, size, stride, offset);
+}
+
+const at::Tensor& ResizeInPlace(const at::Tensor& self, c10::SymIntArrayRef size,
+                                std::optional<at::MemoryFormat> format) {
+  auto* impl = self.unsafeGetTensorImpl();
+  impl->set_sizes_contiguous(C10_AS_INTARRAYREF_SLOW(size));
+  if (format) impl->empty_tensor_restride(*format);
+  const size_t needed = static_cast<size_t>(self.numel() + self.storage_offset()) * self.element_size();
+  Cell* const cell = CellOf(self);
+  if (self.numel() > 0 && needed > cell->nbytes()) {
+    cell->set_nbytes(needed);
+    cell->set_data_ptr_noswap(FakeAddress(needed, self.device().index()));
+  }
+  return self;
+}
+
+at::Tensor ReshapeAlias(const at::Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
+  return at::native::_reshape_alias(self, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride));
+}
+at::Tensor View(const at::Tensor& self, c10::SymIntArrayRef size) {
+  return at::native::view(self, C10_AS_INTARRAYREF_SLOW(size));
+}
+at::Tensor Unfold(const at::Tensor& self, int64_t dim, int64_t size, int64_t step) {
+  return at::native::unfold(self, dim, size, step);
+}
+
+at::Tensor& SetTensor(at::Tensor& self, const at::Tensor& source) { return at::native::set_tensor_(self, source); }
+at::Tensor& SetStorage(at::Tensor& self, at::Storage source) { return at::native::set_(self, std::move(source)); }
+at::Tensor& SetStorageOffset(at::Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef size,
+                             at::IntArrayRef stride) {
+  return at::cpu::set_(self, std::move(source), offset, size, stride);
+}
+at::Tensor& SetEmpty(at::Tensor& self) {
+  return at::cpu::set_(self, MakeContiguous({0}, self.scalar_type(), self.device().index()).storage(), 0, {0}, {});
+}
+
+// With it, Module.to() changes parameters in place, so tied weights stay tied.
+bool HasCompatibleShallowCopyType(const at::Tensor& a, const at::Tensor& b) {
+  return a.layout() == at::kStrided && b.layout() == at::kStrided;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", Empty);
+  m.impl("empty_strided", EmptyStrided);
+  m.impl("as_strided", AsStridedView);
+  m.impl("resize_", ResizeInPlace);
+  m.impl("_reshape_alias", ReshapeAlias);
+  m.impl("view", View);
+  m.impl("unfold", Unfold);
+  m.impl("set_.source_Tensor", SetTensor);
+  m.impl("set_.source_Storage", SetStorage);
+  m.impl("set_.source_Storage_storage_offset", SetStorageOffset);
+  m.impl("set_", SetEmpty);
+  m.impl("_has_compatible_shallow_copy_type", HasCompatibleShallowCopyType);
+}
+
+}  // namespace torch_tensord

@@ -1,0 +1,161 @@
+// The device guard, streams, events and hooks that PyTorch asks, and pinned memory.
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+
+#include "cell.h"
+#include "generator.h"
+#include "kernels.h"
+
+namespace torch_tensord {
+namespace {
+
+void Synchronize(c10::DeviceIndex device) {
+  if (!IsInitialized()) return;
+  TensordError* error = nullptr;
+  Check(Api().synchronize(DeviceAt(device), &error), error, "synchronize");
+}
+
+// A device has one stream. The server orders ops by what they depend on.
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+  at::DeviceType type() const override { return at::kPrivateUse1; }
+  at::Device exchangeDevice(at::Device device) const override {
+    const at::Device old = getDevice();
+    SetCurrentDevice(device.index());
+    return old;
+  }
+  at::Device getDevice() const override { return {at::kPrivateUse1, CurrentDevice()}; }
+  void setDevice(at::Device device) const override { SetCurrentDevice(device.index()); }
+  void uncheckedSetDevice(at::Device device) const noexcept override { SetCurrentDevice(device.index()); }
+  c10::DeviceIndex deviceCount() const noexcept override {
+    return static_cast<c10::DeviceIndex>(TryNumDevices());
+  }
+
+  c10::Stream getStream(at::Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
+  c10::Stream getDefaultStream(at::Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
+  c10::Stream getStreamFromGlobalPool(at::Device device, bool) const override {
+    return c10::Stream(c10::Stream::DEFAULT, device);
+  }
+  c10::Stream getNewStream(at::Device device, int) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
+  c10::Stream exchangeStream(c10::Stream stream) const override { return c10::Stream(c10::Stream::DEFAULT, stream.device()); }
+  bool queryStream(const c10::Stream& stream) const override {
+    Synchronize(stream.device_index());
+    return true;
+  }
+  void synchronizeStream(const c10::Stream& stream) const override { Synchronize(stream.device_index()); }
+  void synchronizeDevice(c10::DeviceIndex device) const override { Synchronize(device < 0 ? CurrentDevice() : device); }
+
+  // An event is the number of its device, plus one.
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+    *event = reinterpret_cast<void*>(static_cast<intptr_t>(stream.device_index()) + 1);
+  }
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void* event) const override {
+    synchronizeEvent(event);
+    return true;
+  }
+  void synchronizeEvent(void* event) const override {
+    if (event == nullptr) return;
+    Synchronize(static_cast<c10::DeviceIndex>(reinterpret_cast<intptr_t>(event) - 1));
+  }
+  double elapsedTime(void*, void*, c10::DeviceIndex) const override {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "tensord: events have no time; measure around torch.tensord.synchronize()");
+  }
+};
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
+
+// Host memory, which the client library reads without another copy. It is pinned in name only, so
+// that programs with pin_memory=True work.
+class PinnedMemory final : public at::Allocator {
+ public:
+  at::DataPtr allocate(size_t size_bytes) override {
+    at::DataPtr made = c10::GetCPUAllocator()->allocate(size_bytes);
+    void* const data = made.get();
+    if (data == nullptr) return made;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      ranges_[data] = size_bytes;
+    }
+    made.release_context();
+    return {data, data, &Free, at::Device(at::kCPU)};
+  }
+  at::DeleterFnPtr raw_deleter() const override { return &Free; }
+  void copy_data(void* to, const void* from, size_t count) const override { default_copy_data(to, from, count); }
+  bool Contains(const void* data) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto next = ranges_.upper_bound(const_cast<void*>(data));
+    if (next == ranges_.begin()) return false;
+    --next;
+    return static_cast<const char*>(data) < static_cast<const char*>(next->first) + std::max<size_t>(next->second, 1);
+  }
+  static PinnedMemory& Get() {
+    static auto* const memory = new PinnedMemory;
+    return *memory;
+  }
+
+ private:
+  static void Free(void* data) {
+    {
+      std::lock_guard<std::mutex> lock(Get().mutex_);
+      Get().ranges_.erase(data);
+    }
+    c10::GetCPUAllocator()->raw_deallocate(data);
+  }
+  std::mutex mutex_;
+  std::map<void*, size_t> ranges_;
+};
+
+struct Hooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return TryNumDevices() > 0; }
+  bool hasPrimaryContext(at::DeviceIndex) const override { return IsInitialized(); }
+  at::DeviceIndex deviceCount() const override { return static_cast<at::DeviceIndex>(TryNumDevices()); }
+  at::DeviceIndex getCurrentDevice() const override { return CurrentDevice(); }
+  void setCurrentDevice(at::DeviceIndex device) const override {
+    DeviceAt(device);
+    SetCurrentDevice(device);
+  }
+  at::DeviceIndex exchangeDevice(at::DeviceIndex device) const override {
+    const at::DeviceIndex old = CurrentDevice();
+    SetCurrentDevice(device);
+    return old;
+  }
+  at::DeviceIndex maybeExchangeDevice(at::DeviceIndex device) const override { return exchangeDevice(device); }
+  at::Device getDeviceFromPtr(void*) const override { return {at::kPrivateUse1, CurrentDevice()}; }
+  bool isPinnedPtr(const void* data) const override { return PinnedMemory::Get().Contains(data); }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedMemory::Get(); }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override { return DefaultGenerator(device); }
+  at::Generator getNewGenerator(at::DeviceIndex device) const override {
+    return at::make_generator<Generator>(device < 0 ? CurrentDevice() : device);
+  }
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size_bytes) const override {
+    auto* const cell = static_cast<Cell*>(storage.unsafeGetStorageImpl());
+    cell->set_nbytes(size_bytes);
+    cell->set_data_ptr_noswap(FakeAddress(size_bytes, cell->device().index()));
+  }
+};
+
+const bool registered = [] {
+  static auto* const hooks = new Hooks;
+  at::RegisterPrivateUse1HooksInterface(hooks);
+  return true;
+}();
+
+std::atomic<int> debug_mode{0};
+
+}  // namespace
+
+int sync_debug_mode() { return debug_mode.load(std::memory_order_relaxed); }
+void SetSyncDebugMode(int mode) { debug_mode.store(mode); }
+void SynchronizeDevice(c10::DeviceIndex device) { Synchronize(device); }
+
+void ReportWait(const char* what) {
+  TORCH_CHECK(sync_debug_mode() != 2, "tensord: ", what, " waits for the device (set_sync_debug_mode('error'))");
+  TORCH_WARN("tensord: ", what, " waits for the device");
+}
+
+}  // namespace torch_tensord

@@ -1,0 +1,206 @@
+// where, clamp, masked_fill, lerp, addcmul and addcdiv, and fills.
+#include "kernels.h"
+
+namespace torch_tensord {
+namespace {
+
+c10::DimVector BroadcastSizes(std::initializer_list<const at::Tensor*> operands) {
+  c10::DimVector sizes;
+  for (const at::Tensor* each : operands) sizes = at::infer_size_dimvector(sizes, each->sizes());
+  return sizes;
+}
+void ResizeTo(const at::Tensor& out, at::IntArrayRef sizes) {
+  if (!out.sizes().equals(sizes)) at::native::resize_output(out, sizes);
+}
+
+at::Tensor& WhereOut(const at::Tensor& condition, const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  TORCH_CHECK(condition.scalar_type() == at::kBool || condition.scalar_type() == at::kByte,
+              "where expected condition to be a boolean tensor, but got a tensor with dtype ",
+              condition.scalar_type());
+  const c10::DeviceIndex device = CommonDevice("where", {&condition, &a, &b});
+  const at::ScalarType dtype = ResultType({&a, &b});
+  ResizeTo(out, BroadcastSizes({&condition, &a, &b}));
+  ReadInputs read;
+  ReadAll(read, Operands({&a, &b}), dtype, device);
+  const Value mask = ReadAs(condition, at::kBool, device);
+  Write(out, Push(op::where, {mask, read.inputs[0], read.inputs[1]}));
+  return out;
+}
+at::Tensor WhereSelf(const at::Tensor& condition, const at::Tensor& a, const at::Tensor& b) {
+  const c10::DeviceIndex device = CommonDevice("where", {&condition, &a, &b});
+  const c10::DimVector sizes = BroadcastSizes({&condition, &a, &b});
+  at::Tensor out = MakeContiguous(sizes, ResultType({&a, &b}), device);
+  return WhereOut(condition, a, b, out);
+}
+
+Value Clamp(Value x, const std::optional<In>& low, const std::optional<In>& high) {
+  if (low.has_value()) x = Push(op::maximum, {x, *low});
+  if (high.has_value()) x = Push(op::minimum, {x, *high});
+  return x;
+}
+
+at::ScalarType ClampType(const at::Tensor& self, const at::OptionalScalarRef& low, const at::OptionalScalarRef& high) {
+  at::native::ResultTypeState state = {};
+  state = at::native::update_result_type_state(self, state);
+  if (low.has_value()) state = at::native::update_result_type_state(low.get(), state);
+  if (high.has_value()) state = at::native::update_result_type_state(high.get(), state);
+  return at::native::result_type(state);
+}
+
+at::Tensor& ClampOut(const at::Tensor& self, const std::optional<at::Scalar>& low,
+                     const std::optional<at::Scalar>& high, at::Tensor& out) {
+  at::OptionalScalarRef low_ref, high_ref;
+  if (low.has_value()) low_ref = at::OptionalScalarRef(*low);
+  if (high.has_value()) high_ref = at::OptionalScalarRef(*high);
+  const at::ScalarType dtype = ClampType(self, low_ref, high_ref);
+  ResizeTo(out, self.sizes());
+  const auto is_nan = [](const std::optional<at::Scalar>& x) {
+    return x.has_value() && x->isFloatingPoint() && x->toDouble() != x->toDouble();
+  };
+  Elementwise("clamp", out, {&self}, dtype, [&](const Inputs& in) {
+    std::optional<In> least, greatest;
+    if (low.has_value()) least.emplace(*low, dtype);
+    if (high.has_value()) greatest.emplace(*high, dtype);
+    if (is_nan(low) || is_nan(high)) {
+      const Value zero = Push(op::mul, {in[0], In(0, dtype)});
+      return Push(op::add, {zero, is_nan(low) ? *least : *greatest});
+    }
+    Api().retain(in[0].input.tensor);
+    return Clamp(c10::make_intrusive<Handle>(in[0].input.tensor), least, greatest);
+  });
+  return out;
+}
+at::Tensor& ClampMinOut(const at::Tensor& self, const at::Scalar& low, at::Tensor& out) {
+  return ClampOut(self, low, std::nullopt, out);
+}
+at::Tensor& ClampMaxOut(const at::Tensor& self, const at::Scalar& high, at::Tensor& out) {
+  return ClampOut(self, std::nullopt, high, out);
+}
+at::Tensor& ClampTensorOut(const at::Tensor& self, const std::optional<at::Tensor>& low,
+                           const std::optional<at::Tensor>& high, at::Tensor& out) {
+  c10::SmallVector<const at::Tensor*, 3> operands = {&self};
+  if (low.has_value()) operands.push_back(&*low);
+  if (high.has_value()) operands.push_back(&*high);
+  const c10::DeviceIndex device = CommonDevice("clamp", operands);
+  at::native::ResultTypeState state = {};
+  c10::DimVector sizes;
+  for (const at::Tensor* each : operands) {
+    state = at::native::update_result_type_state(*each, state);
+    sizes = at::infer_size_dimvector(sizes, each->sizes());
+  }
+  const at::ScalarType dtype = at::native::result_type(state);
+  ResizeTo(out, sizes);
+  ReadInputs read;
+  ReadAll(read, operands, dtype, device);
+  std::optional<In> least, greatest;
+  if (low.has_value()) least = read.inputs[1];
+  if (high.has_value()) greatest = read.inputs.back();
+  Write(out, Clamp(ReadAs(self, dtype, device), least, greatest));
+  return out;
+}
+at::Tensor& ClampMinTensorOut(const at::Tensor& self, const at::Tensor& low, at::Tensor& out) {
+  return ClampTensorOut(self, low, std::nullopt, out);
+}
+at::Tensor& ClampMaxTensorOut(const at::Tensor& self, const at::Tensor& high, at::Tensor& out) {
+  return ClampTensorOut(self, std::nullopt, high, out);
+}
+
+// self + value * a (*or /) b
+template <ServerOp& kOp>
+at::Tensor& AddProductOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& value,
+                          at::Tensor& out) {
+  const at::ScalarType dtype = ResultType({&self, &a, &b}), computed = ComputeDType(dtype);
+  ResizeTo(out, BroadcastSizes({&self, &a, &b}));
+  Elementwise("addcmul", out, {&self, &a, &b}, computed, [&](const Inputs& in) {
+    Value product = Push(kOp, {in[1], in[2]});
+    if (!value.equal(1)) product = Mul(product, value);
+    return Push(op::add, {in[0], product});
+  });
+  return out;
+}
+
+at::Tensor& LerpOut(const at::Tensor& self, const at::Tensor& end, const at::Scalar& weight, at::Tensor& out) {
+  const at::ScalarType dtype = ComputeDType(self.scalar_type());
+  ResizeTo(out, BroadcastSizes({&self, &end}));
+  Elementwise("lerp", out, {&self, &end}, dtype, [&](const Inputs& in) {
+    const double w = weight.toDouble();
+    const Value difference = Push(op::sub, {in[1], in[0]});
+    if (w < 0.5) return Push(op::add, {in[0], Mul(difference, weight)});
+    return Push(op::sub, {in[1], Mul(difference, at::Scalar(1 - w))});
+  });
+  return out;
+}
+at::Tensor& LerpTensorOut(const at::Tensor& self, const at::Tensor& end, const at::Tensor& weight, at::Tensor& out) {
+  const at::ScalarType dtype = ComputeDType(self.scalar_type());
+  ResizeTo(out, BroadcastSizes({&self, &end, &weight}));
+  Elementwise("lerp", out, {&self, &end, &weight}, dtype, [&](const Inputs& in) {
+    const Value difference = Push(op::sub, {in[1], in[0]});
+    return Push(op::add, {in[0], Push(op::mul, {difference, in[2]})});
+  });
+  return out;
+}
+
+at::Tensor& MaskedFillScalar(at::Tensor& self, const at::Tensor& mask, const at::Scalar& value) {
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_fill_ only supports boolean masks, but got ", mask.scalar_type());
+  CommonDevice("masked_fill_", {&self, &mask});
+  at::infer_size_dimvector(self.sizes(), mask.sizes());
+  const at::Tensor& out = self;
+  if (out.numel() == 0) return self;
+  Write(out, Where(ReadForBroadcast(mask), In(value, self.scalar_type()), Read(self)));
+  return self;
+}
+at::Tensor& MaskedFillTensor(at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
+  TORCH_CHECK(value.dim() == 0, "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
+              value.dim(), " dimension(s).");
+  if (IsNumber(value)) return MaskedFillScalar(self, mask, value.item());
+  CommonDevice("masked_fill_", {&self, &mask, &value});
+  if (self.numel() == 0) return self;
+  Write(self, Where(ReadForBroadcast(mask), Cast(Read(value), self.scalar_type()), Read(self)));
+  return self;
+}
+
+at::Tensor& FillScalar(at::Tensor& self, const at::Scalar& value) {
+  if (self.numel() == 0) return self;
+  const bool covers = CoversStorage(self);
+  const c10::DeviceIndex device = self.device().index();
+  if (covers) {
+    CellOf(self)->Set(Full(device, self.is_contiguous() ? self.sizes() : at::IntArrayRef({self.numel()}),
+                           value, self.scalar_type()));
+  } else {
+    Write(self, Full(device, self.sizes(), value, self.scalar_type()));
+  }
+  return self;
+}
+at::Tensor& FillTensor(at::Tensor& self, const at::Tensor& value) {
+  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(),
+              " dimensions.");
+  if (IsNumber(value)) return FillScalar(self, value.item());
+  CommonDevice("fill_", {&self, &value});
+  Write(self, Read(value));
+  return self;
+}
+at::Tensor& Zero(at::Tensor& self) { return FillScalar(self, 0); }
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("where.self", WhereSelf);
+  m.impl("where.self_out", WhereOut);
+  m.impl("clamp.out", ClampOut);
+  m.impl("clamp_min.out", ClampMinOut);
+  m.impl("clamp_max.out", ClampMaxOut);
+  m.impl("clamp.Tensor_out", ClampTensorOut);
+  m.impl("clamp_min.Tensor_out", ClampMinTensorOut);
+  m.impl("clamp_max.Tensor_out", ClampMaxTensorOut);
+  m.impl("addcmul.out", AddProductOut<op::mul>);
+  m.impl("addcdiv.out", AddProductOut<op::div>);
+  m.impl("lerp.Scalar_out", LerpOut);
+  m.impl("lerp.Tensor_out", LerpTensorOut);
+  m.impl("masked_fill_.Scalar", MaskedFillScalar);
+  m.impl("masked_fill_.Tensor", MaskedFillTensor);
+  m.impl("fill_.Scalar", FillScalar);
+  m.impl("fill_.Tensor", FillTensor);
+  m.impl("zero_", Zero);
+}
+
+}  // namespace torch_tensord

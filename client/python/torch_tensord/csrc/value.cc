@@ -1,0 +1,267 @@
+#include "value.h"
+
+#include <c10/util/SmallVector.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+namespace torch_tensord {
+namespace {
+
+constexpr size_t kMaxPreparedOps = 8192;
+constexpr size_t kMaxOutputs = 8;
+
+TensordNumber ToNumber(const at::Scalar& number) {
+  TensordNumber result = {};
+  if (number.isBoolean()) {
+    result.kind = TENSORD_NUMBER_BOOL;
+    result.value.i = number.toBool() ? 1 : 0;
+  } else if (number.isFloatingPoint()) {
+    result.kind = TENSORD_NUMBER_FLOAT64;
+    result.value.f = number.toDouble();
+  } else {
+    result.kind = TENSORD_NUMBER_INT64;
+    result.value.i = number.toLong();
+  }
+  return result;
+}
+
+double Largest(at::ScalarType dtype) {
+  if (dtype == at::kHalf) return 65504;
+  if (dtype == at::kDouble) return std::numeric_limits<double>::max();
+  return std::numeric_limits<float>::max();
+}
+
+// An op with attributes, which lives while a thread uses it.
+struct Prepared {
+  explicit Prepared(TensordOp* made) : op(made) {}
+  Prepared(const Prepared&) = delete;
+  ~Prepared() { Api().release_op(op); }
+  TensordOp* const op;
+};
+
+struct PreparedOps {
+  std::mutex mutex;
+  std::unordered_map<std::string, std::shared_ptr<Prepared>> ops;
+};
+PreparedOps& prepared_ops() {
+  static auto* const holder = new PreparedOps;
+  return *holder;
+}
+
+void AppendBytes(std::string& key, const void* data, size_t size) {
+  key.append(static_cast<const char*>(data), size);
+}
+
+std::string KeyOf(const char* name, Attrs attrs) {
+  std::string key(name);
+  for (const Attr& each : attrs) {
+    const TensordAttr& attr = each.attr;
+    key.push_back('\0');
+    key += attr.name;
+    key.push_back(static_cast<char>(attr.type));
+    switch (attr.type) {
+      case TENSORD_ATTR_INTS:
+        AppendBytes(key, &attr.num_ints, sizeof(attr.num_ints));
+        AppendBytes(key, attr.ints, attr.num_ints * sizeof(int64_t));
+        break;
+      case TENSORD_ATTR_STRING:
+        key += attr.text;
+        break;
+      case TENSORD_ATTR_DTYPE:
+        AppendBytes(key, &attr.dtype, sizeof(attr.dtype));
+        break;
+      default:
+        AppendBytes(key, &attr.number.kind, sizeof(attr.number.kind));
+        AppendBytes(key, &attr.number.value, sizeof(attr.number.value));
+    }
+  }
+  return key;
+}
+
+std::shared_ptr<Prepared> PrepareOp(const char* name, Attrs attrs) {
+  std::string key = KeyOf(name, attrs);
+  PreparedOps& known = prepared_ops();
+  {
+    std::lock_guard<std::mutex> lock(known.mutex);
+    const auto found = known.ops.find(key);
+    if (found != known.ops.end()) return found->second;
+  }
+  c10::SmallVector<TensordAttr, 8> given;
+  for (const Attr& each : attrs) given.push_back(each.attr);
+  TensordOp* op = nullptr;
+  TensordError* error = nullptr;
+  Check(Api().prepare(name, given.data(), given.size(), &op, &error), error, name);
+  auto made = std::make_shared<Prepared>(op);
+  std::lock_guard<std::mutex> lock(known.mutex);
+  if (known.ops.size() >= kMaxPreparedOps) known.ops.clear();
+  known.ops.emplace(std::move(key), made);
+  return made;
+}
+
+}  // namespace
+
+In::In(const at::Scalar& number, at::ScalarType dtype)
+    : input{nullptr, ToServerDType(dtype), ToNumber(number)} {
+  if (at::isFloatingType(dtype)) {
+    // PyTorch rounds a number that exceeds the range to an infinity.
+    double value = number.toDouble();
+    if (std::isfinite(value) && std::abs(value) > Largest(dtype)) {
+      value = std::copysign(std::numeric_limits<double>::infinity(), value);
+    }
+    input.number.kind = TENSORD_NUMBER_FLOAT64;
+    input.number.value.f = value;
+  } else if (number.isFloatingPoint() || (number.isBoolean() && dtype != at::kBool)) {
+    input.number.kind = TENSORD_NUMBER_INT64;
+    input.number.value.i = number.toLong();
+  }
+  if (dtype == at::kBool) {
+    input.number.kind = TENSORD_NUMBER_BOOL;
+    input.number.value.i = number.toBool() ? 1 : 0;
+  }
+}
+
+const TensordOp* ServerOp::Prepare() {
+  TensordOp* made = nullptr;
+  TensordError* error = nullptr;
+  Check(Api().prepare(name_, nullptr, 0, &made, &error), error, name_);
+  const TensordOp* expected = nullptr;
+  if (op_.compare_exchange_strong(expected, made)) return made;
+  Api().release_op(made);
+  return expected;
+}
+
+Attr::Attr(const char* name, int64_t value) {
+  attr.name = name;
+  attr.number = ToNumber(value);
+}
+Attr::Attr(const char* name, double value) {
+  attr.name = name;
+  attr.number = ToNumber(value);
+}
+Attr::Attr(const char* name, const at::Scalar& value) {
+  attr.name = name;
+  attr.number = ToNumber(value);
+}
+Attr::Attr(const char* name, at::IntArrayRef value) {
+  attr.name = name;
+  attr.type = TENSORD_ATTR_INTS;
+  attr.ints = value.data();
+  attr.num_ints = value.size();
+}
+Attr::Attr(const char* name, const char* value) {
+  attr.name = name;
+  attr.type = TENSORD_ATTR_STRING;
+  attr.text = value;
+}
+Attr::Attr(const char* name, at::ScalarType value) {
+  attr.name = name;
+  attr.type = TENSORD_ATTR_DTYPE;
+  attr.dtype = ToServerDType(value);
+}
+
+Value Push(const TensordOp* op, const char* name, c10::ArrayRef<In> inputs, uint32_t donated) {
+  static_assert(sizeof(In) == sizeof(TensordInput));
+  TensordOutput output;
+  size_t num_outputs = 1;
+  TensordError* error = nullptr;
+  Check(Api().push(op, &inputs.data()->input, inputs.size(), donated, &output, &num_outputs, &error), error,
+        name);
+  return c10::make_intrusive<Handle>(output);
+}
+
+Value Push(const char* name, std::initializer_list<In> inputs, Attrs attrs, uint32_t donated) {
+  const auto prepared = PrepareOp(name, attrs);
+  return Push(prepared->op, name, inputs, donated);
+}
+
+std::vector<Value> PushAll(const char* name, c10::ArrayRef<In> inputs, Attrs attrs, uint32_t donated) {
+  const auto prepared = PrepareOp(name, attrs);
+  TensordOutput outputs[kMaxOutputs];
+  size_t num_outputs = kMaxOutputs;
+  TensordError* error = nullptr;
+  Check(Api().push(prepared->op, &inputs.data()->input, inputs.size(), donated, outputs, &num_outputs, &error),
+        error, name);
+  std::vector<Value> values;
+  for (size_t i = 0; i < num_outputs; ++i) values.push_back(c10::make_intrusive<Handle>(outputs[i]));
+  return values;
+}
+
+Value Create(const char* name, c10::DeviceIndex device, Attrs attrs) {
+  const auto prepared = PrepareOp(name, attrs);
+  TensordOutput output;
+  TensordError* error = nullptr;
+  Check(Api().push_creation(prepared->op, DeviceAt(device), &output, &error), error, name);
+  return c10::make_intrusive<Handle>(output);
+}
+
+Value Cast(const Value& x, at::ScalarType dtype) {
+  return x->dtype() == dtype ? x : Push("cast", {x}, {{"dtype", dtype}});
+}
+Value Bitcast(const Value& x, at::ScalarType dtype) {
+  return x->dtype() == dtype ? x : Push("bitcast", {x}, {{"dtype", dtype}});
+}
+Value Reshape(const Value& x, at::IntArrayRef sizes) {
+  return x->sizes().equals(sizes) ? x : Push("reshape", {x}, {{"shape", sizes}});
+}
+Value BroadcastTo(const Value& x, at::IntArrayRef sizes) {
+  return x->sizes().equals(sizes) ? x : Push("broadcast_to", {x}, {{"shape", sizes}});
+}
+Value Permute(const Value& x, at::IntArrayRef axes) { return Push("permute", {x}, {{"axes", axes}}); }
+Value Transpose(const Value& x, int64_t a, int64_t b) {
+  if (x->dim() < 2) return x;
+  c10::SmallVector<int64_t, 6> axes;
+  for (int64_t i = 0; i < x->dim(); ++i) axes.push_back(i);
+  if (a < 0) a += x->dim();
+  if (b < 0) b += x->dim();
+  std::swap(axes[a], axes[b]);
+  return Permute(x, axes);
+}
+Value Narrow(const Value& x, int64_t axis, int64_t start, int64_t stop) {
+  if (start == 0 && stop == x->sizes()[axis]) return x;
+  const int64_t starts[] = {start}, stops[] = {stop}, axes[] = {axis};
+  return Push("slice", {x}, {{"starts", at::IntArrayRef(starts)}, {"stops", at::IntArrayRef(stops)}, {"axes", at::IntArrayRef(axes)}});
+}
+Value Concat(c10::ArrayRef<Value> parts, int64_t axis) {
+  constexpr size_t kMaxParts = 32;  // inputs of a push
+  if (parts.size() == 1) return parts[0];
+  if (parts.size() > kMaxParts) {
+    std::vector<Value> joined;
+    for (size_t i = 0; i < parts.size(); i += kMaxParts) {
+      joined.push_back(Concat(parts.slice(i, std::min(kMaxParts, parts.size() - i)), axis));
+    }
+    return Concat(joined, axis);
+  }
+  c10::SmallVector<In, 8> inputs;
+  for (const Value& part : parts) inputs.emplace_back(part);
+  return PushAll("concat", inputs, {{"axis", axis}})[0];
+}
+Value AsStrided(const Value& x, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) {
+  return Push("as_strided", {x}, {{"shape", sizes}, {"strides", strides}, {"offset", offset}});
+}
+Value Zeros(c10::DeviceIndex device, at::IntArrayRef sizes, at::ScalarType dtype) {
+  return Create("zeros", device, {{"shape", sizes}, {"dtype", dtype}});
+}
+Value Full(c10::DeviceIndex device, at::IntArrayRef sizes, const at::Scalar& number, at::ScalarType dtype) {
+  const In in(number, dtype);  // a number that the dtype has
+  at::Scalar value = in.input.number.value.f;
+  if (in.input.number.kind == TENSORD_NUMBER_BOOL) value = in.input.number.value.i != 0;
+  if (in.input.number.kind == TENSORD_NUMBER_INT64) value = in.input.number.value.i;
+  return Create("full", device, {{"shape", sizes}, {"value", value}, {"dtype", dtype}});
+}
+Value Arange(c10::DeviceIndex device, int64_t stop) {
+  return Create("arange", device, {{"stop", at::Scalar(stop)}, {"dtype", at::kLong}});
+}
+Value Reduce(const char* name, const Value& x, at::IntArrayRef axes, bool keepdims) {
+  return Push(name, {x}, {{"axes", axes}, {"keepdims", keepdims}});
+}
+Value Matmul(const Value& a, const Value& b, bool transpose_a, bool transpose_b) {
+  if (!transpose_a && !transpose_b) return Push(op::matmul, {a, b});
+  return Push("matmul", {a, b}, {{"transpose_a", transpose_a}, {"transpose_b", transpose_b}});
+}
+
+}  // namespace torch_tensord
