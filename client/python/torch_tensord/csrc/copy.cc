@@ -34,6 +34,14 @@ at::Tensor Download(const at::Tensor& source) {
   return host;
 }
 
+at::Scalar Fetch(const Value& value) {
+  if (ReportsWaits()) ReportWait("a shape that depends on values");
+  at::Tensor host = at::empty({}, at::TensorOptions().dtype(value->dtype()).device(at::kCPU));
+  TensordError* error = nullptr;
+  Check(Api().download(value->tensor, host.mutable_data_ptr(), host.nbytes(), &error), error, "");
+  return host.item();
+}
+
 at::Tensor UploadTensor(const at::Tensor& source, c10::DeviceIndex device) {
   return MakeTensor(Upload(source, device, true), device);
 }

@@ -56,6 +56,12 @@ void Elementwise(const char* name, const at::Tensor& out, std::initializer_list<
   Elementwise(name, out, Operands(operands.begin(), operands.size()), dtype, std::move(function));
 }
 
+// Returns the value of an operand that is a tensor.
+inline Value Own(const In& in) {
+  Api().retain(in.input.tensor);
+  return c10::make_intrusive<Handle>(in.input.tensor);
+}
+
 // Computes out = op(out[, b]) with the old value donated, if `a` is `out`, is whole, and has this dtype.
 // Otherwise returns false, and does nothing.
 bool TryInPlace(ServerOp& op, const at::Tensor& out, const at::Tensor& a, const at::Tensor* b, at::ScalarType dtype);
@@ -75,6 +81,11 @@ inline at::Tensor& WriteOut(const at::Tensor& out, Value value) {
   Write(out, std::move(value));
   return const_cast<at::Tensor&>(out);
 }
+
+inline c10::DeviceIndex DeviceOf(const at::Tensor& tensor) { return tensor.device().index(); }
+inline bool IsGiven(const std::optional<at::Tensor>& tensor) { return tensor.has_value() && tensor->defined(); }
+// Returns the number that a value with one element has. Waits.
+at::Scalar Fetch(const Value& value);
 
 inline c10::DimVector Axes(at::OptionalIntArrayRef dims, int64_t rank) {
   c10::DimVector axes;

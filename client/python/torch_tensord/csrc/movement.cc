@@ -1,0 +1,172 @@
+// Concatenation, order of elements, sequences, and triangles.
+#include <ATen/core/IListRef.h>
+
+#include "kernels.h"
+
+namespace torch_tensord {
+namespace {
+
+at::Tensor& CatOut(const at::ITensorListRef& tensors, int64_t dim, at::Tensor& out) {
+  std::vector<Value> parts;
+  c10::SmallVector<const at::Tensor*, 8> operands;
+  for (const at::Tensor& each : tensors) operands.push_back(&each);
+  const c10::DeviceIndex device = CommonDevice("cat", operands);
+  int64_t rank = 1;
+  for (const at::Tensor* each : operands) {
+    if (each->dim() != 1 || each->numel() != 0) rank = each->dim();
+  }
+  for (const at::Tensor* each : operands) {
+    if (each->dim() == 1 && each->numel() == 0 && rank != 1) continue;  // PyTorch ignores these
+    parts.push_back(ReadAs(*each, out.scalar_type(), device));
+    if (!IsOurs(*each) || !parts.back()->sizes().equals(each->sizes())) {
+      parts.back() = BroadcastTo(parts.back(), each->sizes());
+    }
+  }
+  if (parts.empty()) return out;
+  return WriteOut(out, Concat(parts, at::maybe_wrap_dim(dim, rank)));
+}
+
+c10::DimVector RowMajorStrides(at::IntArrayRef sizes) {
+  c10::DimVector strides(sizes.size(), 1);
+  for (int64_t d = static_cast<int64_t>(sizes.size()) - 2; d >= 0; --d) strides[d] = strides[d + 1] * sizes[d + 1];
+  return strides;
+}
+
+at::Tensor Flip(const at::Tensor& self, at::IntArrayRef dims) {
+  c10::DimVector strides = RowMajorStrides(self.sizes());
+  int64_t offset = 0;
+  for (const int64_t dim : dims) {
+    const int64_t d = at::maybe_wrap_dim(dim, self.dim());
+    if (self.dim() == 0) continue;
+    offset += (self.size(d) - 1) * strides[d];
+    strides[d] = -strides[d];
+  }
+  if (self.numel() == 0) return MakeContiguous(self.sizes(), self.scalar_type(), DeviceOf(self));
+  return MakeTensor(AsStrided(Read(self), self.sizes(), strides, offset), DeviceOf(self));
+}
+
+Value RollOne(const Value& x, int64_t shift, int64_t axis) {
+  const int64_t size = x->sizes()[axis];
+  if (size == 0) return x;
+  const int64_t start = ((size - shift) % size + size) % size;
+  if (start == 0) return x;
+  return Concat({Narrow(x, axis, start, size), Narrow(x, axis, 0, start)}, axis);
+}
+at::Tensor Roll(const at::Tensor& self, at::IntArrayRef shifts, at::IntArrayRef dims) {
+  Value x = Read(self);
+  if (self.numel() == 0) return MakeTensor(x, DeviceOf(self));
+  TORCH_CHECK(!shifts.empty(), "`shifts` required");
+  if (dims.empty()) {
+    TORCH_CHECK(shifts.size() == 1, "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:0");
+    return MakeTensor(Reshape(RollOne(Reshape(x, {self.numel()}), shifts[0], 0), self.sizes()), DeviceOf(self));
+  }
+  TORCH_CHECK(shifts.size() == dims.size(), "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:",
+              dims.size());
+  for (size_t i = 0; i < dims.size(); ++i) x = RollOne(x, shifts[i], at::maybe_wrap_dim(dims[i], self.dim()));
+  return MakeTensor(x, DeviceOf(self));
+}
+
+template <ServerOp& kKeeps>
+at::Tensor& TriangleOut(const at::Tensor& self, int64_t diagonal, at::Tensor& out) {
+  if (self.numel() == 0) return out;
+  const int64_t rows = self.size(-2), columns = self.size(-1);
+  const c10::DeviceIndex device = DeviceOf(self);
+  const Value row = Add(Reshape(Arange(device, rows), {rows, 1}), at::Scalar(diagonal));
+  const Value keeps = Push(kKeeps, {Arange(device, columns), row});
+  const Value x = Read(self);
+  return WriteOut(out, Where(keeps, x, Number(0, x)));
+}
+
+// ---- sequences. `out` has the number of elements as its size, or is resized.
+
+at::Tensor& ArangeOut(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, at::Tensor& out) {
+  const at::ScalarType dtype = out.scalar_type();
+  TORCH_CHECK(step.toDouble() != 0, "step must be nonzero");
+  const double span = end.toDouble() - start.toDouble();
+  TORCH_CHECK(span == 0 || (span > 0) == (step.toDouble() > 0),
+              "upper bound and lower bound inconsistent with step sign");
+  const bool integers = start.isIntegral(true) && end.isIntegral(true) && step.isIntegral(true);
+  const auto size = static_cast<int64_t>(std::ceil(span / step.toDouble()));
+  const int64_t sizes[] = {size};
+  if (out.numel() != size) at::native::resize_output(out, sizes);
+  if (size == 0) return out;
+  Value made = Arange(DeviceOf(out), size);
+  if (integers) {
+    if (!step.equal(1)) made = Mul(made, step);
+    if (!start.equal(0)) made = Add(made, start);
+  } else {
+    made = Cast(made, at::kDouble);
+    if (at::isIntegralType(dtype, true)) {
+      made = Add(Mul(made, at::Scalar(step.toLong())), at::Scalar(start.toLong()));
+    } else {
+      made = Add(Mul(made, step), start);
+    }
+  }
+  Write(out, Reshape(made, out.sizes()));
+  return out;
+}
+at::Tensor& LinspaceOut(const at::Scalar& start, const at::Scalar& end, int64_t steps, at::Tensor& out) {
+  TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
+  const int64_t sizes[] = {steps};
+  if (out.numel() != steps) at::native::resize_output(out, sizes);
+  if (steps == 0) return out;
+  const c10::DeviceIndex device = DeviceOf(out);
+  if (steps == 1) {
+    Write(out, Reshape(Full(device, {}, start, at::kDouble), out.sizes()));
+    return out;
+  }
+  // From both ends, so that both are exact.
+  const double step = (end.toDouble() - start.toDouble()) / static_cast<double>(steps - 1);
+  const Value position = Cast(Arange(device, steps), at::kDouble);
+  const Value low = Add(Mul(position, at::Scalar(step)), at::Scalar(start.toDouble()));
+  const Value high = Push(op::sub, {In(end.toDouble(), at::kDouble),
+                                    Mul(Push(op::sub, {In(steps - 1, at::kDouble), position}), at::Scalar(step))});
+  const Value first = Push(op::lt, {position, In(steps / 2, at::kDouble)});
+  Write(out, Reshape(Where(first, low, high), out.sizes()));
+  return out;
+}
+at::Tensor& EyeOut(int64_t rows, int64_t columns, at::Tensor& out) {
+  TORCH_CHECK(rows >= 0 && columns >= 0, "n and m must be greater or equal to 0");
+  return WriteOut(out, Create("eye", DeviceOf(out), {{"rows", rows}, {"cols", columns}, {"dtype", out.scalar_type()}}));
+}
+at::Tensor& EyeSquareOut(int64_t rows, at::Tensor& out) { return EyeOut(rows, rows, out); }
+
+bool Equal(const at::Tensor& a, const at::Tensor& b) {
+  CommonDevice("equal", {&a, &b});
+  if (!a.sizes().equals(b.sizes())) return false;
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "Expected object of data type ", a.scalar_type(), " but got ",
+              b.scalar_type());
+  if (a.numel() == 0) return true;
+  return Fetch(Reduce("count_nonzero", Push(op::ne, {Read(a), Read(b)}), {}, false)).toLong() == 0;
+}
+
+// A repetition of each index by its count. Waits for the sum.
+at::Tensor RepeatInterleave(const at::Tensor& repeats, std::optional<int64_t> output_size) {
+  TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
+  const c10::DeviceIndex device = DeviceOf(repeats);
+  if (repeats.numel() == 0) return MakeContiguous({0}, repeats.scalar_type(), device);
+  const Value ends = Push("cumsum", {Cast(Read(repeats), at::kLong)}, {{"axis", 0}});
+  const int64_t size = output_size.has_value()
+                           ? *output_size
+                           : Fetch(Reshape(Narrow(ends, 0, repeats.numel() - 1, repeats.numel()), {})).toLong();
+  const Value places = Push("searchsorted", {ends, Arange(device, size)}, {{"right", true}});
+  return MakeTensor(Cast(places, repeats.scalar_type()), device);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("cat.out", CatOut);
+  m.impl("flip", Flip);
+  m.impl("roll", Roll);
+  m.impl("tril.out", TriangleOut<op::le>);
+  m.impl("triu.out", TriangleOut<op::ge>);
+  m.impl("arange.start_out", ArangeOut);
+  m.impl("linspace.out", LinspaceOut);
+  m.impl("eye.m_out", EyeOut);
+  m.impl("eye.out", EyeSquareOut);
+  m.impl("equal", Equal);
+  m.impl("repeat_interleave.Tensor", RepeatInterleave);
+}
+
+}  // namespace torch_tensord

@@ -1,0 +1,309 @@
+// Softmax, normalization, pooling, and their gradients; the optimizer Adam.
+#include "kernels.h"
+
+namespace torch_tensord {
+namespace {
+
+using Mask = std::array<bool, 3>;
+
+// ---- softmax
+
+template <const char* const& kName>
+at::Tensor& SoftmaxOut(const at::Tensor& self, int64_t dim, bool half_to_float, at::Tensor& out) {
+  Value x = Read(self);
+  if (half_to_float) x = Cast(x, at::kFloat);
+  if (self.numel() == 0) return out;
+  if (self.dim() == 0) return WriteOut(out, Reshape(Push(kName, {Reshape(x, {1})}, {{"axis", 0}}), {}));
+  return WriteOut(out, Push(kName, {x}, {{"axis", dim}}));
+}
+constexpr const char* kSoftmax = "softmax";
+constexpr const char* kLogSoftmax = "log_softmax";
+
+template <bool kLog>
+at::Tensor& SoftmaxBackwardOut(const at::Tensor& gradient, const at::Tensor& output, int64_t dim,
+                               at::ScalarType, at::Tensor& out) {
+  if (output.numel() == 0) return out;
+  Value g = Read(gradient), y = Read(output);
+  if (output.dim() == 0) {
+    g = Reshape(g, {1});
+    y = Reshape(y, {1});
+    dim = 0;
+  }
+  const Value gx = Push("softmax_backward", {g, y}, {{"axis", dim}, {"log", kLog}});
+  return WriteOut(out, Reshape(gx, output.sizes()));
+}
+
+// ---- normalization
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> LayerNorm(const at::Tensor& self, at::IntArrayRef shape,
+                                                         const std::optional<at::Tensor>& weight,
+                                                         const std::optional<at::Tensor>& bias, double eps) {
+  const c10::DeviceIndex device = DeviceOf(self);
+  const Value x = Read(self);
+  c10::SmallVector<In, 3> inputs = {x};
+  Value scale, shift;
+  if (IsGiven(weight)) {
+    CommonDevice("native_layer_norm", {&self, &*weight});
+    scale = Read(*weight);
+  } else if (IsGiven(bias)) {
+    scale = Full(device, shape, 1, bias->scalar_type());
+  }
+  if (scale) inputs.emplace_back(scale);
+  if (IsGiven(bias)) {
+    shift = Read(*bias);
+    inputs.emplace_back(shift);
+  }
+  const std::vector<Value> made =
+      PushAll("layer_norm", inputs, {{"normalized_rank", static_cast<int64_t>(shape.size())}, {"eps", eps}});
+  return {MakeTensor(made[0], device), MakeTensor(made[1], device), MakeTensor(made[2], device)};
+}
+
+// Returns the gradients for which the mask is true, in the order of the server's outputs.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> Gradients(const char* name, c10::ArrayRef<In> inputs, Attrs attrs,
+                                                         const Mask& mask, c10::DeviceIndex device) {
+  const std::vector<Value> made = PushAll(name, inputs, attrs);
+  at::Tensor results[3];
+  size_t next = 0;
+  for (int i = 0; i < 3; ++i) {
+    if (mask[i]) results[i] = MakeTensor(made.at(next++), device);
+  }
+  return {results[0], results[1], results[2]};
+}
+c10::DimVector Positions(const Mask& mask) {
+  c10::DimVector positions;
+  for (int i = 0; i < 3; ++i) {
+    if (mask[i]) positions.push_back(i);
+  }
+  return positions;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> LayerNormBackward(
+    const at::Tensor& gradient, const at::Tensor& self, at::IntArrayRef shape, const at::Tensor& mean,
+    const at::Tensor& rstd, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>&, Mask mask) {
+  const c10::DeviceIndex device = CommonDevice("native_layer_norm_backward", {&gradient, &self, &mean, &rstd});
+  const c10::DimVector positions = Positions(mask);
+  if (positions.empty()) return {};
+  const Value g = Read(gradient), x = Read(self), r = Read(rstd), m = Read(mean);
+  Value scale;
+  c10::SmallVector<In, 5> inputs = {g, x, r, m};
+  if (IsGiven(weight)) {
+    scale = Read(*weight);
+    inputs.emplace_back(scale);
+  }
+  return Gradients("layer_norm_backward", inputs,
+                   {{"normalized_rank", static_cast<int64_t>(shape.size())}, {"gradients", at::IntArrayRef(positions)}},
+                   mask, device);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNorm(
+    const at::Tensor& self, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+    const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var, bool training,
+    double momentum, double eps) {
+  const c10::DeviceIndex device = DeviceOf(self);
+  const at::ScalarType dtype = ComputeDType(self.scalar_type());
+  const int64_t channels[] = {self.size(1)};
+  const auto parameter = [&](const std::optional<at::Tensor>& tensor, double fallback) {
+    return IsGiven(tensor) ? Read(*tensor) : Full(device, channels, fallback, dtype);
+  };
+  const Value x = Read(self);
+  const Value inputs[] = {x, parameter(running_mean, 0), parameter(running_var, 1), parameter(weight, 1),
+                          parameter(bias, 0)};
+  c10::SmallVector<In, 5> given;
+  for (const Value& each : inputs) given.emplace_back(each);
+  const std::vector<Value> made =
+      PushAll("batch_norm", given, {{"training", training}, {"momentum", momentum}, {"eps", eps}});
+  if (!training) {
+    return {MakeTensor(made[0], device), MakeContiguous({0}, dtype, device), MakeContiguous({0}, dtype, device)};
+  }
+  if (IsGiven(running_mean)) Write(*running_mean, made[3]);
+  if (IsGiven(running_var)) Write(*running_var, made[4]);
+  return {MakeTensor(made[0], device), MakeTensor(made[1], device), MakeTensor(made[2], device)};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNormBackward(
+    const at::Tensor& gradient, const at::Tensor& self, const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var,
+    const std::optional<at::Tensor>& save_mean, const std::optional<at::Tensor>& save_invstd, bool training,
+    double eps, Mask mask) {
+  const c10::DeviceIndex device = CommonDevice("native_batch_norm_backward", {&gradient, &self});
+  const c10::DimVector positions = Positions(mask);
+  if (positions.empty()) return {};
+  const at::ScalarType dtype = ComputeDType(self.scalar_type());
+  const Value g = Read(gradient), x = Read(self);
+  Value mean, invstd, scale;
+  if (training) {
+    mean = Cast(Read(*save_mean), dtype);
+    invstd = Cast(Read(*save_invstd), dtype);
+  } else {
+    mean = Cast(Read(*running_mean), dtype);
+    invstd = Push(op::rsqrt, {Add(Cast(Read(*running_var), dtype), at::Scalar(eps))});
+  }
+  c10::SmallVector<In, 5> inputs = {g, x, mean, invstd};
+  if (IsGiven(weight)) {
+    scale = Read(*weight);
+    inputs.emplace_back(scale);
+  }
+  return Gradients("batch_norm_backward", inputs, {{"training", training}, {"gradients", at::IntArrayRef(positions)}},
+                   mask, device);
+}
+
+// ---- pooling
+
+c10::DimVector Two(at::IntArrayRef given, at::IntArrayRef fallback) {
+  if (given.empty()) return c10::DimVector(fallback);
+  if (given.size() == 1) return {given[0], given[0]};
+  return c10::DimVector(given);
+}
+
+std::tuple<at::Tensor&, at::Tensor&> MaxPoolOut(const at::Tensor& self, at::IntArrayRef kernel,
+                                                at::IntArrayRef stride, at::IntArrayRef padding,
+                                                at::IntArrayRef dilation, bool ceil_mode, at::Tensor& out,
+                                                at::Tensor& indices) {
+  const c10::DimVector k = Two(kernel, {}), s = Two(stride, k), p = Two(padding, {}), d = Two(dilation, {});
+  const Value x = Read(self);
+  const std::vector<Value> both =
+      PushAll("max_pool", In(x), {{"kernel", at::IntArrayRef(k)}, {"stride", at::IntArrayRef(s)},
+                                  {"padding", at::IntArrayRef(p)}, {"dilation", at::IntArrayRef(d)},
+                                  {"ceil_mode", ceil_mode}});
+  WriteOut(out, both[0]);
+  WriteOut(indices, both[1]);
+  return {out, indices};
+}
+at::Tensor& MaxPoolBackwardOut(const at::Tensor& gradient, const at::Tensor& self, at::IntArrayRef kernel,
+                               at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
+                               bool ceil_mode, const at::Tensor& indices, at::Tensor& out) {
+  const c10::DimVector k = Two(kernel, {}), s = Two(stride, k), p = Two(padding, {}), d = Two(dilation, {});
+  return WriteOut(out, Push("max_pool_backward", {Read(gradient), Read(indices)},
+                            {{"kernel", at::IntArrayRef(k)}, {"stride", at::IntArrayRef(s)},
+                             {"padding", at::IntArrayRef(p)}, {"dilation", at::IntArrayRef(d)},
+                             {"ceil_mode", ceil_mode}, {"size", self.sizes().slice(self.dim() - 2)}}));
+}
+
+Value AvgPool(const Value& x, const c10::DimVector& k, const c10::DimVector& s, const c10::DimVector& p, bool ceil_mode,
+              bool count_padding, int64_t divisor) {
+  return Push("avg_pool", {x}, {{"kernel", at::IntArrayRef(k)}, {"stride", at::IntArrayRef(s)},
+                                {"padding", at::IntArrayRef(p)}, {"ceil_mode", ceil_mode},
+                                {"count_include_pad", count_padding}, {"divisor", divisor}});
+}
+Value AvgPoolGradient(const Value& g, at::IntArrayRef size, const c10::DimVector& k, const c10::DimVector& s,
+                      const c10::DimVector& p, bool ceil_mode, bool count_padding, int64_t divisor) {
+  return Push("avg_pool_backward", {g}, {{"kernel", at::IntArrayRef(k)}, {"stride", at::IntArrayRef(s)},
+                                         {"padding", at::IntArrayRef(p)}, {"ceil_mode", ceil_mode},
+                                         {"count_include_pad", count_padding}, {"divisor", divisor},
+                                         {"size", size.slice(size.size() - 2)}});
+}
+at::Tensor& AvgPoolOut(const at::Tensor& self, at::IntArrayRef kernel, at::IntArrayRef stride,
+                       at::IntArrayRef padding, bool ceil_mode, bool count_padding, std::optional<int64_t> divisor,
+                       at::Tensor& out) {
+  const c10::DimVector k = Two(kernel, {});
+  return WriteOut(out, AvgPool(Read(self), k, Two(stride, k), Two(padding, {}), ceil_mode, count_padding,
+                               divisor.value_or(0)));
+}
+at::Tensor& AvgPoolBackwardOut(const at::Tensor& gradient, const at::Tensor& self, at::IntArrayRef kernel,
+                               at::IntArrayRef stride, at::IntArrayRef padding, bool ceil_mode, bool count_padding,
+                               std::optional<int64_t> divisor, at::Tensor& out) {
+  const c10::DimVector k = Two(kernel, {});
+  return WriteOut(out, AvgPoolGradient(Read(gradient), self.sizes(), k, Two(stride, k), Two(padding, {}), ceil_mode,
+                                       count_padding, divisor.value_or(0)));
+}
+
+// The window for which an adaptive pool is a pool of equal windows.
+c10::DimVector AdaptiveWindow(at::IntArrayRef in, at::IntArrayRef out) {
+  c10::DimVector window;
+  for (size_t i = 0; i < 2; ++i) {
+    const int64_t size = in[in.size() - 2 + i], wanted = out[out.size() - 2 + i];
+    TORCH_CHECK_NOT_IMPLEMENTED(wanted > 0 && size % wanted == 0, "adaptive_avg_pool2d of ", size, " elements to ",
+                                wanted, " isn't implemented on tensord: the windows have different sizes");
+    window.push_back(size / wanted);
+  }
+  return window;
+}
+at::Tensor AdaptiveAvgPool(const at::Tensor& self, at::IntArrayRef size) {
+  const c10::DimVector k = AdaptiveWindow(self.sizes(), Two(size, {})), none = {0, 0};
+  return MakeTensor(AvgPool(Read(self), k, k, none, false, true, 0), DeviceOf(self));
+}
+at::Tensor AdaptiveAvgPoolBackward(const at::Tensor& gradient, const at::Tensor& self) {
+  const c10::DimVector k = AdaptiveWindow(self.sizes(), gradient.sizes()), none = {0, 0};
+  return MakeTensor(AvgPoolGradient(Read(gradient), self.sizes(), k, k, none, false, true, 0), DeviceOf(self));
+}
+
+// ---- Adam
+
+struct Adam {
+  double lr, beta1, beta2, weight_decay, eps;
+  bool amsgrad, maximize, decoupled;
+};
+void AdamStep(const Adam& adam, const at::Tensor& p, const at::Tensor& gradient, const at::Tensor& m,
+              const at::Tensor& v, const at::Tensor* vmax, const at::Tensor& step, const at::Tensor* lr) {
+  c10::SmallVector<Value, 7> kept = {Read(p), Cast(Read(gradient), p.scalar_type()), Read(m), Read(v)};
+  if (vmax != nullptr) kept.push_back(Read(*vmax));
+  c10::SmallVector<In, 7> inputs;
+  for (const Value& each : kept) inputs.emplace_back(each);
+  const Value count = ReadAs(step, step.scalar_type(), DeviceOf(p));
+  inputs.emplace_back(count);
+  Value rate;
+  if (lr != nullptr && IsOurs(*lr)) {
+    rate = Read(*lr);
+    inputs.emplace_back(rate);
+  } else {
+    inputs.emplace_back(lr == nullptr ? at::Scalar(adam.lr) : lr->item(), at::kDouble);
+  }
+  const std::vector<Value> made =
+      PushAll("adam_step", inputs, {{"beta1", adam.beta1}, {"beta2", adam.beta2}, {"eps", adam.eps},
+                                    {"weight_decay", adam.weight_decay}, {"decoupled", adam.decoupled},
+                                    {"amsgrad", adam.amsgrad}, {"maximize", adam.maximize}});
+  Write(p, made[0]);
+  Write(m, made[1]);
+  Write(v, made[2]);
+  if (vmax != nullptr) Write(*vmax, made[3]);
+}
+void AdamSteps(const Adam& adam, at::TensorList self, at::TensorList grads, at::TensorList m, at::TensorList v,
+               at::TensorList vmax, at::TensorList steps, const at::Tensor* lr,
+               const std::optional<at::Tensor>& grad_scale, const std::optional<at::Tensor>& found_inf) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!IsGiven(grad_scale) && !IsGiven(found_inf),
+                              "a fused optimizer with a GradScaler isn't implemented on tensord: use foreach=True");
+  for (size_t i = 0; i < self.size(); ++i) {
+    AdamStep(adam, self[i], grads[i], m[i], v[i], adam.amsgrad ? &vmax[i] : nullptr, steps[i], lr);
+  }
+}
+template <bool kDecoupled>
+void FusedAdam(at::TensorList self, at::TensorList grads, at::TensorList m, at::TensorList v, at::TensorList vmax,
+               at::TensorList steps, double lr, double beta1, double beta2, double weight_decay, double eps,
+               bool amsgrad, bool maximize, const std::optional<at::Tensor>& grad_scale,
+               const std::optional<at::Tensor>& found_inf) {
+  AdamSteps({lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, kDecoupled}, self, grads, m, v, vmax, steps,
+            nullptr, grad_scale, found_inf);
+}
+template <bool kDecoupled>
+void FusedAdamTensor(at::TensorList self, at::TensorList grads, at::TensorList m, at::TensorList v,
+                     at::TensorList vmax, at::TensorList steps, const at::Tensor& lr, double beta1, double beta2,
+                     double weight_decay, double eps, bool amsgrad, bool maximize,
+                     const std::optional<at::Tensor>& grad_scale, const std::optional<at::Tensor>& found_inf) {
+  AdamSteps({0, beta1, beta2, weight_decay, eps, amsgrad, maximize, kDecoupled}, self, grads, m, v, vmax, steps, &lr,
+            grad_scale, found_inf);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_softmax.out", SoftmaxOut<kSoftmax>);
+  m.impl("_log_softmax.out", SoftmaxOut<kLogSoftmax>);
+  m.impl("_softmax_backward_data.out", SoftmaxBackwardOut<false>);
+  m.impl("_log_softmax_backward_data.out", SoftmaxBackwardOut<true>);
+  m.impl("native_layer_norm", LayerNorm);
+  m.impl("native_layer_norm_backward", LayerNormBackward);
+  m.impl("native_batch_norm", BatchNorm);
+  m.impl("native_batch_norm_backward", BatchNormBackward);
+  m.impl("max_pool2d_with_indices.out", MaxPoolOut);
+  m.impl("max_pool2d_with_indices_backward.grad_input", MaxPoolBackwardOut);
+  m.impl("avg_pool2d.out", AvgPoolOut);
+  m.impl("avg_pool2d_backward.grad_input", AvgPoolBackwardOut);
+  m.impl("_adaptive_avg_pool2d", AdaptiveAvgPool);
+  m.impl("_adaptive_avg_pool2d_backward", AdaptiveAvgPoolBackward);
+  m.impl("_fused_adam_", FusedAdam<false>);
+  m.impl("_fused_adamw_", FusedAdam<true>);
+  m.impl("_fused_adam_.tensor_lr", FusedAdamTensor<false>);
+  m.impl("_fused_adamw_.tensor_lr", FusedAdamTensor<true>);
+}
+
+}  // namespace torch_tensord
