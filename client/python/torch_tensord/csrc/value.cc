@@ -119,6 +119,11 @@ In::In(const at::Scalar& number, at::ScalarType dtype)
     input.number.kind = TENSORD_NUMBER_INT64;
     input.number.value.i = number.toLong();
   }
+  // PyTorch wraps negative numbers of an unsigned dtype.
+  const bool is_unsigned = dtype == at::kByte || dtype == at::kUInt16 || dtype == at::kUInt32;
+  if (is_unsigned && input.number.value.i < 0) {
+    input.number.value.i &= (int64_t{1} << 8 * c10::elementSize(dtype)) - 1;
+  }
   if (dtype == at::kBool) {
     input.number.kind = TENSORD_NUMBER_BOOL;
     input.number.value.i = number.toBool() ? 1 : 0;

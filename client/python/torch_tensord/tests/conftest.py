@@ -1,0 +1,56 @@
+"""A daemon of two CPU devices, and one connection for all tests. Without PyTorch nothing is collected."""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+START_SECONDS = 60
+if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torch_tensord") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+
+def daemon_binary():
+    """Returns the daemon to test: TENSORD_BINARY, or the one beside the interpreter."""
+    return os.environ.get("TENSORD_BINARY") or str(pathlib.Path(sys.executable).parent / "tensord")
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("daemon")
+    port_file = folder / "port"
+    flags = ["--until-eof", "--listen=127.0.0.1:0", f"--port-file={port_file}", "--devices=cpu,cpu"]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([daemon_binary(), *flags], stdin=subprocess.PIPE, stdout=log, stderr=log)
+    deadline = time.monotonic() + START_SECONDS
+    while not port_file.exists():
+        assert process.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
+        time.sleep(0.005)
+    yield port_file.read_text().strip()
+    process.stdin.close()
+    process.wait(timeout=30)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def connection(address):
+    import tensord
+
+    with tensord.connect(address) as client:
+        yield client
+
+
+@pytest.fixture
+def run_python(address):
+    """Returns a function that runs a program in a process of its own, and returns the finished process."""
+
+    def run(program, timeout=120, **environment):
+        variables = {**os.environ, "TENSORD_SERVER": address, **environment}
+        return subprocess.run(
+            [sys.executable, "-c", program], env=variables, capture_output=True, text=True, timeout=timeout
+        )
+
+    return run
