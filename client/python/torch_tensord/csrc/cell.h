@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -91,6 +92,19 @@ inline bool IsWhole(const at::Tensor& tensor) {
   const auto* impl = tensor.unsafeGetTensorImpl();
   return impl->is_contiguous() && impl->storage_offset() == 0 &&
          static_cast<size_t>(impl->numel()) * tensor.element_size() == CellOf(tensor)->nbytes();
+}
+// True if the strides are those of a new contiguous tensor, also of axes of size 1. PyTorch's results
+// have such strides, too, then.
+inline bool IsRowMajor(const at::Tensor& tensor) {
+  const auto* impl = tensor.unsafeGetTensorImpl();
+  if (!impl->is_contiguous()) return false;
+  const at::IntArrayRef sizes = impl->sizes(), strides = impl->strides();
+  int64_t expected = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    if (strides[d] != expected) return false;
+    expected *= std::max<int64_t>(sizes[d], 1);
+  }
+  return true;
 }
 // True if the tensor has each element of its storage once, in any order of axes.
 bool CoversStorage(const at::Tensor& tensor);

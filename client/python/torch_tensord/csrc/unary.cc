@@ -94,6 +94,7 @@ at::Tensor& NanToNumOut(const at::Tensor& self, std::optional<double> nan, std::
 
 template <ServerOp& kOp>
 at::Tensor Unstructured(const at::Tensor& self) {
+  if (C10_LIKELY(IsRowMajor(self))) return MakeTensor(Push(kOp, {Read(self)}), DeviceOf(self));
   at::Tensor out = MakeLike(self);
   return UnaryOut<kOp, kSame>(self, out);
 }

@@ -3,10 +3,12 @@
 #include <c10/util/SmallVector.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 namespace torch_tensord {
@@ -53,16 +55,19 @@ PreparedOps& prepared_ops() {
   return *holder;
 }
 
-void AppendBytes(std::string& key, const void* data, size_t size) {
-  key.append(static_cast<const char*>(data), size);
+using Key = c10::SmallVector<char, 256>;
+
+void AppendBytes(Key& key, const void* data, size_t size) {
+  const char* const bytes = static_cast<const char*>(data);
+  key.append(bytes, bytes + size);
 }
 
-std::string KeyOf(const char* name, Attrs attrs) {
-  std::string key(name);
+void WriteKey(Key& key, const char* name, Attrs attrs) {
+  AppendBytes(key, name, std::strlen(name));
   for (const Attr& each : attrs) {
     const TensordAttr& attr = each.attr;
     key.push_back('\0');
-    key += attr.name;
+    AppendBytes(key, attr.name, std::strlen(attr.name));
     key.push_back(static_cast<char>(attr.type));
     switch (attr.type) {
       case TENSORD_ATTR_INTS:
@@ -70,7 +75,7 @@ std::string KeyOf(const char* name, Attrs attrs) {
         AppendBytes(key, attr.ints, attr.num_ints * sizeof(int64_t));
         break;
       case TENSORD_ATTR_STRING:
-        key += attr.text;
+        AppendBytes(key, attr.text, std::strlen(attr.text));
         break;
       case TENSORD_ATTR_DTYPE:
         AppendBytes(key, &attr.dtype, sizeof(attr.dtype));
@@ -80,11 +85,16 @@ std::string KeyOf(const char* name, Attrs attrs) {
         AppendBytes(key, &attr.number.value, sizeof(attr.number.value));
     }
   }
-  return key;
 }
 
-std::shared_ptr<Prepared> PrepareOp(const char* name, Attrs attrs) {
-  std::string key = KeyOf(name, attrs);
+// A cache of a thread, so that an op that is repeated needs no lock.
+struct Recent {
+  std::string key;
+  std::shared_ptr<Prepared> op;
+};
+constexpr size_t kRecentOps = 256;
+
+std::shared_ptr<Prepared> FindOrPrepare(std::string key, const char* name, Attrs attrs) {
   PreparedOps& known = prepared_ops();
   {
     std::lock_guard<std::mutex> lock(known.mutex);
@@ -101,6 +111,20 @@ std::shared_ptr<Prepared> PrepareOp(const char* name, Attrs attrs) {
   if (known.ops.size() >= kMaxPreparedOps) known.ops.clear();
   known.ops.emplace(std::move(key), made);
   return made;
+}
+
+// The result is valid until this thread prepares another op.
+const TensordOp* PrepareOp(const char* name, Attrs attrs) {
+  thread_local std::unique_ptr<Recent[]> recent(new Recent[kRecentOps]);
+  Key key;
+  WriteKey(key, name, attrs);
+  const std::string_view text(key.data(), key.size());
+  Recent& entry = recent[std::hash<std::string_view>()(text) % kRecentOps];
+  if (entry.op == nullptr || entry.key != text) {
+    entry.op = FindOrPrepare(std::string(text), name, attrs);
+    entry.key = text;
+  }
+  return entry.op->op;
 }
 
 }  // namespace
@@ -180,16 +204,15 @@ Value Push(const TensordOp* op, const char* name, c10::ArrayRef<In> inputs, uint
 }
 
 Value Push(const char* name, std::initializer_list<In> inputs, Attrs attrs, uint32_t donated) {
-  const auto prepared = PrepareOp(name, attrs);
-  return Push(prepared->op, name, inputs, donated);
+  return Push(PrepareOp(name, attrs), name, inputs, donated);
 }
 
 std::vector<Value> PushAll(const char* name, c10::ArrayRef<In> inputs, Attrs attrs, uint32_t donated) {
-  const auto prepared = PrepareOp(name, attrs);
+  const TensordOp* const prepared = PrepareOp(name, attrs);
   TensordOutput outputs[kMaxOutputs];
   size_t num_outputs = kMaxOutputs;
   TensordError* error = nullptr;
-  Check(Api().push(prepared->op, &inputs.data()->input, inputs.size(), donated, outputs, &num_outputs, &error),
+  Check(Api().push(prepared, &inputs.data()->input, inputs.size(), donated, outputs, &num_outputs, &error),
         error, name);
   std::vector<Value> values;
   for (size_t i = 0; i < num_outputs; ++i) values.push_back(c10::make_intrusive<Handle>(outputs[i]));
@@ -197,10 +220,10 @@ std::vector<Value> PushAll(const char* name, c10::ArrayRef<In> inputs, Attrs att
 }
 
 Value Create(const char* name, c10::DeviceIndex device, Attrs attrs) {
-  const auto prepared = PrepareOp(name, attrs);
+  const TensordOp* const prepared = PrepareOp(name, attrs);
   TensordOutput output;
   TensordError* error = nullptr;
-  Check(Api().push_creation(prepared->op, DeviceAt(device), &output, &error), error, name);
+  Check(Api().push_creation(prepared, DeviceAt(device), &output, &error), error, name);
   return c10::make_intrusive<Handle>(output);
 }
 
