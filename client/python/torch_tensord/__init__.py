@@ -5,6 +5,7 @@ for the first time: to the current connection of the package tensord, or else as
 does.
 """
 
+import copyreg
 import ctypes
 import pathlib
 
@@ -35,7 +36,22 @@ def _load():
     from . import _module
 
     torch._register_device_module("tensord", _module)
+    copyreg.pickle(torch.storage.TypedStorage, _reduce_storage)
     torch.utils.generate_methods_for_privateuse1_backend()
+
+
+def _restore_storage(elements, dtype, device):
+    storage = elements.to(device).untyped_storage()
+    return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
+
+
+def _reduce_storage(storage):
+    """Pickles a storage. PyTorch reads the memory of a storage, which ours doesn't have in this process."""
+    device = storage._untyped_storage.device
+    if device.type != "tensord":
+        return storage.__reduce__()
+    elements = torch.empty(0, dtype=torch.uint8, device=device).set_(storage._untyped_storage)
+    return _restore_storage, (elements.cpu(), storage.dtype, str(device))
 
 
 def _autoload():

@@ -14,6 +14,9 @@
 namespace torch_tensord {
 namespace {
 
+// Without it, nn.TransformerEncoder makes nested tensors, which the device has not.
+bool NestedFromMaskLeftAligned(const at::Tensor&, const at::Tensor&) { return false; }
+
 // 0: the composition (at::SDPBackend::math).
 int64_t FusedChoice(const at::Tensor&, const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, double,
                     bool, std::optional<double>, bool) {
@@ -97,6 +100,7 @@ at::Tensor EncoderLayer(const at::Tensor& src, int64_t width, int64_t heads, con
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_fused_sdp_choice", FusedChoice);
+  m.impl("_nested_tensor_from_mask_left_aligned", NestedFromMaskLeftAligned);
   m.impl("_native_multi_head_attention", MultiHeadAttention);
   m.impl("_transformer_encoder_layer_fwd", EncoderLayer);
 }

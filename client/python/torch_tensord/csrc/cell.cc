@@ -54,6 +54,13 @@ Value Resize(const Value& flat, int64_t numel, c10::DeviceIndex device) {
 
 }  // namespace
 
+at::Allocator* const kCellAllocator = &address_allocator;
+
+void ThrowNotACell() {
+  C10_THROW_ERROR(NotImplementedError, "tensord: a tensor can't be made from a pointer, because devices have no "
+                                       "memory in this process; copy it with x.cpu() or x.to('tensord')");
+}
+
 Cell::Cell(size_t size_bytes, c10::DataPtr data, bool resizable)
     : StorageImpl(use_byte_size_t(), static_cast<int64_t>(size_bytes), std::move(data), &address_allocator, resizable) {}
 

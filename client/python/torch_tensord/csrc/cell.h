@@ -68,8 +68,15 @@ class Cell final : public c10::StorageImpl {
   std::unique_ptr<std::vector<CachedView>> views_;
 };
 
+// The allocator that only cells have.
+extern at::Allocator* const kCellAllocator;
+[[noreturn]] void ThrowNotACell();
+
 inline Cell* CellOf(const at::Tensor& tensor) {
-  return static_cast<Cell*>(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+  c10::StorageImpl* const storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  // PyTorch's from_blob makes storages of another class.
+  if (C10_UNLIKELY(storage == nullptr || storage->allocator() != kCellAllocator)) ThrowNotACell();
+  return static_cast<Cell*>(storage);
 }
 inline bool IsOurs(const at::Tensor& tensor) { return tensor.is_privateuseone(); }
 

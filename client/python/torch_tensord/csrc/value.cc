@@ -105,7 +105,13 @@ std::shared_ptr<Prepared> FindOrPrepare(std::string key, const char* name, Attrs
   for (const Attr& each : attrs) given.push_back(each.attr);
   TensordOp* op = nullptr;
   TensordError* error = nullptr;
-  Check(Api().prepare(name, given.data(), given.size(), &op, &error), error, name);
+  const int code = Api().prepare(name, given.data(), given.size(), &op, &error);
+  constexpr int kNotFound = 5;
+  if (code == kNotFound) {
+    Api().release_error(error);
+    C10_THROW_ERROR(NotImplementedError, c10::str("this version of the package tensord has no op ", name));
+  }
+  Check(code, error, name);
   auto made = std::make_shared<Prepared>(op);
   std::lock_guard<std::mutex> lock(known.mutex);
   if (known.ops.size() >= kMaxPreparedOps) known.ops.clear();

@@ -1,0 +1,92 @@
+// Convolution, and its gradients. A transposed convolution is the gradient of a convolution's input.
+#include "kernels.h"
+
+namespace torch_tensord {
+namespace {
+
+struct Geometry {
+  at::IntArrayRef stride, padding, dilation;
+  int64_t groups;
+};
+
+Value Conv(c10::ArrayRef<In> inputs, const Geometry& g) {
+  return PushAll("conv", inputs, {{"stride", g.stride}, {"padding", g.padding}, {"dilation", g.dilation},
+                                  {"groups", g.groups}})[0];
+}
+// "conv_backward_input" or "conv_backward_weight", whose result has the shape `sizes`.
+Value Gradient(const char* name, const Value& gradient, const Value& other, at::IntArrayRef sizes, const Geometry& g) {
+  return Push(name, {gradient, other}, {{"stride", g.stride}, {"padding", g.padding}, {"dilation", g.dilation},
+                                        {"groups", g.groups}, {"shape", sizes}});
+}
+Value Convolve(const Value& x, const Value& weight, const Geometry& g) {
+  const In inputs[] = {x, weight};
+  return Conv(inputs, g);
+}
+
+at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                       at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                       at::IntArrayRef output_padding, int64_t groups) {
+  const c10::DeviceIndex device = CommonDevice("convolution", {&input, &weight});
+  const Geometry geometry = {stride, padding, dilation, groups};
+  const Value x = Read(input), w = Read(weight);
+  Value shift;
+  if (IsGiven(bias)) {
+    CommonDevice("convolution", {&input, &*bias});
+    shift = Read(*bias);
+  }
+  if (!transposed) {
+    c10::SmallVector<In, 3> inputs = {x, w};
+    if (shift) inputs.emplace_back(shift);
+    return MakeTensor(Conv(inputs, geometry), device);
+  }
+  c10::DimVector sizes = {input.size(0), weight.size(1) * groups};
+  for (int64_t d = 2; d < input.dim(); ++d) {
+    const size_t i = static_cast<size_t>(d) - 2;
+    sizes.push_back((input.size(d) - 1) * stride[i] - 2 * padding[i] + dilation[i] * (weight.size(d) - 1) +
+                    output_padding[i] + 1);
+  }
+  Value y = Gradient("conv_backward_input", x, w, sizes, geometry);
+  if (shift) {
+    c10::DimVector channels(sizes.size(), 1);
+    channels[1] = sizes[1];
+    y = Add(y, Reshape(shift, channels));
+  }
+  return MakeTensor(y, device);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> ConvolutionBackward(
+    const at::Tensor& gradient, const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef stride,
+    at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed, at::IntArrayRef, int64_t groups,
+    std::array<bool, 3> mask) {
+  const c10::DeviceIndex device = CommonDevice("convolution_backward", {&gradient, &input, &weight});
+  const Geometry geometry = {stride, padding, dilation, groups};
+  const Value g = Read(gradient);
+  at::Tensor results[3];
+  if (mask[0]) {
+    const Value w = Read(weight);
+    results[0] = MakeTensor(transposed ? Convolve(g, w, geometry)
+                                       : Gradient("conv_backward_input", g, w, input.sizes(), geometry),
+                            device);
+  }
+  if (mask[1]) {
+    const Value x = Read(input);
+    results[1] = MakeTensor(Gradient("conv_backward_weight", transposed ? x : g, transposed ? g : x, weight.sizes(),
+                                     geometry),
+                            device);
+  }
+  if (mask[2]) {
+    c10::DimVector axes = {0};
+    for (int64_t d = 2; d < gradient.dim(); ++d) axes.push_back(d);
+    results[2] = MakeTensor(Reduce("sum", g, axes, false), device);
+  }
+  return {results[0], results[1], results[2]};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("convolution_overrideable", Convolution);
+  m.impl("convolution_backward_overrideable", ConvolutionBackward);
+}
+
+}  // namespace torch_tensord

@@ -1,0 +1,185 @@
+"""Networks: inference and training give what they give on the CPU."""
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+DEVICE = "tensord"
+OPTIMIZERS = [
+    (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+    (torch.optim.Adam, {"lr": 0.01}),
+    (torch.optim.Adam, {"lr": 0.01, "fused": True}),
+    (torch.optim.AdamW, {"lr": 0.01, "fused": True}),
+    (torch.optim.AdamW, {"lr": 0.01, "foreach": False}),
+    (torch.optim.RMSprop, {"lr": 0.01}),
+    (torch.optim.Adagrad, {"lr": 0.01}),
+]
+
+
+def both(module, *inputs, **options):
+    """Runs a module on the CPU and here, with the same parameters and inputs."""
+    here = copy.deepcopy(module).to(DEVICE)
+    moved = [x.to(DEVICE) for x in inputs]
+    options_here = {k: v.to(DEVICE) if isinstance(v, torch.Tensor) else v for k, v in options.items()}
+    return module(*inputs, **options), here(*moved, **options_here), here
+
+
+def assert_equal_gradients(module, here):
+    for (name, p), q in zip(module.named_parameters(), here.parameters()):
+        torch.testing.assert_close(q.grad.cpu(), p.grad, rtol=1e-3, atol=1e-4, msg=lambda text: f"{name}: {text}")
+
+
+def losses(make, optimizer, options, x, y, device, steps=6):
+    torch.manual_seed(3)
+    module = make().to(device)
+    stepper = optimizer(module.parameters(), **options)
+    x, y = x.to(device), y.to(device)
+    result = []
+    for _ in range(steps):
+        stepper.zero_grad()
+        loss = F.cross_entropy(module(x), y)
+        loss.backward()
+        nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        stepper.step()
+        result.append(loss.item())
+    return result
+
+
+@pytest.mark.parametrize("optimizer, options", OPTIMIZERS)
+def test_training_an_mlp_gives_the_losses_of_the_cpu(optimizer, options):
+    def make():
+        return nn.Sequential(nn.Linear(20, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 5))
+
+    x, y = torch.randn(16, 20), torch.randint(0, 5, (16,))
+    expected = losses(make, optimizer, options, x, y, "cpu")
+    assert losses(make, optimizer, options, x, y, DEVICE) == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_transformer_layer_in_inference():
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, activation="gelu"), 2).eval()
+    x = torch.randn(2, 5, 16)
+    mask = torch.zeros(2, 5, dtype=torch.bool)
+    mask[1, 3:] = True
+    with torch.no_grad():
+        expected, got, _ = both(layer, x)
+        torch.testing.assert_close(got.cpu(), expected, rtol=1e-4, atol=1e-5)
+        expected, got, _ = both(encoder, x, src_key_padding_mask=mask)
+        torch.testing.assert_close(got.cpu()[0], expected[0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(got.cpu()[1, :3], expected[1, :3], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_gradients_of_a_transformer_layer(norm_first):
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, dropout=0.0, norm_first=norm_first)
+    expected, got, here = both(layer, torch.randn(2, 5, 16))
+    torch.testing.assert_close(got.cpu(), expected, rtol=1e-4, atol=1e-5)
+    expected.pow(2).sum().backward()
+    got.pow(2).sum().backward()
+    assert_equal_gradients(layer, here)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_gradients_of_recurrent_networks(kind):
+    network = kind(3, 4, num_layers=2)
+    expected, got, here = both(network, torch.randn(5, 2, 3))
+    torch.testing.assert_close(got[0].cpu(), expected[0], rtol=1e-4, atol=1e-5)
+    expected[0].pow(2).sum().backward()
+    got[0].pow(2).sum().backward()
+    assert_equal_gradients(network, here)
+
+
+def test_batch_norm_trains_and_updates_its_statistics():
+    norm = nn.BatchNorm1d(4)
+    x = torch.randn(8, 4)
+    expected, got, here = both(norm, x)
+    expected.pow(3).sum().backward()
+    got.pow(3).sum().backward()
+    assert_equal_gradients(norm, here)
+    torch.testing.assert_close(got.cpu(), expected)
+
+
+def test_pools_embeddings_and_losses():
+    x = torch.randn(2, 3, 8, 8, requires_grad=True)
+    here = x.detach().to(DEVICE).requires_grad_()
+    for pool in (nn.MaxPool2d(2), nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(1), nn.AdaptiveAvgPool2d(4)):
+        for tensor in (x, here):
+            pool(tensor).pow(2).sum().backward()
+    torch.testing.assert_close(here.grad.cpu(), x.grad)
+    bag = nn.Embedding(10, 4, padding_idx=0)
+    expected, got, there = both(bag, torch.tensor([[1, 2, 0], [1, 9, 1]]))
+    expected.pow(2).sum().backward()
+    got.pow(2).sum().backward()
+    assert_equal_gradients(bag, there)
+
+
+def test_tied_weights_stay_tied():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(5, 4)
+            self.head = nn.Linear(4, 5, bias=False)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, x):
+            return self.head(self.embedding(x))
+
+    tied = Tied()
+    optimizer = torch.optim.SGD(tied.parameters(), lr=1.0)
+    tied.to(DEVICE)
+    assert tied.head.weight is tied.embedding.weight and len(list(tied.parameters())) == 1
+    tied(torch.tensor([1, 2], device=DEVICE)).sum().backward()
+    before = tied.head.weight.detach().clone()
+    optimizer.step()
+    assert not torch.equal(before, tied.embedding.weight)
+
+
+def test_state_dicts_are_saved_and_loaded():
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).to(DEVICE)
+    file = io.BytesIO()
+    torch.save(module.state_dict(), file)
+    for location, expected in ((None, "tensord"), ("cpu", "cpu")):
+        file.seek(0)
+        state = torch.load(file, map_location=location)
+        assert state["0.weight"].device.type == expected
+        other = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).to(DEVICE)
+        other.load_state_dict(state)
+        assert torch.equal(other[0].weight, module[0].weight)
+    file = io.BytesIO()
+    torch.save(torch.arange(3), file)
+    file.seek(0)
+    assert torch.load(file, map_location="tensord:1").device == torch.device("tensord:1")
+
+
+def test_a_loop_with_a_data_loader():
+    data = torch.utils.data.TensorDataset(torch.randn(20, 3), torch.arange(20))
+    seen = []
+    for x, y in torch.utils.data.DataLoader(data, batch_size=6, num_workers=2, pin_memory=True):
+        here = x.to(DEVICE, non_blocking=True)
+        assert torch.equal(here.cpu(), x)
+        seen += y.to(DEVICE).tolist()
+    assert seen == list(range(20))
+
+
+def test_autocast_computes_products_in_bfloat16():
+    layer = nn.Linear(4, 3).to(DEVICE)
+    x = torch.randn(2, 4, device=DEVICE)
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        y = layer(x)
+        assert y.dtype == torch.bfloat16 and y.softmax(-1).dtype == torch.float32
+    torch.testing.assert_close(y.float().cpu(), layer(x).cpu(), rtol=0.05, atol=0.05)
+
+
+def test_a_gradient_scaler_steps():
+    layer = nn.Linear(4, 3).to(DEVICE)
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=8.0)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    before = layer.weight.detach().clone()
+    scaler.scale(layer(torch.ones(2, 4, device=DEVICE)).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert not torch.equal(before, layer.weight)
