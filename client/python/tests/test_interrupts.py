@@ -14,8 +14,11 @@ import tensord
 server = int(os.environ["SERVER_PID"])
 
 def state(thread):
-    with open(f"/proc/{{server}}/task/{{thread}}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0]
+    try:
+        with open(f"/proc/{{server}}/task/{{thread}}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "T"  # the thread has ended
 
 tensord.connect(os.environ["ADDRESS"], {options})
 y = tensord.ones(4) + 1
