@@ -20,9 +20,9 @@ namespace tensord::internal {
 // Interrupt(). So a caller can end a call of the library that it runs in a Scope. What the thread
 // has sent before runs at the server nevertheless. Uploads under way are dropped.
 //
-// Waits that an interruption ends: for the command stream (reads of at most 1 MiB, Synchronize, room
-// in the command queue), for calls of a session (Tensor::Wait, larger reads, uploads), and for a
-// connection that is made again.
+// Waits that an interruption ends: for the command stream (reads of at most 1 MiB, Synchronize,
+// room in the command queue), for calls of a session (Tensor::Wait, larger reads, uploads), and for
+// a connection that is made again.
 class Interruption {
  public:
   // How often a wait for the command stream, or in Tensor::Wait, calls `check`.

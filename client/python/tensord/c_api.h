@@ -16,9 +16,9 @@
    pointers to const, and arrays of inputs, stay the caller's.
 
    Errors. A function that can fail returns a code: 0, or a status code of gRPC, such as 3
-   (INVALID_ARGUMENT). If it fails, it sets no other result, and sets `*error` unless `error` is NULL. The caller
-   releases the error. A failure of the device isn't an error of the call that sent the op: it
-   sticks to the tensor, and `wait`, `download` and `synchronize` return it.
+   (INVALID_ARGUMENT). If it fails, it sets no other result, and sets `*error` unless `error` is
+   NULL. The caller releases the error. A failure of the device isn't an error of the call that sent
+   the op: it sticks to the tensor, and `wait`, `download` and `synchronize` return it.
 
    Threads. All functions are thread-safe, and all objects may be used by several threads. Only the
    functions that say so need the interpreter's lock. A function that blocks releases the lock while

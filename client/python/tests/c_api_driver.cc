@@ -1,6 +1,6 @@
-// A library that uses tensord only through its table of C functions (c_api.h). test_c_api.py compiles
-// it, and calls each function whose name begins with "test_". The functions return "" or what is
-// wrong. The current connection has at least two devices.
+// A library that uses tensord only through its table of C functions (c_api.h). test_c_api.py
+// compiles it, and calls each function whose name begins with "test_". The functions return "" or
+// what is wrong. The current connection has at least two devices.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -361,8 +361,8 @@ int is_tensor(void* object) {
   return found;
 }
 
-// Pushes ops until the queue of commands has been full, and returns how often the hooks were called:
-// twice the number of waits, or -1.
+// Pushes ops until the queue of commands has been full, and returns how often the hooks were
+// called: twice the number of waits, or -1.
 int count_hook_calls(int ops) {
   static int begun, ended;
   begun = ended = 0;

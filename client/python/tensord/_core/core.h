@@ -87,8 +87,8 @@ template <typename Wait>
 auto WithoutGil(Wait wait);
 // Runs `wait`, which waits for the command stream or in Tensor::Wait, without the interpreter's
 // lock. If a signal's handler raises an exception meanwhile, such as KeyboardInterrupt, ends the
-// wait and raises it. Python runs these handlers on the main thread. Also ends the wait when `stop` returns
-// true; null: never.
+// wait and raises it. Python runs these handlers on the main thread. Also ends the wait when `stop`
+// returns true; null: never.
 template <typename Wait>
 auto Interruptible(Wait wait, const std::function<bool()>& stop = nullptr);
 // Does the same for a `wait` that makes other calls, too. On the main thread it costs some 20 µs
