@@ -1,4 +1,5 @@
 // Network ops on resident tensors beside PyTorch 2.
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -105,6 +106,84 @@ ArrayCase AvgPoolCase() {
           1.2};
 }
 
+// A convolution with as many images, channels, and elements along each spatial axis.
+struct ConvSizes {
+  int64_t images, in, size, out, kernel, stride, padding;
+  double goal, goal_of_x, goal_of_weight;  // ratios
+
+  int64_t result() const { return (size + 2 * padding - kernel) / stride + 1; }
+  ConvOptions options() const { return {.stride = {stride}, .padding = {padding}}; }
+  Shape x() const { return {images, in, size, size}; }
+  Shape weight() const { return {out, in, kernel, kernel}; }
+  Shape y() const { return {images, out, result(), result()}; }
+  std::string Name(absl::string_view op) const {
+    return absl::StrCat(op, " ", kernel, "x", kernel, stride == 1 ? "" : absl::StrCat("/", stride),
+                        " ", in, "->", out, " of ", images, "x", size, "x", size, " float32");
+  }
+  // A few milliseconds of work.
+  int repeats() const {
+    const double products =
+        static_cast<double>(images * out * in * kernel * kernel * result() * result());
+    return static_cast<int>(std::clamp(3e8 / products, 1.0, 32.0));
+  }
+  std::string inputs() const {
+    return absl::StrCat("x = torch.randn(", images, ", ", in, ", ", size, ", ", size,
+                        ") | w = torch.randn(", out, ", ", in, ", ", kernel, ", ", kernel,
+                        ") | b = torch.randn(", out, ") | g = torch.randn(", images, ", ", out,
+                        ", ", result(), ", ", result(), ")");
+  }
+  std::string backward(absl::string_view mask) const {
+    return absl::StrCat("torch.ops.aten.convolution_backward(g, x, w, None, [", stride, "] * 2, [",
+                        padding, "] * 2, [1, 1], False, [0, 0], 1, ", mask, ")");
+  }
+};
+
+constexpr ConvSizes kConvolutions[] = {
+    {1, 64, 56, 64, 3, 1, 1, 1.0, 0.85, 0.85},  {1, 128, 28, 128, 3, 1, 1, 1.0, 0.85, 0.85},
+    {2, 512, 7, 512, 3, 1, 1, 0.9, 0.85, 0.85}, {64, 6, 14, 16, 5, 1, 0, 1.1, 0.85, 0.85},
+    {1, 3, 224, 64, 7, 2, 3, 0.95, 0.85, 0.85},
+};
+
+ArrayCase ConvCase(const ConvSizes& c) {
+  return {c.Name("conv"),
+          c.repeats(),
+          [c](const Device& device) {
+            const Tensor x = Normal(device, c.x(), /*seed=*/1);
+            const Tensor w = Normal(device, c.weight(), /*seed=*/2);
+            const Tensor b = Normal(device, {c.out}, /*seed=*/3);
+            return [=] { return Conv2d(x, w, b, c.options()); };
+          },
+          c.inputs(),
+          absl::StrCat("torch.nn.functional.conv2d(x, w, b, ", c.stride, ", ", c.padding, ")"),
+          c.goal};
+}
+
+ArrayCase ConvBackwardInputCase(const ConvSizes& c) {
+  return {c.Name("conv_backward_input"),
+          c.repeats(),
+          [c](const Device& device) {
+            const Tensor g = Normal(device, c.y(), /*seed=*/1);
+            const Tensor w = Normal(device, c.weight(), /*seed=*/2);
+            return [=] { return ConvBackwardInput(g, w, c.x(), c.options()); };
+          },
+          c.inputs(),
+          c.backward("[True, False, False]"),
+          c.goal_of_x};
+}
+
+ArrayCase ConvBackwardWeightCase(const ConvSizes& c) {
+  return {c.Name("conv_backward_weight"),
+          c.repeats(),
+          [c](const Device& device) {
+            const Tensor g = Normal(device, c.y(), /*seed=*/1);
+            const Tensor x = Normal(device, c.x(), /*seed=*/2);
+            return [=] { return ConvBackwardWeight(g, x, c.weight(), c.options()); };
+          },
+          c.inputs(),
+          c.backward("[False, True, False]"),
+          c.goal_of_weight};
+}
+
 constexpr char kLossInputs[] = "x = torch.randn(256, 50257) | t = torch.randint(50257, (256,))";
 
 Tensor Targets(const Device& device) { return RandInt(device, {256}, 0, 50257, /*seed=*/2); }
@@ -170,6 +249,11 @@ void NetworkCases(Bench& bench) {
                            BatchNormBackwardCase, MaxPoolCase, AvgPoolCase, CrossEntropyCase,
                            CrossEntropyBackwardCase}) {
     RunArrayCase(bench, make());
+  }
+  for (const ConvSizes& sizes : kConvolutions) {
+    RunArrayCase(bench, ConvCase(sizes));
+    RunArrayCase(bench, ConvBackwardInputCase(sizes));
+    RunArrayCase(bench, ConvBackwardWeightCase(sizes));
   }
   RunArrayCase(bench, AdamCase("foreach", 5.0));
   RunArrayCase(bench, AdamCase("fused", 1.0));

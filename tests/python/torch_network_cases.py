@@ -190,6 +190,71 @@ def batch_norm_backward(inputs):
                    (scale, (terms * xhat).sum(axes), terms.sum(axes)), training=True)
 
 
+def convolutions(count=24, with_empty=False):
+    """Yields shapes of x and the weight, and attributes of random convolutions.
+
+    If `with_empty` is true, the last one has a batch of no images.
+    """
+    generator = torch.Generator().manual_seed(5)
+
+    def number(low, high):
+        return int(torch.randint(low, high + 1, (), generator=generator))
+    for i in range(count):
+        axes = i % 3 + 1
+        groups = (1, 1, 2, 5)[number(0, 3)]
+        depthwise = groups == 5
+        channels = 1 if depthwise else number(1, 20)
+        kernel = [number(1, 4) for _ in range(axes)]
+        attrs = {"stride": [number(1, 3) for _ in range(axes)],
+                 "dilation": [number(1, 2) for _ in range(axes)], "groups": groups,
+                 "padding": [number(0, 3) for _ in range(2 * axes)]}
+        size = [k * 2 + number(0, 9) for k in kernel]
+        yield ([0 if with_empty and i == count - 1 else number(1, 3), channels * groups, *size],
+               [groups * number(1, 20), channels, *kernel], attrs)
+
+
+CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+
+
+def convolve(x, weight, bias, attrs):
+    """Returns PyTorch's convolution, which has no padding that differs at the ends of an axis."""
+    pairs = [attrs["padding"][i:i + 2] for i in range(0, len(attrs["padding"]), 2)]
+    x = F.pad(x, [number for pair in reversed(pairs) for number in pair])
+    return CONVOLUTIONS[x.dim() - 2](x, weight, bias, attrs["stride"], 0, attrs["dilation"],
+                                     attrs["groups"])
+
+
+def conv(inputs):
+    for shape, kernel, attrs in convolutions():
+        x, weight, bias = (inputs.real(-1, 1, *sizes) for sizes in (shape, kernel, kernel[:1]))
+        yield Case([x, weight, bias],
+                   lambda x=x, w=weight, b=bias, attrs=attrs: convolve(x, w, b, attrs),
+                   convolve(x.double().abs(), weight.double().abs(), bias.double().abs(), attrs),
+                   **attrs)
+
+
+def conv_gradients(inputs, of_weight):
+    for shape, kernel, attrs in convolutions(with_empty=of_weight):
+        x, weight = inputs.real(-1, 1, *shape), inputs.real(-1, 1, *kernel)
+        g = inputs.real(-1, 1, *convolve(x.double(), weight.double(), None, attrs).shape)
+
+        def gradient(x, weight, g, attrs):
+            operands = leaves(x, weight)
+            return gradients(convolve(*operands, None, attrs), g, operands)[of_weight]
+        yield Case([g, x if of_weight else weight],
+                   lambda x=x, w=weight, g=g, attrs=attrs: gradient(x, w, g, attrs),
+                   gradient(x.double().abs(), weight.double().abs(), g.double().abs(), attrs),
+                   shape=kernel if of_weight else shape, **attrs)
+
+
+def conv_backward_input(inputs):
+    return conv_gradients(inputs, False)
+
+
+def conv_backward_weight(inputs):
+    return conv_gradients(inputs, True)
+
+
 WINDOWS = [((2, 3, 40), {"kernel": [3], "stride": [2], "padding": [1]}),
            ((2, 3, 17, 18), {"kernel": [3, 3], "stride": [2, 2], "padding": [1, 1]}),
            ((2, 3, 17, 18), {"kernel": [2, 3], "ceil_mode": True}),
@@ -284,6 +349,7 @@ def adam_step(inputs):
 CASES = {"softmax_backward": softmax_backward, "layer_norm": layer_norm,
          "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy,
          "cross_entropy_backward": cross_entropy_backward, "batch_norm": batch_norm,
-         "batch_norm_backward": batch_norm_backward, "max_pool": max_pool,
-         "max_pool_backward": max_pool_backward, "avg_pool": avg_pool,
+         "batch_norm_backward": batch_norm_backward, "conv": conv,
+         "conv_backward_input": conv_backward_input, "conv_backward_weight": conv_backward_weight,
+         "max_pool": max_pool, "max_pool_backward": max_pool_backward, "avg_pool": avg_pool,
          "avg_pool_backward": avg_pool_backward, "adam_step": adam_step}
