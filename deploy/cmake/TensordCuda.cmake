@@ -1,21 +1,22 @@
 # Functions that define the libraries that call CUDA. One build can have each library twice: linked
 # with CUDA (server/), and linked with its emulation on the CPU (tests/cuda_emulation).
 
-set(tensord_cuda_kernels adam arithmetic attention attention_backward batch_norm bit cast comparison cross_entropy fill
-  indexing integer_matmul layer_norm linear_epilogue math movement pair pool probe random reduce_arg reduce_extremum
-  reduce_prod reduce_sum scan search softmax softmax_backward sort sort_updates unary updates value_check var_mean
-  where)
+set(tensord_cuda_kernels adam arithmetic attention attention_backward batch_norm bit cast comparison conv
+  cross_entropy fill indexing integer_matmul layer_norm linear_epilogue math movement pair pool probe random
+  reduce_arg reduce_extremum reduce_prod reduce_sum scan search softmax softmax_backward sort sort_updates unary
+  updates value_check var_mean where)
 list(TRANSFORM tensord_cuda_kernels PREPEND ${PROJECT_SOURCE_DIR}/server/device/cuda/kernels/)
 list(TRANSFORM tensord_cuda_kernels APPEND .cu)
 
 # Adds the library `name`: the CUDA backend. The caller must set the compile options of the kernels, and
-# link cudart, cuBLASLt and NVRTC.
+# link cudart, cuBLASLt and NVRTC, and add a definition of LoadCudnn().
 function(tensord_cuda_library name)
   set(folder ${PROJECT_SOURCE_DIR}/server/device/cuda)
-  set(sources blas check_pool cuda_buffer cuda_device cuda_discovery cuda_handles cuda_status cuda_transfers
-    fence_thread fused_kernels fused_source graph graph_scratch host_registration kernel_table memory_pool nvml
-    nvrtc ops_adam ops_attention ops_creation ops_elementwise ops_indexing ops_matmul ops_movement ops_network ops_pool
-    ops_random ops_reduction ops_scan ops_sort staging_download staging_upload kernels/reduce_tile)
+  set(sources blas check_pool conv_plan conv_products cuda_buffer cuda_device cuda_discovery cuda_handles cuda_status
+    cuda_transfers cudnn_library dnn fence_thread fused_kernels fused_source graph graph_scratch host_registration
+    kernel_table memory_pool nvml nvrtc ops_adam ops_attention ops_conv ops_creation ops_elementwise ops_indexing
+    ops_matmul ops_movement ops_network ops_pool ops_random ops_reduction ops_scan ops_sort staging_download
+    staging_upload kernels/reduce_tile)
   list(TRANSFORM sources PREPEND ${folder}/)
   list(TRANSFORM sources APPEND .cc)
   add_library(${name} STATIC ${sources} ${tensord_cuda_kernels})
@@ -30,6 +31,13 @@ function(tensord_cuda_library name)
     target_include_directories(${name} SYSTEM PRIVATE ${NCCL_INCLUDE_DIR})
   else()
     target_sources(${name} PRIVATE ${folder}/nccl_missing.cc)
+  endif()
+
+  # The build needs no header of cuDNN. If there is one, the backend's declarations are compared with it.
+  if(CUDNN_INCLUDE_DIR)
+    target_sources(${name} PRIVATE ${folder}/cudnn_header_check.cc)
+    set_source_files_properties(${folder}/cudnn_header_check.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    target_include_directories(${name} SYSTEM PRIVATE ${CUDNN_INCLUDE_DIR})
   endif()
 
   # Embeds the headers that fused kernels include when they are compiled at run time.

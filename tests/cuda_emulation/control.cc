@@ -39,6 +39,7 @@ Options ReadOptions() {
   options.catch_faults = FromEnvironment("TENSORD_EMULATED_CATCH_FAULTS", 1) != 0;
   options.refuse_epilogues = FromEnvironment("TENSORD_EMULATED_REFUSE_EPILOGUES", 0) != 0;
   options.refuse_batches = FromEnvironment("TENSORD_EMULATED_REFUSE_BATCHES", 0) != 0;
+  options.refuse_convolutions = FromEnvironment("TENSORD_EMULATED_REFUSE_CONVOLUTIONS", 0) != 0;
   options.peers = FromEnvironment("TENSORD_EMULATED_PEERS", 1) != 0;
   return options;
 }

@@ -26,8 +26,10 @@ struct Options {
   // TENSORD_EMULATED_CATCH_FAULTS: if it is 1, a SIGSEGV, SIGBUS or SIGILL in a kernel becomes an
   // error of CUDA. With 0 the signal ends the process, which ThreadSanitizer needs.
   bool catch_faults = true;
-  bool refuse_epilogues = false;  // TENSORD_EMULATED_REFUSE_EPILOGUES: cuBLASLt has no epilogues
-  bool refuse_batches = false;    // TENSORD_EMULATED_REFUSE_BATCHES: cuBLASLt has no batches
+  bool refuse_epilogues =
+      false;  // TENSORD_EMULATED_REFUSE_EPILOGUES: neither cuBLASLt nor cuDNN has them
+  bool refuse_batches = false;       // TENSORD_EMULATED_REFUSE_BATCHES: cuBLASLt has no batches
+  bool refuse_convolutions = false;  // TENSORD_EMULATED_REFUSE_CONVOLUTIONS: cuDNN has no engines
   bool peers = true;  // TENSORD_EMULATED_PEERS: whether devices can access each other's memory
 };
 // Returns the options of this process. They are never destroyed.

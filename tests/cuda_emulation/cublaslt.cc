@@ -241,7 +241,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul,
                               const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
                               const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
-                              const void* /*c*/, cublasLtMatrixLayout_t /*c_layout*/, void* d,
+                              const void* c, cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t* /*algorithm*/, void* workspace,
                               size_t workspace_bytes, cudaStream_t stream_handle) {
@@ -251,8 +251,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t matm
   MatrixProduct product = Describe(ContentsOf(matmul), a_layout, b_layout, d_layout);
   const cublasStatus_t status = CheckSupported(ContentsOf(matmul), product);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
-  if (Scalar(beta, product.in_double) != 0 || workspace_bytes < kWorkspaceBytes) {
-    Report("cublasLtMatmul: beta isn't 0, or the workspace is smaller than the algorithm needs");
+  product.beta = Scalar(beta, product.in_double);
+  const bool in_place = c == d && c_layout == d_layout;
+  if ((product.beta != 0 && !in_place) || workspace_bytes < kWorkspaceBytes) {
+    Report("cublasLtMatmul: c isn't d, or the workspace is smaller than the algorithm needs");
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   StreamRef stream;

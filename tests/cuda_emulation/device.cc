@@ -92,6 +92,8 @@ std::string LiveObjects() {
                 {static_cast<int64_t>(LiveGraphs()), "graphs"},
                 {static_cast<int64_t>(LiveLibraries()), "libraries"},
                 {static_cast<int64_t>(LiveBlasHandles()), "handles of cuBLASLt"},
+                {static_cast<int64_t>(LiveDnnHandles()), "handles of cuDNN"},
+                {static_cast<int64_t>(LiveDnnDescriptors()), "descriptors of cuDNN"},
                 {static_cast<int64_t>(LivePools()), "pools"},
                 {static_cast<int64_t>(LivePinnedAllocations()), "allocations of pinned memory"},
                 {bytes, "bytes of device memory"}};
@@ -211,6 +213,7 @@ cudaError_t cudaDeviceReset() {
   ResetGraphs(device);
   ResetLibraries(device);
   ResetBlasHandles(device);
+  ResetDnnHandles(device);
   ResetMemory(device);
   ResetHostMemory(device);
   Device& d = DeviceAt(device);

@@ -53,6 +53,7 @@ void ResetEvents(int device);
 void ResetGraphs(int device);
 void ResetLibraries(int device);
 void ResetBlasHandles(int device);
+void ResetDnnHandles(int device);
 void ResetMemory(int device);
 
 // Return the number of live objects of one kind, on all devices.
@@ -61,6 +62,8 @@ size_t LiveEvents();
 size_t LiveGraphs();
 size_t LiveLibraries();
 size_t LiveBlasHandles();
+size_t LiveDnnHandles();
+size_t LiveDnnDescriptors();
 size_t LivePools();
 size_t LivePinnedAllocations();
 

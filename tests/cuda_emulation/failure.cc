@@ -24,7 +24,9 @@ bool IsOfKind(absl::string_view call, absl::string_view kind) {
   if (kind == "allocation") {
     return IsOneOf(call, {"cudaMalloc", "cudaMallocFromPoolAsync", "cudaHostAlloc"});
   }
-  if (kind == "launch") return IsOneOf(call, {"a launch", "cublasLtMatmul", "cudaGraphLaunch"});
+  if (kind == "launch") {
+    return IsOneOf(call, {"a launch", "cublasLtMatmul", "cudnnBackendExecute", "cudaGraphLaunch"});
+  }
   if (kind == "copy") {
     return IsOneOf(call, {"cudaMemcpyAsync", "cudaMemcpyPeerAsync", "cudaMemsetAsync"});
   }

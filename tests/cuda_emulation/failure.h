@@ -1,4 +1,4 @@
-// Error injection for tests: makes chosen calls of the CUDA runtime, cuBLASLt, NVRTC or NCCL fail.
+// Error injection for tests: makes chosen calls of the CUDA runtime, cuBLASLt, cuDNN, NVRTC or NCCL fail.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace tensord::cuda_emulation {
 struct Failure {
   // The name of a function, such as "cudaEventRecord", or one of
   //   "allocation"  cudaMalloc, cudaMallocFromPoolAsync, cudaHostAlloc
-  //   "launch"      kernel launches, cublasLtMatmul, cudaGraphLaunch
+  //   "launch"      kernel launches, cublasLtMatmul, cudnnBackendExecute, cudaGraphLaunch
   //   "copy"        cudaMemcpyAsync, cudaMemcpyPeerAsync, cudaMemsetAsync
   //   "any"         all calls except cudaEventQuery and cudaStreamQuery: how often the backend
   //                 polls varies from run to run

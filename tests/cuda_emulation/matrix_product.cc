@@ -1,48 +1,12 @@
 #include "tensord/tests/cuda_emulation/matrix_product.h"
 
-#include <bit>
 #include <cmath>
 #include <vector>
 
-#include "tensord/common/float16.h"
+#include "tensord/tests/cuda_emulation/element.h"
 
 namespace tensord::cuda_emulation {
 namespace {
-
-double Get(cudaDataType_t type, const void* data, int64_t i) {
-  switch (type) {
-    case CUDA_R_16F:
-      return static_cast<const Half*>(data)[i];
-    case CUDA_R_16BF:
-      return static_cast<const BFloat16*>(data)[i];
-    case CUDA_R_32F:
-      return static_cast<const float*>(data)[i];
-    default:
-      return static_cast<const double*>(data)[i];
-  }
-}
-
-void Put(cudaDataType_t type, void* data, int64_t i, double value) {
-  switch (type) {
-    case CUDA_R_16F:
-      static_cast<Half*>(data)[i] = Half(static_cast<float>(value));
-      break;
-    case CUDA_R_16BF:
-      static_cast<BFloat16*>(data)[i] = BFloat16(static_cast<float>(value));
-      break;
-    case CUDA_R_32F:
-      static_cast<float*>(data)[i] = static_cast<float>(value);
-      break;
-    default:
-      static_cast<double*>(data)[i] = value;
-  }
-}
-
-// Rounds to 10 bits of mantissa, ties away from zero.
-float RoundToTf32(float value) {
-  if (!std::isfinite(value)) return value;
-  return std::bit_cast<float>((std::bit_cast<uint32_t>(value) + 0x1000u) & ~0x1fffu);
-}
 
 // Copies a matrix of batch item `item` as contiguous vectors whose dot products give the result:
 // its rows if `along_rows`, otherwise its columns. If p.round_to_tf32, rounds their elements.
@@ -90,8 +54,9 @@ void ComputeItem(const MatrixProduct& p, int64_t item) {
       T sum = 0;
       for (int64_t k = 0; k < depth; ++k) sum += a[r * depth + k] * b[c * depth + k];
       sum *= static_cast<T>(p.alpha);
-      if (p.bias != nullptr) sum += static_cast<T>(Get(out.type, p.bias, r));
       const int64_t at = item * out.batch_stride + c * out.leading_dimension + r;
+      if (p.beta != 0) sum += static_cast<T>(p.beta * Get(out.type, p.out, at));
+      if (p.bias != nullptr) sum += static_cast<T>(Get(out.type, p.bias, r));
       Put(out.type, p.out, at, Activate(p.activation, sum));
     }
   }

@@ -19,7 +19,7 @@ struct MatrixLayout {
 
 enum class Activation { kNone, kRelu, kGeluTanh };
 
-// out = activation(alpha * op(a) * op(b) + bias), where op(x) is x or its transpose:
+// out = activation(alpha * op(a) * op(b) + beta * out + bias), where op(x) is x or its transpose:
 // (m, k) · (k, n) -> (m, n). `bias` is null or has one element of out's type for each row of out.
 // Sums are in double if `in_double`, in float otherwise. Types: CUDA_R_16F, CUDA_R_16BF,
 // CUDA_R_32F, CUDA_R_64F. The caller owns all memory.
@@ -28,7 +28,7 @@ struct MatrixProduct {
   bool in_double = false;
   bool round_to_tf32 = false;  // a and b, to TensorFloat-32
   Activation activation = Activation::kNone;
-  double alpha = 1;
+  double alpha = 1, beta = 0;  // if beta is 0, out isn't read
   MatrixLayout a_layout, b_layout, out_layout;
   const void* a = nullptr;
   const void* b = nullptr;

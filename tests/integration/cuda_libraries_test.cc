@@ -1,4 +1,4 @@
-// A daemon on emulated GPUs that finds neither cuBLASLt nor NVRTC.
+// A daemon on emulated GPUs that finds neither cuBLASLt, nor cuDNN, nor NVRTC.
 #include <gmock/gmock.h>
 
 #include <memory>

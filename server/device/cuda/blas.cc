@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cuda/cuda_status.h"
+#include "tensord/server/device/stop_token.h"
 
 namespace tensord::server::cuda {
 namespace {
@@ -67,12 +68,13 @@ cublasStatus_t SetPreference(cublasLtMatmulPreference_t preference,
   return cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
 }
 
-// Describes `batch` dense column-major matrices, `stride` elements apart.
+// Describes `batch` column-major matrices, `stride` elements apart. Their columns are
+// `column_stride` elements apart; 0: they are dense.
 absl::Status FillLayout(cublasLtMatrixLayout_t layout, DType dtype, int64_t rows, int64_t columns,
-                        int64_t batch, int64_t stride) {
-  TENSORD_CUBLAS_RETURN_IF_ERROR(
-      cublasLtMatrixLayoutInit(layout, DataType(dtype), static_cast<uint64_t>(rows),
-                               static_cast<uint64_t>(columns), /*ld=*/rows));
+                        int64_t column_stride, int64_t batch, int64_t stride) {
+  TENSORD_CUBLAS_RETURN_IF_ERROR(cublasLtMatrixLayoutInit(
+      layout, DataType(dtype), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns),
+      column_stride == 0 ? rows : column_stride));
   if (batch == 1) return absl::OkStatus();
   const auto count = static_cast<int32_t>(batch);
   TENSORD_CUBLAS_RETURN_IF_ERROR(cublasLtMatrixLayoutSetAttribute(
@@ -80,6 +82,13 @@ absl::Status FillLayout(cublasLtMatrixLayout_t layout, DType dtype, int64_t rows
   TENSORD_CUBLAS_RETURN_IF_ERROR(cublasLtMatrixLayoutSetAttribute(
       layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)));
   return absl::OkStatus();
+}
+
+// Returns the number of elements from one item of the result to the next.
+int64_t OutStride(const MatmulProblem& p) { return p.out_stride == 0 ? p.m * p.n : p.out_stride; }
+
+const void* At(const void* data, int64_t elements, DType dtype) {
+  return static_cast<const char*>(data) + elements * SizeOf(dtype);
 }
 
 }  // namespace
@@ -121,11 +130,13 @@ absl::Status Blas::FillPlan(Plan& plan, const void* bias) const {
   // b is stored row-major as (k, n) or, if transposed, (n, k), and a as (m, k) or (k, m). As
   // column-major matrices their rows and columns are swapped.
   TENSORD_RETURN_IF_ERROR(FillLayout(&plan.left, p.dtype, p.transpose_b ? p.k : p.n,
-                                     p.transpose_b ? p.n : p.k, p.batch, p.b_stride));
+                                     p.transpose_b ? p.n : p.k, 0, p.batch, p.b_stride));
   TENSORD_RETURN_IF_ERROR(FillLayout(&plan.right, p.dtype, p.transpose_a ? p.m : p.k,
-                                     p.transpose_a ? p.k : p.m, p.batch, p.a_stride));
+                                     p.transpose_a ? p.k : p.m, p.a_row_stride, p.batch,
+                                     p.a_stride));
   const DType out_dtype = p.float32_out ? DType::kFloat32 : p.dtype;
-  TENSORD_RETURN_IF_ERROR(FillLayout(&plan.out, out_dtype, p.n, p.m, p.batch, p.m * p.n));
+  TENSORD_RETURN_IF_ERROR(
+      FillLayout(&plan.out, out_dtype, p.n, p.m, p.out_row_stride, p.batch, OutStride(p)));
   return ChooseAlgorithm(plan);
 }
 
@@ -203,14 +214,37 @@ absl::Status Blas::Multiply(const MatmulProblem& problem, const void* a, const v
     TENSORD_CUBLAS_RETURN_IF_ERROR(
         SetMatmul(&plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
   }
-  const float one32 = 1, zero32 = 0;
-  const double one64 = 1, zero64 = 0;
+  const float alpha32 = 1, beta32 = problem.accumulates ? 1 : 0;
+  const double alpha64 = 1, beta64 = beta32;
   const bool in_double = problem.dtype == DType::kFloat64;
-  const void* alpha = in_double ? static_cast<const void*>(&one64) : &one32;
-  const void* beta = in_double ? static_cast<const void*>(&zero64) : &zero32;
+  const void* alpha = in_double ? static_cast<const void*>(&alpha64) : &alpha32;
+  const void* beta = in_double ? static_cast<const void*>(&beta64) : &beta32;
   TENSORD_CUBLAS_RETURN_IF_ERROR(cublasLtMatmul(
       handle_, &plan.matmul, alpha, b, &plan.left, a, &plan.right, beta, out, &plan.out, out,
       &plan.out, &plan.algorithm, workspace_.get(), plan.workspace_bytes, stream_));
+  return absl::OkStatus();
+}
+
+absl::Status MultiplyItems(const MatmulProblem& problem, const void* a, const void* b, void* out,
+                           Blas& blas) {
+  const DType out_dtype = problem.float32_out ? DType::kFloat32 : problem.dtype;
+  int64_t at_once = std::min(problem.batch, Blas::kMaxBatch);
+  for (int64_t item = 0; item < problem.batch;) {
+    TENSORD_RETURN_IF_ERROR(CheckStop());
+    MatmulProblem part = problem;
+    part.batch = std::min(at_once, problem.batch - item);
+    if (part.batch == 1) part.a_stride = part.b_stride = part.out_stride = 0;
+    const absl::Status status =
+        blas.Multiply(part, At(a, item * problem.a_stride, problem.dtype),
+                      At(b, item * problem.b_stride, problem.dtype), nullptr,
+                      static_cast<char*>(out) + item * OutStride(problem) * SizeOf(out_dtype));
+    if (absl::IsUnimplemented(status) && part.batch > 1) {
+      at_once = 1;
+      continue;
+    }
+    TENSORD_RETURN_IF_ERROR(status);
+    item += part.batch;
+  }
   return absl::OkStatus();
 }
 

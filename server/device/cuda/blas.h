@@ -19,9 +19,9 @@ namespace tensord::server::cuda {
 // The function that cuBLASLt applies to a product before it stores the product.
 enum class Epilogue : uint8_t { kNone, kRelu, kGeluTanh };
 
-// For each of `batch` items: (m, k) · (k, n) -> (m, n). All matrices are row-major and dense. No
-// size is 0. The operands have the floating dtype `dtype`. float16 and bfloat16 are accumulated in
-// float32.
+// For each of `batch` items: (m, k) · (k, n) -> (m, n). All matrices are row-major, and dense unless
+// a row stride is given. No size is 0. The operands have the floating dtype `dtype`. float16 and
+// bfloat16 are accumulated in float32.
 struct MatmulProblem {
   DType dtype = DType::kUnspecified;
   // The result's dtype is float32 instead of `dtype`. Requires float16 or bfloat16 operands.
@@ -32,15 +32,19 @@ struct MatmulProblem {
   int64_t m = 0, n = 0, k = 0;
   int64_t batch = 1;                   // at most kMaxBatch
   int64_t a_stride = 0, b_stride = 0;  // elements from one item to the next; 0: all items share one
-  bool bias = false;                   // (n) is added to every row
+  int64_t out_stride = 0;              // the same of the result; 0: its items lie one after another
+  // Elements from one row to the next, of the matrix as it is stored; 0: the matrix is dense.
+  int64_t a_row_stride = 0, out_row_stride = 0;
+  bool accumulates = false;  // adds the product to the result. Not with an epilogue
+  bool bias = false;         // (n) is added to every row
   Epilogue epilogue = Epilogue::kNone;
 
   friend bool operator==(const MatmulProblem&, const MatmulProblem&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const MatmulProblem& p) {
     return H::combine(std::move(h), p.dtype, p.float32_out, p.allow_tf32, p.transpose_a,
-                      p.transpose_b, p.m, p.n, p.k, p.batch, p.a_stride, p.b_stride, p.bias,
-                      p.epilogue);
+                      p.transpose_b, p.m, p.n, p.k, p.batch, p.a_stride, p.b_stride, p.out_stride,
+                      p.a_row_stride, p.out_row_stride, p.accumulates, p.bias, p.epilogue);
   }
 };
 
@@ -108,5 +112,11 @@ class Blas {
   Plans plans_;  // the most recently used first
   absl::flat_hash_map<Key, Plans::iterator> plan_by_key_;
 };
+
+// Does the same as blas.Multiply() for any number of items and no bias. Multiplies at most
+// Blas::kMaxBatch items in one call. If the library doesn't support a batch of this kind, multiplies
+// the items one by one. If the op must stop, returns CANCELLED.
+absl::Status MultiplyItems(const MatmulProblem& problem, const void* a, const void* b, void* out,
+                           Blas& blas);
 
 }  // namespace tensord::server::cuda

@@ -25,13 +25,14 @@ absl::Status CudaDevice::Start(int64_t limit_bytes, SmallBlocks small_blocks, in
   TENSORD_ASSIGN_OR_RETURN(uploads_, UploadRing::Create());
   TENSORD_ASSIGN_OR_RETURN(downloads_, DownloadRing::Create());
   TENSORD_ASSIGN_OR_RETURN(blas_, Blas::Create(compute_.get()));
+  dnn_ = std::make_unique<Dnn>(compute_.get());
   int major = 0, minor = 0;
   TENSORD_CUDA_RETURN_IF_ERROR(
       cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, info_.physical_index));
   TENSORD_CUDA_RETURN_IF_ERROR(
       cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, info_.physical_index));
   fused_kernels_ = std::make_unique<FusedKernels>(major, minor, compute_.get());
-  context_ = {compute_.get(), multiprocessors, pool_.get(), blas_.get(), nullptr};
+  context_ = {compute_.get(), multiprocessors, pool_.get(), blas_.get(), dnn_.get(), nullptr};
   fences_ = std::make_unique<FenceThread>(info_.physical_index, &events_);
   return absl::OkStatus();
 }
@@ -46,6 +47,7 @@ CudaDevice::~CudaDevice() {
   }
   checks_->Abandon();
   fused_kernels_.reset();
+  dnn_.reset();
   blas_.reset();
   downloads_.reset();
   uploads_.reset();
@@ -223,6 +225,7 @@ void CudaDevice::Abandon() {
   for (const PeerReadRef& read : reads) read->DestroyEvent();
   checks_->Abandon();
   fused_kernels_.reset();
+  dnn_.reset();
   blas_.reset();
   downloads_.reset();
   uploads_.reset();

@@ -17,6 +17,7 @@
 #include "tensord/server/device/cuda/blas.h"
 #include "tensord/server/device/cuda/check_pool.h"
 #include "tensord/server/device/cuda/cuda_handles.h"
+#include "tensord/server/device/cuda/dnn.h"
 #include "tensord/server/device/cuda/fence_thread.h"
 #include "tensord/server/device/cuda/fused_kernels.h"
 #include "tensord/server/device/cuda/kernel_table.h"
@@ -203,6 +204,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<UploadRing> uploads_;
   std::unique_ptr<DownloadRing> downloads_;
   std::unique_ptr<Blas> blas_;
+  std::unique_ptr<Dnn> dnn_;
   std::unique_ptr<FusedKernels> fused_kernels_;
   const std::shared_ptr<CheckPool> checks_ = std::make_shared<CheckPool>();
   KernelContext context_;  // executor thread

@@ -6,8 +6,8 @@
 // (CaptureLock). Beside launches, the capturing thread only allocates memory, on the compute
 // stream, which isn't captured.
 //
-// Each kernel has run at least once with the same shapes before a capture. So its code is loaded
-// and cuBLASLt has chosen its algorithms. Products in a graph use the same workspace as other
+// Each kernel has run at least once with the same shapes before a capture. So its code is loaded,
+// cuBLASLt has chosen its algorithms, and cuDNN's plans are made. Products in a graph use the same workspace as other
 // products. That is safe, because graphs run on the compute stream, where all work runs in order.
 #include <utility>
 
@@ -48,7 +48,9 @@ absl::StatusOr<Graph> CudaDevice::Record(absl::FunctionRef<absl::Status()> launc
   context_.stream = capture_.get();
   context_.graph_scratch = scratch;
   blas_->SetStream(capture_.get());
+  dnn_->SetStream(capture_.get());
   const absl::Status launched = launch();
+  dnn_->SetStream(compute_.get());
   blas_->SetStream(compute_.get());
   context_.graph_scratch = nullptr;
   context_.stream = compute_.get();

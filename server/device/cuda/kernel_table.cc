@@ -29,6 +29,7 @@ KernelTable MakeTable() {
   AppendElementwiseKernels(table);
   AppendIndexingKernels(table);
   AppendMovementKernels(table);
+  AppendConvKernels(table);
   AppendCreationKernels(table);
   AppendPoolKernels(table);
   AppendRandomKernels(table);
@@ -53,6 +54,14 @@ absl::Status LaunchStatus(const KernelCall& call, cudaError_t error) {
   if (error == cudaSuccess) [[likely]]
     return absl::OkStatus();
   return CudaStatus(error, absl::StrCat(call.schema->name, " on ", call.output().spec->ToString()));
+}
+
+absl::Status WithOperands(const KernelCall& call, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(
+      status.code(),
+      absl::StrCat(call.schema->name, " of ", call.inputs[0].spec->ToString(), " and ",
+                   call.inputs[1].spec->ToString(), " on CUDA: ", status.message()));
 }
 
 absl::Status NoKernelError(const KernelCall& call) {

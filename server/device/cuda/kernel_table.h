@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "tensord/server/device/cuda/blas.h"
+#include "tensord/server/device/cuda/dnn.h"
 #include "tensord/server/device/cuda/memory_pool.h"
 #include "tensord/server/device/device.h"
 
@@ -23,6 +24,7 @@ struct KernelContext {
   int multiprocessors = 1;
   MemoryPool* pool = nullptr;
   Blas* blas = nullptr;
+  Dnn* dnn = nullptr;
   GraphScratch* graph_scratch = nullptr;  // not null while the work on `stream` is captured
 };
 
@@ -44,6 +46,7 @@ void AppendAttentionKernels(KernelTable& table);
 void AppendElementwiseKernels(KernelTable& table);
 void AppendIndexingKernels(KernelTable& table);
 void AppendMovementKernels(KernelTable& table);
+void AppendConvKernels(KernelTable& table);
 void AppendCreationKernels(KernelTable& table);
 void AppendPoolKernels(KernelTable& table);
 void AppendRandomKernels(KernelTable& table);
@@ -55,6 +58,9 @@ void AppendSortKernels(KernelTable& table);
 
 // Returns OK, or the error of a launch with the name of the op.
 absl::Status LaunchStatus(const KernelCall& call, cudaError_t error);
+
+// Adds the op and its first two operands to an error of a library, which names neither.
+absl::Status WithOperands(const KernelCall& call, const absl::Status& status);
 
 // Returns INTERNAL: inference accepted a combination of dtypes that has no kernel.
 absl::Status NoKernelError(const KernelCall& call);

@@ -82,30 +82,6 @@ void* At(void* data, int64_t elements, DType dtype) {
   return static_cast<char*>(data) + elements * SizeOf(dtype);
 }
 
-// Multiplies `problem.batch` items, at most Blas::kMaxBatch in one call. If the library doesn't
-// support a batch of this kind, multiplies the items one by one.
-absl::Status MultiplyRun(const MatmulProblem& problem, const void* a, const void* b, void* out,
-                         Blas& blas) {
-  int64_t at_once = std::min(problem.batch, Blas::kMaxBatch);
-  for (int64_t item = 0; item < problem.batch;) {
-    TENSORD_RETURN_IF_ERROR(CheckStop());
-    MatmulProblem part = problem;
-    part.batch = std::min(at_once, problem.batch - item);
-    if (part.batch == 1) part.a_stride = part.b_stride = 0;
-    const absl::Status status =
-        blas.Multiply(part, At(a, item * problem.a_stride, problem.dtype),
-                      At(b, item * problem.b_stride, problem.dtype), nullptr,
-                      At(out, item * problem.m * problem.n, problem.dtype));
-    if (absl::IsUnimplemented(status) && part.batch > 1) {
-      at_once = 1;
-      continue;
-    }
-    TENSORD_RETURN_IF_ERROR(status);
-    item += part.batch;
-  }
-  return absl::OkStatus();
-}
-
 // A batch of the library has one stride. So this function loops over all batch axes except the
 // last.
 absl::Status MultiplyFloating(const KernelCall& call, const BatchedMatmul& matmul,
@@ -126,7 +102,7 @@ absl::Status MultiplyFloating(const KernelCall& call, const BatchedMatmul& matmu
   for (int64_t item = 0; item < batch.size; item += problem.batch) {
     int64_t offset[2];
     batch.Offsets(item, offset);
-    TENSORD_RETURN_IF_ERROR(MultiplyRun(
+    TENSORD_RETURN_IF_ERROR(MultiplyItems(
         problem, At(call.inputs[0].data, offset[0], problem.dtype),
         At(call.inputs[1].data, offset[1], problem.dtype),
         At(call.output().data, item * problem.m * problem.n, problem.dtype), *context.blas));
@@ -156,15 +132,6 @@ absl::Status MultiplyIntegers(const KernelCall& call, const BatchedMatmul& matmu
 absl::Status Zero(const KernelCall& call, KernelContext& context) {
   const auto bytes = static_cast<size_t>(call.output().spec->size_bytes());
   return LaunchStatus(call, cudaMemsetAsync(call.output().data, 0, bytes, context.stream));
-}
-
-// Adds the op and the operands to an error of the library, which names neither.
-absl::Status WithOperands(const KernelCall& call, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::Status(
-      status.code(),
-      absl::StrCat(call.schema->name, " of ", call.inputs[0].spec->ToString(), " and ",
-                   call.inputs[1].spec->ToString(), " on CUDA: ", status.message()));
 }
 
 absl::Status RunMatmul(const KernelCall& call, KernelContext& context) {

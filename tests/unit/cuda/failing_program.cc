@@ -87,7 +87,7 @@ absl::Status FailingProgram::Expect(Device& device, const BufferRef& buffer,
   return absl::OkStatus();
 }
 
-// An addition, a linear layer whose sum needs scratch memory, a softmax and a sum.
+// An addition, a linear layer whose sum needs scratch memory, a convolution, a softmax and a sum.
 absl::Status FailingProgram::RunOps(Device& device) {
   const std::vector<float> ones(64, 1.0f);
   TENSORD_ASSIGN_OR_RETURN(const BufferRef x, Upload(device, ones));
@@ -103,6 +103,10 @@ absl::Status FailingProgram::RunOps(Device& device) {
     const float result = activation[0] == 'r' ? sum : sum / (1 + std::exp(-sum));
     TENSORD_RETURN_IF_ERROR(Expect(device, y, std::vector<float>(64, result), activation));
   }
+  const TensorSpec images{DType::kFloat32, Shape{1, 1, 8, 8}};
+  TENSORD_ASSIGN_OR_RETURN(const BufferRef convolved,
+                           Compute(device, "conv", {images, images}, {two, x}));
+  TENSORD_RETURN_IF_ERROR(Expect(device, convolved, {128.0f}, "conv"));
   TENSORD_ASSIGN_OR_RETURN(const BufferRef soft,
                            Compute(device, "softmax", {m}, {two}, {{"axis", int64_t{1}}}));
   TENSORD_RETURN_IF_ERROR(Expect(device, soft, std::vector<float>(64, 0.125f), "softmax"));

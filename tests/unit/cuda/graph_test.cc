@@ -117,6 +117,25 @@ TEST_F(CudaGraphTest, ProductsWithBiasAndActivation) {
   ExpectTheSame(out);
 }
 
+TEST_F(CudaGraphTest, Convolutions) {
+  const TensorSpec x_spec{DType::kFloat16, {2, 3, 9, 9}}, w_spec{DType::kFloat16, {4, 3, 3, 3}},
+      b_spec{DType::kFloat16, {4}};
+  const BufferRef x = Upload(*cuda_, MakeValues(x_spec.dtype, x_spec.shape, 1));
+  const BufferRef w = Upload(*cuda_, MakeValues(w_spec.dtype, w_spec.shape, 2));
+  const BufferRef b = Upload(*cuda_, MakeValues(b_spec.dtype, b_spec.shape, 3));
+  const BufferRef y =
+      Add("conv", {x_spec, w_spec, b_spec}, {x, w, b}, {{"activation", std::string("silu")}});
+  const TensorSpec y_spec = spec_;
+  const BufferRef w_gradient = Add("conv_backward_weight", {y_spec, x_spec}, {y, x},
+                                   {{"shape", std::vector<int64_t>{4, 3, 3, 3}}});
+  const BufferRef x_gradient = Add("conv_backward_input", {y_spec, w_spec}, {y, w_gradient},
+                                   {{"shape", std::vector<int64_t>{2, 3, 9, 9}}});
+  ExpectTheSame(x_gradient);
+  auto graph = Capture();
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_GT(account_->used_bytes(), 0);  // cuDNN's workspace
+}
+
 TEST_F(CudaGraphTest, ReductionsCountAndFreeMemoryForPartialSums) {
   const TensorSpec spec{DType::kFloat32, {1 << 20}};
   const BufferRef x = Upload(*cuda_, MakeValues(spec.dtype, spec.shape, 1));

@@ -1,4 +1,4 @@
-// Makes calls of CUDA, cuBLASLt and NVRTC fail, one call at a time. After each failure, the program
+// Makes calls of CUDA, cuBLASLt, cuDNN and NVRTC fail, one call at a time. After each failure, the program
 // has recovered or returned an error that names the failure, nothing is leaked, and the GPUs work.
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -221,6 +221,19 @@ TEST_F(InjectedFailureTest, Cublas) {
     Sweep({call, CUBLAS_STATUS_INTERNAL_ERROR, "CUBLAS_STATUS_INTERNAL_ERROR"});
   }
   Sweep({"cublasLtMatmulAlgoGetHeuristic", CUBLAS_STATUS_NOT_SUPPORTED, ""});
+}
+
+TEST_F(InjectedFailureTest, Cudnn) {
+  constexpr int kInternalError = 4000, kOutOfMemory = 4004;
+  for (const char* call : {"cudnnCreate", "cudnnSetStream", "cudnnBackendExecute"}) {
+    Sweep({call, kInternalError, call});
+  }
+  // Without a plan, the program computes a product of matrices.
+  for (const char* call : {"cudnnBackendCreateDescriptor", "cudnnBackendSetAttribute",
+                           "cudnnBackendGetAttribute", "cudnnBackendFinalize"}) {
+    Sweep({call, kInternalError, ""});
+    Sweep({call, kOutOfMemory, call});
+  }
 }
 
 TEST_F(InjectedFailureTest, FusedKernels) {

@@ -1,7 +1,9 @@
-// How errors of CUDA and cuBLASLt are mapped to Status codes.
+// How errors of CUDA, cuBLASLt and cuDNN are mapped to Status codes.
 #include "tensord/server/device/cuda/cuda_status.h"
 
 #include <gmock/gmock.h>
+
+#include "tensord/server/device/cuda/cudnn_library.h"
 
 namespace tensord::server::cuda {
 namespace {
@@ -42,6 +44,24 @@ TEST(CudaStatusTest, MapsCublasErrorsToCodes) {
     const absl::Status status = CublasStatus(error, "cublasLtMatmul(handle)");
     EXPECT_EQ(status.code(), code) << status;
     EXPECT_THAT(std::string(status.message()), testing::StartsWith("cublasLtMatmul failed: "));
+  }
+}
+
+TEST(CudaStatusTest, MapsCudnnErrorsToCodes) {
+  CudnnLibrary library;
+  library.GetErrorString = [](cudnn::Status) { return "text"; };
+  const struct {
+    int error;
+    StatusCode code;
+  } cases[] = {{1001, StatusCode::kInternal},          {2004, StatusCode::kInternal},
+               {3000, StatusCode::kUnimplemented},     {3007, StatusCode::kUnimplemented},
+               {4000, StatusCode::kInternal},          {4003, StatusCode::kResourceExhausted},
+               {4004, StatusCode::kResourceExhausted}, {5001, StatusCode::kDataLoss}};
+  EXPECT_TRUE(library.ToStatus(cudnn::Status::kSuccess, "cudnnCreate").ok());
+  for (const auto& [error, code] : cases) {
+    const absl::Status status = library.ToStatus(static_cast<cudnn::Status>(error), "cudnnCreate");
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_THAT(std::string(status.message()), testing::StartsWith("cudnnCreate failed: text ("));
   }
 }
 
