@@ -108,5 +108,9 @@ elseif(TENSORD_CUDA STREQUAL "EMULATED")
   message(FATAL_ERROR "TENSORD_CUDA=EMULATED: ${TENSORD_NO_CUDA_EMULATION_REASON}")
 endif()
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})  # optional
-find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})  # optional, of cuDNN 9
+# Optional, for tests: the header and the library of cuDNN 9.
+find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+if(CUDAToolkit_INCLUDE_DIRS)
+  find_library(CUDNN_LIBRARY libcudnn.so.9 HINTS ${CUDAToolkit_INCLUDE_DIRS}/.. PATH_SUFFIXES lib64 lib)
+endif()
 message(STATUS "CUDA backend: ${TENSORD_HAVE_CUDA}, emulated for tests: ${TENSORD_HAVE_CUDA_EMULATION} ${TENSORD_NO_CUDA_EMULATION_REASON}")

@@ -123,6 +123,7 @@ int RunRows(const Options& options, const Setup& setup, Peer* torch, Report* rep
   AppendLaunchRows(setup, &rows);
   AppendTransferRows(setup, &rows);
   AppendProductRows(setup, &rows);
+  AppendConvRows(setup, &rows);
   AppendMemoryRows(setup, &rows);
   MeasureOptions measure;
   if (options.quick) measure = {.rounds = 2, .sample_seconds = 1e-3};
@@ -171,7 +172,8 @@ int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);  // if PyTorch has ended, a write to it fails the row
 
   if (options.libraries) {
-    std::printf("libcublasLt.so.%d\nlibnvrtc.so.%d\n", CUBLAS_VER_MAJOR, CUDART_VERSION / 1000);
+    std::printf("libcublasLt.so.%d\nlibcudnn.so.9\nlibnvrtc.so.%d\n", CUBLAS_VER_MAJOR,
+                CUDART_VERSION / 1000);
     return 0;
   }
   const absl::StatusOr<GpuInfo> info = DescribeGpu();

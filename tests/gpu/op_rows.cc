@@ -143,6 +143,41 @@ void AppendProductRows(const Setup& setup, std::vector<Row>* rows) {
   }
 }
 
+// A convolution of 3x3 windows with a padding of 1, and its gradients.
+void AppendConvRows(const Setup& setup, std::vector<Row>* rows) {
+  using Ints = std::vector<int64_t>;
+  const int64_t images = setup.quick ? 2 : 32, channels = setup.quick ? 4 : 64;
+  const int64_t side = setup.quick ? 8 : 56;
+  const Shape x = {images, channels, side, side}, w = {channels, channels, 3, 3};
+  const auto ints = [](const Shape& shape) {
+    return Ints(shape.dims().begin(), shape.dims().end());
+  };
+  for (const Product& product : kProducts) {
+    const std::string flags = absl::StrCat("tf32=", product.tf32 ? 1 : 0, " padding=1");
+    const auto add = [&](const char* op, const Shape& a, const Shape& b,
+                         std::vector<TensorSpec> bias, Attributes attrs,
+                         const std::string& more_flags) {
+      attrs.Set("padding", Ints{1});
+      attrs.Set("allow_tf32", product.tf32);
+      std::vector<TensorSpec> inputs = {{product.dtype, a}, {product.dtype, b}};
+      inputs.insert(inputs.end(), bias.begin(), bias.end());
+      Row row = OpRow(setup, op, std::move(inputs), attrs, absl::StrCat(flags, more_flags));
+      row.name = absl::StrCat(op, " ", product.name, " ", SizeText(a), ", ", SizeText(b));
+      row.unit = Unit::kTeraFlops;
+      row.work = 2.0 * static_cast<double>(images * side * side * w.num_elements());
+      row.peak = setup.info.FlopsPerSecond(product.dtype, product.tf32);
+      row.tolerance = ToleranceOf(product.dtype, product.tf32);
+      rows->push_back(std::move(row));
+    };
+    const auto shape_flag = [](const Shape& shape) {
+      return absl::StrCat(" shape=", absl::StrJoin(shape.dims(), ","));
+    };
+    add("conv", x, w, {{product.dtype, {channels}}}, {{"activation", std::string("relu")}}, "");
+    add("conv_backward_input", x, w, {}, {{"shape", ints(x)}}, shape_flag(x));
+    add("conv_backward_weight", x, x, {}, {{"shape", ints(w)}}, shape_flag(w));
+  }
+}
+
 void AppendMemoryRows(const Setup& setup, std::vector<Row>* rows) {
   const auto add = [&](const char* name, const char* op, const std::vector<TensorSpec>& inputs,
                        const Attributes& attrs = {}, const std::string& torch_flags = "") {

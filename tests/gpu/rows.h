@@ -15,6 +15,8 @@ struct Setup {
 
 // Appends matmul and linear. The reference is cuBLASLt.
 void AppendProductRows(const Setup& setup, std::vector<Row>* rows);
+// Appends conv and its gradients. They have no reference but PyTorch.
+void AppendConvRows(const Setup& setup, std::vector<Row>* rows);
 // Appends memory-bound ops: elementwise, broadcast, where, reductions, softmax, transposes. The
 // reference is cudaMemcpyAsync within the GPU, which reads and writes as many bytes.
 void AppendMemoryRows(const Setup& setup, std::vector<Row>* rows);

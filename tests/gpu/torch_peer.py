@@ -80,6 +80,11 @@ ACTIVATIONS = {"gelu": F.gelu, "gelu_tanh": lambda y: F.gelu(y, approximate="tan
 OPS = {
     "matmul": lambda flags, a, b: a @ b,
     "linear": lambda flags, x, w, b: ACTIVATIONS[flags["activation"]](F.linear(x, w, b)),
+    "conv": lambda flags, x, w, b: F.relu(F.conv2d(x, w, b, padding=int(flags["padding"]))),
+    "conv_backward_input": lambda flags, g, w: torch.nn.grad.conv2d_input(
+        ints(flags["shape"]), w, g, padding=int(flags["padding"])),
+    "conv_backward_weight": lambda flags, g, x: torch.nn.grad.conv2d_weight(
+        x, ints(flags["shape"]), g, padding=int(flags["padding"])),
     "add": lambda flags, a, b: a + b,
     "neg": lambda flags, x: -x,
     "exp": lambda flags, x: torch.exp(x),
@@ -124,6 +129,9 @@ def load_op(words):
     flags = dict(word.split("=") for word in words[1:] if "=" in word)
     tf32 = flags.get("tf32") == "1"
     torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+    # Convolutions that give the same bits each time, as in the device layer.
+    torch.backends.cudnn.deterministic = True
     # Partial sums in float32, as in the device layer.
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False

@@ -87,10 +87,6 @@ absl::Status FillLayout(cublasLtMatrixLayout_t layout, DType dtype, int64_t rows
 // Returns the number of elements from one item of the result to the next.
 int64_t OutStride(const MatmulProblem& p) { return p.out_stride == 0 ? p.m * p.n : p.out_stride; }
 
-const void* At(const void* data, int64_t elements, DType dtype) {
-  return static_cast<const char*>(data) + elements * SizeOf(dtype);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Blas>> Blas::Create(cudaStream_t stream) {
@@ -228,16 +224,18 @@ absl::Status Blas::Multiply(const MatmulProblem& problem, const void* a, const v
 absl::Status MultiplyItems(const MatmulProblem& problem, const void* a, const void* b, void* out,
                            Blas& blas) {
   const DType out_dtype = problem.float32_out ? DType::kFloat32 : problem.dtype;
+  const int64_t a_bytes = problem.a_stride * SizeOf(problem.dtype);
+  const int64_t b_bytes = problem.b_stride * SizeOf(problem.dtype);
+  const int64_t out_bytes = OutStride(problem) * SizeOf(out_dtype);
   int64_t at_once = std::min(problem.batch, Blas::kMaxBatch);
   for (int64_t item = 0; item < problem.batch;) {
     TENSORD_RETURN_IF_ERROR(CheckStop());
     MatmulProblem part = problem;
     part.batch = std::min(at_once, problem.batch - item);
     if (part.batch == 1) part.a_stride = part.b_stride = part.out_stride = 0;
-    const absl::Status status =
-        blas.Multiply(part, At(a, item * problem.a_stride, problem.dtype),
-                      At(b, item * problem.b_stride, problem.dtype), nullptr,
-                      static_cast<char*>(out) + item * OutStride(problem) * SizeOf(out_dtype));
+    const absl::Status status = blas.Multiply(part, static_cast<const char*>(a) + item * a_bytes,
+                                              static_cast<const char*>(b) + item * b_bytes, nullptr,
+                                              static_cast<char*>(out) + item * out_bytes);
     if (absl::IsUnimplemented(status) && part.batch > 1) {
       at_once = 1;
       continue;

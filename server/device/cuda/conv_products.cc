@@ -40,10 +40,12 @@ class ColumnProducts {
  public:
   // `weights` is (groups, rows, depth). `columns` describes the windows of one image.
   ColumnProducts(const ConvProblem& conv, bool float32_out, const ConvColumnsJob& columns,
-                 const void* weights, int64_t rows, const KernelCall& call, KernelContext& context)
+                 ReusedScratch& scratch, const void* weights, int64_t rows, const KernelCall& call,
+                 KernelContext& context)
       : conv_(conv),
         float32_out_(float32_out),
         columns_(columns),
+        scratch_(scratch),
         weights_(weights),
         rows_(rows),
         groups_(conv.geometry.groups),
@@ -60,16 +62,14 @@ class ColumnProducts {
     const int64_t all_at_once = kMaxConvScratchBytes / position_bytes;  // positions
     const int64_t images_at_once = std::clamp(all_at_once / positions_, int64_t{1}, images);
     const int64_t positions_at_once = std::clamp(all_at_once, int64_t{1}, positions_);
-    TENSORD_ASSIGN_OR_RETURN(
-        const Scratch scratch,
-        MakeScratch(context_, images_at_once * positions_at_once * position_bytes));
+    TENSORD_ASSIGN_OR_RETURN(columns_.to,
+                             scratch_.Get(images_at_once * positions_at_once * position_bytes));
     const int64_t from_bytes =
         columns_.channels * columns_.size[0] * columns_.size[1] * columns_.size[2] * element_bytes_;
     const int64_t out_bytes = groups_ * rows_ * positions_ * out_element_bytes_;
     for (int64_t image = 0; image < images; image += images_at_once) {
       columns_.images = std::min(images_at_once, images - image);
       columns_.from = static_cast<const char*>(from) + image * from_bytes;
-      columns_.to = scratch.data();
       for (int64_t first = 0; first < positions_; first += positions_at_once) {
         columns_.first_position = first;
         columns_.positions = std::min(positions_at_once, positions_ - first);
@@ -112,6 +112,7 @@ class ColumnProducts {
   const ConvProblem& conv_;
   const bool float32_out_;
   ConvColumnsJob columns_;
+  ReusedScratch& scratch_;
   const void* const weights_;
   const int64_t rows_, groups_, depth_, positions_, element_bytes_, out_element_bytes_;
   const KernelCall& call_;
@@ -134,12 +135,12 @@ absl::Status TransposeWeight(const ConvProblem& conv, const void* weight, void* 
 
 // x's gradient is a product of the weight and the windows of y's gradient around each element of x.
 absl::Status BackwardInput(const ConvProblem& conv, const ConvAddresses& addresses,
-                           const KernelCall& call, KernelContext& context) {
+                           ReusedScratch& columns, const KernelCall& call, KernelContext& context) {
   const int64_t bytes = conv.geometry.weight_elements() * SizeOf(conv.dtype);
   TENSORD_ASSIGN_OR_RETURN(const Scratch weight, MakeScratch(context, bytes));
   TENSORD_RETURN_IF_ERROR(TransposeWeight(conv, addresses.w, weight.data(), call, context));
   return ColumnProducts(conv, /*float32_out=*/false, ColumnsOf(conv.geometry, /*transposed=*/true),
-                        weight.data(), conv.geometry.group_in(), call, context)
+                        columns, weight.data(), conv.geometry.group_in(), call, context)
       .Run(addresses.y, addresses.x);
 }
 
@@ -147,15 +148,15 @@ absl::Status BackwardInput(const ConvProblem& conv, const ConvAddresses& address
 // (positions, depth) to `out`, (O/groups, depth). The images are added in order. For 16-bit dtypes
 // `out` is float32.
 absl::Status AddWeightGradients(const ConvProblem& conv, const ConvAddresses& addresses, void* out,
-                                const KernelCall& call, KernelContext& context) {
+                                ReusedScratch& scratch, const KernelCall& call,
+                                KernelContext& context) {
   const ConvGeometry& g = conv.geometry;
   const int64_t element_bytes = SizeOf(conv.dtype);
   const int64_t positions = g.out_elements(), depth = g.group_in() * g.taps();
   const int64_t position_bytes = g.groups * depth * element_bytes;
   const int64_t at_once = std::clamp(kMaxConvScratchBytes / position_bytes, int64_t{1}, positions);
-  TENSORD_ASSIGN_OR_RETURN(const Scratch scratch, MakeScratch(context, at_once * position_bytes));
   ConvColumnsJob columns = ColumnsOf(g, /*transposed=*/false);
-  columns.to = scratch.data();
+  TENSORD_ASSIGN_OR_RETURN(columns.to, scratch.Get(at_once * position_bytes));
   MatmulProblem problem = ProblemOf(conv, /*float32_out=*/element_bytes == 2);
   problem.transpose_b = true;
   problem.m = g.group_out();
@@ -174,8 +175,8 @@ absl::Status AddWeightGradients(const ConvProblem& conv, const ConvAddresses& ad
       problem.b_stride = depth * problem.k;
       TENSORD_RETURN_IF_ERROR(LaunchStatus(
           call, LaunchConvColumns(columns, static_cast<int>(element_bytes), context.stream)));
-      TENSORD_RETURN_IF_ERROR(MultiplyItems(problem, gradient + first * element_bytes,
-                                            scratch.data(), out, *context.blas));
+      TENSORD_RETURN_IF_ERROR(
+          MultiplyItems(problem, gradient + first * element_bytes, columns.to, out, *context.blas));
       problem.accumulates = true;
     }
   }
@@ -184,14 +185,15 @@ absl::Status AddWeightGradients(const ConvProblem& conv, const ConvAddresses& ad
 
 // For 16-bit dtypes, adds in float32 and rounds the sum once.
 absl::Status BackwardWeight(const ConvProblem& conv, const ConvAddresses& addresses,
-                            const KernelCall& call, KernelContext& context) {
+                            ReusedScratch& columns, const KernelCall& call,
+                            KernelContext& context) {
   if (SizeOf(conv.dtype) != 2) {
-    return AddWeightGradients(conv, addresses, addresses.w, call, context);
+    return AddWeightGradients(conv, addresses, addresses.w, columns, call, context);
   }
   const int64_t count = conv.geometry.weight_elements();
   TENSORD_ASSIGN_OR_RETURN(const Scratch sum,
                            MakeScratch(context, count * SizeOf(DType::kFloat32)));
-  TENSORD_RETURN_IF_ERROR(AddWeightGradients(conv, addresses, sum.data(), call, context));
+  TENSORD_RETURN_IF_ERROR(AddWeightGradients(conv, addresses, sum.data(), columns, call, context));
   const UnaryLauncher round = CastLauncher(DTypeNumber(DType::kFloat32), DTypeNumber(conv.dtype));
   if (round == nullptr) return NoKernelError(call);
   return LaunchStatus(call, round(sum.data(), addresses.w, count, context.stream));
@@ -199,18 +201,26 @@ absl::Status BackwardWeight(const ConvProblem& conv, const ConvAddresses& addres
 
 }  // namespace
 
+absl::StatusOr<void*> ReusedScratch::Get(int64_t bytes) {
+  if (bytes > bytes_) {
+    TENSORD_ASSIGN_OR_RETURN(scratch_, MakeScratch(context_, bytes));
+    bytes_ = bytes;
+  }
+  return bytes == 0 ? nullptr : scratch_->data();
+}
+
 absl::Status ConvolveByProducts(const ConvProblem& problem, bool float32_out,
-                                const ConvAddresses& addresses, const KernelCall& call,
-                                KernelContext& context) {
+                                const ConvAddresses& addresses, ReusedScratch& columns,
+                                const KernelCall& call, KernelContext& context) {
   switch (problem.kind) {
     case ConvKind::kForward:
       return ColumnProducts(problem, float32_out, ColumnsOf(problem.geometry, /*transposed=*/false),
-                            addresses.w, problem.geometry.group_out(), call, context)
+                            columns, addresses.w, problem.geometry.group_out(), call, context)
           .Run(addresses.x, addresses.y);
     case ConvKind::kBackwardInput:
-      return BackwardInput(problem, addresses, call, context);
+      return BackwardInput(problem, addresses, columns, call, context);
     case ConvKind::kBackwardWeight:
-      return BackwardWeight(problem, addresses, call, context);
+      return BackwardWeight(problem, addresses, columns, call, context);
   }
   return NoKernelError(call);
 }

@@ -8,12 +8,12 @@
 namespace tensord::server::cuda {
 namespace {
 
-constexpr size_t kMaxPlans = 512;
-constexpr uintptr_t kMaxAlignment = 16;  // of the widest load or store of a kernel
+constexpr size_t kMaxConvPlans = 512;
+constexpr uintptr_t kMaxConvAlignment = 16;  // of the widest load or store of a kernel
 
-// Returns the greatest power of two that divides all addresses, at most kMaxAlignment.
+// Returns the greatest power of two that divides all addresses, at most kMaxConvAlignment.
 int64_t AlignmentOf(const ConvAddresses& addresses) {
-  uintptr_t bits = kMaxAlignment;
+  uintptr_t bits = kMaxConvAlignment;
   for (const void* address : {addresses.x, addresses.w, addresses.y, addresses.bias}) {
     bits |= reinterpret_cast<uintptr_t>(address);
   }
@@ -45,7 +45,7 @@ absl::StatusOr<const ConvPlan*> Dnn::FindPlan(const ConvProblem& problem,
         MakeConvPlan(*library_, handle_, problem, key.alignment, kMaxWorkspaceBytes);
     // A failure other than UNIMPLEMENTED isn't kept, because it may pass.
     if (!plan.ok() && !absl::IsUnimplemented(plan.status())) return plan.status();
-    if (plans_.size() >= kMaxPlans) {
+    if (plans_.size() >= kMaxConvPlans) {
       plan_by_key_.erase(plans_.back().key);
       plans_.pop_back();
     }

@@ -21,6 +21,8 @@ struct ConvAddresses {
   void* w = nullptr;
   void* y = nullptr;
   void* bias = nullptr;  // null if the problem has none
+
+  ConvAddresses WithoutBias() const { return {x, w, y}; }
 };
 
 // Not thread-safe: only the thread that launches a device's kernels uses it. The device must be

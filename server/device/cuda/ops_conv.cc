@@ -17,18 +17,18 @@ namespace {
 
 // If cuDNN has no engine for the problem, enqueues nothing and returns UNIMPLEMENTED.
 absl::Status ConvolveByDnn(const ConvProblem& problem, const ConvAddresses& addresses,
-                           KernelContext& context) {
+                           ReusedScratch& workspace, KernelContext& context) {
   TENSORD_ASSIGN_OR_RETURN(const ConvPlan* const plan, context.dnn->FindPlan(problem, addresses));
-  if (plan->workspace_bytes == 0) return context.dnn->Execute(*plan, addresses, nullptr);
-  TENSORD_ASSIGN_OR_RETURN(const Scratch workspace, MakeScratch(context, plan->workspace_bytes));
-  return context.dnn->Execute(*plan, addresses, workspace.data());
+  TENSORD_ASSIGN_OR_RETURN(void* const memory, workspace.Get(plan->workspace_bytes));
+  return context.dnn->Execute(*plan, addresses, memory);
 }
 
 absl::Status Convolve(const ConvProblem& problem, const ConvAddresses& addresses,
                       const KernelCall& call, KernelContext& context) {
-  const absl::Status status = ConvolveByDnn(problem, addresses, context);
+  ReusedScratch scratch(context);
+  const absl::Status status = ConvolveByDnn(problem, addresses, scratch, context);
   if (!absl::IsUnimplemented(status)) return status;
-  return ConvolveByProducts(problem, /*float32_out=*/false, addresses, call, context);
+  return ConvolveByProducts(problem, /*float32_out=*/false, addresses, scratch, call, context);
 }
 
 // The loop over (images, O, positions), with the strides of y and of the bias.
@@ -49,6 +49,7 @@ struct ForwardConv {
 
   bool biased() const { return addresses.bias != nullptr; }
   bool is_16_bit() const { return SizeOf(problem.dtype) == 2; }
+  ForwardConv WithoutBias() const { return {problem, addresses.WithoutBias(), activation}; }
   // Returns whether something follows the convolution.
   bool has_epilogue() const { return biased() || activation.has_value(); }
 };
@@ -71,67 +72,108 @@ absl::Status AddEpilogue(const ForwardConv& conv, const KernelCall& call, Kernel
   return LaunchStatus(call, launch(y, y, conv.problem.geometry.y_elements(), context.stream));
 }
 
-// Computes conv + bias and, if it is the activation, ReLU by one plan of cuDNN, which rounds the
-// result once. Applies other activations after that: cuDNN has no engines for most of them, nor
-// engines that store the float32 sums of 16-bit operands.
-absl::Status RunFused(const ForwardConv& conv, const KernelCall& call, KernelContext& context) {
-  ForwardConv rest = conv;
-  ConvProblem fused = conv.problem;
-  fused.bias = conv.biased();
-  fused.relu = conv.activation == UnaryFunction::kRelu;
-  rest.addresses.bias = nullptr;
-  if (fused.relu) rest.activation.reset();
-  TENSORD_RETURN_IF_ERROR(ConvolveByDnn(fused, conv.addresses, context));
-  return AddEpilogue(rest, call, context);
-}
+// For 16-bit dtypes. Computes activation(conv + bias) in float32 and rounds the result once.
+// Convolves some images at a time, whose float32 result is stored in scratch memory. cuDNN has no
+// engine that stores the float32 sums of 16-bit operands, so it gets float32 copies of them. It may
+// use TensorFloat-32, which has all 16-bit values.
+class WideConv {
+ public:
+  WideConv(const ForwardConv& conv, const KernelCall& call, KernelContext& context)
+      : conv_(conv),
+        images_(conv.problem.geometry.batch),
+        x_elements_(conv.problem.geometry.x_elements() / images_),
+        y_elements_(conv.problem.geometry.y_elements() / images_),
+        call_(call),
+        context_(context),
+        x_(context),
+        w_(context),
+        y_(context),
+        workspace_(context) {}
 
-// For 16-bit dtypes. Computes activation(conv + bias) by products of matrices and rounds the result
-// once. Convolves some images at a time, whose float32 result is stored in scratch memory.
-absl::Status RunProductsInFloat32(const ForwardConv& conv, const KernelCall& call,
-                                  KernelContext& context) {
-  const LinearEpilogueLauncher launch_epilogue =
-      FindLinearEpilogue(conv.activation, DTypeNumber(conv.problem.dtype));
-  if (launch_epilogue == nullptr) return NoKernelError(call);
-  ConvProblem part = conv.problem;
-  ConvGeometry& g = part.geometry;
-  const int64_t all_images = g.batch;
-  const int64_t x_bytes = g.x_elements() / all_images * SizeOf(part.dtype);
-  const int64_t y_elements = g.y_elements() / all_images;
-  const int64_t float_bytes = y_elements * static_cast<int64_t>(sizeof(float));
-  const int64_t at_once = std::clamp(kMaxConvScratchBytes / float_bytes, int64_t{1}, all_images);
-  TENSORD_ASSIGN_OR_RETURN(const Scratch convolved, MakeScratch(context, at_once * float_bytes));
-  for (int64_t image = 0; image < all_images; image += at_once) {
-    TENSORD_RETURN_IF_ERROR(CheckStop());
-    g.batch = std::min(at_once, all_images - image);
-    const ConvAddresses addresses = {static_cast<char*>(conv.addresses.x) + image * x_bytes,
-                                     conv.addresses.w, convolved.data(), nullptr};
-    TENSORD_RETURN_IF_ERROR(
-        ConvolveByProducts(part, /*float32_out=*/true, addresses, call, context));
-    const BiasAxes axes(g, g.batch);
-    LinearEpilogueJob job;
-    job.product = static_cast<const float*>(convolved.data());
-    job.bias = conv.addresses.bias;
-    job.out = static_cast<char*>(conv.addresses.y) + image * y_elements * SizeOf(part.dtype);
-    job.loop = MakeStridedLoop<1>(3, axes.extent, {axes.bias_strides});
-    TENSORD_RETURN_IF_ERROR(LaunchStatus(call, launch_epilogue(job, context.stream)));
+  absl::Status Run() {
+    const LinearEpilogueLauncher launch_epilogue =
+        FindLinearEpilogue(conv_.activation, DTypeNumber(conv_.problem.dtype));
+    if (launch_epilogue == nullptr) return NoKernelError(call_);
+    const int64_t image_bytes = std::max(x_elements_, y_elements_) * kFloatBytes;
+    const int64_t at_once = std::clamp(kMaxConvScratchBytes / image_bytes, int64_t{1}, images_);
+    TENSORD_ASSIGN_OR_RETURN(void* const y, y_.Get(at_once * y_elements_ * kFloatBytes));
+    for (int64_t image = 0; image < images_; image += at_once) {
+      TENSORD_RETURN_IF_ERROR(CheckStop());
+      const int64_t images = std::min(at_once, images_ - image);
+      TENSORD_RETURN_IF_ERROR(Convolve(image, images, y));
+      const BiasAxes axes(conv_.problem.geometry, images);
+      LinearEpilogueJob job;
+      job.product = static_cast<const float*>(y);
+      job.bias = conv_.addresses.bias;
+      job.out = At(conv_.addresses.y, image * y_elements_);
+      job.loop = MakeStridedLoop<1>(3, axes.extent, {axes.bias_strides});
+      TENSORD_RETURN_IF_ERROR(LaunchStatus(call_, launch_epilogue(job, context_.stream)));
+    }
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
-}
 
-// Tries, in this order: a plan of cuDNN with the bias and ReLU; a plan without them, whose result is
-// rounded before them; products of matrices.
+ private:
+  static constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
+
+  void* At(void* data, int64_t elements) const {
+    return static_cast<char*>(data) + elements * SizeOf(conv_.problem.dtype);
+  }
+
+  // Convolves images [first, first + images) to `y`, float32.
+  absl::Status Convolve(int64_t first, int64_t images, void* y) {
+    ConvProblem part = conv_.problem;
+    part.geometry.batch = images;
+    void* const x = At(conv_.addresses.x, first * x_elements_);
+    const absl::Status status = ConvolveCopies(part, x, y);
+    if (!absl::IsUnimplemented(status)) return status;
+    return ConvolveByProducts(part, /*float32_out=*/true, {x, conv_.addresses.w, y}, workspace_,
+                              call_, context_);
+  }
+
+  // If cuDNN has no engine for the copies, returns UNIMPLEMENTED.
+  absl::Status ConvolveCopies(ConvProblem part, void* x, void* y) {
+    const int64_t w_elements = part.geometry.weight_elements();
+    TENSORD_ASSIGN_OR_RETURN(void* const x_copy, x_.Get(part.geometry.x_elements() * kFloatBytes));
+    TENSORD_ASSIGN_OR_RETURN(void* const w_copy, w_.Get(w_elements * kFloatBytes));
+    if (!copied_w_) TENSORD_RETURN_IF_ERROR(Copy(conv_.addresses.w, w_copy, w_elements));
+    copied_w_ = true;
+    TENSORD_RETURN_IF_ERROR(Copy(x, x_copy, part.geometry.x_elements()));
+    part.dtype = DType::kFloat32;
+    part.allow_tf32 = true;
+    return ConvolveByDnn(part, {x_copy, w_copy, y}, workspace_, context_);
+  }
+
+  absl::Status Copy(const void* from, void* to, int64_t elements) {
+    const UnaryLauncher cast =
+        CastLauncher(DTypeNumber(conv_.problem.dtype), DTypeNumber(DType::kFloat32));
+    if (cast == nullptr) return NoKernelError(call_);
+    return LaunchStatus(call_, cast(from, to, elements, context_.stream));
+  }
+
+  const ForwardConv& conv_;
+  const int64_t images_, x_elements_, y_elements_;  // elements of an image
+  const KernelCall& call_;
+  KernelContext& context_;
+  ReusedScratch x_, w_, y_, workspace_;
+  bool copied_w_ = false;
+};
+
+// Tries, in this order: a plan of cuDNN with the bias and ReLU; for 16-bit dtypes, a convolution in
+// float32; a plan without the epilogue; products of matrices.
 absl::Status RunForward(const ForwardConv& conv, const KernelCall& call, KernelContext& context) {
-  const bool has_fused_plan = conv.biased() || conv.activation == UnaryFunction::kRelu;
-  if (has_fused_plan) {
-    const absl::Status status = RunFused(conv, call, context);
+  const bool is_relu = conv.activation == UnaryFunction::kRelu;
+  const bool fuses = is_relu || (conv.biased() && !(conv.is_16_bit() && conv.activation));
+  if (fuses) {
+    ConvProblem fused = conv.problem;
+    fused.bias = conv.biased();
+    fused.relu = is_relu;
+    ReusedScratch workspace(context);
+    const absl::Status status = ConvolveByDnn(fused, conv.addresses, workspace, context);
+    if (status.ok()) return is_relu ? status : AddEpilogue(conv.WithoutBias(), call, context);
     if (!absl::IsUnimplemented(status)) return status;
   }
-  const absl::Status status = ConvolveByDnn(conv.problem, conv.addresses, context);
-  if (status.ok()) return AddEpilogue(conv, call, context);
-  if (!absl::IsUnimplemented(status)) return status;
-  if (conv.is_16_bit() && conv.has_epilogue()) return RunProductsInFloat32(conv, call, context);
-  TENSORD_RETURN_IF_ERROR(
-      ConvolveByProducts(conv.problem, /*float32_out=*/false, conv.addresses, call, context));
+  if (conv.is_16_bit() && conv.has_epilogue()) return WideConv(conv, call, context).Run();
+  TENSORD_RETURN_IF_ERROR(Convolve(conv.problem, conv.addresses.WithoutBias(), call, context));
   return AddEpilogue(conv, call, context);
 }
 

@@ -16,6 +16,7 @@ DELAYS = {"TENSORD_EMULATED_THREAD_ORDER": "5", "TENSORD_EMULATED_MAX_DELAY_US":
 
 ELEMENTWISE = "*Unary*:*Casts*:*Arithmetic*:*Unaligned*:*Where*"
 PRODUCTS = "*Matmul*:*Linear*:*Products*"
+CONVOLUTIONS = "*Convolutions*"
 MOVEMENT = "*Permutes*:*Transposes*:*Slices*:*Broadcasts*:*Concatenates*:*Where*"
 REDUCTIONS = "*Sums*:*Extrema*:*Norms*:*Reduces*:*Softmax*"
 TRANSFERS = "CudaHostMemoryTest.*:*BringsBack*:*Writes*:*Carries*:*Kernels*:*Copies*:*Buffers*"
@@ -31,6 +32,7 @@ def device_test(test_filter, *environments):
 PROGRAMS = {
     "elementwise": device_test(ELEMENTWISE, PLAIN, DESCENDING),
     "products": device_test(PRODUCTS, PLAIN, DESCENDING, DELAYS),
+    "convolutions": [*device_test(CONVOLUTIONS, PLAIN, DESCENDING), ("cuda_conv_choice_test", "*", PLAIN)],
     "movement": device_test(MOVEMENT, PLAIN, DESCENDING, DELAYS),
     "reductions": device_test(REDUCTIONS, PLAIN, DESCENDING, DELAYS),
     "streams": device_test(TRANSFERS, PLAIN, DELAYS) + [("cuda_context_test", "*", DELAYS)],
@@ -49,11 +51,27 @@ DEFECTS = [
     Defect("transposition of the wrong operand", "products", CUDA + "blas.cc",
            "p.transpose_b ? CUBLAS_OP_T", "p.transpose_a ? CUBLAS_OP_T"),
     Defect("wrong stride of a batch", "products", CUDA + "blas.cc",
-           "p.transpose_b ? p.n : p.k, p.batch, p.b_stride", "p.transpose_b ? p.n : p.k, p.batch, p.a_stride"),
+           "p.transpose_b ? p.n : p.k, 0, p.batch, p.b_stride", "p.transpose_b ? p.n : p.k, 0, p.batch, p.a_stride"),
     Defect("wrong epilogue", "products", CUDA + "blas.cc",
            "CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU", "CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_RELU"),
     Defect("bias pointer not set", "products", CUDA + "blas.cc",
            "  if (problem.bias) {\n", "  if (false) {\n"),
+    Defect("a nondeterministic engine", "convolutions", CUDA + "conv_plan.cc",
+           "    case cudnn::NumericalNote::kNondeterministic:\n", ""),
+    Defect("TensorFloat-32 without permission", "convolutions", CUDA + "conv_plan.cc",
+           "problem.dtype != DType::kFloat32 || problem.allow_tf32", "true"),
+    Defect("padding at the wrong end", "convolutions", CUDA + "conv_plan.cc",
+           "kConvolutionPrePaddings, Spatial(g.low)", "kConvolutionPrePaddings, Spatial(g.high)"),
+    Defect("a plan for another alignment", "convolutions", CUDA + "dnn.cc",
+           "bits |= reinterpret_cast", "bits = kMaxConvAlignment | reinterpret_cast"),
+    Defect("a workspace that is too large", "convolutions", CUDA + "conv_plan.cc",
+           "workspace_bytes <= max_workspace_bytes", "workspace_bytes >= 0"),
+    Defect("the images of a gradient aren't added", "convolutions", CUDA + "conv_products.cc",
+           "problem.accumulates = true", "problem.accumulates = false"),
+    Defect("the rows of some positions are dense", "convolutions", CUDA + "conv_products.cc",
+           "problem.out_row_stride = positions_", "problem.out_row_stride = positions"),
+    Defect("the dilation of a window is ignored", "convolutions", KERNELS + "conv.cu",
+           "+ tap * job.dilation[axis]", "+ tap"),
     Defect("batch folded into rows although operand b differs", "products", CUDA + "ops_matmul.cc",
            "batch.stride[1][0] == 0 &&", "true &&"),
     Defect("wrong strides of an integer product", "products", CUDA + "ops_matmul.cc",

@@ -78,12 +78,9 @@ TEST_F(ConvChoiceTest, ComputesProductsOfSomePositionsAtATime) {
   ExpectAllKinds({{2, 1, 1500, 1501}, {2, 1, 2, 2}}, DType::kFloat64);
 }
 
-TEST_F(ConvChoiceTest, RoundsBeforeTheEpilogueIfCudnnCannotFuseIt) {
+TEST_F(ConvChoiceTest, RoundsOnceIfCudnnFusesNoEpilogue) {
   cuda_emulation::TheOptions().refuse_epilogues = true;
-  for (const DType dtype : kDTypes) {
-    const bool is_16_bit = SizeOf(dtype) == 2;
-    ExpectEpilogues(dtype, is_16_bit ? 3 : ActivationRoundings(dtype), is_16_bit ? 256 : 1);
-  }
+  for (const DType dtype : kDTypes) ExpectEpilogues(dtype, ActivationRoundings(dtype), 1);
 }
 
 TEST_F(ConvChoiceTest, RoundsToTf32OnlyIfAllowed) {

@@ -54,9 +54,8 @@ TEST_F(CudaTest, ConvolutionsWithBiasAndActivation) {
         attrs.Set("activation", std::string(activation));
         std::vector<HostTensor> inputs = {expected.x, expected.w};
         if (with_bias) inputs.push_back(expected.bias);
-        // SiLU is applied to a result that has been rounded.
         ExpectNear(Run(*cuda_, "conv", inputs, attrs), expected.WithEpilogue(activation, with_bias),
-                   Roundings(dtype) + 1, SizeOf(dtype) == 2 ? 16 : kScale);
+                   Roundings(dtype), SizeOf(dtype) == 2 ? 1 : kScale);
       }
     }
   }

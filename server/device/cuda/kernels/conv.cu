@@ -6,8 +6,7 @@
 namespace tensord::server::cuda {
 namespace {
 
-// Divides `value` by `divisor`, and sets it to the remainder's quotient: value = quotient, returns
-// the remainder.
+// Replaces `value` by value / divisor. Returns the remainder.
 template <typename Index>
 __device__ Index TakeRemainder(Index& value, int64_t divisor) {
   const auto by = static_cast<Index>(divisor);
