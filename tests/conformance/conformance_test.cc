@@ -8,7 +8,6 @@
 #include <ostream>
 #include <set>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -161,8 +160,6 @@ TEST(CudaConformanceTest, AgreesWithTheReference) {
   if (!reason.empty()) GTEST_SKIP() << reason;
   for (const Row& row : AllRows()) {
     if (!row.off_reason.empty()) continue;
-    // The kernels of conv are still missing.
-    if (absl::StartsWith(row.op, "conv")) continue;
     GetTally().rows.insert(&row);
     ++GetTally().runs;
     const std::optional<std::string> wrong = RunRow(execution_path, row, Prepare(row), "cuda:0");

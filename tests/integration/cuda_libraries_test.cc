@@ -32,6 +32,18 @@ class CudaLibrariesTest : public testing::Test {
   Device gpu_;
 };
 
+TEST_F(CudaLibrariesTest, NamesMissingLibraryAndItsPackageInConvError) {
+  const Tensor x = FromVector(gpu_, std::vector<float>(64, 1.5f));
+  const Tensor images = Reshape(x, {1, 1, 8, 8});
+  const absl::Status convolved = Conv2d(images, images).Read<float>().status();
+  EXPECT_EQ(convolved.code(), absl::StatusCode::kFailedPrecondition) << convolved;
+  EXPECT_THAT(std::string(convolved.message()), HasSubstr("libcudnn.so.9"));
+  EXPECT_THAT(std::string(convolved.message()),
+              HasSubstr("install NVIDIA's package libcudnn9-cuda-"));
+  EXPECT_THAT(*x.Read<float>(), Each(1.5f));
+  daemon_->ExpectTerminatesCleanly();
+}
+
 TEST_F(CudaLibrariesTest, ServesGpuAndNamesMissingLibraryInMatmulError) {
   EXPECT_THAT(daemon_->Output(), HasSubstr("libcublasLt.so."));
   const Tensor x = FromVector(gpu_, std::vector<float>(64, 1.5f));
