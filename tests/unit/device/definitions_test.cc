@@ -169,7 +169,7 @@ TEST_P(DefinitionsTest, OfCrossEntropy) {
 struct AttentionCase {
   int64_t length, keys, depth, value_depth;
   bool causal = false;
-  Shape mask = {};             // no dimensions: no mask
+  Shape mask = {};  // no dimensions: no mask
   bool mask_is_bool = false;
   double dropout_p = 0;
 };
@@ -211,8 +211,8 @@ class ComposedAttention {
     inputs = {q, k, v};
     attrs = {{"scale", 0.3}, {"causal", of.causal}};
     const Shape scores_shape = {2, 4, of.length, of.keys};
-    HostTensor scores = c.Mul(
-        c.Run("matmul", {q, RepeatHeads(c, k)}, {{"transpose_b", true}}), c.Number(0.3));
+    HostTensor scores =
+        c.Mul(c.Run("matmul", {q, RepeatHeads(c, k)}, {{"transpose_b", true}}), c.Number(0.3));
     const HostTensor excluded = c.Number(-INFINITY);
     if (of.mask.rank() > 0 && of.mask_is_bool) {
       inputs.push_back(Spread(DType::kBool, of.mask, 0, 1, 4));
@@ -226,12 +226,13 @@ class ComposedAttention {
       for (int64_t i = 0; i < of.length; ++i) {
         for (int64_t j = 0; j < of.keys; ++j) allowed.push_back(j <= i ? 1 : 0);
       }
-      scores = c.Run("where", {MakeTensor(DType::kBool, {of.length, of.keys}, allowed), scores,
-                               excluded});
+      scores = c.Run("where",
+                     {MakeTensor(DType::kBool, {of.length, of.keys}, allowed), scores, excluded});
     }
     // A row without keys has no softmax.
-    const HostTensor max =
-        of.keys == 0 ? HostTensor{} : c.Run("max", {scores}, {{"axes", Ints{3}}, {"keepdims", true}});
+    const HostTensor max = of.keys == 0
+                               ? HostTensor{}
+                               : c.Run("max", {scores}, {{"axes", Ints{3}}, {"keepdims", true}});
     HostTensor weights = scores;
     if (of.keys > 0) {
       const HostTensor any = c.Run("gt", {max, excluded});
@@ -241,8 +242,7 @@ class ComposedAttention {
       weights = c.Run("where", {any, c.Div(exp, sum), c.Number(0)});
       lse = c.Add(offset, c.Run("log", {sum}));
     } else {
-      lse = MakeTensor(dtype, {2, 4, of.length, 1},
-                       std::vector<double>(8 * of.length, -INFINITY));
+      lse = MakeTensor(dtype, {2, 4, of.length, 1}, std::vector<double>(8 * of.length, -INFINITY));
     }
     softmax = weights;
     if (of.dropout_p > 0) {
