@@ -273,6 +273,16 @@ std::vector<ResidueTest::Case> ResidueTest::NetworkOps() {
       cases.push_back(OpWithOutputs("batch_norm_backward", {shape, shape, {3}, {3}}, training,
                                     {dtype, dtype, wide}, 3));
     }
+    // Layouts of oneDNN with padded channels, matrix products of windows, and a batch of no images.
+    for (const Shape64& weight : {Shape64{5, 3, 3, 3}, Shape64{5, 3, 1, 1}}) {
+      const Shape64 x = {2, 3, 9, 11}, y = {2, 5, 10 - weight[2], 12 - weight[3]};
+      cases.push_back(Op("conv", {x, weight, {5}}, {{"activation", "relu"}}, dtype));
+      cases.push_back(Op("conv_backward_input", {y, weight}, {{"shape", x}}, dtype));
+      cases.push_back(Op("conv_backward_weight", {y, x}, {{"shape", weight}}, dtype));
+    }
+    cases.push_back(Op("conv", {{2, 6, 9}, {6, 1, 3}}, {{"groups", int64_t{6}}}, dtype));
+    cases.push_back(
+        Op("conv_backward_weight", {{0, 5, 7}, {0, 3, 9}}, {{"shape", Shape64{5, 3, 3}}}, dtype));
     const Attributes windows = {
         {"kernel", Shape64{3, 3}}, {"stride", Shape64{2, 2}}, {"padding", Shape64{1, 1}}};
     Attributes backward = windows;
