@@ -61,7 +61,7 @@ std::shared_ptr<Gpt2> MakeGpt2(const Device& device) {
 
 Tensor Prompt(const Device& device) { return RandInt(device, {1, kPrompt}, 0, 50257, /*seed=*/1); }
 
-ArrayCase PrefillCase() {
+ArrayCase PrefillGpt2Case() {
   return {
       "GPT-2 small: 256 tokens, as a program",
       1,
@@ -73,7 +73,7 @@ ArrayCase PrefillCase() {
       1.1};
 }
 
-ArrayCase DecodeCase() {
+ArrayCase DecodeGpt2Case() {
   return {"GPT-2 small: a token after 256, with a cache",
           8,
           [](const Device& device) {
@@ -97,7 +97,7 @@ ArrayCase DecodeCase() {
 }  // namespace
 
 void ModelCases(Bench& bench) {
-  for (const ArrayCase& array_case : {ResNetCase(), PrefillCase(), DecodeCase()}) {
+  for (const ArrayCase& array_case : {ResNetCase(), PrefillGpt2Case(), DecodeGpt2Case()}) {
     RunArrayCase(bench, array_case);
   }
 }

@@ -218,6 +218,78 @@ ArrayCase CrossEntropyBackwardCase() {
           "run()", 2.5};
 }
 
+// Attention of `rows` rows of q beside `keys` keys, with heads of 64 elements.
+struct AttentionSizes {
+  int64_t batch, heads, rows, keys;
+
+  std::string ToString() const { return absl::StrCat(batch, "x", heads, "x", rows, "x64"); }
+  Shape q() const { return {batch, heads, rows, 64}; }
+  Shape k() const { return {batch, heads, keys, 64}; }
+  std::string Peer(const char* name, int64_t length) const {
+    return absl::StrCat(name, " = torch.randn(", batch, ", ", heads, ", ", length, ", 64");
+  }
+};
+constexpr AttentionSizes kManyHeads = {4, 12, 256, 256}, kLongRows = {1, 12, 1024, 1024};
+
+ArrayCase AttentionCase(const AttentionSizes& sizes) {
+  return {absl::StrCat("causal attention of ", sizes.ToString(), " float32"),
+          4,
+          [sizes](const Device& device) {
+            const Tensor q = Normal(device, sizes.q(), /*seed=*/1);
+            const Tensor k = Normal(device, sizes.k(), 2), v = Normal(device, sizes.k(), 3);
+            return [=] { return ScaledDotProductAttention(q, k, v, {.causal = true}); };
+          },
+          absl::StrCat(sizes.Peer("q", sizes.rows), ") | ", sizes.Peer("k", sizes.keys), ") | ",
+                       sizes.Peer("v", sizes.keys), ")"),
+          "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
+          1.2};
+}
+
+ArrayCase AttentionBackwardCase(const AttentionSizes& sizes) {
+  // The peer runs all statements in inference mode, in which there are no gradients.
+  const auto leaf = [&](const char* name, int64_t length) {
+    return absl::StrCat("normal(lambda: ", sizes.Peer("", length).substr(3),
+                        ", requires_grad=True))()");
+  };
+  return {absl::StrCat("causal attention of ", sizes.ToString(), " float32, forward and backward"),
+          2,
+          [sizes](const Device& device) {
+            const Tensor q = Normal(device, sizes.q(), /*seed=*/1);
+            const Tensor k = Normal(device, sizes.k(), 2), v = Normal(device, sizes.k(), 3);
+            const Tensor g = Normal(device, sizes.q(), /*seed=*/4);
+            return [=] {
+              const AttentionOptions options = {.causal = true};
+              const AttentionResult forward =
+                  ScaledDotProductAttentionWithStatistics(q, k, v, options);
+              return ScaledDotProductAttentionBackward(g, q, k, v, forward, options).q;
+            };
+          },
+          absl::StrCat("normal = torch.inference_mode(False) | q = ", leaf("q", sizes.rows),
+                       " | k = ", leaf("k", sizes.keys), " | v = ", leaf("v", sizes.keys),
+                       " | g = normal(lambda: ", sizes.Peer("", sizes.rows).substr(3),
+                       "))() | run = normal(lambda: torch.autograd.grad("
+                       "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True), "
+                       "(q, k, v), g))"),
+          "run()",
+          1.0};
+}
+
+// One row beside the keys and values of earlier ones.
+ArrayCase DecodeCase() {
+  const AttentionSizes sizes = {1, 12, 1, 1024};
+  return {"attention of 1x12x1x64 beside 1024 keys, float32",
+          64,
+          [sizes](const Device& device) {
+            const Tensor q = Normal(device, sizes.q(), /*seed=*/1);
+            const Tensor k = Normal(device, sizes.k(), 2), v = Normal(device, sizes.k(), 3);
+            return [=] { return ScaledDotProductAttention(q, k, v); };
+          },
+          absl::StrCat(sizes.Peer("q", sizes.rows), ") | ", sizes.Peer("k", sizes.keys), ") | ",
+                       sizes.Peer("v", sizes.keys), ")"),
+          "torch.nn.functional.scaled_dot_product_attention(q, k, v)",
+          1.0};
+}
+
 // Steps of one parameter of 29.5 M elements.
 ArrayCase AdamCase(const std::string& kind, double goal) {
   constexpr int64_t kElements = 29'500'000;
@@ -255,6 +327,11 @@ void NetworkCases(Bench& bench) {
     RunArrayCase(bench, ConvBackwardInputCase(sizes));
     RunArrayCase(bench, ConvBackwardWeightCase(sizes));
   }
+  for (const AttentionSizes& sizes : {kManyHeads, kLongRows}) {
+    RunArrayCase(bench, AttentionCase(sizes));
+    RunArrayCase(bench, AttentionBackwardCase(sizes));
+  }
+  RunArrayCase(bench, DecodeCase());
   RunArrayCase(bench, AdamCase("foreach", 5.0));
   RunArrayCase(bench, AdamCase("fused", 1.0));
 }

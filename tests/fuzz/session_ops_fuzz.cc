@@ -106,12 +106,13 @@ void ValidClient::AddIndexOp(FuzzInput& in, v1::Op* op) {
 }
 
 uint32_t NumOutputs(const OpSchema& schema) {
-  constexpr const char* kOpsWithTwo[] = {"sort", "topk", "var_mean", "cross_entropy", "max_pool"};
+  constexpr const char* kOpsWithTwo[] = {"sort",          "topk",     "var_mean",
+                                         "cross_entropy", "max_pool", "sdpa"};
   for (const char* name : kOpsWithTwo) {
     if (schema.name == name) return 2;
   }
   constexpr const char* kOpsWithThree[] = {"layer_norm", "layer_norm_backward",
-                                           "batch_norm_backward", "adam_step"};
+                                           "batch_norm_backward", "adam_step", "sdpa_backward"};
   for (const char* name : kOpsWithThree) {
     if (schema.name == name) return 3;
   }

@@ -55,6 +55,33 @@ TEST_F(FunctionalTest, BatchNormUpdatesRunningStatisticsInTraining) {
   EXPECT_THAT(*BatchNorm(x, zeros, ones, {}, {.eps = 0}).Read<float>(), ElementsAre(1, 10, 3, 30));
 }
 
+TEST_F(FunctionalTest, AttentionTakesAMaskOrACausalOne) {
+  const Tensor q = Matrix(2, 1, {0, 0}), k = Matrix(2, 1, {1, 2}), v = Matrix(2, 1, {1, 3});
+  const Tensor mask = Gt(Matrix(2, 2, {0, 1, 0, 0}), 0.5);
+  EXPECT_THAT(*ScaledDotProductAttention(q, k, v).Read<float>(), ElementsAre(2, 2));
+  EXPECT_THAT(*ScaledDotProductAttention(q, k, v, {.causal = true}).Read<float>(),
+              ElementsAre(1, 2));
+  const AttentionResult masked = ScaledDotProductAttentionWithStatistics(q, k, v, {.mask = mask});
+  EXPECT_THAT(*masked.output.Read<float>(), ElementsAre(3, 0));
+  EXPECT_EQ((*masked.lse.Read<float>())[1], -INFINITY);
+  ExpectError(ScaledDotProductAttention(q, k, v, {.mask = mask, .causal = true}).Wait(),
+              absl::StatusCode::kInvalidArgument,
+              {"sdpa", "takes a mask, or causal, but not both"});
+}
+
+TEST_F(FunctionalTest, AttentionDropsTheSameWeightsForItsGradient) {
+  // v is the identity, so a column of the output has the weights of a key, and a row of v's gradient
+  // their sum.
+  const Tensor q = Zeros(first_, {3, 2}), k = Zeros(first_, {4, 2}), v = Eye(first_, 4);
+  const AttentionOptions options = {.dropout_p = 0.5, .stream = Generator(7).Next()};
+  const AttentionResult forward = ScaledDotProductAttentionWithStatistics(q, k, v, options);
+  const AttentionGradients gradients =
+      ScaledDotProductAttentionBackward(Ones(first_, {3, 4}), q, k, v, forward, options);
+  const Tensor kept = Sum(forward.output, {.axes = {0}});
+  EXPECT_THAT(*Mean(gradients.v, {.axes = {1}}).Read<float>(),
+              Pointwise(FloatNear(1e-5f), *kept.Read<float>()));
+}
+
 TEST_F(FunctionalTest, CrossEntropyReducesAsPyTorchDoes) {
   const Tensor x = Matrix(3, 2, {0, 0, 0, 0, 5, 1}), target = Classes({0, 1, -100});
   const auto log2 = static_cast<float>(std::log(2.0));

@@ -135,6 +135,117 @@ def cross_entropy_backward(inputs):
                    axis=1, **options)
 
 
+# The shapes of q, k and v.
+ATTENTIONS = [((30, 16), (20, 16), (20, 8)), ((2, 6, 33, 64), (2, 2, 70, 64), (2, 2, 70, 48)),
+              ((1, 4, 1, 64), (1, 4, 600, 64), (1, 4, 600, 64)),
+              ((2, 2, 80, 20), (2, 2, 65, 20), (2, 2, 65, 20)), ((2, 0, 8), (2, 5, 8), (2, 5, 8)),
+              ((2, 5, 8), (2, 0, 8), (2, 0, 8))]
+
+
+def attention_inputs(inputs):
+    """Yields q, k, v, the mask or None, and the options."""
+    for q, k, v in ATTENTIONS:
+        operands = [inputs.real(-1, 1, *shape) for shape in (q, k, v)]
+        length, keys = q[-2], k[-2]
+        yield *operands, None, {}
+        yield *operands, None, {"causal": True}
+        yield *operands, None, {"scale": 0.5}
+        for shape in ((length, keys), (1, keys), q[:-1] + (keys,)):
+            yield *operands, inputs.real(-2, 2, *shape), {}
+            kept = torch.rand(shape, generator=inputs.generator) < 0.7
+            kept[..., :1, :] = False  # a row without keys, or all rows
+            yield *operands, kept, {}
+
+
+def attention(q, k, v, mask, causal=False, scale=None):
+    if q.dim() > 2 and q.shape[-3] != k.shape[-3]:
+        k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
+    return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale)
+
+
+def scores_of(q, k, mask, causal=False, scale=None):
+    """Returns the scores, and the magnitudes of their terms."""
+    if q.dim() > 2:
+        k = k.repeat_interleave(q.shape[-3] // k.shape[-3], -3)
+    scale = scale or q.shape[-1] ** -0.5
+    scores, magnitude = q @ k.mT * scale, q.abs() @ k.mT.abs() * scale
+    if causal:
+        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+    if mask is None:
+        return scores, magnitude
+    if mask.dtype == torch.bool:
+        return scores.masked_fill(~mask, -torch.inf), magnitude
+    return scores + mask, magnitude + mask.abs()
+
+
+def with_attrs(case, attrs):
+    """Returns the case with these attributes, of which one is called scale."""
+    case.attrs = attrs
+    return case
+
+
+def sdpa(inputs):
+    for q, k, v, mask, options in attention_inputs(inputs):
+        wide = statistics_dtype(q.dtype)
+        scores, magnitude = scores_of(q.double(), k.double(),
+                                      mask if mask is None or mask.dtype == torch.bool
+                                      else mask.double(), **options)
+        lse = torch.logsumexp(scores, -1)
+        weights = torch.nan_to_num(torch.exp(scores - lse.unsqueeze(-1)))
+        values = v.double().abs()
+        if q.dim() > 2:
+            values = values.repeat_interleave(q.shape[-3] // v.shape[-3], -3)
+        largest = magnitude.amax(-1) if k.shape[-2] > 0 else torch.zeros(q.shape[:-1])
+        scale = (weights @ values) * (1 + 2 * largest.unsqueeze(-1))
+        lse_scale = 1 + torch.nan_to_num(lse, neginf=0).abs() + largest
+
+        def want(q=q, k=k, v=v, mask=mask, options=options, lse=lse, wide=wide):
+            return attention(q, k, v, mask, **options), lse.to(wide)
+        yield with_attrs(Case([q, k, v] + ([] if mask is None else [mask]), want,
+                              (scale, lse_scale)), options)
+
+
+def sdpa_backward(inputs):
+    for q, k, v, mask, options in attention_inputs(inputs):
+        wide = statistics_dtype(q.dtype)
+        floating = mask is not None and mask.dtype != torch.bool
+        exact = [x.double() for x in (q, k, v)] + [mask.double() if floating else mask]
+        scores, magnitude = scores_of(exact[0], exact[1], exact[3], **options)
+        lse = torch.logsumexp(scores, -1)
+        weights = torch.nan_to_num(torch.exp(scores - lse.unsqueeze(-1)))
+        o = torch.nan_to_num(attention(*exact, **options)).to(q.dtype)
+        g = inputs.real(-1, 1, *o.shape)
+        # The magnitudes of the gradients' terms.
+        group = 1 if q.dim() < 3 else q.shape[-3] // k.shape[-3]
+
+        def heads(x, group=group):
+            return x if x.dim() < 3 else x.repeat_interleave(group, -3)
+
+        def shared(x, group=group):
+            return x if x.dim() < 3 else x.unflatten(-3, (-1, group)).sum(-3)
+        factor = options.get("scale", q.shape[-1] ** -0.5)
+        error = 1 + magnitude + torch.nan_to_num(lse, neginf=0).abs().unsqueeze(-1)
+        g_abs = g.double().abs()
+        terms = weights * error * (g_abs @ heads(exact[2]).abs().mT +
+                                   (g_abs * o.double().abs()).sum(-1, keepdim=True))
+        scales = [factor * terms @ heads(exact[1]).abs(),
+                  shared(factor * terms.mT @ exact[0].abs()),
+                  shared((weights * error).mT @ g_abs)]
+        floating = floating and scores.numel() > 0  # PyTorch's mask has no gradient otherwise
+        if floating:
+            scales.append(terms.sum_to_size(mask.shape))
+
+        def want(q=q, k=k, v=v, mask=mask, options=options, g=g, floating=floating):
+            operands = leaves(q, k, v, *([mask] if floating else []))
+            of_mask = operands[3] if floating else mask
+            return gradients(attention(*operands[:3], of_mask, **options), g, operands)
+        attrs = options | ({"mask_gradient": True} if floating else {})
+        least = torch.finfo(q.dtype).smallest_normal  # below it, ε is larger
+        scales = tuple(scale + least for scale in scales)
+        yield with_attrs(Case([g, q, k, v, o, lse.to(wide)] + ([] if mask is None else [mask]),
+                              want, scales), attrs)
+
+
 def batch_statistics(x):
     """Returns the mean, the variance and 1 / √(variance + eps) of each channel in float64."""
     axes = [0] + list(range(2, x.dim()))
@@ -352,4 +463,5 @@ CASES = {"softmax_backward": softmax_backward, "layer_norm": layer_norm,
          "batch_norm_backward": batch_norm_backward, "conv": conv,
          "conv_backward_input": conv_backward_input, "conv_backward_weight": conv_backward_weight,
          "max_pool": max_pool, "max_pool_backward": max_pool_backward, "avg_pool": avg_pool,
+         "sdpa": sdpa, "sdpa_backward": sdpa_backward,
          "avg_pool_backward": avg_pool_backward, "adam_step": adam_step}

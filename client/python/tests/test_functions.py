@@ -150,6 +150,27 @@ def test_errors_name_the_op_and_the_shapes():
         tensord.gelu(tensord.asarray(A), approximate="fast")
 
 
+def test_attention_takes_the_parameters_of_pytorch():
+    rng = np.random.default_rng(1)
+    q, k, v = (rng.standard_normal(shape, dtype=np.float32) for shape in ((4, 3, 8), (2, 5, 8), (2, 5, 6)))
+    inputs = [tensord.asarray(x) for x in (q, k, v)]
+    scores = q @ np.repeat(k, 2, 0).transpose(0, 2, 1) * 0.5
+    mask = np.arange(15).reshape(3, 5) % 4 != 1
+
+    def expected(scores):
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        return weights / weights.sum(-1, keepdims=True) @ np.repeat(v, 2, 0)
+    attention = tensord.scaled_dot_product_attention
+    got = attention(*inputs, tensord.asarray(mask), scale=0.5, enable_gqa=True)
+    np.testing.assert_allclose(got.numpy(), expected(np.where(mask, scores, -np.inf)), 1e-5, 1e-6)
+    got = attention(*inputs, is_causal=True, scale=0.5, enable_gqa=True)
+    np.testing.assert_allclose(got.numpy(), expected(np.where(np.tri(3, 5) > 0, scores, -np.inf)), 1e-5, 1e-6)
+    first, again = (attention(*inputs, dropout_p=0.5, enable_gqa=True, generator=3).numpy() for _ in range(2))
+    assert (first == again).all() and not np.allclose(first, attention(*inputs, enable_gqa=True).numpy())
+    with pytest.raises(ValueError, match="enable_gqa=True"):
+        attention(*inputs)
+
+
 def test_random_numbers_depend_on_the_seed_alone():
     tensord.manual_seed(3)
     first = [tensord.rand(4).tolist(), tensord.randn(2, 2).tolist()]

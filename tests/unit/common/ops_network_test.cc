@@ -77,6 +77,36 @@ TEST(LossInference, TargetsHaveTheShapeWithoutTheClasses) {
   EXPECT_THAT(Result("cross_entropy", {F32({2, 0}), I64({2})}), HasSubstr("there is no class"));
 }
 
+TEST(AttentionInference, HeadsOfQAreAMultipleOfThoseOfKAndV) {
+  EXPECT_THAT(Outputs("sdpa", {F16({2, 6, 5, 8}), F16({2, 3, 7, 8}), F16({2, 3, 7, 4})}),
+              ElementsAre("float16[2, 6, 5, 4]", "float32[2, 6, 5]"));
+  EXPECT_THAT(Result("sdpa", {F32({2, 6, 5, 8}), F32({2, 4, 7, 8}), F32({2, 4, 7, 4})}),
+              HasSubstr("q has 6 heads, which must be a multiple of the 4 heads of k and v"));
+  EXPECT_THAT(Result("sdpa", {F32({6, 5, 8}), F32({2, 6, 7, 8}), F32({2, 6, 7, 4})}),
+              HasSubstr("k has the shape [2, 6, 7, 8] and must have the rank of q"));
+}
+
+TEST(AttentionInference, AMaskBroadcastsToTheScores) {
+  const auto with = [](const TensorSpec& mask, const Attributes& attrs = {}) {
+    return Result("sdpa", {F16({6, 5, 8}), F16({6, 7, 8}), F16({6, 7, 4}), mask}, attrs);
+  };
+  EXPECT_THAT(with(F32({6, 1, 7})), HasSubstr("float16[6, 5, 4]"));
+  EXPECT_THAT(with(F64({5, 7})),
+              HasSubstr("the mask is float64 and must be bool or float16 or float32"));
+  EXPECT_THAT(with(F16({7, 5})), HasSubstr("must broadcast to that of the scores, [6, 5, 7]"));
+  EXPECT_THAT(with(F16({5, 7}), {{"causal", true}}),
+              HasSubstr("takes a mask, or causal, but not both"));
+}
+
+TEST(AttentionInference, DropoutNeedsASourceOfRandomNumbers) {
+  const std::vector<TensorSpec> inputs = {F32({5, 8}), F32({7, 8}), F32({7, 4})};
+  EXPECT_THAT(Result("sdpa", inputs, {{"dropout_p", 0.5}}),
+              HasSubstr("attribute seed is missing: give it, or the input state"));
+  EXPECT_THAT(Result("sdpa", {inputs[0], inputs[1], inputs[2], I64({2})}, {{"dropout_p", 0.5}}),
+              HasSubstr("float32[5, 4]"));
+  EXPECT_NEAR(NormalForm("sdpa", inputs, {}).Float("scale"), 1 / std::sqrt(8.0), 1e-15);
+}
+
 Attributes Windows(Ints kernel, Ints stride, Ints padding, bool ceil = false) {
   return {{"kernel", kernel}, {"stride", stride}, {"padding", padding}, {"ceil_mode", ceil}};
 }

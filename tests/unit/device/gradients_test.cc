@@ -164,6 +164,49 @@ TEST_F(GradientsTest, OfConvolution) {
   }
 }
 
+// Compares the gradients of q, k, v and, if it is floating, of the mask.
+struct AttentionGradientsCase {
+  Shape q, k, v;
+  Attributes attrs = {};
+  std::vector<HostTensor> mask = {};
+};
+
+TEST_F(GradientsTest, OfAttention) {
+  const Attributes dropout = {{"dropout_p", 0.25}, {"seed", int64_t{3}}};
+  const AttentionGradientsCase kCases[] = {
+      {{3, 4}, {5, 4}, {5, 2}},
+      {{4, 3, 4}, {2, 5, 4}, {2, 5, 2}, {{"causal", true}, {"scale", 0.7}}},
+      {{2, 5, 4}, {2, 3, 4}, {2, 3, 2}, {{"causal", true}}},
+      {{2, 3, 4}, {1, 5, 4}, {1, 5, 2}, dropout},
+      {{2, 3, 4}, {2, 5, 4}, {2, 5, 2}, {}, {Doubles({3, 5}, 9)}},
+      {{2, 3, 4}, {2, 5, 4}, {2, 5, 2}, dropout, {Doubles({2, 1, 5}, 9)}},
+      {{2, 3, 4},
+       {2, 5, 4},
+       {2, 5, 2},
+       {},
+       {MakeTensor(DType::kBool, {3, 5}, {1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1})}}};
+  for (const AttentionGradientsCase& c : kCases) {
+    std::vector<HostTensor> inputs = {Doubles(c.q, 1), Doubles(c.k, 2), Doubles(c.v, 3)};
+    inputs.insert(inputs.end(), c.mask.begin(), c.mask.end());
+    const std::vector<HostTensor> forward = Run("sdpa", inputs, c.attrs);
+    const HostTensor g = Doubles(forward[0].spec.shape, 4);
+    Attributes attrs = c.attrs;
+    int operands = 3;
+    if (!c.mask.empty() && c.mask[0].spec.dtype == DType::kFloat64) {
+      attrs.Set("mask_gradient", true);
+      operands = 4;
+    }
+    std::vector<HostTensor> of_gradient = {g,         inputs[0],  inputs[1],
+                                           inputs[2], forward[0], forward[1]};
+    of_gradient.insert(of_gradient.end(), c.mask.begin(), c.mask.end());
+    const std::vector<HostTensor> gradients = Run("sdpa_backward", of_gradient, attrs);
+    for (int i = 0; i < operands; ++i) {
+      ExpectNear(gradients[i], Differences("sdpa", inputs, c.attrs, i, g),
+                 c.q.ToString() + " operand " + std::to_string(i));
+    }
+  }
+}
+
 TEST_F(GradientsTest, OfPooling) {
   const HostTensor x = Doubles({2, 7, 8}, 1);
   const Attributes windows = {{"kernel", Ints{3, 2}}, {"stride", Ints{2, 1}}, {"padding", Ints{1}}};

@@ -281,6 +281,22 @@ TEST_P(NetworkLoopsTest, CrossEntropyAgrees) {
           });
 }
 
+TEST_P(NetworkLoopsTest, AttentionAgrees) {
+  // 5 rows in 16 lanes, beside 3 keys; the values have 16 columns.
+  Compare(1e-5, "attention", [](const NetworkLoops& loops, int dtype, const auto& in, char* out) {
+    const AttentionLoops& of = loops.attention[dtype];
+    std::string qt(16 * 20 * 8, '\0'), scores(3 * 16 * 8, '\0');
+    std::string max(16 * 8, '\0'), sum = max, values(16 * 16 * 8, '\0'), lse = max;
+    of.transpose(in[0].data(), 5, 20, 20, 0.001, 16, qt.data());
+    const AttentionTile tile = {
+        5,  16,      3,       20,      qt.data(),    in[1].data(), 20, in[2].data(),
+        20, nullptr, nullptr, nullptr, scores.data()};
+    const AttentionSums sums = {max.data(), sum.data(), values.data(), 16, true};
+    of.forward(tile, sums);
+    of.finish(sums, 5, 16, out, lse.data());
+  });
+}
+
 TEST_P(NetworkLoopsTest, PoolingAgrees) {
   for (const int64_t stride : {1, 2, 3}) {
     const int64_t out = (59 + 2 - 3) / stride + 1;

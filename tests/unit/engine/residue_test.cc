@@ -265,6 +265,14 @@ std::vector<ResidueTest::Case> ResidueTest::NetworkOps() {
       cases.push_back(OpWithOutputs("cross_entropy_backward", {rows, {33, 40}, rows, rows}, attrs,
                                     {wide, dtype, wide, int32}, 1));
     }
+    for (const Shape64& heads : {Shape64{2, 37, 20}, Shape64{4, 1, 33}}) {
+      const Shape64 keys = {2, 41, heads[2]}, rows = {heads[0], heads[1]};
+      const Shape64 mask = {heads[1], 41};
+      cases.push_back(OpWithOutputs("sdpa", {heads, keys, keys, mask}, {}, {dtype}, 2));
+      cases.push_back(OpWithOutputs("sdpa_backward", {heads, heads, keys, keys, heads, rows, mask},
+                                    {{"mask_gradient", true}},
+                                    {dtype, dtype, dtype, dtype, dtype, wide, dtype}, 4));
+    }
     for (const Shape64& shape : {Shape64{5, 3, 70}, Shape64{9, 3}}) {
       const Attributes training = {{"training", true}};
       cases.push_back(

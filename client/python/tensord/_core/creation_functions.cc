@@ -23,7 +23,8 @@ Generator*& DefaultGenerator() {
   return generator;
 }
 
-// A Generator, a seed, or a tensor with a state (int64[2]); absent: the default generator.
+}  // namespace
+
 RandomSource ReadSource(const Call& call, int i) {
   if (!call.has(i)) return *DefaultGenerator();
   if (const Tensor* state = TensorOrNull(call.at(i))) return *state;
@@ -31,6 +32,8 @@ RandomSource ReadSource(const Call& call, int i) {
   if (nb::try_cast(nb::handle(call.at(i)), generator, false)) return *generator;
   return call.integer(i);
 }
+
+namespace {
 
 // Returns the values from start to stop in equal steps. Computes from both ends, so that the first
 // and the last value are exact.

@@ -12,6 +12,7 @@
 
 #include "absl/types/span.h"
 #include "tensord/client/python/tensord/_core/core.h"
+#include "tensord/client/random.h"
 
 namespace tensord::python {
 
@@ -86,6 +87,10 @@ struct FunctionSpec {
 
 // Adds the function to the module and, if it is a method, to the class.
 void AddFunction(nb::module_& m, nb::class_<Box>& tensor, FunctionSpec spec);
+
+// Reads an argument that names random numbers: a Generator, a seed, or a Tensor with a state
+// (int64[2]). If it is absent, they come from the default generator.
+RandomSource ReadSource(const Call& call, int i);
 
 // The parts of functions.cc: each adds the functions of one file.
 void AddSchemaFunctions(nb::module_& m, nb::class_<Box>& tensor);

@@ -1,4 +1,4 @@
-// The functions of client/functional.h: normalization, losses, convolution and pooling.
+// The functions of client/functional.h: normalization, losses, attention, convolution and pooling.
 #include <optional>
 #include <string>
 #include <utility>
@@ -40,6 +40,32 @@ Tensor CrossEntropyOf(const Call& call) {
   options.ignore_index = call.integer(5, -100);
   options.label_smoothing = call.number(6, 0);
   return CrossEntropy(call.tensor(0), call.tensor(1), options);
+}
+
+Tensor AttentionOf(const Call& call) {
+  const Tensor &q = call.tensor(0), &k = call.tensor(1);
+  const bool shares_heads = call.flag(7);
+  if (!shares_heads && q.ok() && k.ok() && q.rank() >= 3 && k.rank() == q.rank()) {
+    const int axis = q.rank() - 3;
+    if (k.shape().dim(axis) != q.shape().dim(axis) && k.shape().dim(axis) != 1) {
+      RaiseValueError(absl::StrCat("scaled_dot_product_attention(): query has ",
+                                   q.shape().dim(axis), " heads and key ", k.shape().dim(axis),
+                                   ": to share the heads of key, pass enable_gqa=True"));
+    }
+  }
+  AttentionOptions options = {.mask = OptionalTensor(call, 3),
+                              .causal = call.flag(5),
+                              .scale = call.number(6, 0),
+                              .dropout_p = call.number(4, 0)};
+  if (options.dropout_p != 0) {
+    const RandomSource source = ReadSource(call, 8);
+    if (source.state() != nullptr) {
+      options.state = *source.state();
+    } else {
+      options.stream = source.stream();
+    }
+  }
+  return ScaledDotProductAttention(q, k, call.tensor(2), options);
 }
 
 Tensor AvgPoolOf(const Call& call) {
@@ -180,6 +206,16 @@ void AddNetworkFunctions(nb::module_& m, nb::class_<Box>& tensor) {
         "weight (C,O/groups,...) and bias (O). output_padding must be less than the stride.",
         [run = run](const Call& call) { return RunConvTranspose(run, call); });
   }
+  add("scaled_dot_product_attention",
+      "query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, "
+      "dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None, "
+      "enable_gqa: bool = False, generator: Generator | Tensor | int | None = None",
+      "softmax(scale * query @ key.T + attn_mask) @ value, with query (...,H,L,E), key "
+      "(...,Hkv,S,E) and value (...,Hkv,S,Ev). A mask of bool is true where a row takes part in a "
+      "key. By default, or if it is 0, scale is 1 / sqrt(E). With enable_gqa, H may be a multiple "
+      "of Hkv. A row without keys is 0. The dropped weights come from the generator: a Generator, "
+      "a seed, or a state; default: the generator of manual_seed.",
+      AttentionOf);
   add("avg_pool",
       TENSORD_WINDOWS "ceil_mode: bool = False, count_include_pad: bool = True, divisor: int = 0",
       "The mean of each window of the last axes; kernel has a size for each of one to three axes. "

@@ -23,7 +23,7 @@ constexpr absl::string_view kNotFunctions[] = {
     // Gradients and optimizers are only in C++ (client/functional.h).
     "adam_step", "avg_pool_backward", "batch_norm_backward", "conv_backward_input",
     "conv_backward_weight", "cross_entropy_backward", "layer_norm_backward", "max_pool_backward",
-    "softmax_backward"};
+    "sdpa_backward", "softmax_backward"};
 
 // Ops whose functions take other arguments than the op. composite_functions.cc,
 // creation_functions.cc and network_functions.cc have them.
@@ -39,7 +39,7 @@ constexpr absl::string_view kOtherArguments[] = {"arange",        "as_strided_sc
                                                  "where",         "zeros",
                                                  "avg_pool",      "batch_norm",
                                                  "cross_entropy", "layer_norm",
-                                                 "max_pool"};
+                                                 "max_pool",      "sdpa"};
 
 template <size_t n>
 bool Contains(const absl::string_view (&names)[n], absl::string_view name) {
