@@ -178,6 +178,7 @@ AttentionGradients ScaledDotProductAttentionBackward(const Tensor& gradient, con
                                                      const AttentionResult& forward,
                                                      const AttentionOptions& options = {},
                                                      bool mask_gradient = false);
+
 // ---------------------------------------------------------------- convolution
 
 // Lists have one number for each spatial axis, or one for all.

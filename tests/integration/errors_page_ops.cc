@@ -67,6 +67,8 @@ void AddOpErrors(ErrorsPage* page, const Client& client) {
   TENSORD_ERROR_ROW(page, CrossEntropy(x, ints));
   TENSORD_ERROR_ROW(page, Conv2d(Ones(cpu, {1, 3, 8, 8}), Ones(cpu, {6, 4, 3, 3})));
   TENSORD_ERROR_ROW(page, Conv2d(Ones(cpu, {1, 3, 2, 8}), Ones(cpu, {6, 3, 3, 3})));
+  TENSORD_ERROR_ROW(page, ScaledDotProductAttention(x, x, y));
+  TENSORD_ERROR_ROW(page, ScaledDotProductAttention(x, x, x, {.dropout_p = 0.5}));
   TENSORD_ERROR_ROW(page, MaxPool(x, {.kernel = {2, 4}}));
 }
 
