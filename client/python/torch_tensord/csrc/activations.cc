@@ -10,7 +10,9 @@ namespace {
 at::Scalar Const(double value) { return value; }
 Value Sigmoid(const Value& x) { return Push(op::sigmoid, {x}); }
 Value Negative(const Value& x) { return Push(op::neg, {x}); }
-Value From(double number, const Value& x) { return Push(op::sub, {Number(number, x), x}); }  // number - x
+Value From(double number, const Value& x) {
+  return Push(op::sub, {Number(number, x), x});
+}  // number - x
 Value Greater(const Value& x, const at::Scalar& y) { return Push(op::gt, {x, Number(y, x)}); }
 Value Less(const Value& x, const at::Scalar& y) { return Push(op::lt, {x, Number(y, x)}); }
 Value And(const Value& a, const Value& b) { return Push(op::bitwise_and, {a, b}); }
@@ -24,7 +26,8 @@ void FitOut(const at::Tensor& out, const at::Tensor& like) {
 
 // Computes out = function(self) in ComputeDType.
 template <typename Function>
-at::Tensor& Unary(const char* name, const at::Tensor& self, const at::Tensor& out, Function function) {
+at::Tensor& Unary(const char* name, const at::Tensor& self, const at::Tensor& out,
+                  Function function) {
   FitOut(out, self);
   Elementwise(name, out, {&self}, ComputeDType(self.scalar_type()),
               [&](const Inputs& in) { return function(Own(in[0])); });
@@ -32,8 +35,8 @@ at::Tensor& Unary(const char* name, const at::Tensor& self, const at::Tensor& ou
 }
 // Computes the gradient, function(gradient, x).
 template <typename Function>
-at::Tensor& Backward(const char* name, const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& out,
-                     Function function) {
+at::Tensor& Backward(const char* name, const at::Tensor& gradient, const at::Tensor& x,
+                     const at::Tensor& out, Function function) {
   FitOut(out, x);
   Elementwise(name, out, {&gradient, &x}, ComputeDType(x.scalar_type()),
               [&](const Inputs& in) { return function(Own(in[0]), Own(in[1])); });
@@ -45,8 +48,9 @@ at::Tensor& Backward(const char* name, const at::Tensor& gradient, const at::Ten
 at::Tensor& GeluOut(const at::Tensor& self, c10::string_view approximate, at::Tensor& out) {
   FitOut(out, self);
   const char* const name = approximate == "tanh" ? "tanh" : "none";
-  Elementwise("gelu", out, {&self}, self.scalar_type(),
-              [&](const Inputs& in) { return Push("gelu", {in[0]}, {{"approximate", name}}); });
+  Elementwise("gelu", out, {&self}, self.scalar_type(), [&](const Inputs& in) {
+    return Push("gelu", {in[0]}, {{"approximate", name}});
+  });
   return out;
 }
 Value GeluGradient(const Value& g, const Value& x) {
@@ -65,15 +69,16 @@ Value GeluTanhGradient(const Value& g, const Value& x) {
   const Value right = Mul(Mul(Mul(x, From(1, Mul(tanh, tanh))), slope), Const(0.5));
   return Mul(g, Add(left, right));
 }
-at::Tensor& GeluBackwardOut(const at::Tensor& gradient, const at::Tensor& self, c10::string_view approximate,
-                            at::Tensor& out) {
+at::Tensor& GeluBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
+                            c10::string_view approximate, at::Tensor& out) {
   return Backward("gelu_backward", gradient, self, out,
                   approximate == "tanh" ? GeluTanhGradient : GeluGradient);
 }
 
 // ---- gradients by the result or the input
 
-at::Tensor& SigmoidBackwardOut(const at::Tensor& gradient, const at::Tensor& output, at::Tensor& out) {
+at::Tensor& SigmoidBackwardOut(const at::Tensor& gradient, const at::Tensor& output,
+                               at::Tensor& out) {
   return Backward("sigmoid_backward", gradient, output, out,
                   [](const Value& g, const Value& y) { return Mul(Mul(g, From(1, y)), y); });
 }
@@ -90,8 +95,8 @@ at::Tensor& SiluBackwardOut(const at::Tensor& gradient, const at::Tensor& self, 
 
 // ---- by a threshold
 
-at::Tensor& ThresholdOut(const at::Tensor& self, const at::Scalar& threshold, const at::Scalar& value,
-                         at::Tensor& out) {
+at::Tensor& ThresholdOut(const at::Tensor& self, const at::Scalar& threshold,
+                         const at::Scalar& value, at::Tensor& out) {
   FitOut(out, self);
   Elementwise("threshold", out, {&self}, self.scalar_type(), [&](const Inputs& in) {
     const Value x = Own(in[0]);
@@ -99,36 +104,41 @@ at::Tensor& ThresholdOut(const at::Tensor& self, const at::Scalar& threshold, co
   });
   return out;
 }
-at::Tensor& ThresholdBackwardOut(const at::Tensor& gradient, const at::Tensor& self, const at::Scalar& threshold,
-                                 at::Tensor& out) {
+at::Tensor& ThresholdBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
+                                 const at::Scalar& threshold, at::Tensor& out) {
   FitOut(out, self);
-  Elementwise("threshold_backward", out, {&gradient, &self}, self.scalar_type(), [&](const Inputs& in) {
-    const Value x = Own(in[1]);
-    return Where(Push(op::le, {x, Number(threshold, x)}), Number(0, x), in[0]);
-  });
+  Elementwise("threshold_backward", out, {&gradient, &self}, self.scalar_type(),
+              [&](const Inputs& in) {
+                const Value x = Own(in[1]);
+                return Where(Push(op::le, {x, Number(threshold, x)}), Number(0, x), in[0]);
+              });
   return out;
 }
 at::Tensor& LeakyReluOut(const at::Tensor& self, const at::Scalar& slope, at::Tensor& out) {
   return Unary("leaky_relu", self, out,
                [&](const Value& x) { return Where(Greater(x, 0), x, Mul(x, slope)); });
 }
-at::Tensor& LeakyReluBackwardOut(const at::Tensor& gradient, const at::Tensor& self, const at::Scalar& slope, bool,
-                                 at::Tensor& out) {
-  return Backward("leaky_relu_backward", gradient, self, out,
-                  [&](const Value& g, const Value& x) { return Where(Greater(x, 0), g, Mul(g, slope)); });
+at::Tensor& LeakyReluBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
+                                 const at::Scalar& slope, bool, at::Tensor& out) {
+  return Backward("leaky_relu_backward", gradient, self, out, [&](const Value& g, const Value& x) {
+    return Where(Greater(x, 0), g, Mul(g, slope));
+  });
 }
 at::Tensor& EluOut(const at::Tensor& self, const at::Scalar& alpha, const at::Scalar& scale,
                    const at::Scalar& input_scale, at::Tensor& out) {
   return Unary("elu", self, out, [&](const Value& x) {
-    const Value negative = Mul(Push(op::expm1, {Mul(x, input_scale)}), Const(alpha.toDouble() * scale.toDouble()));
+    const Value negative =
+        Mul(Push(op::expm1, {Mul(x, input_scale)}), Const(alpha.toDouble() * scale.toDouble()));
     return Where(Greater(x, 0), Mul(x, scale), negative);
   });
 }
-at::Tensor& EluBackwardOut(const at::Tensor& gradient, const at::Scalar& alpha, const at::Scalar& scale,
-                           const at::Scalar& input_scale, bool is_result, const at::Tensor& self, at::Tensor& out) {
+at::Tensor& EluBackwardOut(const at::Tensor& gradient, const at::Scalar& alpha,
+                           const at::Scalar& scale, const at::Scalar& input_scale, bool is_result,
+                           const at::Tensor& self, at::Tensor& out) {
   const double a = alpha.toDouble() * scale.toDouble();
   return Backward("elu_backward", gradient, self, out, [&](const Value& g, const Value& x) {
-    const Value slope = is_result ? Add(x, Const(a)) : Mul(Push(op::exp, {Mul(x, input_scale)}), Const(a));
+    const Value slope =
+        is_result ? Add(x, Const(a)) : Mul(Push(op::exp, {Mul(x, input_scale)}), Const(a));
     return Where(Greater(x, 0), Mul(g, scale), Mul(Mul(g, slope), input_scale));
   });
 }
@@ -140,14 +150,16 @@ at::Tensor& SoftplusOut(const at::Tensor& self, const at::Scalar& beta, const at
     return Where(Greater(scaled, threshold), x, soft);
   });
 }
-at::Tensor& SoftplusBackwardOut(const at::Tensor& gradient, const at::Tensor& self, const at::Scalar& beta,
-                                const at::Scalar& threshold, at::Tensor& out) {
+at::Tensor& SoftplusBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
+                                const at::Scalar& beta, const at::Scalar& threshold,
+                                at::Tensor& out) {
   return Backward("softplus_backward", gradient, self, out, [&](const Value& g, const Value& x) {
     const Value scaled = Mul(x, beta);
     return Where(Greater(scaled, threshold), g, Mul(g, Sigmoid(scaled)));
   });
 }
-at::Tensor& HardtanhOut(const at::Tensor& self, const at::Scalar& low, const at::Scalar& high, at::Tensor& out) {
+at::Tensor& HardtanhOut(const at::Tensor& self, const at::Scalar& low, const at::Scalar& high,
+                        at::Tensor& out) {
   return Unary("hardtanh", self, out, [&](const Value& x) { return ClampTo(x, low, high); });
 }
 at::Tensor Hardtanh(const at::Tensor& self, const at::Scalar& low, const at::Scalar& high) {
@@ -157,24 +169,27 @@ at::Tensor Hardtanh(const at::Tensor& self, const at::Scalar& low, const at::Sca
 at::Tensor& HardtanhInPlace(at::Tensor& self, const at::Scalar& low, const at::Scalar& high) {
   return HardtanhOut(self, low, high, self);
 }
-at::Tensor HardtanhBackward(const at::Tensor& gradient, const at::Tensor& self, const at::Scalar& low,
-                            const at::Scalar& high) {
-  return Backward("hardtanh_backward", gradient, self, MakeLike(self), [&](const Value& g, const Value& x) {
-    return Where(And(Greater(x, low), Less(x, high)), g, Number(0, g));
-  });
+at::Tensor HardtanhBackward(const at::Tensor& gradient, const at::Tensor& self,
+                            const at::Scalar& low, const at::Scalar& high) {
+  return Backward("hardtanh_backward", gradient, self, MakeLike(self),
+                  [&](const Value& g, const Value& x) {
+                    return Where(And(Greater(x, low), Less(x, high)), g, Number(0, g));
+                  });
 }
 at::Tensor& HardsigmoidOut(const at::Tensor& self, at::Tensor& out) {
   return Unary("hardsigmoid", self, out,
                [](const Value& x) { return Div(ClampTo(Add(x, Const(3)), 0, 6), Const(6)); });
 }
-at::Tensor& HardsigmoidBackwardOut(const at::Tensor& gradient, const at::Tensor& self, at::Tensor& out) {
+at::Tensor& HardsigmoidBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
+                                   at::Tensor& out) {
   return Backward("hardsigmoid_backward", gradient, self, out, [](const Value& g, const Value& x) {
     return Where(And(Greater(x, -3), Less(x, 3)), Div(g, Const(6)), Number(0, g));
   });
 }
 at::Tensor& HardswishOut(const at::Tensor& self, at::Tensor& out) {
-  return Unary("hardswish", self, out,
-               [](const Value& x) { return Div(Mul(x, ClampTo(Add(x, Const(3)), 0, 6)), Const(6)); });
+  return Unary("hardswish", self, out, [](const Value& x) {
+    return Div(Mul(x, ClampTo(Add(x, Const(3)), 0, 6)), Const(6));
+  });
 }
 at::Tensor Hardswish(const at::Tensor& self) {
   at::Tensor out = MakeLike(self);
@@ -182,10 +197,11 @@ at::Tensor Hardswish(const at::Tensor& self) {
 }
 at::Tensor& HardswishInPlace(at::Tensor& self) { return HardswishOut(self, self); }
 at::Tensor HardswishBackward(const at::Tensor& gradient, const at::Tensor& self) {
-  return Backward("hardswish_backward", gradient, self, MakeLike(self), [](const Value& g, const Value& x) {
-    const Value middle = Mul(g, Add(Div(x, Const(3)), Const(0.5)));
-    return Where(Push(op::le, {x, Number(-3, x)}), Number(0, g), Where(Less(x, 3), middle, g));
-  });
+  return Backward(
+      "hardswish_backward", gradient, self, MakeLike(self), [](const Value& g, const Value& x) {
+        const Value middle = Mul(g, Add(Div(x, Const(3)), Const(0.5)));
+        return Where(Push(op::le, {x, Number(-3, x)}), Number(0, g), Where(Less(x, 3), middle, g));
+      });
 }
 
 // ---- smooth ones
@@ -195,42 +211,48 @@ Value Softplus(const Value& x) {
   return Add(Push(op::relu, {x}), Push(op::log1p, {Push(op::exp, {Negative(Push(op::abs, {x}))})}));
 }
 at::Tensor& MishOut(const at::Tensor& self, at::Tensor& out) {
-  return Unary("mish", self, out, [](const Value& x) { return Mul(x, Push(op::tanh, {Softplus(x)})); });
+  return Unary("mish", self, out,
+               [](const Value& x) { return Mul(x, Push(op::tanh, {Softplus(x)})); });
 }
 at::Tensor MishBackward(const at::Tensor& gradient, const at::Tensor& self) {
-  return Backward("mish_backward", gradient, self, MakeLike(self), [](const Value& g, const Value& x) {
-    const Value tanh = Push(op::tanh, {Softplus(x)});
-    return Mul(g, Add(tanh, Mul(Mul(x, Sigmoid(x)), From(1, Mul(tanh, tanh)))));
-  });
+  return Backward("mish_backward", gradient, self, MakeLike(self),
+                  [](const Value& g, const Value& x) {
+                    const Value tanh = Push(op::tanh, {Softplus(x)});
+                    return Mul(g, Add(tanh, Mul(Mul(x, Sigmoid(x)), From(1, Mul(tanh, tanh)))));
+                  });
 }
 std::tuple<at::Tensor, at::Tensor> LogSigmoid(const at::Tensor& self) {
   at::Tensor out = MakeLike(self);
   Unary("log_sigmoid", self, out, [](const Value& x) { return Negative(Softplus(Negative(x))); });
   return {out, MakeContiguous({0}, self.scalar_type(), DeviceOf(self))};
 }
-at::Tensor LogSigmoidBackward(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor&) {
+at::Tensor LogSigmoidBackward(const at::Tensor& gradient, const at::Tensor& self,
+                              const at::Tensor&) {
   return Backward("log_sigmoid_backward", gradient, self, MakeLike(self),
                   [](const Value& g, const Value& x) { return Mul(g, Sigmoid(Negative(x))); });
 }
 at::Tensor& LogitOut(const at::Tensor& self, std::optional<double> eps, at::Tensor& out) {
   FitOut(out, self);
-  Elementwise("logit", out, {&self}, ComputeDType(FloatDType(self.scalar_type())), [&](const Inputs& in) {
-    Value x = Own(in[0]);
-    if (eps.has_value()) x = ClampTo(x, *eps, 1 - *eps);
-    return Push(op::log, {Div(x, From(1, x))});
-  });
+  Elementwise("logit", out, {&self}, ComputeDType(FloatDType(self.scalar_type())),
+              [&](const Inputs& in) {
+                Value x = Own(in[0]);
+                if (eps.has_value()) x = ClampTo(x, *eps, 1 - *eps);
+                return Push(op::log, {Div(x, From(1, x))});
+              });
   return out;
 }
 
 at::Tensor PreluKernel(const at::Tensor& self, const at::Tensor& weight) {
   at::Tensor out = MakeLike(self);
-  Elementwise("prelu", out, {&self, &weight}, ComputeDType(self.scalar_type()), [](const Inputs& in) {
-    const Value x = Own(in[0]);
-    return Where(Greater(x, 0), x, Push(op::mul, {x, in[1]}));
-  });
+  Elementwise("prelu", out, {&self, &weight}, ComputeDType(self.scalar_type()),
+              [](const Inputs& in) {
+                const Value x = Own(in[0]);
+                return Where(Greater(x, 0), x, Push(op::mul, {x, in[1]}));
+              });
   return out;
 }
-std::tuple<at::Tensor, at::Tensor> PreluKernelBackward(const at::Tensor& gradient, const at::Tensor& self,
+std::tuple<at::Tensor, at::Tensor> PreluKernelBackward(const at::Tensor& gradient,
+                                                       const at::Tensor& self,
                                                        const at::Tensor& weight) {
   at::Tensor gx = MakeLike(self), gw = MakeLike(self);
   const c10::DeviceIndex device = CommonDevice("prelu_backward", {&gradient, &self, &weight});
@@ -251,12 +273,14 @@ at::Tensor& GluOut(const at::Tensor& self, int64_t dim, at::Tensor& out) {
   const auto [a, b] = Halves(self, dim, ComputeDType(self.scalar_type()));
   return WriteOut(out, Mul(a, Sigmoid(b)));
 }
-at::Tensor& GluBackwardOut(const at::Tensor& gradient, const at::Tensor& self, int64_t dim, at::Tensor& out) {
+at::Tensor& GluBackwardOut(const at::Tensor& gradient, const at::Tensor& self, int64_t dim,
+                           at::Tensor& out) {
   const at::ScalarType dtype = ComputeDType(self.scalar_type());
   const auto [a, b] = Halves(self, dim, dtype);
   const Value g = Cast(Read(gradient), dtype), s = Sigmoid(b);
   const Value ga = Mul(g, s);
-  return WriteOut(out, Concat({ga, Mul(Mul(ga, From(1, s)), a)}, at::maybe_wrap_dim(dim, self.dim())));
+  return WriteOut(out,
+                  Concat({ga, Mul(Mul(ga, From(1, s)), a)}, at::maybe_wrap_dim(dim, self.dim())));
 }
 at::Tensor GluBackward(const at::Tensor& gradient, const at::Tensor& self, int64_t dim) {
   at::Tensor out = MakeContiguous(self.sizes(), self.scalar_type(), DeviceOf(self));

@@ -35,8 +35,10 @@ const TensordApi& Api() {
 }
 void SetApi(int64_t address) {
   const auto* given = reinterpret_cast<const TensordApi*>(address);
-  TORCH_CHECK(given->version >= TENSORD_C_API_VERSION, "torch_tensord needs a newer package tensord: its table of ",
-              "functions has version ", given->version, ", and ", TENSORD_C_API_VERSION, " is needed");
+  TORCH_CHECK(given->version >= TENSORD_C_API_VERSION,
+              "torch_tensord needs a newer package tensord: its table of ",
+              "functions has version ", given->version, ", and ", TENSORD_C_API_VERSION,
+              " is needed");
   table = given;
 }
 
@@ -94,8 +96,8 @@ bool InBadFork() { return IsInitialized() && devices().process != getpid(); }
 
 TensordDevice* DeviceAt(c10::DeviceIndex index) {
   const int count = NumDevices();
-  TORCH_CHECK(index >= 0 && index < count, "tensord:", static_cast<int>(index), " doesn't exist: the connection has ",
-              count, count == 1 ? " device" : " devices");
+  TORCH_CHECK(index >= 0 && index < count, "tensord:", static_cast<int>(index),
+              " doesn't exist: the connection has ", count, count == 1 ? " device" : " devices");
   return devices().all[index];
 }
 
@@ -104,29 +106,54 @@ void SetCurrentDevice(c10::DeviceIndex index) { current_device = index < 0 ? 0 :
 
 int32_t ToServerDType(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kBool: return TENSORD_BOOL;
-    case at::kByte: return TENSORD_UINT8;
-    case at::kChar: return TENSORD_INT8;
-    case at::kShort: return TENSORD_INT16;
-    case at::kInt: return TENSORD_INT32;
-    case at::kLong: return TENSORD_INT64;
-    case at::kHalf: return TENSORD_FLOAT16;
-    case at::kBFloat16: return TENSORD_BFLOAT16;
-    case at::kFloat: return TENSORD_FLOAT32;
-    case at::kDouble: return TENSORD_FLOAT64;
-    case at::kUInt16: return TENSORD_UINT16;
-    case at::kUInt32: return TENSORD_UINT32;
-    case at::kUInt64: return TENSORD_UINT64;
+    case at::kBool:
+      return TENSORD_BOOL;
+    case at::kByte:
+      return TENSORD_UINT8;
+    case at::kChar:
+      return TENSORD_INT8;
+    case at::kShort:
+      return TENSORD_INT16;
+    case at::kInt:
+      return TENSORD_INT32;
+    case at::kLong:
+      return TENSORD_INT64;
+    case at::kHalf:
+      return TENSORD_FLOAT16;
+    case at::kBFloat16:
+      return TENSORD_BFLOAT16;
+    case at::kFloat:
+      return TENSORD_FLOAT32;
+    case at::kDouble:
+      return TENSORD_FLOAT64;
+    case at::kUInt16:
+      return TENSORD_UINT16;
+    case at::kUInt32:
+      return TENSORD_UINT32;
+    case at::kUInt64:
+      return TENSORD_UINT64;
     default:
       C10_THROW_ERROR(NotImplementedError, c10::str("tensord has no dtype ", dtype));
   }
 }
 
 at::ScalarType ToTorchDType(int32_t dtype) {
-  constexpr at::ScalarType kTypes[] = {
-      at::ScalarType::Undefined, at::kBool,  at::kByte,   at::kChar,  at::kInt,    at::kLong,   at::kHalf,
-      at::kBFloat16,             at::kFloat, at::kDouble, at::kShort, at::kUInt16, at::kUInt32, at::kUInt64};
-  TORCH_CHECK(dtype > 0 && dtype <= TENSORD_UINT64, "tensord: PyTorch has no dtype with the number ", dtype);
+  constexpr at::ScalarType kTypes[] = {at::ScalarType::Undefined,
+                                       at::kBool,
+                                       at::kByte,
+                                       at::kChar,
+                                       at::kInt,
+                                       at::kLong,
+                                       at::kHalf,
+                                       at::kBFloat16,
+                                       at::kFloat,
+                                       at::kDouble,
+                                       at::kShort,
+                                       at::kUInt16,
+                                       at::kUInt32,
+                                       at::kUInt64};
+  TORCH_CHECK(dtype > 0 && dtype <= TENSORD_UINT64,
+              "tensord: PyTorch has no dtype with the number ", dtype);
   return kTypes[dtype];
 }
 

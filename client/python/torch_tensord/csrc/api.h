@@ -14,8 +14,8 @@ namespace torch_tensord {
 const TensordApi& Api();
 void SetApi(int64_t address);
 
-// Throws the error, if `code` isn't 0, and releases it: OutOfMemoryError, AcceleratorError for a lost
-// server, NotImplementedError, or else RuntimeError. `what` names the op.
+// Throws the error, if `code` isn't 0, and releases it: OutOfMemoryError, AcceleratorError for a
+// lost server, NotImplementedError, or else RuntimeError. `what` names the op.
 void ThrowError(int code, TensordError* error, const char* what);
 // `error` is a reference, so that it is read after the call that sets it.
 inline void Check(int code, TensordError* const& error, const char* what) {

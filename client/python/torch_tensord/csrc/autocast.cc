@@ -1,4 +1,5 @@
-// torch.autocast("tensord"): PyTorch's lists of ops that run in the lower precision, and in float32.
+// torch.autocast("tensord"): PyTorch's lists of ops that run in the lower precision, and in
+// float32.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 

@@ -10,22 +10,31 @@ namespace torch_tensord {
 
 at::ScalarType ResultType(std::initializer_list<const at::Tensor*> operands) {
   at::native::ResultTypeState state = {};
-  for (const at::Tensor* each : operands) state = at::native::update_result_type_state(*each, state);
+  for (const at::Tensor* each : operands)
+    state = at::native::update_result_type_state(*each, state);
   return at::native::result_type(state);
+}
+
+void ResizeWithStrides(const at::Tensor& out, at::IntArrayRef sizes, const at::Tensor& like) {
+  const bool resized = at::native::resize_output(out, sizes);
+  if (resized && like.sizes().equals(sizes) && like.is_non_overlapping_and_dense()) {
+    out.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, like.strides());
+  }
 }
 
 void ResizeBroadcast(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   if (out.sizes().equals(a.sizes()) && (b.dim() == 0 || a.sizes().equals(b.sizes()))) return;
   const c10::DimVector sizes = at::infer_size_dimvector(a.sizes(), b.sizes());
-  if (!out.sizes().equals(sizes)) at::native::resize_output(out, sizes);
+  if (!out.sizes().equals(sizes)) ResizeWithStrides(out, sizes, a);
 }
 
-at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
-                       at::ScalarType dtype) {
+at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
+                       const at::Tensor& out, at::ScalarType dtype) {
   auto& result = const_cast<at::Tensor&>(out);
   if (TryInPlace(op, out, a, &b, dtype)) return result;
   ResizeBroadcast(out, a, b);
-  Elementwise(op.name(), out, {&a, &b}, dtype, [&op](const Inputs& in) { return Push(op.get(), op.name(), in); });
+  Elementwise(op.name(), out, {&a, &b}, dtype,
+              [&op](const Inputs& in) { return Push(op.get(), op.name(), in); });
   return result;
 }
 
@@ -40,11 +49,12 @@ at::Tensor& BinaryOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out)
 }
 
 // a + alpha * b
-at::Tensor& AddScaled(ServerOp& op, const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha,
-                      const at::Tensor& out) {
+at::Tensor& AddScaled(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
+                      const at::Scalar& alpha, const at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&a, &b});
   if (alpha.equal(1)) {
-    return BinaryInto(dtype == at::kBool && &op == &op::add ? op::bitwise_or : op, a, b, out, dtype);
+    return BinaryInto(dtype == at::kBool && &op == &op::add ? op::bitwise_or : op, a, b, out,
+                      dtype);
   }
   ResizeBroadcast(out, a, b);
   Elementwise(op.name(), out, {&a, &b}, ComputeDType(dtype), [&](const Inputs& in) {
@@ -64,10 +74,12 @@ at::Tensor& AddScaled(ServerOp& op, const at::Tensor& a, const at::Tensor& b, co
   return const_cast<at::Tensor&>(out);
 }
 
-at::Tensor& AddOut(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha, at::Tensor& out) {
+at::Tensor& AddOut(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha,
+                   at::Tensor& out) {
   return AddScaled(op::add, a, b, alpha, out);
 }
-at::Tensor& SubOut(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha, at::Tensor& out) {
+at::Tensor& SubOut(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha,
+                   at::Tensor& out) {
   return AddScaled(op::sub, a, b, alpha, out);
 }
 at::Tensor& MulOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
@@ -77,8 +89,8 @@ at::Tensor& MulOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
 at::Tensor& DivOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
   return BinaryInto(op::div, a, b, out, FloatDType(ResultType({&a, &b})));
 }
-at::Tensor& DivModeOut(const at::Tensor& a, const at::Tensor& b, std::optional<c10::string_view> mode,
-                       at::Tensor& out) {
+at::Tensor& DivModeOut(const at::Tensor& a, const at::Tensor& b,
+                       std::optional<c10::string_view> mode, at::Tensor& out) {
   if (!mode.has_value()) return DivOut(a, b, out);
   const at::ScalarType dtype = ResultType({&a, &b});
   if (*mode == "floor") return BinaryInto(op::floor_divide, a, b, out, dtype);
@@ -99,11 +111,13 @@ at::Tensor& FloorDivideOut(const at::Tensor& a, const at::Tensor& b, at::Tensor&
 }
 at::Tensor FloorDivide(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor& ours = IsOurs(a) ? a : b;
-  at::Tensor out = MakeContiguous(at::infer_size_dimvector(a.sizes(), b.sizes()), ResultType({&a, &b}),
-                                  ours.device().index());
+  at::Tensor out = MakeContiguous(at::infer_size_dimvector(a.sizes(), b.sizes()),
+                                  ResultType({&a, &b}), ours.device().index());
   return FloorDivideOut(a, b, out);
 }
-at::Tensor& FloorDivideInPlace(at::Tensor& self, const at::Tensor& b) { return FloorDivideOut(self, b, self); }
+at::Tensor& FloorDivideInPlace(at::Tensor& self, const at::Tensor& b) {
+  return FloorDivideOut(self, b, self);
+}
 
 // The remainder with the sign of the dividend.
 at::Tensor& FmodOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
@@ -156,7 +170,9 @@ at::Tensor& PowNumberOut(const at::Tensor& base, const at::Scalar& exponent, at:
   const at::ScalarType dtype = ResultType({&base, &wrapped});
   if (exponent.equal(2)) {
     ResizeBroadcast(out, base, wrapped);
-    Elementwise("pow", out, {&base}, dtype, [](const Inputs& in) { return Push(op::mul, {in[0], in[0]}); });
+    Elementwise("pow", out, {&base}, dtype, [](const Inputs& in) {
+      return Push(op::mul, {in[0], in[0]});
+    });
     return out;
   }
   return BinaryInto(op::pow, base, wrapped, out, dtype);
@@ -196,7 +212,8 @@ at::Tensor& XlogyOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) 
   ResizeBroadcast(out, a, b);
   Elementwise("xlogy", out, {&a, &b}, ComputeDType(dtype), [&](const Inputs& in) {
     const at::ScalarType computed = ComputeDType(dtype);
-    if (in[1].is_number()) return Push(op::mul, {in[0], In(std::log(in[1].input.number.value.f), computed)});
+    if (in[1].is_number())
+      return Push(op::mul, {in[0], In(std::log(in[1].input.number.value.f), computed)});
     const Value product = Push(op::mul, {in[0], Push(op::log, {in[1]})});
     Value result = product;
     if (!in[0].is_number()) {
@@ -215,7 +232,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 #define TENSORD_REGISTER(name, server_op, rule) m.impl(name, BinaryOut<op::server_op, rule>);
   TENSORD_BINARY_OPS(TENSORD_REGISTER)
 #undef TENSORD_REGISTER
-#define TENSORD_REGISTER(name)                        \
+#define TENSORD_REGISTER(name)                       \
   m.impl(#name ".Tensor_out", CompareOut<op::name>); \
   m.impl(#name ".Scalar_out", CompareNumberOut<op::name>);
   TENSORD_COMPARISON_OPS(TENSORD_REGISTER)

@@ -17,7 +17,9 @@ std::atomic<uint64_t> next_address{uint64_t{1} << 62};
 
 // Storages made through PyTorch's allocator get their address here, and their cell from MakeCell.
 struct AddressAllocator final : at::Allocator {
-  at::DataPtr allocate(size_t size_bytes) override { return FakeAddress(size_bytes, CurrentDevice()); }
+  at::DataPtr allocate(size_t size_bytes) override {
+    return FakeAddress(size_bytes, CurrentDevice());
+  }
   at::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void*, const void*, size_t) const override {
     TORCH_CHECK_NOT_IMPLEMENTED(false, "tensord: a storage has no address in this process");
@@ -26,8 +28,8 @@ struct AddressAllocator final : at::Allocator {
 AddressAllocator address_allocator;
 REGISTER_ALLOCATOR(at::kPrivateUse1, &address_allocator);
 
-c10::intrusive_ptr<c10::StorageImpl> MakeCell(c10::StorageImpl::use_byte_size_t, c10::SymInt size, at::DataPtr data,
-                                              at::Allocator*, bool resizable) {
+c10::intrusive_ptr<c10::StorageImpl> MakeCell(c10::StorageImpl::use_byte_size_t, c10::SymInt size,
+                                              at::DataPtr data, at::Allocator*, bool resizable) {
   const auto bytes = static_cast<size_t>(size.guard_int(__FILE__, __LINE__));
   if (!data && bytes > 0) data = FakeAddress(bytes, CurrentDevice());
   return c10::make_intrusive<Cell>(bytes, std::move(data), resizable);
@@ -38,9 +40,9 @@ const bool registered = [] {
 }();
 
 at::Tensor MakeOn(c10::intrusive_ptr<c10::StorageImpl> storage, at::ScalarType dtype) {
-  return at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
-                                                  c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                                  c10::scalarTypeToTypeMeta(dtype));
+  return at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      c10::scalarTypeToTypeMeta(dtype));
 }
 
 // Cuts or fills the value to a number of elements.
@@ -57,12 +59,14 @@ Value Resize(const Value& flat, int64_t numel, c10::DeviceIndex device) {
 at::Allocator* const kCellAllocator = &address_allocator;
 
 void ThrowNotACell() {
-  C10_THROW_ERROR(NotImplementedError, "tensord: a tensor can't be made from a pointer, because devices have no "
-                                       "memory in this process; copy it with x.cpu() or x.to('tensord')");
+  C10_THROW_ERROR(NotImplementedError,
+                  "tensord: a tensor can't be made from a pointer, because devices have no "
+                  "memory in this process; copy it with x.cpu() or x.to('tensord')");
 }
 
 Cell::Cell(size_t size_bytes, c10::DataPtr data, bool resizable)
-    : StorageImpl(use_byte_size_t(), static_cast<int64_t>(size_bytes), std::move(data), &address_allocator, resizable) {}
+    : StorageImpl(use_byte_size_t(), static_cast<int64_t>(size_bytes), std::move(data),
+                  &address_allocator, resizable) {}
 
 Value Cell::Take() {
   std::unique_ptr<std::vector<CachedView>> views;
@@ -73,7 +77,8 @@ Value Cell::Take() {
   return taken;
 }
 
-Value Cell::FindView(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, at::ScalarType dtype) const {
+Value Cell::FindView(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
+                     at::ScalarType dtype) const {
   std::lock_guard<SpinLock> lock(lock_);
   if (views_ == nullptr) return {};
   for (const CachedView& view : *views_) {
@@ -106,7 +111,8 @@ c10::DataPtr FakeAddress(size_t size_bytes, c10::DeviceIndex device) {
 
 at::Tensor MakeContiguous(at::IntArrayRef sizes, at::ScalarType dtype, c10::DeviceIndex device) {
   const size_t bytes = c10::multiply_integers(sizes) * c10::elementSize(dtype);
-  at::Tensor tensor = MakeOn(c10::make_intrusive<Cell>(bytes, FakeAddress(bytes, device), true), dtype);
+  at::Tensor tensor =
+      MakeOn(c10::make_intrusive<Cell>(bytes, FakeAddress(bytes, device), true), dtype);
   if (sizes.size() != 1 || sizes[0] != 0) tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return tensor;
 }
@@ -114,7 +120,8 @@ at::Tensor MakeContiguous(at::IntArrayRef sizes, at::ScalarType dtype, c10::Devi
 at::Tensor MakeStrided(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype,
                        c10::DeviceIndex device) {
   const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype));
-  at::Tensor tensor = MakeOn(c10::make_intrusive<Cell>(bytes, FakeAddress(bytes, device), true), dtype);
+  at::Tensor tensor =
+      MakeOn(c10::make_intrusive<Cell>(bytes, FakeAddress(bytes, device), true), dtype);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return tensor;
 }
@@ -132,9 +139,11 @@ at::Tensor MakeLike(const at::Tensor& like, at::ScalarType dtype) {
   return MakeStrided(like.sizes(), like.strides(), dtype, like.device().index());
 }
 
-at::Tensor Alias(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) {
+at::Tensor Alias(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides,
+                 int64_t offset) {
   at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(tensor.storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), tensor.dtype());
+      c10::Storage(tensor.storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      tensor.dtype());
   made.unsafeGetTensorImpl()->set_storage_offset(offset);
   made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return made;
@@ -165,9 +174,11 @@ Value ReadStorage(Cell* cell, at::ScalarType dtype) {
     return value;
   }
   if (value->dtype() != dtype) {
-    const auto ratio = static_cast<int64_t>(c10::elementSize(dtype) / c10::elementSize(value->dtype()));
+    const auto ratio =
+        static_cast<int64_t>(c10::elementSize(dtype) / c10::elementSize(value->dtype()));
     value = Reshape(value, {value->numel()});
-    if (ratio > 1 && value->numel() % ratio != 0) value = Resize(value, value->numel() / ratio * ratio, device);
+    if (ratio > 1 && value->numel() % ratio != 0)
+      value = Resize(value, value->numel() / ratio * ratio, device);
     value = Bitcast(value, dtype);
   }
   return Resize(value, numel, device);
@@ -206,7 +217,8 @@ Value ReadForBroadcast(const at::Tensor& tensor) {
     sizes[d] = 1;
     broadcast = true;
   }
-  return broadcast ? Read(Alias(tensor, sizes, tensor.strides(), tensor.storage_offset())) : Read(tensor);
+  return broadcast ? Read(Alias(tensor, sizes, tensor.strides(), tensor.storage_offset()))
+                   : Read(tensor);
 }
 
 void Write(const at::Tensor& tensor, Value value) {
@@ -225,7 +237,9 @@ void Write(const at::Tensor& tensor, Value value) {
   const uint32_t donated = base.use_count() == 1 ? 1 : 0;
   try {
     value = Push("as_strided_scatter", {base, value},
-                 {{"shape", tensor.sizes()}, {"strides", tensor.strides()}, {"offset", tensor.storage_offset()}},
+                 {{"shape", tensor.sizes()},
+                  {"strides", tensor.strides()},
+                  {"offset", tensor.storage_offset()}},
                  donated);
   } catch (...) {
     cell->Set(std::move(base));

@@ -1,8 +1,8 @@
 // The storage of a tensor, and how kernels read and write it.
 //
 // A storage is a cell that holds the current immutable value of the server, in the order of the
-// storage. A torch tensor is geometry on it: sizes, strides, offset. An op in place gives the cell a
-// new value. All views of the storage see it. A storage that was never written has zeros.
+// storage. A torch tensor is geometry on it: sizes, strides, offset. An op in place gives the cell
+// a new value. All views of the storage see it. A storage that was never written has zeros.
 #ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_CELL_H_
 #define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_CELL_H_
 
@@ -59,7 +59,8 @@ class Cell final : public c10::StorageImpl {
   // Takes the value out, so that the caller can donate it. The caller calls Set afterwards.
   Value Take();
 
-  Value FindView(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, at::ScalarType dtype) const;
+  Value FindView(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
+                 at::ScalarType dtype) const;
   void AddView(const Value& of, CachedView view);
 
  private:
@@ -73,7 +74,8 @@ extern at::Allocator* const kCellAllocator;
 [[noreturn]] void ThrowNotACell();
 
 inline Cell* CellOf(const at::Tensor& tensor) {
-  c10::StorageImpl* const storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  c10::StorageImpl* const storage =
+      tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
   // PyTorch's from_blob makes storages of another class.
   if (C10_UNLIKELY(storage == nullptr || storage->allocator() != kCellAllocator)) ThrowNotACell();
   return static_cast<Cell*>(storage);
@@ -85,14 +87,16 @@ c10::DataPtr FakeAddress(size_t size_bytes, c10::DeviceIndex device);
 
 // Makes a tensor with a storage of its own.
 at::Tensor MakeContiguous(at::IntArrayRef sizes, at::ScalarType dtype, c10::DeviceIndex device);
-at::Tensor MakeStrided(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype, c10::DeviceIndex device);
+at::Tensor MakeStrided(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype,
+                       c10::DeviceIndex device);
 // Makes a contiguous tensor with this value.
 at::Tensor MakeTensor(const Value& value, c10::DeviceIndex device);
 // Makes a tensor of the sizes, dtype and device of `like`, with its strides if these are dense.
 at::Tensor MakeLike(const at::Tensor& like, at::ScalarType dtype);
 inline at::Tensor MakeLike(const at::Tensor& like) { return MakeLike(like, like.scalar_type()); }
 // Makes another tensor on the storage of `tensor`.
-at::Tensor Alias(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset);
+at::Tensor Alias(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides,
+                 int64_t offset);
 
 // True if the tensor is contiguous and has all elements of its storage.
 inline bool IsWhole(const at::Tensor& tensor) {
@@ -100,8 +104,8 @@ inline bool IsWhole(const at::Tensor& tensor) {
   return impl->is_contiguous() && impl->storage_offset() == 0 &&
          static_cast<size_t>(impl->numel()) * tensor.element_size() == CellOf(tensor)->nbytes();
 }
-// True if the strides are those of a new contiguous tensor, also of axes of size 1. PyTorch's results
-// have such strides, too, then.
+// True if the strides are those of a new contiguous tensor, also of axes of size 1. PyTorch's
+// results have such strides, too, then.
 inline bool IsRowMajor(const at::Tensor& tensor) {
   const auto* impl = tensor.unsafeGetTensorImpl();
   if (!impl->is_contiguous()) return false;

@@ -31,14 +31,15 @@ at::Tensor& HardshrinkOut(const at::Tensor& self, const at::Scalar& lambda, at::
   return out;
 }
 // The gradient passes outside [-lambda, lambda].
-at::Tensor& ShrinkBackwardOut(const at::Tensor& gradient, const at::Tensor& self, const at::Scalar& lambda,
-                              at::Tensor& out) {
+at::Tensor& ShrinkBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
+                              const at::Scalar& lambda, at::Tensor& out) {
   const double l = lambda.toDouble();
   if (!out.sizes().equals(self.sizes())) at::native::resize_output(out, self.sizes());
-  Elementwise("shrink_backward", out, {&gradient, &self}, self.scalar_type(), [&](const Inputs& in) {
-    const Value g = Own(in[0]), x = Own(in[1]);
-    return Where(Push(op::le, {Push(op::abs, {x}), Number(l, x)}), Number(0, g), g);
-  });
+  Elementwise("shrink_backward", out, {&gradient, &self}, self.scalar_type(),
+              [&](const Inputs& in) {
+                const Value g = Own(in[0]), x = Own(in[1]);
+                return Where(Push(op::le, {Push(op::abs, {x}), Number(l, x)}), Number(0, g), g);
+              });
   return out;
 }
 
@@ -46,11 +47,13 @@ at::Tensor& ShrinkBackwardOut(const at::Tensor& gradient, const at::Tensor& self
 
 at::Tensor Trace(const at::Tensor& self) {
   TORCH_CHECK(self.dim() == 2, "trace: expected a matrix, but got tensor with dim ", self.dim());
-  const int64_t sizes[] = {std::min(self.size(0), self.size(1))}, strides[] = {self.stride(0) + self.stride(1)};
+  const int64_t sizes[] = {std::min(self.size(0), self.size(1))},
+                strides[] = {self.stride(0) + self.stride(1)};
   const Value diagonal = Read(Alias(self, sizes, strides, self.storage_offset()));
   return MakeTensor(Reduce("sum", diagonal, {0}, false), DeviceOf(self));
 }
-Value NanSum(const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdims, std::optional<at::ScalarType> dtype) {
+Value NanSum(const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdims,
+             std::optional<at::ScalarType> dtype) {
   Value x = Read(self);
   if (at::isFloatingType(x->dtype())) x = Where(Push(op::ne, {x, x}), Number(0, x), x);
   if (dtype.has_value()) x = Cast(x, *dtype);
@@ -72,7 +75,8 @@ at::Tensor& Logaddexp2Out(const at::Tensor& a, const at::Tensor& b, at::Tensor& 
   ResizeBroadcast(out, a, b);
   constexpr double kLn2 = 0.69314718055994530942;
   const c10::DeviceIndex device = CommonDevice("logaddexp2", {&a, &b});
-  const Value x = Mul(ReadAs(a, dtype, device), at::Scalar(kLn2)), y = Mul(ReadAs(b, dtype, device), at::Scalar(kLn2));
+  const Value x = Mul(ReadAs(a, dtype, device), at::Scalar(kLn2)),
+              y = Mul(ReadAs(b, dtype, device), at::Scalar(kLn2));
   Write(out, Div(Push(op::logaddexp, {x, y}), at::Scalar(kLn2)));
   return out;
 }
@@ -103,67 +107,83 @@ at::Tensor Logit(const at::Tensor& self, std::optional<double> eps) {
   const at::ScalarType dtype = ComputeDType(out.scalar_type());
   Elementwise("logit", out, {&self}, dtype, [&](const Inputs& in) {
     Value x = Own(in[0]);
-    if (eps.has_value()) x = Push(op::minimum, {Push(op::maximum, {x, Number(*eps, x)}), Number(1 - *eps, x)});
+    if (eps.has_value())
+      x = Push(op::minimum, {Push(op::maximum, {x, Number(*eps, x)}), Number(1 - *eps, x)});
     return Push(op::log, {Div(x, Push(op::sub, {Number(1, x), x}))});
   });
   return out;
 }
-at::Tensor LogitBackward(const at::Tensor& gradient, const at::Tensor& self, std::optional<double> eps) {
+at::Tensor LogitBackward(const at::Tensor& gradient, const at::Tensor& self,
+                         std::optional<double> eps) {
   at::Tensor out = MakeLike(self);
-  Elementwise("logit_backward", out, {&gradient, &self}, ComputeDType(self.scalar_type()), [&](const Inputs& in) {
-    const Value g = Own(in[0]), x = Own(in[1]);
-    const Value slope = Div(g, Mul(x, Push(op::sub, {Number(1, x), x})));
-    const double low = eps.value_or(0), high = 1 - low;
-    const Value outside = Push(op::bitwise_or, {Push(op::lt, {x, Number(low, x)}), Push(op::gt, {x, Number(high, x)})});
-    return Where(outside, Number(eps.has_value() ? 0.0 : NAN, x), slope);
-  });
+  Elementwise("logit_backward", out, {&gradient, &self}, ComputeDType(self.scalar_type()),
+              [&](const Inputs& in) {
+                const Value g = Own(in[0]), x = Own(in[1]);
+                const Value slope = Div(g, Mul(x, Push(op::sub, {Number(1, x), x})));
+                const double low = eps.value_or(0), high = 1 - low;
+                const Value outside = Push(op::bitwise_or, {Push(op::lt, {x, Number(low, x)}),
+                                                            Push(op::gt, {x, Number(high, x)})});
+                return Where(outside, Number(eps.has_value() ? 0.0 : NAN, x), slope);
+              });
   return out;
 }
 
 // ---- scatter with a reduction
 
-at::Tensor& ScatterReduceOut(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& source,
-                             c10::string_view reduce, bool include_self, at::Tensor& out) {
+at::Tensor& ScatterReduceOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                             const at::Tensor& source, c10::string_view reduce, bool include_self,
+                             at::Tensor& out) {
   CommonDevice("scatter_reduce", {&self, &index, &source});
-  TORCH_CHECK_NOT_IMPLEMENTED(include_self && reduce != "mean" && self.dim() > 0 && self.scalar_type() != at::kBool,
-                              "scatter_reduce with mean, or without include_self, isn't implemented on tensord");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      include_self && reduce != "mean" && self.dim() > 0 && self.scalar_type() != at::kBool,
+      "scatter_reduce with mean, or without include_self, isn't implemented on tensord");
   if (index.numel() == 0) return WriteOut(out, Read(self));
-  const char* const name = reduce == "sum" ? "add" : reduce == "prod" ? "mul" : reduce == "amax" ? "max" : "min";
+  const char* const name = reduce == "sum"    ? "add"
+                           : reduce == "prod" ? "mul"
+                           : reduce == "amax" ? "max"
+                                              : "min";
   return WriteOut(out, Push("scatter", {Read(self), Read(index), Read(source)},
                             {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"reduce", name}}));
 }
 
 // ---- the gradient of unfold: adds each window to its elements
 
-at::Tensor UnfoldBackward(const at::Tensor& gradient, at::IntArrayRef sizes, int64_t dim, int64_t size, int64_t step) {
+at::Tensor UnfoldBackward(const at::Tensor& gradient, at::IntArrayRef sizes, int64_t dim,
+                          int64_t size, int64_t step) {
   const c10::DeviceIndex device = DeviceOf(gradient);
-  const int64_t axis = at::maybe_wrap_dim(dim, static_cast<int64_t>(sizes.size())), windows = gradient.size(axis);
+  const int64_t axis = at::maybe_wrap_dim(dim, static_cast<int64_t>(sizes.size()));
+  const int64_t windows = gradient.size(axis);
   const Value g = Read(gradient);
+  if (sizes.empty()) return MakeTensor(Reduce("sum", g, {}, false), device);
   Value sum = Zeros(device, sizes, gradient.scalar_type());
   const Value starts = Mul(Arange(device, windows), at::Scalar(step));
   const int64_t last = gradient.dim() - 1;
   for (int64_t i = 0; i < size; ++i) {
-    const Value part = Reshape(Narrow(g, last, i, i + 1), gradient.sizes().slice(0, static_cast<size_t>(last)));
-    sum = Push("index_put", {sum, Add(starts, at::Scalar(i)), part}, {{"axis", axis}, {"reduce", "add"}}, 1);
+    const Value part =
+        Reshape(Narrow(g, last, i, i + 1), gradient.sizes().slice(0, static_cast<size_t>(last)));
+    sum = Push("index_put", {sum, Add(starts, at::Scalar(i)), part},
+               {{"axis", axis}, {"reduce", "add"}}, 1);
   }
   return MakeTensor(sum, device);
 }
 
 // ---- the gradient scaler of mixed precision. Nothing waits.
 
-void CheckAndUnscale(at::TensorList gradients, at::Tensor& found_inf, const at::Tensor& inverse_scale) {
+void CheckAndUnscale(at::TensorList gradients, at::Tensor& found_inf,
+                     const at::Tensor& inverse_scale) {
   for (const at::Tensor& each : gradients) {
     CommonDevice("_amp_foreach_non_finite_check_and_unscale_", {&each, &found_inf, &inverse_scale});
     if (each.numel() == 0) continue;
     const Value g = Read(each), difference = Sub(g, g);  // 0, or NaN
-    const Value count = Reduce("count_nonzero", Push(op::ne, {difference, Number(0, g)}), {}, false);
+    const Value count =
+        Reduce("count_nonzero", Push(op::ne, {difference, Number(0, g)}), {}, false);
     const Value found = Cast(Push(op::ne, {count, Number(0, count)}), found_inf.scalar_type());
     Write(found_inf, Push(op::maximum, {Read(found_inf), found}));
     Write(each, Mul(Cast(g, at::kFloat), Read(inverse_scale)));
   }
 }
-at::Tensor& UpdateScale(at::Tensor& scale, at::Tensor& growth_tracker, const at::Tensor& found_inf, double growth,
-                        double backoff, int64_t interval) {
+at::Tensor& UpdateScale(at::Tensor& scale, at::Tensor& growth_tracker, const at::Tensor& found_inf,
+                        double growth, double backoff, int64_t interval) {
   const Value old = Read(scale), tracker = Read(growth_tracker), found = Read(found_inf);
   const Value failed = Push(op::ne, {found, Number(0, found)});
   const Value successes = Add(tracker, at::Scalar(1));
@@ -178,29 +198,36 @@ at::Tensor& UpdateScale(at::Tensor& scale, at::Tensor& growth_tracker, const at:
 // ---- group normalization
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNormBackward(
-    const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& mean, const at::Tensor& rstd,
-    const std::optional<at::Tensor>& weight, int64_t n, int64_t channels, int64_t pixels, int64_t groups,
-    std::array<bool, 3> mask) {
-  const c10::DeviceIndex device = CommonDevice("native_group_norm_backward", {&gradient, &self, &mean, &rstd});
+    const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& mean,
+    const at::Tensor& rstd, const std::optional<at::Tensor>& weight, int64_t n, int64_t channels,
+    int64_t pixels, int64_t groups, std::array<bool, 3> mask) {
+  const c10::DeviceIndex device =
+      CommonDevice("native_group_norm_backward", {&gradient, &self, &mean, &rstd});
   const at::ScalarType dtype = ComputeDType(self.scalar_type());
-  const int64_t by_group[] = {n, groups, channels / groups, pixels}, statistics[] = {n, groups, 1, 1};
+  const int64_t by_group[] = {n, groups, channels / groups, pixels},
+                statistics[] = {n, groups, 1, 1};
   const int64_t parameters[] = {1, groups, channels / groups, 1}, line[] = {channels};
-  const Value g = Reshape(Cast(Read(gradient), dtype), by_group), x = Reshape(Cast(Read(self), dtype), by_group);
-  const Value r = Reshape(Cast(Read(rstd), dtype), statistics), m = Reshape(Cast(Read(mean), dtype), statistics);
+  const Value g = Reshape(Cast(Read(gradient), dtype), by_group),
+              x = Reshape(Cast(Read(self), dtype), by_group);
+  const Value r = Reshape(Cast(Read(rstd), dtype), statistics),
+              m = Reshape(Cast(Read(mean), dtype), statistics);
   const Value normal = Mul(Sub(x, m), r), product = Mul(g, normal);
   std::tuple<at::Tensor, at::Tensor, at::Tensor> result;
   if (mask[0]) {
-    const Value scaled = IsGiven(weight) ? Mul(g, Reshape(Cast(Read(*weight), dtype), parameters)) : g;
+    const Value scaled =
+        IsGiven(weight) ? Mul(g, Reshape(Cast(Read(*weight), dtype), parameters)) : g;
     const Value average = Reduce("mean", scaled, {2, 3}, true);
     const Value along = Reduce("mean", Mul(scaled, normal), {2, 3}, true);
     const Value gx = Mul(r, Sub(Sub(scaled, average), Mul(normal, along)));
     std::get<0>(result) = MakeTensor(Cast(Reshape(gx, self.sizes()), self.scalar_type()), device);
   }
   if (mask[1]) {
-    std::get<1>(result) = MakeTensor(Cast(Reshape(Reduce("sum", product, {0, 3}, false), line), self.scalar_type()), device);
+    std::get<1>(result) = MakeTensor(
+        Cast(Reshape(Reduce("sum", product, {0, 3}, false), line), self.scalar_type()), device);
   }
   if (mask[2]) {
-    std::get<2>(result) = MakeTensor(Cast(Reshape(Reduce("sum", g, {0, 3}, false), line), self.scalar_type()), device);
+    std::get<2>(result) = MakeTensor(
+        Cast(Reshape(Reduce("sum", g, {0, 3}, false), line), self.scalar_type()), device);
   }
   return result;
 }

@@ -1,4 +1,5 @@
-// Convolution, and its gradients. A transposed convolution is the gradient of a convolution's input.
+// Convolution, and its gradients. A transposed convolution is the gradient of a convolution's
+// input.
 #include "kernels.h"
 
 namespace torch_tensord {
@@ -10,21 +11,30 @@ struct Geometry {
 };
 
 Value Conv(c10::ArrayRef<In> inputs, const Geometry& g) {
-  return PushAll("conv", inputs, {{"stride", g.stride}, {"padding", g.padding}, {"dilation", g.dilation},
-                                  {"groups", g.groups}})[0];
+  return PushAll("conv", inputs,
+                 {{"stride", g.stride},
+                  {"padding", g.padding},
+                  {"dilation", g.dilation},
+                  {"groups", g.groups}})[0];
 }
 // "conv_backward_input" or "conv_backward_weight", whose result has the shape `sizes`.
-Value Gradient(const char* name, const Value& gradient, const Value& other, at::IntArrayRef sizes, const Geometry& g) {
-  return Push(name, {gradient, other}, {{"stride", g.stride}, {"padding", g.padding}, {"dilation", g.dilation},
-                                        {"groups", g.groups}, {"shape", sizes}});
+Value Gradient(const char* name, const Value& gradient, const Value& other, at::IntArrayRef sizes,
+               const Geometry& g) {
+  return Push(name, {gradient, other},
+              {{"stride", g.stride},
+               {"padding", g.padding},
+               {"dilation", g.dilation},
+               {"groups", g.groups},
+               {"shape", sizes}});
 }
 Value Convolve(const Value& x, const Value& weight, const Geometry& g) {
   const In inputs[] = {x, weight};
   return Conv(inputs, g);
 }
 
-at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                       at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight,
+                       const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
+                       at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
                        at::IntArrayRef output_padding, int64_t groups) {
   const c10::DeviceIndex device = CommonDevice("convolution", {&input, &weight});
   const Geometry geometry = {stride, padding, dilation, groups};
@@ -42,8 +52,8 @@ at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight, const 
   c10::DimVector sizes = {input.size(0), weight.size(1) * groups};
   for (int64_t d = 2; d < input.dim(); ++d) {
     const size_t i = static_cast<size_t>(d) - 2;
-    sizes.push_back((input.size(d) - 1) * stride[i] - 2 * padding[i] + dilation[i] * (weight.size(d) - 1) +
-                    output_padding[i] + 1);
+    sizes.push_back((input.size(d) - 1) * stride[i] - 2 * padding[i] +
+                    dilation[i] * (weight.size(d) - 1) + output_padding[i] + 1);
   }
   Value y = Gradient("conv_backward_input", x, w, sizes, geometry);
   if (shift) {
@@ -55,23 +65,25 @@ at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight, const 
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> ConvolutionBackward(
-    const at::Tensor& gradient, const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef stride,
-    at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed, at::IntArrayRef, int64_t groups,
-    std::array<bool, 3> mask) {
-  const c10::DeviceIndex device = CommonDevice("convolution_backward", {&gradient, &input, &weight});
+    const at::Tensor& gradient, const at::Tensor& input, const at::Tensor& weight,
+    at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+    at::IntArrayRef, int64_t groups, std::array<bool, 3> mask) {
+  const c10::DeviceIndex device =
+      CommonDevice("convolution_backward", {&gradient, &input, &weight});
   const Geometry geometry = {stride, padding, dilation, groups};
   const Value g = Read(gradient);
   at::Tensor results[3];
   if (mask[0]) {
     const Value w = Read(weight);
-    results[0] = MakeTensor(transposed ? Convolve(g, w, geometry)
-                                       : Gradient("conv_backward_input", g, w, input.sizes(), geometry),
-                            device);
+    results[0] =
+        MakeTensor(transposed ? Convolve(g, w, geometry)
+                              : Gradient("conv_backward_input", g, w, input.sizes(), geometry),
+                   device);
   }
   if (mask[1]) {
     const Value x = Read(input);
-    results[1] = MakeTensor(Gradient("conv_backward_weight", transposed ? x : g, transposed ? g : x, weight.sizes(),
-                                     geometry),
+    results[1] = MakeTensor(Gradient("conv_backward_weight", transposed ? x : g, transposed ? g : x,
+                                     weight.sizes(), geometry),
                             device);
   }
   if (mask[2]) {

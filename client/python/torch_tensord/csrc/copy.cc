@@ -18,7 +18,8 @@ Value Upload(const at::Tensor& source, c10::DeviceIndex device, bool non_blockin
   const auto upload = non_blocking ? Api().upload_async : Api().upload;
   TensordTensor* made = nullptr;
   TensordError* error = nullptr;
-  Check(upload(DeviceAt(device), &spec, host.const_data_ptr(), host.nbytes(), &made, &error), error, "copy_");
+  Check(upload(DeviceAt(device), &spec, host.const_data_ptr(), host.nbytes(), &made, &error), error,
+        "copy_");
   return c10::make_intrusive<Handle>(made);
 }
 
@@ -56,7 +57,8 @@ void CopyInto(const at::Tensor& target, const at::Tensor& source, bool non_block
   if (target.numel() == 0) return;
   const c10::DeviceIndex device = target.device().index();
   if (!IsOurs(source)) {
-    TORCH_CHECK_NOT_IMPLEMENTED(source.is_cpu(), "tensord: copy_ from ", source.device(), " isn't implemented");
+    TORCH_CHECK_NOT_IMPLEMENTED(source.is_cpu(), "tensord: copy_ from ", source.device(),
+                                " isn't implemented");
     // Sends the smaller dtype, and a number in place of a broadcast tensor.
     const bool smaller = source.element_size() < target.element_size();
     const at::Tensor host = smaller ? source : source.to(target.scalar_type());
@@ -68,10 +70,11 @@ void CopyInto(const at::Tensor& target, const at::Tensor& source, bool non_block
     TensordError* error = nullptr;
     Check(Api().copy(Read(source)->tensor, DeviceAt(device), &copy, &error), error, "copy_");
     value = c10::make_intrusive<Handle>(copy);
-  } else if (target.strides().equals(source.strides()) && CoversStorage(target) && CoversStorage(source) &&
-             target.sizes().equals(source.sizes())) {
+  } else if (target.strides().equals(source.strides()) && CoversStorage(target) &&
+             CoversStorage(source) && target.sizes().equals(source.sizes())) {
     // Both have the same order: the target gets the same value, and nothing is sent.
-    return CellOf(target)->Set(Cast(ReadStorage(CellOf(source), source.scalar_type()), target.scalar_type()));
+    return CellOf(target)->Set(
+        Cast(ReadStorage(CellOf(source), source.scalar_type()), target.scalar_type()));
   } else {
     value = ReadForBroadcast(source);
   }

@@ -9,7 +9,8 @@
 namespace torch_tensord {
 
 Generator::Generator(c10::DeviceIndex device)
-    : GeneratorImpl(at::Device(at::kPrivateUse1, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+    : GeneratorImpl(at::Device(at::kPrivateUse1, device),
+                    c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
       seed_(c10::default_rng_seed_val) {}
 
 void Generator::set_current_seed(uint64_t seed) {
@@ -33,7 +34,8 @@ void Generator::set_state(const c10::TensorImpl& state) {
 
 c10::intrusive_ptr<c10::TensorImpl> Generator::get_state() const {
   const uint64_t words[2] = {seed_, stream_};
-  at::Tensor state = at::empty({sizeof(words)}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
+  at::Tensor state =
+      at::empty({sizeof(words)}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
   std::memcpy(state.mutable_data_ptr(), words, sizeof(words));
   return state.getIntrusivePtr();
 }
@@ -53,19 +55,21 @@ Generator* Generator::clone_impl() const {
 const at::Generator& DefaultGenerator(c10::DeviceIndex device) {
   static auto* const all = [] {
     auto* made = new std::vector<at::Generator>;
-    for (int i = 0; i < 127; ++i) made->push_back(at::make_generator<Generator>(static_cast<c10::DeviceIndex>(i)));
+    for (int i = 0; i < 127; ++i)
+      made->push_back(at::make_generator<Generator>(static_cast<c10::DeviceIndex>(i)));
     return made;
   }();
   if (device < 0) device = CurrentDevice();
   return all->at(static_cast<size_t>(device));
 }
 
-std::pair<int64_t, int64_t> NextStream(const std::optional<at::Generator>& given, c10::DeviceIndex device) {
+std::pair<int64_t, int64_t> NextStream(const std::optional<at::Generator>& given,
+                                       c10::DeviceIndex device) {
   if (!given.has_value() || !given->defined()) {
     return static_cast<Generator*>(DefaultGenerator(device).unsafeGetGeneratorImpl())->Next();
   }
-  TORCH_CHECK(given->device().type() == at::kPrivateUse1, "expected a generator of tensord, but got one of ",
-              given->device());
+  TORCH_CHECK(given->device().type() == at::kPrivateUse1,
+              "expected a generator of tensord, but got one of ", given->device());
   return static_cast<Generator*>(given->unsafeGetGeneratorImpl())->Next();
 }
 

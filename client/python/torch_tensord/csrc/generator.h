@@ -1,5 +1,5 @@
-// The generator of random numbers of a device: a seed, and the number of the next stream. Each random
-// op takes one stream, so its numbers depend only on the seed and the ops before it.
+// The generator of random numbers of a device: a seed, and the number of the next stream. Each
+// random op takes one stream, so its numbers depend only on the seed and the ops before it.
 #ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_GENERATOR_H_
 #define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_GENERATOR_H_
 
@@ -34,7 +34,8 @@ class Generator final : public c10::GeneratorImpl {
 
 const at::Generator& DefaultGenerator(c10::DeviceIndex device);
 // The seed and the stream for an op on `device`.
-std::pair<int64_t, int64_t> NextStream(const std::optional<at::Generator>& given, c10::DeviceIndex device);
+std::pair<int64_t, int64_t> NextStream(const std::optional<at::Generator>& given,
+                                       c10::DeviceIndex device);
 
 }  // namespace torch_tensord
 

@@ -1,6 +1,7 @@
-// The ops that programs call most, without PyTorch's shape functions. If all operands are contiguous
-// and have the dtype of the result, the result is contiguous, and the client library has its shape at
-// once. Otherwise PyTorch computes the geometry of the result, and calls the kernel with ".out".
+// The ops that programs call most, without PyTorch's shape functions. If all operands are
+// contiguous and have the dtype of the result, the result is contiguous, and the client library has
+// its shape at once. Otherwise PyTorch computes the geometry of the result, and calls the kernel
+// with ".out".
 #include <ATen/ops/_log_softmax_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <ATen/ops/_softmax_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <ATen/ops/add_compositeexplicitautogradnonfunctional_dispatch.h>
@@ -50,7 +51,8 @@ bool Binary(ServerOp& op, const at::Tensor& a, const at::Tensor& b, at::Tensor* 
 }
 bool InPlace(ServerOp& op, const at::Tensor& self, const at::Tensor& b) {
   if (!IsPlain(self) || self.scalar_type() == at::kBool) return false;
-  if (IsOurs(b) ? (b.scalar_type() != self.scalar_type() || b.device() != self.device()) : !KeepsDType(b, self)) {
+  if (IsOurs(b) ? (b.scalar_type() != self.scalar_type() || b.device() != self.device())
+                : !KeepsDType(b, self)) {
     return false;
   }
   return TryInPlace(op, self, self, &b, self.scalar_type());
@@ -58,7 +60,8 @@ bool InPlace(ServerOp& op, const at::Tensor& self, const at::Tensor& b) {
 
 at::Tensor AddTensors(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha) {
   at::Tensor result;
-  if (alpha.isIntegral(false) && alpha.toLong() == 1 && Binary(op::add, a, b, &result)) return result;
+  if (alpha.isIntegral(false) && alpha.toLong() == 1 && Binary(op::add, a, b, &result))
+    return result;
   CommonDevice("add", {&a, &b});
   return slow::add(a, b, alpha);
 }
@@ -69,7 +72,8 @@ at::Tensor& AddInPlace(at::Tensor& a, const at::Tensor& b, const at::Scalar& alp
 }
 at::Tensor SubTensors(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha) {
   at::Tensor result;
-  if (alpha.isIntegral(false) && alpha.toLong() == 1 && Binary(op::sub, a, b, &result)) return result;
+  if (alpha.isIntegral(false) && alpha.toLong() == 1 && Binary(op::sub, a, b, &result))
+    return result;
   CommonDevice("sub", {&a, &b});
   return slow::sub(a, b, alpha);
 }
@@ -108,17 +112,22 @@ at::Tensor Unary(const at::Tensor& x) {
 }
 at::Tensor Gelu(const at::Tensor& x, c10::string_view approximate) {
   if (!IsPlainFloat(x)) return slow::gelu(x, approximate);
-  return MakeTensor(Push("gelu", {Read(x)}, {{"approximate", approximate == "tanh" ? "tanh" : "none"}}), DeviceOf(x));
+  return MakeTensor(
+      Push("gelu", {Read(x)}, {{"approximate", approximate == "tanh" ? "tanh" : "none"}}),
+      DeviceOf(x));
 }
 
 // ---- products
 
-bool IsTurned(const at::Tensor& x) { return x.dim() == 2 && x.stride(0) == 1 && x.stride(1) == x.size(0); }
+bool IsTurned(const at::Tensor& x) {
+  return x.dim() == 2 && x.stride(0) == 1 && x.stride(1) == x.size(0);
+}
 Value ReadTurned(const at::Tensor& x) {
   const int64_t sizes[] = {x.size(1), x.size(0)}, strides[] = {x.size(0), 1};
   // The whole storage of another shape, such as a weight, needs no alias.
   Cell* const cell = CellOf(x);
-  if (x.storage_offset() == 0 && static_cast<size_t>(x.numel()) * x.element_size() == cell->nbytes()) {
+  if (x.storage_offset() == 0 &&
+      static_cast<size_t>(x.numel()) * x.element_size() == cell->nbytes()) {
     Value value = cell->value();
     if (value && value->dtype() == x.scalar_type() && value->sizes().equals(sizes)) return value;
   }
@@ -136,9 +145,11 @@ TensordOp* TransposeB() {
 }
 
 at::Tensor Mm(const at::Tensor& a, const at::Tensor& b) {
-  const bool fits = IsPlainFloat(a) && IsOurs(b) && a.scalar_type() == b.scalar_type() && a.device() == b.device() &&
-                    a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0) && a.numel() > 0 && b.numel() > 0;
-  if (fits && b.is_contiguous()) return MakeTensor(Push(op::matmul, {Read(a), Read(b)}), DeviceOf(a));
+  const bool fits = IsPlainFloat(a) && IsOurs(b) && a.scalar_type() == b.scalar_type() &&
+                    a.device() == b.device() && a.dim() == 2 && b.dim() == 2 &&
+                    a.size(1) == b.size(0) && a.numel() > 0 && b.numel() > 0;
+  if (fits && b.is_contiguous())
+    return MakeTensor(Push(op::matmul, {Read(a), Read(b)}), DeviceOf(a));
   if (fits && IsTurned(b)) {
     const Value left = Read(a), right = ReadTurned(b);
     return MakeTensor(Push(TransposeB(), "mm", {left, right}), DeviceOf(a));
@@ -147,19 +158,22 @@ at::Tensor Mm(const at::Tensor& a, const at::Tensor& b) {
   return slow::mm(a, b);
 }
 at::Tensor Bmm(const at::Tensor& a, const at::Tensor& b) {
-  if (IsPlainFloat(a) && IsPlain(b) && a.scalar_type() == b.scalar_type() && a.device() == b.device() &&
-      a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0) && a.size(2) == b.size(1) && a.numel() > 0 && b.numel() > 0) {
+  if (IsPlainFloat(a) && IsPlain(b) && a.scalar_type() == b.scalar_type() &&
+      a.device() == b.device() && a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0) &&
+      a.size(2) == b.size(1) && a.numel() > 0 && b.numel() > 0) {
     return MakeTensor(Push(op::matmul, {Read(a), Read(b)}), DeviceOf(a));
   }
   CommonDevice("bmm", {&a, &b});
   return slow::bmm(a, b);
 }
-at::Tensor Addmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
-                 const at::Scalar& alpha) {
-  const bool fits = IsPlainFloat(a) && IsPlain(self) && IsOurs(b) && self.dim() == 1 && a.dim() == 2 && b.dim() == 2 &&
-                    a.scalar_type() == b.scalar_type() && a.scalar_type() == self.scalar_type() &&
-                    a.device() == b.device() && a.device() == self.device() && a.size(1) == b.size(0) &&
-                    self.size(0) == b.size(1) && a.numel() > 0 && b.numel() > 0 && alpha.equal(1) && beta.equal(1);
+at::Tensor Addmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                 const at::Scalar& beta, const at::Scalar& alpha) {
+  const bool fits = IsPlainFloat(a) && IsPlain(self) && IsOurs(b) && self.dim() == 1 &&
+                    a.dim() == 2 && b.dim() == 2 && a.scalar_type() == b.scalar_type() &&
+                    a.scalar_type() == self.scalar_type() && a.device() == b.device() &&
+                    a.device() == self.device() && a.size(1) == b.size(0) &&
+                    self.size(0) == b.size(1) && a.numel() > 0 && b.numel() > 0 && alpha.equal(1) &&
+                    beta.equal(1);
   if (fits && IsTurned(b)) {
     const Value x = Read(a), weight = ReadTurned(b), bias = Read(self);
     return MakeTensor(Push(op::linear, {x, weight, bias}), DeviceOf(a));
@@ -174,21 +188,26 @@ at::Tensor Addmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& 
 
 // ---- reductions and softmax
 
-at::Tensor Sum(const at::Tensor& x, at::OptionalIntArrayRef dims, bool keepdims, std::optional<at::ScalarType> dtype) {
-  if (!IsPlainFloat(x) || dtype.has_value() || x.numel() == 0) return slow::sum(x, dims, keepdims, dtype);
+at::Tensor Sum(const at::Tensor& x, at::OptionalIntArrayRef dims, bool keepdims,
+               std::optional<at::ScalarType> dtype) {
+  if (!IsPlainFloat(x) || dtype.has_value() || x.numel() == 0)
+    return slow::sum(x, dims, keepdims, dtype);
   return MakeTensor(Reduce("sum", Read(x), Axes(dims, x.dim()), keepdims), DeviceOf(x));
 }
 at::Tensor SumAll(const at::Tensor& x, std::optional<at::ScalarType> dtype) {
   return Sum(x, at::IntArrayRef{}, false, dtype);
 }
-at::Tensor Mean(const at::Tensor& x, at::OptionalIntArrayRef dims, bool keepdims, std::optional<at::ScalarType> dtype) {
-  if (!IsPlainFloat(x) || dtype.has_value() || x.numel() == 0) return slow::mean(x, dims, keepdims, dtype);
+at::Tensor Mean(const at::Tensor& x, at::OptionalIntArrayRef dims, bool keepdims,
+                std::optional<at::ScalarType> dtype) {
+  if (!IsPlainFloat(x) || dtype.has_value() || x.numel() == 0)
+    return slow::mean(x, dims, keepdims, dtype);
   return MakeTensor(Reduce("mean", Read(x), Axes(dims, x.dim()), keepdims), DeviceOf(x));
 }
 
 template <const char* const& kName, at::Tensor (*kSlow)(const at::Tensor&, int64_t, bool)>
 at::Tensor Softmax(const at::Tensor& x, int64_t dim, bool half_to_float) {
-  if (!IsPlainFloat(x) || half_to_float || x.dim() == 0 || x.numel() == 0 || dim < -x.dim() || dim >= x.dim()) {
+  if (!IsPlainFloat(x) || half_to_float || x.dim() == 0 || x.numel() == 0 || dim < -x.dim() ||
+      dim >= x.dim()) {
     return kSlow(x, dim, half_to_float);
   }
   return MakeTensor(Push(kName, {Read(x)}, {{"axis", dim}}), DeviceOf(x));

@@ -19,24 +19,27 @@ struct Selection {
   Value x;
   int64_t axis = 0;
   std::vector<Value> indices;
-  c10::DimVector order;  // the permutation that brought the axes together, or empty
+  c10::DimVector order;     // the permutation that brought the axes together, or empty
   c10::DimVector selected;  // the shape of x[indices]
 };
 
 Value ReadIndex(const at::Tensor& index, c10::DeviceIndex device) {
   const at::Tensor ours = IsOurs(index) ? index : UploadTensor(index, device);
-  TORCH_CHECK(DeviceOf(ours) == device, "indices should be on the device of the tensor, tensord:",
-              static_cast<int>(device), ", or on the CPU");
+  TORCH_CHECK(DeviceOf(ours) == device,
+              "indices should be on the device of the tensor, tensord:", static_cast<int>(device),
+              ", or on the CPU");
   const Value value = Read(ours);
-  return at::isIntegralType(value->dtype(), true) && value->dtype() != at::kLong && value->dtype() != at::kInt &&
-                 value->dtype() != at::kBool && value->dtype() != at::kByte
+  return at::isIntegralType(value->dtype(), true) && value->dtype() != at::kLong &&
+                 value->dtype() != at::kInt && value->dtype() != at::kBool &&
+                 value->dtype() != at::kByte
              ? Cast(value, at::kLong)
              : value;
 }
 
 Selection Select(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& given) {
-  TORCH_CHECK_INDEX(static_cast<int64_t>(given.size()) <= self.dim(), "too many indices for tensor of dimension ",
-                    self.dim(), " (got ", given.size(), ")");
+  TORCH_CHECK_INDEX(static_cast<int64_t>(given.size()) <= self.dim(),
+                    "too many indices for tensor of dimension ", self.dim(), " (got ", given.size(),
+                    ")");
   Selection result;
   result.x = Read(self);
   c10::DimVector axes;
@@ -55,9 +58,10 @@ Selection Select(const at::Tensor& self, const c10::List<std::optional<at::Tenso
       continue;
     }
     for (int64_t d = 0; d < index->dim(); ++d) {
-      TORCH_CHECK_INDEX(axis + d < self.dim() && index->sizes()[d] == self.size(axis + d), "The shape of the mask ",
-                        index->sizes(), " at index ", d, " does not match the shape of the indexed tensor ",
-                        self.sizes(), " at index ", axis + d);
+      TORCH_CHECK_INDEX(axis + d < self.dim() && index->sizes()[d] == self.size(axis + d),
+                        "The shape of the mask ", index->sizes(), " at index ", d,
+                        " does not match the shape of the indexed tensor ", self.sizes(),
+                        " at index ", axis + d);
     }
     const Value places = NonZero(index);
     for (int64_t d = 0; d < std::max<int64_t>(index->dim(), 1); ++d) {
@@ -67,7 +71,8 @@ Selection Select(const at::Tensor& self, const c10::List<std::optional<at::Tenso
       axes.push_back(axis++);
     }
   }
-  const bool adjacent = axes.empty() || axes.back() - axes.front() + 1 == static_cast<int64_t>(axes.size());
+  const bool adjacent =
+      axes.empty() || axes.back() - axes.front() + 1 == static_cast<int64_t>(axes.size());
   result.axis = axes.empty() ? 0 : axes.front();
   if (!adjacent) {
     result.order = axes;
@@ -78,7 +83,8 @@ Selection Select(const at::Tensor& self, const c10::List<std::optional<at::Tenso
     result.axis = 0;
   }
   c10::DimVector broadcast;
-  for (const Value& index : result.indices) broadcast = at::infer_size_dimvector(broadcast, index->sizes());
+  for (const Value& index : result.indices)
+    broadcast = at::infer_size_dimvector(broadcast, index->sizes());
   const at::IntArrayRef sizes = result.x->sizes();
   result.selected.append(sizes.begin(), sizes.begin() + result.axis);
   result.selected.append(broadcast.begin(), broadcast.end());
@@ -96,21 +102,25 @@ Value IndexValue(const at::Tensor& self, const c10::List<std::optional<at::Tenso
 at::Tensor Index(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
   return MakeTensor(IndexValue(self, indices), DeviceOf(self));
 }
-at::Tensor& IndexOut(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices, at::Tensor& out) {
+at::Tensor& IndexOut(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
+                     at::Tensor& out) {
   return WriteOut(out, IndexValue(self, indices));
 }
 
-at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices, const at::Tensor& values,
-                     bool accumulate, bool) {
+at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
+                     const at::Tensor& values, bool accumulate, bool) {
   const c10::DeviceIndex device = CommonDevice("index_put_", {&self, &values});
-  TORCH_CHECK(self.scalar_type() == values.scalar_type(), "Index put requires the source and destination dtypes match, got ",
-              self.scalar_type(), " for the destination and ", values.scalar_type(), " for the source.");
+  TORCH_CHECK(self.scalar_type() == values.scalar_type(),
+              "Index put requires the source and destination dtypes match, got ",
+              self.scalar_type(), " for the destination and ", values.scalar_type(),
+              " for the source.");
   if (self.numel() == 0) return self;
   const Value source = ReadAs(values, self.scalar_type(), device);
   // A mask of all axes, and one value: no wait.
   if (!accumulate && source->numel() == 1 && indices.size() == 1) {
     const std::optional<at::Tensor> mask = indices.get(0);
-    if (IsGiven(mask) && IsOurs(*mask) && mask->scalar_type() == at::kBool && mask->sizes().equals(self.sizes())) {
+    if (IsGiven(mask) && IsOurs(*mask) && mask->scalar_type() == at::kBool &&
+        mask->sizes().equals(self.sizes())) {
       Write(self, Where(Read(*mask), Reshape(source, {}), Read(self)));
       return self;
     }
@@ -125,7 +135,8 @@ at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>
   for (const Value& index : part.indices) inputs.emplace_back(index);
   const Value spread = source->dim() == 0 ? source : BroadcastTo(source, part.selected);
   inputs.emplace_back(spread);
-  Value result = PushAll("index_put", inputs, {{"axis", part.axis}, {"reduce", accumulate ? "add" : "none"}})[0];
+  Value result = PushAll("index_put", inputs,
+                         {{"axis", part.axis}, {"reduce", accumulate ? "add" : "none"}})[0];
   if (!part.order.empty()) {
     c10::DimVector back(part.order.size());
     for (size_t i = 0; i < part.order.size(); ++i) back[part.order[i]] = static_cast<int64_t>(i);
@@ -140,20 +151,24 @@ at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>
 Value Line(const Value& x) { return x->dim() == 0 ? Reshape(x, {1}) : x; }
 
 Value IndexSelectValue(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
-  TORCH_CHECK_INDEX(index.dim() <= 1, "index_select(): Index is supposed to be a vector, but got dim: ", index.dim());
+  TORCH_CHECK_INDEX(index.dim() <= 1,
+                    "index_select(): Index is supposed to be a vector, but got dim: ", index.dim());
   CommonDevice("index_select", {&self, &index});
   const Value places = Line(ReadIndex(index, DeviceOf(self)));
-  const Value picked = Push("index", {Line(Read(self)), places}, {{"axis", at::maybe_wrap_dim(dim, self.dim())}});
+  const Value picked =
+      Push("index", {Line(Read(self)), places}, {{"axis", at::maybe_wrap_dim(dim, self.dim())}});
   return self.dim() == 0 ? Reshape(picked, {}) : picked;
 }
 at::Tensor IndexSelect(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
   return MakeTensor(IndexSelectValue(self, dim, index), DeviceOf(self));
 }
-at::Tensor& IndexSelectOut(const at::Tensor& self, int64_t dim, const at::Tensor& index, at::Tensor& out) {
+at::Tensor& IndexSelectOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                           at::Tensor& out) {
   return WriteOut(out, IndexSelectValue(self, dim, index));
 }
 
-Value PutAlong(const at::Tensor& self, int64_t dim, const at::Tensor& index, const Value& source, const char* reduce) {
+Value PutAlong(const at::Tensor& self, int64_t dim, const at::Tensor& index, const Value& source,
+               const char* reduce) {
   const Value places = Line(ReadIndex(index, DeviceOf(self)));
   const Value x = Line(Read(self));
   const int64_t axis = at::maybe_wrap_dim(dim, self.dim());
@@ -164,23 +179,25 @@ Value PutAlong(const at::Tensor& self, int64_t dim, const at::Tensor& index, con
     values = source->dim() == 0 && sizes.size() > 1 ? source : Reshape(source, sizes);
   }
   if (values->dim() == 0 && places->numel() == 1 && x->dim() == 1) values = Reshape(values, {1});
-  return Reshape(Push("index_put", {x, places, values}, {{"axis", axis}, {"reduce", reduce}}), self.sizes());
+  return Reshape(Push("index_put", {x, places, values}, {{"axis", axis}, {"reduce", reduce}}),
+                 self.sizes());
 }
-at::Tensor& IndexAddOut(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& source,
-                        const at::Scalar& alpha, at::Tensor& out) {
+at::Tensor& IndexAddOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                        const at::Tensor& source, const at::Scalar& alpha, at::Tensor& out) {
   CommonDevice("index_add", {&self, &index, &source});
   if (index.numel() == 0) return WriteOut(out, Read(self));
   Value values = Read(source);
   if (!alpha.equal(1)) values = Mul(values, alpha);
   return WriteOut(out, PutAlong(self, dim, index, values, "add"));
 }
-at::Tensor& IndexCopyOut(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& source,
-                         at::Tensor& out) {
+at::Tensor& IndexCopyOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                         const at::Tensor& source, at::Tensor& out) {
   CommonDevice("index_copy", {&self, &index, &source});
   if (index.numel() == 0) return WriteOut(out, Read(self));
   return WriteOut(out, PutAlong(self, dim, index, Read(source), "none"));
 }
-at::Tensor& IndexFillScalar(at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Scalar& value) {
+at::Tensor& IndexFillScalar(at::Tensor& self, int64_t dim, const at::Tensor& index,
+                            const at::Scalar& value) {
   if (index.numel() == 0 || self.numel() == 0) return self;
   const Value number = Full(DeviceOf(self), {}, value, self.scalar_type());
   const Value places = Line(ReadIndex(index, DeviceOf(self)));
@@ -189,21 +206,25 @@ at::Tensor& IndexFillScalar(at::Tensor& self, int64_t dim, const at::Tensor& ind
                       self.sizes()));
   return self;
 }
-at::Tensor& IndexFillTensor(at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& value) {
+at::Tensor& IndexFillTensor(at::Tensor& self, int64_t dim, const at::Tensor& index,
+                            const at::Tensor& value) {
   return IndexFillScalar(self, dim, index, value.item());
 }
 
 // ---- gather and scatter
 
-at::Tensor& GatherOut(const at::Tensor& self, int64_t dim, const at::Tensor& index, bool, at::Tensor& out) {
+at::Tensor& GatherOut(const at::Tensor& self, int64_t dim, const at::Tensor& index, bool,
+                      at::Tensor& out) {
   CommonDevice("gather", {&self, &index});
   if (index.numel() == 0) return out;
   const Value x = Line(Read(self)), places = Line(Read(index));
-  return WriteOut(out, Reshape(Push("gather", {x, places}, {{"axis", at::maybe_wrap_dim(dim, self.dim())}}),
-                               index.sizes()));
+  return WriteOut(
+      out, Reshape(Push("gather", {x, places}, {{"axis", at::maybe_wrap_dim(dim, self.dim())}}),
+                   index.sizes()));
 }
 
-Value ScatterValue(const at::Tensor& self, int64_t dim, const Value& index, const Value& source, const char* reduce) {
+Value ScatterValue(const at::Tensor& self, int64_t dim, const Value& index, const Value& source,
+                   const char* reduce) {
   const Value values = source->dim() == 0 ? source : Line(source);
   return Reshape(Push("scatter", {Line(Read(self)), Line(index), values},
                       {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"reduce", reduce}}),
@@ -213,40 +234,42 @@ const char* ReduceName(c10::string_view name) {
   if (name == "add" || name == "sum" || name == "mean") return "add";
   if (name == "multiply" || name == "prod") return "mul";
   if (name == "amax") return "max";
-  TORCH_CHECK(name == "amin", "reduce argument must be add, multiply, sum, prod, mean, amax or amin");
+  TORCH_CHECK(name == "amin",
+              "reduce argument must be add, multiply, sum, prod, mean, amax or amin");
   return "min";
 }
-at::Tensor& ScatterWith(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& source,
-                        const char* reduce, at::Tensor& out) {
+at::Tensor& ScatterWith(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                        const at::Tensor& source, const char* reduce, at::Tensor& out) {
   CommonDevice("scatter", {&self, &index, &source});
   if (index.numel() == 0) return WriteOut(out, Read(self));
   return WriteOut(out, ScatterValue(self, dim, Read(index), Read(source), reduce));
 }
-at::Tensor& ScatterNumber(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Scalar& value,
-                          const char* reduce, at::Tensor& out) {
+at::Tensor& ScatterNumber(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                          const at::Scalar& value, const char* reduce, at::Tensor& out) {
   CommonDevice("scatter", {&self, &index});
   if (index.numel() == 0) return WriteOut(out, Read(self));
   const Value number = Full(DeviceOf(self), {}, value, self.scalar_type());
   return WriteOut(out, ScatterValue(self, dim, Read(index), number, reduce));
 }
-at::Tensor& ScatterSrcOut(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& source,
-                          at::Tensor& out) {
+at::Tensor& ScatterSrcOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                          const at::Tensor& source, at::Tensor& out) {
   return ScatterWith(self, dim, index, source, "none", out);
 }
-at::Tensor& ScatterAddOut(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& source,
-                          at::Tensor& out) {
+at::Tensor& ScatterAddOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                          const at::Tensor& source, at::Tensor& out) {
   return ScatterWith(self, dim, index, source, "add", out);
 }
-at::Tensor& ScatterReduceOut(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& source,
-                             c10::string_view reduce, at::Tensor& out) {
+at::Tensor& ScatterReduceOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                             const at::Tensor& source, c10::string_view reduce, at::Tensor& out) {
   return ScatterWith(self, dim, index, source, ReduceName(reduce), out);
 }
-at::Tensor& ScatterValueOut(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Scalar& value,
-                            at::Tensor& out) {
+at::Tensor& ScatterValueOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                            const at::Scalar& value, at::Tensor& out) {
   return ScatterNumber(self, dim, index, value, "none", out);
 }
 at::Tensor& ScatterValueReduceOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
-                                  const at::Scalar& value, c10::string_view reduce, at::Tensor& out) {
+                                  const at::Scalar& value, c10::string_view reduce,
+                                  at::Tensor& out) {
   return ScatterNumber(self, dim, index, value, ReduceName(reduce), out);
 }
 
@@ -270,7 +293,8 @@ at::Tensor& MaskedSelectOut(const at::Tensor& self, const at::Tensor& mask, at::
 }
 at::Tensor NonZeroOf(const at::Tensor& self) {
   if (self.dim() == 0) {
-    const int64_t count = Fetch(Cast(Push(op::ne, {Read(self), In(0, self.scalar_type())}), at::kLong)).toLong();
+    const int64_t count =
+        Fetch(Cast(Push(op::ne, {Read(self), In(0, self.scalar_type())}), at::kLong)).toLong();
     return MakeContiguous({count, 0}, at::kLong, DeviceOf(self));
   }
   if (self.numel() == 0) return MakeContiguous({0, self.dim()}, at::kLong, DeviceOf(self));
@@ -291,7 +315,9 @@ at::Tensor& MaskedScatter(at::Tensor& self, const at::Tensor& mask, const at::Te
 
 at::Tensor Take(const at::Tensor& self, const at::Tensor& index) {
   CommonDevice("take", {&self, &index});
-  return MakeTensor(Push("index", {Reshape(Read(self), {self.numel()}), Read(index)}, {{"axis", 0}}), DeviceOf(self));
+  return MakeTensor(
+      Push("index", {Reshape(Read(self), {self.numel()}), Read(index)}, {{"axis", 0}}),
+      DeviceOf(self));
 }
 
 // ---- embeddings
@@ -301,9 +327,10 @@ at::Tensor Embedding(const at::Tensor& weight, const at::Tensor& indices, int64_
   const c10::DeviceIndex device = CommonDevice("embedding", {&weight, &indices});
   return MakeTensor(Push("index", {Read(weight), Read(indices)}, {{"axis", 0}}), device);
 }
-at::Tensor EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& indices, int64_t rows, int64_t padding,
-                             bool scale) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!scale, "embedding with scale_grad_by_freq isn't implemented on tensord");
+at::Tensor EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& indices, int64_t rows,
+                             int64_t padding, bool scale) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!scale,
+                              "embedding with scale_grad_by_freq isn't implemented on tensord");
   const c10::DeviceIndex device = CommonDevice("embedding_dense_backward", {&gradient, &indices});
   const int64_t width = gradient.size(-1), count = indices.numel();
   const Value zeros = Zeros(device, {rows, width}, gradient.scalar_type());
@@ -314,7 +341,8 @@ at::Tensor EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& indic
     const Value padded = Reshape(Push(op::eq, {places, Number(padding, places)}), {count, 1});
     rows_of = Where(padded, Number(0, rows_of), rows_of);
   }
-  return MakeTensor(Push("index_put", {zeros, places, rows_of}, {{"axis", 0}, {"reduce", "add"}}, 1), device);
+  return MakeTensor(
+      Push("index_put", {zeros, places, rows_of}, {{"axis", 0}, {"reduce", "add"}}, 1), device);
 }
 
 }  // namespace

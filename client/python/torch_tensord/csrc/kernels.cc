@@ -28,10 +28,14 @@ In NumberOf(const at::Tensor& tensor, at::ScalarType dtype) {
   // The dtypes of Python's numbers, without a call through the dispatcher.
   const void* const data = tensor.unsafeGetTensorImpl()->data();
   switch (tensor.scalar_type()) {
-    case at::kDouble: return In(*static_cast<const double*>(data), dtype);
-    case at::kLong: return In(*static_cast<const int64_t*>(data), dtype);
-    case at::kBool: return In(*static_cast<const bool*>(data), dtype);
-    default: return In(tensor.item(), dtype);
+    case at::kDouble:
+      return In(*static_cast<const double*>(data), dtype);
+    case at::kLong:
+      return In(*static_cast<const int64_t*>(data), dtype);
+    case at::kBool:
+      return In(*static_cast<const bool*>(data), dtype);
+    default:
+      return In(tensor.item(), dtype);
   }
 }
 

@@ -2,10 +2,10 @@
 #ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_KERNELS_H_
 #define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_KERNELS_H_
 
-#include <ATen/core/Tensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TypeProperties.h>
 
@@ -27,7 +27,8 @@ using Operands = c10::ArrayRef<const at::Tensor*>;
 // Returns the device of the operands. Throws if they have several, or if one with dimensions is on
 // the CPU.
 c10::DeviceIndex CommonDevice(const char* name, Operands operands);
-inline c10::DeviceIndex CommonDevice(const char* name, std::initializer_list<const at::Tensor*> operands) {
+inline c10::DeviceIndex CommonDevice(const char* name,
+                                     std::initializer_list<const at::Tensor*> operands) {
   return CommonDevice(name, Operands(operands.begin(), operands.size()));
 }
 
@@ -49,10 +50,12 @@ inline at::ScalarType FloatDType(at::ScalarType dtype) {
 // Computes an elementwise function of operands into `out`, in the order of the memory if all have
 // the same. `function(inputs)` gets the operands in `dtype`, and returns the result.
 template <typename Function>
-void Elementwise(const char* name, const at::Tensor& out, Operands operands, at::ScalarType dtype, Function function);
+void Elementwise(const char* name, const at::Tensor& out, Operands operands, at::ScalarType dtype,
+                 Function function);
 template <typename Function>
-void Elementwise(const char* name, const at::Tensor& out, std::initializer_list<const at::Tensor*> operands,
-                 at::ScalarType dtype, Function function) {
+void Elementwise(const char* name, const at::Tensor& out,
+                 std::initializer_list<const at::Tensor*> operands, at::ScalarType dtype,
+                 Function function) {
   Elementwise(name, out, Operands(operands.begin(), operands.size()), dtype, std::move(function));
 }
 
@@ -62,16 +65,19 @@ inline Value Own(const In& in) {
   return c10::make_intrusive<Handle>(in.input.tensor);
 }
 
-// Computes out = op(out[, b]) with the old value donated, if `a` is `out`, is whole, and has this dtype.
-// Otherwise returns false, and does nothing.
-bool TryInPlace(ServerOp& op, const at::Tensor& out, const at::Tensor& a, const at::Tensor* b, at::ScalarType dtype);
+// Computes out = op(out[, b]) with the old value donated, if `a` is `out`, is whole, and has this
+// dtype. Otherwise returns false, and does nothing.
+bool TryInPlace(ServerOp& op, const at::Tensor& out, const at::Tensor& a, const at::Tensor* b,
+                at::ScalarType dtype);
 
 // ---- two operands (binary.cc)
 
 at::ScalarType ResultType(std::initializer_list<const at::Tensor*> operands);
+// Resizes `out`. If `like` has these sizes, `out` gets its strides, as in PyTorch.
+void ResizeWithStrides(const at::Tensor& out, at::IntArrayRef sizes, const at::Tensor& like);
 void ResizeBroadcast(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
-at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
-                       at::ScalarType dtype);
+at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
+                       const at::Tensor& out, at::ScalarType dtype);
 
 // ---- outputs
 
@@ -83,7 +89,9 @@ inline at::Tensor& WriteOut(const at::Tensor& out, Value value) {
 }
 
 inline c10::DeviceIndex DeviceOf(const at::Tensor& tensor) { return tensor.device().index(); }
-inline bool IsGiven(const std::optional<at::Tensor>& tensor) { return tensor.has_value() && tensor->defined(); }
+inline bool IsGiven(const std::optional<at::Tensor>& tensor) {
+  return tensor.has_value() && tensor->defined();
+}
 // Returns the number that a value with one element has. Waits.
 at::Scalar Fetch(const Value& value);
 

@@ -12,7 +12,8 @@ Value Reduced(const Value& loss, int64_t reduction) {
 }
 // The gradient of each element for the reduction.
 Value Spread(const Value& gradient, int64_t reduction, int64_t count) {
-  return reduction == at::Reduction::Mean ? Div(gradient, at::Scalar(static_cast<double>(count))) : gradient;
+  return reduction == at::Reduction::Mean ? Div(gradient, at::Scalar(static_cast<double>(count)))
+                                          : gradient;
 }
 
 struct Pair {
@@ -30,7 +31,8 @@ int64_t Count(const at::Tensor& a, const at::Tensor& b) {
   return c10::multiply_integers(at::infer_size_dimvector(a.sizes(), b.sizes()));
 }
 
-at::Tensor& MseOut(const at::Tensor& self, const at::Tensor& target, int64_t reduction, at::Tensor& out) {
+at::Tensor& MseOut(const at::Tensor& self, const at::Tensor& target, int64_t reduction,
+                   at::Tensor& out) {
   const auto [x, y] = ReadPair("mse_loss", self, target);
   const Value difference = Sub(x, y);
   return WriteOut(out, Reduced(Mul(difference, difference), reduction));
@@ -38,48 +40,61 @@ at::Tensor& MseOut(const at::Tensor& self, const at::Tensor& target, int64_t red
 at::Tensor MseBackward(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& target,
                        int64_t reduction) {
   const auto [x, y] = ReadPair("mse_loss_backward", self, target);
-  const Value g = Spread(Cast(ReadForBroadcast(gradient), x->dtype()), reduction, Count(self, target));
+  const Value g =
+      Spread(Cast(ReadForBroadcast(gradient), x->dtype()), reduction, Count(self, target));
   return ToTensor(Mul(Mul(Sub(x, y), at::Scalar(2)), g), self.scalar_type(), DeviceOf(self));
 }
 
 Value Huber(const Value& difference, double linear_from, double scale) {
   const Value size = Push(op::abs, {difference});
   const Value quadratic = Mul(Mul(size, size), at::Scalar(0.5 * scale));
-  const Value linear = Mul(Sub(size, at::Scalar(0.5 * linear_from)), at::Scalar(scale * linear_from));
+  const Value linear =
+      Mul(Sub(size, at::Scalar(0.5 * linear_from)), at::Scalar(scale * linear_from));
   return Where(Push(op::lt, {size, Number(linear_from, size)}), quadratic, linear);
 }
-at::Tensor& SmoothL1Out(const at::Tensor& self, const at::Tensor& target, int64_t reduction, double beta,
-                        at::Tensor& out) {
+at::Tensor& SmoothL1Out(const at::Tensor& self, const at::Tensor& target, int64_t reduction,
+                        double beta, at::Tensor& out) {
   const auto [x, y] = ReadPair("smooth_l1_loss", self, target);
   const Value loss = beta == 0 ? Push(op::abs, {Sub(x, y)}) : Huber(Sub(x, y), beta, 1 / beta);
   return WriteOut(out, Reduced(loss, reduction));
 }
-at::Tensor& SmoothL1BackwardOut(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& target,
-                                int64_t reduction, double beta, at::Tensor& out) {
+at::Tensor& SmoothL1BackwardOut(const at::Tensor& gradient, const at::Tensor& self,
+                                const at::Tensor& target, int64_t reduction, double beta,
+                                at::Tensor& out) {
   const auto [x, y] = ReadPair("smooth_l1_loss_backward", self, target);
-  const Value g = Spread(Cast(ReadForBroadcast(gradient), x->dtype()), reduction, Count(self, target));
+  const Value g =
+      Spread(Cast(ReadForBroadcast(gradient), x->dtype()), reduction, Count(self, target));
   const Value difference = Sub(x, y);
-  const Value slope = beta == 0 ? Push(op::sign, {difference})
-                                : Push(op::minimum, {Push(op::maximum, {Div(difference, at::Scalar(beta)),
-                                                                        Number(-1, x)}), Number(1, x)});
+  const Value slope =
+      beta == 0 ? Push(op::sign, {difference})
+                : Push(op::minimum,
+                       {Push(op::maximum, {Div(difference, at::Scalar(beta)), Number(-1, x)}),
+                        Number(1, x)});
   return WriteOut(out, Mul(slope, g));
 }
-at::Tensor HuberLoss(const at::Tensor& self, const at::Tensor& target, int64_t reduction, double delta) {
+at::Tensor HuberLoss(const at::Tensor& self, const at::Tensor& target, int64_t reduction,
+                     double delta) {
   const auto [x, y] = ReadPair("huber_loss", self, target);
-  return ToTensor(Reduced(Huber(Sub(x, y), delta, 1), reduction), self.scalar_type(), DeviceOf(self));
+  return ToTensor(Reduced(Huber(Sub(x, y), delta, 1), reduction), self.scalar_type(),
+                  DeviceOf(self));
 }
-at::Tensor& HuberBackwardOut(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& target,
-                             int64_t reduction, double delta, at::Tensor& out) {
+at::Tensor& HuberBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
+                             const at::Tensor& target, int64_t reduction, double delta,
+                             at::Tensor& out) {
   const auto [x, y] = ReadPair("huber_loss_backward", self, target);
-  const Value g = Spread(Cast(ReadForBroadcast(gradient), x->dtype()), reduction, Count(self, target));
-  const Value slope = Push(op::minimum, {Push(op::maximum, {Sub(x, y), Number(-delta, x)}), Number(delta, x)});
+  const Value g =
+      Spread(Cast(ReadForBroadcast(gradient), x->dtype()), reduction, Count(self, target));
+  const Value slope =
+      Push(op::minimum, {Push(op::maximum, {Sub(x, y), Number(-delta, x)}), Number(delta, x)});
   return WriteOut(out, Mul(slope, g));
 }
 
-at::Tensor Bce(const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight,
-               int64_t reduction) {
+at::Tensor Bce(const at::Tensor& self, const at::Tensor& target,
+               const std::optional<at::Tensor>& weight, int64_t reduction) {
   const auto [x, y] = ReadPair("binary_cross_entropy", self, target);
-  const auto log = [](const Value& p) { return Push(op::maximum, {Push(op::log, {p}), Number(-100, p)}); };
+  const auto log = [](const Value& p) {
+    return Push(op::maximum, {Push(op::log, {p}), Number(-100, p)});
+  };
   const Value rest = Push(op::log1p, {Push(op::neg, {x})});
   const Value log_rest = Push(op::maximum, {rest, Number(-100, x)});
   Value loss = Sub(Mul(Sub(y, at::Scalar(1)), log_rest), Mul(y, log(x)));
@@ -91,7 +106,8 @@ at::Tensor BceBackward(const at::Tensor& gradient, const at::Tensor& self, const
   const auto [x, y] = ReadPair("binary_cross_entropy_backward", self, target);
   Value g = Spread(Cast(ReadForBroadcast(gradient), x->dtype()), reduction, self.numel());
   if (IsGiven(weight)) g = Mul(g, ReadAs(*weight, x->dtype(), DeviceOf(self)));
-  const Value variance = Push(op::maximum, {Mul(Push(op::sub, {Number(1, x), x}), x), Number(1e-12, x)});
+  const Value variance =
+      Push(op::maximum, {Mul(Push(op::sub, {Number(1, x), x}), x), Number(1e-12, x)});
   return ToTensor(Mul(g, Div(Sub(x, y), variance)), self.scalar_type(), DeviceOf(self));
 }
 
@@ -104,8 +120,8 @@ struct Nll {
   int64_t axis;
   c10::DimVector column;  // the shape of the targets with an axis for the classes
 };
-Nll ReadNll(const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight,
-            int64_t ignore_index, at::ScalarType dtype) {
+Nll ReadNll(const at::Tensor& self, const at::Tensor& target,
+            const std::optional<at::Tensor>& weight, int64_t ignore_index, at::ScalarType dtype) {
   CommonDevice("nll_loss", {&self, &target});
   Nll nll;
   nll.axis = self.dim() == 1 ? 0 : 1;
@@ -126,8 +142,9 @@ Nll ReadNll(const at::Tensor& self, const at::Tensor& target, const std::optiona
   return nll;
 }
 std::tuple<at::Tensor&, at::Tensor&> NllOut(const at::Tensor& self, const at::Tensor& target,
-                                            const std::optional<at::Tensor>& weight, int64_t reduction,
-                                            int64_t ignore_index, at::Tensor& output, at::Tensor& total) {
+                                            const std::optional<at::Tensor>& weight,
+                                            int64_t reduction, int64_t ignore_index,
+                                            at::Tensor& output, at::Tensor& total) {
   const at::ScalarType dtype = ComputeDType(self.scalar_type());
   if (target.numel() == 0) {
     const c10::DeviceIndex device = DeviceOf(self);
@@ -138,7 +155,8 @@ std::tuple<at::Tensor&, at::Tensor&> NllOut(const at::Tensor& self, const at::Te
     return {output, total};
   }
   const Nll nll = ReadNll(self, target, weight, ignore_index, dtype);
-  const Value picked = Push("gather", {Read(self), Reshape(nll.target, nll.column)}, {{"axis", nll.axis}});
+  const Value picked =
+      Push("gather", {Read(self), Reshape(nll.target, nll.column)}, {{"axis", nll.axis}});
   const Value loss = Push(op::neg, {Mul(Reshape(Cast(picked, dtype), target.sizes()), nll.weight)});
   const Value sum = Reduce("sum", nll.weight, {}, false);
   if (reduction == at::Reduction::None) {
@@ -151,31 +169,34 @@ std::tuple<at::Tensor&, at::Tensor&> NllOut(const at::Tensor& self, const at::Te
   WriteOut(total, sum);
   return {output, total};
 }
-at::Tensor& NllBackwardOut(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& target,
-                           const std::optional<at::Tensor>& weight, int64_t reduction, int64_t ignore_index,
-                           const at::Tensor& total, at::Tensor& out) {
+at::Tensor& NllBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
+                           const at::Tensor& target, const std::optional<at::Tensor>& weight,
+                           int64_t reduction, int64_t ignore_index, const at::Tensor& total,
+                           at::Tensor& out) {
   if (target.numel() == 0) return out;
   const at::ScalarType dtype = ComputeDType(self.scalar_type());
   const Nll nll = ReadNll(self, target, weight, ignore_index, dtype);
   Value g = Push(op::neg, {Mul(nll.weight, Cast(ReadForBroadcast(gradient), dtype))});
   if (reduction == at::Reduction::Mean) g = Div(g, Cast(Read(total), dtype));
   const Value zeros = Zeros(DeviceOf(self), self.sizes(), dtype);
-  return WriteOut(out, Push("scatter", {zeros, Reshape(nll.target, nll.column), Reshape(g, nll.column)},
-                            {{"axis", nll.axis}, {"reduce", "none"}}, 1));
+  return WriteOut(out,
+                  Push("scatter", {zeros, Reshape(nll.target, nll.column), Reshape(g, nll.column)},
+                       {{"axis", nll.axis}, {"reduce", "none"}}, 1));
 }
 std::tuple<at::Tensor, at::Tensor> Nll2d(const at::Tensor& self, const at::Tensor& target,
                                          const std::optional<at::Tensor>& weight, int64_t reduction,
                                          int64_t ignore_index) {
   const c10::DeviceIndex device = DeviceOf(self);
-  at::Tensor output = MakeContiguous(reduction == at::Reduction::None ? target.sizes() : at::IntArrayRef{},
-                                     self.scalar_type(), device);
+  at::Tensor output =
+      MakeContiguous(reduction == at::Reduction::None ? target.sizes() : at::IntArrayRef{},
+                     self.scalar_type(), device);
   at::Tensor total = MakeContiguous({}, self.scalar_type(), device);
   NllOut(self, target, weight, reduction, ignore_index, output, total);
   return {output, total};
 }
-at::Tensor Nll2dBackward(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& target,
-                         const std::optional<at::Tensor>& weight, int64_t reduction, int64_t ignore_index,
-                         const at::Tensor& total) {
+at::Tensor Nll2dBackward(const at::Tensor& gradient, const at::Tensor& self,
+                         const at::Tensor& target, const std::optional<at::Tensor>& weight,
+                         int64_t reduction, int64_t ignore_index, const at::Tensor& total) {
   at::Tensor out = MakeContiguous(self.sizes(), self.scalar_type(), DeviceOf(self));
   return NllBackwardOut(gradient, self, target, weight, reduction, ignore_index, total, out);
 }

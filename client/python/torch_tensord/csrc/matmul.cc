@@ -29,8 +29,9 @@ Value Product(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype) {
 }
 
 void CheckSame(const char* name, const at::Tensor& a, const at::Tensor& b) {
-  TORCH_CHECK(a.scalar_type() == b.scalar_type(), name, ": expected m1 and m2 to have the same dtype, but got: ",
-              a.scalar_type(), " != ", b.scalar_type());
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(), name,
+              ": expected m1 and m2 to have the same dtype, but got: ", a.scalar_type(),
+              " != ", b.scalar_type());
 }
 
 template <const char* const& kName>
@@ -44,12 +45,13 @@ constexpr const char* kMm = "mm";
 constexpr const char* kBmm = "bmm";
 
 // beta * self + alpha * a b
-Value AddProduct(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
-                 const at::Scalar& alpha) {
+Value AddProduct(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                 const at::Scalar& beta, const at::Scalar& alpha) {
   const at::ScalarType dtype = a.scalar_type();
   const bool plain = alpha.equal(1) && beta.equal(1);
   // x · weightᵀ + bias
-  if (plain && at::isFloatingType(dtype) && self.dim() == 1 && self.scalar_type() == dtype && a.dim() == 2) {
+  if (plain && at::isFloatingType(dtype) && self.dim() == 1 && self.scalar_type() == dtype &&
+      a.dim() == 2) {
     const Matrix right = ReadMatrix(b);
     if (right.transposed && self.size(0) == b.size(1)) {
       return Push(op::linear, {Read(a), right.value, Read(self)});
@@ -64,22 +66,22 @@ Value AddProduct(const at::Tensor& self, const at::Tensor& a, const at::Tensor& 
   return Add(product, added);
 }
 
-at::Tensor& AddmmOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
-                     const at::Scalar& alpha, at::Tensor& out) {
+at::Tensor& AddmmOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                     const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
   CommonDevice("addmm", {&self, &a, &b});
   CheckSame("addmm", a, b);
   if (out.numel() == 0 && a.size(0) * b.size(1) == 0) return out;
   return WriteOut(out, AddProduct(self, a, b, beta, alpha));
 }
-at::Tensor& BaddbmmOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
-                       const at::Scalar& alpha, at::Tensor& out) {
+at::Tensor& BaddbmmOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                       const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
   CommonDevice("baddbmm", {&self, &a, &b});
   CheckSame("baddbmm", a, b);
   if (out.numel() == 0) return out;
   return WriteOut(out, AddProduct(self, a, b, beta, alpha));
 }
-at::Tensor& AddmvOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
-                     const at::Scalar& alpha, at::Tensor& out) {
+at::Tensor& AddmvOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                     const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
   CommonDevice("addmv", {&self, &a, &b});
   if (out.numel() == 0) return out;
   return WriteOut(out, AddProduct(self, a, b, beta, alpha));
@@ -87,9 +89,10 @@ at::Tensor& AddmvOut(const at::Tensor& self, const at::Tensor& a, const at::Tens
 at::Tensor Dot(const at::Tensor& a, const at::Tensor& b) {
   const c10::DeviceIndex device = CommonDevice("dot", {&a, &b});
   CheckSame("dot", a, b);
-  TORCH_CHECK(a.dim() == 1 && b.dim() == 1, "1D tensors expected, but got ", a.dim(), "D and ", b.dim(), "D tensors");
-  TORCH_CHECK(a.numel() == b.numel(), "inconsistent tensor size, expected tensor [", a.numel(), "] and src [",
-              b.numel(), "] to have the same number of elements");
+  TORCH_CHECK(a.dim() == 1 && b.dim() == 1, "1D tensors expected, but got ", a.dim(), "D and ",
+              b.dim(), "D tensors");
+  TORCH_CHECK(a.numel() == b.numel(), "inconsistent tensor size, expected tensor [", a.numel(),
+              "] and src [", b.numel(), "] to have the same number of elements");
   return MakeTensor(Push(op::matmul, {Read(a), Read(b)}), device);
 }
 

@@ -27,9 +27,9 @@ void CheckOptions(std::optional<at::ScalarType> dtype, std::optional<c10::Layout
   DeviceAt(IndexOf(device));
 }
 
-at::Tensor Empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
-                 std::optional<c10::Device> device, std::optional<bool> pinned,
-                 std::optional<c10::MemoryFormat> format) {
+at::Tensor Empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                 std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                 std::optional<bool> pinned, std::optional<c10::MemoryFormat> format) {
   CheckOptions(dtype, layout, device, pinned);
   at::detail::check_size_nonnegative(size);
   at::Tensor tensor = MakeContiguous(size, c10::dtype_or_default(dtype), IndexOf(device));
@@ -39,16 +39,16 @@ at::Tensor Empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std:
   return tensor;
 }
 
-at::Tensor EmptyStrided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
-                        std::optional<c10::Layout> layout, std::optional<c10::Device> device,
-                        std::optional<bool> pinned) {
+at::Tensor EmptyStrided(at::IntArrayRef size, at::IntArrayRef stride,
+                        std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
+                        std::optional<c10::Device> device, std::optional<bool> pinned) {
   CheckOptions(dtype, layout, device, pinned);
   at::detail::check_size_nonnegative(size);
   return MakeStrided(size, stride, c10::dtype_or_default(dtype), IndexOf(device));
 }
 
-at::Tensor AsStridedView(const at::Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
-                         std::optional<c10::SymInt> offset) {
+at::Tensor AsStridedView(const at::Tensor& self, c10::SymIntArrayRef size,
+                         c10::SymIntArrayRef stride, std::optional<c10::SymInt> offset) {
   return at::cpu::as_strided_symint(self, size, stride, offset);
 }
 
@@ -57,7 +57,8 @@ const at::Tensor& ResizeInPlace(const at::Tensor& self, c10::SymIntArrayRef size
   auto* impl = self.unsafeGetTensorImpl();
   impl->set_sizes_contiguous(C10_AS_INTARRAYREF_SLOW(size));
   if (format) impl->empty_tensor_restride(*format);
-  const size_t needed = static_cast<size_t>(self.numel() + self.storage_offset()) * self.element_size();
+  const size_t needed =
+      static_cast<size_t>(self.numel() + self.storage_offset()) * self.element_size();
   Cell* const cell = CellOf(self);
   if (self.numel() > 0 && needed > cell->nbytes()) {
     cell->set_nbytes(needed);
@@ -66,8 +67,10 @@ const at::Tensor& ResizeInPlace(const at::Tensor& self, c10::SymIntArrayRef size
   return self;
 }
 
-at::Tensor ReshapeAlias(const at::Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
-  return at::native::_reshape_alias(self, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride));
+at::Tensor ReshapeAlias(const at::Tensor& self, c10::SymIntArrayRef size,
+                        c10::SymIntArrayRef stride) {
+  return at::native::_reshape_alias(self, C10_AS_INTARRAYREF_SLOW(size),
+                                    C10_AS_INTARRAYREF_SLOW(stride));
 }
 at::Tensor View(const at::Tensor& self, c10::SymIntArrayRef size) {
   return at::native::view(self, C10_AS_INTARRAYREF_SLOW(size));
@@ -76,14 +79,19 @@ at::Tensor Unfold(const at::Tensor& self, int64_t dim, int64_t size, int64_t ste
   return at::native::unfold(self, dim, size, step);
 }
 
-at::Tensor& SetTensor(at::Tensor& self, const at::Tensor& source) { return at::native::set_tensor_(self, source); }
-at::Tensor& SetStorage(at::Tensor& self, at::Storage source) { return at::native::set_(self, std::move(source)); }
-at::Tensor& SetStorageOffset(at::Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef size,
-                             at::IntArrayRef stride) {
+at::Tensor& SetTensor(at::Tensor& self, const at::Tensor& source) {
+  return at::native::set_tensor_(self, source);
+}
+at::Tensor& SetStorage(at::Tensor& self, at::Storage source) {
+  return at::native::set_(self, std::move(source));
+}
+at::Tensor& SetStorageOffset(at::Tensor& self, at::Storage source, int64_t offset,
+                             at::IntArrayRef size, at::IntArrayRef stride) {
   return at::cpu::set_(self, std::move(source), offset, size, stride);
 }
 at::Tensor& SetEmpty(at::Tensor& self) {
-  return at::cpu::set_(self, MakeContiguous({0}, self.scalar_type(), self.device().index()).storage(), 0, {0}, {});
+  return at::cpu::set_(
+      self, MakeContiguous({0}, self.scalar_type(), self.device().index()).storage(), 0, {0}, {});
 }
 
 // With it, Module.to() changes parameters in place, so tied weights stay tied.

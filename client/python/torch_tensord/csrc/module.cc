@@ -27,11 +27,13 @@ bool FallbackAllowed() {
 
 void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& name = op.schema().operator_name();
-  const std::string text = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+  const std::string text =
+      name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
   if (!FallbackAllowed()) {
-    C10_THROW_ERROR(NotImplementedError,
-                    c10::str(text, " isn't implemented on tensord; with TENSORD_CPU_FALLBACK=1 in the ",
-                             "environment, this machine's CPU computes it"));
+    C10_THROW_ERROR(
+        NotImplementedError,
+        c10::str(text, " isn't implemented on tensord; with TENSORD_CPU_FALLBACK=1 in the ",
+                 "environment, this machine's CPU computes it"));
   }
   bool first = false;
   {
@@ -52,7 +54,9 @@ std::vector<int64_t> Memory(int64_t device) {
 }
 
 at::Tensor GetRngState(int64_t device) { return DefaultGenerator(Index(device)).get_state(); }
-void SetRngState(int64_t device, const at::Tensor& state) { at::Generator(DefaultGenerator(Index(device))).set_state(state); }
+void SetRngState(int64_t device, const at::Tensor& state) {
+  at::Generator(DefaultGenerator(Index(device))).set_state(state);
+}
 
 std::vector<std::string> SupportedOps() {
   std::vector<std::string> names;
@@ -103,11 +107,13 @@ TORCH_LIBRARY(tensord, m) {
   m.def("_manual_seed(int device, int seed) -> ()", [](int64_t device, int64_t seed) {
     at::Generator(DefaultGenerator(Index(device))).set_current_seed(static_cast<uint64_t>(seed));
   });
-  m.def("_initial_seed(int device) -> int",
-        [](int64_t device) { return static_cast<int64_t>(DefaultGenerator(Index(device)).current_seed()); });
+  m.def("_initial_seed(int device) -> int", [](int64_t device) {
+    return static_cast<int64_t>(DefaultGenerator(Index(device)).current_seed());
+  });
   m.def("_get_rng_state(int device) -> Tensor", GetRngState);
   m.def("_set_rng_state(int device, Tensor state) -> ()", SetRngState);
-  m.def("_set_sync_debug_mode(int mode) -> ()", [](int64_t mode) { SetSyncDebugMode(static_cast<int>(mode)); });
+  m.def("_set_sync_debug_mode(int mode) -> ()",
+        [](int64_t mode) { SetSyncDebugMode(static_cast<int>(mode)); });
   m.def("_get_sync_debug_mode() -> int", []() -> int64_t { return sync_debug_mode(); });
   m.def("_supported_ops() -> str[]", SupportedOps);
   m.def("_fallbacks() -> str[]", Fallbacks);

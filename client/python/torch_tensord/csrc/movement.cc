@@ -28,7 +28,8 @@ at::Tensor& CatOut(const at::ITensorListRef& tensors, int64_t dim, at::Tensor& o
 
 c10::DimVector RowMajorStrides(at::IntArrayRef sizes) {
   c10::DimVector strides(sizes.size(), 1);
-  for (int64_t d = static_cast<int64_t>(sizes.size()) - 2; d >= 0; --d) strides[d] = strides[d + 1] * sizes[d + 1];
+  for (int64_t d = static_cast<int64_t>(sizes.size()) - 2; d >= 0; --d)
+    strides[d] = strides[d + 1] * sizes[d + 1];
   return strides;
 }
 
@@ -57,12 +58,15 @@ at::Tensor Roll(const at::Tensor& self, at::IntArrayRef shifts, at::IntArrayRef 
   if (self.numel() == 0) return MakeTensor(x, DeviceOf(self));
   TORCH_CHECK(!shifts.empty(), "`shifts` required");
   if (dims.empty()) {
-    TORCH_CHECK(shifts.size() == 1, "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:0");
-    return MakeTensor(Reshape(RollOne(Reshape(x, {self.numel()}), shifts[0], 0), self.sizes()), DeviceOf(self));
+    TORCH_CHECK(shifts.size() == 1, "shifts and dimensions must align. shifts: ", shifts.size(),
+                ", dims:0");
+    return MakeTensor(Reshape(RollOne(Reshape(x, {self.numel()}), shifts[0], 0), self.sizes()),
+                      DeviceOf(self));
   }
-  TORCH_CHECK(shifts.size() == dims.size(), "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:",
-              dims.size());
-  for (size_t i = 0; i < dims.size(); ++i) x = RollOne(x, shifts[i], at::maybe_wrap_dim(dims[i], self.dim()));
+  TORCH_CHECK(shifts.size() == dims.size(),
+              "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:", dims.size());
+  for (size_t i = 0; i < dims.size(); ++i)
+    x = RollOne(x, shifts[i], at::maybe_wrap_dim(dims[i], self.dim()));
   return MakeTensor(x, DeviceOf(self));
 }
 
@@ -79,7 +83,8 @@ at::Tensor& TriangleOut(const at::Tensor& self, int64_t diagonal, at::Tensor& ou
 
 // ---- sequences. `out` has the number of elements as its size, or is resized.
 
-at::Tensor& ArangeOut(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, at::Tensor& out) {
+at::Tensor& ArangeOut(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step,
+                      at::Tensor& out) {
   const at::ScalarType dtype = out.scalar_type();
   TORCH_CHECK(step.toDouble() != 0, "step must be nonzero");
   const double span = end.toDouble() - start.toDouble();
@@ -105,7 +110,8 @@ at::Tensor& ArangeOut(const at::Scalar& start, const at::Scalar& end, const at::
   Write(out, Reshape(made, out.sizes()));
   return out;
 }
-at::Tensor& LinspaceOut(const at::Scalar& start, const at::Scalar& end, int64_t steps, at::Tensor& out) {
+at::Tensor& LinspaceOut(const at::Scalar& start, const at::Scalar& end, int64_t steps,
+                        at::Tensor& out) {
   TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
   const int64_t sizes[] = {steps};
   if (out.numel() != steps) at::native::resize_output(out, sizes);
@@ -119,23 +125,25 @@ at::Tensor& LinspaceOut(const at::Scalar& start, const at::Scalar& end, int64_t 
   const double step = (end.toDouble() - start.toDouble()) / static_cast<double>(steps - 1);
   const Value position = Cast(Arange(device, steps), at::kDouble);
   const Value low = Add(Mul(position, at::Scalar(step)), at::Scalar(start.toDouble()));
-  const Value high = Push(op::sub, {In(end.toDouble(), at::kDouble),
-                                    Mul(Push(op::sub, {In(steps - 1, at::kDouble), position}), at::Scalar(step))});
+  const Value high =
+      Push(op::sub, {In(end.toDouble(), at::kDouble),
+                     Mul(Push(op::sub, {In(steps - 1, at::kDouble), position}), at::Scalar(step))});
   const Value first = Push(op::lt, {position, In(steps / 2, at::kDouble)});
   Write(out, Reshape(Where(first, low, high), out.sizes()));
   return out;
 }
 at::Tensor& EyeOut(int64_t rows, int64_t columns, at::Tensor& out) {
   TORCH_CHECK(rows >= 0 && columns >= 0, "n and m must be greater or equal to 0");
-  return WriteOut(out, Create("eye", DeviceOf(out), {{"rows", rows}, {"cols", columns}, {"dtype", out.scalar_type()}}));
+  return WriteOut(out, Create("eye", DeviceOf(out),
+                              {{"rows", rows}, {"cols", columns}, {"dtype", out.scalar_type()}}));
 }
 at::Tensor& EyeSquareOut(int64_t rows, at::Tensor& out) { return EyeOut(rows, rows, out); }
 
 bool Equal(const at::Tensor& a, const at::Tensor& b) {
   CommonDevice("equal", {&a, &b});
   if (!a.sizes().equals(b.sizes())) return false;
-  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "Expected object of data type ", a.scalar_type(), " but got ",
-              b.scalar_type());
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "Expected object of data type ", a.scalar_type(),
+              " but got ", b.scalar_type());
   if (a.numel() == 0) return true;
   return Fetch(Reduce("count_nonzero", Push(op::ne, {Read(a), Read(b)}), {}, false)).toLong() == 0;
 }
@@ -146,9 +154,10 @@ at::Tensor RepeatInterleave(const at::Tensor& repeats, std::optional<int64_t> ou
   const c10::DeviceIndex device = DeviceOf(repeats);
   if (repeats.numel() == 0) return MakeContiguous({0}, repeats.scalar_type(), device);
   const Value ends = Push("cumsum", {Cast(Read(repeats), at::kLong)}, {{"axis", 0}});
-  const int64_t size = output_size.has_value()
-                           ? *output_size
-                           : Fetch(Reshape(Narrow(ends, 0, repeats.numel() - 1, repeats.numel()), {})).toLong();
+  const int64_t size =
+      output_size.has_value()
+          ? *output_size
+          : Fetch(Reshape(Narrow(ends, 0, repeats.numel() - 1, repeats.numel()), {})).toLong();
   const Value places = Push("searchsorted", {ends, Arange(device, size)}, {{"right", true}});
   return MakeTensor(Cast(places, repeats.scalar_type()), device);
 }

@@ -13,7 +13,8 @@ at::Tensor& SoftmaxOut(const at::Tensor& self, int64_t dim, bool half_to_float, 
   Value x = Read(self);
   if (half_to_float) x = Cast(x, at::kFloat);
   if (self.numel() == 0) return out;
-  if (self.dim() == 0) return WriteOut(out, Reshape(Push(kName, {Reshape(x, {1})}, {{"axis", 0}}), {}));
+  if (self.dim() == 0)
+    return WriteOut(out, Reshape(Push(kName, {Reshape(x, {1})}, {{"axis", 0}}), {}));
   return WriteOut(out, Push(kName, {x}, {{"axis", dim}}));
 }
 constexpr const char* kSoftmax = "softmax";
@@ -35,9 +36,11 @@ at::Tensor& SoftmaxBackwardOut(const at::Tensor& gradient, const at::Tensor& out
 
 // ---- normalization
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> LayerNorm(const at::Tensor& self, at::IntArrayRef shape,
+std::tuple<at::Tensor, at::Tensor, at::Tensor> LayerNorm(const at::Tensor& self,
+                                                         at::IntArrayRef shape,
                                                          const std::optional<at::Tensor>& weight,
-                                                         const std::optional<at::Tensor>& bias, double eps) {
+                                                         const std::optional<at::Tensor>& bias,
+                                                         double eps) {
   const c10::DeviceIndex device = DeviceOf(self);
   const Value x = Read(self);
   c10::SmallVector<In, 3> inputs = {x};
@@ -54,13 +57,15 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LayerNorm(const at::Tensor& self,
     inputs.emplace_back(shift);
   }
   const std::vector<Value> made =
-      PushAll("layer_norm", inputs, {{"normalized_rank", static_cast<int64_t>(shape.size())}, {"eps", eps}});
+      PushAll("layer_norm", inputs,
+              {{"normalized_rank", static_cast<int64_t>(shape.size())}, {"eps", eps}});
   return {MakeTensor(made[0], device), MakeTensor(made[1], device), MakeTensor(made[2], device)};
 }
 
 // Returns the gradients for which the mask is true, in the order of the server's outputs.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> Gradients(const char* name, c10::ArrayRef<In> inputs, Attrs attrs,
-                                                         const Mask& mask, c10::DeviceIndex device) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> Gradients(const char* name, c10::ArrayRef<In> inputs,
+                                                         Attrs attrs, const Mask& mask,
+                                                         c10::DeviceIndex device) {
   const std::vector<Value> made = PushAll(name, inputs, attrs);
   at::Tensor results[3];
   size_t next = 0;
@@ -78,9 +83,11 @@ c10::DimVector Positions(const Mask& mask) {
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> LayerNormBackward(
-    const at::Tensor& gradient, const at::Tensor& self, at::IntArrayRef shape, const at::Tensor& mean,
-    const at::Tensor& rstd, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>&, Mask mask) {
-  const c10::DeviceIndex device = CommonDevice("native_layer_norm_backward", {&gradient, &self, &mean, &rstd});
+    const at::Tensor& gradient, const at::Tensor& self, at::IntArrayRef shape,
+    const at::Tensor& mean, const at::Tensor& rstd, const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>&, Mask mask) {
+  const c10::DeviceIndex device =
+      CommonDevice("native_layer_norm_backward", {&gradient, &self, &mean, &rstd});
   const c10::DimVector positions = Positions(mask);
   if (positions.empty()) return {};
   const Value g = Read(gradient), x = Read(self), r = Read(rstd), m = Read(mean);
@@ -91,14 +98,15 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LayerNormBackward(
     inputs.emplace_back(scale);
   }
   return Gradients("layer_norm_backward", inputs,
-                   {{"normalized_rank", static_cast<int64_t>(shape.size())}, {"gradients", at::IntArrayRef(positions)}},
+                   {{"normalized_rank", static_cast<int64_t>(shape.size())},
+                    {"gradients", at::IntArrayRef(positions)}},
                    mask, device);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNorm(
-    const at::Tensor& self, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
-    const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var, bool training,
-    double momentum, double eps) {
+    const at::Tensor& self, const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& running_mean,
+    const std::optional<at::Tensor>& running_var, bool training, double momentum, double eps) {
   const c10::DeviceIndex device = DeviceOf(self);
   const at::ScalarType dtype = ComputeDType(self.scalar_type());
   const int64_t channels[] = {self.size(1)};
@@ -106,14 +114,15 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNorm(
     return IsGiven(tensor) ? Read(*tensor) : Full(device, channels, fallback, dtype);
   };
   const Value x = Read(self);
-  const Value inputs[] = {x, parameter(running_mean, 0), parameter(running_var, 1), parameter(weight, 1),
-                          parameter(bias, 0)};
+  const Value inputs[] = {x, parameter(running_mean, 0), parameter(running_var, 1),
+                          parameter(weight, 1), parameter(bias, 0)};
   c10::SmallVector<In, 5> given;
   for (const Value& each : inputs) given.emplace_back(each);
   const std::vector<Value> made =
       PushAll("batch_norm", given, {{"training", training}, {"momentum", momentum}, {"eps", eps}});
   if (!training) {
-    return {MakeTensor(made[0], device), MakeContiguous({0}, dtype, device), MakeContiguous({0}, dtype, device)};
+    return {MakeTensor(made[0], device), MakeContiguous({0}, dtype, device),
+            MakeContiguous({0}, dtype, device)};
   }
   if (IsGiven(running_mean)) Write(*running_mean, made[3]);
   if (IsGiven(running_var)) Write(*running_var, made[4]);
@@ -123,8 +132,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNorm(
 std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNormBackward(
     const at::Tensor& gradient, const at::Tensor& self, const std::optional<at::Tensor>& weight,
     const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var,
-    const std::optional<at::Tensor>& save_mean, const std::optional<at::Tensor>& save_invstd, bool training,
-    double eps, Mask mask) {
+    const std::optional<at::Tensor>& save_mean, const std::optional<at::Tensor>& save_invstd,
+    bool training, double eps, Mask mask) {
   const c10::DeviceIndex device = CommonDevice("native_batch_norm_backward", {&gradient, &self});
   const c10::DimVector positions = Positions(mask);
   if (positions.empty()) return {};
@@ -143,8 +152,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNormBackward(
     scale = Read(*weight);
     inputs.emplace_back(scale);
   }
-  return Gradients("batch_norm_backward", inputs, {{"training", training}, {"gradients", at::IntArrayRef(positions)}},
-                   mask, device);
+  return Gradients("batch_norm_backward", inputs,
+                   {{"training", training}, {"gradients", at::IntArrayRef(positions)}}, mask,
+                   device);
 }
 
 // ---- pooling
@@ -157,54 +167,73 @@ c10::DimVector Two(at::IntArrayRef given, at::IntArrayRef fallback) {
 
 std::tuple<at::Tensor&, at::Tensor&> MaxPoolOut(const at::Tensor& self, at::IntArrayRef kernel,
                                                 at::IntArrayRef stride, at::IntArrayRef padding,
-                                                at::IntArrayRef dilation, bool ceil_mode, at::Tensor& out,
-                                                at::Tensor& indices) {
-  const c10::DimVector k = Two(kernel, {}), s = Two(stride, k), p = Two(padding, {}), d = Two(dilation, {});
+                                                at::IntArrayRef dilation, bool ceil_mode,
+                                                at::Tensor& out, at::Tensor& indices) {
+  const c10::DimVector k = Two(kernel, {}), s = Two(stride, k), p = Two(padding, {}),
+                       d = Two(dilation, {});
   const Value x = Read(self);
-  const std::vector<Value> both =
-      PushAll("max_pool", In(x), {{"kernel", at::IntArrayRef(k)}, {"stride", at::IntArrayRef(s)},
-                                  {"padding", at::IntArrayRef(p)}, {"dilation", at::IntArrayRef(d)},
-                                  {"ceil_mode", ceil_mode}});
+  const std::vector<Value> both = PushAll("max_pool", In(x),
+                                          {{"kernel", at::IntArrayRef(k)},
+                                           {"stride", at::IntArrayRef(s)},
+                                           {"padding", at::IntArrayRef(p)},
+                                           {"dilation", at::IntArrayRef(d)},
+                                           {"ceil_mode", ceil_mode}});
   WriteOut(out, both[0]);
   WriteOut(indices, both[1]);
   return {out, indices};
 }
-at::Tensor& MaxPoolBackwardOut(const at::Tensor& gradient, const at::Tensor& self, at::IntArrayRef kernel,
-                               at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
-                               bool ceil_mode, const at::Tensor& indices, at::Tensor& out) {
-  const c10::DimVector k = Two(kernel, {}), s = Two(stride, k), p = Two(padding, {}), d = Two(dilation, {});
+at::Tensor& MaxPoolBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
+                               at::IntArrayRef kernel, at::IntArrayRef stride,
+                               at::IntArrayRef padding, at::IntArrayRef dilation, bool ceil_mode,
+                               const at::Tensor& indices, at::Tensor& out) {
+  const c10::DimVector k = Two(kernel, {}), s = Two(stride, k), p = Two(padding, {}),
+                       d = Two(dilation, {});
   return WriteOut(out, Push("max_pool_backward", {Read(gradient), Read(indices)},
-                            {{"kernel", at::IntArrayRef(k)}, {"stride", at::IntArrayRef(s)},
-                             {"padding", at::IntArrayRef(p)}, {"dilation", at::IntArrayRef(d)},
-                             {"ceil_mode", ceil_mode}, {"size", self.sizes().slice(self.dim() - 2)}}));
+                            {{"kernel", at::IntArrayRef(k)},
+                             {"stride", at::IntArrayRef(s)},
+                             {"padding", at::IntArrayRef(p)},
+                             {"dilation", at::IntArrayRef(d)},
+                             {"ceil_mode", ceil_mode},
+                             {"size", self.sizes().slice(self.dim() - 2)}}));
 }
 
-Value AvgPool(const Value& x, const c10::DimVector& k, const c10::DimVector& s, const c10::DimVector& p, bool ceil_mode,
-              bool count_padding, int64_t divisor) {
-  return Push("avg_pool", {x}, {{"kernel", at::IntArrayRef(k)}, {"stride", at::IntArrayRef(s)},
-                                {"padding", at::IntArrayRef(p)}, {"ceil_mode", ceil_mode},
-                                {"count_include_pad", count_padding}, {"divisor", divisor}});
+Value AvgPool(const Value& x, const c10::DimVector& k, const c10::DimVector& s,
+              const c10::DimVector& p, bool ceil_mode, bool count_padding, int64_t divisor) {
+  return Push("avg_pool", {x},
+              {{"kernel", at::IntArrayRef(k)},
+               {"stride", at::IntArrayRef(s)},
+               {"padding", at::IntArrayRef(p)},
+               {"ceil_mode", ceil_mode},
+               {"count_include_pad", count_padding},
+               {"divisor", divisor}});
 }
-Value AvgPoolGradient(const Value& g, at::IntArrayRef size, const c10::DimVector& k, const c10::DimVector& s,
-                      const c10::DimVector& p, bool ceil_mode, bool count_padding, int64_t divisor) {
-  return Push("avg_pool_backward", {g}, {{"kernel", at::IntArrayRef(k)}, {"stride", at::IntArrayRef(s)},
-                                         {"padding", at::IntArrayRef(p)}, {"ceil_mode", ceil_mode},
-                                         {"count_include_pad", count_padding}, {"divisor", divisor},
-                                         {"size", size.slice(size.size() - 2)}});
+Value AvgPoolGradient(const Value& g, at::IntArrayRef size, const c10::DimVector& k,
+                      const c10::DimVector& s, const c10::DimVector& p, bool ceil_mode,
+                      bool count_padding, int64_t divisor) {
+  return Push("avg_pool_backward", {g},
+              {{"kernel", at::IntArrayRef(k)},
+               {"stride", at::IntArrayRef(s)},
+               {"padding", at::IntArrayRef(p)},
+               {"ceil_mode", ceil_mode},
+               {"count_include_pad", count_padding},
+               {"divisor", divisor},
+               {"size", size.slice(size.size() - 2)}});
 }
 at::Tensor& AvgPoolOut(const at::Tensor& self, at::IntArrayRef kernel, at::IntArrayRef stride,
-                       at::IntArrayRef padding, bool ceil_mode, bool count_padding, std::optional<int64_t> divisor,
-                       at::Tensor& out) {
+                       at::IntArrayRef padding, bool ceil_mode, bool count_padding,
+                       std::optional<int64_t> divisor, at::Tensor& out) {
   const c10::DimVector k = Two(kernel, {});
-  return WriteOut(out, AvgPool(Read(self), k, Two(stride, k), Two(padding, {}), ceil_mode, count_padding,
-                               divisor.value_or(0)));
+  return WriteOut(out, AvgPool(Read(self), k, Two(stride, k), Two(padding, {}), ceil_mode,
+                               count_padding, divisor.value_or(0)));
 }
-at::Tensor& AvgPoolBackwardOut(const at::Tensor& gradient, const at::Tensor& self, at::IntArrayRef kernel,
-                               at::IntArrayRef stride, at::IntArrayRef padding, bool ceil_mode, bool count_padding,
+at::Tensor& AvgPoolBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
+                               at::IntArrayRef kernel, at::IntArrayRef stride,
+                               at::IntArrayRef padding, bool ceil_mode, bool count_padding,
                                std::optional<int64_t> divisor, at::Tensor& out) {
   const c10::DimVector k = Two(kernel, {});
-  return WriteOut(out, AvgPoolGradient(Read(gradient), self.sizes(), k, Two(stride, k), Two(padding, {}), ceil_mode,
-                                       count_padding, divisor.value_or(0)));
+  return WriteOut(out,
+                  AvgPoolGradient(Read(gradient), self.sizes(), k, Two(stride, k), Two(padding, {}),
+                                  ceil_mode, count_padding, divisor.value_or(0)));
 }
 
 // The window for which an adaptive pool is a pool of equal windows.
@@ -212,8 +241,9 @@ c10::DimVector AdaptiveWindow(at::IntArrayRef in, at::IntArrayRef out) {
   c10::DimVector window;
   for (size_t i = 0; i < 2; ++i) {
     const int64_t size = in[in.size() - 2 + i], wanted = out[out.size() - 2 + i];
-    TORCH_CHECK_NOT_IMPLEMENTED(wanted > 0 && size % wanted == 0, "adaptive_avg_pool2d of ", size, " elements to ",
-                                wanted, " isn't implemented on tensord: the windows have different sizes");
+    TORCH_CHECK_NOT_IMPLEMENTED(wanted > 0 && size % wanted == 0, "adaptive_avg_pool2d of ", size,
+                                " elements to ", wanted,
+                                " isn't implemented on tensord: the windows have different sizes");
     window.push_back(size / wanted);
   }
   return window;
@@ -224,7 +254,8 @@ at::Tensor AdaptiveAvgPool(const at::Tensor& self, at::IntArrayRef size) {
 }
 at::Tensor AdaptiveAvgPoolBackward(const at::Tensor& gradient, const at::Tensor& self) {
   const c10::DimVector k = AdaptiveWindow(self.sizes(), gradient.sizes()), none = {0, 0};
-  return MakeTensor(AvgPoolGradient(Read(gradient), self.sizes(), k, k, none, false, true, 0), DeviceOf(self));
+  return MakeTensor(AvgPoolGradient(Read(gradient), self.sizes(), k, k, none, false, true, 0),
+                    DeviceOf(self));
 }
 
 // ---- Adam
@@ -233,9 +264,11 @@ struct Adam {
   double lr, beta1, beta2, weight_decay, eps;
   bool amsgrad, maximize, decoupled;
 };
-void AdamStep(const Adam& adam, const at::Tensor& p, const at::Tensor& gradient, const at::Tensor& m,
-              const at::Tensor& v, const at::Tensor* vmax, const at::Tensor& step, const at::Tensor* lr) {
-  c10::SmallVector<Value, 7> kept = {Read(p), Cast(Read(gradient), p.scalar_type()), Read(m), Read(v)};
+void AdamStep(const Adam& adam, const at::Tensor& p, const at::Tensor& gradient,
+              const at::Tensor& m, const at::Tensor& v, const at::Tensor* vmax,
+              const at::Tensor& step, const at::Tensor* lr) {
+  c10::SmallVector<Value, 7> kept = {Read(p), Cast(Read(gradient), p.scalar_type()), Read(m),
+                                     Read(v)};
   if (vmax != nullptr) kept.push_back(Read(*vmax));
   c10::SmallVector<In, 7> inputs;
   for (const Value& each : kept) inputs.emplace_back(each);
@@ -248,39 +281,47 @@ void AdamStep(const Adam& adam, const at::Tensor& p, const at::Tensor& gradient,
   } else {
     inputs.emplace_back(lr == nullptr ? at::Scalar(adam.lr) : lr->item(), at::kDouble);
   }
-  const std::vector<Value> made =
-      PushAll("adam_step", inputs, {{"beta1", adam.beta1}, {"beta2", adam.beta2}, {"eps", adam.eps},
-                                    {"weight_decay", adam.weight_decay}, {"decoupled", adam.decoupled},
-                                    {"amsgrad", adam.amsgrad}, {"maximize", adam.maximize}});
+  const std::vector<Value> made = PushAll("adam_step", inputs,
+                                          {{"beta1", adam.beta1},
+                                           {"beta2", adam.beta2},
+                                           {"eps", adam.eps},
+                                           {"weight_decay", adam.weight_decay},
+                                           {"decoupled", adam.decoupled},
+                                           {"amsgrad", adam.amsgrad},
+                                           {"maximize", adam.maximize}});
   Write(p, made[0]);
   Write(m, made[1]);
   Write(v, made[2]);
   if (vmax != nullptr) Write(*vmax, made[3]);
 }
-void AdamSteps(const Adam& adam, at::TensorList self, at::TensorList grads, at::TensorList m, at::TensorList v,
-               at::TensorList vmax, at::TensorList steps, const at::Tensor* lr,
-               const std::optional<at::Tensor>& grad_scale, const std::optional<at::Tensor>& found_inf) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!IsGiven(grad_scale) && !IsGiven(found_inf),
-                              "a fused optimizer with a GradScaler isn't implemented on tensord: use foreach=True");
+void AdamSteps(const Adam& adam, at::TensorList self, at::TensorList grads, at::TensorList m,
+               at::TensorList v, at::TensorList vmax, at::TensorList steps, const at::Tensor* lr,
+               const std::optional<at::Tensor>& grad_scale,
+               const std::optional<at::Tensor>& found_inf) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !IsGiven(grad_scale) && !IsGiven(found_inf),
+      "a fused optimizer with a GradScaler isn't implemented on tensord: use foreach=True");
   for (size_t i = 0; i < self.size(); ++i) {
     AdamStep(adam, self[i], grads[i], m[i], v[i], adam.amsgrad ? &vmax[i] : nullptr, steps[i], lr);
   }
 }
 template <bool kDecoupled>
-void FusedAdam(at::TensorList self, at::TensorList grads, at::TensorList m, at::TensorList v, at::TensorList vmax,
-               at::TensorList steps, double lr, double beta1, double beta2, double weight_decay, double eps,
-               bool amsgrad, bool maximize, const std::optional<at::Tensor>& grad_scale,
+void FusedAdam(at::TensorList self, at::TensorList grads, at::TensorList m, at::TensorList v,
+               at::TensorList vmax, at::TensorList steps, double lr, double beta1, double beta2,
+               double weight_decay, double eps, bool amsgrad, bool maximize,
+               const std::optional<at::Tensor>& grad_scale,
                const std::optional<at::Tensor>& found_inf) {
-  AdamSteps({lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, kDecoupled}, self, grads, m, v, vmax, steps,
-            nullptr, grad_scale, found_inf);
+  AdamSteps({lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, kDecoupled}, self, grads, m, v,
+            vmax, steps, nullptr, grad_scale, found_inf);
 }
 template <bool kDecoupled>
 void FusedAdamTensor(at::TensorList self, at::TensorList grads, at::TensorList m, at::TensorList v,
-                     at::TensorList vmax, at::TensorList steps, const at::Tensor& lr, double beta1, double beta2,
-                     double weight_decay, double eps, bool amsgrad, bool maximize,
-                     const std::optional<at::Tensor>& grad_scale, const std::optional<at::Tensor>& found_inf) {
-  AdamSteps({0, beta1, beta2, weight_decay, eps, amsgrad, maximize, kDecoupled}, self, grads, m, v, vmax, steps, &lr,
-            grad_scale, found_inf);
+                     at::TensorList vmax, at::TensorList steps, const at::Tensor& lr, double beta1,
+                     double beta2, double weight_decay, double eps, bool amsgrad, bool maximize,
+                     const std::optional<at::Tensor>& grad_scale,
+                     const std::optional<at::Tensor>& found_inf) {
+  AdamSteps({0, beta1, beta2, weight_decay, eps, amsgrad, maximize, kDecoupled}, self, grads, m, v,
+            vmax, steps, &lr, grad_scale, found_inf);
 }
 
 }  // namespace

@@ -5,28 +5,30 @@
 
 // One operand. X(aten name, op of the server, dtype rule). kFloat: integers are computed in the
 // default dtype. kSame: in their own.
+// clang-format off
 #define TENSORD_UNARY_OPS(X)                                                                    \
   X(acos, acos, kFloat) X(acosh, acosh, kFloat) X(asin, asin, kFloat) X(asinh, asinh, kFloat)   \
   X(atan, atan, kFloat) X(atanh, atanh, kFloat) X(cos, cos, kFloat) X(cosh, cosh, kFloat)       \
   X(erf, erf, kFloat) X(erfinv, erfinv, kFloat) X(exp, exp, kFloat) X(expm1, expm1, kFloat)     \
   X(log, log, kFloat) X(log10, log10, kFloat) X(log1p, log1p, kFloat) X(log2, log2, kFloat)     \
   X(rsqrt, rsqrt, kFloat) X(sigmoid, sigmoid, kFloat) X(sin, sin, kFloat) X(sinh, sinh, kFloat) \
-  X(sqrt, sqrt, kFloat) X(tan, tan, kFloat) X(tanh, tanh, kFloat)                               \
-  X(abs, abs, kSame) X(ceil, ceil, kSame) X(floor, floor, kSame) X(neg, neg, kSame)             \
-  X(round, round, kSame) X(trunc, trunc, kSame) X(silu, silu, kSame)
+  X(sqrt, sqrt, kFloat) X(tan, tan, kFloat) X(tanh, tanh, kFloat) X(abs, abs, kSame)            \
+  X(ceil, ceil, kSame) X(floor, floor, kSame) X(neg, neg, kSame) X(round, round, kSame)         \
+  X(trunc, trunc, kSame) X(silu, silu, kSame)
+// clang-format on
 
 // Two operands of one dtype. X(overload, op of the server, dtype rule).
-#define TENSORD_BINARY_OPS(X)                                                              \
-  X("atan2.out", atan2, kFloat) X("copysign.out", copysign, kFloat)                        \
-  X("hypot.out", hypot, kSame) X("logaddexp.out", logaddexp, kSame)                        \
-  X("nextafter.out", nextafter, kSame) X("maximum.out", maximum, kSame)                    \
-  X("minimum.out", minimum, kSame) X("remainder.Tensor_out", remainder, kSame)             \
-  X("pow.Tensor_Tensor_out", pow, kSame)                                                   \
-  X("bitwise_and.Tensor_out", bitwise_and, kSame)                                          \
-  X("bitwise_or.Tensor_out", bitwise_or, kSame)                                            \
-  X("bitwise_xor.Tensor_out", bitwise_xor, kSame)                                          \
-  X("bitwise_left_shift.Tensor_out", shift_left, kSame)                                    \
+// clang-format off
+#define TENSORD_BINARY_OPS(X)                                                                    \
+  X("atan2.out", atan2, kFloat) X("copysign.out", copysign, kFloat) X("hypot.out", hypot, kSame) \
+  X("logaddexp.out", logaddexp, kSame) X("nextafter.out", nextafter, kSame)                      \
+  X("maximum.out", maximum, kSame) X("minimum.out", minimum, kSame)                              \
+  X("remainder.Tensor_out", remainder, kSame) X("pow.Tensor_Tensor_out", pow, kSame)             \
+  X("bitwise_and.Tensor_out", bitwise_and, kSame) X("bitwise_or.Tensor_out", bitwise_or, kSame)  \
+  X("bitwise_xor.Tensor_out", bitwise_xor, kSame)                                                \
+  X("bitwise_left_shift.Tensor_out", shift_left, kSame)                                          \
   X("bitwise_right_shift.Tensor_out", shift_right, kSame)
+// clang-format on
 
 #define TENSORD_COMPARISON_OPS(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
 

@@ -1,5 +1,5 @@
-// Random numbers: functions of the generator's seed and stream. They differ from PyTorch's numbers of
-// the CPU and of CUDA.
+// Random numbers: functions of the generator's seed and stream. They differ from PyTorch's numbers
+// of the CPU and of CUDA.
 #include <limits>
 
 #include "generator.h"
@@ -10,23 +10,36 @@ namespace {
 
 using MaybeGenerator = std::optional<at::Generator>;
 
-at::ScalarType RandomDType(at::ScalarType dtype) { return at::isFloatingType(dtype) ? dtype : at::kFloat; }
+at::ScalarType RandomDType(at::ScalarType dtype) {
+  return at::isFloatingType(dtype) ? dtype : at::kFloat;
+}
 
-Value Uniform(c10::DeviceIndex device, at::IntArrayRef sizes, double low, double high, at::ScalarType dtype,
-              const MaybeGenerator& generator) {
+Value Uniform(c10::DeviceIndex device, at::IntArrayRef sizes, double low, double high,
+              at::ScalarType dtype, const MaybeGenerator& generator) {
   const auto [seed, stream] = NextStream(generator, device);
-  return Create("uniform", device, {{"shape", sizes}, {"seed", seed}, {"stream", stream}, {"low", low},
-                                    {"high", high}, {"dtype", RandomDType(dtype)}});
+  return Create("uniform", device,
+                {{"shape", sizes},
+                 {"seed", seed},
+                 {"stream", stream},
+                 {"low", low},
+                 {"high", high},
+                 {"dtype", RandomDType(dtype)}});
 }
 Value RandInt(c10::DeviceIndex device, at::IntArrayRef sizes, int64_t low, int64_t high,
               const MaybeGenerator& generator) {
   const auto [seed, stream] = NextStream(generator, device);
-  return Create("randint", device, {{"shape", sizes}, {"seed", seed}, {"stream", stream}, {"low", low},
-                                    {"high", high}, {"dtype", at::kLong}});
+  return Create("randint", device,
+                {{"shape", sizes},
+                 {"seed", seed},
+                 {"stream", stream},
+                 {"low", low},
+                 {"high", high},
+                 {"dtype", at::kLong}});
 }
 
 at::Tensor& UniformInPlace(at::Tensor& self, double from, double to, MaybeGenerator generator) {
-  TORCH_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from, " > to=", to);
+  TORCH_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from,
+              " > to=", to);
   TORCH_CHECK(at::isFloatingType(self.scalar_type()), "uniform_ needs a floating dtype");
   if (self.numel() == 0) return self;
   if (from == to) {
@@ -40,37 +53,55 @@ at::Tensor& NormalInPlace(at::Tensor& self, double mean, double stddev, MaybeGen
   TORCH_CHECK(stddev >= 0, "normal expects std >= 0.0, but found std ", stddev);
   if (self.numel() == 0) return self;
   const auto [seed, stream] = NextStream(generator, DeviceOf(self));
-  Write(self, Create("normal", DeviceOf(self), {{"shape", self.sizes()}, {"seed", seed}, {"stream", stream},
-                                                {"mean", mean}, {"stddev", stddev},
-                                                {"dtype", RandomDType(self.scalar_type())}}));
+  Write(self, Create("normal", DeviceOf(self),
+                     {{"shape", self.sizes()},
+                      {"seed", seed},
+                      {"stream", stream},
+                      {"mean", mean},
+                      {"stddev", stddev},
+                      {"dtype", RandomDType(self.scalar_type())}}));
   return self;
 }
 
 // The greatest number of random_() without bounds: all integers up to it can be represented.
 int64_t LastOf(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kBool: return 1;
-    case at::kByte: return 255;
-    case at::kChar: return 127;
-    case at::kShort: return 32767;
-    case at::kInt: return std::numeric_limits<int32_t>::max();
-    case at::kHalf: return 1 << 11;
-    case at::kBFloat16: return 1 << 8;
-    case at::kFloat: return 1 << 24;
-    case at::kDouble: return int64_t{1} << 53;
-    default: return std::numeric_limits<int64_t>::max() - 1;
+    case at::kBool:
+      return 1;
+    case at::kByte:
+      return 255;
+    case at::kChar:
+      return 127;
+    case at::kShort:
+      return 32767;
+    case at::kInt:
+      return std::numeric_limits<int32_t>::max();
+    case at::kHalf:
+      return 1 << 11;
+    case at::kBFloat16:
+      return 1 << 8;
+    case at::kFloat:
+      return 1 << 24;
+    case at::kDouble:
+      return int64_t{1} << 53;
+    default:
+      return std::numeric_limits<int64_t>::max() - 1;
   }
 }
-at::Tensor& RandomFrom(at::Tensor& self, int64_t from, std::optional<int64_t> to, MaybeGenerator generator) {
+at::Tensor& RandomFrom(at::Tensor& self, int64_t from, std::optional<int64_t> to,
+                       MaybeGenerator generator) {
   const int64_t high = to.has_value() ? *to : LastOf(self.scalar_type()) + 1;
-  TORCH_CHECK(from < high, "random_ expects 'from' to be less than 'to', but got from=", from, " >= to=", high);
+  TORCH_CHECK(from < high, "random_ expects 'from' to be less than 'to', but got from=", from,
+              " >= to=", high);
   if (self.numel() > 0) Write(self, RandInt(DeviceOf(self), self.sizes(), from, high, generator));
   return self;
 }
 at::Tensor& RandomTo(at::Tensor& self, int64_t to, MaybeGenerator generator) {
   return RandomFrom(self, 0, to, generator);
 }
-at::Tensor& Random(at::Tensor& self, MaybeGenerator generator) { return RandomFrom(self, 0, std::nullopt, generator); }
+at::Tensor& Random(at::Tensor& self, MaybeGenerator generator) {
+  return RandomFrom(self, 0, std::nullopt, generator);
+}
 
 at::Tensor& BernoulliFloat(at::Tensor& self, double p, MaybeGenerator generator) {
   TORCH_CHECK(0 <= p && p <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", p);
@@ -93,7 +124,8 @@ at::Tensor& BernoulliOut(const at::Tensor& self, MaybeGenerator generator, at::T
 at::Tensor& Exponential(at::Tensor& self, double lambda, MaybeGenerator generator) {
   TORCH_CHECK(lambda > 0, "exponential_ expects lambda > 0.0, but found lambda=", lambda);
   if (self.numel() == 0) return self;
-  const Value u = Uniform(DeviceOf(self), self.sizes(), 0, 1, ComputeDType(self.scalar_type()), generator);
+  const Value u =
+      Uniform(DeviceOf(self), self.sizes(), 0, 1, ComputeDType(self.scalar_type()), generator);
   Write(self, Mul(Push(op::log1p, {Push(op::neg, {u})}), at::Scalar(-1 / lambda)));
   return self;
 }
@@ -106,7 +138,8 @@ at::Tensor& RandpermOut(int64_t n, MaybeGenerator generator, at::Tensor& out) {
   return WriteOut(out, PushAll("sort", In(keys), {{"axis", 0}})[1]);
 }
 
-at::Tensor Multinomial(const at::Tensor& self, int64_t samples, bool replacement, MaybeGenerator generator) {
+at::Tensor Multinomial(const at::Tensor& self, int64_t samples, bool replacement,
+                       MaybeGenerator generator) {
   TORCH_CHECK(self.dim() > 0 && self.dim() <= 2, "prob_dist must be 1 or 2 dim");
   TORCH_CHECK(samples > 0, "cannot sample n_sample <= 0 samples");
   TORCH_CHECK(replacement || samples <= self.size(-1),
@@ -117,7 +150,8 @@ at::Tensor Multinomial(const at::Tensor& self, int64_t samples, bool replacement
   if (!replacement) {
     const Value u = Uniform(device, self.sizes(), 0, 1, dtype, generator);
     const Value waits = Push(op::neg, {Push(op::log1p, {Push(op::neg, {u})})});
-    return MakeTensor(PushAll("topk", In(Div(p, waits)), {{"k", samples}, {"axis", -1}})[1], device);
+    return MakeTensor(PushAll("topk", In(Div(p, waits)), {{"k", samples}, {"axis", -1}})[1],
+                      device);
   }
   c10::DimVector sizes(self.sizes());
   sizes.back() = samples;
@@ -128,10 +162,12 @@ at::Tensor Multinomial(const at::Tensor& self, int64_t samples, bool replacement
   return MakeTensor(Push(op::minimum, {found, In(self.size(-1) - 1, at::kLong)}), device);
 }
 
-std::tuple<at::Tensor, at::Tensor> NativeDropout(const at::Tensor& self, double p, std::optional<bool> train) {
+std::tuple<at::Tensor, at::Tensor> NativeDropout(const at::Tensor& self, double p,
+                                                 std::optional<bool> train) {
   const c10::DeviceIndex device = DeviceOf(self);
   if (!train.value_or(true) || self.numel() == 0) {
-    return {MakeTensor(Read(self), device), MakeTensor(Full(device, self.sizes(), true, at::kBool), device)};
+    return {MakeTensor(Read(self), device),
+            MakeTensor(Full(device, self.sizes(), true, at::kBool), device)};
   }
   const auto [seed, stream] = NextStream(std::nullopt, device);
   const Value x = Read(self);
@@ -141,7 +177,8 @@ std::tuple<at::Tensor, at::Tensor> NativeDropout(const at::Tensor& self, double 
 }
 at::Tensor NativeDropoutBackward(const at::Tensor& gradient, const at::Tensor& mask, double scale) {
   const Value g = Read(gradient);
-  return MakeTensor(Mul(Mul(g, Cast(Read(mask), g->dtype())), at::Scalar(scale)), DeviceOf(gradient));
+  return MakeTensor(Mul(Mul(g, Cast(Read(mask), g->dtype())), at::Scalar(scale)),
+                    DeviceOf(gradient));
 }
 
 }  // namespace

@@ -26,25 +26,30 @@ at::Tensor& SumOut(const at::Tensor& self, at::OptionalIntArrayRef dims, bool ke
 }
 at::Tensor& MeanOut(const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdims,
                     std::optional<at::ScalarType> dtype, at::Tensor& out) {
-  return WriteOut(out, ReduceOver("mean", Cast(Read(self), dtype.value_or(self.scalar_type())), dims, keepdims));
+  return WriteOut(out, ReduceOver("mean", Cast(Read(self), dtype.value_or(self.scalar_type())),
+                                  dims, keepdims));
 }
-at::Tensor& ProdIntOut(const at::Tensor& self, int64_t dim, bool keepdims, std::optional<at::ScalarType> dtype,
-                       at::Tensor& out) {
+at::Tensor& ProdIntOut(const at::Tensor& self, int64_t dim, bool keepdims,
+                       std::optional<at::ScalarType> dtype, at::Tensor& out) {
   const int64_t dims[] = {dim};
-  return WriteOut(out, ReduceOver("prod", Cast(Read(self), SumType(self.scalar_type(), dtype)), at::IntArrayRef(dims), keepdims));
+  return WriteOut(out, ReduceOver("prod", Cast(Read(self), SumType(self.scalar_type(), dtype)),
+                                  at::IntArrayRef(dims), keepdims));
 }
 at::Tensor Prod(const at::Tensor& self, std::optional<at::ScalarType> dtype) {
-  return MakeTensor(ReduceOver("prod", Cast(Read(self), SumType(self.scalar_type(), dtype)), {}, false),
-                    self.device().index());
+  return MakeTensor(
+      ReduceOver("prod", Cast(Read(self), SumType(self.scalar_type(), dtype)), {}, false),
+      self.device().index());
 }
 
 // ---- extrema
 
-const char* const kNoElements = ": Expected reduction dim to be specified for input.numel() == 0. "
-                                "Specify the reduction dim with the 'dim' argument.";
+const char* const kNoElements =
+    ": Expected reduction dim to be specified for input.numel() == 0. "
+    "Specify the reduction dim with the 'dim' argument.";
 
 template <const char* const& kName>
-at::Tensor& ExtremumOut(const at::Tensor& self, at::IntArrayRef dims, bool keepdims, at::Tensor& out) {
+at::Tensor& ExtremumOut(const at::Tensor& self, at::IntArrayRef dims, bool keepdims,
+                        at::Tensor& out) {
   Value x = Read(self);
   if (out.numel() == 0 && self.numel() == 0) return out;
   if (self.scalar_type() == at::kBool) x = Cast(x, at::kByte);
@@ -60,7 +65,8 @@ at::Tensor Extremum(const at::Tensor& self) {
   TORCH_CHECK(self.numel() > 0, kName, "()", kNoElements);
   Value x = Read(self);
   if (self.scalar_type() == at::kBool) x = Cast(x, at::kByte);
-  return MakeTensor(Cast(ReduceOver(kName, x, {}, false), self.scalar_type()), self.device().index());
+  return MakeTensor(Cast(ReduceOver(kName, x, {}, false), self.scalar_type()),
+                    self.device().index());
 }
 
 Value ArgExtremum(const char* name, const Value& x, std::optional<int64_t> dim, bool keepdims) {
@@ -74,14 +80,16 @@ Value ArgExtremum(const char* name, const Value& x, std::optional<int64_t> dim, 
   return Reduce(name, numbers, {at::maybe_wrap_dim(*dim, x->dim())}, keepdims);
 }
 template <const char* const& kName>
-at::Tensor& ArgExtremumOut(const at::Tensor& self, std::optional<int64_t> dim, bool keepdims, at::Tensor& out) {
+at::Tensor& ArgExtremumOut(const at::Tensor& self, std::optional<int64_t> dim, bool keepdims,
+                           at::Tensor& out) {
   if (self.numel() == 0 && out.numel() == 0) return out;
   return WriteOut(out, ArgExtremum(kName, Read(self), dim, keepdims));
 }
 
 template <const char* const& kName, const char* const& kArgName>
-std::tuple<at::Tensor&, at::Tensor&> ExtremumDimOut(const at::Tensor& self, int64_t dim, bool keepdims,
-                                                    at::Tensor& values, at::Tensor& indices) {
+std::tuple<at::Tensor&, at::Tensor&> ExtremumDimOut(const at::Tensor& self, int64_t dim,
+                                                    bool keepdims, at::Tensor& values,
+                                                    at::Tensor& indices) {
   if (self.numel() == 0 && values.numel() == 0) return {values, indices};
   const Value x = Read(self);
   const int64_t dims[] = {dim};
@@ -91,8 +99,8 @@ std::tuple<at::Tensor&, at::Tensor&> ExtremumDimOut(const at::Tensor& self, int6
   return {values, indices};
 }
 
-std::tuple<at::Tensor&, at::Tensor&> AminmaxOut(const at::Tensor& self, std::optional<int64_t> dim, bool keepdims,
-                                                at::Tensor& min, at::Tensor& max) {
+std::tuple<at::Tensor&, at::Tensor&> AminmaxOut(const at::Tensor& self, std::optional<int64_t> dim,
+                                                bool keepdims, at::Tensor& min, at::Tensor& max) {
   c10::DimVector dims;
   if (dim.has_value()) dims.push_back(*dim);
   ExtremumOut<kMin>(self, dims, keepdims, min);
@@ -117,7 +125,8 @@ at::Tensor& TruthOut(const at::Tensor& self, int64_t dim, bool keepdims, at::Ten
   return WriteOut(out, kFunction(Read(self), at::IntArrayRef(dims), keepdims));
 }
 template <Value (*kFunction)(const Value&, at::OptionalIntArrayRef, bool)>
-at::Tensor& TruthDimsOut(const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdims, at::Tensor& out) {
+at::Tensor& TruthDimsOut(const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdims,
+                         at::Tensor& out) {
   // An empty list of dims: the elements themselves.
   if (dims.has_value() && dims->empty() && self.dim() > 0) {
     const Value x = Read(self);
@@ -140,36 +149,40 @@ std::pair<Value, Value> VarMean(const at::Tensor& self, at::OptionalIntArrayRef 
                                 const std::optional<at::Scalar>& correction, bool keepdims) {
   const c10::DimVector axes = Axes(dims, self.dim());
   const Value x = Read(self);
-  const std::vector<Value> both =
-      PushAll("var_mean", In(x), {{"axes", axes}, {"keepdims", keepdims},
-                                  {"correction", correction.value_or(1).toDouble()}});
+  const std::vector<Value> both = PushAll(
+      "var_mean", In(x),
+      {{"axes", axes}, {"keepdims", keepdims}, {"correction", correction.value_or(1).toDouble()}});
   return {both[0], both[1]};
 }
-at::Tensor Var(const at::Tensor& self, at::OptionalIntArrayRef dims, const std::optional<at::Scalar>& correction,
-               bool keepdims) {
+at::Tensor Var(const at::Tensor& self, at::OptionalIntArrayRef dims,
+               const std::optional<at::Scalar>& correction, bool keepdims) {
   return MakeTensor(VarMean(self, dims, correction, keepdims).first, self.device().index());
 }
-at::Tensor Std(const at::Tensor& self, at::OptionalIntArrayRef dims, const std::optional<at::Scalar>& correction,
-               bool keepdims) {
-  return MakeTensor(Push(op::sqrt, {VarMean(self, dims, correction, keepdims).first}), self.device().index());
+at::Tensor Std(const at::Tensor& self, at::OptionalIntArrayRef dims,
+               const std::optional<at::Scalar>& correction, bool keepdims) {
+  return MakeTensor(Push(op::sqrt, {VarMean(self, dims, correction, keepdims).first}),
+                    self.device().index());
 }
-at::Tensor& VarOut(const at::Tensor& self, at::OptionalIntArrayRef dims, const std::optional<at::Scalar>& correction,
-                   bool keepdims, at::Tensor& out) {
+at::Tensor& VarOut(const at::Tensor& self, at::OptionalIntArrayRef dims,
+                   const std::optional<at::Scalar>& correction, bool keepdims, at::Tensor& out) {
   return WriteOut(out, VarMean(self, dims, correction, keepdims).first);
 }
-at::Tensor& StdOut(const at::Tensor& self, at::OptionalIntArrayRef dims, const std::optional<at::Scalar>& correction,
-                   bool keepdims, at::Tensor& out) {
+at::Tensor& StdOut(const at::Tensor& self, at::OptionalIntArrayRef dims,
+                   const std::optional<at::Scalar>& correction, bool keepdims, at::Tensor& out) {
   return WriteOut(out, Push(op::sqrt, {VarMean(self, dims, correction, keepdims).first}));
 }
 std::tuple<at::Tensor, at::Tensor> VarMeanOf(const at::Tensor& self, at::OptionalIntArrayRef dims,
-                                             const std::optional<at::Scalar>& correction, bool keepdims) {
+                                             const std::optional<at::Scalar>& correction,
+                                             bool keepdims) {
   const auto [var, mean] = VarMean(self, dims, correction, keepdims);
   return {MakeTensor(var, self.device().index()), MakeTensor(mean, self.device().index())};
 }
 std::tuple<at::Tensor, at::Tensor> StdMeanOf(const at::Tensor& self, at::OptionalIntArrayRef dims,
-                                             const std::optional<at::Scalar>& correction, bool keepdims) {
+                                             const std::optional<at::Scalar>& correction,
+                                             bool keepdims) {
   const auto [var, mean] = VarMean(self, dims, correction, keepdims);
-  return {MakeTensor(Push(op::sqrt, {var}), self.device().index()), MakeTensor(mean, self.device().index())};
+  return {MakeTensor(Push(op::sqrt, {var}), self.device().index()),
+          MakeTensor(mean, self.device().index())};
 }
 
 Value NormOf(const Value& x, double ord, at::OptionalIntArrayRef dims, bool keepdims) {
@@ -177,23 +190,27 @@ Value NormOf(const Value& x, double ord, at::OptionalIntArrayRef dims, bool keep
   if (ord == 0) return Cast(ReduceOver("count_nonzero", x, axes, keepdims), x->dtype());
   return Push("norm", {x}, {{"ord", ord}, {"axes", axes}, {"keepdims", keepdims}});
 }
-at::Tensor& NormOut(const at::Tensor& self, const std::optional<at::Scalar>& ord, at::IntArrayRef dims, bool keepdims,
-                    at::Tensor& out) {
+at::Tensor& NormOut(const at::Tensor& self, const std::optional<at::Scalar>& ord,
+                    at::IntArrayRef dims, bool keepdims, at::Tensor& out) {
   return WriteOut(out, NormOf(Read(self), ord.value_or(2).toDouble(), dims, keepdims));
 }
-at::Tensor& NormDTypeOut(const at::Tensor& self, const std::optional<at::Scalar>& ord, at::IntArrayRef dims,
-                         bool keepdims, at::ScalarType dtype, at::Tensor& out) {
+at::Tensor& NormDTypeOut(const at::Tensor& self, const std::optional<at::Scalar>& ord,
+                         at::IntArrayRef dims, bool keepdims, at::ScalarType dtype,
+                         at::Tensor& out) {
   return WriteOut(out, NormOf(Cast(Read(self), dtype), ord.value_or(2).toDouble(), dims, keepdims));
 }
-at::Tensor& VectorNormOut(const at::Tensor& self, const at::Scalar& ord, at::OptionalIntArrayRef dims, bool keepdims,
+at::Tensor& VectorNormOut(const at::Tensor& self, const at::Scalar& ord,
+                          at::OptionalIntArrayRef dims, bool keepdims,
                           std::optional<at::ScalarType> dtype, at::Tensor& out) {
-  return WriteOut(out, NormOf(Cast(Read(self), dtype.value_or(self.scalar_type())), ord.toDouble(), dims, keepdims));
+  return WriteOut(out, NormOf(Cast(Read(self), dtype.value_or(self.scalar_type())), ord.toDouble(),
+                              dims, keepdims));
 }
 
 // ---- scans
 
 template <const char* const& kName>
-at::Tensor& ScanOut(const at::Tensor& self, int64_t dim, std::optional<at::ScalarType> dtype, at::Tensor& out) {
+at::Tensor& ScanOut(const at::Tensor& self, int64_t dim, std::optional<at::ScalarType> dtype,
+                    at::Tensor& out) {
   const Value x = Cast(Read(self), SumType(self.scalar_type(), dtype));
   if (x->dim() == 0) return WriteOut(out, x);
   return WriteOut(out, Push(kName, {x}, {{"axis", dim}}));

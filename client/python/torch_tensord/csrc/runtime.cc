@@ -30,27 +30,42 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   at::Device getDevice() const override { return {at::kPrivateUse1, CurrentDevice()}; }
   void setDevice(at::Device device) const override { SetCurrentDevice(device.index()); }
-  void uncheckedSetDevice(at::Device device) const noexcept override { SetCurrentDevice(device.index()); }
+  void uncheckedSetDevice(at::Device device) const noexcept override {
+    SetCurrentDevice(device.index());
+  }
   c10::DeviceIndex deviceCount() const noexcept override {
     return static_cast<c10::DeviceIndex>(TryNumDevices());
   }
 
-  c10::Stream getStream(at::Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
-  c10::Stream getDefaultStream(at::Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
+  c10::Stream getStream(at::Device device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, device);
+  }
+  c10::Stream getDefaultStream(at::Device device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, device);
+  }
   c10::Stream getStreamFromGlobalPool(at::Device device, bool) const override {
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
-  c10::Stream getNewStream(at::Device device, int) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
-  c10::Stream exchangeStream(c10::Stream stream) const override { return c10::Stream(c10::Stream::DEFAULT, stream.device()); }
+  c10::Stream getNewStream(at::Device device, int) const override {
+    return c10::Stream(c10::Stream::DEFAULT, device);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    return c10::Stream(c10::Stream::DEFAULT, stream.device());
+  }
   bool queryStream(const c10::Stream& stream) const override {
     Synchronize(stream.device_index());
     return true;
   }
-  void synchronizeStream(const c10::Stream& stream) const override { Synchronize(stream.device_index()); }
-  void synchronizeDevice(c10::DeviceIndex device) const override { Synchronize(device < 0 ? CurrentDevice() : device); }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    Synchronize(stream.device_index());
+  }
+  void synchronizeDevice(c10::DeviceIndex device) const override {
+    Synchronize(device < 0 ? CurrentDevice() : device);
+  }
 
   // An event is the number of its device, plus one.
-  void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
+              c10::EventFlag) const override {
     *event = reinterpret_cast<void*>(static_cast<intptr_t>(stream.device_index()) + 1);
   }
   void block(void*, const c10::Stream&) const override {}
@@ -63,7 +78,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     Synchronize(static_cast<c10::DeviceIndex>(reinterpret_cast<intptr_t>(event) - 1));
   }
   double elapsedTime(void*, void*, c10::DeviceIndex) const override {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "tensord: events have no time; measure around torch.tensord.synchronize()");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, "tensord: events have no time; measure around torch.tensord.synchronize()");
   }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
@@ -84,13 +100,16 @@ class PinnedMemory final : public at::Allocator {
     return {data, data, &Free, at::Device(at::kCPU)};
   }
   at::DeleterFnPtr raw_deleter() const override { return &Free; }
-  void copy_data(void* to, const void* from, size_t count) const override { default_copy_data(to, from, count); }
+  void copy_data(void* to, const void* from, size_t count) const override {
+    default_copy_data(to, from, count);
+  }
   bool Contains(const void* data) {
     std::lock_guard<std::mutex> lock(mutex_);
     auto next = ranges_.upper_bound(const_cast<void*>(data));
     if (next == ranges_.begin()) return false;
     --next;
-    return static_cast<const char*>(data) < static_cast<const char*>(next->first) + std::max<size_t>(next->second, 1);
+    return static_cast<const char*>(data) <
+           static_cast<const char*>(next->first) + std::max<size_t>(next->second, 1);
   }
   static PinnedMemory& Get() {
     static auto* const memory = new PinnedMemory;
@@ -113,7 +132,9 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return TryNumDevices() > 0; }
   bool hasPrimaryContext(at::DeviceIndex) const override { return IsInitialized(); }
-  at::DeviceIndex deviceCount() const override { return static_cast<at::DeviceIndex>(TryNumDevices()); }
+  at::DeviceIndex deviceCount() const override {
+    return static_cast<at::DeviceIndex>(TryNumDevices());
+  }
   at::DeviceIndex getCurrentDevice() const override { return CurrentDevice(); }
   void setCurrentDevice(at::DeviceIndex device) const override {
     DeviceAt(device);
@@ -124,11 +145,15 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     SetCurrentDevice(device);
     return old;
   }
-  at::DeviceIndex maybeExchangeDevice(at::DeviceIndex device) const override { return exchangeDevice(device); }
+  at::DeviceIndex maybeExchangeDevice(at::DeviceIndex device) const override {
+    return exchangeDevice(device);
+  }
   at::Device getDeviceFromPtr(void*) const override { return {at::kPrivateUse1, CurrentDevice()}; }
   bool isPinnedPtr(const void* data) const override { return PinnedMemory::Get().Contains(data); }
   at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedMemory::Get(); }
-  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override { return DefaultGenerator(device); }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
+    return DefaultGenerator(device);
+  }
   at::Generator getNewGenerator(at::DeviceIndex device) const override {
     return at::make_generator<Generator>(device < 0 ? CurrentDevice() : device);
   }
@@ -154,7 +179,8 @@ void SetSyncDebugMode(int mode) { debug_mode.store(mode); }
 void SynchronizeDevice(c10::DeviceIndex device) { Synchronize(device); }
 
 void ReportWait(const char* what) {
-  TORCH_CHECK(sync_debug_mode() != 2, "tensord: ", what, " waits for the device (set_sync_debug_mode('error'))");
+  TORCH_CHECK(sync_debug_mode() != 2, "tensord: ", what,
+              " waits for the device (set_sync_debug_mode('error'))");
   TORCH_WARN("tensord: ", what, " waits for the device");
 }
 

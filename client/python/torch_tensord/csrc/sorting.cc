@@ -5,22 +5,24 @@ namespace torch_tensord {
 Value NonZero(const Value& x);  // indexing.cc
 namespace {
 
-std::tuple<at::Tensor&, at::Tensor&> SortOut(const at::Tensor& self, std::optional<bool>, int64_t dim,
-                                             bool descending, at::Tensor& values, at::Tensor& indices) {
+std::tuple<at::Tensor&, at::Tensor&> SortOut(const at::Tensor& self, std::optional<bool>,
+                                             int64_t dim, bool descending, at::Tensor& values,
+                                             at::Tensor& indices) {
   const Value x = Read(self);
   if (self.dim() == 0 || self.numel() == 0) {
     WriteOut(values, x);
     WriteOut(indices, Zeros(DeviceOf(self), self.sizes(), at::kLong));
     return {values, indices};
   }
-  const std::vector<Value> both =
-      PushAll("sort", In(x), {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"descending", descending}});
+  const std::vector<Value> both = PushAll(
+      "sort", In(x), {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"descending", descending}});
   WriteOut(values, both[0]);
   WriteOut(indices, both[1]);
   return {values, indices};
 }
-std::tuple<at::Tensor&, at::Tensor&> TopkOut(const at::Tensor& self, int64_t k, int64_t dim, bool largest, bool,
-                                             at::Tensor& values, at::Tensor& indices) {
+std::tuple<at::Tensor&, at::Tensor&> TopkOut(const at::Tensor& self, int64_t k, int64_t dim,
+                                             bool largest, bool, at::Tensor& values,
+                                             at::Tensor& indices) {
   const Value x = Read(self);
   if (self.dim() == 0 || values.numel() == 0) {
     if (self.dim() == 0) {
@@ -30,7 +32,8 @@ std::tuple<at::Tensor&, at::Tensor&> TopkOut(const at::Tensor& self, int64_t k, 
     return {values, indices};
   }
   const std::vector<Value> both =
-      PushAll("topk", In(x), {{"k", k}, {"axis", at::maybe_wrap_dim(dim, self.dim())}, {"largest", largest}});
+      PushAll("topk", In(x),
+              {{"k", k}, {"axis", at::maybe_wrap_dim(dim, self.dim())}, {"largest", largest}});
   WriteOut(values, both[0]);
   WriteOut(indices, both[1]);
   return {values, indices};
@@ -41,9 +44,11 @@ Value Search(const Value& sorted, const Value& x, bool right, bool int32) {
   return int32 ? Cast(found, at::kInt) : found;
 }
 at::Tensor SearchSorted(const at::Tensor& sorted, const at::Tensor& self, bool int32, bool right,
-                        std::optional<c10::string_view> side, const std::optional<at::Tensor>& sorter) {
+                        std::optional<c10::string_view> side,
+                        const std::optional<at::Tensor>& sorter) {
   CommonDevice("searchsorted", {&sorted, &self});
-  TORCH_CHECK_NOT_IMPLEMENTED(!IsGiven(sorter), "searchsorted with a sorter isn't implemented on tensord");
+  TORCH_CHECK_NOT_IMPLEMENTED(!IsGiven(sorter),
+                              "searchsorted with a sorter isn't implemented on tensord");
   const at::ScalarType dtype = ResultType({&sorted, &self});
   return MakeTensor(Search(Cast(Read(sorted), dtype), Cast(Read(self), dtype),
                            right || (side.has_value() && *side == "right"), int32),
@@ -53,7 +58,8 @@ at::Tensor Bucketize(const at::Tensor& self, const at::Tensor& boundaries, bool 
   return SearchSorted(boundaries, self, int32, right, std::nullopt, std::nullopt);
 }
 
-at::Tensor& IsinOut(const at::Tensor& elements, const at::Tensor& tests, bool, bool invert, at::Tensor& out) {
+at::Tensor& IsinOut(const at::Tensor& elements, const at::Tensor& tests, bool, bool invert,
+                    at::Tensor& out) {
   const c10::DeviceIndex device = CommonDevice("isin", {&elements, &tests});
   const at::ScalarType dtype = ResultType({&elements, &tests});
   if (tests.numel() == 0) return WriteOut(out, Full(device, elements.sizes(), invert, at::kBool));
@@ -72,7 +78,8 @@ Unique UniqueOf(const Value& sorted, const Value& order, c10::DeviceIndex device
   const int64_t size = sorted->numel();
   Value starts = Full(device, {1}, true, at::kBool);
   if (size > 1) {
-    starts = Concat({starts, Push(op::ne, {Narrow(sorted, 0, 1, size), Narrow(sorted, 0, 0, size - 1)})}, 0);
+    starts = Concat(
+        {starts, Push(op::ne, {Narrow(sorted, 0, 1, size), Narrow(sorted, 0, 0, size - 1)})}, 0);
   }
   const Value places = NonZero(starts);
   const int64_t count = places->sizes()[0];
@@ -82,19 +89,21 @@ Unique UniqueOf(const Value& sorted, const Value& order, c10::DeviceIndex device
   const Value ends = Concat({Narrow(first, 0, 1, count), Full(device, {1}, size, at::kLong)}, 0);
   result.counts = Sub(ends, first);
   const Value group = Sub(Push("cumsum", {starts}, {{"axis", 0}}), at::Scalar(1));
-  result.inverse =
-      order ? Push("scatter", {Zeros(device, {size}, at::kLong), order, group}, {{"axis", 0}, {"reduce", "none"}})
-            : group;
+  result.inverse = order ? Push("scatter", {Zeros(device, {size}, at::kLong), order, group},
+                                {{"axis", 0}, {"reduce", "none"}})
+                         : group;
   return result;
 }
-std::tuple<at::Tensor, at::Tensor, at::Tensor> Results(const Unique& unique, const at::Tensor& self, bool inverse,
-                                                       bool counts) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> Results(const Unique& unique, const at::Tensor& self,
+                                                       bool inverse, bool counts) {
   const c10::DeviceIndex device = DeviceOf(self);
   const at::Tensor none = MakeContiguous({0}, at::kLong, device);
-  return {MakeTensor(unique.values, device), inverse ? MakeTensor(Reshape(unique.inverse, self.sizes()), device) : none,
+  return {MakeTensor(unique.values, device),
+          inverse ? MakeTensor(Reshape(unique.inverse, self.sizes()), device) : none,
           counts ? MakeTensor(unique.counts, device) : none};
 }
-std::tuple<at::Tensor, at::Tensor, at::Tensor> Unique2(const at::Tensor& self, bool, bool inverse, bool counts) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> Unique2(const at::Tensor& self, bool, bool inverse,
+                                                       bool counts) {
   if (self.numel() == 0) {
     const at::Tensor none = MakeContiguous({0}, at::kLong, DeviceOf(self));
     return {MakeContiguous({0}, self.scalar_type(), DeviceOf(self)), none, none};
@@ -103,12 +112,14 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> Unique2(const at::Tensor& self, b
   const std::vector<Value> sorted = PushAll("sort", In(line), {{"axis", 0}});
   return Results(UniqueOf(sorted[0], sorted[1], DeviceOf(self)), self, inverse, counts);
 }
-std::tuple<at::Tensor, at::Tensor, at::Tensor> UniqueConsecutive(const at::Tensor& self, bool inverse, bool counts,
+std::tuple<at::Tensor, at::Tensor, at::Tensor> UniqueConsecutive(const at::Tensor& self,
+                                                                 bool inverse, bool counts,
                                                                  std::optional<int64_t> dim) {
   TORCH_CHECK_NOT_IMPLEMENTED(!dim.has_value() || self.dim() == 1,
                               "unique_consecutive with dim isn't implemented on tensord");
   if (self.numel() == 0) return Unique2(self, true, inverse, counts);
-  return Results(UniqueOf(Reshape(Read(self), {self.numel()}), {}, DeviceOf(self)), self, inverse, counts);
+  return Results(UniqueOf(Reshape(Read(self), {self.numel()}), {}, DeviceOf(self)), self, inverse,
+                 counts);
 }
 
 }  // namespace

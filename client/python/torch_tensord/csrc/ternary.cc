@@ -13,7 +13,8 @@ void ResizeTo(const at::Tensor& out, at::IntArrayRef sizes) {
   if (!out.sizes().equals(sizes)) at::native::resize_output(out, sizes);
 }
 
-at::Tensor& WhereOut(const at::Tensor& condition, const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+at::Tensor& WhereOut(const at::Tensor& condition, const at::Tensor& a, const at::Tensor& b,
+                     at::Tensor& out) {
   TORCH_CHECK(condition.scalar_type() == at::kBool || condition.scalar_type() == at::kByte,
               "where expected condition to be a boolean tensor, but got a tensor with dtype ",
               condition.scalar_type());
@@ -39,7 +40,8 @@ Value Clamp(Value x, const std::optional<In>& low, const std::optional<In>& high
   return x;
 }
 
-at::ScalarType ClampType(const at::Tensor& self, const at::OptionalScalarRef& low, const at::OptionalScalarRef& high) {
+at::ScalarType ClampType(const at::Tensor& self, const at::OptionalScalarRef& low,
+                         const at::OptionalScalarRef& high) {
   at::native::ResultTypeState state = {};
   state = at::native::update_result_type_state(self, state);
   if (low.has_value()) state = at::native::update_result_type_state(low.get(), state);
@@ -107,8 +109,8 @@ at::Tensor& ClampMaxTensorOut(const at::Tensor& self, const at::Tensor& high, at
 
 // self + value * a (*or /) b
 template <ServerOp& kOp>
-at::Tensor& AddProductOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& value,
-                          at::Tensor& out) {
+at::Tensor& AddProductOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                          const at::Scalar& value, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&self, &a, &b}), computed = ComputeDType(dtype);
   ResizeTo(out, BroadcastSizes({&self, &a, &b}));
   Elementwise("addcmul", out, {&self, &a, &b}, computed, [&](const Inputs& in) {
@@ -119,7 +121,8 @@ at::Tensor& AddProductOut(const at::Tensor& self, const at::Tensor& a, const at:
   return out;
 }
 
-at::Tensor& LerpOut(const at::Tensor& self, const at::Tensor& end, const at::Scalar& weight, at::Tensor& out) {
+at::Tensor& LerpOut(const at::Tensor& self, const at::Tensor& end, const at::Scalar& weight,
+                    at::Tensor& out) {
   const at::ScalarType dtype = ComputeDType(self.scalar_type());
   ResizeTo(out, BroadcastSizes({&self, &end}));
   Elementwise("lerp", out, {&self, &end}, dtype, [&](const Inputs& in) {
@@ -130,7 +133,8 @@ at::Tensor& LerpOut(const at::Tensor& self, const at::Tensor& end, const at::Sca
   });
   return out;
 }
-at::Tensor& LerpTensorOut(const at::Tensor& self, const at::Tensor& end, const at::Tensor& weight, at::Tensor& out) {
+at::Tensor& LerpTensorOut(const at::Tensor& self, const at::Tensor& end, const at::Tensor& weight,
+                          at::Tensor& out) {
   const at::ScalarType dtype = ComputeDType(self.scalar_type());
   ResizeTo(out, BroadcastSizes({&self, &end, &weight}));
   Elementwise("lerp", out, {&self, &end, &weight}, dtype, [&](const Inputs& in) {
@@ -141,7 +145,8 @@ at::Tensor& LerpTensorOut(const at::Tensor& self, const at::Tensor& end, const a
 }
 
 at::Tensor& MaskedFillScalar(at::Tensor& self, const at::Tensor& mask, const at::Scalar& value) {
-  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_fill_ only supports boolean masks, but got ", mask.scalar_type());
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_fill_ only supports boolean masks, but got ",
+              mask.scalar_type());
   CommonDevice("masked_fill_", {&self, &mask});
   at::infer_size_dimvector(self.sizes(), mask.sizes());
   const at::Tensor& out = self;
@@ -150,7 +155,8 @@ at::Tensor& MaskedFillScalar(at::Tensor& self, const at::Tensor& mask, const at:
   return self;
 }
 at::Tensor& MaskedFillTensor(at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
-  TORCH_CHECK(value.dim() == 0, "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
+  TORCH_CHECK(value.dim() == 0,
+              "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
               value.dim(), " dimension(s).");
   if (IsNumber(value)) return MaskedFillScalar(self, mask, value.item());
   CommonDevice("masked_fill_", {&self, &mask, &value});
@@ -164,7 +170,8 @@ at::Tensor& FillScalar(at::Tensor& self, const at::Scalar& value) {
   const bool covers = CoversStorage(self);
   const c10::DeviceIndex device = self.device().index();
   if (covers) {
-    CellOf(self)->Set(Full(device, self.is_contiguous() ? self.sizes() : at::IntArrayRef({self.numel()}),
+    CellOf(self)->Set(Full(device,
+                           self.is_contiguous() ? self.sizes() : at::IntArrayRef({self.numel()}),
                            value, self.scalar_type()));
   } else {
     Write(self, Full(device, self.sizes(), value, self.scalar_type()));
@@ -172,8 +179,8 @@ at::Tensor& FillScalar(at::Tensor& self, const at::Scalar& value) {
   return self;
 }
 at::Tensor& FillTensor(at::Tensor& self, const at::Tensor& value) {
-  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(),
-              " dimensions.");
+  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
+              value.dim(), " dimensions.");
   if (IsNumber(value)) return FillScalar(self, value.item());
   CommonDevice("fill_", {&self, &value});
   Write(self, Read(value));

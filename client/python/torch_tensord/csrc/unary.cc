@@ -10,7 +10,7 @@ namespace {
 enum Rule { kFloat, kSame };
 
 void ResizeLike(const at::Tensor& out, const at::Tensor& self) {
-  if (!out.sizes().equals(self.sizes())) at::native::resize_output(out, self.sizes());
+  if (!out.sizes().equals(self.sizes())) ResizeWithStrides(out, self.sizes(), self);
 }
 
 at::ScalarType DTypeBy(Rule rule, const at::Tensor& self) {
@@ -22,7 +22,8 @@ at::Tensor& UnaryOut(const at::Tensor& self, at::Tensor& out) {
   const at::ScalarType dtype = DTypeBy(kRule, self);
   if (TryInPlace(kOp, out, self, nullptr, dtype)) return out;
   ResizeLike(out, self);
-  Elementwise(kOp.name(), out, {&self}, dtype, [](const Inputs& in) { return Push(kOp.get(), kOp.name(), in); });
+  Elementwise(kOp.name(), out, {&self}, dtype,
+              [](const Inputs& in) { return Push(kOp.get(), kOp.name(), in); });
   return out;
 }
 
@@ -36,7 +37,8 @@ Value SignOf(const Value& x) {
   if (x->dtype() == at::kBool) return x;
   if (!at::isFloatingType(x->dtype())) return Push(op::sign, {x});
   // PyTorch's sign of NaN is 0.
-  return Sub(Cast(Push(op::gt, {x, Number(0, x)}), x->dtype()), Cast(Push(op::lt, {x, Number(0, x)}), x->dtype()));
+  return Sub(Cast(Push(op::gt, {x, Number(0, x)}), x->dtype()),
+             Cast(Push(op::lt, {x, Number(0, x)}), x->dtype()));
 }
 Value Signbit(const Value& x) {
   if (!at::isFloatingType(x->dtype())) return Push(op::lt, {x, Number(0, x)});
@@ -74,8 +76,9 @@ at::Tensor IsNanOf(const at::Tensor& self) {
   return ComposedOut<IsNan, kSame>(self, out);
 }
 
-at::Tensor& NanToNumOut(const at::Tensor& self, std::optional<double> nan, std::optional<double> posinf,
-                        std::optional<double> neginf, at::Tensor& out) {
+at::Tensor& NanToNumOut(const at::Tensor& self, std::optional<double> nan,
+                        std::optional<double> posinf, std::optional<double> neginf,
+                        at::Tensor& out) {
   ResizeLike(out, self);
   Value x = Read(self);
   if (at::isFloatingType(self.scalar_type())) {
@@ -109,6 +112,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 #define TENSORD_REGISTER(name, server_op, rule) m.impl(#name ".out", UnaryOut<op::server_op, rule>);
   TENSORD_UNARY_OPS(TENSORD_REGISTER)
 #undef TENSORD_REGISTER
+  m.impl("abs", Unstructured<op::abs>);
   m.impl("relu", Unstructured<op::relu>);
   m.impl("relu_", UnstructuredInPlace<op::relu>);
   m.impl("reciprocal.out", ComposedOut<Reciprocal, kFloat>);

@@ -109,7 +109,8 @@ std::shared_ptr<Prepared> FindOrPrepare(std::string key, const char* name, Attrs
   constexpr int kNotFound = 5;
   if (code == kNotFound) {
     Api().release_error(error);
-    C10_THROW_ERROR(NotImplementedError, c10::str("this version of the package tensord has no op ", name));
+    C10_THROW_ERROR(NotImplementedError,
+                    c10::str("this version of the package tensord has no op ", name));
   }
   Check(code, error, name);
   auto made = std::make_shared<Prepared>(op);
@@ -204,8 +205,9 @@ Value Push(const TensordOp* op, const char* name, c10::ArrayRef<In> inputs, uint
   TensordOutput output;
   size_t num_outputs = 1;
   TensordError* error = nullptr;
-  Check(Api().push(op, &inputs.data()->input, inputs.size(), donated, &output, &num_outputs, &error), error,
-        name);
+  Check(
+      Api().push(op, &inputs.data()->input, inputs.size(), donated, &output, &num_outputs, &error),
+      error, name);
   return c10::make_intrusive<Handle>(output);
 }
 
@@ -213,15 +215,18 @@ Value Push(const char* name, std::initializer_list<In> inputs, Attrs attrs, uint
   return Push(PrepareOp(name, attrs), name, inputs, donated);
 }
 
-std::vector<Value> PushAll(const char* name, c10::ArrayRef<In> inputs, Attrs attrs, uint32_t donated) {
+std::vector<Value> PushAll(const char* name, c10::ArrayRef<In> inputs, Attrs attrs,
+                           uint32_t donated) {
   const TensordOp* const prepared = PrepareOp(name, attrs);
   TensordOutput outputs[kMaxOutputs];
   size_t num_outputs = kMaxOutputs;
   TensordError* error = nullptr;
-  Check(Api().push(prepared, &inputs.data()->input, inputs.size(), donated, outputs, &num_outputs, &error),
+  Check(Api().push(prepared, &inputs.data()->input, inputs.size(), donated, outputs, &num_outputs,
+                   &error),
         error, name);
   std::vector<Value> values;
-  for (size_t i = 0; i < num_outputs; ++i) values.push_back(c10::make_intrusive<Handle>(outputs[i]));
+  for (size_t i = 0; i < num_outputs; ++i)
+    values.push_back(c10::make_intrusive<Handle>(outputs[i]));
   return values;
 }
 
@@ -245,7 +250,9 @@ Value Reshape(const Value& x, at::IntArrayRef sizes) {
 Value BroadcastTo(const Value& x, at::IntArrayRef sizes) {
   return x->sizes().equals(sizes) ? x : Push("broadcast_to", {x}, {{"shape", sizes}});
 }
-Value Permute(const Value& x, at::IntArrayRef axes) { return Push("permute", {x}, {{"axes", axes}}); }
+Value Permute(const Value& x, at::IntArrayRef axes) {
+  return Push("permute", {x}, {{"axes", axes}});
+}
 Value Transpose(const Value& x, int64_t a, int64_t b) {
   if (x->dim() < 2) return x;
   c10::SmallVector<int64_t, 6> axes;
@@ -258,7 +265,10 @@ Value Transpose(const Value& x, int64_t a, int64_t b) {
 Value Narrow(const Value& x, int64_t axis, int64_t start, int64_t stop) {
   if (start == 0 && stop == x->sizes()[axis]) return x;
   const int64_t starts[] = {start}, stops[] = {stop}, axes[] = {axis};
-  return Push("slice", {x}, {{"starts", at::IntArrayRef(starts)}, {"stops", at::IntArrayRef(stops)}, {"axes", at::IntArrayRef(axes)}});
+  return Push("slice", {x},
+              {{"starts", at::IntArrayRef(starts)},
+               {"stops", at::IntArrayRef(stops)},
+               {"axes", at::IntArrayRef(axes)}});
 }
 Value Concat(c10::ArrayRef<Value> parts, int64_t axis) {
   constexpr size_t kMaxParts = 32;  // inputs of a push
@@ -280,7 +290,8 @@ Value AsStrided(const Value& x, at::IntArrayRef sizes, at::IntArrayRef strides, 
 Value Zeros(c10::DeviceIndex device, at::IntArrayRef sizes, at::ScalarType dtype) {
   return Create("zeros", device, {{"shape", sizes}, {"dtype", dtype}});
 }
-Value Full(c10::DeviceIndex device, at::IntArrayRef sizes, const at::Scalar& number, at::ScalarType dtype) {
+Value Full(c10::DeviceIndex device, at::IntArrayRef sizes, const at::Scalar& number,
+           at::ScalarType dtype) {
   const In in(number, dtype);  // a number that the dtype has
   at::Scalar value = in.input.number.value.f;
   if (in.input.number.kind == TENSORD_NUMBER_BOOL) value = in.input.number.value.i != 0;

@@ -57,13 +57,15 @@ class ServerOp {
   std::atomic<const TensordOp*> op_{nullptr};
 };
 
-#define TENSORD_SERVER_OPS(X)                                                                              \
-  X(neg) X(abs) X(sign) X(relu) X(floor) X(ceil) X(trunc) X(round) X(silu) X(exp) X(expm1) X(log)          \
-  X(log1p) X(log2) X(log10) X(sqrt) X(rsqrt) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh)  \
-  X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfinv) X(sigmoid) X(add) X(sub) X(mul) X(div) X(pow)        \
-  X(maximum) X(minimum) X(floor_divide) X(remainder) X(atan2) X(copysign) X(hypot) X(logaddexp)            \
-  X(nextafter) X(bitwise_and) X(bitwise_or) X(bitwise_xor) X(shift_left) X(shift_right) X(eq) X(ne) X(lt)  \
-  X(le) X(gt) X(ge) X(where) X(matmul) X(linear)
+// clang-format off
+#define TENSORD_SERVER_OPS(X)                                                                    \
+  X(neg) X(abs) X(sign) X(relu) X(floor) X(ceil) X(trunc) X(round) X(silu) X(exp) X(expm1)       \
+  X(log) X(log1p) X(log2) X(log10) X(sqrt) X(rsqrt) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) \
+  X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfinv) X(sigmoid) X(add) X(sub)   \
+  X(mul) X(div) X(pow) X(maximum) X(minimum) X(floor_divide) X(remainder) X(atan2) X(copysign)   \
+  X(hypot) X(logaddexp) X(nextafter) X(bitwise_and) X(bitwise_or) X(bitwise_xor) X(shift_left)   \
+  X(shift_right) X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(where) X(matmul) X(linear)
+// clang-format on
 namespace op {
 #define TENSORD_DECLARE_OP(name) inline ServerOp name{#name};
 TENSORD_SERVER_OPS(TENSORD_DECLARE_OP)
@@ -91,7 +93,8 @@ inline Value Push(ServerOp& op, std::initializer_list<In> inputs, uint32_t donat
   return Push(op.get(), op.name(), inputs, donated);
 }
 Value Push(const char* name, std::initializer_list<In> inputs, Attrs attrs, uint32_t donated = 0);
-std::vector<Value> PushAll(const char* name, c10::ArrayRef<In> inputs, Attrs attrs, uint32_t donated = 0);
+std::vector<Value> PushAll(const char* name, c10::ArrayRef<In> inputs, Attrs attrs,
+                           uint32_t donated = 0);
 // Sends an op without inputs.
 Value Create(const char* name, c10::DeviceIndex device, Attrs attrs);
 
@@ -108,7 +111,8 @@ Value Narrow(const Value& x, int64_t axis, int64_t start, int64_t stop);
 Value Concat(c10::ArrayRef<Value> parts, int64_t axis);
 Value AsStrided(const Value& x, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset);
 Value Zeros(c10::DeviceIndex device, at::IntArrayRef sizes, at::ScalarType dtype);
-Value Full(c10::DeviceIndex device, at::IntArrayRef sizes, const at::Scalar& number, at::ScalarType dtype);
+Value Full(c10::DeviceIndex device, at::IntArrayRef sizes, const at::Scalar& number,
+           at::ScalarType dtype);
 Value Arange(c10::DeviceIndex device, int64_t stop);
 // "sum", "mean", "max", …. No axes: over all.
 Value Reduce(const char* name, const Value& x, at::IntArrayRef axes, bool keepdims);

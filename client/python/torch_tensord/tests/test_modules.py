@@ -52,7 +52,8 @@ def losses(make, optimizer, options, x, y, device, steps=6):
 @pytest.mark.parametrize("optimizer, options", OPTIMIZERS)
 def test_training_an_mlp_gives_the_losses_of_the_cpu(optimizer, options):
     def make():
-        return nn.Sequential(nn.Linear(20, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 5))
+        first = [nn.Linear(20, 32), nn.GELU(), nn.LayerNorm(32)]
+        return nn.Sequential(*first, nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 5))
 
     x, y = torch.randn(16, 20), torch.randint(0, 5, (16,))
     expected = losses(make, optimizer, options, x, y, "cpu")
@@ -61,7 +62,8 @@ def test_training_an_mlp_gives_the_losses_of_the_cpu(optimizer, options):
 
 def test_a_transformer_layer_in_inference():
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
-    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, activation="gelu"), 2).eval()
+    part = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, activation="gelu")
+    encoder = nn.TransformerEncoder(part, 2).eval()
     x = torch.randn(2, 5, 16)
     mask = torch.zeros(2, 5, dtype=torch.bool)
     mask[1, 3:] = True
@@ -103,10 +105,34 @@ def test_batch_norm_trains_and_updates_its_statistics():
     torch.testing.assert_close(got.cpu(), expected)
 
 
+def has_convolutions():
+    try:
+        nn.Conv1d(1, 1, 1).to(DEVICE)(torch.ones(1, 1, 2, device=DEVICE))
+    except NotImplementedError:
+        return False
+    return True
+
+
+def test_training_a_cnn_gives_the_losses_of_the_cpu():
+    if not has_convolutions():
+        pytest.skip("the package tensord has no op conv")
+
+    def make():
+        first = [nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)]
+        second = [nn.Conv2d(4, 8, 3, stride=2, groups=2, bias=False), nn.ReLU(), nn.ConvTranspose2d(8, 4, 2, stride=2)]
+        return nn.Sequential(*first, *second, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+
+    x, y = torch.randn(6, 1, 12, 12), torch.randint(0, 3, (6,))
+    options = {"lr": 0.1, "momentum": 0.9}
+    expected = losses(make, torch.optim.SGD, options, x, y, "cpu")
+    assert losses(make, torch.optim.SGD, options, x, y, DEVICE) == pytest.approx(expected, abs=1e-5)
+
+
 def test_pools_embeddings_and_losses():
     x = torch.randn(2, 3, 8, 8, requires_grad=True)
     here = x.detach().to(DEVICE).requires_grad_()
-    for pool in (nn.MaxPool2d(2), nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(1), nn.AdaptiveAvgPool2d(4)):
+    pools = [nn.MaxPool2d(2), nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(1), nn.AdaptiveAvgPool2d(4)]
+    for pool in pools:
         for tensor in (x, here):
             pool(tensor).pow(2).sum().backward()
     torch.testing.assert_close(here.grad.cpu(), x.grad)

