@@ -225,8 +225,12 @@ struct AttentionSizes {
   std::string ToString() const { return absl::StrCat(batch, "x", heads, "x", rows, "x64"); }
   Shape q() const { return {batch, heads, rows, 64}; }
   Shape k() const { return {batch, heads, keys, 64}; }
-  std::string Peer(const char* name, int64_t length) const {
-    return absl::StrCat(name, " = torch.randn(", batch, ", ", heads, ", ", length, ", 64");
+  // The same in Python, for as many rows as `length`.
+  std::string Random(int64_t length, const char* options = "") const {
+    return absl::StrCat("torch.randn(", batch, ", ", heads, ", ", length, ", 64", options, ")");
+  }
+  std::string PeerInputs() const {
+    return absl::StrCat("q = ", Random(rows), " | k = ", Random(keys), " | v = ", Random(keys));
   }
 };
 constexpr AttentionSizes kManyHeads = {4, 12, 256, 256}, kLongRows = {1, 12, 1024, 1024};
@@ -239,17 +243,15 @@ ArrayCase AttentionCase(const AttentionSizes& sizes) {
             const Tensor k = Normal(device, sizes.k(), 2), v = Normal(device, sizes.k(), 3);
             return [=] { return ScaledDotProductAttention(q, k, v, {.causal = true}); };
           },
-          absl::StrCat(sizes.Peer("q", sizes.rows), ") | ", sizes.Peer("k", sizes.keys), ") | ",
-                       sizes.Peer("v", sizes.keys), ")"),
+          sizes.PeerInputs(),
           "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
           1.2};
 }
 
 ArrayCase AttentionBackwardCase(const AttentionSizes& sizes) {
   // The peer runs all statements in inference mode, in which there are no gradients.
-  const auto leaf = [&](const char* name, int64_t length) {
-    return absl::StrCat("normal(lambda: ", sizes.Peer("", length).substr(3),
-                        ", requires_grad=True))()");
+  const auto leaf = [&](int64_t length) {
+    return absl::StrCat("normal(lambda: ", sizes.Random(length, ", requires_grad=True"), ")()");
   };
   return {absl::StrCat("causal attention of ", sizes.ToString(), " float32, forward and backward"),
           2,
@@ -264,10 +266,10 @@ ArrayCase AttentionBackwardCase(const AttentionSizes& sizes) {
               return ScaledDotProductAttentionBackward(g, q, k, v, forward, options).q;
             };
           },
-          absl::StrCat("normal = torch.inference_mode(False) | q = ", leaf("q", sizes.rows),
-                       " | k = ", leaf("k", sizes.keys), " | v = ", leaf("v", sizes.keys),
-                       " | g = normal(lambda: ", sizes.Peer("", sizes.rows).substr(3),
-                       "))() | run = normal(lambda: torch.autograd.grad("
+          absl::StrCat("normal = torch.inference_mode(False) | q = ", leaf(sizes.rows),
+                       " | k = ", leaf(sizes.keys), " | v = ", leaf(sizes.keys),
+                       " | g = normal(lambda: ", sizes.Random(sizes.rows),
+                       ")() | run = normal(lambda: torch.autograd.grad("
                        "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True), "
                        "(q, k, v), g))"),
           "run()",
@@ -284,8 +286,7 @@ ArrayCase DecodeCase() {
             const Tensor k = Normal(device, sizes.k(), 2), v = Normal(device, sizes.k(), 3);
             return [=] { return ScaledDotProductAttention(q, k, v); };
           },
-          absl::StrCat(sizes.Peer("q", sizes.rows), ") | ", sizes.Peer("k", sizes.keys), ") | ",
-                       sizes.Peer("v", sizes.keys), ")"),
+          sizes.PeerInputs(),
           "torch.nn.functional.scaled_dot_product_attention(q, k, v)",
           1.0};
 }

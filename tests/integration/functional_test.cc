@@ -70,8 +70,8 @@ TEST_F(FunctionalTest, AttentionTakesAMaskOrACausalOne) {
 }
 
 TEST_F(FunctionalTest, AttentionDropsTheSameWeightsForItsGradient) {
-  // v is the identity, so a column of the output has the weights of a key, and a row of v's gradient
-  // their sum.
+  // v is the identity, so a column of the output has the weights of a key, and a row of v's
+  // gradient their sum.
   const Tensor q = Zeros(first_, {3, 2}), k = Zeros(first_, {4, 2}), v = Eye(first_, 4);
   const AttentionOptions options = {.dropout_p = 0.5, .stream = Generator(7).Next()};
   const AttentionResult forward = ScaledDotProductAttentionWithStatistics(q, k, v, options);

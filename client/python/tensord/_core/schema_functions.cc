@@ -19,6 +19,7 @@ constexpr absl::string_view kNotFunctions[] = {
     "cast",      // Tensor.to
     "constant",  // asarray
     "conv",      // conv1d, conv2d, conv3d
+    "sdpa",      // scaled_dot_product_attention
     "slice",     // x[start:stop:step]
     // Gradients and optimizers are only in C++ (client/functional.h).
     "adam_step", "avg_pool_backward", "batch_norm_backward", "conv_backward_input",
@@ -39,7 +40,7 @@ constexpr absl::string_view kOtherArguments[] = {"arange",        "as_strided_sc
                                                  "where",         "zeros",
                                                  "avg_pool",      "batch_norm",
                                                  "cross_entropy", "layer_norm",
-                                                 "max_pool",      "sdpa"};
+                                                 "max_pool"};
 
 template <size_t n>
 bool Contains(const absl::string_view (&names)[n], absl::string_view name) {
