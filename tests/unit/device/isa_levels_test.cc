@@ -297,6 +297,53 @@ TEST_P(NetworkLoopsTest, AttentionAgrees) {
   });
 }
 
+TEST_P(NetworkLoopsTest, AttentionOfFewRowsAgrees) {
+  // 3 rows beside 21 keys, with a depth of 32.
+  Compare(1e-5, "attention", [](const NetworkLoops& loops, int dtype, const auto& in, char* out) {
+    const AttentionLoops& of = loops.attention[dtype];
+    std::string q(16 * 32 * 8, '\0'), scores(3 * 32 * 8, '\0'), values(3 * 16 * 8, '\0');
+    std::string max(16 * 8, '\0'), sum = max, lse = max;
+    of.transpose(in[0].data(), 32, 3, 3, 0.001, 32, q.data());
+    const AttentionTile tile = {
+        3,  32,      21,      32,      q.data(),     in[1].data(), 32, in[2].data(),
+        16, nullptr, nullptr, nullptr, scores.data()};
+    const AttentionSums sums = {max.data(), sum.data(), values.data(), 16, true};
+    of.forward_rows(tile, sums);
+    of.merge(sums, sums, 3);
+    of.finish(sums, 3, 16, out, lse.data());
+  });
+}
+
+TEST_P(NetworkLoopsTest, AttentionGradientsAgree) {
+  // 5 rows in 16 lanes, beside 3 keys. All depths are 16.
+  Compare(1e-5, "attention", [](const NetworkLoops& loops, int dtype, const auto& in, char* out) {
+    const AttentionLoops& of = loops.attention[dtype];
+    const size_t tile_bytes = 16 * 16 * 8;
+    std::string qt(tile_bytes, '\0'), gt = qt, scores = qt, gradients = qt, delta = qt;
+    of.transpose(in[0].data(), 5, 16, 16, 0.001, 16, qt.data());
+    of.transpose(in[3].data(), 5, 16, 16, 1, 16, gt.data());
+    of.dots(in[3].data(), in[4].data(), 5, 16, delta.data());
+    const AttentionTile tile = {
+        5,  16,      3,       16,      qt.data(),    in[1].data(), 16, in[2].data(),
+        16, nullptr, nullptr, nullptr, scores.data()};
+    of.backward(tile, {.scale = 0.001,
+                       .value_depth = 16,
+                       .gt = gt.data(),
+                       .lse = in[4].data(),
+                       .delta = delta.data(),
+                       .scores = gradients.data(),
+                       .k_cols = 16,
+                       .v_cols = 16,
+                       .q = in[0].data(),
+                       .q_stride = 16,
+                       .g = in[3].data(),
+                       .g_stride = 16,
+                       .gq = out,
+                       .gk = out + 5 * 16 * 8,
+                       .gv = out + 8 * 16 * 8});
+  });
+}
+
 TEST_P(NetworkLoopsTest, PoolingAgrees) {
   for (const int64_t stride : {1, 2, 3}) {
     const int64_t out = (59 + 2 - 3) / stride + 1;
