@@ -2,6 +2,7 @@
 // contiguous and have the dtype of the result, the result is contiguous, and the client library has
 // its shape at once. Otherwise PyTorch computes the geometry of the result, and calls the kernel
 // with ".out".
+#include <ATen/ScalarOps.h>
 #include <ATen/ops/_log_softmax_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <ATen/ops/_softmax_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <ATen/ops/add_compositeexplicitautogradnonfunctional_dispatch.h>
@@ -103,6 +104,17 @@ at::Tensor& DivInPlace(at::Tensor& a, const at::Tensor& b) {
   if (at::isFloatingType(a.scalar_type()) && InPlace(op::div, a, b)) return a;
   CommonDevice("div_", {&a, &b});
   return slow::div_(a, b);
+}
+
+// The overloads for C++ numbers, which PyTorch would turn into tensors.
+template <ServerOp& kOp, at::Tensor (*kTensors)(const at::Tensor&, const at::Tensor&)>
+at::Tensor WithNumber(const at::Tensor& a, const at::Scalar& number) {
+  if (IsPlainFloat(a) && !number.isBoolean() && !number.isComplex()) {
+    return MakeTensor(Push(kOp, {Read(a), In(number, a.scalar_type())}), DeviceOf(a));
+  }
+  at::Tensor wrapped = c10::scalar_to_tensor(number);
+  wrapped.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return kTensors(a, wrapped);
 }
 
 template <ServerOp& kOp, at::Tensor (*kSlow)(const at::Tensor&)>
@@ -226,6 +238,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("mul_.Tensor", MulInPlace);
   m.impl("div.Tensor", DivTensors);
   m.impl("div_.Tensor", DivInPlace);
+  m.impl("mul.Scalar", WithNumber<op::mul, MulTensors>);
+  m.impl("div.Scalar", WithNumber<op::div, DivTensors>);
   m.impl("exp", Unary<op::exp, slow::exp>);
   m.impl("sigmoid", Unary<op::sigmoid, slow::sigmoid>);
   m.impl("silu", Unary<op::silu, slow::silu>);

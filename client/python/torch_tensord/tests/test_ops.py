@@ -6,7 +6,7 @@ import pytest
 import torch
 
 DEVICE = "tensord"
-MAX_SAMPLES = 3
+MAX_SAMPLES = 2
 DTYPES = (torch.float32, torch.int64, torch.bool)
 # Values are random, undefined, or unspecified where elements are equal.
 RANDOM = {
@@ -184,6 +184,18 @@ def test_two_operands_of_any_geometry(name):
         in_place(expected, two)
         in_place(got, two.to(DEVICE))
         torch.testing.assert_close(got.cpu(), expected)
+
+
+@pytest.mark.parametrize("name", ["mul", "div"])
+def test_overloads_for_numbers(name):
+    f = getattr(torch.ops.aten, name).Scalar
+    for x in [*geometries(), torch.arange(4), torch.tensor([True, False]), torch.tensor(2.0)]:
+        for number in (2, 2.5, True):
+            torch.testing.assert_close(f(here_of(x), number).cpu(), f(x, number))
+            assert f(here_of(x), number).stride() == f(x, number).stride()
+    x = torch.ones(2, device=DEVICE, requires_grad=True)
+    f(x, 4.0).sum().backward()
+    assert x.grad.tolist() == ([4, 4] if name == "mul" else [0.25, 0.25])
 
 
 def test_products_of_any_geometry():
