@@ -113,10 +113,13 @@ class GpuRunTest(unittest.TestCase):
             rows = json.load(file)["rows"]
         names = " ".join(row["name"] for row in rows)
         for word in ("float32", "tf32", "float16", "bfloat16", "gelu", "a row", "where", "sum of",
-                     "softmax", "transpose", "upload", "download", "one add", "program"):
+                     "softmax", "transpose", "conv float16", "upload", "download", "one add", "program"):
             self.assertIn(word, names)
         for row in rows:
-            self.assertGreater(row["ratio"], 0, row)
+            if row["name"].startswith("conv"):  # only PyTorch is its reference
+                self.assertIsNone(row["ratio"], row)
+            else:
+                self.assertGreater(row["ratio"], 0, row)
 
     def test_programs_take_their_libraries_from_the_pack(self):
         libraries = os.path.realpath(os.path.join(self.folder, "moved/lib"))
