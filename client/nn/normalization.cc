@@ -164,7 +164,8 @@ Tensor BatchNorm::Forward(const Tensor& x) const {
 std::string BatchNorm::ToString() const {
   return absl::StrCat(
       name_, "(", running_mean_.spec.shape.dim(0), ", eps=", eps_, ", momentum=", momentum_,
-      ", affine=", internal::PythonBool(weight_.has_value()), ", track_running_stats=True)");
+      ", affine=", internal::PythonBool(weight_.has_value()),
+      ", bias=", internal::PythonBool(bias_.has_value()), ", track_running_stats=True)");
 }
 
 void BatchNorm::VisitParameters(const std::string& prefix, const Visitor& visit) {
