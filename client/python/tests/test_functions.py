@@ -185,3 +185,15 @@ def test_random_numbers_depend_on_the_seed_alone():
     kept = tensord.dropout(tensord.ones(1000), 0.25, generator=generator)
     assert set(np.unique(kept.numpy())) == {np.float32(0), np.float32(1 / 0.75)}
     assert tensord.dropout(tensord.ones(3), training=False).tolist() == [1, 1, 1]
+
+
+def test_functions_whose_size_depends_on_values():
+    x = tensord.asarray([[3.0, 1.0, 3.0], [2.0, 1.0, 3.0]])
+    assert tensord.masked_select(x, x > 2).tolist() == [3, 3, 3]
+    assert tensord.unique(x).tolist() == [1, 2, 3]
+    values, inverse, counts = tensord.unique(x, return_inverse=True, return_counts=True)
+    assert counts.tolist() == [2, 1, 3] and inverse.tolist() == [[2, 0, 2], [1, 0, 2]]
+    assert values[inverse].tolist() == x.tolist()
+    assert x.select(0, -1).tolist() == [2, 1, 3] and x.select(1, 0).tolist() == [3, 2]
+    with pytest.raises(ValueError, match="mask must be bool"):
+        tensord.masked_select(x, x)

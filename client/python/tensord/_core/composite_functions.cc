@@ -9,6 +9,7 @@
 #include "tensord/client/composite/indexing.h"
 #include "tensord/client/composite/movement.h"
 #include "tensord/client/composite/reductions.h"
+#include "tensord/client/composite/selection.h"
 #include "tensord/client/indexing.h"
 #include "tensord/client/ops.h"
 #include "tensord/client/python/tensord/_core/function.h"
@@ -100,6 +101,21 @@ Tensor NonZeroOf(const Call& call) {
   if (call.has(1)) return NonZero(x, call.integer(1));
   const Tensor count = CountNonzero(x);
   return NonZero(x, Unwrap(Interruptible([&] { return count.Item<int64_t>(); })));
+}
+
+// These two also wait, for the size of their results.
+Tensor MaskedSelectOf(const Call& call) {
+  return Interruptible([&] { return MaskedSelect(call.tensor(0), call.tensor(1)); });
+}
+nb::object UniqueOf(const Call& call) {
+  const UniqueResult result = Interruptible([&] { return Unique(call.tensor(0)); });
+  const bool inverse = call.flag(1), counts = call.flag(2);
+  if (!inverse && !counts) return Wrap(result.values);
+  nb::list results;
+  results.append(Wrap(result.values));
+  if (inverse) results.append(Wrap(result.inverse));
+  if (counts) results.append(Wrap(result.counts));
+  return nb::tuple(results);
 }
 
 ScatterReduction ReadReduction(const Call& call, int i) {
@@ -238,6 +254,11 @@ const Row kRows[] = {
      TENSORD_RUN(Concat(c.tensors(0), c.integer(1, 0))), false},
     {"stack", "tensors: Sequence[Tensor], /, axis: int = 0",
      "Joins tensors of one shape along a new axis.", StackTensors, false},
+    {"select", "x: Tensor, /, axis: int, index: int",
+     "Element index along an axis, without that axis.",
+     TENSORD_RUN(Select(c.tensor(0),
+                        static_cast<int64_t>(ReadAxis(c.integer(1), c.tensor(0).rank())),
+                        c.integer(2)))},
     {"flip", "x: Tensor, /, axis: int | Sequence[int] | None = None",
      "Reverses the order along the axes; along all axes by default.",
      TENSORD_RUN(Flip(c.tensor(0), c.ints(1)))},
@@ -313,6 +334,10 @@ const Row kRows[] = {
      "follow if size\n"
      "is larger.",
      NonZeroOf},
+    {"masked_select", "x: Tensor, mask: Tensor, /",
+     "The elements of x for which the mask is true, in order: [count]. The call waits for the "
+     "server.",
+     MaskedSelectOf},
     {"argsort", "x: Tensor, /, axis: int = -1, descending: bool = False",
      "The indices of sort (int64).",
      TENSORD_RUN(ArgSort(c.tensor(0), {c.integer(1, -1), c.flag(2)}))},
@@ -341,6 +366,15 @@ void AddCompositeFunctions(nb::module_& m, nb::class_<Box>& tensor) {
        "Splits x along an axis into parts of these sizes. With one size, the last part may be "
        "shorter.",
        Split});
+  AddFunction(
+      m, tensor,
+      {"unique", "x: Tensor, /, return_inverse: bool = False, return_counts: bool = False",
+       "Tensor | tuple[Tensor, ...]",
+       "The different elements in ascending order. return_inverse: also, for each element of x, "
+       "the index of its value.\n"
+       "return_counts: also how often each value occurs. NaNs are different, and -0 equals +0. The "
+       "call waits for the server.",
+       UniqueOf});
   AddFunction(
       m, tensor,
       {"chunk", "x: Tensor, count: int, /, axis: int = 0", "tuple[Tensor, ...]",

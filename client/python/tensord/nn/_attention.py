@@ -88,9 +88,9 @@ class MultiheadAttention(Module):
             for i, x in enumerate((query, key, value))
         ]
         mask = self._join_masks(attn_mask, key_padding_mask, heads[1].shape[0], query.dtype)
-        y = _core.scaled_dot_product_attention(*heads, mask, is_causal=is_causal)
+        y = _core.scaled_dot_product_attention(heads[0], heads[1], heads[2], mask, is_causal=is_causal)
         batch, _, length, _ = y.shape
-        y = self.out_proj(y.permute(0, 2, 1, 3).reshape(batch, length, size))
+        y = self.out_proj.forward(y.permute(0, 2, 1, 3).reshape(batch, length, size))
         if not batched:
             return y.reshape(length, size)
         return y if self.batch_first else y.permute(1, 0, 2)
@@ -103,13 +103,13 @@ class MultiheadAttention(Module):
             padding = padding.reshape(batch, 1, 1, padding.shape[-1])
             if mask is None:
                 mask = padding
-            elif mask.dtype == _core.bool:
+            elif mask.dtype == _core.dtype("bool"):
                 mask = _core.logical_or(mask, padding)
             else:
                 mask = _core.where(padding, -math.inf, mask)
         if mask is None:
             return None
-        return _core.logical_not(mask) if mask.dtype == _core.bool else mask.to(dtype)
+        return _core.logical_not(mask) if mask.dtype == _core.dtype("bool") else mask.to(dtype)
 
     def extra_repr(self) -> str:
         return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}"
@@ -151,7 +151,7 @@ class TransformerEncoderLayer(Module):
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         hidden = _core.linear(x, self.linear1.weight, self.linear1.bias, self.activation)
-        return self.dropout2(self.linear2(self.dropout(hidden)))
+        return self.dropout2.forward(self.linear2.forward(self.dropout.forward(hidden)))
 
     def forward(
         self,
@@ -161,12 +161,14 @@ class TransformerEncoderLayer(Module):
         is_causal: bool = False,
     ) -> Tensor:
         def attend(y: Tensor) -> Tensor:
-            return self.dropout1(
-                self.self_attn(y, attn_mask=src_mask, key_padding_mask=src_key_padding_mask, is_causal=is_causal)
+            return self.dropout1.forward(
+                self.self_attn.forward(
+                    y, attn_mask=src_mask, key_padding_mask=src_key_padding_mask, is_causal=is_causal
+                )
             )
 
         if self.norm_first:
-            x = x + attend(self.norm1(x))
-            return x + self._feed_forward(self.norm2(x))
-        x = self.norm1(x + attend(x))
-        return self.norm2(x + self._feed_forward(x))
+            x = x + attend(self.norm1.forward(x))
+            return x + self._feed_forward(self.norm2.forward(x))
+        x = self.norm1.forward(x + attend(x))
+        return self.norm2.forward(x + self._feed_forward(x))

@@ -43,7 +43,7 @@ class _Recurrent(Module):
         rows = self._gates * hidden_size
         for i, suffix in enumerate(self._suffixes):
             inputs = input_size if i < 1 + bidirectional else hidden_size * (1 + bidirectional)
-            shapes = {"weight_ih": (rows, inputs), "weight_hh": (rows, hidden_size)}
+            shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, inputs), "weight_hh": (rows, hidden_size)}
             if bias:
                 shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
             for name, shape in shapes.items():

@@ -37,6 +37,9 @@ at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight,
                        at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
                        at::IntArrayRef output_padding, int64_t groups) {
   const c10::DeviceIndex device = CommonDevice("convolution", {&input, &weight});
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(input.scalar_type()),
+                              "aten::convolution_overrideable of ", input.scalar_type(),
+                              " isn't implemented on tensord: convert it to a floating dtype");
   const Geometry geometry = {stride, padding, dilation, groups};
   const Value x = Read(input), w = Read(weight);
   Value shift;
