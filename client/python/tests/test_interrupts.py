@@ -20,6 +20,8 @@ def state(thread):
     except (FileNotFoundError, ProcessLookupError):
         return "T"  # the thread has ended
 
+# A process that a shell started in the background ignores SIGINT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 tensord.connect(os.environ["ADDRESS"], {options})
 y = tensord.ones(4) + 1
 big = tensord.ones(1 << 20, dtype="float64") + 1
