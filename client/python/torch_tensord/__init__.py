@@ -9,8 +9,6 @@ import copyreg
 import ctypes
 import pathlib
 
-import torch
-
 _loaded = False
 
 
@@ -20,6 +18,7 @@ def _load():
     if _loaded:
         return
     _loaded = True
+    import torch
     from tensord import _core
 
     name = torch._C._get_privateuse1_backend_name()
@@ -41,12 +40,16 @@ def _load():
 
 
 def _restore_storage(elements, dtype, device):
+    import torch
+
     storage = elements.to(device).untyped_storage()
     return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
 
 
 def _reduce_storage(storage):
     """Pickles a storage. PyTorch reads the memory of a storage, which ours doesn't have in this process."""
+    import torch
+
     device = storage._untyped_storage.device
     if device.type != "tensord":
         return storage.__reduce__()
@@ -58,5 +61,7 @@ def _autoload():
     """The entry point that `import torch` calls. PyTorch loads the rest at that point."""
     _load()
 
+
+import torch  # noqa: E402, F401  It calls _autoload, so the functions above come first.
 
 _load()

@@ -194,3 +194,10 @@ print(torch.ones(1, device="tensord").item())
 def test_supported_ops_are_listed():
     names = torch.tensord.supported_ops()
     assert "aten::add.Tensor" in names and "aten::mm" in names and len(names) > 250
+
+
+@pytest.mark.parametrize("first", ["torch", "torch_tensord", "tensord"])
+def test_the_packages_are_imported_in_any_order(run_python, first):
+    program = f"import {first}\nimport torch\nprint((torch.ones(2, device='tensord') + 1).tolist())"
+    done = run_python(program)
+    assert done.stdout.strip() == "[2.0, 2.0]", done.stderr
