@@ -140,10 +140,10 @@ Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x, const Tenso
 // ---------------------------------------------------------------- attention
 
 struct AttentionOptions {
-  // Broadcasts to (…,H,L,S). Bool: true where a row takes part in a key. Floating: is added to the
+  // Broadcasts to (…,H,L,S). Bool: true where a row attends to a key. Floating: is added to the
   // scores; its dtype is that of a parameter. Not with `causal`.
   std::optional<Tensor> mask = {};
-  bool causal = false;  // row i takes part in the keys from 0 to i
+  bool causal = false;  // row i attends to the keys from 0 to i
   double scale = 0;     // the factor of q·kᵀ; 0: 1 / √E
   // The probability of dropping a weight, from 0 to 1. It needs a stream, or a state, which must be
   // the same for the gradient.
@@ -153,7 +153,7 @@ struct AttentionOptions {
 };
 // Returns softmax(scale · q·kᵀ + mask)·v, with q (…,H,L,E), k (…,Hkv,S,E) and v (…,Hkv,S,Ev). H is
 // a multiple of Hkv: neighbouring heads of q share a head of k and v. Without H, there is one head.
-// A row that takes part in no key is 0.
+// If a row attends to no key, its result is 0.
 Tensor ScaledDotProductAttention(const Tensor& q, const Tensor& k, const Tensor& v,
                                  const AttentionOptions& options = {});
 
@@ -172,7 +172,8 @@ struct AttentionGradients {
   Tensor mask;  // empty, unless it is wanted
 };
 // Returns the gradients. `forward` is what ScaledDotProductAttentionWithStatistics has returned for
-// the same options. `mask_gradient`: also of the mask, which must be floating.
+// the same options. If `mask_gradient` is true, also returns that of the mask, which must be
+// floating.
 AttentionGradients ScaledDotProductAttentionBackward(const Tensor& gradient, const Tensor& q,
                                                      const Tensor& k, const Tensor& v,
                                                      const AttentionResult& forward,
@@ -202,9 +203,10 @@ Tensor Conv2d(const Tensor& x, const Tensor& weight, const std::optional<Tensor>
               const ConvOptions& options = {});
 Tensor Conv3d(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias = {},
               const ConvOptions& options = {});
-// Return the gradients of x and of the weight, which have the shape `shape`. x and the gradient
-// must have a batch. If the result had an activation, `gradient` must be that of the activation's
-// input. The gradient of the bias is Sum(gradient) over all axes but the channels.
+// ConvBackwardInput returns the gradient of x, and ConvBackwardWeight that of the weight. `shape`
+// is the shape of the result. x and the gradient must have a batch. If the result of the convolution
+// had an activation, `gradient` must be that of the activation's input. The gradient of the bias is
+// Sum(gradient) over all axes but the channels.
 Tensor ConvBackwardInput(const Tensor& gradient, const Tensor& weight, const Shape& shape,
                          const ConvOptions& options = {});
 Tensor ConvBackwardWeight(const Tensor& gradient, const Tensor& x, const Shape& shape,

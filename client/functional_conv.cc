@@ -17,7 +17,7 @@ namespace {
 using Numbers = std::vector<int64_t>;
 using OptionalBias = std::optional<Tensor>;
 
-// Sums of a few products of numbers up to this one don't overflow.
+// The maximum of a number. Sums of a few products of such numbers don't overflow.
 constexpr int64_t kMaxNumber = (int64_t{1} << 31) - 1;
 
 Numbers ToNumbers(const Shape& shape) { return Numbers(shape.dims().begin(), shape.dims().end()); }
@@ -75,7 +75,7 @@ absl::StatusOr<Attributes> ConvAttrs(const ConvOptions& options, const Shape& we
   return attrs;
 }
 
-// Makes a batch of one element of an x without a batch.
+// An x with a batch. If the given x has none, it becomes a batch of one element.
 struct Batched {
   Tensor x;
   bool was_batched;
@@ -132,7 +132,7 @@ Tensor Gradient(absl::string_view op, const Tensor& gradient, const Tensor& othe
   return internal::Enqueue(op, inputs, *attrs);
 }
 
-// The attributes of conv_backward_input, which computes transposed convolutions.
+// Returns the attributes of conv_backward_input, which computes transposed convolutions.
 absl::StatusOr<Attributes> TransposeAttrs(const Tensor& x, const Tensor& weight, int axes,
                                           const ConvTransposeOptions& options) {
   TENSORD_ASSIGN_OR_RETURN(const Numbers stride, PerAxis("stride", options.stride, 1, axes));

@@ -91,9 +91,9 @@ Tensor Gpt2::Hidden(const Tensor& tokens, Cache* cache) const {
   const int64_t begin = cache == nullptr ? 0 : cache->length;
   const int64_t end = begin + (tokens.rank() == 2 ? tokens.shape().dim(1) : 0);
   if (tokens.rank() != 2 || end > config_.positions) {
-    return Tensor::Failed(absl::InvalidArgumentError(
-        absl::StrCat("the tokens have shape ", tokens.shape().ToString(), " after ", begin,
-                     " others: they must be (N,L), and at most ", config_.positions, " in all")));
+    return Tensor::Failed(absl::InvalidArgumentError(absl::StrCat(
+        "the tokens have shape ", tokens.shape().ToString(), " after ", begin,
+        " earlier ones: they must be (N,L), and at most ", config_.positions, " in all")));
   }
   Tensor x = wte_->Forward(tokens) + Slice(wpe_->weight(), {begin}, {end});
   for (size_t i = 0; i < blocks_.size(); ++i) {

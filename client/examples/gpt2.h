@@ -30,7 +30,7 @@ class Gpt2Attention : public nn::Module {
   explicit Gpt2Attention(const Gpt2Config& config);
 
   Tensor Forward(const Tensor& x) const override { return Attend(x, 0, nullptr); }
-  // x (N,L,width) are the positions from `begin` on. If `cache` isn't null, writes their keys and
+  // x (N,L,width) has the positions from `begin` on. If `cache` isn't null, writes their keys and
   // values into it, in place, and also attends to the positions before `begin`.
   Tensor Attend(const Tensor& x, int64_t begin, KeyValues* cache) const;
 
@@ -44,7 +44,7 @@ class Gpt2Block : public nn::Module {
   explicit Gpt2Block(const Gpt2Config& config);
 
   Tensor Forward(const Tensor& x) const override { return Transform(x, 0, nullptr); }
-  // As Gpt2Attention::Attend.
+  // Applies the block. The parameters mean the same as those of Gpt2Attention::Attend.
   Tensor Transform(const Tensor& x, int64_t begin, KeyValues* cache) const;
 
  private:
@@ -57,23 +57,24 @@ class Gpt2 : public nn::Module {
  public:
   explicit Gpt2(const Gpt2Config& config);
 
-  // What a sequence has computed so far.
+  // The keys and values of the positions of a sequence that were computed so far.
   struct Cache {
     std::vector<KeyValues> layers;
     int64_t length = 0;  // the number of positions that are set
   };
   Cache MakeCache(const Device& device, int64_t batch) const;
 
-  // (N,L) tokens of int64 -> (N,L,vocabulary): the logits of the token after each position.
+  // Returns the logits of the token after each position: int64 (N,L) -> (N,L,vocabulary).
   Tensor Forward(const Tensor& tokens) const override;
-  // The logits after the last token: (N,vocabulary).
+  // Returns the logits after the last token: (N,vocabulary).
   Tensor Logits(const Tensor& tokens) const { return Append(tokens, nullptr); }
-  // Appends `tokens` (N,L) to the sequence. `cache` may be null. Returns the logits after the last one: (N,vocabulary).
+  // Appends `tokens` (N,L) to the sequence. `cache` may be null. Returns the logits after the last
+  // one: (N,vocabulary).
   Tensor Append(const Tensor& tokens, Cache* cache) const;
 
-  // Loads the file of such a model. Hugging Face stores the weights of linear layers transposed.
+  // Loads the parameters from a file. Hugging Face stores the weights of linear layers transposed.
   absl::Status Load(const SafetensorsFile& file, const Device& device);
-  // Returns the configuration of the model in a file. Its heads have 64 elements.
+  // Returns the configuration of the model in a file. It assumes heads of 64 elements.
   static absl::StatusOr<Gpt2Config> ReadConfig(const SafetensorsFile& file);
   // Returns the parameters as Load expects them.
   nn::StateDict ToStateDictOfFile() const;

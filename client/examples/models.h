@@ -13,8 +13,8 @@
 
 namespace tensord::examples {
 
-// Opens the file at `path`. If `path` is empty, writes what `make_state` returns to a file `name` in
-// the folder for temporary files, and opens that.
+// Opens the file at `path`. If `path` is empty, writes the result of `make_state` to a
+// file `name` in the folder for temporary files, and opens that file.
 inline absl::StatusOr<SafetensorsFile> OpenOrCreate(
     const std::string& path, const std::string& name,
     const std::function<absl::StatusOr<nn::StateDict>()>& make_state) {

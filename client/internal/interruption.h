@@ -16,30 +16,31 @@ class ClientContext;
 
 namespace tensord::internal {
 
-// While a Scope of a thread exists, its waits for answers of the server end with CANCELLED after
-// Interrupt(). So a caller can end a call of the library that it runs in a Scope. What the thread
-// has sent before runs at the server nevertheless. Uploads under way are dropped.
+// While a thread has a Scope, Interrupt() ends the thread's waits for the server with CANCELLED. So
+// a caller can end a call of the library that it runs in a Scope. The server still runs the ops
+// that the thread has sent before. Uploads under way are dropped.
 //
-// Waits that an interruption ends: for the command stream (reads of at most 1 MiB, Synchronize,
-// room in the command queue), for calls of a session (Tensor::Wait, larger reads, uploads), and for
-// a connection that is made again.
+// An interruption ends waits for the command stream (reads of at most 1 MiB, Synchronize, room in
+// the command queue), for calls of a session (Tensor::Wait, larger reads, uploads), and for
+// reconnection.
 class Interruption {
  public:
   // How often a wait for the command stream, or in Tensor::Wait, calls `check`.
   static constexpr auto kCheckInterval = std::chrono::milliseconds(20);
 
   // `check` returns whether to interrupt. The thread of the Scope calls it, without a lock held,
-  // and only in these waits. Null: only Interrupt() interrupts.
+  // and only in these waits. If `check` is null, only Interrupt() interrupts.
   explicit Interruption(std::function<bool()> check = nullptr) : check_(std::move(check)) {}
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
 
-  // Ends the waits under way and later ones. Thread-safe.
+  // Ends the waits under way, and each later wait. Thread-safe.
   void Interrupt();
   // Returns whether Interrupt() was called. Thread-safe.
   bool interrupted() const { return interrupted_.load(std::memory_order_acquire); }
 
-  // Makes an interruption that of the calling thread.
+  // Makes `interruption` the interruption of the calling thread. The destructor restores the one
+  // before.
   class Scope {
    public:
     explicit Scope(Interruption* interruption) : outer_(std::exchange(current, interruption)) {}

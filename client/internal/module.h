@@ -31,13 +31,15 @@ absl::Status RequireValues(const Module& module,
 // Returns x·weightᵀ + bias.
 Tensor Project(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias);
 
-// Gives initial values to the parameters of a module: each has another stream of one seed.
+// Gives initial values to the parameters of a module. Each parameter uses its own stream of one
+// seed.
 class Initializer {
  public:
   // Without a seed, draws one.
   Initializer(const Device& device, std::optional<int64_t> seed);
 
-  // These do nothing if the parameter has a value. The numbers are uniform in [-bound, bound).
+  // If the parameter has a value, these do nothing. Uniform draws from [-bound, bound), and Normal
+  // from the standard normal distribution.
   void Uniform(Parameter* parameter, double bound);
   void Normal(Parameter* parameter);
   void Fill(Parameter* parameter, Scalar value);

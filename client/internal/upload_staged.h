@@ -10,7 +10,7 @@
 
 namespace tensord::internal {
 
-// The limit of the bytes that UploadStaged has copied and not sent yet, in the process.
+// The limit of the bytes in this process that UploadStaged has copied and not sent yet.
 inline constexpr int64_t kMaxStagedBytes = int64_t{256} << 20;
 
 // Does the same as FromBytes (creation.h), but doesn't wait for the server: copies `data`, and the

@@ -19,7 +19,7 @@ struct Heads {
   Tensor q, k, v;  // (N,H,L,E), (N,H,S,E), (N,H,S,E)
 };
 
-// Joins what the two masks leave out to one mask for ScaledDotProductAttention.
+// Returns one mask for ScaledDotProductAttention that leaves out the keys of both masks.
 absl::StatusOr<std::optional<Tensor>> JoinMasks(const AttentionMasks& masks, int64_t batch,
                                                 int64_t keys, DType dtype) {
   std::optional<Tensor> joined = masks.attention;

@@ -19,14 +19,15 @@ struct MultiheadAttentionOptions {
   std::optional<int64_t> seed = {};  // of the initial values; none: a random seed
 };
 
-// Which keys a query attends to. In PyTorch's modules, a bool mask is true for the keys that are
-// left out; in ScaledDotProductAttention, it is true for those that take part.
+// The masks select the keys to which a query attends. As in PyTorch's modules, a bool mask is true
+// for the keys that are left out. In ScaledDotProductAttention, it is true for the other keys.
 struct AttentionMasks {
-  // (L,S), (N,H,L,S) or what broadcasts to that. bool: true leaves out. Floating: is added.
+  // Has the shape (L,S) or (N,H,L,S), or broadcasts to it. If it is bool, true leaves a key out. If
+  // it is floating, it is added to the scores.
   std::optional<Tensor> attention = {};
-  // (N,S), or (S) without a batch: bool, true leaves out that key for all queries.
+  // A bool tensor (N,S), or (S) without a batch. True leaves the key out for all queries.
   std::optional<Tensor> key_padding = {};
-  bool is_causal = false;  // leaves out the keys after a query's position; not with `attention`
+  bool is_causal = false;  // leaves out the keys after a query's position; not with another mask
 };
 
 // Attention with num_heads heads of size E = embed_dim / num_heads each. Its parameters are
@@ -37,9 +38,11 @@ class MultiheadAttention : public Module {
   MultiheadAttention(int64_t embed_dim, int64_t num_heads,
                      const MultiheadAttentionOptions& options = {});
 
-  // Self-attention: x is (L,N,embed_dim), (N,L,embed_dim) with batch_first, or (L,embed_dim).
+  // Computes self-attention. x is (L,N,embed_dim), (N,L,embed_dim) with batch_first, or
+  // (L,embed_dim).
   Tensor Forward(const Tensor& x) const override { return Attend(x, x, x); }
-  // query is as x above. key and value are (S,N,embed_dim), or as query is.
+  // Attends from `query` to the keys. `query` has a shape of x above. `key` and `value` have the
+  // same layout, with the length S.
   Tensor Attend(const Tensor& query, const Tensor& key, const Tensor& value,
                 const AttentionMasks& masks = {}) const;
 

@@ -12,7 +12,7 @@
 
 namespace tensord::nn {
 
-// The first ones are those of tensord::ConvOptions.
+// The options up to `activation` mean the same as in tensord::ConvOptions.
 struct ConvOptions {
   std::vector<int64_t> stride = {};
   std::vector<int64_t> padding = {};
@@ -26,7 +26,7 @@ struct ConvOptions {
   std::optional<int64_t> seed = {};  // of the initial values; none: a random seed
 };
 
-// activation(the convolution of x with the weight + bias). The weight is
+// Computes activation(the convolution of x with the weight + bias). The weight is
 // (out_channels,in_channels/groups,kernel…), the bias (out_channels). They have the initial
 // distribution of torch.nn.Conv2d: uniform in [-1/√n, 1/√n), where n elements contribute to a sum.
 class Conv : public Module {

@@ -12,12 +12,12 @@
 namespace tensord::nn {
 
 // In training mode, sets each element to 0 with probability p, from 0 to 1, and divides the others
-// by 1 - p. Each call of Forward draws other elements: those of the next stream of the seed. In
+// by 1 - p. Each call of Forward uses the next stream of the seed. In
 // evaluation mode, returns its input. Copies share the generator. If several threads call Forward,
-// the order of their calls decides which of them gets which stream.
+// the order of their calls determines which stream each call gets.
 //
 // In training mode, Forward fails with FAILED_PRECONDITION while a program is recorded: each run of
-// the program would drop the same elements. There, call tensord::Dropout with a state.
+// the program would drop the same elements. In a program, call tensord::Dropout with a state.
 class Dropout : public Module {
  public:
   // Without a seed, draws one from the system's random numbers.

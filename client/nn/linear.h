@@ -38,7 +38,7 @@ class Linear : public Module {
   const Tensor& bias() const { return bias_.value; }
 
  private:
-  // Returns whether this layer was made of tensors, and the weight was an empty Tensor.
+  // Returns whether the constructor got an empty Tensor as the weight.
   bool given_no_weight() const;
 
   int64_t in_features_ = 0;

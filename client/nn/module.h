@@ -68,12 +68,13 @@ class Module {
   using Visitor = std::function<void(const std::string& name, Parameter* parameter)>;
   virtual void VisitParameters(const std::string& prefix, const Visitor& visit);
 
-  // Sets every parameter that has no value to its initial value, on `device`. To calls it. The
-  // default calls it for the added modules.
+  // Sets every parameter that has no value to its initial value, on `device`. To() calls this
+  // function. The default calls it for the added modules.
   virtual void Initialize(const Device& device);
 
   // Makes this module and those in it behave as in training, or as in evaluation. Modules begin in
-  // training mode. Only Dropout and batch normalization differ between the two.
+  // training mode. Only Dropout, batch normalization, and layers with dropout differ between the
+  // two.
   virtual void Train(bool training = true);
   void Eval() { Train(false); }
   bool training() const { return training_; }

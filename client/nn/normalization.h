@@ -22,8 +22,8 @@ struct NormOptions {
   DType dtype = DType::kFloat32;   // of the parameters
 };
 
-// (x - mean) / √(variance + eps) · weight + bias over the last dimensions, `normalized_shape`. The
-// weight begins with ones, the bias with zeros.
+// Computes (x - mean) / √(variance + eps) · weight + bias over the last dimensions,
+// `normalized_shape`. The weight begins with ones, the bias with zeros.
 class LayerNorm : public Module {
  public:
   explicit LayerNorm(std::vector<int64_t> normalized_shape, const NormOptions& options = {});
@@ -40,7 +40,7 @@ class LayerNorm : public Module {
   std::optional<Parameter> bias_;
 };
 
-// x / √(mean of x² + eps) · weight over the last dimensions, `normalized_shape`.
+// Computes x / √(mean of x² + eps) · weight over the last dimensions, `normalized_shape`.
 class RMSNorm : public Module {
  public:
   explicit RMSNorm(std::vector<int64_t> normalized_shape, const NormOptions& options = {});

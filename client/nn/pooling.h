@@ -10,8 +10,8 @@
 
 namespace tensord::nn {
 
-// The largest element of each window. The kernel, and each option, has one number for both axes, or
-// two:
+// Returns the largest element of each window. The kernel, and each option, has one number for both
+// axes, or two:
 //   nn::MaxPool2d({.kernel = {3}, .stride = {2}, .padding = {1}})
 class MaxPool2d : public Module {
  public:
@@ -24,7 +24,7 @@ class MaxPool2d : public Module {
   PoolOptions options_;  // with two numbers for the kernel
 };
 
-// The mean of each window.
+// Returns the mean of each window.
 class AvgPool2d : public Module {
  public:
   explicit AvgPool2d(AvgPoolOptions options);
@@ -36,8 +36,8 @@ class AvgPool2d : public Module {
   AvgPoolOptions options_;  // with two numbers for the kernel
 };
 
-// The means of output_size windows, (H,W) or one number for both, that cover x. The sizes of x must
-// be multiples of these, otherwise Forward fails with UNIMPLEMENTED.
+// Returns the means of output_size windows that cover x. output_size is (H,W), or one number for
+// both. If the sizes of x aren't multiples of these, Forward fails with UNIMPLEMENTED.
 class AdaptiveAvgPool2d : public Module {
  public:
   explicit AdaptiveAvgPool2d(std::vector<int64_t> output_size);

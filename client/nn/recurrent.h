@@ -1,5 +1,5 @@
-// Recurrent layers. Their steps are ops of the client, so record a program (program.h) of a
-// sequence that runs often: a run then sends one message.
+// Recurrent layers. The client sends several ops for each step. If a sequence runs often, record a
+// program (program.h) of it: a run then sends one message.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ struct RecurrentOptions {
   std::optional<int64_t> seed = {};  // of the initial values; none: a random seed
 };
 
-// What LSTM and GRU share. The parameters of layer k are weight_ih_lk (gates·hidden_size,in),
-// weight_hh_lk (gates·hidden_size,hidden_size), bias_ih_lk and bias_hh_lk (gates·hidden_size). Those
-// of the backward direction end with "_reverse". They begin uniform in [-1/√hidden_size,
-// 1/√hidden_size).
+// The base of LSTM and GRU. The parameters of layer k are weight_ih_lk (gates·hidden_size,in),
+// weight_hh_lk (gates·hidden_size,hidden_size), bias_ih_lk and bias_hh_lk (gates·hidden_size). The
+// names for the backward direction end with "_reverse". The parameters begin uniform in
+// [-1/√hidden_size, 1/√hidden_size).
 class Recurrent : public Module {
  public:
   // Returns the outputs of the last layer: (L,N,D·hidden_size) with D directions. x is

@@ -13,8 +13,8 @@ namespace tensord::nn {
 
 // Modules applied one after the other, named "0", "1", …:
 //   nn::Sequential model(nn::Linear(64, 128), nn::ReLU(), nn::Linear(128, 10));
-// Copies share their modules. If a module's Forward fails, the error names the module as a state dict
-// does: "module 2 (Linear): …", or "module 1.0 (Linear): …" in a Sequential inside this one.
+// Copies share their modules. If a module's Forward fails, the error names the module as a state
+// dict does: "module 2 (Linear): …", or "module 1.0 (Linear): …" in a Sequential inside this one.
 class Sequential : public Module {
  public:
   Sequential() = default;

@@ -5,7 +5,7 @@
 namespace tensord::nn {
 namespace {
 
-// Returns another seed for each part of a layer. Without a seed, each part draws its own.
+// Returns a different seed for each part of a layer. Without a seed, each part draws its own.
 std::optional<int64_t> SeedOf(const TransformerEncoderLayerOptions& options, int64_t part) {
   if (!options.seed.has_value()) return std::nullopt;
   return *options.seed + part;

@@ -1,4 +1,4 @@
-// The layer of a transformer's encoder.
+// A layer of a transformer's encoder.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct TransformerEncoderLayerOptions {
 // Self-attention and a feed-forward network, each with a residual connection and normalization, as
 // in "Attention Is All You Need" (https://arxiv.org/abs/1706.03762). The modules are self_attn,
 // linear1, dropout, linear2, norm1, norm2, dropout1 and dropout2. Unlike PyTorch's module, it
-// drops no weights of the attention.
+// applies no dropout to the weights of the attention.
 class TransformerEncoderLayer : public Module {
  public:
   TransformerEncoderLayer(int64_t d_model, int64_t num_heads,
