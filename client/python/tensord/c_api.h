@@ -199,7 +199,7 @@ typedef struct TensordApi {
                   outputs are lost.
      donated      bit i: the op may overwrite input i, which must be a tensor. After success no
                   function accepts this tensor, except release, spec and device.
-     At most 32 inputs, of which at most 8 are numbers. At least one must be a tensor. */
+     An op has at most 32 inputs, of which at most 8 are numbers. At least one must be a tensor. */
   int (*push)(const TensordOp* op, const TensordInput* inputs, size_t num_inputs, uint32_t donated,
               TensordOutput* outputs, size_t* num_outputs, TensordError** error);
   /* Sends an op without inputs, such as "full", which has one output. */
@@ -221,11 +221,12 @@ typedef struct TensordApi {
   int (*run_program)(const TensordProgram* program, TensordTensor* const* inputs, size_t num_inputs,
                      TensordOutput* outputs, size_t* num_outputs, TensordError** error);
 
-  /* ---- waits that hide in an op */
+  /* ---- waits of `push` */
 
   /* `push` waits while the queue of commands is full. From this call on, the library calls
      `before` on the waiting thread when such a wait begins, without the interpreter's lock, and
-     `after`, with the result of `before`, when it has ended. Both NULL: no calls. */
+     `after`, with the result of `before`, when it has ended. If both are
+     NULL, it calls nothing. */
   void (*set_wait_hooks)(void* (*before)(void), void (*after)(void* state));
 
   /* ---- Python objects. The caller has the interpreter's lock. */

@@ -15,6 +15,7 @@ class MultiheadAttention(Module):
     """Attention with num_heads heads. Inputs are (L,N,E), (N,L,E) with batch_first, or (L,E).
 
     In attn_mask and key_padding_mask, True leaves a key out, as in PyTorch's module. A floating attn_mask is added.
+    is_causal excludes both masks.
     Returns the output alone: there are no weights to return, and there is no dropout.
     """
 
@@ -117,7 +118,7 @@ class MultiheadAttention(Module):
 
 class TransformerEncoderLayer(Module):
     """Self-attention and a feed-forward network, each with a residual connection and normalization. x is (L,N,d_model),
-    or (N,L,d_model) with batch_first. There is no dropout inside of the attention."""
+    or (N,L,d_model) with batch_first. The weights of the attention have no dropout."""
 
     def __init__(
         self,

@@ -79,13 +79,13 @@ class Conv1d(_Conv):
 
 
 class Conv2d(_Conv):
-    """The same for x (N,C,H,W) or (C,H,W)."""
+    """Does the same as Conv1d for x (N,C,H,W) or (C,H,W)."""
 
     _axes = 2
 
 
 class Conv3d(_Conv):
-    """The same for x (N,C,D,H,W) or (C,D,H,W)."""
+    """Does the same as Conv1d for x (N,C,D,H,W) or (C,D,H,W)."""
 
     _axes = 3
 

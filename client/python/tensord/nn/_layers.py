@@ -122,7 +122,7 @@ class Identity(Module):
 
 
 class GELU(Module):
-    """x times the normal distribution function of x. approximate="tanh": an approximation by tanh."""
+    """x times the normal distribution function of x. With approximate="tanh", approximates it by tanh."""
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()

@@ -47,6 +47,8 @@ class Module:
     def __setattr__(self, name: str, value: object) -> None:
         if "_modules" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__} must call super().__init__() before it sets {name}")
+        if isinstance(value, (_Parameter, Module)):
+            self.__dict__.pop(name, None)  # Python would find an earlier plain attribute first
         if isinstance(value, _Parameter):
             self._modules.pop(name, None)
             self._parameters[name] = value.value
@@ -165,17 +167,20 @@ class Module:
         return self
 
     def train(self, mode: bool = True) -> Self:
-        """Makes all modules in this one behave as in training. Only Dropout, BatchNorm and the dropout of LSTM and GRU differ. Returns this module."""
+        """Makes this module and all modules in it behave as in training. Returns this module.
+
+        Only Dropout, BatchNorm, and layers with dropout behave differently in training and in evaluation.
+        """
         for module in self.modules():
             object.__setattr__(module, "training", mode)
         return self
 
     def eval(self) -> Self:
-        """The same as train(False)."""
+        """Makes this module and all modules in it behave as in evaluation: train(False)."""
         return self.train(False)
 
     def extra_repr(self) -> str:
-        """Returns what stands in the brackets of the text of this module."""
+        """Returns the text between the brackets in repr() of this module."""
         return ""
 
     def __repr__(self) -> str:

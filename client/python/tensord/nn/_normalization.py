@@ -49,7 +49,8 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """x / √(mean of x² + eps) over the last axes, times the weight. The eps is by default that of x's dtype."""
+    """x / √(mean of x² + eps) over the last axes, times the weight. By default, eps is the machine epsilon of x's
+    dtype."""
 
     weight: Tensor | None
 
@@ -124,13 +125,13 @@ class _BatchNorm(Module):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Normalizes each channel of x (N,C) or (N,C,L), times the weight, plus the bias. In training, by the mean and
-    variance of x, which also update the running ones; in evaluation, by the running ones."""
+    """Normalizes each channel of x (N,C) or (N,C,L), then multiplies by the weight and adds the bias. In training, uses
+    the mean and variance of x, and updates the running ones. In evaluation, uses the running ones."""
 
     _ranks = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """The same for x (N,C,H,W)."""
+    """Does the same as BatchNorm1d for x (N,C,H,W)."""
 
     _ranks = (4,)

@@ -11,7 +11,7 @@ from ._module import Module, Parameter
 
 
 class _Recurrent(Module):
-    """What LSTM and GRU share. A state is a tuple of tensors (N,hidden_size), the first of which is the output."""
+    """The base of LSTM and GRU. A state is a tuple of tensors (N,hidden_size), the first of which is the output."""
 
     _gates: int
     _parts: int
@@ -120,7 +120,7 @@ class _Recurrent(Module):
 class LSTM(_Recurrent):
     """Long short-term memory over x (L,N,in), (N,L,in) with batch_first, or (L,in). Returns (output, (h, c)).
 
-    The steps are ops of the client: make a tensord.Program of a sequence that runs often.
+    The client sends several ops for each step. If a sequence runs often, make a tensord.Program of it.
     """
 
     _gates, _parts = 4, 2
