@@ -1,8 +1,7 @@
 """A PyTorch device on the GPUs of other machines: torch.device("tensord:0").
 
-`import torch` loads this package, if it is installed. A connection is made when the device is used
-for the first time: to the current connection of the package tensord, or else as tensord.connect()
-does.
+`import torch` loads this package, if it is installed. At its first use, the device takes the
+current connection of the package tensord. If there is none, it connects as tensord.connect() does.
 """
 
 import copyreg

@@ -10,27 +10,29 @@
 
 namespace torch_tensord {
 
-// The table. Throws if the Python package hasn't called SetApi.
+// Returns the table. Throws if the Python package hasn't called SetApi.
 const TensordApi& Api();
 void SetApi(int64_t address);
 
-// Throws the error, if `code` isn't 0, and releases it: OutOfMemoryError, AcceleratorError for a
-// lost server, NotImplementedError, or else RuntimeError. `what` names the op.
+// Throws the exception for `code`, and releases the error. The exception is OutOfMemoryError,
+// AcceleratorError for a lost server, NotImplementedError, or else RuntimeError. `what` names the
+// op.
 void ThrowError(int code, TensordError* error, const char* what);
 // `error` is a reference, so that it is read after the call that sets it.
 inline void Check(int code, TensordError* const& error, const char* what) {
   if (C10_UNLIKELY(code != 0)) ThrowError(code, error, what);
 }
 
-// The devices of the connection, which are fixed at the first call. Connects, if needed. May block.
+// Returns the number of the connection's devices, which are fixed at the first call. If there is no
+// connection, connects. May block.
 int NumDevices();
-// Throws if there is no such device.
+// Returns a device. Throws if it doesn't exist.
 TensordDevice* DeviceAt(c10::DeviceIndex index);
-// The number of devices. If the connection fails, returns 0, and a later call tries again.
+// Returns the number of devices. If the connection fails, returns 0, and a later call tries again.
 int TryNumDevices() noexcept;
-// True if the connection exists.
+// Returns whether the connection exists.
 bool IsInitialized();
-// True in a forked child of a process that had a connection.
+// Returns true in a forked child of a process that had a connection.
 bool InBadFork();
 
 c10::DeviceIndex CurrentDevice();

@@ -14,16 +14,16 @@
 namespace torch_tensord {
 namespace {
 
-// Without it, nn.TransformerEncoder makes nested tensors, which the device has not.
+// If this returned true, nn.TransformerEncoder would make nested tensors, which the device lacks.
 bool NestedFromMaskLeftAligned(const at::Tensor&, const at::Tensor&) { return false; }
 
-// 0: the composition (at::SDPBackend::math).
+// Returns 0: the composition (at::SDPBackend::math).
 int64_t FusedChoice(const at::Tensor&, const at::Tensor&, const at::Tensor&,
                     const std::optional<at::Tensor>&, double, bool, std::optional<double>, bool) {
   return 0;
 }
 
-// The shape (batch, heads, length, width of a head).
+// Returns x with the shape (batch, heads, length, width of a head).
 at::Tensor SplitHeads(const at::Tensor& x, int64_t heads) {
   return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
 }

@@ -26,7 +26,7 @@ struct CachedView {
   Value value;
 };
 
-// Locks of a few instructions. No function of the table is called under it.
+// A lock that is held for a few instructions. The holder calls no function of the table.
 class SpinLock {
  public:
   void lock() {
@@ -82,7 +82,7 @@ inline Cell* CellOf(const at::Tensor& tensor) {
 }
 inline bool IsOurs(const at::Tensor& tensor) { return tensor.is_privateuseone(); }
 
-// An address that no memory has, as the data pointer of a storage.
+// Returns an address that no memory has, as the data pointer of a storage.
 c10::DataPtr FakeAddress(size_t size_bytes, c10::DeviceIndex device);
 
 // Makes a tensor with a storage of its own.
@@ -98,14 +98,14 @@ inline at::Tensor MakeLike(const at::Tensor& like) { return MakeLike(like, like.
 at::Tensor Alias(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides,
                  int64_t offset);
 
-// True if the tensor is contiguous and has all elements of its storage.
+// Returns whether the tensor is contiguous and has all elements of its storage.
 inline bool IsWhole(const at::Tensor& tensor) {
   const auto* impl = tensor.unsafeGetTensorImpl();
   return impl->is_contiguous() && impl->storage_offset() == 0 &&
          static_cast<size_t>(impl->numel()) * tensor.element_size() == CellOf(tensor)->nbytes();
 }
-// True if the strides are those of a new contiguous tensor, also of axes of size 1. PyTorch's
-// results have such strides, too, then.
+// Returns whether the strides are those of a new contiguous tensor, also for axes of size 1. If so,
+// PyTorch's results have such strides, too.
 inline bool IsRowMajor(const at::Tensor& tensor) {
   const auto* impl = tensor.unsafeGetTensorImpl();
   if (!impl->is_contiguous()) return false;
@@ -117,9 +117,9 @@ inline bool IsRowMajor(const at::Tensor& tensor) {
   }
   return true;
 }
-// True if the tensor has each element of its storage once, in any order of axes.
+// Returns whether the tensor has each element of its storage once, in any order of axes.
 bool CoversStorage(const at::Tensor& tensor);
-// The axes from the greatest stride to the smallest.
+// Returns the axes from the greatest stride to the smallest.
 c10::DimVector MemoryOrder(const at::Tensor& tensor);
 
 // Returns all elements of the storage as a value of this dtype, of any shape.

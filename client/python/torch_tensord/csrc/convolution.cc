@@ -17,7 +17,7 @@ Value Conv(c10::ArrayRef<In> inputs, const Geometry& g) {
                   {"dilation", g.dilation},
                   {"groups", g.groups}})[0];
 }
-// "conv_backward_input" or "conv_backward_weight", whose result has the shape `sizes`.
+// Returns the result of "conv_backward_input" or "conv_backward_weight", of the shape `sizes`.
 Value Gradient(const char* name, const Value& gradient, const Value& other, at::IntArrayRef sizes,
                const Geometry& g) {
   return Push(name, {gradient, other},

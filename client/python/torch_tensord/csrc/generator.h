@@ -33,7 +33,7 @@ class Generator final : public c10::GeneratorImpl {
 };
 
 const at::Generator& DefaultGenerator(c10::DeviceIndex device);
-// The seed and the stream for an op on `device`.
+// Returns the seed and the stream for an op on `device`.
 std::pair<int64_t, int64_t> NextStream(const std::optional<at::Generator>& given,
                                        c10::DeviceIndex device);
 

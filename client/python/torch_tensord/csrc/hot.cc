@@ -29,7 +29,7 @@ namespace slow = at::compositeexplicitautogradnonfunctional;
 
 bool IsPlain(const at::Tensor& x) { return IsOurs(x) && IsRowMajor(x); }
 bool IsPlainFloat(const at::Tensor& x) { return IsPlain(x) && at::isFloatingType(x.scalar_type()); }
-// True for a Python number that doesn't change the dtype of `x`.
+// Returns true for a Python number that doesn't change the dtype of `x`.
 bool KeepsDType(const at::Tensor& number, const at::Tensor& x) {
   if (!IsNumber(number) || !number.unsafeGetTensorImpl()->is_wrapped_number()) return false;
   const at::ScalarType dtype = x.scalar_type();
@@ -37,7 +37,7 @@ bool KeepsDType(const at::Tensor& number, const at::Tensor& x) {
   return dtype != at::kBool && at::isIntegralType(number.scalar_type(), true);
 }
 
-// Sets `*result` if the fast way is open.
+// If the fast path applies, sets `*result` and returns true.
 bool Binary(ServerOp& op, const at::Tensor& a, const at::Tensor& b, at::Tensor* result) {
   if (!IsPlain(a) || a.scalar_type() == at::kBool) return false;
   if (IsPlain(b)) {

@@ -1,4 +1,4 @@
-// What kernels share: operands, dtypes, devices, and outputs.
+// Helpers of the kernels: operands, dtypes, devices, and outputs.
 #ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_KERNELS_H_
 #define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_KERNELS_H_
 
@@ -106,7 +106,8 @@ inline c10::DimVector Axes(at::OptionalIntArrayRef dims, int64_t rank) {
 
 // ---- the implementation of Elementwise
 
-// True if the tensors cover their storages in one order that isn't that of contiguous tensors.
+// Returns whether the tensors cover their storages in one order that isn't that of contiguous
+// tensors.
 bool SharesMemoryOrder(const at::Tensor& out, Operands operands);
 // Returns an alias that has the order of the memory.
 at::Tensor InMemoryOrder(const at::Tensor& tensor, const c10::DimVector& order);

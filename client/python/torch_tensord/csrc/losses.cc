@@ -10,7 +10,7 @@ Value Reduced(const Value& loss, int64_t reduction) {
   if (reduction == at::Reduction::None) return loss;
   return Reduce(reduction == at::Reduction::Mean ? "mean" : "sum", loss, {}, false);
 }
-// The gradient of each element for the reduction.
+// Returns the gradient of each element for the reduction.
 Value Spread(const Value& gradient, int64_t reduction, int64_t count) {
   return reduction == at::Reduction::Mean ? Div(gradient, at::Scalar(static_cast<double>(count)))
                                           : gradient;

@@ -94,7 +94,7 @@ at::Tensor& SetEmpty(at::Tensor& self) {
       self, MakeContiguous({0}, self.scalar_type(), self.device().index()).storage(), 0, {0}, {});
 }
 
-// With it, Module.to() changes parameters in place, so tied weights stay tied.
+// If this returns true, Module.to() changes parameters in place, so tied weights stay tied.
 bool HasCompatibleShallowCopyType(const at::Tensor& a, const at::Tensor& b) {
   return a.layout() == at::kStrided && b.layout() == at::kStrided;
 }

@@ -1,4 +1,4 @@
-// Functions of torch.tensord, as ops of PyTorch, and what happens to an op that isn't registered.
+// The functions of torch.tensord, as ops of PyTorch, and the fallback for ops without a kernel.
 #include <ATen/native/CPUFallback.h>
 #include <torch/library.h>
 

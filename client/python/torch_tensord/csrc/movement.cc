@@ -148,7 +148,7 @@ bool Equal(const at::Tensor& a, const at::Tensor& b) {
   return Fetch(Reduce("count_nonzero", Push(op::ne, {Read(a), Read(b)}), {}, false)).toLong() == 0;
 }
 
-// A repetition of each index by its count. Waits for the sum.
+// Returns each index, repeated by its count. Waits for the sum of the counts.
 at::Tensor RepeatInterleave(const at::Tensor& repeats, std::optional<int64_t> output_size) {
   TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
   const c10::DeviceIndex device = DeviceOf(repeats);

@@ -236,7 +236,7 @@ at::Tensor& AvgPoolBackwardOut(const at::Tensor& gradient, const at::Tensor& sel
                                   ceil_mode, count_padding, divisor.value_or(0)));
 }
 
-// The window for which an adaptive pool is a pool of equal windows.
+// Returns the window with which a pool computes the adaptive pool, whose windows must be equal.
 c10::DimVector AdaptiveWindow(at::IntArrayRef in, at::IntArrayRef out) {
   c10::DimVector window;
   for (size_t i = 0; i < 2; ++i) {

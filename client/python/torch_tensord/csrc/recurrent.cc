@@ -14,7 +14,7 @@ Value Gates(const at::Tensor& input, const at::Tensor& hidden) {
 Value Biased(const Value& x, const std::optional<at::Tensor>& bias) {
   return IsGiven(bias) ? Add(x, Read(*bias)) : x;
 }
-// Part i of `parts` equal parts of axis 1.
+// Returns part i of `parts` equal parts of axis 1.
 Value Part(const Value& x, int64_t i, int64_t parts) {
   const int64_t size = x->sizes()[1] / parts;
   return Narrow(x, 1, i * size, (i + 1) * size);

@@ -1,4 +1,4 @@
-// The device guard, streams, events and hooks that PyTorch asks, and pinned memory.
+// The device guard, streams, events and hooks that PyTorch calls, and pinned memory.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>

@@ -106,7 +106,7 @@ Value Reshape(const Value& x, at::IntArrayRef sizes);
 Value BroadcastTo(const Value& x, at::IntArrayRef sizes);
 Value Permute(const Value& x, at::IntArrayRef axes);
 Value Transpose(const Value& x, int64_t a, int64_t b);
-// Elements [start, stop) of an axis.
+// Returns the elements [start, stop) of an axis.
 Value Narrow(const Value& x, int64_t axis, int64_t start, int64_t stop);
 Value Concat(c10::ArrayRef<Value> parts, int64_t axis);
 Value AsStrided(const Value& x, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset);
@@ -114,7 +114,7 @@ Value Zeros(c10::DeviceIndex device, at::IntArrayRef sizes, at::ScalarType dtype
 Value Full(c10::DeviceIndex device, at::IntArrayRef sizes, const at::Scalar& number,
            at::ScalarType dtype);
 Value Arange(c10::DeviceIndex device, int64_t stop);
-// "sum", "mean", "max", …. No axes: over all.
+// Reduces by the op `name`: "sum", "mean", "max", …. If `axes` is empty, reduces over all axes.
 Value Reduce(const char* name, const Value& x, at::IntArrayRef axes, bool keepdims);
 Value Matmul(const Value& a, const Value& b, bool transpose_a = false, bool transpose_b = false);
 
