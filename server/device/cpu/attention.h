@@ -1,4 +1,4 @@
-// What sdpa and its gradient have in common: their arguments, and tiles of their operands.
+// Shared by sdpa and its gradient: their arguments, and tiles of their operands.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct AttentionArgs {
   AttentionArgs(const KernelCall& call, size_t q, size_t optional);
 
   int64_t rows() const { return group * length; }  // of an item
-  // Returns the first key that row `row` of an item doesn't have.
+  // Returns the end of the keys to which row `row` of an item attends.
   int64_t EndOfKeys(int64_t row) const { return causal ? std::min(keys, row % length + 1) : keys; }
 
   DType dtype;
@@ -51,7 +51,7 @@ constexpr int64_t RoundUpToLanes(int64_t n) {
   return (n + kLanes - 1) / kLanes * kLanes;
 }
 
-// The most rows and keys of a tile.
+// The maximum number of rows, and of keys, of a tile.
 template <typename T>
 inline constexpr int64_t kTileRows = kAttentionTileBytes / sizeof(T);
 inline constexpr int64_t kTileKeys = 64;
@@ -83,15 +83,15 @@ template <typename T>
 void FillFactors(const Context& ctx, const AttentionArgs& args, const RowBlock& block, int64_t key,
                  int64_t keys, int64_t stride, const T* ones, T* out);
 
-// Sets the limit of each lane, counted from `key` on. Returns false if all rows have all keys.
+// Sets the limit of each lane, counted from `key` on. Returns false if all rows attend to all keys.
 template <typename T>
 bool FillLimits(const AttentionArgs& args, const RowBlock& block, int64_t key, int64_t keys,
                 T* limits);
 
-// Returns the first key that no row of the block has.
+// Returns the end of the keys to which a row of the block attends.
 int64_t EndOfKeys(const AttentionArgs& args, const RowBlock& block);
 
-// Divides memory into arrays that begin at multiples of 64 bytes. Without memory, counts only.
+// Divides memory into arrays that begin at multiples of 64 bytes. Without memory, it only counts.
 template <typename T>
 class Arena {
  public:
@@ -108,7 +108,7 @@ class Arena {
   int64_t used_ = 0;
 };
 
-// Each adds the kernels of one file (AppendAttentionKernels).
+// The kernels of sdpa and its gradient, which AppendAttentionKernels adds to the table.
 absl::Status SdpaKernel(const Context& ctx, const KernelCall& call);
 absl::Status SdpaBackwardKernel(const Context& ctx, const KernelCall& call);
 

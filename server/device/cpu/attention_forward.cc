@@ -10,7 +10,7 @@
 namespace tensord::server::cpu {
 namespace {
 
-// The keys of a task, if an item has few rows. Does not depend on the number of threads.
+// The number of keys of a task, if an item has few rows. It is the same for any number of threads.
 constexpr int64_t kFewRowsKeys = 512;
 
 template <typename T>

@@ -13,10 +13,10 @@ namespace {
 
 // The number of multiplications that take one thread about 20 ms.
 constexpr double kPartProducts = 1 << 30;
-// If one image takes longer than this number of parts, matrix products compute it: they check more
-// often whether the op must stop.
+// If one image takes longer than this number of parts, matrix products compute it, because they
+// check more often whether the op must stop.
 constexpr int64_t kMaxPartsOfAnImage = 4;
-// The images of a part have at most about so many bytes, so that copies in another layout or dtype
+// The approximate limit of the bytes of a part's images, so that copies in another layout or dtype
 // take little memory.
 constexpr int64_t kPartBytes = 32 << 20;
 // A gradient of a weight is added up part by part. Such an addition takes about as long as this
@@ -40,7 +40,7 @@ bool IsPointwise(const ConvGeometry& conv) {
 
 bool IsDepthwise(const ConvGeometry& conv) { return conv.groups > 1 && conv.group_in() == 1; }
 
-// The multiplications for an image. An int64 could overflow.
+// Returns the number of multiplications for an image. An int64 could overflow.
 double ProductsOf(const ConvGeometry& conv) {
   return static_cast<double>(conv.out_channels * conv.out_elements()) *
          static_cast<double>(conv.group_in() * conv.taps());
@@ -133,8 +133,8 @@ absl::StatusOr<std::unique_ptr<OneDnnConv>> ConvPlan::MakePrimitive(int64_t imag
   return OneDnnConv::Make(spec);
 }
 
-// Returns whether oneDNN can compute the op. If it fails in another way, matrix products compute
-// the op.
+// Makes the primitives. Returns whether oneDNN can compute the op. After any failure, matrix
+// products compute it.
 bool ConvPlan::MakePrimitives() {
   if (!PrefersOneDnn()) return false;
   // 16-bit gradients of parts would be rounded before they are added.

@@ -14,7 +14,7 @@ namespace tensord::server::cpu {
 // Returns the kind of an op, or nullopt if it is neither conv nor a gradient of it.
 std::optional<ConvKind> FindConvKind(absl::string_view op);
 
-// An op with given shapes, dtypes and attributes: how it is computed, and the primitives for it.
+// The way in which an op with given shapes, dtypes and attributes is computed, and its primitives.
 // One thread at a time may use it.
 class ConvPlan {
  public:
@@ -35,8 +35,8 @@ class ConvPlan {
  private:
   enum OperandIndex { kA, kB, kOutput, kBias, kOperands };
 
-  // A group of images, and the primitive for as many images. It is null if matrix products compute
-  // the op.
+  // A group of images, and the primitive for as many images. If matrix products compute the op, the
+  // primitive is null.
   struct Part {
     int64_t images = 0;
     std::unique_ptr<OneDnnConv> primitive;

@@ -13,9 +13,9 @@ namespace {
 
 // A grain (team.h) in multiplications.
 constexpr double kConvGrainProducts = 64 * 1024;
-// A matrix of windows has at most about so many elements, so that it stays in the cache.
+// The approximate limit of the elements of a matrix of windows, so that it stays in the cache.
 constexpr int64_t kMaxColumnElements = 128 * 1024;
-// The minimum number of columns of a matrix of windows, if there are so many positions.
+// The minimum number of columns of a matrix of windows. If there are fewer positions, it has fewer.
 constexpr int64_t kMinPositions = 128;
 // If there are fewer units of work for each thread, units are divided.
 constexpr int64_t kUnitsPerThread = 4;
@@ -36,7 +36,8 @@ class WindowMatrix {
     return true;
   }
 
-  // block (rows, columns) = the rows [row, row + rows) and columns [column, column + columns).
+  // Sets block (rows, columns) to the rows [row, row + rows) and the columns
+  // [column, column + columns).
   void Read(const T* image, int64_t row, int64_t rows, int64_t column, int64_t columns,
             T* block) const {
     ForRuns(row, rows, column, columns, [&](const Run& run) {
@@ -114,13 +115,13 @@ class WindowMatrix {
 
 int64_t DivideUp(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
-// [begin, begin + size)
+// The range [begin, begin + size).
 struct ProductBlock {
   int64_t begin, size;
 };
 
-// Calls fn(ProductBlock) for blocks of at most `size` that together are [begin, end), until the op must
-// stop.
+// Calls fn(ProductBlock) for blocks of at most `size` that together are [begin, end), until the op
+// must stop.
 template <typename Fn>
 void ForBlocks(int64_t begin, int64_t end, int64_t size, Fn fn) {
   for (; begin < end && !MustStop(); begin += size)
@@ -212,7 +213,7 @@ class ConvProducts {
                   });
   }
 
-  // The first element of an image's group in x, y or their gradients.
+  // Return the first element of an image's group in x, y or their gradients.
   int64_t XOffset(int64_t image_group) const {
     return image_group * conv_.group_in() * conv_.in_elements();
   }

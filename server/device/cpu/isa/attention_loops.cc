@@ -2,7 +2,7 @@
 
 #include "tensord/server/device/cpu/isa/lanes.h"
 
-// This file is compiled with products and sums fused, so levels don't round alike.
+// The compiler fuses products and sums in this file, so the instruction sets round differently.
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
@@ -223,8 +223,8 @@ void WithScore(const AttentionTile& tile, Fn fn) {
   }
 }
 
-// Replaces max and sum of some lanes by those of the keys before and of this block, and the scores
-// by weights relative to max. Returns the factor of the sum before.
+// Updates max and sum of some lanes, which cover the keys before, with the keys of this block.
+// Replaces the scores by weights relative to max. Returns the factor of the sum before.
 template <typename T, typename ScoreFn>
 Native<T> UpdateLanes(const AttentionTile& tile, int64_t lane, ScoreFn score, T* max_at,
                       T* sum_at) {
