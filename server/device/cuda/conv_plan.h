@@ -46,11 +46,12 @@ struct ConvPlan {
   int64_t workspace_bytes = 0;
 };
 
-// Makes a plan with the first of the engines that cuDNN recommends that gives the same bits in each
-// run, is as exact as ConvProblem says, and needs at most `max_workspace_bytes`. All addresses that
-// the plan is executed with must be multiples of `alignment`. The handle's device must be current.
-// If there is no such engine, returns UNIMPLEMENTED. If there is too little memory, returns
-// RESOURCE_EXHAUSTED. If the device is lost, returns DATA_LOSS.
+// Makes a plan with the first acceptable engine that cuDNN recommends. An acceptable engine gives
+// the same bits in each run, is as exact as ConvProblem says, and needs at most
+// `max_workspace_bytes`. All addresses with which the plan is executed must be multiples of
+// `alignment`. The handle's device must be current. If there is no such engine, returns
+// UNIMPLEMENTED. If there is too little memory, returns RESOURCE_EXHAUSTED. If the device is lost,
+// returns DATA_LOSS.
 absl::StatusOr<ConvPlan> MakeConvPlan(const CudnnLibrary& library, cudnn::Handle handle,
                                       const ConvProblem& problem, int64_t alignment,
                                       int64_t max_workspace_bytes);

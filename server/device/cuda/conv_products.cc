@@ -35,7 +35,8 @@ MatmulProblem ProblemOf(const ConvProblem& conv, bool float32_out) {
   return problem;
 }
 
-// For each image and group: weights (rows, depth) · columns (depth, positions) -> (rows, positions).
+// Computes, for each image and group, weights (rows, depth) · columns (depth, positions) ->
+// (rows, positions).
 class ColumnProducts {
  public:
   // `weights` is (groups, rows, depth). `columns` describes the windows of one image.
@@ -119,7 +120,7 @@ class ColumnProducts {
   KernelContext& context_;
 };
 
-// (O,C/groups,kernel…) as (groups,C/groups,O/groups,kernel…).
+// Copies the weight (O,C/groups,kernel…) as (groups,C/groups,O/groups,kernel…).
 absl::Status TransposeWeight(const ConvProblem& conv, const void* weight, void* to,
                              const KernelCall& call, KernelContext& context) {
   const ConvGeometry& g = conv.geometry;

@@ -176,8 +176,8 @@ struct CudnnLibrary {
   absl::Status ToStatus(cudnn::Status status, absl::string_view call) const;
 };
 
-// Thread-safe. Loads cuDNN at the first call. Later calls return the same result. If it can't be
-// loaded, returns FAILED_PRECONDITION that says why and which package has it.
+// Loads cuDNN at the first call. Later calls return the same result. If cuDNN can't be loaded,
+// returns FAILED_PRECONDITION with the reason and the package that has it. Thread-safe.
 absl::StatusOr<const CudnnLibrary*> LoadCudnn();
 
 }  // namespace tensord::server::cuda

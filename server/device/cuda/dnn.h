@@ -61,8 +61,8 @@ class Dnn {
       return H::combine(std::move(h), key.problem, key.alignment);
     }
   };
-  // A plan takes cuDNN far longer to make than to execute, so plans are kept. That there is none is
-  // kept, too.
+  // cuDNN takes far longer to make a plan than to execute it, so plans are kept. If there is no
+  // plan for a problem, that result is kept, too.
   struct Kept {
     Key key;
     absl::StatusOr<ConvPlan> plan;

@@ -90,7 +90,7 @@ AttentionMaskJob MakeMaskJob(const KernelCall& call, const AttentionJob& attenti
   const Operand& gmask = call.outputs.back();
   const Shape heads = HeadsOf(call.inputs[1].spec->shape), given = MatricesOf(gmask.spec->shape);
   const Dims strides = RowMajorStrides(heads);
-  // The axes that the mask has make its matrices, and the others the heads of a matrix.
+  // The axes that the mask has are its matrices. The other axes are the heads of a matrix.
   Shape kept, summed;
   Dims kept_strides, summed_strides;
   for (int d = 0; d < heads.rank(); ++d) {

@@ -1,5 +1,5 @@
-// Convolution and its gradients, by cuDNN. If cuDNN has no engine for one, it is computed as products
-// of matrices.
+// Convolution and its gradients, by cuDNN. If cuDNN has no engine for one, matrix products compute
+// it.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -41,7 +41,7 @@ struct BiasAxes {
   const int64_t bias_strides[3] = {0, 1, 0};
 };
 
-// A convolution with what follows it.
+// A convolution with its epilogue: bias and activation.
 struct ForwardConv {
   ConvProblem problem;  // without bias and ReLU
   ConvAddresses addresses;
@@ -50,11 +50,11 @@ struct ForwardConv {
   bool biased() const { return addresses.bias != nullptr; }
   bool is_16_bit() const { return SizeOf(problem.dtype) == 2; }
   ForwardConv WithoutBias() const { return {problem, addresses.WithoutBias(), activation}; }
-  // Returns whether something follows the convolution.
+  // Returns whether there is an epilogue.
   bool has_epilogue() const { return biased() || activation.has_value(); }
 };
 
-// y += bias, then y = activation(y).
+// Computes y += bias, then y = activation(y).
 absl::Status AddEpilogue(const ForwardConv& conv, const KernelCall& call, KernelContext& context) {
   const int dtype = DTypeNumber(conv.problem.dtype);
   void* const y = conv.addresses.y;
@@ -72,8 +72,8 @@ absl::Status AddEpilogue(const ForwardConv& conv, const KernelCall& call, Kernel
   return LaunchStatus(call, launch(y, y, conv.problem.geometry.y_elements(), context.stream));
 }
 
-// For 16-bit dtypes. Computes activation(conv + bias) in float32 and rounds the result once.
-// Convolves some images at a time, whose float32 result is stored in scratch memory. cuDNN has no
+// Computes activation(conv + bias) of 16-bit dtypes in float32, and rounds the result once.
+// Convolves some images at a time, and stores their float32 result in scratch memory. cuDNN has no
 // engine that stores the float32 sums of 16-bit operands, so it gets float32 copies of them. It may
 // use TensorFloat-32, which has all 16-bit values.
 class WideConv {

@@ -32,7 +32,7 @@ struct RowsOfTile {
 
 template <typename T>
 struct DotTiles {
-  T lines[kTile][kWarp + 1], lanes[kTile][kWarp + 1];  // one more: no conflicts of banks
+  T lines[kTile][kWarp + 1], lanes[kTile][kWarp + 1];  // the extra column avoids bank conflicts
 };
 
 // dots[l] = the product of the warp's line l with the row of the lane. Rows that don't exist count
@@ -113,7 +113,7 @@ __device__ T SumOfLanes(T x) {
   return x;
 }
 
-// One score, of a row of an item and a key.
+// The score of a row of an item and a key.
 template <typename T>
 class Score {
  public:
@@ -123,7 +123,8 @@ class Score {
                                           : RandomStream{job.source.state[0], job.source.state[1]};
   }
 
-  // Returns the score for the product of the row and the key; -inf if the row doesn't have the key.
+  // Returns the score for the product of the row and the key; -inf if the row doesn't attend to
+  // the key.
   __device__ T Of(int64_t item, int64_t row, int64_t key, T product) const {
     const T excluded = -static_cast<T>(INFINITY);
     if (row >= job_.group * job_.length || key >= job_.keys) return excluded;
@@ -151,7 +152,7 @@ class Score {
   RandomStream stream_;
 };
 
-// Returns the first key that no row of [first, first + count) has.
+// Returns the end of the keys to which a row of [first, first + count) attends.
 __device__ inline int64_t EndOfKeys(const AttentionJob& job, int64_t first, int64_t count) {
   if (!job.causal) return job.keys;
   const int64_t last = first % job.length + count;  // after the last row, if all are of one head

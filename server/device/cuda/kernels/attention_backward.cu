@@ -3,7 +3,7 @@
 namespace tensord::server::cuda {
 namespace {
 
-// delta = Σ g o of each row. A warp has a row.
+// Sets delta to Σ g o of each row. Each warp computes a row.
 template <typename Storage>
 __global__ void DeltaKernel(AttentionJob job) {
   using T = MathOf<Storage>;
@@ -22,8 +22,8 @@ __global__ void DeltaKernel(AttentionJob job) {
   }
 }
 
-// The weight that a value had, and the gradient of the score, of the product of row and key, and of
-// that of the row's gradient and the key's value.
+// Computes the weight that a value had, and the gradient of the score. The arguments are the
+// product of row and key, and that of the row's gradient and the key's value.
 template <typename T>
 struct ScoreGradient {
   T weight = 0, score = 0;

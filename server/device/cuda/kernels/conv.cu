@@ -29,7 +29,7 @@ __device__ int64_t SourceIndex(const ConvColumnsJob& job, int axis, int64_t posi
   return index >= 0 && index < job.size[axis] ? index : -1;
 }
 
-// `Index` has room for the number of elements of `to`.
+// `Index` must be able to represent the number of elements of `to`.
 template <typename Unit, typename Index>
 __global__ void ConvColumnsKernel(ConvColumnsJob job, int64_t count) {
   const auto* from = static_cast<const Unit*>(job.from);
