@@ -87,10 +87,12 @@ at::Tensor& ArangeOut(const at::Scalar& start, const at::Scalar& end, const at::
                       at::Tensor& out) {
   const at::ScalarType dtype = out.scalar_type();
   TORCH_CHECK(step.toDouble() != 0, "step must be nonzero");
-  const double span = end.toDouble() - start.toDouble();
+  const bool integers = start.isIntegral(true) && end.isIntegral(true) && step.isIntegral(true);
+  // A double doesn't represent all large integers, so their difference is computed first.
+  const double span = integers ? static_cast<double>(end.toLong() - start.toLong())
+                               : end.toDouble() - start.toDouble();
   TORCH_CHECK(span == 0 || (span > 0) == (step.toDouble() > 0),
               "upper bound and lower bound inconsistent with step sign");
-  const bool integers = start.isIntegral(true) && end.isIntegral(true) && step.isIntegral(true);
   const auto size = static_cast<int64_t>(std::ceil(span / step.toDouble()));
   const int64_t sizes[] = {size};
   if (out.numel() != size) at::native::resize_output(out, sizes);
