@@ -112,7 +112,7 @@ absl::StatusOr<bool> ReadOptionalInputs(InferenceContext& ctx, int first,
   return has_mask;
 }
 
-// Brings the scale into normal form, in which it isn't 0 by default.
+// Brings the scale into normal form: replaces 0, the default, by 1 / sqrt(E).
 absl::Status ReadScale(InferenceContext& ctx, const Shape& q) {
   const double scale = ctx.attrs().Float("scale");
   if (!std::isfinite(scale)) {
@@ -157,7 +157,7 @@ std::vector<AttrDef> AttentionAttrs() {
   return {OptionalAttr("scale", AttrType::kFloat, 0.0,
                        "the factor of q·k before the softmax; 0: 1 / sqrt(E)"),
           OptionalAttr("causal", AttrType::kBool, false,
-                       "true: row i takes part in the keys from 0 to i; not with a mask"),
+                       "true: row i attends to the keys from 0 to i; not with a mask"),
           OptionalAttr("dropout_p", AttrType::kFloat, 0.0,
                        "the probability of dropping a weight, from 0 to 1"),
           OptionalAttr("seed", AttrType::kInt, int64_t{0},
