@@ -211,7 +211,7 @@ void AddNetworkFunctions(nb::module_& m, nb::class_<Box>& tensor) {
       "dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None, "
       "enable_gqa: bool = False, generator: Generator | Tensor | int | None = None",
       "softmax(scale * query @ key.T + attn_mask) @ value, with query (...,H,L,E), key "
-      "(...,Hkv,S,E) and value (...,Hkv,S,Ev). A mask of bool is true where a row takes part in a "
+      "(...,Hkv,S,E) and value (...,Hkv,S,Ev). A bool mask is true where a row attends to a "
       "key. By default, or if it is 0, scale is 1 / sqrt(E). With enable_gqa, H may be a multiple "
       "of Hkv. A row without keys is 0. The dropped weights come from the generator: a Generator, "
       "a seed, or a state; default: the generator of manual_seed.",
