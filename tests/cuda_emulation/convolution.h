@@ -18,8 +18,8 @@ struct ConvolutionTensor {
 
 enum class ConvolutionDirection { kForward, kBackwardData, kBackwardFilter };
 
-// y = convolution of x with w, or a gradient: x of (y, w), or w of (y, x). There are two or three
-// spatial axes. Sums are in double if `in_double`, in float otherwise.
+// y = convolution of x with w, or a gradient: x from (y, w), or w from (y, x). There are two or
+// three spatial axes. Sums are in double if `in_double`, in float otherwise.
 struct Convolution {
   ConvolutionDirection direction = ConvolutionDirection::kForward;
   std::vector<int64_t> strides, dilations, pre_paddings, post_paddings;  // for each spatial axis
@@ -33,7 +33,7 @@ struct Convolution {
   const ConvolutionTensor& result() const;
 };
 
-// What the arithmetic of an engine does to the operands and the result.
+// The precision to which an engine rounds the operands.
 enum class ConvolutionPrecision {
   kExact,
   kTf32,      // operands are rounded to TensorFloat-32

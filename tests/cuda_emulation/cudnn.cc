@@ -162,7 +162,7 @@ Status GetEngines(const CudnnObject& heuristics, int64_t capacity, int64_t* coun
   std::vector<CudnnEngine> engines =
       RecommendEngines(*graph, heuristics.Get<cudnn::HeurMode>(Attribute::kHeuristicsMode));
   for (CudnnEngine& engine : engines) engine.graph = graph;
-  // As in cuDNN, the number that is returned first is only a bound.
+  // As in cuDNN, the number of engines that is returned first is only an upper bound.
   constexpr int64_t kMore = 3;
   const auto all = static_cast<int64_t>(engines.size());
   *count = capacity == 0 ? all + kMore : std::min(all, capacity);
@@ -231,8 +231,8 @@ struct Argument {
   void* address = nullptr;
 };
 
-// Finds the address of a tensor in a variant pack, and checks its memory. Replaces it by the address
-// that a kernel gets.
+// Finds the address of a tensor in a variant pack, and checks its memory. Replaces it by the
+// address that a kernel gets.
 Status Bind(const CudnnObject& pack, int64_t alignment, int device, Argument& argument) {
   if (argument.bytes == 0) return Status::kSuccess;  // the graph doesn't have the tensor
   const std::vector<int64_t> numbers = pack.Ints(Attribute::kVariantPackUniqueIds);

@@ -1,5 +1,5 @@
-// The descriptors of the emulated cuDNN: their attributes, and what is checked when they are set and
-// finalized.
+// The descriptors of the emulated cuDNN: their attributes, and the checks at their setting and
+// finalization.
 #pragma once
 
 #include <cstdint>
@@ -70,14 +70,14 @@ struct CudnnGraph {
 // Returns the size of a value of the type.
 size_t SizeOf(cudnn::AttributeType type);
 
-// Checks that the descriptor has the attribute, with this type and no more than this many values. If
-// not, prints a report.
+// Checks that the descriptor has the attribute, with this type and at most this number of values.
+// If not, prints a report.
 cudnn::Status CheckAttribute(const CudnnObject& object, cudnn::Attribute attribute,
                              cudnn::AttributeType type, int64_t count);
 
-// Checks the attributes, and marks the descriptor as finalized. If a required attribute is missing or
-// a value is wrong, prints a report. If the library has no code for the request, returns a status of
-// the category NOT_SUPPORTED without a report.
+// Checks the attributes, and marks the descriptor as finalized. If a required attribute is missing
+// or a value is wrong, prints a report. If the library has no code for the request, returns a status
+// of the category NOT_SUPPORTED without a report.
 cudnn::Status Finalize(CudnnObject& object);
 
 // `graph` must be a finalized operation graph.

@@ -98,7 +98,7 @@ class Gpt2(nn.Module):
 
 
 class Decoder:
-    """Generates tokens after a prompt, greedily, again and again."""
+    """Generates tokens after a prompt, greedily. At the limit of the length, begins again after the prompt."""
 
     def __init__(self, model, prompt, limit):
         self.model, self.prompt, self.limit = model, prompt, limit
