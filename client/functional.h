@@ -204,9 +204,9 @@ Tensor Conv2d(const Tensor& x, const Tensor& weight, const std::optional<Tensor>
 Tensor Conv3d(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias = {},
               const ConvOptions& options = {});
 // ConvBackwardInput returns the gradient of x, and ConvBackwardWeight that of the weight. `shape`
-// is the shape of the result. x and the gradient must have a batch. If the result of the convolution
-// had an activation, `gradient` must be that of the activation's input. The gradient of the bias is
-// Sum(gradient) over all axes but the channels.
+// is the shape of the result. x and the gradient must have a batch. If the result of the
+// convolution had an activation, `gradient` must be that of the activation's input. The gradient of
+// the bias is Sum(gradient) over all axes but the channels.
 Tensor ConvBackwardInput(const Tensor& gradient, const Tensor& weight, const Shape& shape,
                          const ConvOptions& options = {});
 Tensor ConvBackwardWeight(const Tensor& gradient, const Tensor& x, const Shape& shape,

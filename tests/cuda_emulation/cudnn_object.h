@@ -76,8 +76,8 @@ cudnn::Status CheckAttribute(const CudnnObject& object, cudnn::Attribute attribu
                              cudnn::AttributeType type, int64_t count);
 
 // Checks the attributes, and marks the descriptor as finalized. If a required attribute is missing
-// or a value is wrong, prints a report. If the library has no code for the request, returns a status
-// of the category NOT_SUPPORTED without a report.
+// or a value is wrong, prints a report. If the library has no code for the request, returns a
+// status of the category NOT_SUPPORTED without a report.
 cudnn::Status Finalize(CudnnObject& object);
 
 // `graph` must be a finalized operation graph.

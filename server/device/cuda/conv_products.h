@@ -1,5 +1,5 @@
-// Convolutions as products of matrices, for those that cuDNN doesn't support. The windows are copied
-// to the columns of a matrix in scratch memory, some images or positions at a time.
+// Convolutions as products of matrices, for those that cuDNN doesn't support. The windows are
+// copied to the columns of a matrix in scratch memory, some images or positions at a time.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ class ReusedScratch {
 };
 
 // Enqueues the convolution or gradient without bias and ReLU. `problem.geometry.batch` isn't 0. If
-// `float32_out`, which only kForward of a 16-bit dtype may have, y is float32. Copies the windows to
-// `columns`. `call` is for errors of launches.
+// `float32_out`, which only kForward of a 16-bit dtype may have, y is float32. Copies the windows
+// to `columns`. `call` is for errors of launches.
 absl::Status ConvolveByProducts(const ConvProblem& problem, bool float32_out,
                                 const ConvAddresses& addresses, ReusedScratch& columns,
                                 const KernelCall& call, KernelContext& context);

@@ -1,5 +1,5 @@
-// Checks cudnn_library.h against NVIDIA's header. The build compiles this file only if it finds that
-// header.
+// Checks cudnn_library.h against NVIDIA's header. The build compiles this file only if it finds
+// that header.
 #include <cudnn.h>
 
 #include <type_traits>

@@ -7,8 +7,8 @@
 
 namespace tensord::server::cuda {
 
-// `from` is (images, channels, size…), `to` is (images, channels, kernel…, positions). Each position
-// is an index of `grid`, in row-major order. Element t of the window of position p is
+// `from` is (images, channels, size…), `to` is (images, channels, kernel…, positions). Each
+// position is an index of `grid`, in row-major order. Element t of the window of position p is
 //   from[p * stride - low + t * dilation], or
 //   from[(p + low - t * dilation) / stride] if `transposed`,
 // along each axis. If that index isn't whole or is outside, it is 0.
