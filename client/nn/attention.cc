@@ -45,6 +45,12 @@ absl::StatusOr<std::optional<Tensor>> JoinMasks(const AttentionMasks& masks, int
   return joined->dtype() == DType::kBool ? LogicalNot(*joined) : Cast(*joined, dtype);
 }
 
+// Returns another seed than that of the joint projection. Without a seed, each draws its own.
+std::optional<int64_t> SeedOfOutput(const std::optional<int64_t>& seed) {
+  if (!seed.has_value()) return std::nullopt;
+  return ~*seed;
+}
+
 }  // namespace
 
 MultiheadAttention::MultiheadAttention(int64_t embed_dim, int64_t num_heads,
@@ -54,10 +60,10 @@ MultiheadAttention::MultiheadAttention(int64_t embed_dim, int64_t num_heads,
       batch_first_(options.batch_first),
       seed_(options.seed),
       in_proj_weight_{{options.dtype, {3 * embed_dim, embed_dim}}},
-      out_proj_(
-          AddModule("out_proj",
-                    Linear(embed_dim, embed_dim,
-                           {.bias = options.bias, .dtype = options.dtype, .seed = options.seed}))) {
+      out_proj_(AddModule("out_proj", Linear(embed_dim, embed_dim,
+                                             {.bias = options.bias,
+                                              .dtype = options.dtype,
+                                              .seed = SeedOfOutput(options.seed)}))) {
   if (options.bias) in_proj_bias_ = Parameter{{options.dtype, {3 * embed_dim}}};
   if (options.device.valid()) Initialize(options.device);
 }

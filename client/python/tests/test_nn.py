@@ -239,3 +239,10 @@ def test_attention_leaves_out_masked_keys():
     np.testing.assert_allclose(layer(x, memory, key_padding_mask=padding).numpy(), expected.numpy(), atol=1e-5)
     with pytest.raises(ValueError, match="multiple of 3 heads"):
         nn.MultiheadAttention(8, 3)
+
+
+def test_a_state_dict_may_have_arrays_of_numpy():
+    layer = nn.Linear(3, 2)
+    weight = np.arange(6, dtype="float64").reshape(2, 3)
+    layer.load_state_dict({"weight": weight, "bias": np.zeros(2)})
+    assert layer.weight.dtype is tensord.float32 and layer.weight.tolist() == weight.tolist()

@@ -17,7 +17,7 @@ def pair(ours, theirs):
             value = torch.rand(value.shape) + 0.5 if name.endswith("running_var") else torch.randn(value.shape) * 0.5
         state[name] = value
     theirs.load_state_dict(state)
-    ours.load_state_dict({name: tensord.from_dlpack(value) for name, value in state.items()})
+    ours.load_state_dict(theirs.state_dict())
     return ours.eval(), theirs.eval()
 
 

@@ -13,6 +13,13 @@ def _is_floating(dtype: _core.dtype) -> bool:
     return dtype in (_core.float16, _core.bfloat16, _core.float32, _core.float64)
 
 
+def _as_tensor(value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    detach = getattr(value, "detach", None)  # of PyTorch's parameters, which require gradients
+    return _core.asarray(value if detach is None else detach())
+
+
 class _Parameter:
     def __init__(self, value: Tensor) -> None:
         self.value = value
@@ -125,13 +132,15 @@ class Module:
         """Returns the parameters and buffers by name. Later changes of the module don't change them."""
         return {name: value.clone() for name, value in self._state()}
 
-    def load_state_dict(self, state: Mapping[str, Tensor], strict: bool = True) -> None:
-        """Sets the parameters and buffers by name. Values are converted to the dtype and the device of the parameter.
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Sets the parameters and buffers by name. Values are converted to the dtype and the device of the parameter. They
+        may also be arrays of NumPy, or tensors of PyTorch: module.load_state_dict(torch_module.state_dict()).
 
         If a shape differs, or with `strict` if a parameter is missing or a name is unknown, raises a ValueError with all
         these names, and changes nothing.
         """
         own = dict(self._state())
+        state = {name: _as_tensor(value) for name, value in state.items()}
         problems = [f"{name} is missing" for name in own if strict and name not in state]
         problems += [f"{name} is unknown" for name in state if strict and name not in own]
         problems += [
