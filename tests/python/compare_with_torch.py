@@ -13,6 +13,7 @@ If grpcio, grpcio-tools, numpy or torch is missing, prints the reason and exits 
 
 import argparse
 import itertools
+import os
 import re
 import sys
 import tempfile
@@ -21,6 +22,8 @@ from stub_test import SKIPPED, generate_stubs, start_daemon  # exits if grpcio i
 
 import grpc
 
+# If torch_tensord is installed, torch would import the package tensord, whose name the stubs have.
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 try:
     import numpy
     import torch
