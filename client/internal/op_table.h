@@ -59,7 +59,8 @@ class OpTable {
 
   // Appends the op's outputs to `*outputs`, which must be empty, and returns its definition for
   // steps. Attributes that may vary are words of each step (IsWordAttr). If inference fails, returns
-  // its error. If there are more outputs than the caller takes, returns INVALID_ARGUMENT. An op with an attribute of bytes has no definition: returns number 0.
+  // its error. If there are more outputs than the caller takes, returns INVALID_ARGUMENT. An op with
+  // an attribute of bytes has no definition: returns number 0.
   absl::StatusOr<Definition> Find(const OpToQueue& op, OutputSpecs* outputs);
 
   // Makes room for `count` definitions that are then made by DefineForProgram(). These numbers

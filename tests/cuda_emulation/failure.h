@@ -1,4 +1,5 @@
-// Error injection for tests: makes chosen calls of the CUDA runtime, cuBLASLt, cuDNN, NVRTC or NCCL fail.
+// Error injection for tests: makes chosen calls of the CUDA runtime, cuBLASLt, cuDNN, NVRTC or NCCL
+// fail.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,9 @@
 // stream, which isn't captured.
 //
 // Each kernel has run at least once with the same shapes before a capture. So its code is loaded,
-// cuBLASLt has chosen its algorithms, and cuDNN's plans are made. Products in a graph use the same workspace as other
-// products. That is safe, because graphs run on the compute stream, where all work runs in order.
+// cuBLASLt has chosen its algorithms, and cuDNN's plans are made. Products in a graph use the same
+// workspace as other products. That is safe, because graphs run on the compute stream, where all
+// work runs in order.
 #include <utility>
 
 #include "tensord/common/util/status_macros.h"

@@ -4,23 +4,10 @@
 #include <cmath>
 
 #include "tensord/server/device/conv_attributes.h"
+#include "tensord/tests/unit/cuda/rounding.h"
 
 namespace tensord::server {
 namespace {
-
-// Returns half a unit in the last place, relative to the value.
-double RoundingOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return 0x1p-11;
-    case DType::kBFloat16:
-      return 0x1p-8;
-    case DType::kFloat32:
-      return 0x1p-24;
-    default:
-      return 0x1p-53;
-  }
-}
 
 // Calls fn(x, w, y) with the elements of each product of the convolution.
 template <typename Fn>

@@ -8,6 +8,7 @@
 #include "tensord/common/float16.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/device/cuda/cuda_device.h"
+#include "tensord/tests/unit/cuda/rounding.h"
 
 // tests/cuda_emulation/control.h declares it. It is null if the program uses a real GPU.
 namespace tensord::cuda_emulation {
@@ -63,22 +64,6 @@ void AppendAs(DType dtype, double value, std::string& bytes) {
       return Append(bytes, static_cast<float>(value));
     default:
       return Append(bytes, value);
-  }
-}
-
-// Returns half a unit in the last place, relative to the value.
-double RoundingOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return 0x1p-11;
-    case DType::kBFloat16:
-      return 0x1p-8;
-    case DType::kFloat32:
-      return 0x1p-24;
-    case DType::kFloat64:
-      return 0x1p-53;
-    default:
-      return 0;
   }
 }
 
