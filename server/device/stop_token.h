@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 
 #include "absl/status/status.h"
 
@@ -25,11 +26,17 @@ struct StopToken {
   const std::atomic<bool>* flags[2] = {};
   // The op must stop once this time has come.
   Clock::time_point deadline = Clock::time_point::max();
+  // The number of checks that still let the op go on, or null if any number does. Each check
+  // subtracts one. Tests stop an op at a chosen place with it.
+  std::atomic<int64_t>* checks_left = nullptr;
 
   // Returns whether the op must stop. After it has returned true, it always returns true.
   bool stopped() const {
     for (const std::atomic<bool>* flag : flags) {
       if (flag != nullptr && flag->load(std::memory_order_relaxed)) return true;
+    }
+    if (checks_left != nullptr && checks_left->fetch_sub(1, std::memory_order_relaxed) <= 0) {
+      return true;
     }
     return deadline != Clock::time_point::max() && Clock::now() >= deadline;
   }

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <set>
 #include <string>
@@ -18,9 +17,8 @@ namespace {
 using Ints = std::vector<int64_t>;
 
 constexpr int64_t kMany = 16 << 20;
-constexpr std::chrono::milliseconds kNever{0};
 
-// A kernel that takes two threads far longer than a millisecond.
+// A kernel with so many elements that it checks its token several times.
 struct StopCase {
   const char* name;
   std::string op;
@@ -294,7 +292,7 @@ class StopTest : public testing::TestWithParam<StopCase> {
       const TensorSpec& spec = GetParam().inputs[i];
       ASSERT_EQ(plan_.input_dtypes[i], spec.dtype);
       inputs_.push_back(*device_->Allocate(spec.size_bytes()));
-      ASSERT_TRUE(FillWithIncreasingNumbers(spec, *inputs_.back()).ok());
+      ASSERT_TRUE(FillWithIncreasingNumbers(spec, 0.25 * i, *inputs_.back()).ok());
       operands_.push_back({&spec, inputs_.back()->data()});
     }
     for (const TensorSpec& output : plan_.outputs) {
@@ -305,27 +303,28 @@ class StopTest : public testing::TestWithParam<StopCase> {
     expected_ = Result();
   }
 
-  // Sets the elements to increasing numbers from 0 to 1, or to integers from 0 on.
-  absl::Status FillWithIncreasingNumbers(const TensorSpec& spec, const Buffer& buffer) {
+  // Sets the elements to increasing numbers from `start` to start + 1, or to integers from 0 on.
+  absl::Status FillWithIncreasingNumbers(const TensorSpec& spec, double start,
+                                         const Buffer& buffer) {
     const int64_t n = spec.num_elements();
     if (n == 0) return absl::OkStatus();
     if (spec.dtype == DType::kBool) {
       std::memset(buffer.data(), 1, n);
       return absl::OkStatus();
     }
+    if (!IsFloating(spec.dtype)) start = 0;
     const double step = IsFloating(spec.dtype) ? 1.0 / static_cast<double>(n) : 1.0;
     const Attributes attrs = {
-        {"start", 0.0}, {"step", step}, {"stop", (static_cast<double>(n) - 0.5) * step}};
+        {"start", start}, {"step", step}, {"stop", start + (static_cast<double>(n) - 0.5) * step}};
     return device_->Launch({FindOp("arange"), &attrs, {}, {{&spec, buffer.data()}}});
   }
 
-  // Runs the kernel with this token, which gets a deadline when the kernel begins.
-  absl::Status Launch(StopToken* token = nullptr, std::chrono::milliseconds deadline = kNever) {
+  // Runs the kernel with this token.
+  absl::Status Launch(const StopToken* token = nullptr) {
     for (const BufferRef& output : outputs_) {
       std::memset(output->data(), 0x5a, output->size_bytes());
     }
     const StopScope scope(token);
-    if (deadline != kNever) token->deadline = StopToken::Clock::now() + deadline;
     return device_->Launch({plan_.schema, &plan_.attrs, operands_, results_});
   }
 
@@ -346,10 +345,18 @@ class StopTest : public testing::TestWithParam<StopCase> {
   std::string expected_;
 };
 
-TEST_P(StopTest, StopsBeforeItHasFinished) {
-  StopToken token;
-  const absl::Status status = Launch(&token, std::chrono::milliseconds(1));
-  EXPECT_TRUE(token.stopped());
+TEST_P(StopTest, StopsAfterOnePiece) {
+  constexpr int64_t kEnough = int64_t{1} << 40;
+  std::atomic<int64_t> checks_left = kEnough;
+  const StopToken token = {.checks_left = &checks_left};
+  ASSERT_TRUE(Launch(&token).ok());
+  const int64_t checks = kEnough - checks_left;
+  ASSERT_GE(checks, 3) << "the kernel does not check its token often enough";
+  ASSERT_TRUE(Result() == expected_);
+
+  // Threads share the number. With one piece, no thread can finish its range.
+  checks_left = 1;
+  const absl::Status status = Launch(&token);
   if (!status.ok()) {
     EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
   } else {
