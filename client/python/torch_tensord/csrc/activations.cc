@@ -23,6 +23,17 @@ Value ClampTo(const Value& x, const at::Scalar& low, const at::Scalar& high) {
 void FitOut(const at::Tensor& out, const at::Tensor& like) {
   if (!out.sizes().equals(like.sizes())) at::native::resize_output(out, like.sizes());
 }
+// vmap() gives gradients and values of different shapes, which broadcast.
+void FitOut(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes().equals(b.sizes())) return FitOut(out, a);
+  const at::DimVector sizes = at::infer_size_dimvector(a.sizes(), b.sizes());
+  if (!out.sizes().equals(sizes)) at::native::resize_output(out, sizes);
+}
+at::Tensor MakeResult(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes().equals(b.sizes())) return MakeLike(a);
+  return MakeContiguous(at::infer_size_dimvector(a.sizes(), b.sizes()), a.scalar_type(),
+                        DeviceOf(a));
+}
 
 // Computes out = function(self) in ComputeDType.
 template <typename Function>
@@ -37,7 +48,7 @@ at::Tensor& Unary(const char* name, const at::Tensor& self, const at::Tensor& ou
 template <typename Function>
 at::Tensor& Backward(const char* name, const at::Tensor& gradient, const at::Tensor& x,
                      const at::Tensor& out, Function function) {
-  FitOut(out, x);
+  FitOut(out, x, gradient);
   Elementwise(name, out, {&gradient, &x}, ComputeDType(x.scalar_type()),
               [&](const Inputs& in) { return function(Own(in[0]), Own(in[1])); });
   return const_cast<at::Tensor&>(out);
@@ -106,7 +117,7 @@ at::Tensor& ThresholdOut(const at::Tensor& self, const at::Scalar& threshold,
 }
 at::Tensor& ThresholdBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
                                  const at::Scalar& threshold, at::Tensor& out) {
-  FitOut(out, self);
+  FitOut(out, self, gradient);
   Elementwise("threshold_backward", out, {&gradient, &self}, self.scalar_type(),
               [&](const Inputs& in) {
                 const Value x = Own(in[1]);
@@ -171,7 +182,7 @@ at::Tensor& HardtanhInPlace(at::Tensor& self, const at::Scalar& low, const at::S
 }
 at::Tensor HardtanhBackward(const at::Tensor& gradient, const at::Tensor& self,
                             const at::Scalar& low, const at::Scalar& high) {
-  return Backward("hardtanh_backward", gradient, self, MakeLike(self),
+  return Backward("hardtanh_backward", gradient, self, MakeResult(self, gradient),
                   [&](const Value& g, const Value& x) {
                     return Where(And(Greater(x, low), Less(x, high)), g, Number(0, g));
                   });
@@ -198,7 +209,8 @@ at::Tensor Hardswish(const at::Tensor& self) {
 at::Tensor& HardswishInPlace(at::Tensor& self) { return HardswishOut(self, self); }
 at::Tensor HardswishBackward(const at::Tensor& gradient, const at::Tensor& self) {
   return Backward(
-      "hardswish_backward", gradient, self, MakeLike(self), [](const Value& g, const Value& x) {
+      "hardswish_backward", gradient, self, MakeResult(self, gradient),
+      [](const Value& g, const Value& x) {
         const Value middle = Mul(g, Add(Div(x, Const(3)), Const(0.5)));
         return Where(Push(op::le, {x, Number(-3, x)}), Number(0, g), Where(Less(x, 3), middle, g));
       });
@@ -215,7 +227,7 @@ at::Tensor& MishOut(const at::Tensor& self, at::Tensor& out) {
                [](const Value& x) { return Mul(x, Push(op::tanh, {Softplus(x)})); });
 }
 at::Tensor MishBackward(const at::Tensor& gradient, const at::Tensor& self) {
-  return Backward("mish_backward", gradient, self, MakeLike(self),
+  return Backward("mish_backward", gradient, self, MakeResult(self, gradient),
                   [](const Value& g, const Value& x) {
                     const Value tanh = Push(op::tanh, {Softplus(x)});
                     return Mul(g, Add(tanh, Mul(Mul(x, Sigmoid(x)), From(1, Mul(tanh, tanh)))));
@@ -228,7 +240,7 @@ std::tuple<at::Tensor, at::Tensor> LogSigmoid(const at::Tensor& self) {
 }
 at::Tensor LogSigmoidBackward(const at::Tensor& gradient, const at::Tensor& self,
                               const at::Tensor&) {
-  return Backward("log_sigmoid_backward", gradient, self, MakeLike(self),
+  return Backward("log_sigmoid_backward", gradient, self, MakeResult(self, gradient),
                   [](const Value& g, const Value& x) { return Mul(g, Sigmoid(Negative(x))); });
 }
 at::Tensor& LogitOut(const at::Tensor& self, std::optional<double> eps, at::Tensor& out) {
@@ -243,7 +255,7 @@ at::Tensor& LogitOut(const at::Tensor& self, std::optional<double> eps, at::Tens
 }
 
 at::Tensor PreluKernel(const at::Tensor& self, const at::Tensor& weight) {
-  at::Tensor out = MakeLike(self);
+  at::Tensor out = MakeResult(self, weight);
   Elementwise("prelu", out, {&self, &weight}, ComputeDType(self.scalar_type()),
               [](const Inputs& in) {
                 const Value x = Own(in[0]);
@@ -254,7 +266,7 @@ at::Tensor PreluKernel(const at::Tensor& self, const at::Tensor& weight) {
 std::tuple<at::Tensor, at::Tensor> PreluKernelBackward(const at::Tensor& gradient,
                                                        const at::Tensor& self,
                                                        const at::Tensor& weight) {
-  at::Tensor gx = MakeLike(self), gw = MakeLike(self);
+  at::Tensor gx = MakeResult(MakeResult(self, weight), gradient), gw = MakeLike(gx);
   const c10::DeviceIndex device = CommonDevice("prelu_backward", {&gradient, &self, &weight});
   const at::ScalarType dtype = ComputeDType(self.scalar_type());
   const Value g = ReadAs(gradient, dtype, device), x = ReadAs(self, dtype, device);

@@ -47,6 +47,18 @@ at::Tensor EmptyStrided(at::IntArrayRef size, at::IntArrayRef stride,
   return MakeStrided(size, stride, c10::dtype_or_default(dtype), IndexOf(device));
 }
 
+// Makes a tensor of which PyTorch knows that all elements are zero: forward-mode derivatives use it.
+at::Tensor EfficientZeroTensor(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                               std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                               std::optional<bool> pinned) {
+  const at::Tensor zeros = Empty(size, dtype, layout, device, pinned, std::nullopt);
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(zeros.storage()), zeros.key_set().add(c10::DispatchKey::ZeroTensor),
+      zeros.dtype());
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(size);
+  return tensor;
+}
+
 at::Tensor AsStridedView(const at::Tensor& self, c10::SymIntArrayRef size,
                          c10::SymIntArrayRef stride, std::optional<c10::SymInt> offset) {
   return at::cpu::as_strided_symint(self, size, stride, offset);
@@ -104,6 +116,7 @@ bool HasCompatibleShallowCopyType(const at::Tensor& a, const at::Tensor& b) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", Empty);
   m.impl("empty_strided", EmptyStrided);
+  m.impl("_efficientzerotensor", EfficientZeroTensor);
   m.impl("as_strided", AsStridedView);
   m.impl("resize_", ResizeInPlace);
   m.impl("_reshape_alias", ReshapeAlias);
