@@ -1,5 +1,8 @@
 // Elementwise ops of two operands. The dtype is that of PyTorch's promotion.
 #include <ATen/ScalarOps.h>
+#include <ATen/ops/bitwise_left_shift.h>
+#include <ATen/ops/bitwise_right_shift.h>
+#include <ATen/ops/remainder.h>
 
 #include <cmath>
 
@@ -117,6 +120,29 @@ at::Tensor FloorDivide(const at::Tensor& a, const at::Tensor& b) {
 }
 at::Tensor& FloorDivideInPlace(at::Tensor& self, const at::Tensor& b) {
   return FloorDivideOut(self, b, self);
+}
+
+at::Tensor RemainderOfNumber(const at::Scalar& number, const at::Tensor& other) {
+  const at::Tensor dividend = c10::scalar_to_tensor(number);
+  dividend.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return at::remainder(dividend, other);
+}
+
+template <typename Count>
+at::Tensor ShiftLeft(const at::Tensor& self, const Count& count) {
+  return self.bitwise_left_shift(count);
+}
+template <typename Count>
+at::Tensor ShiftRight(const at::Tensor& self, const Count& count) {
+  return self.bitwise_right_shift(count);
+}
+template <typename Count>
+at::Tensor& ShiftLeftInPlace(at::Tensor& self, const Count& count) {
+  return self.bitwise_left_shift_(count);
+}
+template <typename Count>
+at::Tensor& ShiftRightInPlace(at::Tensor& self, const Count& count) {
+  return self.bitwise_right_shift_(count);
 }
 
 // The remainder with the sign of the dividend.
@@ -245,6 +271,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("floor_divide", FloorDivide);
   m.impl("floor_divide.out", FloorDivideOut);
   m.impl("floor_divide_.Tensor", FloorDivideInPlace);
+  m.impl("remainder.Scalar_Tensor", RemainderOfNumber);
+  m.impl("__lshift__.Tensor", ShiftLeft<at::Tensor>);
+  m.impl("__lshift__.Scalar", ShiftLeft<at::Scalar>);
+  m.impl("__rshift__.Tensor", ShiftRight<at::Tensor>);
+  m.impl("__rshift__.Scalar", ShiftRight<at::Scalar>);
+  m.impl("__ilshift__.Tensor", ShiftLeftInPlace<at::Tensor>);
+  m.impl("__ilshift__.Scalar", ShiftLeftInPlace<at::Scalar>);
+  m.impl("__irshift__.Tensor", ShiftRightInPlace<at::Tensor>);
+  m.impl("__irshift__.Scalar", ShiftRightInPlace<at::Scalar>);
   m.impl("fmod.Tensor_out", FmodOut);
   m.impl("fmax.out", IgnoreNanOut<op::maximum>);
   m.impl("fmin.out", IgnoreNanOut<op::minimum>);

@@ -1,4 +1,6 @@
 // Softmax, normalization, pooling, and their gradients; the optimizer Adam.
+#include <ATen/native/layer_norm.h>
+
 #include "kernels.h"
 
 namespace torch_tensord {
@@ -41,6 +43,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LayerNorm(const at::Tensor& self,
                                                          const std::optional<at::Tensor>& weight,
                                                          const std::optional<at::Tensor>& bias,
                                                          double eps) {
+  const at::Tensor none;
+  at::native::_check_layer_norm_inputs(self, shape, IsGiven(weight) ? *weight : none,
+                                       IsGiven(bias) ? *bias : none);
   const c10::DeviceIndex device = DeviceOf(self);
   const Value x = Read(self);
   c10::SmallVector<In, 3> inputs = {x};
