@@ -134,8 +134,12 @@ Tensor TruncNormal(const Device& device, const Shape& shape, RandomSource source
     return std::erf((bound - mean) / stddev * std::sqrt(0.5));
   };
   const DType drawn = DrawnDType(dtype);
-  const Tensor u = Uniform(device, shape, source,
-                           {.low = cumulative(low), .high = cumulative(high), .dtype = drawn});
+  double first = cumulative(low);
+  const double end = cumulative(high);
+  // A draw of -1 would give -infinity. The next number of the dtype above -1 takes its place.
+  const double above = drawn == DType::kFloat64 ? -1 + 0x1p-53 : -1 + 0x1p-24;
+  if (above < end) first = std::max(first, above);
+  const Tensor u = Uniform(device, shape, source, {.low = first, .high = end, .dtype = drawn});
   const Tensor x = Erfinv(u) * (stddev * std::sqrt(2.0)) + mean;
   return Composite("trunc_normal", {}, To(Minimum(Maximum(x, low), high), dtype));
 }

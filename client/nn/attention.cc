@@ -19,17 +19,19 @@ struct Heads {
   Tensor q, k, v;  // (N,H,L,E), (N,H,S,E), (N,H,S,E)
 };
 
-// Returns one mask for ScaledDotProductAttention that leaves out the keys of both masks.
-absl::StatusOr<std::optional<Tensor>> JoinMasks(const AttentionMasks& masks, int64_t batch,
-                                                int64_t keys, DType dtype) {
+// Returns one mask for ScaledDotProductAttention that leaves out the keys of both masks. If the
+// query has no batch, `batch` is 1.
+absl::StatusOr<std::optional<Tensor>> JoinMasks(const AttentionMasks& masks, bool batched,
+                                                int64_t batch, int64_t keys, DType dtype) {
   std::optional<Tensor> joined = masks.attention;
   if (masks.key_padding.has_value()) {
     TENSORD_RETURN_IF_ERROR(masks.key_padding->status());
-    if (masks.key_padding->dtype() != DType::kBool ||
-        masks.key_padding->num_elements() != batch * keys) {
+    const Shape shape = batched ? Shape({batch, keys}) : Shape({keys});
+    if (masks.key_padding->dtype() != DType::kBool || masks.key_padding->shape() != shape) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "nn::MultiheadAttention: the mask key_padding is ", masks.key_padding->spec().ToString(),
-          ", and must be bool ", Shape({batch, keys}).ToString()));
+          "nn::MultiheadAttention: the mask key_padding "
+          "is ",
+          masks.key_padding->spec().ToString(), ", and must be bool", shape.ToString()));
     }
     const Tensor padding = Reshape(*masks.key_padding, {batch, 1, 1, keys});
     if (!joined.has_value()) {
@@ -144,7 +146,8 @@ Tensor MultiheadAttention::Attend(const Tensor& query, const Tensor& key, const 
     heads = {project(query, length, 0), project(key, keys, 1), project(value, keys, 2)};
   }
 
-  const absl::StatusOr<std::optional<Tensor>> mask = JoinMasks(masks, batch, keys, query.dtype());
+  const absl::StatusOr<std::optional<Tensor>> mask =
+      JoinMasks(masks, batched, batch, keys, query.dtype());
   if (!mask.ok()) return Tensor::Failed(mask.status());
   const Tensor attended = ScaledDotProductAttention(heads.q, heads.k, heads.v,
                                                     {.mask = *mask, .causal = masks.is_causal});

@@ -8,7 +8,7 @@ namespace {
 // Returns a different seed for each part of a layer. Without a seed, each part draws its own.
 std::optional<int64_t> SeedOf(const TransformerEncoderLayerOptions& options, int64_t part) {
   if (!options.seed.has_value()) return std::nullopt;
-  return *options.seed + part;
+  return static_cast<int64_t>(static_cast<uint64_t>(*options.seed) + static_cast<uint64_t>(part));
 }
 
 LinearOptions OptionsOfLinear(const TransformerEncoderLayerOptions& options, int64_t part) {

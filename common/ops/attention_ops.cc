@@ -10,6 +10,9 @@
 namespace tensord {
 namespace {
 
+// The maximum number of keys if neither keys nor values have elements. Otherwise memory limits it.
+constexpr int64_t kMaxKeysWithoutElements = 1 << 20;
+
 // The shapes of attention, where (…,H) are the leading dimensions of q.
 struct AttentionShapes {
   DType dtype;
@@ -65,6 +68,11 @@ absl::StatusOr<AttentionShapes> ReadShapes(const InferenceContext& ctx, int q_in
   shapes.scores.AppendDim(k.dim(rank - 2));
   shapes.output = shapes.rows;
   shapes.output.AppendDim(v.dim(rank - 1));
+  if (k.dim(rank - 1) == 0 && v.dim(rank - 1) == 0 && k.dim(rank - 2) > kMaxKeysWithoutElements) {
+    return ctx.Error(absl::StrCat("k and v have ", k.dim(rank - 2),
+                                  " keys without elements, and the limit is ",
+                                  kMaxKeysWithoutElements));
+  }
   const absl::Status valid = shapes.scores.Validate();
   if (!valid.ok()) return ctx.Error(absl::StrCat("the scores: ", valid.message()));
   return shapes;

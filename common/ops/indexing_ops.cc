@@ -10,8 +10,9 @@ namespace {
 
 // The arguments of index and index_put.
 struct IndexArgs {
-  int axis = 0;   // the first indexed axis of x
-  int count = 0;  // of index tensors, and of axes
+  int axis = 0;         // the first indexed axis of x
+  int count = 0;        // of index tensors, and of axes
+  int64_t indices = 0;  // of each index tensor, after they have been broadcast
   // x.shape[:axis] + the broadcast shape of the index tensors + the rest of x.shape
   Shape selected;
 };
@@ -49,6 +50,7 @@ absl::StatusOr<IndexArgs> ReadIndexArgs(InferenceContext& ctx, int count) {
                                   axis + count, " dimensions, and input 0 has ", x.rank()));
   }
   TENSORD_ASSIGN_OR_RETURN(const Shape indices, BroadcastIndices(ctx, count));
+  args.indices = indices.num_elements();
   for (int d = 0; d < args.axis; ++d) args.selected.AppendDim(x.dim(d));
   for (const int64_t dim : indices.dims()) args.selected.AppendDim(dim);
   for (int d = args.axis + count; d < x.rank(); ++d) args.selected.AppendDim(x.dim(d));
@@ -74,9 +76,9 @@ absl::Status RequireDTypeOfFirst(const InferenceContext& ctx, int input) {
                                 ": cast it first"));
 }
 
-// The result is input 0 with other values at some places. Without such places, it is an alias.
-absl::Status AddUpdatedOutput(InferenceContext& ctx, int64_t updates) {
-  if (updates == 0) ctx.SetAlias();
+// The result is input 0 with other values at some places. Without indices, it is an alias.
+absl::Status AddUpdatedOutput(InferenceContext& ctx, int64_t indices) {
+  if (indices == 0) ctx.SetAlias();
   ctx.AddOutput(ctx.input(0).dtype, ctx.input(0).shape);
   return absl::OkStatus();
 }
@@ -104,7 +106,7 @@ absl::Status InferIndexPut(InferenceContext& ctx) {
                                   ", and must have that of the selected part, ",
                                   args.selected.ToString(), ", or be a scalar"));
   }
-  return AddUpdatedOutput(ctx, args.selected.num_elements());
+  return AddUpdatedOutput(ctx, args.indices);
 }
 
 // Brings the axis of gather or scatter into normal form, and checks that the indices, input 1, fit

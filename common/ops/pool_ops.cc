@@ -44,6 +44,8 @@ absl::StatusOr<Windows> ReadWindows(InferenceContext& ctx, bool has_dilation) {
                                   ": name one to ", kMaxSpatialAxes, " numbers"));
   }
   TENSORD_ASSIGN_OR_RETURN(windows.kernel, ReadPerAxis(ctx, "kernel", axes, 1, {}));
+  const absl::Status valid = Shape(windows.kernel).Validate();
+  if (!valid.ok()) return ctx.Error(absl::StrCat("kernel: ", valid.message()));
   TENSORD_ASSIGN_OR_RETURN(windows.stride, ReadPerAxis(ctx, "stride", axes, 1, windows.kernel));
   TENSORD_ASSIGN_OR_RETURN(windows.padding, ReadPerAxis(ctx, "padding", axes, 0, {0}));
   windows.dilation.assign(axes, 1);

@@ -72,7 +72,10 @@ absl::Status PreparedOp::Prepare() {
   runs_inline_ = device.host_accessible();
   const bool empty = absl::c_all_of(
       plan_.outputs, [](const TensorSpec& output) { return output.num_elements() == 0; });
-  if (constant_ || plan_.alias || empty) return absl::OkStatus();
+  // A kernel that checks values has values to check even if its results are empty.
+  const bool checks_values =
+      plan_.schema->value_checked && inputs_.size() > 1 && inputs_[1].num_elements() > 0;
+  if (constant_ || plan_.alias || (empty && !checks_values)) return absl::OkStatus();
 
   static const OpSchema* const kCast = FindOp("cast");
   absl::InlinedVector<TensorSpec, 3> read_as(inputs_.begin(), inputs_.end());

@@ -9,26 +9,15 @@
 namespace tensord::server::cpu {
 namespace {
 
-// Returns the offset in the mask of each index of the leading dimensions `heads` of q.
-std::vector<int64_t> MaskOffsets(const Shape& mask, const Shape& heads) {
+// Returns the leading dimensions `heads` of q with their strides in the mask.
+StridedAxes FindMaskHeads(const Shape& mask, const Shape& heads) {
   const int leading = std::max(0, mask.rank() - 2);
-  const Shape shape(mask.dims().first(leading));
   int64_t matrix = 1;
   for (int d = leading; d < mask.rank(); ++d) matrix *= mask.dim(d);
-  const Dims strides = BroadcastStrides(shape, heads);
-  std::vector<int64_t> offsets(heads.num_elements());
-  Dims index(heads.rank(), 0);
-  int64_t offset = 0;
-  for (int64_t& head : offsets) {
-    head = offset * matrix;
-    for (int axis = heads.rank() - 1; axis >= 0; --axis) {
-      offset += strides[axis];
-      if (++index[axis] < heads.dim(axis)) break;
-      offset -= strides[axis] * heads.dim(axis);
-      index[axis] = 0;
-    }
-  }
-  return offsets;
+  StridedAxes axes = {Dims(heads.dims().begin(), heads.dims().end()),
+                      BroadcastStrides(Shape(mask.dims().first(leading)), heads)};
+  for (int64_t& stride : axes.strides) stride *= matrix;
+  return axes;
 }
 
 }  // namespace
@@ -61,7 +50,7 @@ AttentionArgs::AttentionArgs(const KernelCall& call, size_t q_input, size_t opti
     const int64_t width = axes < 1 ? 1 : spec.shape.dim(axes - 1);
     mask_key = width == 1 ? 0 : 1;
     mask_row = axes < 2 || spec.shape.dim(axes - 2) == 1 ? 0 : width;
-    mask_heads = MaskOffsets(spec.shape, Shape(of_q.dims().first(rank - 2)));
+    mask_heads = FindMaskHeads(spec.shape, Shape(of_q.dims().first(rank - 2)));
   }
   const double p = call.attrs->Float("dropout_p");
   drops = p > 0;
@@ -103,11 +92,13 @@ MatrixRows<T> LoadRows(const Context& ctx, DType dtype, const void* x, int64_t f
 template <typename T>
 void FillBias(const AttentionArgs& args, const RowBlock& block, int64_t key, int64_t keys,
               int64_t stride, T* out) {
+  int64_t of_head = 0;
   for (int64_t r = 0; r < block.count; ++r) {
-    const int64_t row = block.first + r;
-    const int64_t head = block.item * args.group + row / args.length;
-    const int64_t at =
-        args.mask_heads[head] + row % args.length * args.mask_row + key * args.mask_key;
+    const int64_t row = block.first + r, row_of_head = row % args.length;
+    if (r == 0 || row_of_head == 0) {
+      of_head = args.mask_heads.ComputeOffset(block.item * args.group + row / args.length);
+    }
+    const int64_t at = of_head + row_of_head * args.mask_row + key * args.mask_key;
     T* const to = out + r * stride;
     if (args.mask_is_bool) {
       const auto* from = static_cast<const uint8_t*>(args.mask) + at;

@@ -3,14 +3,28 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "tensord/common/dtype_of.h"
+#include "tensord/common/shape.h"
 #include "tensord/server/device/cpu/isa/network_loops.h"
 #include "tensord/server/device/cpu/kernel.h"
 #include "tensord/server/device/random_parameters.h"
 
 namespace tensord::server::cpu {
+
+// Axes with strides. It needs little memory for any number of elements.
+struct StridedAxes {
+  Dims sizes, strides;
+
+  // Returns the offset of an element, which is counted in row-major order of the axes.
+  int64_t ComputeOffset(int64_t element) const {
+    int64_t offset = 0;
+    for (size_t axis = sizes.size(); axis-- > 0; element /= sizes[axis]) {
+      offset += element % sizes[axis] * strides[axis];
+    }
+    return offset;
+  }
+};
 
 // An item is a batch index with a head of k and v. It has the rows of all heads of q that share
 // this head. They lie one after another, so an item's rows are a matrix.
@@ -32,7 +46,7 @@ struct AttentionArgs {
   const void* mask = nullptr;  // bool, or of the computed dtype; null: none
   bool mask_is_bool = false;
   int64_t mask_row = 0, mask_key = 0;  // the strides of the rows and the keys
-  std::vector<int64_t> mask_heads;     // the offset of each head of q
+  StridedAxes mask_heads;              // from the number of a head of q to its offset
 
   bool drops = false;
   DropoutRule rule;

@@ -1,8 +1,6 @@
 // The kernel of sdpa_backward. It computes the weights again from lse, tile by tile.
 #include <algorithm>
 #include <cstring>
-#include <utility>
-#include <vector>
 
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/attention.h"
@@ -295,6 +293,28 @@ class AttentionBackward {
     }
   }
 
+  // The heads to whose scores a matrix of the mask is added.
+  struct HeadsOfMask {
+    StridedAxes first;  // from the number of a matrix to its first head
+    StridedAxes next;   // from an index to the distance of a head from the first one
+    int64_t count = 1;  // of the heads of a matrix
+  };
+  HeadsOfMask FindHeadsOfMask() const {
+    HeadsOfMask heads;
+    const StridedAxes& all = args_.mask_heads;
+    const auto axes = static_cast<int>(all.sizes.size());
+    const Dims numbers = RowMajorStrides(Shape(all.sizes));
+    for (int axis = 0; axis < axes; ++axis) {
+      // The mask is broadcast along axes with the stride 0.
+      const bool is_shared = all.strides[axis] == 0;
+      if (is_shared) heads.count *= all.sizes[axis];
+      StridedAxes& of = is_shared ? heads.next : heads.first;
+      of.sizes.push_back(all.sizes[axis]);
+      of.strides.push_back(numbers[axis]);
+    }
+    return heads;
+  }
+
   // The gradient of a mask's element is the sum over the scores to which it is added. A task has
   // some rows of one matrix of the mask, and adds the heads in order.
   void RunMask() {
@@ -302,25 +322,23 @@ class AttentionBackward {
     const Shape& shape = output.spec->shape;
     int64_t matrix = 1;
     for (int d = std::max(0, shape.rank() - 2); d < shape.rank(); ++d) matrix *= shape.dim(d);
-    std::vector<std::pair<int64_t, int64_t>> heads;  // offset in the mask, head
-    for (size_t h = 0; h < args_.mask_heads.size(); ++h) heads.emplace_back(args_.mask_heads[h], h);
-    std::sort(heads.begin(), heads.end());
+    const HeadsOfMask heads = FindHeadsOfMask();
     const bool each_row = args_.mask_row != 0, each_key = args_.mask_key != 0;
     const int64_t width = each_key ? args_.keys : 1;
     const int64_t row_blocks = (args_.length + max_rows_ - 1) / max_rows_;
     const int64_t blocks = each_row ? row_blocks : 1;
     const int64_t matrices = output.spec->num_elements() / matrix;
-    const auto heads_of_each = static_cast<int64_t>(heads.size()) / matrices;
     const auto run = [&](int64_t task, const Room& room) {
       const int64_t first_row = task % blocks * max_rows_;
       const int64_t end_row =
           each_row ? std::min(args_.length, first_row + max_rows_) : args_.length;
       const int64_t rows = each_row ? end_row - first_row : 1;
       std::fill(room.gmask, room.gmask + rows * width, T{0});
-      const auto* head = heads.data() + task / blocks * heads_of_each;
-      for (int64_t h = 0; h < heads_of_each; ++h) {
-        const int64_t item = head[h].second / args_.group;
-        const int64_t of_head = head[h].second % args_.group * args_.length;
+      const int64_t first_head = heads.first.ComputeOffset(task / blocks);
+      for (int64_t h = 0; h < heads.count && !MustStop(); ++h) {
+        const int64_t head = first_head + heads.next.ComputeOffset(h);
+        const int64_t item = head / args_.group;
+        const int64_t of_head = head % args_.group * args_.length;
         for (int64_t row = first_row; row < end_row && !MustStop(); row += max_rows_) {
           const int64_t count = std::min(max_rows_, end_row - row);
           const RowBlock block = {item, of_head + row, count, RoundUpToLanes<T>(count)};
@@ -335,11 +353,11 @@ class AttentionBackward {
         }
       }
       Convert(ctx_.loops, kDTypeOf<T>, room.gmask, output.spec->dtype,
-              Advance(output.data,
-                      (head->first + first_row * args_.mask_row) * SizeOf(output.spec->dtype)),
+              Advance(output.data, (task / blocks * matrix + first_row * args_.mask_row) *
+                                       SizeOf(output.spec->dtype)),
               rows * width);
     };
-    const int64_t rows_of_task = (each_row ? max_rows_ : args_.length) * heads_of_each;
+    const int64_t rows_of_task = (each_row ? max_rows_ : args_.length) * heads.count;
     ctx_.team.For(matrices * blocks, Grain(rows_of_task, args_.keys),
                   [&](int64_t begin, int64_t end) {
                     const Room room = RoomOfThread();

@@ -45,8 +45,9 @@ class Channels {
   // Calls fn(const ChannelBlock&) for the blocks of a channel. If the op must stop, returns early.
   template <typename Fn>
   void ForBlocks(Fn fn) const {
+    if (elements() == 0) return;
     const int64_t length = std::min(run_, kChannelBlock);
-    const int64_t images = in_place_ || length == 0 ? 1 : kChannelBlock / length;
+    const int64_t images = in_place_ ? 1 : kChannelBlock / length;
     for (int64_t n = 0; n < images_; n += images) {
       for (int64_t s = 0; s < run_; s += length) {
         if (MustStop()) return;

@@ -25,12 +25,16 @@ class ClassArgs {
         target_(call.inputs[target]) {
     const size_t weight = target + 1;
     if (call.inputs.size() > weight) weight_ = call.inputs[weight].As<T>();
+    sum_of_weights_ = static_cast<double>(lines_.extent);
+    if (weight_ == nullptr || smoothing_ == 0) return;
+    sum_of_weights_ = 0;
     for (int64_t c = 0; c < lines_.extent; ++c) sum_of_weights_ += WeightOf(c);
   }
 
   const Lines& lines() const { return lines_; }
   const T* weight() const { return weight_; }
   double smoothing() const { return smoothing_; }
+  // Of all classes. It is used only with smoothing.
   double sum_of_weights() const { return sum_of_weights_; }
 
   double WeightOf(int64_t c) const {

@@ -111,14 +111,15 @@ void SelectRows(const Context& ctx, const KernelCall& call, const IndexedRows& r
 absl::Status IndexKernel(const Context& ctx, const KernelCall& call) {
   const auto tensors = static_cast<int>(call.inputs.size()) - 1;
   const IndexedRows rows = IndexedRowsOf(call, tensors);
+  if (call.output().spec->num_elements() == 0) {
+    return rows.count == 0 ? absl::OkStatus() : CheckIndexTensors(ctx, call, tensors);
+  }
   if (tensors > 1) {
     TENSORD_ASSIGN_OR_RETURN(const Scratch selected, SelectedRows(ctx, call, tensors, rows));
     SelectRows(ctx, call, rows, selected.As<int64_t>(), nullptr);
     return absl::OkStatus();
   }
   const auto axis = static_cast<int>(call.attrs->Int("axis"));
-  // Without groups, SelectRows() would check no index.
-  if (rows.groups == 0) return CheckIndices(ctx, call, 1, axis, rows.rows);
   IndexCheck check(ctx, call, 1, axis, rows.rows);
   if (call.inputs[1].spec->dtype == DType::kInt64) {
     SelectRows(ctx, call, rows, call.inputs[1].As<int64_t>(), &check);

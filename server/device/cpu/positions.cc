@@ -60,13 +60,20 @@ IndexedRows IndexedRowsOf(const KernelCall& call, int tensors) {
   return rows;
 }
 
-absl::StatusOr<Scratch> SelectedRows(const Context& ctx, const KernelCall& call, int tensors,
-                                     const IndexedRows& rows) {
+absl::Status CheckIndexTensors(const Context& ctx, const KernelCall& call, int tensors) {
   const Shape& x = call.inputs[0].spec->shape;
   const auto axis = static_cast<int>(call.attrs->Int("axis"));
   for (int i = 0; i < tensors; ++i) {
     TENSORD_RETURN_IF_ERROR(CheckIndices(ctx, call, 1 + i, axis + i, x.dim(axis + i)));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Scratch> SelectedRows(const Context& ctx, const KernelCall& call, int tensors,
+                                     const IndexedRows& rows) {
+  const Shape& x = call.inputs[0].spec->shape;
+  const auto axis = static_cast<int>(call.attrs->Int("axis"));
+  TENSORD_RETURN_IF_ERROR(CheckIndexTensors(ctx, call, tensors));
   const auto bytes = rows.count * static_cast<int64_t>(sizeof(int64_t));
   TENSORD_ASSIGN_OR_RETURN(Scratch scratch, MakeScratch(ctx, call, bytes));
   auto* const selected = static_cast<int64_t*>(scratch.data());

@@ -20,6 +20,9 @@ struct IndexedRows {
 // `tensors` is the number of index tensors, which are the inputs 1 to `tensors`.
 IndexedRows IndexedRowsOf(const KernelCall& call, int tensors);
 
+// Checks all indices. Returns BadIndexError() (value_check.h) for a bad one.
+absl::Status CheckIndexTensors(const Context& ctx, const KernelCall& call, int tensors);
+
 // Returns the selected rows: `count` numbers of type int64_t in [0, rows), in row-major order of
 // the broadcast index tensors. Checks all indices first: returns BadIndexError() (value_check.h)
 // for a bad one. If there is too little memory, returns RESOURCE_EXHAUSTED. If the op must stop,

@@ -23,6 +23,9 @@ void CopyTarget(const Context& ctx, const KernelCall& call) {
 absl::Status IndexPutKernel(const Context& ctx, const KernelCall& call) {
   const auto tensors = static_cast<int>(call.inputs.size()) - 2;
   const IndexedRows rows = IndexedRowsOf(call, tensors);
+  if (call.output().spec->num_elements() == 0) {
+    return rows.count == 0 ? absl::OkStatus() : CheckIndexTensors(ctx, call, tensors);
+  }
   TENSORD_ASSIGN_OR_RETURN(const Scratch selected, SelectedRows(ctx, call, tensors, rows));
   CopyTarget(ctx, call);
   const Operand& values = call.inputs.back();

@@ -7,6 +7,7 @@
 #include "tensord/server/device/cuda/kernels/conv.h"
 #include "tensord/server/device/cuda/kernels/elementwise.h"
 #include "tensord/server/device/cuda/kernels/movement.h"
+#include "tensord/server/device/stop_token.h"
 
 namespace tensord::server::cuda {
 namespace {
@@ -69,6 +70,7 @@ class ColumnProducts {
         columns_.channels * columns_.size[0] * columns_.size[1] * columns_.size[2] * element_bytes_;
     const int64_t out_bytes = groups_ * rows_ * positions_ * out_element_bytes_;
     for (int64_t image = 0; image < images; image += images_at_once) {
+      TENSORD_RETURN_IF_ERROR(CheckStop());
       columns_.images = std::min(images_at_once, images - image);
       columns_.from = static_cast<const char*>(from) + image * from_bytes;
       for (int64_t first = 0; first < positions_; first += positions_at_once) {
@@ -166,6 +168,7 @@ absl::Status AddWeightGradients(const ConvProblem& conv, const ConvAddresses& ad
   problem.a_stride = g.group_out() * positions;
   problem.a_row_stride = positions;
   for (int64_t image = 0; image < g.batch; ++image) {
+    TENSORD_RETURN_IF_ERROR(CheckStop());
     columns.from = static_cast<const char*>(addresses.x) +
                    image * g.in_channels * g.in_elements() * element_bytes;
     const char* const gradient =

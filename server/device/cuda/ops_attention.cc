@@ -106,6 +106,8 @@ AttentionMaskJob MakeMaskJob(const KernelCall& call, const AttentionJob& attenti
   job.elements = ElementsOfMatrix(gmask.spec->shape);
   job.first_head = LoopOver(kept, kept_strides);
   job.next_head = LoopOver(summed, summed_strides);
+  // If the heads have no scores, the kernel needn't read them: there may be any number of heads.
+  if (attention.length == 0 || attention.keys == 0) job.next_head.size = 0;
   return job;
 }
 

@@ -67,10 +67,17 @@ absl::StatusOr<Scratch> SelectRows(const KernelCall& call, KernelContext& contex
   return scratch;
 }
 
+// Checks the indices of a call whose result is empty.
+absl::Status CheckRows(const KernelCall& call, KernelContext& context, int tensors,
+                       const IndexedRows& rows) {
+  if (rows.indices.num_elements() == 0) return absl::OkStatus();
+  return SelectRows(call, context, tensors, rows, 1).status();
+}
+
 absl::Status RunIndex(const KernelCall& call, KernelContext& context) {
-  if (call.output().spec->num_elements() == 0) return absl::OkStatus();
   const auto tensors = static_cast<int>(call.inputs.size()) - 1;
   const IndexedRows rows = IndexedRowsOf(call, tensors);
+  if (call.output().spec->num_elements() == 0) return CheckRows(call, context, tensors, rows);
   TENSORD_ASSIGN_OR_RETURN(const Scratch selected, SelectRows(call, context, tensors, rows, 1));
   Unit unit;
   unit.MustDivide(call.inputs[0].data);
@@ -178,9 +185,9 @@ absl::StatusOr<Scratch> MakeUpdateScratch(KernelContext& context, int64_t count)
 }
 
 absl::Status RunIndexPut(const KernelCall& call, KernelContext& context) {
-  if (call.output().spec->num_elements() == 0) return absl::OkStatus();
   const auto tensors = static_cast<int>(call.inputs.size()) - 2;
   const IndexedRows rows = IndexedRowsOf(call, tensors);
+  if (call.output().spec->num_elements() == 0) return CheckRows(call, context, tensors, rows);
   const int64_t count = rows.groups * rows.indices.num_elements();
   TENSORD_ASSIGN_OR_RETURN(const Scratch selected,
                            SelectRows(call, context, tensors, rows, rows.groups));

@@ -9,6 +9,8 @@ namespace {
 
 // The maximum number of windows of a row that are computed at a time.
 constexpr int kTile = 512;
+// The number of taps along the last axis after which a loop checks whether the op must stop.
+constexpr int64_t kTapsBetweenStops = 1024;
 
 int64_t Larger(int64_t a, int64_t b) { return a > b ? a : b; }
 int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -54,6 +56,7 @@ void ForTaps(const PoolWindows& windows, const Tile& tile, Fn fn) {
       const int64_t row = start[1] + h * windows.dilation[1];
       const int64_t base = (plane * windows.in[1] + row) * windows.in[2];
       for (int64_t w = first_tap; w < end_tap; ++w) {
+        if ((w - first_tap) % kTapsBetweenStops == kTapsBetweenStops - 1 && LoopMustStop()) return;
         const int64_t from = Larger(windows.FirstWindow(2, w), tile.begin);
         const int64_t to = Smaller(windows.EndWindow(2, w), tile.begin + tile.width);
         if (from >= to) continue;
