@@ -79,7 +79,7 @@ internal::Tensors NormalizeBatch(const Tensor& x, const Tensor& running_mean,
                 count);
 }
 
-Attributes WindowAttrs(const PoolOptions& options) {
+Attributes MakeWindowAttrs(const PoolOptions& options) {
   Attributes attrs = {{"kernel", options.kernel}};
   if (!options.stride.empty()) attrs.Set("stride", options.stride);
   if (!options.padding.empty()) attrs.Set("padding", options.padding);
@@ -89,22 +89,22 @@ Attributes WindowAttrs(const PoolOptions& options) {
 }
 
 Attributes AverageAttrs(const AvgPoolOptions& options) {
-  Attributes attrs = WindowAttrs({.kernel = options.kernel,
-                                  .stride = options.stride,
-                                  .padding = options.padding,
-                                  .ceil_mode = options.ceil_mode});
+  Attributes attrs = MakeWindowAttrs({.kernel = options.kernel,
+                                      .stride = options.stride,
+                                      .padding = options.padding,
+                                      .ceil_mode = options.ceil_mode});
   if (!options.count_include_pad) attrs.Set("count_include_pad", false);
   if (options.divisor != 0) attrs.Set("divisor", options.divisor);
   return attrs;
 }
 
-int64_t AxisOfClasses(const Tensor& x, const CrossEntropyOptions& options) {
+int64_t FindClassAxis(const Tensor& x, const CrossEntropyOptions& options) {
   if (options.axis.has_value()) return *options.axis;
   return x.ok() ? std::clamp<int64_t>(x.rank() - 1, 0, 1) : 0;
 }
 
 Attributes CrossEntropyAttrs(const Tensor& x, const CrossEntropyOptions& options) {
-  return {{"axis", AxisOfClasses(x, options)},
+  return {{"axis", FindClassAxis(x, options)},
           {"ignore_index", options.ignore_index},
           {"label_smoothing", options.label_smoothing}};
 }
@@ -125,7 +125,7 @@ Attributes AddAttentionOptions(const AttentionOptions& options, InputPointers* i
 }
 
 // Returns the sum of the weights of the targets that aren't ignored.
-Tensor SumOfWeights(const Tensor& target, const CrossEntropyOptions& options, DType dtype) {
+Tensor SumWeights(const Tensor& target, const CrossEntropyOptions& options, DType dtype) {
   const Tensor counts = Ne(target, options.ignore_index);
   if (!options.weight.has_value()) return Cast(Sum(counts), dtype);
   const Tensor classes = Where(counts, target, 0);
@@ -187,7 +187,7 @@ Tensor CrossEntropy(const Tensor& x, const Tensor& target, const CrossEntropyOpt
     case LossReduction::kMean:
       break;
   }
-  return Div(Sum(loss), SumOfWeights(target, options, loss.dtype())).To(x.dtype());
+  return Div(Sum(loss), SumWeights(target, options, loss.dtype())).To(x.dtype());
 }
 
 Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x, const Tensor& lse,
@@ -245,7 +245,7 @@ NormGradients BatchNormBackward(const Tensor& gradient, const Tensor& x, const T
 }
 
 PoolResult MaxPoolWithIndices(const Tensor& x, const PoolOptions& options) {
-  const internal::Tensors outputs = RunAll("max_pool", {&x}, WindowAttrs(options), 2);
+  const internal::Tensors outputs = RunAll("max_pool", {&x}, MakeWindowAttrs(options), 2);
   return {outputs[0], outputs[1]};
 }
 Tensor MaxPool(const Tensor& x, const PoolOptions& options) {
@@ -253,7 +253,7 @@ Tensor MaxPool(const Tensor& x, const PoolOptions& options) {
 }
 Tensor MaxPoolBackward(const Tensor& gradient, const Tensor& indices,
                        const std::vector<int64_t>& size, const PoolOptions& options) {
-  Attributes attrs = WindowAttrs(options);
+  Attributes attrs = MakeWindowAttrs(options);
   attrs.Set("size", size);
   return RunAll("max_pool_backward", {&gradient, &indices}, attrs, 1)[0];
 }

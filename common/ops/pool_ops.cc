@@ -141,7 +141,7 @@ absl::Status InferAvgPoolBackward(InferenceContext& ctx) {
   return InferPoolBackward(ctx, false);
 }
 
-std::vector<AttrDef> WindowAttrs(bool is_max, bool is_backward) {
+std::vector<AttrDef> MakeWindowAttrs(bool is_max, bool is_backward) {
   std::vector<AttrDef> attrs = {
       RequiredAttr("kernel", AttrType::kInts,
                    "the size of the windows along each of the last one to three axes"),
@@ -176,7 +176,7 @@ void AppendPoolOps(std::vector<OpSchema>& ops) {
                      "the flattened spatial axes.",
                  .min_inputs = 1,
                  .max_inputs = 1,
-                 .attrs = WindowAttrs(true, false),
+                 .attrs = MakeWindowAttrs(true, false),
                  .infer = InferMaxPool,
                  .cost = OpCost::kCompute});
   ops.push_back({.name = "max_pool_backward",
@@ -184,7 +184,7 @@ void AppendPoolOps(std::vector<OpSchema>& ops) {
                  .doc = "The gradient of max_pool, from its result's gradient and its indices.",
                  .min_inputs = 2,
                  .max_inputs = 2,
-                 .attrs = WindowAttrs(true, true),
+                 .attrs = MakeWindowAttrs(true, true),
                  .infer = InferMaxPoolBackward,
                  .cost = OpCost::kCompute,
                  .input_names = {"gradient", "indices"}});
@@ -193,7 +193,7 @@ void AppendPoolOps(std::vector<OpSchema>& ops) {
                  .doc = "The mean of each window.",
                  .min_inputs = 1,
                  .max_inputs = 1,
-                 .attrs = WindowAttrs(false, false),
+                 .attrs = MakeWindowAttrs(false, false),
                  .infer = InferAvgPool,
                  .cost = OpCost::kCompute});
   ops.push_back({.name = "avg_pool_backward",
@@ -201,7 +201,7 @@ void AppendPoolOps(std::vector<OpSchema>& ops) {
                  .doc = "The gradient of avg_pool, from its result's gradient.",
                  .min_inputs = 1,
                  .max_inputs = 1,
-                 .attrs = WindowAttrs(false, true),
+                 .attrs = MakeWindowAttrs(false, true),
                  .infer = InferAvgPoolBackward,
                  .cost = OpCost::kCompute,
                  .input_names = {"gradient"}});

@@ -35,7 +35,7 @@ TENSORD_HD inline double BiasCorrection(double beta, double step) {
   return -math::Expm1(step * math::Log(beta));
 }
 
-TENSORD_HD inline AdamNumbers AdamNumbersOf(const AdamAttributes& of, double step, double lr) {
+TENSORD_HD inline AdamNumbers ComputeAdamNumbers(const AdamAttributes& of, double step, double lr) {
   return {of.beta1,
           of.beta2,
           of.eps,

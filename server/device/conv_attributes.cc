@@ -2,8 +2,8 @@
 
 namespace tensord::server {
 
-ConvGeometry ConvGeometryOf(const Attributes& attrs, const Shape& x, const Shape& weight,
-                            const Shape& y) {
+ConvGeometry ReadConvGeometry(const Attributes& attrs, const Shape& x, const Shape& weight,
+                              const Shape& y) {
   ConvGeometry conv;
   conv.batch = x.dim(0);
   conv.in_channels = x.dim(1);
@@ -25,16 +25,16 @@ ConvGeometry ConvGeometryOf(const Attributes& attrs, const Shape& x, const Shape
   return conv;
 }
 
-ConvGeometry ConvGeometryOf(ConvKind kind, const Attributes& attrs,
-                            absl::Span<const TensorSpec> inputs, const TensorSpec& output) {
+ConvGeometry ReadConvGeometry(ConvKind kind, const Attributes& attrs,
+                              absl::Span<const TensorSpec> inputs, const TensorSpec& output) {
   const Shape &a = inputs[0].shape, &b = inputs[1].shape;
   switch (kind) {
     case ConvKind::kForward:
-      return ConvGeometryOf(attrs, a, b, output.shape);
+      return ReadConvGeometry(attrs, a, b, output.shape);
     case ConvKind::kBackwardInput:
-      return ConvGeometryOf(attrs, output.shape, b, a);
+      return ReadConvGeometry(attrs, output.shape, b, a);
     case ConvKind::kBackwardWeight:
-      return ConvGeometryOf(attrs, b, output.shape, a);
+      return ReadConvGeometry(attrs, b, output.shape, a);
   }
   return {};
 }

@@ -34,11 +34,11 @@ struct ConvGeometry {
 };
 
 // Returns the convolution with these attributes in normal form.
-ConvGeometry ConvGeometryOf(const Attributes& attrs, const Shape& x, const Shape& weight,
-                            const Shape& y);
+ConvGeometry ReadConvGeometry(const Attributes& attrs, const Shape& x, const Shape& weight,
+                              const Shape& y);
 
 // Returns the convolution of an op: `conv`, or the gradient of its input or weight.
-ConvGeometry ConvGeometryOf(ConvKind kind, const Attributes& attrs,
-                            absl::Span<const TensorSpec> inputs, const TensorSpec& output);
+ConvGeometry ReadConvGeometry(ConvKind kind, const Attributes& attrs,
+                              absl::Span<const TensorSpec> inputs, const TensorSpec& output);
 
 }  // namespace tensord::server

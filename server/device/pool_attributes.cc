@@ -2,7 +2,7 @@
 
 namespace tensord::server {
 
-Pooling PoolingOf(const Attributes& attrs, const Shape& x, const Shape& pooled) {
+Pooling ReadPooling(const Attributes& attrs, const Shape& x, const Shape& pooled) {
   Pooling pooling;
   const auto axes = static_cast<int>(attrs.Ints("kernel").size());
   const int lead = PoolGeometry::kAxes - axes, first = x.rank() - axes;

@@ -16,6 +16,6 @@ struct Pooling {
 
 // Returns the windows of a pooling op, or of its gradient. `x` is the shape of the op's input, and
 // `pooled` that of its result. For a gradient, these are the shapes of gx and of its operand.
-Pooling PoolingOf(const Attributes& attrs, const Shape& x, const Shape& pooled);
+Pooling ReadPooling(const Attributes& attrs, const Shape& x, const Shape& pooled);
 
 }  // namespace tensord::server

@@ -17,7 +17,7 @@
 namespace tensord::conformance {
 
 // Returns why there is no GPU; empty if there is one.
-inline std::string WhyNoGpu() {
+inline std::string DescribeMissingGpu() {
   for (const server::UnavailableKind& kind : server::UnavailableKinds(server::BuiltInBackends())) {
     if (kind.kind == DeviceKind::kCuda) return kind.reason;
   }
@@ -48,7 +48,7 @@ class EnginePath : public ExecutionPath {
     return names;
   }
 
-  std::string cuda_unavailable_reason() const override { return WhyNoGpu(); }
+  std::string cuda_unavailable_reason() const override { return DescribeMissingGpu(); }
 
  protected:
   // Runs the op. Returns the tensors that hold the results.
@@ -102,7 +102,7 @@ class EnginePath : public ExecutionPath {
 // Makes two logical CPU devices and, if there is a GPU, cuda:0.
 inline absl::StatusOr<std::vector<std::unique_ptr<server::Device>>> MakeTwoCpusAndAGpu() {
   std::vector<server::DeviceRequest> requests(2, {.kind = DeviceKind::kCpu});
-  if (WhyNoGpu().empty()) requests.push_back({.kind = DeviceKind::kCuda});
+  if (DescribeMissingGpu().empty()) requests.push_back({.kind = DeviceKind::kCuda});
   return server::MakeDevices(requests, 0);
 }
 

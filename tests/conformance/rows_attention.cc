@@ -133,6 +133,8 @@ void AddRefusals(Rows& rows) {
   refuse({"sdpa", {q, {{f32, {2, 0, 7, 8}}}, {{f32, {2, 0, 7, 6}}}}});
   refuse({"sdpa", {q, k, {{f32, {2, 4, 7, 6}}}}});
   refuse({"sdpa", {q, k, {{f32, {2, 2, 6, 6}}}}});
+  const Input keys{{f32, {1, int64_t{1} << 21, 0}}};  // without elements
+  refuse({"sdpa", {{{f32, {1, 3, 0}}}, keys, keys}});
   refuse({"sdpa", {q, k, v}, {{"scale", INFINITY}}});
   refuse({"sdpa", {q, k, v}, {{"dropout_p", 1.5}, {"seed", int64_t{1}}}});
   refuse({"sdpa", {q, k, v}, {{"dropout_p", 0.5}}});

@@ -144,6 +144,22 @@ void AddGather(Rows& rows) {
   }
 }
 
+// An index out of range is refused even if there are no elements to read or write.
+void AddRefusalsOfEmptyResults(Rows& rows) {
+  const Input no_columns{{DType::kFloat32, {4, 0}}}, no_groups{{DType::kFloat32, {0, 4}}};
+  const Input scalar{{DType::kFloat32, {}}};
+  for (const DType dtype : {DType::kInt32, DType::kInt64}) {
+    const Input bad = IndicesOf(dtype, {0, 4}), good = IndicesOf(dtype, {0, -4});
+    Refuse(rows, {"index", {no_columns, bad}});
+    Refuse(rows, {"index", {no_groups, bad}, Axis(1)});
+    Refuse(rows, {"index", {{{DType::kFloat32, {4, 4, 0}}}, good, bad}});
+    Refuse(rows, {"index_put", {no_columns, bad, scalar}});
+    Refuse(rows, {"index_put", {no_groups, bad, scalar}, Axis(1)});
+    rows.push_back({"index", {no_groups, good}, Axis(1)});
+    rows.push_back({"index_put", {no_groups, good, scalar}, Axis(1)});
+  }
+}
+
 void AddIndexPut(Rows& rows) {
   struct Case {
     Shape x;
@@ -278,6 +294,7 @@ void AddIndexingRows(Rows& rows) {
   AddIndex(rows);
   AddGather(rows);
   AddIndexPut(rows);
+  AddRefusalsOfEmptyResults(rows);
   AddScatter(rows);
 }
 

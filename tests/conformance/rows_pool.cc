@@ -131,6 +131,8 @@ void AddPoolRefusals(Rows& rows) {
     RefusePool(rows, op, {x}, {{"kernel", Numbers{1, 1, 1, 1}}});
     RefusePool(rows, op, {x}, {{"kernel", Numbers{0, 2}}});
     RefusePool(rows, op, {x}, {{"kernel", Numbers{int64_t{1} << 40}}});
+    RefusePool(rows, op, {x},
+               {{"kernel", Numbers{1 << 30, 1 << 30}}, {"padding", Numbers{1 << 29}}});
     RefusePool(rows, op, {x}, {{"kernel", Numbers{2, 2}}, {"stride", Numbers{0}}});
     RefusePool(rows, op, {x}, {{"kernel", Numbers{2, 2}}, {"stride", Numbers{1, 1, 1}}});
     RefusePool(rows, op, {x}, {{"kernel", Numbers{2, 2}}, {"padding", Numbers{2}}});

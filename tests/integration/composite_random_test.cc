@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <vector>
@@ -99,6 +100,15 @@ TEST_F(CompositeRandomTest, TruncNormalStaysWithinItsBounds) {
   EXPECT_NEAR(MeanOf(x), 1 + 2 * (0.3520653 - 0.1295176) / (0.9331928 - 0.3085375), 0.015);
   EXPECT_FALSE(TruncNormal(first_, {3}, 3, {.low = 1, .high = 1}).ok());
   EXPECT_FALSE(TruncNormal(first_, {3}, 3, {.stddev = 0}).ok());
+}
+
+TEST_F(CompositeRandomTest, TruncNormalWithInfiniteBoundsIsFinite) {
+  constexpr int64_t kCount = 885881, kSeed = 33;  // the last draw is the smallest possible one
+  const Tensor u = Uniform(first_, {kCount}, kSeed, {.low = -1, .high = 1});
+  EXPECT_EQ(*Min(u).Item<float>(), -1);
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Tensor x = TruncNormal(first_, {kCount}, kSeed, {.low = -infinity, .high = infinity});
+  EXPECT_NEAR(*Min(x).Item<float>(), -5.4, 0.1);
 }
 
 TEST_F(CompositeRandomTest, MultinomialDrawsByWeight) {

@@ -82,6 +82,18 @@ TEST_F(FunctionalTest, AttentionDropsTheSameWeightsForItsGradient) {
               Pointwise(FloatNear(1e-5f), *kept.Read<float>()));
 }
 
+TEST_F(FunctionalTest, AttentionOfManyEmptyHeadsNeedsNoMemoryForThem) {
+  const int64_t heads = int64_t{1} << 40;
+  const Tensor q = Zeros(first_, {1, heads, 0, 4}), k = Ones(first_, {1, 1, 1, 4});
+  const Tensor mask = Zeros(first_, {1});
+  const AttentionResult forward = ScaledDotProductAttentionWithStatistics(q, k, k, {.mask = mask});
+  const AttentionGradients gradients = ScaledDotProductAttentionBackward(
+      q, q, k, k, forward, {.mask = mask}, /*mask_gradient=*/true);
+  EXPECT_THAT(*gradients.k.Read<float>(), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(*gradients.v.Read<float>(), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(*gradients.mask.Read<float>(), ElementsAre(0));
+}
+
 TEST_F(FunctionalTest, CrossEntropyReducesAsPyTorchDoes) {
   const Tensor x = Matrix(3, 2, {0, 0, 0, 0, 5, 1}), target = Classes({0, 1, -100});
   const auto log2 = static_cast<float>(std::log(2.0));

@@ -190,6 +190,9 @@ TEST_F(ModulesTest, AttentionLeavesOutMaskedKeys) {
       Difference(layer.Attend(query, memory, memory, {.key_padding = BroadcastTo(last, {2, 5})}),
                  wanted),
       1e-5);
+  const Tensor transposed = Zeros(first_, {5, 2}, {.dtype = DType::kBool});
+  ExpectError(layer.Attend(query, memory, memory, {.key_padding = transposed}).status(),
+              Code::kInvalidArgument, {"key_padding", "bool[5, 2]", "bool[2, 5]"});
   const Tensor added = Where(last, -1e30, Zeros(first_, {5}));
   EXPECT_LT(Difference(layer.Attend(query, memory, memory, {.attention = added}), wanted), 1e-5);
 }

@@ -46,10 +46,10 @@ absl::Status AdamStepKernel(const Context& ctx, const KernelCall& call) {
   const AdamLoop loop = BestNetworkLoops().adam[Index(ComputeDType(dtype))];
   if (loop == nullptr) return NoKernel(call);
   const AdamNumbers numbers =
-      AdamNumbersOf({call.attrs->Float("beta1"), call.attrs->Float("beta2"),
-                     call.attrs->Float("eps"), call.attrs->Float("weight_decay"),
-                     call.attrs->Bool("decoupled"), call.attrs->Bool("maximize")},
-                    operands.number(0), operands.number(1));
+      ComputeAdamNumbers({call.attrs->Float("beta1"), call.attrs->Float("beta2"),
+                          call.attrs->Float("eps"), call.attrs->Float("weight_decay"),
+                          call.attrs->Bool("decoupled"), call.attrs->Bool("maximize")},
+                         operands.number(0), operands.number(1));
   const int64_t size = SizeOf(dtype);
   ctx.team.For(
       call.output().spec->num_elements(), kGrainElements / kAdamCost,

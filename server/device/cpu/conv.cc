@@ -61,7 +61,7 @@ ConvPlan::ConvPlan(const Context& ctx, ConvKind kind, const OpSchema* schema,
     : ctx_(ctx),
       kind_(kind),
       schema_(schema),
-      conv_(ConvGeometryOf(kind, attrs, inputs, output)),
+      conv_(ReadConvGeometry(kind, attrs, inputs, output)),
       dtype_(output.dtype),
       compute_dtype_(output.dtype),
       has_bias_(inputs.size() == 3) {

@@ -19,7 +19,7 @@ template <typename T>
 class ClassArgs {
  public:
   ClassArgs(const KernelCall& call, const Operand& x, int target)
-      : lines_(LinesAlong(x.spec->shape, call.attrs->Int("axis"))),
+      : lines_(DivideIntoLines(x.spec->shape, call.attrs->Int("axis"))),
         ignored_(call.attrs->Int("ignore_index")),
         smoothing_(call.attrs->Float("label_smoothing")),
         target_(call.inputs[target]) {

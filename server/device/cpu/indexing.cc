@@ -110,12 +110,12 @@ void SelectRows(const Context& ctx, const KernelCall& call, const IndexedRows& r
 
 absl::Status IndexKernel(const Context& ctx, const KernelCall& call) {
   const auto tensors = static_cast<int>(call.inputs.size()) - 1;
-  const IndexedRows rows = IndexedRowsOf(call, tensors);
+  const IndexedRows rows = ReadIndexedRows(call, tensors);
   if (call.output().spec->num_elements() == 0) {
     return rows.count == 0 ? absl::OkStatus() : CheckIndexTensors(ctx, call, tensors);
   }
   if (tensors > 1) {
-    TENSORD_ASSIGN_OR_RETURN(const Scratch selected, SelectedRows(ctx, call, tensors, rows));
+    TENSORD_ASSIGN_OR_RETURN(const Scratch selected, ComputeSelectedRows(ctx, call, tensors, rows));
     SelectRows(ctx, call, rows, selected.As<int64_t>(), nullptr);
     return absl::OkStatus();
   }

@@ -26,7 +26,7 @@ void ForRuns(const Lines& lines, const LineGroup& group, Fn fn) {
 
 }  // namespace
 
-Lines LinesAlong(const Shape& shape, int64_t axis) {
+Lines DivideIntoLines(const Shape& shape, int64_t axis) {
   Lines lines;
   for (int d = 0; d < shape.rank(); ++d) {
     (d < axis ? lines.outer : d == axis ? lines.extent : lines.inner) *= shape.dim(d);

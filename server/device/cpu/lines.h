@@ -19,7 +19,7 @@ struct Lines {
 };
 
 // Returns the lines along `axis`. A scalar has one line of one element.
-Lines LinesAlong(const Shape& shape, int64_t axis);
+Lines DivideIntoLines(const Shape& shape, int64_t axis);
 
 // A group of lines that a thread computes together: one line that is a row, or neighbouring
 // columns.

@@ -18,7 +18,7 @@ constexpr int64_t kMaxConvertedElements = 4 << 20;
 struct PoolArgs : Pooling {
   // `x` has the shape of x, and `y` that of the result.
   PoolArgs(const KernelCall& call, const Shape& x, const Shape& y)
-      : Pooling(PoolingOf(*call.attrs, x, y)) {}
+      : Pooling(ReadPooling(*call.attrs, x, y)) {}
 
   int64_t in() const { return PoolWindows(geometry).in_elements(); }    // of a plane of x
   int64_t out() const { return PoolWindows(geometry).out_elements(); }  // of a plane of the result

@@ -49,7 +49,7 @@ void AddRows(const Context& ctx, const T* indices, const Shape& shape, const Dim
 
 }  // namespace
 
-IndexedRows IndexedRowsOf(const KernelCall& call, int tensors) {
+IndexedRows ReadIndexedRows(const KernelCall& call, int tensors) {
   const Shape& x = call.inputs[0].spec->shape;
   const auto axis = static_cast<int>(call.attrs->Int("axis"));
   IndexedRows rows;
@@ -69,8 +69,8 @@ absl::Status CheckIndexTensors(const Context& ctx, const KernelCall& call, int t
   return absl::OkStatus();
 }
 
-absl::StatusOr<Scratch> SelectedRows(const Context& ctx, const KernelCall& call, int tensors,
-                                     const IndexedRows& rows) {
+absl::StatusOr<Scratch> ComputeSelectedRows(const Context& ctx, const KernelCall& call, int tensors,
+                                            const IndexedRows& rows) {
   const Shape& x = call.inputs[0].spec->shape;
   const auto axis = static_cast<int>(call.attrs->Int("axis"));
   TENSORD_RETURN_IF_ERROR(CheckIndexTensors(ctx, call, tensors));

@@ -18,7 +18,7 @@ struct IndexedRows {
 };
 
 // `tensors` is the number of index tensors, which are the inputs 1 to `tensors`.
-IndexedRows IndexedRowsOf(const KernelCall& call, int tensors);
+IndexedRows ReadIndexedRows(const KernelCall& call, int tensors);
 
 // Checks all indices. Returns BadIndexError() (value_check.h) for a bad one.
 absl::Status CheckIndexTensors(const Context& ctx, const KernelCall& call, int tensors);
@@ -27,7 +27,7 @@ absl::Status CheckIndexTensors(const Context& ctx, const KernelCall& call, int t
 // the broadcast index tensors. Checks all indices first: returns BadIndexError() (value_check.h)
 // for a bad one. If there is too little memory, returns RESOURCE_EXHAUSTED. If the op must stop,
 // returns CANCELLED.
-absl::StatusOr<Scratch> SelectedRows(const Context& ctx, const KernelCall& call, int tensors,
-                                     const IndexedRows& rows);
+absl::StatusOr<Scratch> ComputeSelectedRows(const Context& ctx, const KernelCall& call, int tensors,
+                                            const IndexedRows& rows);
 
 }  // namespace tensord::server::cpu

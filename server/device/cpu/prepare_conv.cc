@@ -36,7 +36,7 @@ class PreparedConv final : public PreparedKernel {
 
  private:
   static bool IsShort(ConvKind kind, const KernelSpec& spec) {
-    const ConvGeometry conv = ConvGeometryOf(kind, *spec.attrs, spec.inputs, spec.output());
+    const ConvGeometry conv = ReadConvGeometry(kind, *spec.attrs, spec.inputs, spec.output());
     const double products =
         static_cast<double>(conv.y_elements()) * static_cast<double>(conv.group_in() * conv.taps());
     return products <= kMaxInlineConvProducts &&

@@ -22,11 +22,11 @@ void CopyTarget(const Context& ctx, const KernelCall& call) {
 
 absl::Status IndexPutKernel(const Context& ctx, const KernelCall& call) {
   const auto tensors = static_cast<int>(call.inputs.size()) - 2;
-  const IndexedRows rows = IndexedRowsOf(call, tensors);
+  const IndexedRows rows = ReadIndexedRows(call, tensors);
   if (call.output().spec->num_elements() == 0) {
     return rows.count == 0 ? absl::OkStatus() : CheckIndexTensors(ctx, call, tensors);
   }
-  TENSORD_ASSIGN_OR_RETURN(const Scratch selected, SelectedRows(ctx, call, tensors, rows));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch selected, ComputeSelectedRows(ctx, call, tensors, rows));
   CopyTarget(ctx, call);
   const Operand& values = call.inputs.back();
   Updates updates;
@@ -44,7 +44,7 @@ absl::Status IndexPutKernel(const Context& ctx, const KernelCall& call) {
     Fill(ctx, values.data, bytes, row.data(), rows.row_elements);
     updates.values = row.data();
   }
-  return ApplyUpdates(ctx, call, CombineOf(call), updates);
+  return ApplyUpdates(ctx, call, ReadCombine(call), updates);
 }
 
 // Computes the position to which scatter writes each value, in the order of the indices. If
@@ -124,7 +124,7 @@ absl::Status Scatter16Bit(const Context& ctx, const KernelCall& call, Combine co
 absl::Status ScatterKernel(const Context& ctx, const KernelCall& call) {
   const ScatterArgs args(call);
   const AlongAxisLoop loop(call, args.values.spec->shape, args.grouped);
-  const Combine combine = CombineOf(call);
+  const Combine combine = ReadCombine(call);
   const bool is_16bit = combine != Combine::kReplace && Is16Bit(args.values.spec->dtype);
   if (!is_16bit && HasSmallGroups(ctx, call, args.groups)) {
     IndexCheck check(ctx, call, 1, args.axis, loop.axis_size());

@@ -11,7 +11,7 @@ absl::Status Run(const Context& ctx, const KernelCall& call, const SoftmaxLoops&
   if (loops.row == nullptr) return NoKernel(call);
   const DType dtype = call.inputs[0].spec->dtype;
   if (call.output().spec->num_elements() == 0) return absl::OkStatus();
-  const Lines lines = LinesAlong(call.inputs[0].spec->shape, call.attrs->Int("axis"));
+  const Lines lines = DivideIntoLines(call.inputs[0].spec->shape, call.attrs->Int("axis"));
   // 16-bit elements are converted to float32. There is room for the operand and the result.
   const int64_t copied =
       Is16Bit(dtype) ? lines.extent * std::min(kMaxGroupColumns, lines.inner) : 0;

@@ -18,7 +18,7 @@ absl::Status SoftmaxBackwardKernel(const Context& ctx, const KernelCall& call) {
                                           : BestNetworkLoops().softmax_backward[number];
   if (loops.row == nullptr) return NoKernel(call);
   if (gx.spec->num_elements() == 0) return absl::OkStatus();
-  const Lines lines = LinesAlong(gx.spec->shape, call.attrs->Int("axis"));
+  const Lines lines = DivideIntoLines(gx.spec->shape, call.attrs->Int("axis"));
   const int64_t size = SizeOf(dtype);
   const int64_t copied =
       Is16Bit(dtype) ? lines.extent * std::min(kMaxGroupColumns, lines.inner) : 0;

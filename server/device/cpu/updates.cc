@@ -171,7 +171,7 @@ BinaryLoop LoopOf(const Context& ctx, Combine combine, DType dtype) {
 
 }  // namespace
 
-Combine CombineOf(const KernelCall& call) {
+Combine ReadCombine(const KernelCall& call) {
   const std::string& reduce = call.attrs->String("reduce");
   if (reduce == "add") return Combine::kAdd;
   if (reduce == "mul") return Combine::kMul;

@@ -13,7 +13,7 @@ namespace tensord::server::cpu {
 enum class Combine { kReplace, kAdd, kMul, kMax, kMin };
 
 // Returns the value of the attribute "reduce".
-Combine CombineOf(const KernelCall& call);
+Combine ReadCombine(const KernelCall& call);
 
 // The target is a dense tensor of shape (groups, rows, row_elements). In each group, update u in
 // [0, count) combines the row destinations[u] with a row of `values`.

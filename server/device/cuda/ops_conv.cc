@@ -183,7 +183,7 @@ ConvProblem ProblemOf(ConvKind kind, const KernelCall& call, const Operand& x, c
   problem.kind = kind;
   problem.dtype = call.output().spec->dtype;
   problem.allow_tf32 = call.attrs->Bool("allow_tf32");
-  problem.geometry = ConvGeometryOf(*call.attrs, x.spec->shape, w.spec->shape, y.spec->shape);
+  problem.geometry = ReadConvGeometry(*call.attrs, x.spec->shape, w.spec->shape, y.spec->shape);
   return problem;
 }
 

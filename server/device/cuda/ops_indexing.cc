@@ -25,7 +25,7 @@ struct IndexedRows {
   Shape indices;  // the shape to which the index tensors broadcast
 };
 
-IndexedRows IndexedRowsOf(const KernelCall& call, int tensors) {
+IndexedRows ReadIndexedRows(const KernelCall& call, int tensors) {
   const TensorSpec& x = *call.inputs[0].spec;
   const auto axis = static_cast<int>(call.attrs->Int("axis"));
   IndexedRows rows;
@@ -76,7 +76,7 @@ absl::Status CheckRows(const KernelCall& call, KernelContext& context, int tenso
 
 absl::Status RunIndex(const KernelCall& call, KernelContext& context) {
   const auto tensors = static_cast<int>(call.inputs.size()) - 1;
-  const IndexedRows rows = IndexedRowsOf(call, tensors);
+  const IndexedRows rows = ReadIndexedRows(call, tensors);
   if (call.output().spec->num_elements() == 0) return CheckRows(call, context, tensors, rows);
   TENSORD_ASSIGN_OR_RETURN(const Scratch selected, SelectRows(call, context, tensors, rows, 1));
   Unit unit;
@@ -186,7 +186,7 @@ absl::StatusOr<Scratch> MakeUpdateScratch(KernelContext& context, int64_t count)
 
 absl::Status RunIndexPut(const KernelCall& call, KernelContext& context) {
   const auto tensors = static_cast<int>(call.inputs.size()) - 2;
-  const IndexedRows rows = IndexedRowsOf(call, tensors);
+  const IndexedRows rows = ReadIndexedRows(call, tensors);
   if (call.output().spec->num_elements() == 0) return CheckRows(call, context, tensors, rows);
   const int64_t count = rows.groups * rows.indices.num_elements();
   TENSORD_ASSIGN_OR_RETURN(const Scratch selected,

@@ -15,8 +15,8 @@ absl::Status RunPool(const PoolKernel& kernel, const KernelCall& call, KernelCon
   job.from = from.data;
   job.to = to.data;
   const bool is_backward = call.attrs->Find("size") != nullptr;
-  const Pooling pooling = PoolingOf(*call.attrs, is_backward ? to.spec->shape : from.spec->shape,
-                                    is_backward ? from.spec->shape : to.spec->shape);
+  const Pooling pooling = ReadPooling(*call.attrs, is_backward ? to.spec->shape : from.spec->shape,
+                                      is_backward ? from.spec->shape : to.spec->shape);
   job.geometry = pooling.geometry;
   job.planes = pooling.planes;
   if (call.attrs->Find("divisor") != nullptr) {

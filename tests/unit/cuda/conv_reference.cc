@@ -60,7 +60,7 @@ ConvReference::ConvReference(const ConvCase& c, DType dtype) {
   w = MakeValues(dtype, c.w, 2);
   g = MakeValues(dtype, y_spec.shape, 3);
   bias = MakeValues(dtype, {c.w.dim(0)}, 4);
-  const ConvGeometry geometry = ConvGeometryOf(plan->attrs, c.x, c.w, y_spec.shape);
+  const ConvGeometry geometry = ReadConvGeometry(plan->attrs, c.x, c.w, y_spec.shape);
   const std::vector<double> xs = Values(x), ws = Values(w), gs = Values(g);
   y.assign(gs.size(), 0);
   x_gradient.assign(xs.size(), 0);

@@ -9,7 +9,7 @@ template <typename Storage, bool kAmsgrad>
 __global__ void AdamKernel(AdamJob job) {
   using T = MathOf<Storage>;
   __shared__ AdamNumbers numbers;
-  if (threadIdx.x == 0) numbers = AdamNumbersOf(job.attributes, *job.step, *job.lr);
+  if (threadIdx.x == 0) numbers = ComputeAdamNumbers(job.attributes, *job.step, *job.lr);
   __syncthreads();
   const auto at = [](const void* data, int64_t i) {
     return Load(static_cast<const Storage*>(data)[i]);
