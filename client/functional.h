@@ -43,7 +43,7 @@ struct LayerNormOptions {
 Tensor LayerNorm(const Tensor& x, const NormParameters& parameters = {},
                  const LayerNormOptions& options = {});
 // Returns x / √(mean of x² + eps) · weight + bias. By default, PyTorch takes the machine epsilon of
-// the dtype as eps.
+// the dtype in which it computes as eps: float64 for a float64 x, and float32 for the others.
 Tensor RmsNorm(const Tensor& x, const NormParameters& parameters = {},
                const LayerNormOptions& options = {});
 

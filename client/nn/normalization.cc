@@ -46,18 +46,10 @@ absl::Status CheckNormalized(const Module& module, const Tensor& x,
                                                  Shape(normalized).ToString()));
 }
 
-// Returns the difference between 1 and the next number of the dtype.
-double Epsilon(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return 0x1p-10;
-    case DType::kBFloat16:
-      return 0x1p-7;
-    case DType::kFloat64:
-      return std::numeric_limits<double>::epsilon();
-    default:
-      return std::numeric_limits<float>::epsilon();
-  }
+// Returns the default of RMSNorm's eps for elements of this dtype, as PyTorch 2.15 chooses it.
+double ChooseEpsilon(DType dtype) {
+  return dtype == DType::kFloat64 ? std::numeric_limits<double>::epsilon()
+                                  : std::numeric_limits<float>::epsilon();
 }
 
 }  // namespace
@@ -110,7 +102,7 @@ Tensor RMSNorm::Forward(const Tensor& x) const {
   if (!status.ok()) return Tensor::Failed(status);
   return tensord::RmsNorm(x, {.weight = ValueOf(weight_)},
                           {.normalized_rank = static_cast<int64_t>(normalized_shape_.size()),
-                           .eps = eps_.value_or(Epsilon(x.dtype()))});
+                           .eps = eps_.value_or(ChooseEpsilon(x.dtype()))});
 }
 
 std::string RMSNorm::ToString() const {

@@ -13,8 +13,9 @@ namespace tensord::nn {
 
 // Options of LayerNorm and RMSNorm.
 struct NormOptions {
-  // Added to the variance, or to the mean square. None: 1e-5 for LayerNorm, and for RMSNorm the
-  // difference between 1 and the next number of x's dtype, as in PyTorch.
+  // Added to the variance, or to the mean square. None: 1e-5 for LayerNorm, and for RMSNorm, as in
+  // PyTorch, the machine epsilon of the dtype that computes it: float64 for a float64 x, and
+  // float32 for the others.
   std::optional<double> eps = {};
   bool elementwise_affine = true;  // whether there is a weight, and for LayerNorm a bias
   bool bias = true;                // only for LayerNorm

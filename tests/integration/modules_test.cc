@@ -98,6 +98,12 @@ TEST_F(ModulesTest, NormsCheckTheNormalizedShape) {
               Pointwise(FloatNear(1e-6f), {1.f, 1.f}));
 }
 
+TEST_F(ModulesTest, RmsNormOf16BitElementsHasTheEpsilonOfFloat32) {
+  const nn::RMSNorm rms_norm({2}, {.device = first_, .dtype = DType::kBFloat16});
+  const Tensor x = Full(first_, {2}, 2e-3, {.dtype = DType::kBFloat16});
+  EXPECT_NEAR(*Mean(rms_norm.Forward(x).To(DType::kFloat32)).Item<float>(), 0.985, 0.005);
+}
+
 TEST_F(ModulesTest, EmbeddingReadsRows) {
   nn::Embedding table(3, 2);
   ASSERT_TRUE(

@@ -62,6 +62,14 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_rms_norm_has_the_epsilon_of_pytorch(dtype):
+    x = torch.full((2, 5), 2e-3, dtype=getattr(torch, dtype))
+    result = nn.RMSNorm(5, elementwise_affine=False)(tensord.from_dlpack(x))
+    expected = torch.nn.RMSNorm(5, elementwise_affine=False)(x)
+    torch.testing.assert_close(torch.from_dlpack(result), expected, rtol=1e-2, atol=1e-3)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_layer_gives_the_results_of_pytorch(case):
     ours, theirs, args, options, shape = CASES[case]

@@ -6,7 +6,8 @@ from .. import _core
 from .._core import Device, Tensor
 from ._module import Module, Parameter
 
-_EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+# The machine epsilons of the dtypes in which RMSNorm is computed.
+_EPSILON_FLOAT32, _EPSILON_FLOAT64 = 2.0**-23, 2.0**-52
 
 
 def _shape(normalized_shape: int | tuple[int, ...]) -> tuple[int, ...]:
@@ -49,8 +50,8 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """x / √(mean of x² + eps) over the last axes, times the weight. By default, eps is the machine epsilon of x's
-    dtype."""
+    """x / √(mean of x² + eps) over the last axes, times the weight. By default, eps is the machine epsilon of
+    float64 for a float64 x, and of float32 for other dtypes."""
 
     weight: Tensor | None
 
@@ -70,7 +71,8 @@ class RMSNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         _check(self, x, self.normalized_shape)
-        eps = _EPSILON.get(str(x.dtype).removeprefix("tensord."), 2.0**-23) if self.eps is None else self.eps
+        default = _EPSILON_FLOAT64 if x.dtype == _core.float64 else _EPSILON_FLOAT32
+        eps = default if self.eps is None else self.eps
         return _core.rms_norm(x, self.weight, None, len(self.normalized_shape), eps)
 
     def extra_repr(self) -> str:
