@@ -31,8 +31,8 @@ struct AttentionMasks {
 };
 
 // Attention with num_heads heads of size E = embed_dim / num_heads each. Its parameters are
-// in_proj_weight (3·embed_dim,embed_dim), in_proj_bias, out_proj.weight and out_proj.bias. Unlike
-// PyTorch's module, it returns no weights and has no dropout.
+// in_proj_weight (3·embed_dim,embed_dim), in_proj_bias, out_proj.weight and out_proj.bias. Both
+// biases begin with zeros. Unlike PyTorch's module, it returns no weights and has no dropout.
 class MultiheadAttention : public Module {
  public:
   MultiheadAttention(int64_t embed_dim, int64_t num_heads,

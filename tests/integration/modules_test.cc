@@ -203,6 +203,12 @@ TEST_F(ModulesTest, AttentionLeavesOutMaskedKeys) {
   EXPECT_LT(Difference(layer.Attend(query, memory, memory, {.attention = added}), wanted), 1e-5);
 }
 
+TEST_F(ModulesTest, BiasesOfAttentionBeginWithZeros) {
+  const nn::MultiheadAttention layer(4, 2, {.device = first_, .seed = 1});
+  EXPECT_THAT(*layer.parameter("out_proj.bias").Read<float>(), ElementsAre(0, 0, 0, 0));
+  EXPECT_GT(*CountNonzero(layer.parameter("out_proj.weight")).Item<int64_t>(), 0);
+}
+
 TEST_F(ModulesTest, CausalAttentionDoesNotLookAhead) {
   const nn::MultiheadAttention layer(8, 2, {.batch_first = true, .device = first_, .seed = 1});
   const Tensor x = Random({1, 4, 8}, 2), y = layer.Attend(x, x, x, {.is_causal = true});

@@ -46,6 +46,8 @@ class MultiheadAttention(Module):
         )
         self.in_proj_bias = Parameter(_core.zeros(3 * embed_dim, dtype=dtype, device=device)) if bias else None
         self.out_proj = Linear(embed_dim, embed_dim, bias, device=device, dtype=dtype, generator=source)
+        if bias:  # as in PyTorch, both biases begin with zeros
+            self.out_proj.bias = Parameter(_core.zeros(embed_dim, dtype=dtype, device=device))
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """(N,L,E) -> (N,H,L,E/H)"""
