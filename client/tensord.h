@@ -10,9 +10,12 @@
 
 #include "tensord/client/client.h"                 // IWYU pragma: export
 #include "tensord/client/cluster.h"                // IWYU pragma: export
+#include "tensord/client/composite/activations.h"  // IWYU pragma: export
 #include "tensord/client/composite/elementwise.h"  // IWYU pragma: export
 #include "tensord/client/composite/indexing.h"     // IWYU pragma: export
+#include "tensord/client/composite/losses.h"       // IWYU pragma: export
 #include "tensord/client/composite/movement.h"     // IWYU pragma: export
+#include "tensord/client/composite/optimizers.h"   // IWYU pragma: export
 #include "tensord/client/composite/random.h"       // IWYU pragma: export
 #include "tensord/client/composite/reductions.h"   // IWYU pragma: export
 #include "tensord/client/composite/selection.h"    // IWYU pragma: export

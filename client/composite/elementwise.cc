@@ -2,10 +2,8 @@
 
 #include <cmath>
 #include <limits>
-#include <utility>
 #include <variant>
 
-#include "absl/types/span.h"
 #include "tensord/client/internal/composite.h"
 #include "tensord/common/dtype.h"
 
@@ -13,24 +11,10 @@ namespace tensord {
 namespace {
 
 using internal::Composite;
+using internal::Narrow;
+using internal::Widen;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-bool Has16Bits(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
-
-Tensor Widen(const Tensor& x) { return Has16Bits(x.dtype()) ? x.To(DType::kFloat32) : x; }
-
-// Converts the result of widened operands to the dtype that the operands have together. If they
-// can't be promoted, `result` has an error already.
-Tensor Narrow(Tensor result, absl::Span<const Tensor* const> operands) {
-  DType dtype = operands[0]->dtype();
-  for (const Tensor* operand : operands.subspan(1)) {
-    const absl::StatusOr<DType> promoted = PromoteTypes(dtype, operand->dtype());
-    if (!promoted.ok()) return result;
-    dtype = *promoted;
-  }
-  return Has16Bits(dtype) ? result.To(dtype) : std::move(result);
-}
 
 double ToDouble(Scalar scalar) {
   return std::visit([](auto value) { return static_cast<double>(value); }, scalar.value());

@@ -33,6 +33,45 @@ Shape WithoutAxis(const Shape& shape, int axis) {
   return result;
 }
 
+// Returns x with `src` in place of element `index` along the axis.
+Tensor ScatterSelected(absl::string_view function, const Tensor& x, const Tensor& src, int64_t axis,
+                       int64_t index, bool donate) {
+  const absl::StatusOr<int> from_zero = NormalizeAxis(axis, x.shape().rank());
+  if (!from_zero.ok()) return Invalid(function, from_zero.status().message(), x);
+  const int64_t size = x.shape().dim(*from_zero);
+  if (index < -size || index >= size) {
+    return Invalid(function,
+                   absl::StrCat("index ", index, " is out of range for axis ", *from_zero), x);
+  }
+  Dims strides = RowMajorStrides(x.shape());
+  const int64_t offset = (index < 0 ? index + size : index) * strides[*from_zero];
+  strides.erase(strides.begin() + *from_zero);
+  return Composite(function, {x, src},
+                   AsStridedScatter(x, src, WithoutAxis(x.shape(), *from_zero), strides,
+                                    {.offset = offset, .donate = donate}));
+}
+
+// Returns x with `src` in place of the slice.
+Tensor ScatterSlice(absl::string_view function, const Tensor& x, const Tensor& src,
+                    const SliceScatterOptions& options, bool donate) {
+  const absl::StatusOr<int> axis = NormalizeAxis(options.axis, x.shape().rank());
+  if (!axis.ok()) return Invalid(function, axis.status().message(), x);
+  if (options.step < 1) return Invalid(function, "the step must be 1 or more", x);
+  const int64_t size = x.shape().dim(*axis);
+  const auto clamp = [size](int64_t i) {
+    return std::clamp<int64_t>(i < 0 ? i + size : i, 0, size);
+  };
+  const int64_t start = clamp(options.start), stop = std::max(start, clamp(options.stop));
+  const int64_t count = stop == start ? 0 : (stop - start - 1) / options.step + 1;
+  Dims strides = RowMajorStrides(x.shape());
+  const int64_t offset = start * strides[*axis];
+  // If the slice has at most one element, the step has no effect.
+  if (count > 1) strides[*axis] *= options.step;
+  return Composite(function, {x, src},
+                   AsStridedScatter(x, src, WithSize(x.shape(), *axis, count), strides,
+                                    {.offset = offset, .donate = donate}));
+}
+
 }  // namespace
 
 Tensor IndexSelect(const Tensor& x, int64_t axis, const Tensor& index) {
@@ -74,41 +113,74 @@ Tensor OneHot(const Tensor& indices, int64_t classes) {
                            Ones(device, {}, integers), {.donate = true}));
 }
 
+Tensor EmbeddingBackward(const Tensor& gradient, const Tensor& indices, int64_t rows,
+                         const EmbeddingBackwardOptions& options) {
+  if (!gradient.ok()) return gradient;
+  if (!indices.ok()) return indices;
+  const auto invalid = [&](absl::string_view what) {
+    return Invalid("embedding_backward", what, gradient);
+  };
+  if (gradient.rank() != indices.rank() + 1) {
+    return invalid("the gradient must have the shape of the indices and a last dimension");
+  }
+  if (rows < 0) return invalid("the number of rows is negative");
+  int64_t padding = 0;
+  if (options.padding_idx.has_value()) {
+    padding = *options.padding_idx < 0 ? *options.padding_idx + rows : *options.padding_idx;
+    if (padding < 0 || padding >= rows) {
+      return invalid(absl::StrCat("padding_idx is ", *options.padding_idx, ", and the weight has ",
+                                  rows, " rows"));
+    }
+  }
+  const Device& device = gradient.device();
+  Tensor added = gradient;
+  if (options.scale_grad_by_freq) {
+    const CreateOptions integers = {.dtype = DType::kInt64};
+    const Tensor counts =
+        IndexPut(Zeros(device, {rows}, integers), {indices}, Ones(device, {}, integers),
+                 {.accumulate = true, .donate = true});
+    Shape column = indices.shape();
+    column.AppendDim(1);
+    const Tensor wide = internal::Widen(gradient);
+    added = wide / Reshape(Index(counts, {indices}), column).To(wide.dtype());
+  }
+  const int64_t width = gradient.shape().dim(gradient.rank() - 1);
+  Tensor sums = IndexPut(Zeros(device, {rows, width}, {.dtype = added.dtype()}), {indices}, added,
+                         {.accumulate = true, .donate = true});
+  if (options.padding_idx.has_value()) {
+    sums = AsStridedScatter(sums, Zeros(device, {width}, {.dtype = added.dtype()}), {width}, {1},
+                            {.offset = padding * width, .donate = true});
+  }
+  return Composite("embedding_backward", {gradient, indices}, sums.To(gradient.dtype()));
+}
+
 Tensor SelectScatter(const Tensor& x, const Tensor& src, int64_t axis, int64_t index) {
   if (!x.ok()) return x;
-  const absl::StatusOr<int> from_zero = NormalizeAxis(axis, x.shape().rank());
-  if (!from_zero.ok()) return Invalid("select_scatter", from_zero.status().message(), x);
-  const int64_t size = x.shape().dim(*from_zero);
-  if (index < -size || index >= size) {
-    return Invalid("select_scatter",
-                   absl::StrCat("index ", index, " is out of range for axis ", *from_zero), x);
-  }
-  Dims strides = RowMajorStrides(x.shape());
-  const int64_t offset = (index < 0 ? index + size : index) * strides[*from_zero];
-  strides.erase(strides.begin() + *from_zero);
-  return Composite(
-      "select_scatter", {x, src},
-      AsStridedScatter(x, src, WithoutAxis(x.shape(), *from_zero), strides, {.offset = offset}));
+  return ScatterSelected("select_scatter", x, src, axis, index, false);
+}
+
+Tensor SelectBackward(const Tensor& gradient, const Shape& shape, int64_t axis, int64_t index) {
+  if (!gradient.ok()) return gradient;
+  const Tensor zeros = Zeros(gradient.device(), shape, {.dtype = gradient.dtype()});
+  if (!zeros.ok()) return Composite("select_backward", {gradient}, zeros);
+  return ScatterSelected("select_backward", zeros, gradient, axis, index, true);
 }
 
 Tensor SliceScatter(const Tensor& x, const Tensor& src, const SliceScatterOptions& options) {
   if (!x.ok()) return x;
-  const absl::StatusOr<int> axis = NormalizeAxis(options.axis, x.shape().rank());
-  if (!axis.ok()) return Invalid("slice_scatter", axis.status().message(), x);
-  if (options.step < 1) return Invalid("slice_scatter", "the step must be 1 or more", x);
-  const int64_t size = x.shape().dim(*axis);
-  const auto clamp = [size](int64_t i) {
-    return std::clamp<int64_t>(i < 0 ? i + size : i, 0, size);
-  };
-  const int64_t start = clamp(options.start), stop = std::max(start, clamp(options.stop));
-  const int64_t count = stop == start ? 0 : (stop - start - 1) / options.step + 1;
-  Dims strides = RowMajorStrides(x.shape());
-  const int64_t offset = start * strides[*axis];
-  // If the slice has at most one element, the step has no effect.
-  if (count > 1) strides[*axis] *= options.step;
-  return Composite(
-      "slice_scatter", {x, src},
-      AsStridedScatter(x, src, WithSize(x.shape(), *axis, count), strides, {.offset = offset}));
+  return ScatterSlice("slice_scatter", x, src, options, false);
+}
+
+Tensor SliceBackward(const Tensor& gradient, const Shape& shape,
+                     const SliceScatterOptions& options) {
+  if (!gradient.ok()) return gradient;
+  const Tensor zeros = Zeros(gradient.device(), shape, {.dtype = gradient.dtype()});
+  if (!zeros.ok()) return Composite("slice_backward", {gradient}, zeros);
+  return ScatterSlice("slice_backward", zeros, gradient, options, true);
+}
+
+Tensor MaskedFill(const Tensor& x, const Tensor& mask, Operand value) {
+  return Composite("masked_fill", {x, mask, value}, Where(mask, value, x));
 }
 
 Tensor Pad(const Tensor& x, absl::Span<const int64_t> pad, Scalar value) {

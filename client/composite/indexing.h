@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/types/span.h"
 #include "tensord/client/indexing.h"
@@ -22,12 +23,23 @@ Tensor TakeAlongDim(const Tensor& x, const Tensor& index, int64_t axis);
 // Returns the rows of `weight` at the indices: (…), (n,d) -> (…,d).
 Tensor Embedding(const Tensor& indices, const Tensor& weight);
 
+struct EmbeddingBackwardOptions {
+  std::optional<int64_t> padding_idx = {};  // the gradient of this row is 0
+  bool scale_grad_by_freq = false;          // divide each row by how often `indices` has its index
+};
+// Returns the gradient of `weight`, which has `rows` rows: the sum of the gradients of the results
+// that are this row, (…,d), (…) -> (rows,d). Sums are in the order of the indices.
+Tensor EmbeddingBackward(const Tensor& gradient, const Tensor& indices, int64_t rows,
+                         const EmbeddingBackwardOptions& options = {});
+
 // Returns, for each index, a row of zeros with a one at this index: (…) -> (…,classes), int64.
 Tensor OneHot(const Tensor& indices, int64_t classes);
 
 // Returns x with `src` in place of the slice at `index` along an axis. `src` has the shape of x
 // without the axis.
 Tensor SelectScatter(const Tensor& x, const Tensor& src, int64_t axis, int64_t index);
+// Returns the gradient of x for the result of Select(x, axis, index). `shape` is that of x.
+Tensor SelectBackward(const Tensor& gradient, const Shape& shape, int64_t axis, int64_t index);
 
 struct SliceScatterOptions {
   int64_t axis = 0;
@@ -37,6 +49,12 @@ struct SliceScatterOptions {
 };
 // Returns x with `src` in place of x[start:stop:step] along an axis, with Python's rules.
 Tensor SliceScatter(const Tensor& x, const Tensor& src, const SliceScatterOptions& options = {});
+// Returns the gradient of x for the slice that the options describe. `shape` is that of x.
+Tensor SliceBackward(const Tensor& gradient, const Shape& shape,
+                     const SliceScatterOptions& options = {});
+
+// Returns x with `value` in place of the elements for which the mask, a bool tensor, is true.
+Tensor MaskedFill(const Tensor& x, const Tensor& mask, Operand value);
 
 // Returns x with `value` before and after its elements along the last pad.size() / 2 axes. `pad`
 // has two sizes for each of these axes, before and after, and begins with the last axis. No size

@@ -163,4 +163,14 @@ Tensor Multinomial(const Tensor& weights, int64_t count, bool replacement, Rando
                                : DrawWithoutReplacement(wide, count, source));
 }
 
+Tensor DropoutBackward(const Tensor& gradient, const Tensor& mask, double p) {
+  if (!(p >= 0 && p <= 1)) {
+    return Invalid("dropout_backward",
+                   absl::StrCat("the probability p is ", p, " and must be from 0 to 1"));
+  }
+  const double scale = p == 1 ? 0 : 1 / (1 - p);
+  const Tensor scaled = internal::Narrow(internal::Widen(gradient) * scale, {&gradient});
+  return Composite("dropout_backward", {gradient, mask}, Where(mask, scaled, 0));
+}
+
 }  // namespace tensord

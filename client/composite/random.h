@@ -61,4 +61,7 @@ Tensor TruncNormal(const Device& device, const Shape& shape, RandomSource source
 // error.
 Tensor Multinomial(const Tensor& weights, int64_t count, bool replacement, RandomSource source);
 
+// Returns the gradient of x for the result of DropoutWithMask(x, p, …), whose mask is `mask`.
+Tensor DropoutBackward(const Tensor& gradient, const Tensor& mask, double p);
+
 }  // namespace tensord

@@ -8,8 +8,7 @@ namespace tensord {
 namespace {
 
 using internal::Composite;
-
-bool HasNarrowFloats(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+using internal::Has16Bits;
 
 }  // namespace
 
@@ -18,7 +17,7 @@ Tensor Var(const Tensor& x, const VarOptions& options) {
 }
 
 Tensor Std(const Tensor& x, const VarOptions& options) {
-  if (!x.ok() || !HasNarrowFloats(x.dtype())) {
+  if (!x.ok() || !Has16Bits(x.dtype())) {
     return Composite("std", {x}, Sqrt(VarMean(x, options).var));
   }
   return Composite("std", {x}, Sqrt(VarMean(x.To(DType::kFloat32), options).var).To(x.dtype()));
@@ -36,7 +35,7 @@ Tensor Any(const Tensor& x, const ReduceOptions& options) {
 
 Tensor LogSumExp(const Tensor& x, const ReduceOptions& options) {
   if (!x.ok()) return x;
-  if (HasNarrowFloats(x.dtype())) return LogSumExp(x.To(DType::kFloat32), options).To(x.dtype());
+  if (Has16Bits(x.dtype())) return LogSumExp(x.To(DType::kFloat32), options).To(x.dtype());
   if (!IsFloating(x.dtype())) return LogSumExp(x.To(DType::kFloat32), options);
   const AccumulateOptions sum = {.axes = options.axes, .keepdims = options.keepdims};
   if (x.num_elements() == 0) {  // an extremum needs an element

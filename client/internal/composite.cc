@@ -18,4 +18,16 @@ Tensor Composite(absl::string_view function, std::initializer_list<Operand> oper
   return Tensor::Failed(WithPrefix(status, absl::StrCat(function, ": ")));
 }
 
+Tensor Widen(const Tensor& x) { return Has16Bits(x.dtype()) ? x.To(DType::kFloat32) : x; }
+
+Tensor Narrow(Tensor result, absl::Span<const Tensor* const> operands) {
+  DType dtype = operands[0]->dtype();
+  for (const Tensor* operand : operands.subspan(1)) {
+    const absl::StatusOr<DType> promoted = PromoteTypes(dtype, operand->dtype());
+    if (!promoted.ok()) return result;
+    dtype = *promoted;
+  }
+  return Has16Bits(dtype) ? result.To(dtype) : std::move(result);
+}
+
 }  // namespace tensord::internal

@@ -158,10 +158,6 @@ constexpr Composition kCompositions[] = {
     {"einsum", "permute, reshape and matmul"},
     {"outer", "reshape and mul"},
     {"group_norm", "reshape, layer_norm, mul and add"},
-    {"nll_loss", "gather and mean"},
-    {"mse_loss", "sub, mul and mean"},
-    {"elu", "expm1 and where"},
-    {"leaky_relu", "mul and maximum"},
 };
 
 #define TENSORD_NAME(Function) #Function,

@@ -256,6 +256,8 @@ bool Call::flag(int i, bool otherwise) const {
   return at(i) == Py_True;
 }
 
+const std::string& Call::function() const { return spec_.name; }
+
 double Call::number(int i) const {
   return std::visit([](auto value) { return static_cast<double>(value); }, scalar(i).value());
 }
@@ -293,6 +295,7 @@ void BindFunctions(nb::module_& m, nb::class_<Box>& tensor) {
   AddCompositeFunctions(m, tensor);
   AddCreationFunctions(m, tensor);
   AddNetworkFunctions(m, tensor);
+  AddTrainingFunctions(m, tensor);
 }
 
 }  // namespace tensord::python

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "tensord/client/functional.h"
 #include "tensord/client/python/tensord/_core/core.h"
 #include "tensord/client/random.h"
 
@@ -25,6 +26,9 @@ struct FunctionSpec;
 class Call {
  public:
   explicit Call(const FunctionSpec& spec) : spec_(spec) {}
+
+  // Returns the name of the function that is called.
+  const std::string& function() const;
 
   bool has(int i) const { return at(i) != nullptr; }
   PyObject* at(int i) const { return values_[i] == Py_None ? nullptr : values_[i]; }
@@ -92,10 +96,14 @@ void AddFunction(nb::module_& m, nb::class_<Box>& tensor, FunctionSpec spec);
 // (int64[2]). If it is absent, they come from the default generator.
 RandomSource ReadSource(const Call& call, int i);
 
+// Reads "none", "mean" or "sum". If the argument is absent, returns kMean.
+LossReduction ReadLossReduction(const Call& call, int i);
+
 // The parts of functions.cc: each adds the functions of one file.
 void AddSchemaFunctions(nb::module_& m, nb::class_<Box>& tensor);
 void AddCompositeFunctions(nb::module_& m, nb::class_<Box>& tensor);
 void AddCreationFunctions(nb::module_& m, nb::class_<Box>& tensor);
 void AddNetworkFunctions(nb::module_& m, nb::class_<Box>& tensor);
+void AddTrainingFunctions(nb::module_& m, nb::class_<Box>& tensor);
 
 }  // namespace tensord::python

@@ -26,16 +26,8 @@ LayerNormOptions ReadLayerNormOptions(const Call& call) {
 }
 
 Tensor CrossEntropyOf(const Call& call) {
-  CrossEntropyOptions options = {.weight = OptionalTensor(call, 2)};
-  const std::string reduction = call.has(3) ? call.text(3) : "mean";
-  if (reduction == "none") {
-    options.reduction = LossReduction::kNone;
-  } else if (reduction == "sum") {
-    options.reduction = LossReduction::kSum;
-  } else if (reduction != "mean") {
-    RaiseValueError(absl::StrCat("cross_entropy(): reduction is \"", reduction,
-                                 "\", and must be \"none\", \"mean\" or \"sum\""));
-  }
+  CrossEntropyOptions options = {.weight = OptionalTensor(call, 2),
+                                 .reduction = ReadLossReduction(call, 3)};
   if (call.has(4)) options.axis = call.integer(4);
   options.ignore_index = call.integer(5, -100);
   options.label_smoothing = call.number(6, 0);

@@ -21,7 +21,7 @@ constexpr absl::string_view kNotFunctions[] = {
     "conv",      // conv1d, conv2d, conv3d
     "sdpa",      // scaled_dot_product_attention
     "slice",     // x[start:stop:step]
-    // Gradients and optimizers are only in C++ (client/functional.h).
+    // These are only in C++ (client/functional.h): they take results of the forward op.
     "adam_step", "avg_pool_backward", "batch_norm_backward", "conv_backward_input",
     "conv_backward_weight", "cross_entropy_backward", "layer_norm_backward", "max_pool_backward",
     "sdpa_backward", "softmax_backward"};

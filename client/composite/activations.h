@@ -1,0 +1,66 @@
+// Activation functions that are composed of the ops of ops.h, and the gradients of activations.
+// README.md of this folder lists their definitions. Names and meanings are PyTorch's.
+//
+// All functions take floating tensors. As in ops.h, no function waits, errors are in the result's
+// status, and all functions are thread-safe. An error that the client finds begins with the
+// function's name. The server runs a function as one fused kernel. float16 and bfloat16 are
+// computed in float32, and rounded once.
+//
+// The functions whose names end in "Backward" compute gradients. They take the gradient of the
+// result, and x or y, where x is the argument of the activation and y is its result.
+#pragma once
+
+#include "tensord/client/composite/elementwise.h"
+#include "tensord/client/ops.h"
+#include "tensord/client/tensor.h"
+
+namespace tensord {
+
+// The gradients of the ops Sigmoid, Tanh, Silu and Gelu, and of Softplus.
+Tensor SigmoidBackward(const Tensor& gradient, const Tensor& y);
+Tensor TanhBackward(const Tensor& gradient, const Tensor& y);
+Tensor SiluBackward(const Tensor& gradient, const Tensor& x);
+Tensor GeluBackward(const Tensor& gradient, const Tensor& x,
+                    GeluApproximation approximate = GeluApproximation::kNone);
+Tensor SoftplusBackward(const Tensor& gradient, const Tensor& x,
+                        const SoftplusOptions& options = {});
+
+// Returns x where x > threshold, and `value` elsewhere.
+Tensor Threshold(const Tensor& x, double threshold, double value);
+// With the threshold 0, this is also the gradient of Relu, for which y may take the place of x.
+Tensor ThresholdBackward(const Tensor& gradient, const Tensor& x, double threshold = 0);
+
+// Returns x where x > 0, and negative_slope x elsewhere.
+Tensor LeakyRelu(const Tensor& x, double negative_slope = 0.01);
+Tensor LeakyReluBackward(const Tensor& gradient, const Tensor& x, double negative_slope = 0.01);
+
+struct EluOptions {
+  double alpha = 1;
+  double scale = 1;
+  double input_scale = 1;
+};
+// The options of SELU.
+inline constexpr EluOptions kSelu = {.alpha = 1.6732632423543772, .scale = 1.0507009873554805};
+// Returns scale x where x > 0, and scale alpha (exp(input_scale x) - 1) elsewhere. CELU with alpha
+// has the options {.alpha = alpha, .input_scale = 1 / alpha}.
+Tensor Elu(const Tensor& x, const EluOptions& options = {});
+Tensor EluBackward(const Tensor& gradient, const Tensor& x, const EluOptions& options = {});
+
+// Returns x, but at least `min` and at most `max`. ReLU6 has the bounds 0 and 6.
+Tensor Hardtanh(const Tensor& x, double min = -1, double max = 1);
+Tensor HardtanhBackward(const Tensor& gradient, const Tensor& x, double min = -1, double max = 1);
+// Returns h = (x + 3) / 6, but at least 0 and at most 1.
+Tensor Hardsigmoid(const Tensor& x);
+Tensor HardsigmoidBackward(const Tensor& gradient, const Tensor& x);
+// Returns x h, where h is Hardsigmoid(x).
+Tensor Hardswish(const Tensor& x);
+Tensor HardswishBackward(const Tensor& gradient, const Tensor& x);
+
+// Returns x tanh(log(1 + exp(x))).
+Tensor Mish(const Tensor& x);
+Tensor MishBackward(const Tensor& gradient, const Tensor& x);
+// Returns log(1 / (1 + exp(-x))). Neither this function nor its gradient overflows.
+Tensor LogSigmoid(const Tensor& x);
+Tensor LogSigmoidBackward(const Tensor& gradient, const Tensor& x);
+
+}  // namespace tensord

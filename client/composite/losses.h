@@ -1,0 +1,113 @@
+// Losses that are composed of the ops of ops.h and indexing.h, and their gradients. README.md of
+// this folder lists their definitions. Names and meanings are PyTorch's. functional.h has
+// CrossEntropy.
+//
+// x is floating, and so is the target of all losses but NllLoss: the result has the dtype to which
+// they are promoted. As in ops.h, no function waits, errors are in the
+// result's status, and all functions are thread-safe. An error that the client finds begins with
+// the function's name. float16 and bfloat16 are computed in float32, also their sums, and rounded
+// once.
+//
+// The functions whose names end in "Backward" return the gradient of x. They take the gradient of
+// the loss, which has the shape [] unless the reduction is kNone, and the arguments of the loss.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "tensord/client/functional.h"
+#include "tensord/client/tensor.h"
+
+namespace tensord {
+
+// ---------------------------------------------------------------- regression
+
+// x and the target have one shape. The losses of the elements are reduced: kMean divides their sum
+// by their number, and gives NaN if there are none.
+
+// Each loss is (x - target)².
+Tensor MseLoss(const Tensor& x, const Tensor& target,
+               LossReduction reduction = LossReduction::kMean);
+Tensor MseLossBackward(const Tensor& gradient, const Tensor& x, const Tensor& target,
+                       LossReduction reduction = LossReduction::kMean);
+
+// Each loss is |x - target|. The gradient is 0 where x and the target are equal.
+Tensor L1Loss(const Tensor& x, const Tensor& target,
+              LossReduction reduction = LossReduction::kMean);
+Tensor L1LossBackward(const Tensor& gradient, const Tensor& x, const Tensor& target,
+                      LossReduction reduction = LossReduction::kMean);
+
+struct SmoothL1LossOptions {
+  LossReduction reduction = LossReduction::kMean;
+  double beta = 1;  // not negative
+};
+// Each loss is d² / (2 beta) where d = |x - target| < beta, and d - beta / 2 elsewhere.
+Tensor SmoothL1Loss(const Tensor& x, const Tensor& target, const SmoothL1LossOptions& options = {});
+Tensor SmoothL1LossBackward(const Tensor& gradient, const Tensor& x, const Tensor& target,
+                            const SmoothL1LossOptions& options = {});
+
+struct HuberLossOptions {
+  LossReduction reduction = LossReduction::kMean;
+  double delta = 1;  // positive
+};
+// Each loss is d² / 2 where d = |x - target| < delta, and delta (d - delta / 2) elsewhere.
+Tensor HuberLoss(const Tensor& x, const Tensor& target, const HuberLossOptions& options = {});
+Tensor HuberLossBackward(const Tensor& gradient, const Tensor& x, const Tensor& target,
+                         const HuberLossOptions& options = {});
+
+// ---------------------------------------------------------------- probabilities
+
+// These reduce as the losses above do. x and the target have one shape.
+
+struct BinaryCrossEntropyOptions {
+  LossReduction reduction = LossReduction::kMean;
+  std::optional<Tensor> weight = {};  // a factor of each loss, which broadcasts; none: ones
+};
+// Each loss is -target log(x) - (1 - target) log(1 - x), with logarithms of at least -100. x must
+// be from 0 to 1: outside, the result is NaN, whereas PyTorch returns an error.
+Tensor BinaryCrossEntropy(const Tensor& x, const Tensor& target,
+                          const BinaryCrossEntropyOptions& options = {});
+Tensor BinaryCrossEntropyBackward(const Tensor& gradient, const Tensor& x, const Tensor& target,
+                                  const BinaryCrossEntropyOptions& options = {});
+
+struct BinaryCrossEntropyWithLogitsOptions {
+  LossReduction reduction = LossReduction::kMean;
+  std::optional<Tensor> weight = {};      // a factor of each loss, which broadcasts; none: ones
+  std::optional<Tensor> pos_weight = {};  // a factor of `target` in the loss; none: ones
+};
+// Each loss is that of BinaryCrossEntropy for Sigmoid(x), computed without overflow. pos_weight
+// broadcasts.
+Tensor BinaryCrossEntropyWithLogits(const Tensor& x, const Tensor& target,
+                                    const BinaryCrossEntropyWithLogitsOptions& options = {});
+Tensor BinaryCrossEntropyWithLogitsBackward(
+    const Tensor& gradient, const Tensor& x, const Tensor& target,
+    const BinaryCrossEntropyWithLogitsOptions& options = {});
+
+struct KlDivOptions {
+  LossReduction reduction = LossReduction::kMean;  // PyTorch's "batchmean": kSum / the batch
+  bool log_target = false;                         // the target has logarithms, too
+};
+// Each loss is target (log(target) - x), and 0 where the target is 0. x has logarithms of
+// probabilities.
+Tensor KlDiv(const Tensor& x, const Tensor& target, const KlDivOptions& options = {});
+Tensor KlDivBackward(const Tensor& gradient, const Tensor& x, const Tensor& target,
+                     const KlDivOptions& options = {});
+
+// ---------------------------------------------------------------- classes
+
+struct NllLossOptions {
+  // kMean divides the sum by the sum of the targets' weights. Ignored targets don't count. If all
+  // targets are ignored, or there are none, the mean is NaN.
+  LossReduction reduction = LossReduction::kMean;
+  std::optional<Tensor> weight = {};  // (C): of each class; none: ones
+  std::optional<int64_t> axis = {};   // of the classes; none: 1, or 0 if x has one dimension
+  int64_t ignore_index = -100;        // a target of this value gives the loss 0 and no gradient
+};
+// Each loss is -weight[target] · x[target], with x (…,C,…), such as results of LogSoftmax, and
+// target (…), int32 or int64. If a target isn't in [0, C), and isn't ignored, the result fails with
+// INVALID_ARGUMENT when its ops have run.
+Tensor NllLoss(const Tensor& x, const Tensor& target, const NllLossOptions& options = {});
+Tensor NllLossBackward(const Tensor& gradient, const Tensor& x, const Tensor& target,
+                       const NllLossOptions& options = {});
+
+}  // namespace tensord
