@@ -1,5 +1,6 @@
 """Layers, programs, files and groups."""
 
+import math
 import pathlib
 
 import numpy as np
@@ -239,6 +240,45 @@ def test_attention_leaves_out_masked_keys():
     np.testing.assert_allclose(layer(x, memory, key_padding_mask=padding).numpy(), expected.numpy(), atol=1e-5)
     with pytest.raises(ValueError, match="multiple of 3 heads"):
         nn.MultiheadAttention(8, 3)
+
+
+def test_attention_adds_floating_masks():
+    layer = nn.MultiheadAttention(8, 2, batch_first=True)
+    x = tensord.normal(2, 3, 8)
+    padding = tensord.asarray([[False, False, True], [False, True, False]])
+    causal = tensord.asarray([[False, True, True], [False, False, True], [False, False, False]])
+
+    def added(mask):
+        return tensord.where(mask, -math.inf, tensord.zeros(*mask.shape))
+
+    expected = layer(x, attn_mask=causal, key_padding_mask=padding).numpy()
+    for a in (causal, added(causal)):
+        for b in (padding, added(padding)):
+            np.testing.assert_allclose(layer(x, attn_mask=a, key_padding_mask=b).numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_attention_refuses_sizes_that_do_not_fit():
+    with pytest.raises(ValueError, match="embed_dim is 0, and must be a positive multiple of 1 heads"):
+        nn.MultiheadAttention(0, 1)
+    layer = nn.MultiheadAttention(8, 2, batch_first=True)
+    x = tensord.zeros(2, 3, 8)
+    with pytest.raises(ValueError, match="All batches must be equal"):
+        layer(x, tensord.zeros(1, 3, 8))
+    with pytest.raises(ValueError, match="equally many rows"):
+        layer(x, x, tensord.zeros(2, 4, 8))
+    with pytest.raises(ValueError, match=r"key_padding_mask has shape \(3, 2\), and must have shape \(2, 3\)"):
+        layer(x, key_padding_mask=tensord.zeros(3, 2, dtype="bool"))
+
+
+def test_an_attribute_takes_the_place_of_a_parameter():
+    layer = nn.Linear(2, 3)
+    layer.bias = None
+    assert layer.bias is None and list(layer.state_dict()) == ["weight"]
+    layer.weight = nn.Linear(2, 3)
+    assert list(layer.state_dict()) == ["weight.weight", "weight.bias"]
+    norm = nn.BatchNorm1d(3)
+    norm.running_mean = None
+    assert norm.running_mean is None and "running_mean" not in norm.state_dict()
 
 
 def test_a_state_dict_may_have_arrays_of_numpy():

@@ -14,7 +14,7 @@ from ._normalization import LayerNorm
 class MultiheadAttention(Module):
     """Attention with num_heads heads. Inputs are (L,N,E), (N,L,E) with batch_first, or (L,E).
 
-    In attn_mask and key_padding_mask, True leaves a key out, as in PyTorch's module. A floating attn_mask is added.
+    In attn_mask and key_padding_mask, True leaves a key out, as in PyTorch's module. A floating mask is added.
     is_causal excludes both masks.
     Returns the output alone: there are no weights to return, and there is no dropout.
     """
@@ -34,8 +34,10 @@ class MultiheadAttention(Module):
         generator: Generator | int | None = None,
     ) -> None:
         super().__init__()
-        if num_heads < 1 or embed_dim % num_heads:
-            raise ValueError(f"MultiheadAttention: embed_dim is {embed_dim}, and must be a multiple of {num_heads} heads")
+        if num_heads < 1 or embed_dim < 1 or embed_dim % num_heads:
+            raise ValueError(
+                f"MultiheadAttention: embed_dim is {embed_dim}, and must be a positive multiple of {num_heads} heads"
+            )
         self.embed_dim, self.num_heads, self.batch_first = embed_dim, num_heads, batch_first
         source = Generator(generator) if isinstance(generator, int) else generator
         bound = math.sqrt(6 / (4 * embed_dim))
@@ -90,6 +92,7 @@ class MultiheadAttention(Module):
             )
             for i, x in enumerate((query, key, value))
         ]
+        self._check_sizes(*heads, key_padding_mask, batched)
         mask = self._join_masks(attn_mask, key_padding_mask, heads[1].shape[0], query.dtype)
         y = _core.scaled_dot_product_attention(heads[0], heads[1], heads[2], mask, is_causal=is_causal)
         batch, _, length, _ = y.shape
@@ -98,18 +101,39 @@ class MultiheadAttention(Module):
             return y.reshape(length, size)
         return y if self.batch_first else y.permute(1, 0, 2)
 
+    @staticmethod
+    def _check_sizes(query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None, batched: bool) -> None:
+        """Checks (N,H,L,E/H) and (N,H,S,E/H) twice, and (N,S), or (S) without a batch."""
+        batch, _, length, _ = key.shape
+        if query.shape[0] != batch or value.shape[0] != batch or value.shape[2] != length:
+            raise ValueError(
+                f"MultiheadAttention: the query has a batch of {query.shape[0]}, the key a batch of {batch} and {length} "
+                f"rows, and the value a batch of {value.shape[0]} and {value.shape[2]} rows. All batches must be equal, "
+                "and key and value must have equally many rows"
+            )
+        expected = (batch, length) if batched else (length,)
+        if padding is not None and padding.shape not in (expected, (batch, length)):
+            raise ValueError(
+                f"MultiheadAttention: key_padding_mask has shape {padding.shape}, and must have shape {expected}"
+            )
+
     def _join_masks(
         self, attn_mask: Tensor | None, padding: Tensor | None, batch: int, dtype: _core.dtype
     ) -> Tensor | None:
         mask = attn_mask
         if padding is not None:
             padding = padding.reshape(batch, 1, 1, padding.shape[-1])
+            boolean = _core.dtype("bool")
             if mask is None:
                 mask = padding
-            elif mask.dtype == _core.dtype("bool"):
+            elif mask.dtype == boolean and padding.dtype == boolean:
                 mask = _core.logical_or(mask, padding)
-            else:
+            elif padding.dtype == boolean:
                 mask = _core.where(padding, -math.inf, mask)
+            elif mask.dtype == boolean:
+                mask = _core.where(mask, -math.inf, padding)
+            else:
+                mask = mask + padding
         if mask is None:
             return None
         return _core.logical_not(mask) if mask.dtype == _core.dtype("bool") else mask.to(dtype)

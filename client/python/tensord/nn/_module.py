@@ -56,16 +56,19 @@ class Module:
             raise AttributeError(f"{type(self).__name__} must call super().__init__() before it sets {name}")
         if isinstance(value, (_Parameter, Module)):
             self.__dict__.pop(name, None)  # Python would find an earlier plain attribute first
+        if isinstance(value, Tensor):
+            for registry in (self._parameters, self._buffers):
+                if name in registry:
+                    registry[name] = value
+                    return
+        # The new attribute takes the place of an earlier parameter, buffer or module.
+        for registry in (self._parameters, self._buffers, self._modules):
+            if name in registry and not (registry is self._parameters and isinstance(value, _Parameter)):
+                del registry[name]
         if isinstance(value, _Parameter):
-            self._modules.pop(name, None)
             self._parameters[name] = value.value
         elif isinstance(value, Module):
-            self._parameters.pop(name, None)
             self._modules[name] = value
-        elif name in self._parameters and isinstance(value, Tensor):
-            self._parameters[name] = value
-        elif name in self._buffers and isinstance(value, Tensor):
-            self._buffers[name] = value
         else:
             object.__setattr__(self, name, value)
 
