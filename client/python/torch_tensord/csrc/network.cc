@@ -1,4 +1,4 @@
-// Softmax, normalization, pooling, and their gradients; the optimizer Adam.
+// Softmax, normalization, and their gradients; the optimizer Adam.
 #include <ATen/native/layer_norm.h>
 
 #include "kernels.h"
@@ -162,107 +162,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNormBackward(
                    device);
 }
 
-// ---- pooling
-
-c10::DimVector Two(at::IntArrayRef given, at::IntArrayRef fallback) {
-  if (given.empty()) return c10::DimVector(fallback);
-  if (given.size() == 1) return {given[0], given[0]};
-  return c10::DimVector(given);
-}
-
-std::tuple<at::Tensor&, at::Tensor&> MaxPoolOut(const at::Tensor& self, at::IntArrayRef kernel,
-                                                at::IntArrayRef stride, at::IntArrayRef padding,
-                                                at::IntArrayRef dilation, bool ceil_mode,
-                                                at::Tensor& out, at::Tensor& indices) {
-  const c10::DimVector k = Two(kernel, {}), s = Two(stride, k), p = Two(padding, {}),
-                       d = Two(dilation, {});
-  const Value x = Read(self);
-  const std::vector<Value> both = PushAll("max_pool", In(x),
-                                          {{"kernel", at::IntArrayRef(k)},
-                                           {"stride", at::IntArrayRef(s)},
-                                           {"padding", at::IntArrayRef(p)},
-                                           {"dilation", at::IntArrayRef(d)},
-                                           {"ceil_mode", ceil_mode}});
-  WriteOut(out, both[0]);
-  WriteOut(indices, both[1]);
-  return {out, indices};
-}
-at::Tensor& MaxPoolBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
-                               at::IntArrayRef kernel, at::IntArrayRef stride,
-                               at::IntArrayRef padding, at::IntArrayRef dilation, bool ceil_mode,
-                               const at::Tensor& indices, at::Tensor& out) {
-  const c10::DimVector k = Two(kernel, {}), s = Two(stride, k), p = Two(padding, {}),
-                       d = Two(dilation, {});
-  return WriteOut(out, Push("max_pool_backward", {Read(gradient), Read(indices)},
-                            {{"kernel", at::IntArrayRef(k)},
-                             {"stride", at::IntArrayRef(s)},
-                             {"padding", at::IntArrayRef(p)},
-                             {"dilation", at::IntArrayRef(d)},
-                             {"ceil_mode", ceil_mode},
-                             {"size", self.sizes().slice(self.dim() - 2)}}));
-}
-
-Value AvgPool(const Value& x, const c10::DimVector& k, const c10::DimVector& s,
-              const c10::DimVector& p, bool ceil_mode, bool count_padding, int64_t divisor) {
-  return Push("avg_pool", {x},
-              {{"kernel", at::IntArrayRef(k)},
-               {"stride", at::IntArrayRef(s)},
-               {"padding", at::IntArrayRef(p)},
-               {"ceil_mode", ceil_mode},
-               {"count_include_pad", count_padding},
-               {"divisor", divisor}});
-}
-Value AvgPoolGradient(const Value& g, at::IntArrayRef size, const c10::DimVector& k,
-                      const c10::DimVector& s, const c10::DimVector& p, bool ceil_mode,
-                      bool count_padding, int64_t divisor) {
-  return Push("avg_pool_backward", {g},
-              {{"kernel", at::IntArrayRef(k)},
-               {"stride", at::IntArrayRef(s)},
-               {"padding", at::IntArrayRef(p)},
-               {"ceil_mode", ceil_mode},
-               {"count_include_pad", count_padding},
-               {"divisor", divisor},
-               {"size", size.slice(size.size() - 2)}});
-}
-at::Tensor& AvgPoolOut(const at::Tensor& self, at::IntArrayRef kernel, at::IntArrayRef stride,
-                       at::IntArrayRef padding, bool ceil_mode, bool count_padding,
-                       std::optional<int64_t> divisor, at::Tensor& out) {
-  const c10::DimVector k = Two(kernel, {});
-  return WriteOut(out, AvgPool(Read(self), k, Two(stride, k), Two(padding, {}), ceil_mode,
-                               count_padding, divisor.value_or(0)));
-}
-at::Tensor& AvgPoolBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
-                               at::IntArrayRef kernel, at::IntArrayRef stride,
-                               at::IntArrayRef padding, bool ceil_mode, bool count_padding,
-                               std::optional<int64_t> divisor, at::Tensor& out) {
-  const c10::DimVector k = Two(kernel, {});
-  return WriteOut(out,
-                  AvgPoolGradient(Read(gradient), self.sizes(), k, Two(stride, k), Two(padding, {}),
-                                  ceil_mode, count_padding, divisor.value_or(0)));
-}
-
-// Returns the window with which a pool computes the adaptive pool, whose windows must be equal.
-c10::DimVector AdaptiveWindow(at::IntArrayRef in, at::IntArrayRef out) {
-  c10::DimVector window;
-  for (size_t i = 0; i < 2; ++i) {
-    const int64_t size = in[in.size() - 2 + i], wanted = out[out.size() - 2 + i];
-    TORCH_CHECK_NOT_IMPLEMENTED(wanted > 0 && size % wanted == 0, "adaptive_avg_pool2d of ", size,
-                                " elements to ", wanted,
-                                " isn't implemented on tensord: the windows have different sizes");
-    window.push_back(size / wanted);
-  }
-  return window;
-}
-at::Tensor AdaptiveAvgPool(const at::Tensor& self, at::IntArrayRef size) {
-  const c10::DimVector k = AdaptiveWindow(self.sizes(), Two(size, {})), none = {0, 0};
-  return MakeTensor(AvgPool(Read(self), k, k, none, false, true, 0), DeviceOf(self));
-}
-at::Tensor AdaptiveAvgPoolBackward(const at::Tensor& gradient, const at::Tensor& self) {
-  const c10::DimVector k = AdaptiveWindow(self.sizes(), gradient.sizes()), none = {0, 0};
-  return MakeTensor(AvgPoolGradient(Read(gradient), self.sizes(), k, k, none, false, true, 0),
-                    DeviceOf(self));
-}
-
 // ---- Adam
 
 struct Adam {
@@ -340,12 +239,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_layer_norm_backward", LayerNormBackward);
   m.impl("native_batch_norm", BatchNorm);
   m.impl("native_batch_norm_backward", BatchNormBackward);
-  m.impl("max_pool2d_with_indices.out", MaxPoolOut);
-  m.impl("max_pool2d_with_indices_backward.grad_input", MaxPoolBackwardOut);
-  m.impl("avg_pool2d.out", AvgPoolOut);
-  m.impl("avg_pool2d_backward.grad_input", AvgPoolBackwardOut);
-  m.impl("_adaptive_avg_pool2d", AdaptiveAvgPool);
-  m.impl("_adaptive_avg_pool2d_backward", AdaptiveAvgPoolBackward);
   m.impl("_fused_adam_", FusedAdam<false>);
   m.impl("_fused_adamw_", FusedAdam<true>);
   m.impl("_fused_adam_.tensor_lr", FusedAdamTensor<false>);

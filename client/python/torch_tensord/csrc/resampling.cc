@@ -1,0 +1,408 @@
+// Interpolation, padding with elements of the tensor, and their gradients.
+#include "resampling.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+#include <cstring>
+
+namespace torch_tensord {
+namespace {
+
+// A matrix of the map is faster than a sum of gathered terms, if an axis isn't much longer.
+constexpr int64_t kMaxMatrixElementsPerTerm = 128;
+
+at::Tensor HostTensor(at::IntArrayRef sizes, at::ScalarType dtype) {
+  return at::empty(sizes, at::TensorOptions().dtype(dtype).device(at::kCPU));
+}
+
+Value TermIndices(const LinearMap& map, int64_t term, c10::DeviceIndex device) {
+  std::vector<int64_t> column(map.out);
+  for (int64_t i = 0; i < map.out; ++i) column[i] = map.index[i * map.terms + term];
+  return UploadIntegers(column, {map.out}, device);
+}
+// Returns the weights of a term with a shape that broadcasts to the axis.
+Value TermWeights(const LinearMap& map, int64_t term, const Value& like, int64_t axis,
+                  c10::DeviceIndex device) {
+  std::vector<double> column(map.out);
+  for (int64_t i = 0; i < map.out; ++i) column[i] = map.weight[i * map.terms + term];
+  c10::DimVector sizes(like->dim() - axis, 1);
+  sizes[0] = map.out;
+  return UploadNumbers(column, sizes, like->dtype(), device);
+}
+
+bool UsesMatrix(const LinearMap& map) {
+  return !map.weight.empty() && map.in <= kMaxMatrixElementsPerTerm * map.terms;
+}
+Value MatrixOf(const LinearMap& map, at::ScalarType dtype, c10::DeviceIndex device) {
+  const int64_t sizes[] = {map.out, map.terms}, shape[] = {map.out, map.in};
+  return Push("scatter",
+              {Zeros(device, shape, dtype), UploadIntegers(map.index, sizes, device),
+               UploadNumbers(map.weight, sizes, dtype, device)},
+              {{"axis", 1}, {"reduce", "add"}}, 1);
+}
+// Multiplies the axis, of `from` elements, by a matrix of the map.
+Value MultiplyAxis(const LinearMap& map, const Value& x, int64_t axis, bool transposed,
+                   c10::DeviceIndex device) {
+  const Value matrix = MatrixOf(map, x->dtype(), device);
+  const int64_t from = transposed ? map.out : map.in, to = transposed ? map.in : map.out;
+  const at::IntArrayRef sizes = x->sizes();
+  c10::DimVector result(sizes);
+  result[axis] = to;
+  const int64_t before = c10::multiply_integers(sizes.slice(0, axis)),
+                after = c10::multiply_integers(sizes.slice(axis + 1));
+  if (after == 1) {
+    return Reshape(Matmul(Reshape(x, {before, from}), matrix, false, !transposed), result);
+  }
+  return Reshape(Matmul(matrix, Reshape(x, {before, from, after}), transposed, false), result);
+}
+
+}  // namespace
+
+bool LinearMap::IsIdentity() const {
+  if (in != out) return false;
+  for (int64_t i = 0; i < out; ++i) {
+    if (index[i * terms] != i) return false;
+    if (!weight.empty() && weight[i * terms] != 1) return false;
+  }
+  return true;
+}
+
+Value UploadIntegers(const std::vector<int64_t>& numbers, at::IntArrayRef sizes,
+                     c10::DeviceIndex device) {
+  const at::Tensor host = HostTensor(sizes, at::kLong);
+  std::memcpy(host.mutable_data_ptr(), numbers.data(), host.nbytes());
+  return Read(UploadTensor(host, device));
+}
+Value UploadNumbers(const std::vector<double>& numbers, at::IntArrayRef sizes, at::ScalarType dtype,
+                    c10::DeviceIndex device) {
+  const at::Tensor host = HostTensor(sizes, at::kDouble);
+  std::memcpy(host.mutable_data_ptr(), numbers.data(), host.nbytes());
+  return Read(UploadTensor(host.to(dtype), device));
+}
+
+Value Apply(const LinearMap& map, const Value& x, int64_t axis, c10::DeviceIndex device) {
+  if (map.IsIdentity()) return x;
+  if (UsesMatrix(map)) return MultiplyAxis(map, x, axis, false, device);
+  Value sum;
+  for (int64_t t = 0; t < map.terms; ++t) {
+    Value part = Push("index", {x, TermIndices(map, t, device)}, {{"axis", axis}});
+    if (!map.weight.empty()) part = Mul(part, TermWeights(map, t, x, axis, device));
+    sum = sum ? Add(sum, part) : part;
+  }
+  return sum;
+}
+Value ApplyTransposed(const LinearMap& map, const Value& g, int64_t axis, c10::DeviceIndex device) {
+  if (map.IsIdentity()) return g;
+  if (UsesMatrix(map)) return MultiplyAxis(map, g, axis, true, device);
+  c10::DimVector sizes(g->sizes());
+  sizes[axis] = map.in;
+  Value sum = Zeros(device, sizes, g->dtype());
+  for (int64_t t = 0; t < map.terms; ++t) {
+    const Value part = map.weight.empty() ? g : Mul(g, TermWeights(map, t, g, axis, device));
+    sum = Push("index_put", {sum, TermIndices(map, t, device), part},
+               {{"axis", axis}, {"reduce", "add"}}, 1);
+  }
+  return sum;
+}
+
+Value ApplyAll(c10::ArrayRef<LinearMap> maps, const at::Tensor& self) {
+  Value x = Read(self);
+  const at::ScalarType dtype = x->dtype();
+  for (const LinearMap& map : maps) {
+    if (!map.weight.empty()) x = Cast(x, ComputeDType(dtype));
+  }
+  // The last axis first: its elements are neighbors.
+  for (size_t i = maps.size(); i-- > 0;) {
+    const int64_t axis = x->dim() - static_cast<int64_t>(maps.size() - i);
+    x = Apply(maps[i], x, axis, DeviceOf(self));
+  }
+  return Cast(x, dtype);
+}
+Value ApplyAllTransposed(c10::ArrayRef<LinearMap> maps, const at::Tensor& gradient) {
+  // Sums of 16-bit numbers are rounded once.
+  Value g = Cast(Read(gradient), ComputeDType(gradient.scalar_type()));
+  for (size_t i = 0; i < maps.size(); ++i) {
+    const int64_t axis = g->dim() - static_cast<int64_t>(maps.size() - i);
+    g = ApplyTransposed(maps[i], g, axis, DeviceOf(gradient));
+  }
+  return Cast(g, gradient.scalar_type());
+}
+
+LinearMap AdaptiveAverage(int64_t in, int64_t out) {
+  LinearMap map = {.in = in, .out = out};
+  const auto start = [&](int64_t i) { return i * in / out; };
+  const auto end = [&](int64_t i) { return ((i + 1) * in + out - 1) / out; };
+  for (int64_t i = 0; i < out; ++i) map.terms = std::max(map.terms, end(i) - start(i));
+  map.index.resize(out * map.terms);
+  map.weight.resize(out * map.terms);
+  for (int64_t i = 0; i < out; ++i) {
+    for (int64_t t = 0; t < end(i) - start(i); ++t) {
+      map.index[i * map.terms + t] = start(i) + t;
+      map.weight[i * map.terms + t] = 1.0 / static_cast<double>(end(i) - start(i));
+    }
+  }
+  return map;
+}
+
+namespace {
+
+// ---- interpolation
+
+enum class Filter { kNearest, kNearestExact, kLinear, kCubic, kSmoothLinear, kSmoothCubic };
+using Scale = std::optional<double>;
+
+// Real is the type in which PyTorch computes the positions.
+template <typename Real>
+Real StepOf(int64_t in, int64_t out, bool align_corners, Scale scale) {
+  if (align_corners)
+    return out > 1 ? static_cast<Real>(in - 1) / static_cast<Real>(out - 1) : Real(0);
+  if (scale.has_value() && *scale > 0) return static_cast<Real>(1.0 / *scale);
+  return static_cast<Real>(in) / static_cast<Real>(out);
+}
+
+template <typename Real>
+LinearMap NearestMap(int64_t in, int64_t out, Scale scale, bool exact) {
+  LinearMap map = {.in = in, .out = out};
+  const Real step = StepOf<Real>(in, out, false, scale);
+  for (int64_t i = 0; i < out; ++i) {
+    const Real position = (static_cast<Real>(i) + (exact ? Real(0.5) : Real(0))) * step;
+    map.index.push_back(std::min(static_cast<int64_t>(std::floor(position)), in - 1));
+  }
+  return map;
+}
+
+template <typename Real>
+Real Cubic(Real x, Real a) {
+  x = std::abs(x);
+  if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+  if (x < 2) return (((x - 5) * x + 8) * x - 4) * a;
+  return 0;
+}
+
+template <typename Real>
+LinearMap PointMap(int64_t in, int64_t out, bool align_corners, Scale scale, bool cubic) {
+  LinearMap map = {.in = in, .out = out, .terms = cubic ? 4 : 2};
+  const Real step = StepOf<Real>(in, out, align_corners, scale);
+  for (int64_t i = 0; i < out; ++i) {
+    Real position = align_corners ? step * static_cast<Real>(i)
+                                  : step * (static_cast<Real>(i) + Real(0.5)) - Real(0.5);
+    if (!cubic) position = in == out ? static_cast<Real>(i) : std::max(position, Real(0));
+    int64_t first = static_cast<int64_t>(std::floor(position));
+    first = std::min(first, in - 1);
+    const Real rest = std::min(std::max(position - static_cast<Real>(first), Real(0)), Real(1));
+    for (int64_t t = 0; t < map.terms; ++t) {
+      const int64_t place = cubic ? first - 1 + t : first + t;
+      map.index.push_back(std::min(std::max<int64_t>(place, 0), in - 1));
+      map.weight.push_back(cubic    ? Cubic<Real>(rest + 1 - static_cast<Real>(t), Real(-0.75))
+                           : t == 0 ? Real(1) - rest
+                                    : rest);
+    }
+  }
+  return map;
+}
+
+// Averages over the width of an element of the result, if this is smaller than the input.
+template <typename Real>
+LinearMap SmoothMap(int64_t in, int64_t out, bool align_corners, Scale scale, bool cubic) {
+  LinearMap map = {.in = in, .out = out};
+  const Real step = StepOf<Real>(in, out, align_corners, scale);
+  const Real radius = (cubic ? Real(2) : Real(1)) * std::max(step, Real(1));
+  const Real inverse = step >= 1 ? Real(1) / step : Real(1);
+  map.terms = static_cast<int64_t>(std::ceil(radius)) * 2 + 1;
+  map.index.resize(out * map.terms);
+  map.weight.resize(out * map.terms);
+  for (int64_t i = 0; i < out; ++i) {
+    const Real center = step * (static_cast<Real>(i) + Real(0.5));
+    const int64_t first = std::max<int64_t>(static_cast<int64_t>(center - radius + Real(0.5)), 0);
+    const int64_t last = std::min(static_cast<int64_t>(center + radius + Real(0.5)), in);
+    const int64_t count = std::min(std::max<int64_t>(last - first, 0), map.terms);
+    Real sum = 0;
+    for (int64_t t = 0; t < count; ++t) {
+      const Real x = (static_cast<Real>(first + t) - center + Real(0.5)) * inverse;
+      const Real weight = cubic ? Cubic<Real>(x, Real(-0.5)) : std::max(1 - std::abs(x), Real(0));
+      map.index[i * map.terms + t] = first + t;
+      map.weight[i * map.terms + t] = weight;
+      sum += weight;
+    }
+    for (int64_t t = 0; t < count && sum != 0; ++t) map.weight[i * map.terms + t] /= sum;
+  }
+  return map;
+}
+
+template <typename Real>
+LinearMap MapOf(Filter filter, int64_t in, int64_t out, bool align_corners, Scale scale) {
+  switch (filter) {
+    case Filter::kNearest:
+    case Filter::kNearestExact:
+      return NearestMap<Real>(in, out, scale, filter == Filter::kNearestExact);
+    case Filter::kLinear:
+    case Filter::kCubic:
+      return PointMap<Real>(in, out, align_corners, scale, filter == Filter::kCubic);
+    default:
+      return SmoothMap<Real>(in, out, align_corners, scale, filter == Filter::kSmoothCubic);
+  }
+}
+
+using Maps = c10::SmallVector<LinearMap, 3>;
+Maps MapsOf(Filter filter, at::ScalarType dtype, at::IntArrayRef in, at::IntArrayRef out,
+            bool align_corners, std::initializer_list<Scale> scales) {
+  Maps maps;
+  size_t i = 0;
+  for (const Scale& scale : scales) {
+    const int64_t from = in[in.size() - scales.size() + i], to = out[i];
+    ++i;
+    maps.push_back(dtype == at::kDouble ? MapOf<double>(filter, from, to, align_corners, scale)
+                                        : MapOf<float>(filter, from, to, align_corners, scale));
+  }
+  return maps;
+}
+at::Tensor& InterpolateOut(Filter filter, const at::Tensor& self, at::IntArrayRef size,
+                           bool align_corners, std::initializer_list<Scale> scales,
+                           const at::Tensor& out) {
+  const bool nearest = filter == Filter::kNearest || filter == Filter::kNearestExact;
+  TORCH_CHECK_NOT_IMPLEMENTED(nearest || at::isFloatingType(self.scalar_type()),
+                              "interpolation of integers isn't implemented on tensord");
+  if (out.numel() == 0) return const_cast<at::Tensor&>(out);
+  return WriteOut(
+      out, ApplyAll(MapsOf(filter, self.scalar_type(), self.sizes(), size, align_corners, scales),
+                    self));
+}
+at::Tensor& InterpolateGradient(Filter filter, const at::Tensor& gradient, at::IntArrayRef size,
+                                at::IntArrayRef input_size, bool align_corners,
+                                std::initializer_list<Scale> scales, const at::Tensor& out) {
+  if (out.numel() == 0) return const_cast<at::Tensor&>(out);
+  return WriteOut(out, ApplyAllTransposed(MapsOf(filter, gradient.scalar_type(), input_size, size,
+                                                 align_corners, scales),
+                                          gradient));
+}
+
+// Kernels of one to three axes, each with a scale.
+template <Filter kFilter, typename... Scales>
+struct Nearest {
+  static at::Tensor& Out(const at::Tensor& self, at::IntArrayRef size, Scales... scales,
+                         at::Tensor& out) {
+    return InterpolateOut(kFilter, self, size, false, {scales...}, out);
+  }
+  static at::Tensor& Gradient(const at::Tensor& gradient, at::IntArrayRef size,
+                              at::IntArrayRef input_size, Scales... scales, at::Tensor& out) {
+    return InterpolateGradient(kFilter, gradient, size, input_size, false, {scales...}, out);
+  }
+};
+template <Filter kFilter, typename... Scales>
+struct Smooth {
+  static at::Tensor& Out(const at::Tensor& self, at::IntArrayRef size, bool align_corners,
+                         Scales... scales, at::Tensor& out) {
+    return InterpolateOut(kFilter, self, size, align_corners, {scales...}, out);
+  }
+  static at::Tensor& Gradient(const at::Tensor& gradient, at::IntArrayRef size,
+                              at::IntArrayRef input_size, bool align_corners, Scales... scales,
+                              at::Tensor& out) {
+    return InterpolateGradient(kFilter, gradient, size, input_size, align_corners, {scales...},
+                               out);
+  }
+};
+
+// ---- padding
+
+// The padding is (left, right) for each axis, the last axis first. Negative numbers crop.
+template <bool kReflects>
+Maps PaddingOf(const at::Tensor& self, at::IntArrayRef padding) {
+  Maps maps;
+  for (size_t i = padding.size() / 2; i-- > 0;) {
+    const int64_t in = self.size(self.dim() - 1 - static_cast<int64_t>(i));
+    const int64_t left = padding[2 * i], right = padding[2 * i + 1];
+    TORCH_CHECK(!kReflects || (left < in && right < in),
+                "Padding size should be less than the corresponding input dimension, but got: "
+                "padding (",
+                left, ", ", right, ") at dimension ", self.dim() - 1 - static_cast<int64_t>(i),
+                " of input ", self.sizes());
+    LinearMap map = {.in = in, .out = in + left + right};
+    TORCH_CHECK(map.out >= 1, "input of size ", in, " is too small for the padding (", left, ", ",
+                right, ")");
+    for (int64_t j = 0; j < map.out; ++j) {
+      int64_t place = j - left;
+      if (kReflects && place < 0) place = -place;
+      if (kReflects && place >= in) place = 2 * (in - 1) - place;
+      map.index.push_back(std::min(std::max<int64_t>(place, 0), in - 1));
+    }
+    maps.push_back(std::move(map));
+  }
+  return maps;
+}
+template <bool kReflects>
+at::Tensor& PadOut(const at::Tensor& self, at::IntArrayRef padding, at::Tensor& out) {
+  return WriteOut(out, ApplyAll(PaddingOf<kReflects>(self, padding), self));
+}
+template <bool kReflects>
+at::Tensor Pad(const at::Tensor& self, at::IntArrayRef padding) {
+  return MakeTensor(ApplyAll(PaddingOf<kReflects>(self, padding), self), DeviceOf(self));
+}
+template <bool kReflects>
+at::Tensor& PadBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
+                           at::IntArrayRef padding, at::Tensor& out) {
+  if (self.numel() == 0) return out;
+  return WriteOut(out, ApplyAllTransposed(PaddingOf<kReflects>(self, padding), gradient));
+}
+template <bool kReflects>
+at::Tensor PadBackward(const at::Tensor& gradient, const at::Tensor& self,
+                       at::IntArrayRef padding) {
+  at::Tensor out = MakeContiguous(self.sizes(), gradient.scalar_type(), DeviceOf(gradient));
+  return PadBackwardOut<kReflects>(gradient, self, padding, out);
+}
+
+using S = Scale;
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("upsample_nearest1d.out", Nearest<Filter::kNearest, S>::Out);
+  m.impl("upsample_nearest2d.out", Nearest<Filter::kNearest, S, S>::Out);
+  m.impl("upsample_nearest3d.out", Nearest<Filter::kNearest, S, S, S>::Out);
+  m.impl("_upsample_nearest_exact1d.out", Nearest<Filter::kNearestExact, S>::Out);
+  m.impl("_upsample_nearest_exact2d.out", Nearest<Filter::kNearestExact, S, S>::Out);
+  m.impl("_upsample_nearest_exact3d.out", Nearest<Filter::kNearestExact, S, S, S>::Out);
+  m.impl("upsample_linear1d.out", Smooth<Filter::kLinear, S>::Out);
+  m.impl("upsample_bilinear2d.out", Smooth<Filter::kLinear, S, S>::Out);
+  m.impl("upsample_trilinear3d.out", Smooth<Filter::kLinear, S, S, S>::Out);
+  m.impl("upsample_bicubic2d.out", Smooth<Filter::kCubic, S, S>::Out);
+  m.impl("_upsample_bilinear2d_aa.out", Smooth<Filter::kSmoothLinear, S, S>::Out);
+  m.impl("_upsample_bicubic2d_aa.out", Smooth<Filter::kSmoothCubic, S, S>::Out);
+
+  m.impl("upsample_nearest1d_backward.grad_input", Nearest<Filter::kNearest, S>::Gradient);
+  m.impl("upsample_nearest2d_backward.grad_input", Nearest<Filter::kNearest, S, S>::Gradient);
+  m.impl("upsample_nearest3d_backward.grad_input", Nearest<Filter::kNearest, S, S, S>::Gradient);
+  m.impl("_upsample_nearest_exact1d_backward.grad_input",
+         Nearest<Filter::kNearestExact, S>::Gradient);
+  m.impl("_upsample_nearest_exact2d_backward.grad_input",
+         Nearest<Filter::kNearestExact, S, S>::Gradient);
+  m.impl("_upsample_nearest_exact3d_backward.grad_input",
+         Nearest<Filter::kNearestExact, S, S, S>::Gradient);
+  m.impl("upsample_linear1d_backward.grad_input", Smooth<Filter::kLinear, S>::Gradient);
+  m.impl("upsample_bilinear2d_backward.grad_input", Smooth<Filter::kLinear, S, S>::Gradient);
+  m.impl("upsample_trilinear3d_backward.grad_input", Smooth<Filter::kLinear, S, S, S>::Gradient);
+  m.impl("upsample_bicubic2d_backward.grad_input", Smooth<Filter::kCubic, S, S>::Gradient);
+  m.impl("_upsample_bilinear2d_aa_backward.grad_input",
+         Smooth<Filter::kSmoothLinear, S, S>::Gradient);
+  m.impl("_upsample_bicubic2d_aa_backward.grad_input",
+         Smooth<Filter::kSmoothCubic, S, S>::Gradient);
+
+  m.impl("reflection_pad1d.out", PadOut<true>);
+  m.impl("reflection_pad1d_backward.grad_input", PadBackwardOut<true>);
+  m.impl("reflection_pad2d", Pad<true>);
+  m.impl("reflection_pad2d.out", PadOut<true>);
+  m.impl("reflection_pad2d_backward", PadBackward<true>);
+  m.impl("reflection_pad2d_backward.grad_input", PadBackwardOut<true>);
+  m.impl("reflection_pad3d.out", PadOut<true>);
+  m.impl("reflection_pad3d_backward.grad_input", PadBackwardOut<true>);
+  m.impl("replication_pad1d.out", PadOut<false>);
+  m.impl("replication_pad1d_backward.grad_input", PadBackwardOut<false>);
+  m.impl("replication_pad2d.out", PadOut<false>);
+  m.impl("replication_pad2d_backward", PadBackward<false>);
+  m.impl("replication_pad2d_backward.grad_input", PadBackwardOut<false>);
+  m.impl("replication_pad3d.out", PadOut<false>);
+  m.impl("replication_pad3d_backward", PadBackward<false>);
+  m.impl("replication_pad3d_backward.grad_input", PadBackwardOut<false>);
+}
+
+}  // namespace torch_tensord
