@@ -1,5 +1,6 @@
 // Ops that few programs call, as compositions.
 #include <cmath>
+#include <limits>
 
 #include "kernels.h"
 
@@ -107,8 +108,11 @@ at::Tensor Logit(const at::Tensor& self, std::optional<double> eps) {
   const at::ScalarType dtype = ComputeDType(out.scalar_type());
   Elementwise("logit", out, {&self}, dtype, [&](const Inputs& in) {
     Value x = Own(in[0]);
-    if (eps.has_value())
-      x = Push(op::minimum, {Push(op::maximum, {x, Number(*eps, x)}), Number(1 - *eps, x)});
+    if (eps.has_value()) {
+      // PyTorch compares with the lower limit first: it counts if it exceeds the upper one.
+      const Value low = Push(op::lt, {x, Number(*eps, x)});
+      x = Where(low, Number(*eps, x), Push(op::minimum, {x, Number(1 - *eps, x)}));
+    }
     return Push(op::log, {Div(x, Push(op::sub, {Number(1, x), x}))});
   });
   return out;
@@ -130,20 +134,56 @@ at::Tensor LogitBackward(const at::Tensor& gradient, const at::Tensor& self,
 
 // ---- scatter with a reduction
 
+// The number that changes nothing in a reduction.
+at::Scalar NeutralOf(c10::string_view reduce, at::ScalarType dtype) {
+  if (reduce == "sum" || reduce == "mean") return 0;
+  if (reduce == "prod") return 1;
+  const bool max = reduce == "amax";
+  if (at::isFloatingType(dtype)) return max ? -INFINITY : INFINITY;
+  switch (dtype) {
+    case at::kByte:
+      return max ? 0 : 255;
+    case at::kChar:
+      return max ? -128 : 127;
+    case at::kShort:
+      return max ? -32768 : 32767;
+    case at::kInt:
+      return max ? std::numeric_limits<int32_t>::min() : std::numeric_limits<int32_t>::max();
+    default:
+      return max ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
+  }
+}
 at::Tensor& ScatterReduceOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
                              const at::Tensor& source, c10::string_view reduce, bool include_self,
                              at::Tensor& out) {
   CommonDevice("scatter_reduce", {&self, &index, &source});
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      include_self && reduce != "mean" && self.dim() > 0 && self.scalar_type() != at::kBool,
-      "scatter_reduce with mean, or without include_self, isn't implemented on tensord");
+  TORCH_CHECK_NOT_IMPLEMENTED(self.scalar_type() != at::kBool,
+                              "scatter_reduce of bool isn't implemented on tensord");
   if (index.numel() == 0) return WriteOut(out, Read(self));
-  const char* const name = reduce == "sum"    ? "add"
-                           : reduce == "prod" ? "mul"
-                           : reduce == "amax" ? "max"
-                                              : "min";
-  return WriteOut(out, Push("scatter", {Read(self), Read(index), Read(source)},
-                            {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"reduce", name}}));
+  if (self.dim() == 0) {
+    const at::Tensor sums = at::scatter_reduce(self.unsqueeze(0), 0, index.reshape({-1}),
+                                               source.reshape({-1}), reduce, include_self);
+    return WriteOut(out, Read(sums.squeeze(0)));
+  }
+  const at::Tensor base =
+      include_self ? self : self.scatter(dim, index, NeutralOf(reduce, self.scalar_type()));
+  const char* const name = reduce == "sum" || reduce == "mean" ? "add"
+                           : reduce == "prod"                  ? "mul"
+                           : reduce == "amax"                  ? "max"
+                                                               : "min";
+  Value made = Push("scatter", {Read(base), Read(index), Read(source)},
+                    {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"reduce", name}});
+  if (reduce == "mean") {
+    const at::Tensor one = at::ones(index.sizes(), index.options());
+    const at::Tensor counts = (include_self ? at::ones(self.sizes(), index.options())
+                                            : at::zeros(self.sizes(), index.options()))
+                                  .scatter_add(dim, index, one)
+                                  .clamp_min(1);
+    const Value divisor = Cast(Read(counts), self.scalar_type());
+    made = at::isFloatingType(self.scalar_type()) ? Div(made, divisor)
+                                                  : Push(op::floor_divide, {made, divisor});
+  }
+  return WriteOut(out, made);
 }
 
 // ---- the gradient of unfold: adds each window to its elements

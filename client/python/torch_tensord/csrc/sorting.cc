@@ -47,8 +47,8 @@ at::Tensor SearchSorted(const at::Tensor& sorted, const at::Tensor& self, bool i
                         std::optional<c10::string_view> side,
                         const std::optional<at::Tensor>& sorter) {
   CommonDevice("searchsorted", {&sorted, &self});
-  TORCH_CHECK_NOT_IMPLEMENTED(!IsGiven(sorter),
-                              "searchsorted with a sorter isn't implemented on tensord");
+  if (IsGiven(sorter))
+    return SearchSorted(sorted.gather(-1, *sorter), self, int32, right, side, std::nullopt);
   const at::ScalarType dtype = ResultType({&sorted, &self});
   return MakeTensor(Search(Cast(Read(sorted), dtype), Cast(Read(self), dtype),
                            right || (side.has_value() && *side == "right"), int32),

@@ -1,0 +1,310 @@
+// Functions of mathematics, as compositions of PyTorch's ops in double precision.
+#include <cmath>
+#include <limits>
+
+#include "kernels.h"
+
+namespace torch_tensord {
+namespace {
+
+using at::Tensor;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+void SetResult(Tensor& out, const Tensor& value) {
+  at::native::resize_output(out, value.sizes());
+  out.copy_(value);
+}
+Tensor Double(const Tensor& x) { return x.to(at::kDouble); }
+Tensor Constant(const Tensor& like, double value) { return at::full_like(like, value); }
+Tensor Polynomial(const Tensor& x, std::initializer_list<double> coefficients) {
+  Tensor sum;
+  for (const double each : coefficients)
+    sum = sum.defined() ? sum.mul(x).add(each) : Constant(x, each);
+  return sum;
+}
+
+// ln Γ(x). Stirling's series for x >= 8, the recurrence below that, and the reflection below 1/2.
+Tensor LogGamma(const Tensor& x) {
+  constexpr int kShift = 8;
+  const Tensor reflects = x.lt(0.5);
+  const Tensor y = at::where(reflects, x.neg().add(1), x);
+  const Tensor large = y.ge(kShift);
+  Tensor product = y;
+  for (int i = 1; i < kShift; ++i) product = product.mul(y.add(i));
+  const Tensor z = at::where(large, y, y.add(kShift));
+  const Tensor inverse = z.reciprocal();
+  const Tensor series = Polynomial(inverse.mul(inverse), {-691.0 / 360360, 1.0 / 1188, -1.0 / 1680,
+                                                          1.0 / 1260, -1.0 / 360, 1.0 / 12})
+                            .mul(inverse);
+  constexpr double kHalfLog2Pi = 0.91893853320467274178;
+  Tensor result = z.sub(0.5).mul(z.log()).sub(z).add(kHalfLog2Pi).add(series);
+  result = at::where(large, result, result.sub(product.log()));
+  const Tensor sine = x.sub(x.floor()).mul(M_PI).sin();
+  result = at::where(reflects, sine.reciprocal().mul(M_PI).log().sub(result), result);
+  return at::where(x.abs().eq(kInfinity), Constant(x, kInfinity), result);
+}
+
+// ψ(x), the derivative of ln Γ.
+Tensor DiGamma(const Tensor& x) {
+  constexpr int kShift = 10;
+  const Tensor reflects = x.lt(0.5);
+  const Tensor y = at::where(reflects, x.neg().add(1), x);
+  Tensor sum = y.reciprocal();
+  for (int i = 1; i < kShift; ++i) sum = sum.add(y.add(i).reciprocal());
+  const Tensor large = y.ge(kShift);
+  const Tensor z = at::where(large, y, y.add(kShift)), square = z.mul(z).reciprocal();
+  const Tensor series =
+      Polynomial(square, {-1.0 / 132, 1.0 / 240, -1.0 / 252, 1.0 / 120, -1.0 / 12}).mul(square);
+  Tensor result = z.log().sub(z.reciprocal().mul(0.5)).add(series);
+  result = at::where(large, result, result.sub(sum));
+  const Tensor tangent = x.sub(x.floor()).mul(M_PI).tan();
+  result = at::where(reflects, result.sub(tangent.reciprocal().mul(M_PI)), result);
+  const Tensor pole = x.le(0).logical_and(x.eq(x.floor()));
+  result = at::where(pole, Constant(x, NAN), result);
+  return at::where(x.eq(0), at::copysign(Constant(x, kInfinity), x.neg()), result);
+}
+
+// Hurwitz's ζ(s, q) = Σ (q + k)⁻ˢ, by Euler and Maclaurin.
+Tensor Zeta(const Tensor& s, const Tensor& q) {
+  constexpr int kTerms = 20;
+  // B₂ⱼ / (2j)!
+  constexpr double kBernoulli[] = {1.0 / 12,          -1.0 / 720,
+                                   1.0 / 30240,       -1.0 / 1209600,
+                                   1.0 / 47900160,    -691.0 / 1307674368000,
+                                   1.0 / 74724249600, -3617.0 / 10670622842880000};
+  const Tensor power = s.neg();
+  Tensor sum = q.pow(power);
+  for (int k = 1; k < kTerms; ++k) sum = sum.add(q.add(k).pow(power));
+  const Tensor w = q.add(kTerms), last = w.pow(power);
+  sum = sum.add(last.mul(w).div(s.sub(1))).add(last.mul(0.5));
+  Tensor factor = s.mul(last).div(w);
+  for (int j = 0; j < 8; ++j) {
+    sum = sum.add(factor.mul(kBernoulli[j]));
+    factor = factor.mul(s.add(2 * j + 1)).mul(s.add(2 * j + 2)).div(w.mul(w));
+  }
+  const Tensor whole = q.eq(q.floor());
+  sum = at::where(q.le(0).logical_and(whole), Constant(sum, kInfinity), sum);
+  sum = at::where(q.le(0).logical_and(whole.logical_not()).logical_and(s.ne(s.floor())),
+                  Constant(sum, NAN), sum);
+  sum = at::where(s.lt(1), Constant(sum, NAN), sum);
+  return at::where(s.eq(1), Constant(sum, kInfinity), sum);
+}
+
+Tensor PolyGamma(int64_t n, const Tensor& x) {
+  if (n == 0) return DiGamma(x);
+  if (n == 1) {
+    const Tensor reflects = x.lt(0.5);
+    const Tensor y = at::where(reflects, x.neg().add(1), x);
+    const Tensor value = Zeta(Constant(x, 2), y);
+    const Tensor sine = x.sub(x.floor()).mul(M_PI).sin().reciprocal().mul(M_PI);
+    return at::where(reflects, sine.mul(sine).sub(value), value);
+  }
+  const double factorial = std::tgamma(static_cast<double>(n) + 1);
+  return Zeta(Constant(x, static_cast<double>(n + 1)), x).mul(n % 2 == 0 ? -factorial : factorial);
+}
+
+template <Tensor (*kFunction)(const Tensor&)>
+Tensor& SpecialOut(const Tensor& self, Tensor& out) {
+  SetResult(out, kFunction(Double(self)));
+  return out;
+}
+Tensor& PolyGammaOut(int64_t n, const Tensor& self, Tensor& out) {
+  TORCH_CHECK(n >= 0, "polygamma(n, x) does not support negative n.");
+  SetResult(out, PolyGamma(n, Double(self)));
+  return out;
+}
+Tensor& ZetaOut(const Tensor& self, const Tensor& other, Tensor& out) {
+  CommonDevice("special_zeta", {&self, &other});
+  const auto both = at::broadcast_tensors({Double(self), Double(other)});
+  SetResult(out, Zeta(both[0], both[1]));
+  return out;
+}
+
+Tensor Sinc(const Tensor& x) {
+  const Tensor angle = x.mul(M_PI);
+  return at::where(x.eq(0), at::ones_like(x), angle.sin().div(angle));
+}
+Tensor Entropy(const Tensor& x) {
+  const Tensor value = at::where(x.eq(0), at::zeros_like(x), x.mul(x.log()).neg());
+  return at::where(x.lt(0), Constant(x, -kInfinity), value);
+}
+// exp(-|x|)·I₀(x) and exp(-|x|)·I₁(x): series for small x, and asymptotic series for large ones.
+Tensor ScaledBessel(const Tensor& x, int order) {
+  constexpr double kSmall = 20;
+  constexpr int kTerms = 60, kLargeTerms = 16;
+  const Tensor size = x.abs(), small = size.lt(kSmall);
+  const Tensor near = at::where(small, size, at::zeros_like(size)),
+               quarter = near.mul(near).mul(0.25);
+  Tensor term = order == 0 ? at::ones_like(near) : near.mul(0.5), sum = term;
+  for (int k = 1; k < kTerms; ++k) {
+    term = term.mul(quarter).div(static_cast<double>(k) * (k + order));
+    sum = sum.add(term);
+  }
+  const Tensor far = at::where(small, Constant(size, kSmall), size),
+               inverse = far.mul(8).reciprocal();
+  Tensor part = at::ones_like(far), series = part;
+  for (int k = 1; k < kLargeTerms; ++k) {
+    const double odd = 2 * k - 1;
+    part = part.mul(inverse).mul((odd * odd - 4.0 * order * order) / k);
+    series = series.add(part);
+  }
+  series = series.div(far.mul(2 * M_PI).sqrt());
+  const Tensor value = at::where(small, sum.mul(near.neg().exp()), series);
+  const Tensor finite = at::where(size.eq(kInfinity), at::zeros_like(value), value);
+  const Tensor valued = at::where(x.ne(x), x, finite);
+  return order == 0 ? valued : valued.mul(x.sign());
+}
+Tensor BesselI0(const Tensor& x) { return ScaledBessel(x, 0).mul(x.abs().exp()); }
+Tensor BesselI0e(const Tensor& x) { return ScaledBessel(x, 0); }
+Tensor BesselI1(const Tensor& x) { return ScaledBessel(x, 1).mul(x.abs().exp()); }
+Tensor BesselI1e(const Tensor& x) { return ScaledBessel(x, 1); }
+
+Tensor& XLog1pYOut(const Tensor& self, const Tensor& other, Tensor& out) {
+  CommonDevice("special_xlog1py", {&self, &other});
+  const Tensor x = self.to(out.scalar_type()), y = other.to(out.scalar_type());
+  const Tensor value = x.mul(y.log1p());
+  const Tensor zero = x.eq(0).logical_and(y.eq(y));
+  SetResult(out, at::where(zero, at::zeros_like(value), value));
+  return out;
+}
+
+Tensor AngleOf(const Tensor& self) {
+  const at::ScalarType dtype = FloatDType(self.scalar_type());
+  const Tensor x = self.to(dtype);
+  const Tensor angle = at::where(x.lt(0), at::full_like(x, M_PI), at::zeros_like(x));
+  return at::where(x.ne(x), x, angle);
+}
+Tensor& AngleOut(const Tensor& self, Tensor& out) {
+  SetResult(out, AngleOf(self));
+  return out;
+}
+
+// ---- products
+
+Tensor& LinalgCrossOut(const Tensor& self, const Tensor& other, int64_t dim, Tensor& out) {
+  CommonDevice("linalg_cross", {&self, &other});
+  const auto both = at::broadcast_tensors({self, other});
+  const auto rolled = [&](int i, int64_t shift) { return at::roll(both[i], {shift}, {dim}); };
+  SetResult(out, rolled(0, -1).mul(rolled(1, -2)).sub(rolled(0, -2).mul(rolled(1, -1))));
+  return out;
+}
+Tensor AddBmm(const Tensor& self, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+              const at::Scalar& alpha) {
+  CommonDevice("addbmm", {&self, &a, &b});
+  const Tensor sum = at::bmm(a, b).sum(0).mul(alpha);
+  // PyTorch ignores NaN of `self` if beta is 0.
+  return beta.toDouble() == 0 ? sum : sum.add(self.mul(beta));
+}
+Tensor& AddBmmOut(const Tensor& self, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+                  const at::Scalar& alpha, Tensor& out) {
+  SetResult(out, AddBmm(self, a, b, beta, alpha));
+  return out;
+}
+Tensor& AddBmmInPlace(Tensor& self, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+                      const at::Scalar& alpha) {
+  return self.copy_(AddBmm(self, a, b, beta, alpha));
+}
+
+// ---- sequences
+
+template <Tensor (*kFunction)(int64_t, int64_t, int64_t, at::TensorOptions)>
+Tensor TriangleIndices(int64_t rows, int64_t columns, int64_t offset,
+                       std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                       std::optional<at::Device> device, std::optional<bool>) {
+  const at::TensorOptions options =
+      at::TensorOptions().dtype(dtype.value_or(at::kLong)).device(at::kCPU);
+  const Tensor host = kFunction(rows, columns, offset, options);
+  return host.to(device.value_or(at::Device(at::kPrivateUse1)), host.scalar_type(), true);
+}
+Tensor LowerIndices(int64_t rows, int64_t columns, int64_t offset, at::TensorOptions options) {
+  return at::tril_indices(rows, columns, offset, options);
+}
+Tensor UpperIndices(int64_t rows, int64_t columns, int64_t offset, at::TensorOptions options) {
+  return at::triu_indices(rows, columns, offset, options);
+}
+Tensor& LogspaceOut(const at::Scalar& start, const at::Scalar& end, int64_t steps, double base,
+                    Tensor& out) {
+  TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
+  const Tensor powers = at::linspace(start, end, steps, out.options().dtype(at::kDouble));
+  if (out.numel() != steps) at::native::resize_output(out, {steps});
+  return out.copy_(at::pow(base, powers).view_as(out));
+}
+
+Tensor ChannelShuffle(const Tensor& self, int64_t groups) {
+  TORCH_CHECK(self.dim() > 2 && groups > 0 && self.size(1) % groups == 0,
+              "channel_shuffle expects an input of more than 2 dims, and a number of channels that "
+              "is a multiple of the groups");
+  c10::DimVector sizes(self.sizes());
+  sizes[1] = groups;
+  sizes.insert(sizes.begin() + 2, self.size(1) / groups);
+  return self.reshape(sizes).transpose(1, 2).reshape(self.sizes());
+}
+
+// ---- scatter
+
+Tensor& Put(Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
+  CommonDevice("put_", {&self, &index, &source});
+  TORCH_CHECK_INDEX(index.scalar_type() == at::kLong, "put_(): Expected a long tensor for index");
+  TORCH_CHECK(self.scalar_type() == source.scalar_type(),
+              "put_(): self and source expected to have the same dtype");
+  TORCH_CHECK(index.numel() == source.numel(),
+              "put_(): Expected source and index to have the same number of elements");
+  if (index.numel() == 0) return self;
+  const Tensor line = self.reshape({-1}).clone();
+  c10::List<std::optional<Tensor>> places;
+  places.push_back(index.reshape({-1}));
+  line.index_put_(places, source.reshape({-1}), accumulate);
+  return self.copy_(line.view(self.sizes()));
+}
+Tensor& IndexReduceOut(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
+                       c10::string_view reduce, bool include_self, Tensor& out) {
+  CommonDevice("index_reduce", {&self, &index, &source});
+  if (index.numel() == 0 || self.numel() == 0) {
+    SetResult(out, self);
+    return out;
+  }
+  if (self.dim() == 0) {
+    const Tensor one = self.unsqueeze(0);
+    SetResult(out, at::scatter_reduce(one, 0, index.reshape({-1}), source.reshape({-1}), reduce,
+                                      include_self)
+                       .squeeze(0));
+    return out;
+  }
+  c10::DimVector shape(self.dim(), 1);
+  const int64_t axis = at::maybe_wrap_dim(dim, self.dim());
+  shape[axis] = index.numel();
+  const Tensor places = index.to(at::kLong).reshape(shape).expand(source.sizes());
+  SetResult(out, at::scatter_reduce(self, axis, places, source, reduce, include_self));
+  return out;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("lgamma.out", SpecialOut<LogGamma>);
+  m.impl("digamma.out", SpecialOut<DiGamma>);
+  m.impl("polygamma.out", PolyGammaOut);
+  m.impl("special_zeta.out", ZetaOut);
+  m.impl("sinc.out", SpecialOut<Sinc>);
+  m.impl("special_entr.out", SpecialOut<Entropy>);
+  m.impl("i0.out", SpecialOut<BesselI0>);
+  m.impl("special_i0e.out", SpecialOut<BesselI0e>);
+  m.impl("special_i1.out", SpecialOut<BesselI1>);
+  m.impl("special_i1e.out", SpecialOut<BesselI1e>);
+  m.impl("special_xlog1py.out", XLog1pYOut);
+  m.impl("angle", AngleOf);
+  m.impl("angle.out", AngleOut);
+  m.impl("linalg_cross.out", LinalgCrossOut);
+  m.impl("addbmm", AddBmm);
+  m.impl("addbmm.out", AddBmmOut);
+  m.impl("addbmm_", AddBmmInPlace);
+  m.impl("tril_indices", TriangleIndices<LowerIndices>);
+  m.impl("triu_indices", TriangleIndices<UpperIndices>);
+  m.impl("logspace.out", LogspaceOut);
+  m.impl("channel_shuffle", ChannelShuffle);
+  m.impl("put_", Put);
+  m.impl("index_reduce.out", IndexReduceOut);
+}
+
+}  // namespace torch_tensord
