@@ -329,8 +329,6 @@ at::Tensor Embedding(const at::Tensor& weight, const at::Tensor& indices, int64_
 }
 at::Tensor EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& indices, int64_t rows,
                              int64_t padding, bool scale) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!scale,
-                              "embedding with scale_grad_by_freq isn't implemented on tensord");
   const c10::DeviceIndex device = CommonDevice("embedding_dense_backward", {&gradient, &indices});
   const int64_t width = gradient.size(-1), count = indices.numel();
   const Value zeros = Zeros(device, {rows, width}, gradient.scalar_type());
@@ -340,6 +338,13 @@ at::Tensor EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& indic
   if (padding >= 0) {
     const Value padded = Reshape(Push(op::eq, {places, Number(padding, places)}), {count, 1});
     rows_of = Where(padded, Number(0, rows_of), rows_of);
+  }
+  if (scale) {  // divides by the number of times that the row is used
+    const Value counts =
+        Push("index_put", {Zeros(device, {rows}, at::kLong), places, In(1, at::kLong)},
+             {{"axis", 0}, {"reduce", "add"}}, 1);
+    const Value count_of = Push("index", {counts, places}, {{"axis", 0}});
+    rows_of = Div(rows_of, Cast(Reshape(count_of, {count, 1}), rows_of->dtype()));
   }
   return MakeTensor(
       Push("index_put", {zeros, places, rows_of}, {{"axis", 0}, {"reduce", "add"}}, 1), device);

@@ -1,4 +1,4 @@
-// Softmax, normalization, and their gradients; the optimizer Adam.
+// Softmax, normalization, and their gradients; the optimizers SGD and Adam.
 #include <ATen/native/layer_norm.h>
 
 #include "kernels.h"
@@ -228,6 +228,37 @@ void FusedAdamTensor(at::TensorList self, at::TensorList grads, at::TensorList m
             vmax, steps, &lr, grad_scale, found_inf);
 }
 
+// ---- stochastic gradient descent
+
+template <typename Rate>
+void FusedSgd(at::TensorList self, at::TensorList grads, at::TensorList buffers,
+              double weight_decay, double momentum, Rate lr, double dampening, bool nesterov,
+              bool maximize, bool is_first_step, const std::optional<at::Tensor>& grad_scale,
+              const std::optional<at::Tensor>& found_inf) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !IsGiven(grad_scale) && !IsGiven(found_inf),
+      "a fused optimizer with a GradScaler isn't implemented on tensord: use foreach=True");
+  for (size_t i = 0; i < self.size(); ++i) {
+    const at::Tensor& p = self[i];
+    at::Tensor g = maximize ? grads[i].neg() : grads[i];
+    if (weight_decay != 0) g = g.add(p, weight_decay);
+    if (momentum != 0) {
+      const at::Tensor& buffer = buffers[i];
+      if (is_first_step) {
+        buffer.copy_(g);
+      } else {
+        buffer.mul_(momentum).add_(g, 1 - dampening);
+      }
+      g = nesterov ? g.add(buffer, momentum) : buffer;
+    }
+    if constexpr (std::is_same_v<Rate, double>) {
+      p.add_(g, -lr);
+    } else {
+      p.sub_(g.mul(lr));
+    }
+  }
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -239,6 +270,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_layer_norm_backward", LayerNormBackward);
   m.impl("native_batch_norm", BatchNorm);
   m.impl("native_batch_norm_backward", BatchNormBackward);
+  m.impl("_fused_sgd_", FusedSgd<double>);
+  m.impl("_fused_sgd_.tensor_lr", FusedSgd<const at::Tensor&>);
   m.impl("_fused_adam_", FusedAdam<false>);
   m.impl("_fused_adamw_", FusedAdam<true>);
   m.impl("_fused_adam_.tensor_lr", FusedAdamTensor<false>);
