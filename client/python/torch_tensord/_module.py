@@ -233,6 +233,16 @@ def set_rng_state_all(new_states):
         set_rng_state(state, i)
 
 
+# ---- torch.compile
+
+
+def _inductor_backend_init():
+    """Inductor calls this before it compiles."""
+    from . import compile
+
+    compile.refuse_inductor()
+
+
 # ---- ops
 
 

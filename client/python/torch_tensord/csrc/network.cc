@@ -134,6 +134,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNorm(
   return {MakeTensor(made[0], device), MakeTensor(made[1], device), MakeTensor(made[2], device)};
 }
 
+// The forms that AOTAutograd's graphs have.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNormInPlace(
+    const at::Tensor& self, const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias, at::Tensor& running_mean, at::Tensor& running_var,
+    bool training, double momentum, double eps) {
+  return BatchNorm(self, weight, bias, running_mean, running_var, training, momentum, eps);
+}
+std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNormOfBatch(
+    const at::Tensor& self, const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias, bool training, double momentum, double eps) {
+  return BatchNorm(self, weight, bias, {}, {}, training, momentum, eps);
+}
+
 std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNormBackward(
     const at::Tensor& gradient, const at::Tensor& self, const std::optional<at::Tensor>& weight,
     const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var,
@@ -269,6 +282,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_layer_norm", LayerNorm);
   m.impl("native_layer_norm_backward", LayerNormBackward);
   m.impl("native_batch_norm", BatchNorm);
+  m.impl("_native_batch_norm_legit", BatchNormInPlace);
+  m.impl("_native_batch_norm_legit.no_stats", BatchNormOfBatch);
   m.impl("native_batch_norm_backward", BatchNormBackward);
   m.impl("_fused_sgd_", FusedSgd<double>);
   m.impl("_fused_sgd_.tensor_lr", FusedSgd<const at::Tensor&>);

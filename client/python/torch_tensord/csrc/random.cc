@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "generator.h"
+#include "graph.h"
 #include "kernels.h"
 
 namespace torch_tensord {
@@ -16,25 +17,29 @@ at::ScalarType RandomDType(at::ScalarType dtype) {
 
 Value Uniform(c10::DeviceIndex device, at::IntArrayRef sizes, double low, double high,
               at::ScalarType dtype, const MaybeGenerator& generator) {
-  const auto [seed, stream] = NextStream(generator, device);
-  return Create("uniform", device,
-                {{"shape", sizes},
-                 {"seed", seed},
-                 {"stream", stream},
-                 {"low", low},
-                 {"high", high},
-                 {"dtype", RandomDType(dtype)}});
+  return EachRun([=, sizes = c10::DimVector(sizes)] {
+    const auto [seed, stream] = NextStream(generator, device);
+    return Create("uniform", device,
+                  {{"shape", at::IntArrayRef(sizes)},
+                   {"seed", seed},
+                   {"stream", stream},
+                   {"low", low},
+                   {"high", high},
+                   {"dtype", RandomDType(dtype)}});
+  });
 }
 Value RandInt(c10::DeviceIndex device, at::IntArrayRef sizes, int64_t low, int64_t high,
               const MaybeGenerator& generator) {
-  const auto [seed, stream] = NextStream(generator, device);
-  return Create("randint", device,
-                {{"shape", sizes},
-                 {"seed", seed},
-                 {"stream", stream},
-                 {"low", low},
-                 {"high", high},
-                 {"dtype", at::kLong}});
+  return EachRun([=, sizes = c10::DimVector(sizes)] {
+    const auto [seed, stream] = NextStream(generator, device);
+    return Create("randint", device,
+                  {{"shape", at::IntArrayRef(sizes)},
+                   {"seed", seed},
+                   {"stream", stream},
+                   {"low", low},
+                   {"high", high},
+                   {"dtype", at::kLong}});
+  });
 }
 
 at::Tensor& UniformInPlace(at::Tensor& self, double from, double to, MaybeGenerator generator) {
@@ -52,14 +57,18 @@ at::Tensor& UniformInPlace(at::Tensor& self, double from, double to, MaybeGenera
 at::Tensor& NormalInPlace(at::Tensor& self, double mean, double stddev, MaybeGenerator generator) {
   TORCH_CHECK(stddev >= 0, "normal expects std >= 0.0, but found std ", stddev);
   if (self.numel() == 0) return self;
-  const auto [seed, stream] = NextStream(generator, DeviceOf(self));
-  Write(self, Create("normal", DeviceOf(self),
-                     {{"shape", self.sizes()},
-                      {"seed", seed},
-                      {"stream", stream},
-                      {"mean", mean},
-                      {"stddev", stddev},
-                      {"dtype", RandomDType(self.scalar_type())}}));
+  const c10::DeviceIndex device = DeviceOf(self);
+  const at::ScalarType dtype = RandomDType(self.scalar_type());
+  Write(self, EachRun([=, sizes = c10::DimVector(self.sizes())] {
+          const auto [seed, stream] = NextStream(generator, device);
+          return Create("normal", device,
+                        {{"shape", at::IntArrayRef(sizes)},
+                         {"seed", seed},
+                         {"stream", stream},
+                         {"mean", mean},
+                         {"stddev", stddev},
+                         {"dtype", dtype}});
+        }));
   return self;
 }
 
@@ -169,8 +178,20 @@ std::tuple<at::Tensor, at::Tensor> NativeDropout(const at::Tensor& self, double 
     return {MakeTensor(Read(self), device),
             MakeTensor(Full(device, self.sizes(), true, at::kBool), device)};
   }
-  const auto [seed, stream] = NextStream(std::nullopt, device);
   const Value x = Read(self);
+  if (C10_UNLIKELY(IsRecording())) {
+    // The mask is the same as outside of a graph.
+    const Value mask = EachRun([=, sizes = c10::DimVector(self.sizes()), dtype = x->dtype()] {
+      const auto [seed, stream] = NextStream(std::nullopt, device);
+      const Value zeros = Zeros(device, sizes, dtype);
+      return PushAll("dropout", In(zeros),
+                     {{"p", p}, {"seed", seed}, {"stream", stream}, {"mask", true}})[1];
+    });
+    const double scale = p == 1 ? 0 : 1 / (1 - p);
+    return {MakeTensor(Mul(Mul(x, Cast(mask, x->dtype())), at::Scalar(scale)), device),
+            MakeTensor(mask, device)};
+  }
+  const auto [seed, stream] = NextStream(std::nullopt, device);
   const std::vector<Value> both =
       PushAll("dropout", In(x), {{"p", p}, {"seed", seed}, {"stream", stream}, {"mask", true}});
   return {MakeTensor(both[0], device), MakeTensor(both[1], device)};

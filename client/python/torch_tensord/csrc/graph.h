@@ -1,0 +1,20 @@
+// Graphs of torch.compile: a graph is recorded as a program of the server, and each later call sends
+// one message.
+#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_GRAPH_H_
+#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_GRAPH_H_
+
+#include <functional>
+
+#include "value.h"
+
+namespace torch_tensord {
+
+// Returns whether this thread records a graph.
+bool IsRecording();
+// Returns make(). While this thread records a graph, returns a value of the graph that is an input
+// of its program: each run calls make(), and so has random numbers of its own.
+Value EachRun(std::function<Value()> make);
+
+}  // namespace torch_tensord
+
+#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_GRAPH_H_

@@ -1,0 +1,347 @@
+"""Compares the PyTorch device of torch_tensord with PyTorch on this machine's processors, in one run.
+
+usage: torch_device.py [--threads COUNT] [--rounds COUNT] [--filter REGEX] [--compile] [--size tiny|real|both]
+                       [--json FILE]
+
+Both sides use as many threads. The rounds of both alternate, and a row has the least time of a round. A ratio above 1
+says that the device is faster. "CPU" is the processor time of a step, which other programs on the machine disturb less:
+of PyTorch, of the program with the device, and of its server. The last two run at the same time. The server is the
+program tensord of TENSORD_BINARY, of the interpreter's folder, or of PATH.
+--compile also compares torch.compile(backend="tensord") with inductor, which needs a compiler of C++.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--threads", type=int, default=os.cpu_count())
+parser.add_argument("--rounds", type=int, default=7)
+parser.add_argument("--filter", default="")
+parser.add_argument("--compile", action="store_true")
+parser.add_argument("--size", default="both", choices=["tiny", "real", "both"])
+parser.add_argument("--json", default="")
+arguments = parser.parse_args()
+
+
+def start_server():
+    """Starts a server that ends with this process."""
+    beside = os.path.join(os.path.dirname(sys.executable), "tensord")
+    binary = os.environ.get("TENSORD_BINARY") or (beside if os.path.exists(beside) else shutil.which("tensord"))
+    folder = tempfile.mkdtemp(prefix="tensord-bench-")
+    command = [binary, "--until-eof", f"--listen=unix:{folder}/socket", f"--port-file={folder}/ready"]
+    process = subprocess.Popen(
+        [*command, "--devices=cpu", f"--cpu-threads={arguments.threads}"], stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL)
+    while not os.path.exists(f"{folder}/ready"):
+        if process.poll() is not None:
+            sys.exit(f"{binary} didn't start")
+        time.sleep(0.01)
+    os.environ["TENSORD_SERVER"] = f"unix:{folder}/socket"
+    return process
+
+
+server = start_server()
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+torch.set_num_threads(arguments.threads)
+DEVICES = ("cpu", "tensord:0")
+
+
+def synchronize(device):
+    if device != "cpu":
+        torch.tensord.synchronize()
+
+
+# ---- models
+
+
+class Block(nn.Module):
+    def __init__(self, channels_in, channels_out, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(channels_out)
+        self.conv2 = nn.Conv2d(channels_out, channels_out, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(channels_out)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or channels_in != channels_out:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels_in, channels_out, 1, stride, bias=False), nn.BatchNorm2d(channels_out)
+            )
+
+    def forward(self, x):
+        y = F.relu(self.norm1(self.conv1(x)))
+        return F.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
+
+
+class ResNet18(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        blocks = []
+        channels = width
+        for i, stride in enumerate((1, 1, 2, 1, 2, 1, 2, 1)):
+            blocks.append(Block(channels, width << i // 2, stride))
+            channels = width << i // 2
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(channels, 10)
+
+    def forward(self, x):
+        return self.head(self.blocks(self.stem(x)).mean((2, 3)))
+
+
+class Transformer(nn.Module):
+    def __init__(self, width, heads, layers, vocabulary):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.head = nn.Linear(width, vocabulary)
+
+    def forward(self, x):
+        return self.head(self.layers(self.embedding(x))).transpose(1, 2)
+
+
+class Recurrent(nn.Module):
+    """A cell of an RNN in a loop of Python."""
+
+    def __init__(self, features, width):
+        super().__init__()
+        self.cell = nn.RNNCell(features, width)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x):
+        state = torch.zeros(x.shape[1], self.cell.hidden_size, device=x.device)
+        for step in x:
+            state = self.cell(step, state)
+        return self.head(state)
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
+
+
+def images(batch, *shape):
+    return lambda: (torch.randn(batch, *shape), torch.randint(10, (batch,)))
+
+
+def tokens(batch, length, vocabulary):
+    return lambda: (torch.randint(vocabulary, (batch, length)), torch.randint(vocabulary, (batch, length)))
+
+
+def sequence(length, batch, features):
+    return lambda: (torch.randn(length, batch, features), torch.randint(10, (batch,)))
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.01)
+
+
+def momentum(parameters):
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, foreach=True)
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters)
+
+
+# name: model, data, optimizer, steps a round
+TINY = {
+    "MLP 784-256-10, batch 8, SGD": (mlp, images(8, 784), sgd, 50),
+    "MLP, batch 8, Adam": (mlp, images(8, 784), adam, 50),
+    "ResNet-18, width 8, batch 1, SGD momentum": (lambda: ResNet18(8), images(1, 3, 32, 32), momentum, 5),
+    "Transformer, 4 layers of 32, batch 2x16, AdamW": (
+        lambda: Transformer(32, 4, 4, 100), tokens(2, 16, 100), adamw, 8),
+    "RNN, 32 steps of 32, batch 4, SGD": (lambda: Recurrent(16, 32), sequence(32, 4, 16), sgd, 20),
+}
+REAL = {
+    "MLP 784-256-10, batch 256, SGD": (mlp, images(256, 784), sgd, 20),
+    "MLP, batch 256, Adam": (mlp, images(256, 784), adam, 20),
+    "ResNet-18, width 32, batch 16, SGD momentum": (lambda: ResNet18(32), images(16, 3, 32, 32), momentum, 1),
+    "Transformer, 4 layers of 256, batch 8x64, AdamW": (
+        lambda: Transformer(256, 8, 4, 1000), tokens(8, 64, 1000), adamw, 1),
+    "RNN, 32 steps of 256, batch 64, SGD": (lambda: Recurrent(128, 256), sequence(32, 64, 128), sgd, 3),
+}
+
+
+class Training:
+    """The training steps of a model on a device."""
+
+    def __init__(self, case, device, backend=None):
+        make_model, make_data, make_optimizer, self.steps = case
+        torch.manual_seed(0)
+        self.device = device
+        self.model = make_model().to(device)
+        self.x, self.y = (each.to(device) for each in make_data())
+        self.optimizer = make_optimizer(self.model.parameters())
+        self.function = torch.compile(self.model, backend=backend) if backend else self.model
+
+    def step(self):
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.function(self.x), self.y)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def __call__(self):
+        for _ in range(self.steps):
+            self.step()
+        synchronize(self.device)
+        return self.steps
+
+
+# ---- greedy generation
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x, cache):
+        batch, length, width = x.shape
+        q, k, v = (
+            each.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+            for each in self.qkv(x).split(width, dim=2)
+        )
+        if cache:
+            k, v = torch.cat((cache[0], k), dim=2), torch.cat((cache[1], v), dim=2)
+        cache[:] = k, v
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=length > 1)
+        return self.out(y.transpose(1, 2).reshape(batch, length, width))
+
+
+class Layer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
+
+    def forward(self, x, cache):
+        x = x + self.attention(self.norm1(x), cache)
+        return x + self.mlp(self.norm2(x))
+
+
+class GPT2(nn.Module):
+    """A model of the sizes of GPT-2 small, with random weights."""
+
+    def __init__(self, vocabulary=50257, positions=1024, width=768, heads=12, layers=12):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(positions, width)
+        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, tokens, start, caches):
+        positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)
+        x = self.tokens(tokens) + self.positions(positions)
+        for layer, cache in zip(self.layers, caches):
+            x = layer(x, cache)
+        return self.head(self.norm(x[:, -1:]))
+
+
+class Generation:
+    """Generates tokens one by one. Reads each token, as a program does that stops at a certain token."""
+
+    def __init__(self, model, device, prompt=32, count=32):
+        self.model, self.device, self.count = model.to(device), device, count
+        self.prompt = (torch.arange(prompt) % 1000).view(1, prompt).to(device)
+
+    @torch.inference_mode()
+    def __call__(self):
+        caches = [[] for _ in self.model.layers]
+        token, start = self.prompt, 0
+        self.made = []
+        for _ in range(self.count):
+            logits = self.model(token, start, caches)
+            start += token.shape[1]
+            token = logits.argmax(-1)
+            self.made.append(token.item())
+        return self.count
+
+
+def make_gpt2(device):
+    torch.manual_seed(0)
+    return GPT2().eval().to(device)
+
+
+# ---- the table
+
+
+def server_seconds():
+    """Returns the processor time of the server."""
+    with open(f"/proc/{server.pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(first, second):
+    """Returns the least times in seconds, for a step: of both, and the processor times of both and of the server."""
+    best = [float("inf")] * 4
+    for _ in range(2):  # the first rounds compile kernels, and make optimizers' states
+        first(), second()
+    served, steps = server_seconds(), 0
+    for _ in range(arguments.rounds):
+        for i, each in enumerate((first, second)):
+            start, used = time.perf_counter(), time.process_time()
+            count = each()
+            best[i] = min(best[i], (time.perf_counter() - start) / count)
+            best[2 + i] = min(best[2 + i], (time.process_time() - used) / count)
+            steps += i * count
+    return *best, (server_seconds() - served) / steps
+
+
+results = []
+
+
+def report(name, peer, times):
+    columns = ("peer_us", "us", "peer_cpu_us", "cpu_us", "server_cpu_us")
+    row = dict(zip(columns, (1e6 * each for each in times)), name=name, peer=peer)
+    row["ratio"] = row["peer_us"] / row["us"]
+    results.append(row)
+    figures = " | ".join(f"{row[each]:,.0f}" for each in columns)
+    print(f"| {name} | {peer} | {figures} | {row['ratio']:.2f} |", flush=True)
+
+
+def selected(name):
+    return re.search(arguments.filter, name) is not None
+
+
+print(f"PyTorch {torch.__version__}, {arguments.threads} threads\n")
+print("| a step | compared with | theirs, us | tensord, us | CPU | CPU | server | ratio |", flush=True)
+print("|---|---|---:|---:|---:|---:|---:|---:|", flush=True)
+cases = ({} if arguments.size == "real" else TINY) | ({} if arguments.size == "tiny" else REAL)
+for name, case in cases.items():
+    if selected(name):
+        report(name, "eager", measure(*(Training(case, device) for device in DEVICES)))
+    if arguments.compile and selected(name + ", compiled"):
+        torch._dynamo.reset()
+        inductor, ours = (Training(case, d, b) for d, b in zip(DEVICES, ("inductor", "tensord")))
+        report(name + ", compiled", "inductor", measure(inductor, ours))
+GENERATION = "GPT-2 small, greedy, a token"
+if arguments.size != "tiny" and selected(GENERATION):
+    local, remote = (Generation(make_gpt2(device), device) for device in DEVICES)
+    report(GENERATION, "eager", measure(local, remote))
+    if local.made != remote.made:
+        print("the tokens differ")
+if arguments.json:
+    with open(arguments.json, "w") as file:
+        json.dump(results, file, indent=2)
