@@ -30,6 +30,7 @@ struct GroupState {
   struct Member {
     Device device;
     uint32_t number = 0;
+    uint32_t rank = 0;
   };
 
   GroupState() = default;
@@ -39,8 +40,9 @@ struct GroupState {
   GroupState(const GroupState&) = delete;
   GroupState& operator=(const GroupState&) = delete;
 
-  std::vector<Device> devices;
-  std::vector<Member> members;
+  std::vector<Device> devices;  // of `members`
+  std::vector<Member> members;  // those of this program
+  int size = 0;                 // of the group
   Mutex mu;  // held while an operation is sent: all members get operations in the same order
 };
 
@@ -148,36 +150,48 @@ std::string NewGroupId() {
   return id;
 }
 
+// Makes `device` a member of the group, and adds it to `state`.
+v1::JoinGroupRequest MakeJoinRequest(const Device& device, uint32_t rank, const std::string& id,
+                                     absl::Span<const std::string> names, absl::Duration timeout,
+                                     GroupState* state) {
+  Session& session = *device.session();
+  v1::JoinGroupRequest request;
+  request.set_session(session.id());
+  request.set_member(session.NextMember());
+  request.set_device(device.id().ToString());
+  request.set_rank(rank);
+  request.set_size(static_cast<uint32_t>(names.size()));
+  request.set_timeout_milliseconds(absl::ToInt64Milliseconds(timeout));
+  request.set_group_id(id);
+  for (const std::string& name : names) request.add_member_names(name);
+  // Recorded before the call: the member must leave even if the answer is lost.
+  state->members.push_back({device, request.member(), rank});
+  return request;
+}
+
 absl::Status Join(const std::vector<Device>& devices, absl::Duration timeout, GroupState* state,
                   std::vector<v1::JoinGroupResponse>* joined) {
   const std::string id = NewGroupId();
+  std::vector<std::string> names;
+  for (const Device& device : devices) names.push_back(device.name());
   std::vector<v1::JoinGroupRequest> requests;
   for (size_t rank = 0; rank < devices.size(); ++rank) {
-    Session& session = *devices[rank].session();
-    v1::JoinGroupRequest& request = requests.emplace_back();
-    request.set_session(session.id());
-    request.set_member(session.NextMember());
-    request.set_device(devices[rank].id().ToString());
-    request.set_rank(static_cast<uint32_t>(rank));
-    request.set_size(static_cast<uint32_t>(devices.size()));
-    request.set_timeout_milliseconds(absl::ToInt64Milliseconds(timeout));
-    request.set_group_id(id);
-    for (const Device& device : devices) request.add_member_names(device.name());
-    // Recorded before the call: the member must leave even if the answer is lost.
-    state->members.push_back({devices[rank], request.member()});
+    requests.push_back(
+        MakeJoinRequest(devices[rank], static_cast<uint32_t>(rank), id, names, timeout, state));
   }
   return CallAllServers(devices, timeout, &v1::TensorService::Stub::PrepareAsyncJoinGroup, requests,
                         joined);
 }
 
+// Connects the members of this program with all members, which have these addresses by rank.
 absl::Status Connect(const std::vector<Device>& devices, absl::Duration timeout,
-                     const GroupState& state, const std::vector<v1::JoinGroupResponse>& joined) {
+                     const GroupState& state, absl::Span<const std::string> addresses) {
   std::vector<v1::ConnectGroupRequest> requests;
   for (const GroupState::Member& member : state.members) {
     v1::ConnectGroupRequest& request = requests.emplace_back();
     request.set_session(member.device.session()->id());
     request.set_member(member.number);
-    for (const v1::JoinGroupResponse& other : joined) request.add_addresses(other.address());
+    for (const std::string& address : addresses) request.add_addresses(address);
   }
   std::vector<v1::ConnectGroupResponse> responses;
   return CallAllServers(devices, timeout, &v1::TensorService::Stub::PrepareAsyncConnectGroup,
@@ -195,7 +209,62 @@ absl::Status MakeGroup(const std::vector<Device>& devices, absl::Duration timeou
                        devices[i].name(), " uses ", joined[i].backend()));
     }
   }
-  return Connect(devices, timeout, *state, joined);
+  std::vector<std::string> addresses;
+  for (const v1::JoinGroupResponse& member : joined) addresses.push_back(member.address());
+  return Connect(devices, timeout, *state, addresses);
+}
+
+// ---- members of several programs
+
+// What the programs tell each other: the device's name, and then the member's address. Rank 0 gives
+// the group's id with its name.
+absl::StatusOr<std::vector<std::string>> ExchangeWith(const GroupMember::Exchange& exchange,
+                                                      int size, const std::string& own) {
+  TENSORD_ASSIGN_OR_RETURN(std::vector<std::string> all, exchange(own));
+  if (all.size() != static_cast<size_t>(size)) {
+    return absl::InvalidArgumentError(absl::StrCat("group: the exchange returned ", all.size(),
+                                                   " strings for ", size, " members"));
+  }
+  return all;
+}
+
+absl::Status JoinGroup(const Device& device, int rank, int size,
+                       const GroupMember::Exchange& exchange, absl::Duration timeout,
+                       GroupState* state) {
+  TENSORD_ASSIGN_OR_RETURN(std::vector<std::string> names,
+                           ExchangeWith(exchange, size, absl::StrCat(NewGroupId(), device.name())));
+  const std::string id = names[0].substr(0, kGroupIdBytes);
+  for (std::string& name : names) {
+    if (name.size() < kGroupIdBytes)
+      return absl::InvalidArgumentError("group: the exchange returned a string of another call");
+    name.erase(0, kGroupIdBytes);
+  }
+  std::vector<v1::JoinGroupResponse> joined;
+  const std::vector<v1::JoinGroupRequest> requests = {
+      MakeJoinRequest(device, static_cast<uint32_t>(rank), id, names, timeout, state)};
+  const absl::Status status = CallAllServers(
+      {device}, timeout, &v1::TensorService::Stub::PrepareAsyncJoinGroup, requests, &joined);
+  // The other programs wait for this one's address. If it has none, an empty one tells them.
+  const std::string own =
+      status.ok() ? absl::StrCat(joined[0].backend(), " ", joined[0].address()) : std::string();
+  absl::StatusOr<std::vector<std::string>> addresses = ExchangeWith(exchange, size, own);
+  TENSORD_RETURN_IF_ERROR(status);
+  TENSORD_RETURN_IF_ERROR(addresses.status());
+  const std::string backend = absl::StrCat(joined[0].backend(), " ");
+  for (size_t i = 0; i < addresses->size(); ++i) {
+    std::string& address = (*addresses)[i];
+    if (address.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("group: member ", i, " (", names[i], ") could not join"));
+    }
+    if (address.compare(0, backend.size(), backend) != 0) {
+      return absl::FailedPreconditionError(absl::StrCat("group: ", names[static_cast<size_t>(rank)],
+                                                        " uses ", joined[0].backend(), ", and ",
+                                                        names[i], " another library"));
+    }
+    address.erase(0, backend.size());
+  }
+  return Connect({device}, timeout, *state, *addresses);
 }
 
 bool AllSessionsOpen(absl::Span<const Device> devices) {
@@ -295,8 +364,8 @@ absl::StatusOr<TensorSpec> OutputOf(const Operation& operation, const TensorSpec
   return TensorSpec{input.dtype, Shape(dims)};
 }
 
-// Sends the operation to every member. `inputs` are by rank; a broadcast has only the root's, and a
-// barrier has none. If a session has ended, sends nothing, because the other members would wait
+// Sends the operation to every member of this program. `inputs` are by rank; a broadcast has only
+// the root's, and a barrier has none. If a session has ended, sends nothing, because the other members would wait
 // until the timeout.
 absl::StatusOr<std::vector<Tensor>> Send(const Operation& operation, GroupState* state,
                                          absl::Span<const Tensor> inputs, const TensorSpec& input,
@@ -306,17 +375,19 @@ absl::StatusOr<std::vector<Tensor>> Send(const Operation& operation, GroupState*
   }
   std::vector<Tensor> outputs;
   MutexLock lock(&state->mu);
-  for (size_t rank = 0; rank < state->members.size(); ++rank) {
-    const GroupState::Member& member = state->members[rank];
+  for (size_t i = 0; i < state->members.size(); ++i) {
+    const GroupState::Member& member = state->members[i];
     const std::shared_ptr<Session>& session = member.device.session();
     v1::Collective collective;
     collective.set_member(member.number);
     collective.set_kind(operation.kind);
     collective.set_reduction(ToProto(operation.reduction));
     collective.set_root(operation.root);
-    if (inputs.size() > 1 || (inputs.size() == 1 && rank == operation.root)) {
-      const Tensor& own = inputs[inputs.size() == 1 ? 0 : rank];
-      collective.set_input(internal::InputHandle(own.state()));
+    const bool sends = operation.kind == v1::COLLECTIVE_KIND_BROADCAST
+                           ? member.rank == operation.root
+                           : !inputs.empty();
+    if (sends) {
+      collective.set_input(internal::InputHandle(inputs[inputs.size() == 1 ? 0 : i].state()));
     }
     collective.set_output(session->NextHandle());
     if (operation.kind != v1::COLLECTIVE_KIND_BARRIER) {
@@ -336,13 +407,26 @@ std::vector<Tensor> Run(const Operation& operation, GroupState* state,
   const auto run = [&]() -> absl::StatusOr<std::vector<Tensor>> {
     TENSORD_RETURN_IF_ERROR(CheckInputs(operation, state->devices, inputs));
     const TensorSpec& input = inputs[0].spec();
-    TENSORD_ASSIGN_OR_RETURN(const TensorSpec output,
-                             OutputOf(operation, input, static_cast<int64_t>(inputs.size())));
+    TENSORD_ASSIGN_OR_RETURN(const TensorSpec output, OutputOf(operation, input, state->size));
     return Send(operation, state, inputs, input, output);
   };
   absl::StatusOr<std::vector<Tensor>> outputs = run();
   if (outputs.ok()) return *std::move(outputs);
   return std::vector<Tensor>(state->devices.size(), Tensor::Failed(outputs.status()));
+}
+
+absl::Status WaitForAll(GroupState* state) {
+  if (state == nullptr) return NoGroup();
+  const TensorSpec nothing{DType::kUInt8, Shape({0})};
+  TENSORD_ASSIGN_OR_RETURN(
+      const std::vector<Tensor> outputs,
+      Send({"barrier", v1::COLLECTIVE_KIND_BARRIER}, state, {}, nothing, nothing));
+  absl::Status first;
+  for (const Tensor& output : outputs) {
+    const absl::Status status = output.Wait();
+    if (first.ok()) first = status;
+  }
+  return first;
 }
 
 }  // namespace
@@ -355,6 +439,7 @@ absl::StatusOr<Group> Group::Create(std::vector<Device> devices, const GroupOpti
     auto state = std::make_shared<GroupState>();
     status = MakeGroup(devices, options.timeout, state.get());
     if (status.ok()) {
+      state->size = static_cast<int>(devices.size());
       state->devices = std::move(devices);
       return Group(std::move(state));
     }
@@ -411,18 +496,58 @@ std::vector<Tensor> Group::Broadcast(const Tensor& input) const {
   return std::vector<Tensor>(state_->devices.size(), Tensor::Failed(outputs.status()));
 }
 
-absl::Status Group::Barrier() const {
-  if (state_ == nullptr) return NoGroup();
-  const TensorSpec nothing{DType::kUInt8, Shape({0})};
-  TENSORD_ASSIGN_OR_RETURN(
-      const std::vector<Tensor> outputs,
-      Send({"barrier", v1::COLLECTIVE_KIND_BARRIER}, state_.get(), {}, nothing, nothing));
-  absl::Status first;
-  for (const Tensor& output : outputs) {
-    const absl::Status status = output.Wait();
-    if (first.ok()) first = status;
+absl::Status Group::Barrier() const { return WaitForAll(state_.get()); }
+
+// ---------------------------------------------------------------- GroupMember
+
+absl::StatusOr<GroupMember> GroupMember::Join(const Device& device, int rank, int size,
+                                              const Exchange& exchange,
+                                              const GroupOptions& options) {
+  if (internal::InForkedChild()) return internal::ForkedError();
+  TENSORD_RETURN_IF_ERROR(CheckDevices({device}));
+  if (rank < 0 || rank >= size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group: there is no rank ", rank, " of ", size, " members"));
   }
-  return first;
+  auto state = std::make_shared<GroupState>();
+  state->size = size;
+  TENSORD_RETURN_IF_ERROR(JoinGroup(device, rank, size, exchange, options.timeout, state.get()));
+  state->devices = {device};
+  return GroupMember(std::move(state));
 }
+
+int GroupMember::rank() const {
+  return state_ == nullptr ? 0 : static_cast<int>(state_->members[0].rank);
+}
+int GroupMember::size() const { return state_ == nullptr ? 0 : state_->size; }
+const Device& GroupMember::device() const {
+  static const Device* const kNone = new Device;
+  return state_ == nullptr ? *kNone : state_->devices[0];
+}
+
+Tensor GroupMember::Run(absl::string_view name, int kind, Reduction reduction, int root,
+                        const Tensor& input) const {
+  if (root < 0 || (root > 0 && root >= size())) {
+    return Tensor::Failed(absl::InvalidArgumentError(
+        absl::StrCat(name, ": there is no rank ", root, " of ", size(), " members")));
+  }
+  const Operation operation{name, static_cast<v1::CollectiveKind>(kind), reduction,
+                            static_cast<uint32_t>(root)};
+  return tensord::Run(operation, state_.get(), {input})[0];
+}
+
+Tensor GroupMember::AllReduce(const Tensor& input, Reduction reduction) const {
+  return Run("all_reduce", v1::COLLECTIVE_KIND_ALL_REDUCE, reduction, 0, input);
+}
+Tensor GroupMember::AllGather(const Tensor& input) const {
+  return Run("all_gather", v1::COLLECTIVE_KIND_ALL_GATHER, Reduction::kSum, 0, input);
+}
+Tensor GroupMember::ReduceScatter(const Tensor& input, Reduction reduction) const {
+  return Run("reduce_scatter", v1::COLLECTIVE_KIND_REDUCE_SCATTER, reduction, 0, input);
+}
+Tensor GroupMember::Broadcast(const Tensor& input, int root) const {
+  return Run("broadcast", v1::COLLECTIVE_KIND_BROADCAST, Reduction::kSum, root, input);
+}
+absl::Status GroupMember::Barrier() const { return WaitForAll(state_.get()); }
 
 }  // namespace tensord

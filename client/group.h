@@ -1,11 +1,14 @@
 // Collective operations over devices of one server or several.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "tensord/client/device.h"
@@ -80,6 +83,51 @@ class Group {
 
  private:
   explicit Group(std::shared_ptr<internal::GroupState> state) : state_(std::move(state)) {}
+
+  std::shared_ptr<internal::GroupState> state_;
+};
+
+// One member of a group whose other members belong to other programs, such as one process for each
+// device. The programs know each other by an exchange that the caller provides, for example a
+// key-value store. What is said of Group applies here, too: devices, dtypes, order, errors.
+// Thread-safe, and a value that is cheap to copy.
+class GroupMember {
+ public:
+  // An all-gather of short strings among the programs: returns the `own` of every program by rank.
+  // Join calls it twice. It may block.
+  using Exchange = std::function<absl::StatusOr<std::vector<std::string>>(const std::string& own)>;
+
+  // Makes an empty GroupMember. Every operation fails with FAILED_PRECONDITION.
+  GroupMember() = default;
+
+  // Makes `device` the member `rank` of a group of `size` members. Every program calls this once
+  // for its rank. Blocks until all members are connected. Errors are those of Group::Create and of
+  // `exchange`, and:
+  //   INVALID_ARGUMENT     `rank` isn't in [0, size), or the exchange returns another number of
+  //                        strings than `size`.
+  static absl::StatusOr<GroupMember> Join(const Device& device, int rank, int size,
+                                          const Exchange& exchange,
+                                          const GroupOptions& options = {});
+
+  int rank() const;
+  int size() const;
+  const Device& device() const;
+
+  // The operations are those of Group. `input` and the result are this member's, on its device. All
+  // members call the same operations in the same order.
+  Tensor AllReduce(const Tensor& input, Reduction reduction = Reduction::kSum) const;
+  Tensor AllGather(const Tensor& input) const;
+  Tensor ReduceScatter(const Tensor& input, Reduction reduction = Reduction::kSum) const;
+  // Returns a copy of the input of the member `root`. Every member gives a tensor of the same dtype
+  // and shape.
+  Tensor Broadcast(const Tensor& input, int root) const;
+  // Blocks until every member has run all operations that were called before.
+  absl::Status Barrier() const;
+
+ private:
+  explicit GroupMember(std::shared_ptr<internal::GroupState> state) : state_(std::move(state)) {}
+  Tensor Run(absl::string_view name, int kind, Reduction reduction, int root,
+             const Tensor& input) const;
 
   std::shared_ptr<internal::GroupState> state_;
 };

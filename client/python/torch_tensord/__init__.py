@@ -36,6 +36,31 @@ def _load():
     torch._register_device_module("tensord", _module)
     copyreg.pickle(torch.storage.TypedStorage, _reduce_storage)
     torch.utils.generate_methods_for_privateuse1_backend()
+    _register_process_groups()
+
+
+def as_cuda():
+    """Runs programs that say "cuda" on devices of tensord: from this call on, or in `with torch_tensord.as_cuda():`."""
+    from . import _as_cuda
+
+    return _as_cuda.AsCuda()
+
+
+def _register_process_groups():
+    """Makes the backend "tensord" known to torch.distributed, which asks for it by name."""
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return
+    dist.Backend.register_backend("tensord", _create_process_group, devices=["tensord"])
+    # Programs for CPUs that name no backend get Gloo alone, as without this package.
+    dist.Backend.default_device_backend_map.pop("tensord", None)
+
+
+def _create_process_group(store, rank, size, timeout):
+    from . import distributed
+
+    return distributed.create_process_group(store, rank, size, timeout)
 
 
 def _restore_storage(elements, dtype, device):

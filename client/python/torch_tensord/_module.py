@@ -1,6 +1,7 @@
 """The module torch.tensord: devices, memory, random numbers and waits. See torch.cuda for the names."""
 
 import contextlib
+import ctypes
 
 import torch
 
@@ -231,6 +232,30 @@ def get_rng_state_all():
 def set_rng_state_all(new_states):
     for i, state in enumerate(new_states):
         set_rng_state(state, i)
+
+
+# ---- tensors of the package tensord
+
+
+def _function(name, result, argument):
+    return ctypes.PYFUNCTYPE(result, argument)(_ops._function_address(name))
+
+
+def to_tensord(tensor):
+    """Returns a tensord.Tensor with the value that the tensor has now. Sends no elements. Gradients don't pass."""
+    address = _ops._hold_value(tensor.detach())
+    try:
+        return _function("to_python", ctypes.py_object, ctypes.c_void_p)(address)
+    finally:
+        _ops._release_value(address)
+
+
+def from_tensord(value):
+    """Returns a torch.Tensor with the value that a tensord.Tensor has now. Sends no elements."""
+    address = _function("from_python", ctypes.c_void_p, ctypes.py_object)(value)
+    if address is None:
+        raise TypeError(f"expected a tensord.Tensor, but got {type(value).__name__}")
+    return _ops._tensor_of_value(address)
 
 
 # ---- torch.compile

@@ -6,6 +6,7 @@ first call, a graph is run op by op on placeholders. The package records the ops
 """
 
 import ctypes
+import itertools
 import warnings
 
 import torch
@@ -64,8 +65,10 @@ class _Graph:
     def _trace(self):
         """Runs the graph on placeholders, and gives them the results. C++ calls this. Returns 0 for success."""
         try:
-            placeholders = iter(_ops._graph_inputs())
-            inputs = [next(placeholders) if isinstance(each, torch.Tensor) else each for each in self.inputs]
+            numbers = itertools.count()
+            inputs = [
+                _ops._graph_input(next(numbers)) if isinstance(each, torch.Tensor) else each for each in self.inputs
+            ]
             outputs = self.module(*inputs)
             key = tuple(each for each in inputs if not isinstance(each, torch.Tensor))
             is_tensor = [isinstance(each, torch.Tensor) for each in outputs]

@@ -129,9 +129,7 @@ class Recording {
 
   // ---- while `trace` runs
   const std::vector<at::Tensor>& placeholders() const { return placeholders_; }
-  void SetOutputs(at::TensorList outputs) {
-    given_.assign(outputs.begin(), outputs.end());
-  }
+  void SetOutputs(at::TensorList outputs) { given_.assign(outputs.begin(), outputs.end()); }
   Value AddEachRun(std::function<Value()> make);
 
  private:
@@ -215,21 +213,20 @@ void Recording::ReadOutputs() {
   }
   std::vector<Cell*> made;
   for (const at::Tensor& output : given_) {
-    TORCH_CHECK(IsOurs(output) && DeviceOf(output) == device_, "an output is on ",
-                output.device());
+    TORCH_CHECK(IsOurs(output) && DeviceOf(output) == device_, "an output is on ", output.device());
     const auto same = [&](const at::Tensor& input) { return input.is_same(output); };
     const auto input = std::find_if(placeholders_.begin(), placeholders_.end(), same);
     if (input != placeholders_.end()) {
-      outputs_.push_back({Output::kInput, static_cast<size_t>(input - placeholders_.begin()),
-                          Geometry(output)});
+      outputs_.push_back(
+          {Output::kInput, static_cast<size_t>(input - placeholders_.begin()), Geometry(output)});
       continue;
     }
     Cell* const cell = CellOf(output);
     const auto own = [&](const c10::intrusive_ptr<Cell>& each) { return each.get() == cell; };
     const auto of_input = std::find_if(cells_.begin(), cells_.end(), own);
     if (of_input != cells_.end()) {
-      outputs_.push_back({Output::kCellOfInput, static_cast<size_t>(of_input - cells_.begin()),
-                          Geometry(output)});
+      outputs_.push_back(
+          {Output::kCellOfInput, static_cast<size_t>(of_input - cells_.begin()), Geometry(output)});
       continue;
     }
     const auto known = std::find(made.begin(), made.end(), cell);
@@ -377,7 +374,7 @@ void DropGraph(int64_t number) {
 }
 
 // Runs a graph. If it wasn't recorded for such inputs, calls `trace`, the address of a C function,
-// which takes _graph_inputs(), runs the graph, and gives the result to _set_graph_outputs(). Returns
+// which takes each _graph_input(), runs the graph, and gives the result to _set_graph_outputs(). Returns
 // nothing if the graph can't be recorded.
 std::optional<std::vector<at::Tensor>> RunGraph(int64_t number, at::TensorList inputs,
                                                 int64_t trace) {
@@ -424,11 +421,12 @@ Value EachRun(std::function<Value()> make) {
 TORCH_LIBRARY_FRAGMENT(tensord, m) {
   m.def("_make_graph() -> int", MakeGraph);
   m.def("_drop_graph(int graph) -> ()", DropGraph);
-  m.def("_run_graph(int graph, Tensor[] inputs, int trace) -> Tensor[]?",
+  m.def("_run_graph(int graph, Tensor(a)[] inputs, int trace) -> Tensor(a)[]?",
         [](int64_t graph, at::TensorList inputs, int64_t trace) {
           return RunGraph(graph, inputs, trace);
         });
-  m.def("_graph_inputs() -> Tensor[]", [] { return Current().placeholders(); });
+  m.def("_graph_input(int index) -> Tensor",
+        [](int64_t index) { return Current().placeholders().at(static_cast<size_t>(index)); });
   m.def("_set_graph_outputs(Tensor[] outputs) -> ()",
         [](at::TensorList outputs) { Current().SetOutputs(outputs); });
 }

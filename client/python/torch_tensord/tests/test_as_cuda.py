@@ -1,0 +1,80 @@
+"""torch_tensord.as_cuda(): programs that say "cuda"."""
+
+import io
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import torch_tensord
+
+
+@pytest.fixture
+def as_cuda():
+    with torch_tensord.as_cuda():
+        yield
+
+
+def test_names_of_cuda_mean_tensord(as_cuda):
+    assert torch.cuda.is_available() and torch.cuda.device_count() == torch.tensord.device_count()
+    for made in (
+        torch.zeros(2, device="cuda"),
+        torch.zeros(2).cuda(),
+        torch.zeros(2).cuda(0),
+        torch.zeros(2).to("cuda:0"),
+        torch.zeros(2).to(device=torch.device("cuda")),
+        torch.tensor([1.0], device=torch.device("cuda", 0)).new_ones(2, device="cuda:0"),
+        torch.empty_like(torch.zeros(2), device="cuda"),
+    ):
+        assert made.device == torch.device("tensord:0") and made.is_cuda
+    assert torch.zeros(2, device="cuda:1").device.index == 1
+    assert not torch.zeros(2).is_cuda
+    with torch.device("cuda"):
+        assert torch.ones(1).device.type == "tensord"
+    with torch.cuda.device(1):
+        assert torch.cuda.current_device() == 1
+    torch.cuda.synchronize()
+    torch.cuda.synchronize("cuda:0")
+    assert torch.cuda.get_device_properties(0).total_memory > 0
+
+
+def test_training_with_autocast_and_a_scaler(as_cuda):
+    device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cuda")
+    x, y = torch.randn(12, 8).to(device), torch.randint(3, (12,), device=device)
+    losses = []
+    for _ in range(5):
+        with torch.autocast(device_type="cuda", dtype=torch.bfloat16):
+            loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    assert next(model.parameters()).device.type == "tensord"
+
+
+def test_checkpoints_load_to_cuda(as_cuda):
+    file = io.BytesIO()
+    torch.save({"w": torch.arange(3.0, device="cuda")}, file)
+    for where in ("cuda", torch.device("cuda:0"), {"tensord:0": "cuda:1"}, "cpu"):
+        file.seek(0)
+        loaded = torch.load(file, map_location=where)["w"]
+        assert torch.equal(loaded.cpu(), torch.arange(3.0))
+        assert loaded.device.type == ("cpu" if where == "cpu" else "tensord")
+    assert loaded.device.type == "cpu"
+
+
+def test_end_of_the_context_restores_pytorch():
+    with torch_tensord.as_cuda():
+        with pytest.raises(RuntimeError, match="in effect already"):
+            torch_tensord.as_cuda()
+    assert not torch.cuda.is_available()
+    with pytest.raises((RuntimeError, AssertionError)):
+        torch.zeros(1, device="cuda")
+    assert torch.autocast("cpu", dtype=torch.bfloat16)
