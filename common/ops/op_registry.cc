@@ -141,7 +141,6 @@ constexpr Alias kAliases[] = {
     {"clip", "clamp"},
     {"argsort", "sort"},
     {"argwhere", "nonzero"},
-    {"masked_fill", "where"},
     {"index_add", "index_put"},
     {"index_copy", "index_put"},
 };

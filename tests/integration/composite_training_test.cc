@@ -16,6 +16,8 @@ using testing::ElementsAre;
 using testing::FloatEq;
 using testing::StartsWith;
 
+using Tensors = std::vector<Tensor>;
+
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class CompositeTrainingTest : public ClientFixture {
@@ -172,6 +174,32 @@ TEST_F(CompositeTrainingTest, SgdStepsWithAMomentum) {
   EXPECT_THAT(*nesterov.p.Read<float>(), ElementsAre(1 - 2 - 1.5, 1 + 4 + 2));
   const SgdState halves = SgdStep({Floats({1}).To(DType::kFloat16)}, Ones(first_, {1}), lr);
   EXPECT_EQ(halves.p.dtype(), DType::kFloat16);
+}
+
+// Returns the loss, and the weight after a step.
+Tensors TrainingStep(absl::Span<const Tensor> in) {
+  const Tensor &weight = in[0], &indices = in[1], &target = in[2], &lr = in[3];
+  const Tensor y = Embedding(indices, weight);
+  const Tensor of_y = MseLossBackward(Ones(y.device(), {}), y, target);
+  const Tensor of_weight = EmbeddingBackward(of_y, indices, 3, {.scale_grad_by_freq = true});
+  return {MseLoss(y, target), SgdStep({weight}, of_weight, lr).p};
+}
+
+TEST_F(CompositeTrainingTest, AStepOfTrainingRunsAsAProgram) {
+  const Tensor indices = FromVector<int64_t>(first_, {4}, {2, 0, 2, 1});
+  const Tensor target = Matrix(4, 2, {1, 2, 3, 4, 5, 6, 7, 8}), lr = FromScalar(first_, 0.5);
+  Tensor weight = Zeros(first_, {3, 2}), directly = weight;
+  const auto program = Program::Record(
+      first_, {weight.spec(), indices.spec(), target.spec(), lr.spec()}, TrainingStep);
+  ASSERT_TRUE(program.ok()) << program.status();
+  for (int step = 0; step < 3; ++step) {
+    const auto results = program->Run({weight, indices, target, lr});
+    const Tensors expected = TrainingStep({directly, indices, target, lr});
+    EXPECT_EQ(*results[0].Item<float>(), *expected[0].Item<float>());
+    EXPECT_EQ(*results[1].Read<float>(), *expected[1].Read<float>());
+    weight = results[1];
+    directly = expected[1];
+  }
 }
 
 TEST_F(CompositeTrainingTest, ErrorsBeginWithTheNameOfTheFunction) {

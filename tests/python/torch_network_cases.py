@@ -21,6 +21,22 @@ def leaves(*tensors):
     return [x.detach().clone().requires_grad_() for x in tensors]
 
 
+class Configurations:
+    """Random shapes and options. The sequence depends only on the seed."""
+
+    def __init__(self, seed):
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def number(self, low, high):
+        return int(torch.randint(low, high + 1, (), generator=self.generator))
+
+    def numbers(self, count, low, high):
+        return [self.number(low, high) for _ in range(count)]
+
+    def flag(self):
+        return self.number(0, 1) == 1
+
+
 def softmax_backward(inputs):
     for log, axis in itertools.product((False, True), (0, 1)):
         forward = torch.log_softmax if log else torch.softmax
@@ -36,56 +52,83 @@ def softmax_backward(inputs):
         yield Case([g, y], want, scale, axis=axis, log=log)
 
 
-def normalized(x, center, eps=1e-5):
-    """Returns the statistics of layer_norm over the last dimension."""
+def normalized(x, axes, center, eps):
+    """Returns the statistics of layer_norm over the axes."""
     x = x.to(statistics_dtype(x.dtype))
-    mean = x.mean(-1, keepdim=True)
-    square = (x - mean if center else x).square().mean(-1, keepdim=True)
+    mean = x.mean(axes, keepdim=True)
+    square = (x - mean if center else x).square().mean(axes, keepdim=True)
     return mean, (square + eps).rsqrt()
 
 
-def norm_forward(x, center, weight, bias):
+def norm_forward(x, shape, center, weight, bias, eps):
+    """Returns the norm over the last dimensions, which have this shape."""
     if center:
-        return F.layer_norm(x, x.shape[-1:], weight, bias)
-    return F.rms_norm(x, x.shape[-1:], weight, 1e-5) + (0 if bias is None else bias)
+        return F.layer_norm(x, shape, weight, bias, eps)
+    return F.rms_norm(x, shape, weight, eps) + (0 if bias is None else bias)
+
+
+def norm_configurations(inputs, count=60):
+    """Yields x, the weight or None, the bias or None, and the attributes, for random shapes."""
+    for n in (7, 768):
+        for center in (True, False):
+            yield (inputs.real(-4, 4, 40, n), inputs.real(-4, 4, n),
+                   inputs.real(-4, 4, n) if center else None,
+                   {"center": center, "normalized_rank": 1, "eps": 1e-5})
+    draw = Configurations(6)
+    for _ in range(count):
+        shape = draw.numbers(draw.number(1, 4), 1, 12)
+        rank = draw.number(1, len(shape))
+        parameters = draw.number(0, 2)
+        yield (inputs.real(-4, 4, *shape),
+               inputs.real(-4, 4, *shape[-rank:]) if parameters > 0 else None,
+               inputs.real(-4, 4, *shape[-rank:]) if parameters > 1 else None,
+               {"center": draw.flag(), "normalized_rank": rank, "eps": draw.number(1, 9) / 10})
 
 
 def layer_norm(inputs):
-    for center, n in itertools.product((True, False), (7, 768)):
-        x = inputs.real(-4, 4, 40, n)
-        weight = inputs.real(-4, 4, n)
-        bias = inputs.real(-4, 4, n) if center else None
-        mean, rstd = normalized(x, center)
-        magnitude = x.double().abs().mean(-1, keepdim=True)
-        scale = (x.double().abs() + magnitude) * rstd * weight.double().abs()
-        if center:
-            yield Case([x, weight, bias], lambda x=x, weight=weight, bias=bias, mean=mean,
-                       rstd=rstd: (norm_forward(x, True, weight, bias), mean, rstd),
-                       (scale + bias.double().abs(), magnitude, rstd))
-        else:
-            yield Case([x, weight], lambda x=x, weight=weight, rstd=rstd:
-                       (norm_forward(x, False, weight, None), rstd), (scale, rstd), center=False)
+    for x, weight, bias, attrs in norm_configurations(inputs):
+        rank, center, eps = attrs["normalized_rank"], attrs["center"], attrs["eps"]
+        axes, shape = list(range(-rank, 0)), x.shape[-rank:]
+        mean, rstd = normalized(x, axes, center, eps)
+        magnitude = x.double().abs().mean(axes, keepdim=True)
+        factor = 1 if weight is None else weight.double().abs()
+        # The variance has the error of the mean.
+        error = 1 + magnitude * rstd
+        scale = (x.double().abs() + magnitude) * rstd * error * factor
+        scale = scale + (0 if bias is None else bias.double().abs())
+        operands = [x] + [of for of in (weight, bias) if of is not None]
+
+        def want(x=x, weight=weight, bias=bias, shape=shape, center=center, eps=eps, mean=mean,
+                 rstd=rstd):
+            y = norm_forward(x, shape, center, weight, bias, eps)
+            return (y, mean, rstd) if center else (y, rstd)
+        scales = (scale, magnitude, rstd * error) if center else (scale, rstd * error)
+        yield Case(operands, want, scales, **attrs)
 
 
 def layer_norm_backward(inputs):
-    for center, n in itertools.product((True, False), (7, 768)):
-        x, g = inputs.real(-4, 4, 40, n), inputs.real(-4, 4, 40, n)
-        weight, bias = inputs.real(-4, 4, n), inputs.real(-4, 4, n)
-        mean, rstd = normalized(x, center)
+    for x, weight, _, attrs in norm_configurations(inputs):
+        rank, center, eps = attrs["normalized_rank"], attrs["center"], attrs["eps"]
+        axes, shape, rows = list(range(-rank, 0)), x.shape[-rank:], list(range(x.dim() - rank))
+        g = inputs.real(-4, 4, *x.shape)
+        mean, rstd = normalized(x, axes, center, eps)
         xhat = ((x.double() - mean if center else x.double()) * rstd).abs()
-        terms = (g.double() * weight.double()).abs()
-        scale = rstd * (terms + terms.mean(-1, keepdim=True) + xhat *
-                        (terms * xhat).mean(-1, keepdim=True))
-        scales = (scale, (g.double().abs() * xhat).sum(0), g.double().abs().sum(0))
+        xhat = xhat + x.double().abs().mean(axes, keepdim=True) * rstd  # the error of the mean
+        terms = (g.double() * (1 if weight is None else weight.double())).abs()
+        scale = rstd * (terms + terms.mean(axes, keepdim=True) + xhat *
+                        (terms * xhat).mean(axes, keepdim=True))
+        scales = (scale, (g.double().abs() * xhat).sum(rows) if rows else g.double().abs() * xhat,
+                  g.double().abs().sum(rows) if rows else g.double().abs())
 
-        def want(x=x, g=g, weight=weight, bias=bias, center=center):
-            x, weight, bias = leaves(x, weight, bias)
-            operands = [x, weight, bias] if center else [x, weight]
-            return gradients(norm_forward(x, center, weight, bias if center else None), g, operands)
-        if center:
-            yield Case([g, x, rstd, mean, weight], want, scales)
-        else:
-            yield Case([g, x, rstd, weight], want, scales[:2], center=False)
+        def want(x=x, g=g, weight=weight, shape=shape, center=center, eps=eps):
+            ones = torch.ones(shape, dtype=x.dtype) if weight is None else weight
+            x, ones, zeros = leaves(x, ones, torch.zeros(shape, dtype=x.dtype))
+            operands = [x, ones, zeros] if center else [x, ones]
+            y = norm_forward(x, shape, center, ones, zeros if center else None, eps)
+            return gradients(y, g, operands)
+        operands = [g, x, rstd] + ([mean] if center else []) + ([] if weight is None else [weight])
+        yield Case(operands, want, scales if center else scales[:2], center=center,
+                   normalized_rank=rank)
 
 
 LOSSES = [{}, {"label_smoothing": 0.1}, {"ignore_index": 3}]
@@ -100,6 +143,13 @@ def cross_entropy_inputs(inputs):
         target = torch.randint(0, shape[1], rows, generator=inputs.generator)
         weight = inputs.real(1 / 64, 2, shape[1]) if has_weight else None
         yield x, target, weight, options
+    draw = Configurations(7)
+    for _ in range(30):
+        shape = draw.numbers(draw.number(2, 4), 1, 9)
+        target = torch.randint(0, shape[1], shape[:1] + shape[2:], generator=inputs.generator)
+        weight = inputs.real(1 / 64, 2, shape[1]) if draw.flag() else None
+        yield (inputs.real(-8, 8, *shape), target, weight,
+               {"label_smoothing": draw.number(0, 4) / 4, "ignore_index": draw.number(-1, 4)})
 
 
 def cross_entropy(inputs):
@@ -125,7 +175,7 @@ def cross_entropy_backward(inputs):
         p = torch.softmax(wide.double(), 1)
         one = torch.zeros_like(p).scatter_(1, target.unsqueeze(1), 1)
         below = 1 + (wide - lse.unsqueeze(1)).double().abs()
-        scale = 2 * g.double().abs().unsqueeze(1) * (p * below + one + 0.1 / x.shape[1])
+        scale = 2 * g.double().abs().unsqueeze(1) * (p * below + one + 1 / x.shape[1])
 
         def want(x=x, wide=wide, target=target, factor=factor, options=options, g=g):
             wide, = leaves(wide)
@@ -155,6 +205,25 @@ def attention_inputs(inputs):
             kept = torch.rand(shape, generator=inputs.generator) < 0.7
             kept[..., :1, :] = False  # a row without keys, or all rows
             yield *operands, kept, {}
+    draw = Configurations(8)
+    for _ in range(60):
+        group, shared, rank = draw.number(1, 3), draw.number(1, 3), draw.number(2, 4)
+        length, keys, depth = draw.number(1, 40), draw.number(1, 40), draw.number(1, 24)
+        batch = draw.numbers(max(rank - 3, 0), 1, 2)
+        heads = [[] if rank == 2 else batch + [of] for of in (group * shared, shared)]
+        q = inputs.real(-1, 1, *heads[0], length, depth)
+        k = inputs.real(-1, 1, *heads[1], keys, depth)
+        v = inputs.real(-1, 1, *heads[1], keys, draw.number(1, 24))
+        options = {"scale": draw.number(1, 8) / 8} if draw.flag() else {}
+        shape = heads[0] + [length, keys] if draw.flag() else [draw.number(0, 1) or length, keys]
+        mask, kind = None, draw.number(0, 3)
+        if kind == 1:
+            options["causal"] = True
+        elif kind == 2:
+            mask = inputs.real(-2, 2, *shape)
+        elif kind == 3:
+            mask = torch.rand(shape, generator=inputs.generator) < 0.7
+        yield q, k, v, mask, options
 
 
 def attention(q, k, v, mask, causal=False, scale=None):
@@ -246,82 +315,103 @@ def sdpa_backward(inputs):
                               want, scales), attrs)
 
 
-def batch_statistics(x):
+def batch_statistics(x, eps):
     """Returns the mean, the variance and 1 / √(variance + eps) of each channel in float64."""
     axes = [0] + list(range(2, x.dim()))
     var, mean = torch.var_mean(x.double(), axes, correction=0)
-    return mean, var, (var + 1e-5).rsqrt()
+    return mean, var, (var + eps).rsqrt()
 
 
 def per_channel(values, x):
     return values.double().reshape([1, -1] + [1] * (x.dim() - 2))
 
 
-def batch_norm(inputs):
+def batch_configurations():
+    """Yields the shape of x, and the attributes of batch_norm."""
     for shape, training in itertools.product(((40, 5), (6, 3, 100), (4, 7, 9, 10)), (False, True)):
-        x, channels = inputs.real(-4, 4, *shape), shape[1]
+        yield shape, {"training": training}
+    draw = Configurations(9)
+    for _ in range(60):
+        shape = [draw.number(2, 6)] + draw.numbers(draw.number(1, 4), 1, 6)
+        yield shape, {"training": draw.flag(), "eps": draw.number(1, 9) / 10,
+                      "momentum": draw.number(0, 8) / 8}
+
+
+def batch_norm(inputs):
+    for shape, attrs in batch_configurations():
+        x, channels, training = inputs.real(-4, 4, *shape), shape[1], attrs["training"]
         running_mean, running_var = inputs.real(-1, 1, channels), inputs.real(0.5, 2, channels)
         weight, bias = inputs.real(-4, 4, channels), inputs.real(-4, 4, channels)
-        mean, var, invstd = batch_statistics(x)
+        eps, momentum = attrs.get("eps", 1e-5), attrs.get("momentum", 0.1)
+        mean, var, invstd = batch_statistics(x, eps)
         n = x.numel() / channels
         factor = per_channel(invstd if training else running_var.double().rsqrt(), x)
-        scale = (x.double().abs() + 4) * factor * per_channel(weight, x).abs() + 4
+        scale = (x.double().abs() + 4) * factor * per_channel(weight, x).abs()
+        scale = scale * (1 + 4 * factor) + 4  # the variance has the error of the mean
         wide = statistics_dtype(x.dtype)
 
         def want(x=x, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias,
-                 training=training, mean=mean, var=var, invstd=invstd, n=n, wide=wide):
-            y = F.batch_norm(x, running_mean.clone(), running_var.clone(), weight, bias, training)
+                 training=training, mean=mean, var=var, invstd=invstd, n=n, wide=wide, eps=eps,
+                 momentum=momentum):
+            y = F.batch_norm(x, running_mean.clone(), running_var.clone(), weight, bias, training,
+                             eps=eps)
             if not training:
                 return y
-            new_mean = 0.9 * running_mean.double() + 0.1 * mean
-            new_var = 0.9 * running_var.double() + 0.1 * var * n / (n - 1)
+            new_mean = (1 - momentum) * running_mean.double() + momentum * mean
+            new_var = (1 - momentum) * running_var.double() + momentum * var * n / (n - 1)
             return (y, mean.to(wide), invstd.to(wide), new_mean.to(x.dtype), new_var.to(x.dtype))
-        scales = (scale, torch.ones(channels), invstd, torch.ones(channels), torch.ones(channels))
+        # The statistics are sums of magnitudes up to 4, and the variance of magnitudes up to 16.
+        four, sixteen = torch.full((channels,), 4.0), torch.full((channels,), 16.0)
+        scales = (scale, four, invstd * (1 + 4 * invstd), four, sixteen)
         yield Case([x, running_mean, running_var, weight, bias], want,
-                   scales if training else scale, training=training)
+                   scales if training else scale, **attrs)
 
 
 def batch_norm_backward(inputs):
-    for shape in ((40, 5), (6, 3, 100), (4, 7, 9, 10)):
+    for shape, attrs in batch_configurations():
         x, g, channels = inputs.real(-4, 4, *shape), inputs.real(-4, 4, *shape), shape[1]
         weight, bias = inputs.real(-4, 4, channels), inputs.real(-4, 4, channels)
-        mean, _, invstd = batch_statistics(x)
+        eps, training = attrs.get("eps", 1e-5), attrs["training"]
+        mean, var, invstd = batch_statistics(x, eps)
+        if not training:
+            mean, var = inputs.real(-1, 1, channels), inputs.real(0.5, 2, channels)
+            invstd = (var.double() + eps).rsqrt()
         wide = statistics_dtype(x.dtype)
         axes = [0] + list(range(2, x.dim()))
-        xhat = ((x.double() - per_channel(mean, x)) * per_channel(invstd, x)).abs()
+        xhat = (x.double().abs() + per_channel(mean, x).abs()) * per_channel(invstd, x)
         terms = g.double().abs()
         scale = (terms + terms.mean(axes, keepdim=True) + xhat *
                  (terms * xhat).mean(axes, keepdim=True)) * (
                      per_channel(weight, x).abs() * per_channel(invstd, x))
 
-        def want(x=x, g=g, weight=weight, bias=bias):
+        def want(x=x, g=g, weight=weight, bias=bias, mean=mean, var=var, eps=eps,
+                 training=training):
             x, weight, bias = leaves(x, weight, bias)
-            return gradients(F.batch_norm(x, None, None, weight, bias, True), g, [x, weight, bias])
+            statistics = (None, None) if training else (mean.to(x.dtype), var.to(x.dtype))
+            y = F.batch_norm(x, *statistics, weight, bias, training, eps=eps)
+            return gradients(y, g, [x, weight, bias])
         yield Case([g, x, mean.to(wide), invstd.to(wide), weight], want,
-                   (scale, (terms * xhat).sum(axes), terms.sum(axes)), training=True)
+                   (scale, (terms * xhat).sum(axes), terms.sum(axes)), training=training)
 
 
-def convolutions(count=24, with_empty=False):
+def convolutions(count=60, with_empty=False):
     """Yields shapes of x and the weight, and attributes of random convolutions.
 
     If `with_empty` is true, the last one has a batch of no images.
     """
-    generator = torch.Generator().manual_seed(5)
-
-    def number(low, high):
-        return int(torch.randint(low, high + 1, (), generator=generator))
+    draw = Configurations(5)
     for i in range(count):
         axes = i % 3 + 1
-        groups = (1, 1, 2, 5)[number(0, 3)]
+        groups = (1, 1, 2, 5)[draw.number(0, 3)]
         depthwise = groups == 5
-        channels = 1 if depthwise else number(1, 20)
-        kernel = [number(1, 4) for _ in range(axes)]
-        attrs = {"stride": [number(1, 3) for _ in range(axes)],
-                 "dilation": [number(1, 2) for _ in range(axes)], "groups": groups,
-                 "padding": [number(0, 3) for _ in range(2 * axes)]}
-        size = [k * 2 + number(0, 9) for k in kernel]
-        yield ([0 if with_empty and i == count - 1 else number(1, 3), channels * groups, *size],
-               [groups * number(1, 20), channels, *kernel], attrs)
+        channels = 1 if depthwise else draw.number(1, 20)
+        kernel = [draw.number(1, 4) for _ in range(axes)]
+        attrs = {"stride": [draw.number(1, 3) for _ in range(axes)],
+                 "dilation": [draw.number(1, 2) for _ in range(axes)], "groups": groups,
+                 "padding": [draw.number(0, 3) for _ in range(2 * axes)]}
+        size = [k * 2 + draw.number(0, 9) for k in kernel]
+        yield ([0 if with_empty and i == count - 1 else draw.number(1, 3), channels * groups, *size],
+               [groups * draw.number(1, 20), channels, *kernel], attrs)
 
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -374,6 +464,23 @@ MAX_POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 AVG_POOLS = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 
 
+def windows(dilated, count=50):
+    """Yields shapes and attributes: those of WINDOWS, and random ones."""
+    yield from WINDOWS
+    draw = Configurations(10)
+    for i in range(count):
+        axes = i % 3 + 1
+        kernel = draw.numbers(axes, 1, 4)
+        attrs = {"kernel": kernel, "stride": draw.numbers(axes, 1, 4),
+                 "padding": [draw.number(0, size // 2) for size in kernel],
+                 "ceil_mode": draw.flag()}
+        if dilated:
+            attrs["dilation"] = draw.numbers(axes, 1, 3)
+        sizes = [(size - 1) * by + draw.number(1, 9)
+                 for size, by in zip(kernel, attrs.get("dilation", [1] * axes))]
+        yield (draw.number(1, 3), draw.number(1, 3), *sizes), attrs
+
+
 def windows_of(attrs):
     """Returns PyTorch's arguments for the windows."""
     axes = len(attrs["kernel"])
@@ -382,8 +489,7 @@ def windows_of(attrs):
 
 
 def max_pool(inputs):
-    for shape, attrs in WINDOWS + [((2, 3, 20, 21), {"kernel": [3, 2], "stride": [2, 2],
-                                                     "dilation": [2, 3], "padding": [1, 1]})]:
+    for shape, attrs in windows(dilated=True):
         x, pool = inputs.integers(-9, 9, *shape), MAX_POOLS[len(attrs["kernel"])]
         dilation = attrs.get("dilation", [1] * len(attrs["kernel"]))
         yield Case([x], lambda x=x, attrs=attrs, pool=pool, dilation=dilation: pool(
@@ -391,27 +497,34 @@ def max_pool(inputs):
 
 
 def max_pool_backward(inputs):
-    for shape, attrs in WINDOWS:
+    for shape, attrs in windows(dilated=True):
         x, pool = inputs.real(-4, 4, *shape), MAX_POOLS[len(attrs["kernel"])]
+        dilation = attrs.get("dilation", [1] * len(attrs["kernel"]))
         try:
-            y, indices = pool(x, **windows_of(attrs), return_indices=True)
+            y, indices = pool(x, **windows_of(attrs), dilation=dilation, return_indices=True)
         except RuntimeError:
             continue  # this PyTorch lacks the op in this dtype
         g = inputs.real(-4, 4, *y.shape)
         size = list(shape[-len(attrs["kernel"]):])
 
-        def want(x=x, g=g, attrs=attrs, pool=pool):
+        def want(x=x, g=g, attrs=attrs, pool=pool, dilation=dilation):
             x, = leaves(x)
-            return gradients(pool(x, **windows_of(attrs)), g, [x])[0]
-        yield Case([g, indices], want, torch.full(shape, 36.0), size=size, **attrs)
+            return gradients(pool(x, **windows_of(attrs), dilation=dilation), g, [x])[0]
+        scale = want(x.double(), g.double().abs())
+        yield Case([g, indices], want, scale, size=size, **attrs)
 
 
 def averages(inputs, run):
-    for (shape, attrs), count in itertools.product(WINDOWS, (True, False)):
-        x, pool = inputs.real(-4, 4, *shape), AVG_POOLS[len(attrs["kernel"])]
+    draw = Configurations(11)
+    for (shape, attrs), count in itertools.product(windows(dilated=False), (True, False)):
+        axes = len(attrs["kernel"])
+        x, pool = inputs.real(-4, 4, *shape), AVG_POOLS[axes]
         arguments = windows_of(attrs) | {"count_include_pad": count}
+        attrs = attrs | {"count_include_pad": count}
+        if axes > 1 and draw.number(0, 3) == 0:
+            attrs["divisor"] = arguments["divisor_override"] = draw.number(1, 5)
         yield from run(x, lambda x, pool=pool, arguments=arguments: pool(x, **arguments), shape,
-                       attrs | {"count_include_pad": count})
+                       attrs)
 
 
 def avg_pool(inputs):
@@ -427,8 +540,9 @@ def avg_pool_backward(inputs):
         def want():
             leaf, = leaves(x)
             return gradients(pool(leaf), g, [leaf])[0]
-        yield Case([g], want, torch.full(shape, 4.0), size=list(shape[-len(attrs["kernel"]):]),
-                   **attrs)
+        leaf, = leaves(x.double())
+        scale, = gradients(pool(leaf), g.double().abs(), [leaf])
+        yield Case([g], want, scale, size=list(shape[-len(attrs["kernel"]):]), **attrs)
     return averages(inputs, run)
 
 

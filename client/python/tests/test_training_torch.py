@@ -256,6 +256,16 @@ def test_embedding():
             check(result, expected, dtype, f"embedding {options} {dtype}")
 
 
+def test_dropout():
+    x = tensord.randn(50)
+    for p in (0.0, 0.4, 1.0):
+        y, mask = tensord.dropout_with_mask(x, p, generator=3)
+        kept = torch.from_dlpack(mask.to("int32")).bool()
+        scale = 1 / (1 - p) if p < 1 else 0
+        for result in (y, tensord.dropout_backward(x, mask, p), tensord.dropout(x, p, generator=3)):
+            check(result, torch.where(kept, torch.from_dlpack(x) * scale, 0), torch.float32, f"dropout {p}")
+
+
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("maximize", [False, True])
 @pytest.mark.parametrize("momentum", [0, 0.9])

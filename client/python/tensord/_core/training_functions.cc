@@ -12,6 +12,7 @@
 #include "tensord/client/composite/optimizers.h"
 #include "tensord/client/composite/random.h"
 #include "tensord/client/python/tensord/_core/function.h"
+#include "tensord/client/random.h"
 
 namespace tensord::python {
 namespace {
@@ -81,6 +82,11 @@ nb::object RunSgdStep(const Call& call) {
   nb::object p = Wrap(next.p);
   if (!next.buffer.has_value()) return nb::make_tuple(p);
   return nb::make_tuple(p, Wrap(*next.buffer));
+}
+
+nb::object RunDropoutWithMask(const Call& call) {
+  DropoutResult result = DropoutWithMask(call.tensor(0), call.number(1), ReadSource(call, 2));
+  return nb::make_tuple(Wrap(std::move(result.output)), Wrap(std::move(result.mask)));
 }
 
 struct TrainingRow {
@@ -236,8 +242,7 @@ const TrainingRow kTrainingRows[] = {
      "have it.",
      EmbeddingGradient},
     {"dropout_backward", "gradient: Tensor, mask: Tensor, /, p: float",
-     "The gradient of x for dropout with probability p, where the mask is true for the kept "
-     "elements.",
+     "The gradient of x for dropout_with_mask(x, p).",
      TENSORD_RUN_TRAINING(DropoutBackward(c.tensor(0), c.tensor(1), c.number(2)))},
     {"select_backward", "gradient: Tensor, /, shape: Sequence[int], axis: int, index: int",
      "The gradient of x, which has this shape, for select(x, axis, index).",
@@ -271,6 +276,15 @@ void AddTrainingFunctions(nb::module_& m, nb::class_<Box>& tensor) {
                  .body = [run = row.run](const Call& call) { return Wrap(run(call)); },
                  .is_method = row.is_method});
   }
+  AddFunction(
+      m, tensor,
+      {.name = "dropout_with_mask",
+       .parameters = "x: Tensor, /, p: float, *, generator: Generator | Tensor | int | None = None",
+       .returns = "tuple[Tensor, Tensor]",
+       .doc = "dropout in training, and the mask, which is True for the kept elements. The mask is "
+              "for dropout_backward.",
+       .body = RunDropoutWithMask,
+       .is_method = false});
   AddFunction(
       m, tensor,
       {.name = "sgd_step",
