@@ -116,6 +116,7 @@ at::Tensor BceBackward(const at::Tensor& gradient, const at::Tensor& self, const
 // The classes are axis 1 of (N, C, …), or axis 0 of (C).
 struct Nll {
   Value target;  // with ignored ones as class 0
+  Value valid;   // which aren't ignored
   Value weight;  // of each target, 0 where it is ignored
   int64_t axis;
   c10::DimVector column;  // the shape of the targets with an axis for the classes
@@ -132,9 +133,9 @@ Nll ReadNll(const at::Tensor& self, const at::Tensor& target,
     nll.column.insert(nll.column.begin() + 1, 1);
   }
   const Value raw = Cast(Read(target), at::kLong);
-  const Value valid = Push(op::ne, {raw, Number(ignore_index, raw)});
-  nll.target = Where(valid, raw, Number(0, raw));
-  nll.weight = Cast(valid, dtype);
+  nll.valid = Push(op::ne, {raw, Number(ignore_index, raw)});
+  nll.target = Where(nll.valid, raw, Number(0, raw));
+  nll.weight = Cast(nll.valid, dtype);
   if (IsGiven(weight)) {
     const Value picked = Push("index", {Cast(Read(*weight), dtype), nll.target}, {{"axis", 0}});
     nll.weight = Mul(nll.weight, picked);
@@ -177,7 +178,10 @@ at::Tensor& NllBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
   const at::ScalarType dtype = ComputeDType(self.scalar_type());
   const Nll nll = ReadNll(self, target, weight, ignore_index, dtype);
   Value g = Push(op::neg, {Mul(nll.weight, Cast(ReadForBroadcast(gradient), dtype))});
-  if (reduction == at::Reduction::Mean) g = Div(g, Cast(Read(total), dtype));
+  if (reduction == at::Reduction::Mean) {
+    // If all targets are ignored, the sum of the weights is 0.
+    g = Where(nll.valid, Div(g, Cast(Read(total), dtype)), Number(0, g));
+  }
   const Value zeros = Zeros(DeviceOf(self), self.sizes(), dtype);
   return WriteOut(out,
                   Push("scatter", {zeros, Reshape(nll.target, nll.column), Reshape(g, nll.column)},

@@ -34,11 +34,20 @@ void CheckSame(const char* name, const at::Tensor& a, const at::Tensor& b) {
               " != ", b.scalar_type());
 }
 
+// If the result has no elements, gives `out` its sizes, and returns true.
+bool ResizeEmpty(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
+  c10::DimVector sizes(a.sizes().slice(0, a.dim() - 1));
+  if (b.dim() > 1) sizes.push_back(b.size(-1));
+  if (c10::multiply_integers(sizes) != 0) return false;
+  at::native::resize_output(out, sizes);
+  return true;
+}
+
 template <const char* const& kName>
 at::Tensor& ProductOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
   CommonDevice(kName, {&a, &b});
   CheckSame(kName, a, b);
-  if (out.numel() == 0) return out;
+  if (ResizeEmpty(a, b, out)) return out;
   return WriteOut(out, Product(a, b, a.scalar_type()));
 }
 constexpr const char* kMm = "mm";
@@ -70,20 +79,20 @@ at::Tensor& AddmmOut(const at::Tensor& self, const at::Tensor& a, const at::Tens
                      const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
   CommonDevice("addmm", {&self, &a, &b});
   CheckSame("addmm", a, b);
-  if (out.numel() == 0 && a.size(0) * b.size(1) == 0) return out;
+  if (ResizeEmpty(a, b, out)) return out;
   return WriteOut(out, AddProduct(self, a, b, beta, alpha));
 }
 at::Tensor& BaddbmmOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
                        const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
   CommonDevice("baddbmm", {&self, &a, &b});
   CheckSame("baddbmm", a, b);
-  if (out.numel() == 0) return out;
+  if (ResizeEmpty(a, b, out)) return out;
   return WriteOut(out, AddProduct(self, a, b, beta, alpha));
 }
 at::Tensor& AddmvOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
                      const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
   CommonDevice("addmv", {&self, &a, &b});
-  if (out.numel() == 0) return out;
+  if (ResizeEmpty(a, b, out)) return out;
   return WriteOut(out, AddProduct(self, a, b, beta, alpha));
 }
 at::Tensor Dot(const at::Tensor& a, const at::Tensor& b) {

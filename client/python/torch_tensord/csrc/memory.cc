@@ -67,7 +67,9 @@ at::Tensor AsStridedView(const at::Tensor& self, c10::SymIntArrayRef size,
 const at::Tensor& ResizeInPlace(const at::Tensor& self, c10::SymIntArrayRef size,
                                 std::optional<at::MemoryFormat> format) {
   auto* impl = self.unsafeGetTensorImpl();
-  impl->set_sizes_contiguous(C10_AS_INTARRAYREF_SLOW(size));
+  const at::IntArrayRef sizes = C10_AS_INTARRAYREF_SLOW(size);
+  // A tensor of these sizes keeps its strides: it may be a view.
+  if (!self.sizes().equals(sizes)) impl->set_sizes_contiguous(sizes);
   if (format) impl->empty_tensor_restride(*format);
   const size_t needed =
       static_cast<size_t>(self.numel() + self.storage_offset()) * self.element_size();

@@ -198,9 +198,15 @@ template <size_t kAxes>
 struct AdaptiveMaxPool {
   static std::tuple<at::Tensor&, at::Tensor&> Out(const at::Tensor& self, at::IntArrayRef size,
                                                   at::Tensor& out, at::Tensor& indices) {
-    if (out.numel() == 0) return {out, indices};
     const c10::DeviceIndex device = DeviceOf(self);
     const int64_t outer = self.dim() - kAxes;
+    c10::DimVector sizes(self.sizes().slice(0, outer));
+    sizes.append(size.begin(), size.end());
+    if (c10::multiply_integers(sizes) == 0) {
+      at::native::resize_output(out, sizes);
+      at::native::resize_output(indices, sizes);
+      return {out, indices};
+    }
     Value x = Read(self);
     // The place of each element of the windows, in the shape (out, window) for each axis.
     Value places;

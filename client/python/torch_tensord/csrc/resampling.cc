@@ -263,7 +263,12 @@ at::Tensor& InterpolateOut(Filter filter, const at::Tensor& self, at::IntArrayRe
   const bool nearest = filter == Filter::kNearest || filter == Filter::kNearestExact;
   TORCH_CHECK_NOT_IMPLEMENTED(nearest || at::isFloatingType(self.scalar_type()),
                               "interpolation of integers isn't implemented on tensord");
-  if (out.numel() == 0) return const_cast<at::Tensor&>(out);
+  c10::DimVector sizes = {self.size(0), self.size(1)};
+  sizes.append(size.begin(), size.end());
+  if (c10::multiply_integers(sizes) == 0) {
+    at::native::resize_output(out, sizes);
+    return const_cast<at::Tensor&>(out);
+  }
   return WriteOut(
       out, ApplyAll(MapsOf(filter, self.scalar_type(), self.sizes(), size, align_corners, scales),
                     self));
@@ -271,7 +276,10 @@ at::Tensor& InterpolateOut(Filter filter, const at::Tensor& self, at::IntArrayRe
 at::Tensor& InterpolateGradient(Filter filter, const at::Tensor& gradient, at::IntArrayRef size,
                                 at::IntArrayRef input_size, bool align_corners,
                                 std::initializer_list<Scale> scales, const at::Tensor& out) {
-  if (out.numel() == 0) return const_cast<at::Tensor&>(out);
+  if (c10::multiply_integers(input_size) == 0) {
+    at::native::resize_output(out, input_size);
+    return const_cast<at::Tensor&>(out);
+  }
   return WriteOut(out, ApplyAllTransposed(MapsOf(filter, gradient.scalar_type(), input_size, size,
                                                  align_corners, scales),
                                           gradient));

@@ -167,6 +167,14 @@ std::tuple<Tensor, Tensor> Mode(const Tensor& self, int64_t dim, bool keepdim) {
   return Pick(line, counts.argmax(d, true), keepdim);
 }
 
+std::tuple<Tensor&, Tensor&> ModeOut(const Tensor& self, int64_t dim, bool keepdim, Tensor& values,
+                                     Tensor& indices) {
+  const auto [value, index] = Mode(self, dim, keepdim);
+  Assign(values, value);
+  Assign(indices, index);
+  return {values, indices};
+}
+
 // ---- counts. These wait for a shape, or for limits.
 
 Tensor BinCount(const Tensor& self, const std::optional<Tensor>& weights, int64_t min_length) {
@@ -380,6 +388,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("nanmedian", Median<true>);
   m.impl("nanmedian.dim_values", MedianOut<true>);
   m.impl("mode", Mode);
+  m.impl("mode.values", ModeOut);
   m.impl("_cummax_helper", CumExtremum<true>);
   m.impl("_cummin_helper", CumExtremum<false>);
   m.impl("_logcumsumexp", LogCumSumExp);

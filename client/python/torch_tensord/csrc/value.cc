@@ -146,7 +146,7 @@ In::In(const at::Scalar& number, at::ScalarType dtype)
     }
     input.number.kind = TENSORD_NUMBER_FLOAT64;
     input.number.value.f = value;
-  } else if (number.isFloatingPoint() || (number.isBoolean() && dtype != at::kBool)) {
+  } else if (dtype != at::kBool && !number.isIntegral(false)) {
     input.number.kind = TENSORD_NUMBER_INT64;
     input.number.value.i = number.toLong();
   }

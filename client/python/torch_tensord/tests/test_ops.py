@@ -10,9 +10,9 @@ MAX_SAMPLES = 2
 DTYPES = (torch.float32, torch.int64, torch.bool)
 # Values are random, undefined, or unspecified where elements are equal.
 RANDOM = {
-    "bernoulli", "empty", "empty_like", "empty_permuted", "empty_strided", "exponential", "multinomial",
-    "native_dropout_backward", "new_empty", "new_empty_strided", "nn.functional.alpha_dropout",
-    "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
+    "bernoulli", "cauchy", "empty", "empty_like", "empty_permuted", "empty_strided", "exponential", "geometric",
+    "log_normal", "multinomial", "native_dropout_backward", "new_empty", "new_empty_strided",
+    "nn.functional.alpha_dropout", "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
     "nn.functional.feature_alpha_dropout", "nn.functional.multi_head_attention_forward", "nn.functional.rrelu",
     "nn.functional.scaled_dot_product_attention", "normal", "rand_like", "randint", "randint_like", "randn",
     "randn_like", "topk", "uniform",
@@ -30,6 +30,8 @@ SKIPPED = {
     "tensor_split": "PyTorch wants sections on the CPU",
     "to": "a gradient of a copy to the CPU",
 }
+# Differences of large numbers: float32 rounds them to few digits.
+LOOSE = {"logcumsumexp"}
 MODULES = ("linalg.", "fft.", "sparse", "torch.ops", "_refs")
 MIN_IMPLEMENTED = 400
 
@@ -89,9 +91,10 @@ def compare(op, sample, backward):
     wanted = torch.autograd.grad([a for a, _ in outputs], [a for a, _ in inputs], gradients, allow_unused=True)
     moved = [g.to(DEVICE) for g in gradients]
     found = torch.autograd.grad([b for _, b in outputs], [b for _, b in inputs], moved, allow_unused=True)
+    tolerance = {"rtol": 1e-2, "atol": 1e-2} if op.name in LOOSE else {"rtol": 1e-3, "atol": 1e-4}
     for a, b in zip(wanted, found):
         if a is not None and b is not None:
-            torch.testing.assert_close(b.cpu(), a, rtol=1e-3, atol=1e-4, equal_nan=True)
+            torch.testing.assert_close(b.cpu(), a, equal_nan=True, **tolerance)
     return True
 
 

@@ -1,11 +1,13 @@
 """Views, and ops in place: random programs give what they give on the CPU."""
 
+import os
 import random
 
 import pytest
 import torch
 
-PROGRAMS = 3000
+LONG = os.environ.get("TENSORD_TORCH_LONG", "0") not in ("", "0")
+PROGRAMS = 100_000 if LONG else 3000
 STEPS = 8
 
 
@@ -148,6 +150,13 @@ def test_storages_are_resized_and_seen_as_another_dtype():
     z = torch.zeros(2, device="tensord")
     z.set_(x)
     assert z.data_ptr() == x.data_ptr() and z.tolist() == x.tolist()
+
+
+def test_resizing_to_the_same_sizes_keeps_strides():
+    x = torch.zeros(3, 2, device="tensord")
+    torch.ones(3, out=x[:, 1])
+    assert x.tolist() == [[0, 1]] * 3
+    assert x[:, 1].resize_(3).stride() == (2,)
 
 
 def test_a_write_to_an_expanded_tensor_is_refused():

@@ -1,0 +1,343 @@
+"""PyTorch's own samples of its modules and optimizers give what they give on the CPU, also geometries and variants of ops.
+
+TENSORD_TORCH_LONG=1 takes all samples in place of a few.
+"""
+
+import copy
+import importlib.util
+import itertools
+import os
+
+import pytest
+import torch
+from test_ops import DEVICE, LOOSE, MODULES, RANDOM, SKIPPED, flat, to_device, walk
+
+LONG = os.environ.get("TENSORD_TORCH_LONG", "0") not in ("", "0")
+MODULE_SAMPLES = 1000 if LONG else 4
+OPTIMIZER_SAMPLES = 1000 if LONG else 6
+OP_SAMPLES = 20 if LONG else 1
+# Ops with a kernel, whose gradients are compared with differences in float64.
+DIFFERENTIATED = [
+    "nn.functional.interpolate", "nn.functional.grid_sample", "nn.functional.pad", "nn.functional.unfold",
+    "nn.functional.adaptive_avg_pool2d", "nn.functional.adaptive_max_pool2d", "nn.functional.conv2d",
+    "nn.functional.layer_norm", "nn.functional.group_norm", "nn.functional.batch_norm", "nn.functional.gelu",
+    "nn.functional.ctc_loss", "nn.functional.embedding_bag", "nn.functional.huber_loss", "nn.functional.max_pool3d",
+    "cdist", "logcumsumexp", "cummax", "median", "lgamma", "digamma", "logsumexp", "softmax", "matmul", "bmm",
+    "addmm", "index_add", "scatter_add", "scatter_reduce", "gather", "cumprod", "var", "renorm", "logit", "prod",
+]  # fmt: skip
+# These need a kernel that doesn't exist, or have no one result.
+MODULES_SKIPPED = {
+    "nn.FractionalMaxPool2d": "no kernel",
+    "nn.FractionalMaxPool3d": "no kernel",
+    "nn.MultiLabelMarginLoss": "no kernel",
+    "nn.MultiMarginLoss": "no kernel",
+}
+OPTIMIZERS_SKIPPED = {"SparseAdam": "sparse gradients"}
+FUSED = ("Adam", "AdamW", "SGD")
+
+needs_expecttest = pytest.mark.skipif(
+    importlib.util.find_spec("expecttest") is None, reason="torch.testing needs expecttest"
+)
+pytestmark = [needs_expecttest, pytest.mark.filterwarnings("ignore")]
+
+
+def spread(samples, count):
+    """Returns up to `count` of the samples, from all parts of the list."""
+    samples = list(samples)
+    return samples[:: max(1, -(-len(samples) // count))] if samples else []
+
+
+# ---- modules
+
+
+def outputs_of(x):
+    return flat(x if isinstance(x, (list, tuple, torch.Tensor)) else list(x))
+
+
+def compare_module(info, sample, training):
+    """Compares the results, gradients and buffers. Returns False if the CPU refuses the sample."""
+    constructor, forward = sample.constructor_input, sample.forward_input
+    torch.manual_seed(0)
+    try:
+        module = info.module_cls(*constructor.args, **constructor.kwargs).train(training)
+        if info.name.startswith("nn.Lazy"):
+            module(*forward.args, **forward.kwargs)  # makes the parameters
+        copied = copy.deepcopy(module)
+        expected = outputs_of(module(*forward.args, **forward.kwargs))
+    except Exception:
+        return False
+    here = copied.to(DEVICE)
+    moved = []
+    arguments, options = walk((forward.args, forward.kwargs), lambda x: to_device(x, moved))
+    got = outputs_of(here(*arguments, **options))
+    assert len(expected) == len(got)
+    for a, b in zip(expected, got):
+        torch.testing.assert_close(b.detach().cpu(), a.detach(), rtol=1e-4, atol=1e-5, equal_nan=True)
+    pairs = [(a, b) for a, b in zip(expected, got) if a.requires_grad]
+    gradients = [torch.randn_like(a) for a, _ in pairs]
+    if pairs:
+        torch.autograd.backward([a for a, _ in pairs], gradients)
+        torch.autograd.backward([b for _, b in pairs], [g.to(DEVICE) for g in gradients])
+    for a, b in itertools.chain(zip(module.parameters(), here.parameters()), moved):
+        if a.grad is not None:
+            torch.testing.assert_close(b.grad.cpu(), a.grad, rtol=1e-3, atol=1e-4, equal_nan=True)
+            a.grad = None
+    for a, b in zip(module.buffers(), here.buffers()):
+        torch.testing.assert_close(b.cpu(), a, rtol=1e-4, atol=1e-5)
+    return True
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_samples_of_modules(training):
+    from torch.testing._internal.common_modules import module_db
+
+    wrong, compared = {}, 0
+    for info in module_db:
+        if info.name in MODULES_SKIPPED:
+            continue
+        torch.manual_seed(0)
+        options = {"device": "cpu", "dtype": torch.float32, "requires_grad": True, "training": training}
+        samples = [s for s in info.module_inputs_func(info, **options) if s.forward_input is not None]
+        for i, sample in enumerate(spread(samples, MODULE_SAMPLES)):
+            try:
+                compared += compare_module(info, sample, training)
+            except Exception as e:
+                wrong.setdefault(info.name, f"sample {i}: {type(e).__name__}: {str(e)[:300]}")
+    assert not wrong
+    assert compared >= 300
+
+
+# ---- optimizers
+
+
+def make_parameters(device):
+    torch.manual_seed(1)
+    return [torch.randn(s).to(device).requires_grad_() for s in ((3, 4), (4,), (), (2, 1, 3))]
+
+
+def optimized(cls, options, device, steps=3):
+    """Returns the parameters after some steps on a function of them."""
+    parameters = make_parameters(device)
+    options = {k: v.to(device) if isinstance(v, torch.Tensor) and v.dim() > 0 else v for k, v in options.items()}
+    optimizer = cls(parameters, **options)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = sum((torch.sin(p) + 0.1 * torch.cos(3 * p)).sum() for p in parameters)
+        loss.backward()
+        return loss
+
+    for _ in range(steps):
+        optimizer.step(closure)
+    return [p.detach().cpu() for p in parameters]
+
+
+def test_samples_of_optimizers():
+    from torch.testing._internal.common_optimizers import optim_db
+
+    wrong, compared = {}, 0
+    for info in optim_db:
+        name = info.optim_cls.__name__
+        if name in OPTIMIZERS_SKIPPED:
+            continue
+        for sample in spread(info.optim_inputs_func(device="cpu"), OPTIMIZER_SAMPLES):
+            kinds = [{}]
+            if "foreach" in info.supported_impls:
+                kinds += [{"foreach": False}, {"foreach": True}]
+            if name in FUSED:
+                kinds.append({"fused": True})
+            for kind in kinds:
+                if "fused" in kind and sample.kwargs.get("differentiable") or "capturable" in sample.kwargs:
+                    continue
+                options = {**sample.kwargs, **kind}
+                # Muon takes matrices only.
+                try:
+                    expected = optimized(info.optim_cls, options, "cpu")
+                except Exception:
+                    continue
+                compared += 1
+                try:
+                    for a, b in zip(expected, optimized(info.optim_cls, options, DEVICE)):
+                        torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)
+                except Exception as e:
+                    wrong[f"{name} {options}"] = f"{type(e).__name__}: {str(e)[:300]}"
+    assert not wrong
+    assert compared >= 150
+
+
+# ---- variants of ops
+
+
+def infos():
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    for info in op_db:
+        if info.name.startswith(MODULES) or info.name in RANDOM or info.name in SKIPPED or info.name in LOOSE:
+            continue
+        if torch.float32 in info.dtypes:
+            yield info
+
+
+def samples_of(info, count, **options):
+    try:
+        return spread(info.sample_inputs("cpu", torch.float32, **options), count)
+    except Exception:
+        return []
+
+
+def noncontiguous(x):
+    """Returns an equal tensor whose elements aren't neighbors."""
+    if x.dim() == 0 or x.numel() < 2:
+        return x
+    wide = torch.empty(*x.shape, 2, dtype=x.dtype)
+    wide[..., 0], wide[..., 1] = x, 0
+    return wide[..., 0]
+
+
+def check(wrong, name, run):
+    """Runs a comparison, and remembers the error. Returns the number of comparisons."""
+    try:
+        return run()
+    except NotImplementedError:
+        return 0
+    except Exception as e:
+        wrong[name] = f"{type(e).__name__}: {str(e)[:300]}"
+        return 0
+
+
+def assert_close(got, expected):
+    for a, b in zip(flat(expected), flat(got)):
+        torch.testing.assert_close(b.cpu(), a.cpu(), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_operands_that_are_not_contiguous():
+    torch.manual_seed(0)
+    wrong, compared = {}, 0
+    for info in infos():
+        for sample in samples_of(info, OP_SAMPLES):
+
+            def run(info=info, sample=sample):
+                arguments = walk((sample.input, sample.args, sample.kwargs), noncontiguous)
+                try:
+                    expected = info(arguments[0], *arguments[1], **arguments[2])
+                except Exception:
+                    return 0
+                moved = walk(arguments, lambda x: to_device(x, []))
+                if "device" in moved[2]:
+                    moved[2]["device"] = DEVICE
+                assert_close(info(moved[0], *moved[1], **moved[2]), expected)
+                return 1
+
+            compared += check(wrong, f"{info.name} {info.variant_test_name}", run)
+    assert not wrong
+    assert compared >= 400
+
+
+def test_ops_in_place():
+    torch.manual_seed(0)
+    wrong, compared = {}, 0
+    for info in infos():
+        variant = info.get_inplace()
+        if variant is None:
+            continue
+        for sample in samples_of(info, OP_SAMPLES):
+
+            def run(variant=variant, sample=sample):
+                if sample.broadcasts_input or not isinstance(sample.input, torch.Tensor):
+                    return 0
+                mine = walk((sample.input, sample.args, sample.kwargs), lambda x: to_device(x.clone(), []))
+                target = sample.input.clone()
+                try:
+                    variant(target, *sample.args, **sample.kwargs)
+                except Exception:
+                    return 0
+                base = mine[0].clone()
+                variant(base, *mine[1], **mine[2])
+                assert_close(base, target)
+                # A view: the elements around it stay.
+                if target.dim() and target.shape == sample.input.shape:
+                    wide = torch.stack([sample.input, sample.input], -1).to(DEVICE)
+                    variant(wide[..., 1], *mine[1], **mine[2])
+                    assert_close([wide[..., 0], wide[..., 1]], [sample.input, target])
+                return 1
+
+            compared += check(wrong, f"{info.name} {info.variant_test_name}", run)
+    assert not wrong
+    assert compared >= 120
+
+
+def empty_out(shape, dtype, device):
+    return torch.empty(0, dtype=dtype, device=device)
+
+
+def strided_out(shape, dtype, device):
+    return torch.zeros(*shape, 2, dtype=dtype, device=device)[..., 1]
+
+
+def test_results_in_given_tensors():
+    torch.manual_seed(0)
+    wrong, compared = {}, 0
+    for info in infos():
+        if not info.supports_out:
+            continue
+        for sample in samples_of(info, OP_SAMPLES):
+
+            def run(info=info, sample=sample):
+                try:
+                    expected = info(sample.input, *sample.args, **sample.kwargs)
+                except Exception:
+                    return 0
+                results = flat(expected)
+                if not results or not isinstance(expected, (torch.Tensor, tuple)):
+                    return 0
+                mine = walk((sample.input, sample.args, sample.kwargs), lambda x: to_device(x, []))
+                if "device" in mine[2]:
+                    mine[2]["device"] = DEVICE
+
+                def run_into(device, make, arguments):
+                    given = [make(x.shape, x.dtype, device) for x in results]
+                    target = given[0] if isinstance(expected, torch.Tensor) else tuple(given)
+                    info(arguments[0], *arguments[1], **arguments[2], out=target)
+                    return given
+
+                # Empty tensors are resized. Others of the right sizes keep their strides.
+                for make in (empty_out, strided_out):
+                    try:
+                        wanted = run_into("cpu", make, (sample.input, sample.args, sample.kwargs))
+                        assert_close(wanted, results)
+                    except Exception:
+                        continue  # the CPU refuses it, or is wrong
+                    got = run_into(DEVICE, make, mine)
+                    assert_close(got, wanted)
+                    assert [x.stride() for x in got] == [x.stride() for x in wanted]
+                return 1
+
+            compared += check(wrong, f"{info.name} {info.variant_test_name}", run)
+    assert not wrong
+    assert compared >= 150
+
+
+@pytest.mark.parametrize("name", DIFFERENTIATED)
+def test_gradients_are_those_of_differences(name):
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    torch.manual_seed(0)
+    for info in op_db:
+        if info.name != name:
+            continue
+        for sample in spread(info.sample_inputs("cpu", torch.float64, requires_grad=True), 3 if LONG else 1):
+            moved = []
+            arguments, args, kwargs = walk(
+                (sample.input, sample.args, sample.kwargs), lambda x: to_device(x, moved)
+            )
+            inputs = [b for _, b in moved if b.requires_grad and 0 < b.numel() < (200 if LONG else 30)]
+            if not inputs:
+                continue
+
+            def f(*_, args=args, kwargs=kwargs, arguments=arguments, info=info, sample=sample):
+                results = flat(info(arguments, *args, **kwargs))
+                results = [sample.output_process_fn_grad(x) for x in results]
+                return tuple(x for x in results if x.requires_grad)
+
+            if f():
+                assert torch.autograd.gradcheck(f, inputs, fast_mode=True, check_undefined_grad=False, nondet_tol=1e-9)
