@@ -234,16 +234,21 @@ absl::Status JoinGroup(const Device& device, int rank, int size,
   TENSORD_ASSIGN_OR_RETURN(std::vector<std::string> names,
                            ExchangeWith(exchange, size, absl::StrCat(NewGroupId(), device.name())));
   const std::string id = names[0].substr(0, kGroupIdBytes);
+  absl::Status status;
   for (std::string& name : names) {
-    if (name.size() < kGroupIdBytes)
-      return absl::InvalidArgumentError("group: the exchange returned a string of another call");
-    name.erase(0, kGroupIdBytes);
+    if (name.size() < kGroupIdBytes) {
+      status = absl::InvalidArgumentError("group: the exchange returned a string of another call");
+    } else {
+      name.erase(0, kGroupIdBytes);
+    }
   }
   std::vector<v1::JoinGroupResponse> joined;
-  const std::vector<v1::JoinGroupRequest> requests = {
-      MakeJoinRequest(device, static_cast<uint32_t>(rank), id, names, timeout, state)};
-  const absl::Status status = CallAllServers(
-      {device}, timeout, &v1::TensorService::Stub::PrepareAsyncJoinGroup, requests, &joined);
+  if (status.ok()) {
+    const std::vector<v1::JoinGroupRequest> requests = {
+        MakeJoinRequest(device, static_cast<uint32_t>(rank), id, names, timeout, state)};
+    status = CallAllServers({device}, timeout, &v1::TensorService::Stub::PrepareAsyncJoinGroup,
+                            requests, &joined);
+  }
   // The other programs wait for this one's address. If it has none, an empty one tells them.
   const std::string own =
       status.ok() ? absl::StrCat(joined[0].backend(), " ", joined[0].address()) : std::string();

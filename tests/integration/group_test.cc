@@ -4,8 +4,12 @@
 #include <atomic>
 #include <chrono>
 #include <complex>
+#include <condition_variable>
 #include <cstdlib>
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -66,6 +70,90 @@ TEST_F(GroupTest, EveryOperationOverAllDevices) {
     EXPECT_THAT(*y.Read<float>(), ElementsAre(7, 8));
   }
   EXPECT_TRUE(group.Barrier().ok());
+}
+
+// Members of several programs: here each is a thread, and the exchange is an array.
+class MemberTest : public GroupTest {
+ protected:
+  static constexpr int kSize = 3;
+
+  // Returns an all-gather between the threads.
+  GroupMember::Exchange ExchangeOf(int rank) {
+    return [this, rank, call = std::make_shared<size_t>(0)](
+               const std::string& own) -> absl::StatusOr<std::vector<std::string>> {
+      const size_t round = (*call)++;
+      std::unique_lock lock(mutex_);
+      told_[round][rank] = own;
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return told_[round].size() == kSize; });
+      std::vector<std::string> all;
+      for (const auto& [_, text] : told_[round]) all.push_back(text);
+      return all;
+    };
+  }
+
+  // Runs `body` with a member of each rank at once.
+  void WithMembers(const std::function<void(int, const GroupMember&)>& body) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kSize; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto member =
+            GroupMember::Join(cluster_.devices()[rank * 2], rank, kSize, ExchangeOf(rank));
+        ASSERT_TRUE(member.ok()) << member.status();
+        body(rank, *member);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<size_t, std::map<int, std::string>> told_;
+};
+
+TEST_F(MemberTest, EveryOperationOfMembersOfSeveralPrograms) {
+  WithMembers([](int rank, const GroupMember& member) {
+    EXPECT_EQ(member.rank(), rank);
+    EXPECT_EQ(member.size(), kSize);
+    const auto r = static_cast<float>(rank);
+    const Tensor x = FromVector<float>(member.device(), {r, r + 10, r + 20});
+    EXPECT_THAT(*member.AllReduce(x).Read<float>(), ElementsAre(3, 33, 63));
+    EXPECT_THAT(*member.AllReduce(x, Reduction::kMean).Read<float>(), ElementsAre(1, 11, 21));
+    EXPECT_THAT(*member.AllGather(x).Read<float>(), ElementsAre(0, 10, 20, 1, 11, 21, 2, 12, 22));
+    EXPECT_THAT(*member.ReduceScatter(x).Read<float>(), ElementsAre(3 + 30 * r));
+    EXPECT_THAT(*member.Broadcast(x, 2).Read<float>(), ElementsAre(2, 12, 22));
+    EXPECT_TRUE(member.Barrier().ok());
+    EXPECT_THAT(member.Broadcast(x, kSize).status().message(), HasSubstr("no rank 3 of 3"));
+  });
+}
+
+TEST_F(MemberTest, FailureOfOneMemberToJoinIsToldToTheOthers) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kSize; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto exchange = ExchangeOf(rank);
+      // The id that rank 2 sees has another length, which its server refuses.
+      const auto broken = [&](const std::string& own) {
+        auto all = exchange(own);
+        if (rank == 2 && own.size() > 16) (*all)[0].resize(3);
+        return all;
+      };
+      const auto member = GroupMember::Join(cluster_.devices()[rank * 2], rank, kSize, broken,
+                                            {.timeout = absl::Seconds(5)});
+      EXPECT_FALSE(member.ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(MemberTest, JoinRefusesWrongRanksAndExchanges) {
+  const Device device = cluster_.devices()[0];
+  const auto one = [](const std::string& own) { return std::vector<std::string>{own}; };
+  EXPECT_THAT(GroupMember::Join(device, 2, 2, one).status().message(), HasSubstr("no rank 2"));
+  EXPECT_THAT(GroupMember::Join(device, 0, 2, one).status().message(),
+              HasSubstr("returned 1 strings for 2 members"));
+  EXPECT_TRUE(GroupMember::Join(device, 0, 1, one).ok());
+  EXPECT_FALSE(GroupMember().AllReduce(Full(device, {1}, 1.0f)).ok());
 }
 
 TEST_F(GroupTest, GathersAndBroadcastsComplexTensors) {

@@ -3,7 +3,7 @@
 torch.distributed.init_process_group("tensord") makes one member for each process. Each process has a connection of its
 own and a device of its own, which is the current device: torch.tensord.set_device(int(os.environ["LOCAL_RANK"])). The
 servers exchange the elements directly, by Gloo between CPUs and by NCCL between GPUs. The store of torch.distributed
-only carries the members' addresses.
+only carries the members' addresses. A tensor on the CPU is copied to the device, and the result back, which waits.
 """
 
 import datetime
@@ -68,18 +68,21 @@ class ProcessGroupTensord(dist.ProcessGroup):
             )
         return self._member
 
-    def _check(self, name, *tensors):
-        for tensor in tensors:
-            if tensor.device.type != "tensord":
-                raise RuntimeError(
-                    f"torch.distributed: {name}: the tensor is on {tensor.device}, and the backend tensord takes "
-                    "tensors on tensord: copy it with x.to('tensord')"
-                )
-        return self._join(tensors[0].device)
+    def _prepare(self, name, tensor):
+        """Returns the tensor on this member's device: PyTorch gives objects, such as pickled ones, on the CPU."""
+        if tensor.device.type == "cpu":
+            tensor = tensor.to(self._device or torch.device("tensord", torch.tensord.current_device()))
+        if tensor.device.type != "tensord":
+            raise RuntimeError(
+                f"torch.distributed: {name}: the tensor is on {tensor.device}, and the backend tensord takes tensors"
+                " on tensord: copy it with x.to('tensord')"
+            )
+        self._join(tensor.device)
+        return tensor
 
     def _reduce(self, name, tensor, options, run):
         """Calls run(tensor, reduction) for the reduction of `options`."""
-        self._check(name, tensor)
+        tensor = self._prepare(name, tensor)
         op = options.reduceOp
         if op == dist.ReduceOp.MIN:
             return -run(-tensor, "max")
@@ -87,7 +90,11 @@ class ProcessGroupTensord(dist.ProcessGroup):
             if op == known:
                 # Gloo and NCCL have no bool: a sum or a maximum of bytes is the same.
                 return run(tensor.byte(), "max").bool() if tensor.dtype == torch.bool else run(tensor, reduction)
-        raise NotImplementedError(f"torch.distributed: {name} by {op} isn't implemented by the backend tensord")
+        names = [each for each in ("PRODUCT", "BAND", "BOR", "BXOR") if op == getattr(dist.ReduceOp, each)]
+        raise NotImplementedError(
+            f"torch.distributed: {name} by {', '.join(names) or op} isn't implemented by the backend tensord: it has"
+            " SUM, AVG, MAX and MIN"
+        )
 
     def _all_reduce(self, tensor, reduction):
         return _from_tensord(self._member.all_reduce(_to_tensord(tensor), reduction))
@@ -109,8 +116,8 @@ class ProcessGroupTensord(dist.ProcessGroup):
     def broadcast(self, tensors, opts=None):
         root = opts.rootRank if opts is not None else 0
         for tensor in tensors:
-            member = self._check("broadcast", tensor)
-            tensor.copy_(_from_tensord(member.broadcast(_to_tensord(tensor), root)))
+            given = _to_tensord(self._prepare("broadcast", tensor))
+            tensor.copy_(_from_tensord(self._member.broadcast(given, root)))
         return _done(tensors)
 
     def allgather(self, output_tensors, input_tensors, opts=None):
@@ -171,12 +178,12 @@ class ProcessGroupTensord(dist.ProcessGroup):
 
     def scatter(self, output_tensors, input_tensors, opts):
         for i, output in enumerate(output_tensors):
-            member = self._check("scatter", output)
+            here = self._prepare("scatter", output)
             if self._member_rank == opts.rootRank:
-                parts = torch.stack(list(input_tensors[i]))
+                parts = torch.stack([self._prepare("scatter", part) for part in input_tensors[i]])
             else:
-                parts = torch.zeros(self._member_count, *output.shape, dtype=output.dtype, device=output.device)
-            made = _from_tensord(member.broadcast(_to_tensord(parts), opts.rootRank))
+                parts = torch.zeros(self._member_count, *here.shape, dtype=here.dtype, device=here.device)
+            made = _from_tensord(self._member.broadcast(_to_tensord(parts), opts.rootRank))
             output.copy_(made[self._member_rank])
         return _done(output_tensors)
 
@@ -185,9 +192,8 @@ class ProcessGroupTensord(dist.ProcessGroup):
         return _done([])
 
     def _gather(self, name, tensor):
-        member = self._check(name, tensor)
-        stacked = _to_tensord(tensor.reshape(1, *tensor.shape))
-        return _from_tensord(member.all_gather(stacked))
+        tensor = self._prepare(name, tensor)
+        return _from_tensord(self._member.all_gather(_to_tensord(tensor.reshape(1, *tensor.shape))))
 
 
 def _done(tensors, value=None):
