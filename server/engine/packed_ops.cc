@@ -378,6 +378,10 @@ bool PackedOps::TryRunGeneral(const Step& step, PreparedOp& op, absl::Span<const
 bool PackedOps::AddScalars(const Step& step, TensorRefs* inputs) {
   DeviceSlot& slot = *likely_slot_;
   if (!slot.device->host_accessible()) return false;
+  // The device of an op is that of its tensors, also if its first input is a scalar.
+  for (const TensorRef& input : *inputs) {
+    if (input != nullptr && input->slot() != &slot) return false;
+  }
   for (const OpDefinition::Scalar& scalar : step.definition->scalars) {
     const ScalarInput value = {scalar.position, scalar.dtype, step.inputs[scalar.position]};
     absl::StatusOr<BufferRef> buffer =

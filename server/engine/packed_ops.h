@@ -167,8 +167,8 @@ class PackedOps {
   // Does the rest of TryRun() for an op with several outputs or donated inputs.
   bool TryRunGeneral(const Step& step, PreparedOp& op, absl::Span<const TensorRef> inputs,
                      Session::Table& table);
-  // Sets the inputs that are scalars to tensors on likely_slot_. If the host can't access the
-  // device's memory, or no memory is left, returns false.
+  // Sets the inputs that are scalars to tensors on likely_slot_. If the other inputs are elsewhere,
+  // if the host can't access the device's memory, or if no memory is left, returns false.
   bool AddScalars(const Step& step, TensorRefs* inputs);
   // Returns all attributes of the step.
   static Attributes AttrsOf(const Step& step);

@@ -64,6 +64,15 @@ TEST_F(ClientTensorTest, ScalarsTakeTheDTypeOfTheTensor) {
   EXPECT_EQ((Gt(x, 1) + 1).dtype(), DType::kInt64);
 }
 
+// The server guesses that an op runs on the device of the op before it.
+TEST_F(ClientTensorTest, OpWhoseFirstInputIsAScalarRunsOnTheDeviceOfItsTensor) {
+  const Tensor here = FromVector<float>(first_, {2}, {1, 2});
+  const Tensor there = FromVector<float>(second_, {2}, {3, 4});
+  EXPECT_THAT(*(here + (10 - here)).Read<float>(), ElementsAre(10, 10));
+  EXPECT_THAT(*(there + (10 - there)).Read<float>(), ElementsAre(10, 10));
+  EXPECT_THAT(*(here + (10 - here)).Read<float>(), ElementsAre(10, 10));
+}
+
 TEST_F(ClientTensorTest, ScalarsKeepTheirBits) {
   const Tensor one = Ones(first_, {1}, {.dtype = DType::kFloat64});
   for (const double value : {0.1, -0.0, 1e-310, 1e300, std::numeric_limits<double>::infinity()}) {
