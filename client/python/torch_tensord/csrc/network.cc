@@ -181,35 +181,77 @@ struct Adam {
   double lr, beta1, beta2, weight_decay, eps;
   bool amsgrad, maximize, decoupled;
 };
+// The values of tensors that an op overwrites. If the op fails, the tensors keep them.
+class DonatedValues {
+ public:
+  explicit DonatedValues(c10::ArrayRef<const at::Tensor*> tensors) : tensors_(tensors) {
+    for (const at::Tensor* each : tensors) values_.push_back(Read(*each));
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      Cell* const cell = CellOf(*tensors[i]);
+      taken_.push_back(cell->value() == values_[i]);
+      if (!taken_.back()) continue;
+      values_[i].reset();
+      values_[i] = cell->Take();
+    }
+  }
+  ~DonatedValues() {
+    for (size_t i = 0; i < values_.size(); ++i) {
+      if (taken_[i]) CellOf(*tensors_[i])->Set(std::move(values_[i]));
+    }
+  }
+  DonatedValues(const DonatedValues&) = delete;
+  DonatedValues& operator=(const DonatedValues&) = delete;
+
+  c10::ArrayRef<Value> get() const { return values_; }
+  // Bit i is set if nothing else has value i.
+  uint32_t mask() const {
+    uint32_t mask = 0;
+    for (size_t i = 0; i < values_.size(); ++i) {
+      if (values_[i].use_count() == 1) mask |= 1U << i;
+    }
+    return mask;
+  }
+  // Gives the tensors the op's results.
+  void Replace(std::vector<Value> results) {
+    values_.clear();
+    for (size_t i = 0; i < results.size(); ++i) Write(*tensors_[i], std::move(results[i]));
+  }
+
+ private:
+  const c10::ArrayRef<const at::Tensor*> tensors_;
+  c10::SmallVector<Value, 4> values_;
+  c10::SmallVector<bool, 4> taken_;
+};
+
 void AdamStep(const Adam& adam, const at::Tensor& p, const at::Tensor& gradient,
               const at::Tensor& m, const at::Tensor& v, const at::Tensor* vmax,
               const at::Tensor& step, const at::Tensor* lr) {
-  c10::SmallVector<Value, 7> kept = {Read(p), Cast(Read(gradient), p.scalar_type()), Read(m),
-                                     Read(v)};
-  if (vmax != nullptr) kept.push_back(Read(*vmax));
-  c10::SmallVector<In, 7> inputs;
-  for (const Value& each : kept) inputs.emplace_back(each);
+  // The state, as inputs and as outputs. The server overwrites a value that nothing else has.
+  c10::SmallVector<const at::Tensor*, 4> state = {&p, &m, &v};
+  if (vmax != nullptr) state.push_back(vmax);
+  const Value g = Cast(Read(gradient), p.scalar_type());
   const Value count = ReadAs(step, step.scalar_type(), DeviceOf(p));
+  const bool has_rate = lr != nullptr && IsOurs(*lr);
+  const Value rate = has_rate ? Read(*lr) : Value();
+  const at::Scalar number = lr == nullptr ? at::Scalar(adam.lr) : has_rate ? 0 : lr->item();
+  DonatedValues values(state);
+  c10::SmallVector<In, 7> inputs;
+  for (const Value& each : values.get()) inputs.emplace_back(each);
+  inputs.insert(inputs.begin() + 1, In(g));
   inputs.emplace_back(count);
-  Value rate;
-  if (lr != nullptr && IsOurs(*lr)) {
-    rate = Read(*lr);
-    inputs.emplace_back(rate);
-  } else {
-    inputs.emplace_back(lr == nullptr ? at::Scalar(adam.lr) : lr->item(), at::kDouble);
-  }
-  const std::vector<Value> made = PushAll("adam_step", inputs,
-                                          {{"beta1", adam.beta1},
-                                           {"beta2", adam.beta2},
-                                           {"eps", adam.eps},
-                                           {"weight_decay", adam.weight_decay},
-                                           {"decoupled", adam.decoupled},
-                                           {"amsgrad", adam.amsgrad},
-                                           {"maximize", adam.maximize}});
-  Write(p, made[0]);
-  Write(m, made[1]);
-  Write(v, made[2]);
-  if (vmax != nullptr) Write(*vmax, made[3]);
+  inputs.push_back(has_rate ? In(rate) : In(number, at::kDouble));
+  // The gradient is input 1.
+  const uint32_t mask = values.mask(), donated = (mask & 1) | (mask & ~1U) << 1;
+  std::vector<Value> made = PushAll("adam_step", inputs,
+                                    {{"beta1", adam.beta1},
+                                     {"beta2", adam.beta2},
+                                     {"eps", adam.eps},
+                                     {"weight_decay", adam.weight_decay},
+                                     {"decoupled", adam.decoupled},
+                                     {"amsgrad", adam.amsgrad},
+                                     {"maximize", adam.maximize}},
+                                    donated);
+  values.Replace(std::move(made));
 }
 void AdamSteps(const Adam& adam, at::TensorList self, at::TensorList grads, at::TensorList m,
                at::TensorList v, at::TensorList vmax, at::TensorList steps, const at::Tensor* lr,

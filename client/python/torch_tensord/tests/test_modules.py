@@ -60,6 +60,25 @@ def test_training_an_mlp_gives_the_losses_of_the_cpu(optimizer, options):
     assert losses(make, optimizer, options, x, y, DEVICE) == pytest.approx(expected, abs=1e-5)
 
 
+def test_fused_adam_leaves_a_clone_of_the_parameter_as_it_was():
+    parameter = nn.Parameter(torch.randn(1000).to(DEVICE))
+    parameter.grad = torch.randn(1000).to(DEVICE)
+    before = parameter.detach().clone()
+    values = before.cpu()
+    torch.optim.Adam([parameter], fused=True).step()
+    assert torch.equal(before.cpu(), values)
+    assert not torch.equal(parameter.detach().cpu(), values)
+
+
+def test_a_fused_step_that_fails_keeps_the_state():
+    p, m, v = (torch.full((4,), float(i), device=DEVICE) for i in range(3))
+    step = torch.ones((), device=DEVICE)
+    with pytest.raises(RuntimeError, match="shape"):
+        torch._fused_adam_([p], [torch.ones(3, device=DEVICE)], [m], [v], [], [step], lr=0.1, beta1=0.9, beta2=0.99,
+                           weight_decay=0, eps=1e-8, amsgrad=False, maximize=False)
+    assert [t.tolist() for t in (p, m, v)] == [[0.0] * 4, [1.0] * 4, [2.0] * 4]
+
+
 def test_a_transformer_layer_in_inference():
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
     part = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, activation="gelu")
