@@ -259,6 +259,19 @@ int ReportFailure(const absl::Status& status) {
   return 1;
 }
 
+// A thread of OpenMP that waits for another one spins before it sleeps, by default for some
+// milliseconds. If the machine has other work, this takes the processors from the threads that
+// compute: an op may then take ten times as long. The library reads the number of spins before
+// main(), so the process replaces itself once. If that fails, it continues with the default.
+void LimitOpenMpSpinning(char** argv) {
+  constexpr char kSpins[] = "GOMP_SPINCOUNT";
+  if (std::getenv(kSpins) != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error || setenv(kSpins, "30000", /*overwrite=*/1) != 0) return;
+  execv(program.c_str(), argv);
+}
+
 int Main(const DaemonFlags& flags) {
   TuneMalloc();
   DisableDeadlockDetection();
@@ -310,5 +323,8 @@ int main(int argc, char** argv) {
   tensord::server::DaemonFlags flags;
   int exit_status = 0;
   if (!tensord::server::ParseFlags(argc, argv, &flags, &exit_status)) return exit_status;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  tensord::server::LimitOpenMpSpinning(argv);
+#endif
   return tensord::server::Main(flags);
 }
