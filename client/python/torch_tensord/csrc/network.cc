@@ -214,7 +214,11 @@ class DonatedValues {
   // Gives the tensors the op's results.
   void Replace(std::vector<Value> results) {
     values_.clear();
-    for (size_t i = 0; i < results.size(); ++i) Write(*tensors_[i], std::move(results[i]));
+    for (const bool taken : {true, false}) {  // a write to a part of a storage may fail
+      for (size_t i = 0; i < results.size(); ++i) {
+        if (taken_[i] == taken) Write(*tensors_[i], std::move(results[i]));
+      }
+    }
   }
 
  private:
