@@ -23,23 +23,26 @@ Tensor Differentiate(absl::string_view name, const Tensor& gradient, const Tenso
                    Narrow(function(Widen(gradient), Widen(x)), {&gradient, &x}));
 }
 
-Tensor GeluSlope(const Tensor& x) {
+// The server fuses ops in which each op but the first uses the result of the one before it, and no
+// other op uses that result. So a value that is used twice is an operand of its own kernel, and the
+// expressions below compute cheap values again.
+
+Tensor GeluGradient(const Tensor& g, const Tensor& x) {
   constexpr double kSqrtHalf = 0.70710678118654752440, kInverseSqrtTwoPi = 0.39894228040143267794;
   const Tensor distribution = (Erf(x * kSqrtHalf) + 1) * 0.5;
   const Tensor density = Exp(x * x * -0.5) * kInverseSqrtTwoPi;
-  return distribution + x * density;
+  return (density * x + distribution) * g;
 }
 
-Tensor GeluTanhSlope(const Tensor& x) {
+Tensor GeluTanhGradient(const Tensor& g, const Tensor& x) {
   constexpr double kSqrtTwoOverPi = 0.79788456080286535588, kCubic = 0.044715;
-  const Tensor square = x * x;
-  const Tensor tanh = Tanh(x * (square * kCubic + 1) * kSqrtTwoOverPi);
-  const Tensor inner_slope = (square * (3 * kCubic) + 1) * kSqrtTwoOverPi;
-  return (tanh + 1 + x * (1 - tanh * tanh) * inner_slope) * 0.5;
+  const Tensor tanh = Tanh((x * x * kCubic + 1) * x * kSqrtTwoOverPi);
+  const Tensor inner_slope = (x * x * (3 * kCubic) + 1) * kSqrtTwoOverPi;
+  return ((1 - tanh * tanh) * inner_slope * x + tanh + 1) * 0.5 * g;
 }
 
 // Returns log(1 + exp(x)), without overflow.
-Tensor LogOnePlusExp(const Tensor& x) { return Relu(x) + Log1p(Exp(-Abs(x))); }
+Tensor LogOnePlusExp(const Tensor& x) { return Logaddexp(x, 0); }
 
 }  // namespace
 
@@ -56,13 +59,14 @@ Tensor TanhBackward(const Tensor& gradient, const Tensor& y) {
 Tensor SiluBackward(const Tensor& gradient, const Tensor& x) {
   return Differentiate("silu_backward", gradient, x, [](const Tensor& g, const Tensor& wide) {
     const Tensor sigmoid = Sigmoid(wide);
-    return g * sigmoid * (wide * (1 - sigmoid) + 1);
+    return ((1 - sigmoid) * wide + 1) * sigmoid * g;
   });
 }
 
 Tensor GeluBackward(const Tensor& gradient, const Tensor& x, GeluApproximation approximate) {
   return Differentiate("gelu_backward", gradient, x, [&](const Tensor& g, const Tensor& wide) {
-    return g * (approximate == GeluApproximation::kTanh ? GeluTanhSlope(wide) : GeluSlope(wide));
+    return approximate == GeluApproximation::kTanh ? GeluTanhGradient(g, wide)
+                                                   : GeluGradient(g, wide);
   });
 }
 
@@ -83,7 +87,9 @@ Tensor ThresholdBackward(const Tensor& gradient, const Tensor& x, double thresho
 
 Tensor LeakyRelu(const Tensor& x, double negative_slope) {
   return Activate("leaky_relu", x, [&](const Tensor& wide) {
-    return Where(Gt(wide, 0), wide, wide * negative_slope);
+    if (negative_slope == 0) return Relu(wide);
+    const Tensor line = wide * negative_slope;
+    return negative_slope <= 1 ? Maximum(line, wide) : Minimum(line, wide);
   });
 }
 
@@ -104,7 +110,8 @@ Tensor Elu(const Tensor& x, const EluOptions& options) {
 Tensor EluBackward(const Tensor& gradient, const Tensor& x, const EluOptions& options) {
   return Differentiate("elu_backward", gradient, x, [&](const Tensor& g, const Tensor& wide) {
     const double factor = options.alpha * options.scale * options.input_scale;
-    return g * Where(Gt(wide, 0), options.scale, Exp(wide * options.input_scale) * factor);
+    const Tensor slope = Exp(wide * options.input_scale) * factor;
+    return Where(Gt(wide, 0), options.scale, slope) * g;
   });
 }
 
@@ -123,15 +130,14 @@ Tensor Hardsigmoid(const Tensor& x) {
 }
 
 Tensor HardsigmoidBackward(const Tensor& gradient, const Tensor& x) {
-  return Differentiate("hardsigmoid_backward", gradient, x,
-                       [](const Tensor& g, const Tensor& wide) {
-                         return Where(BitwiseOr(Le(wide, -3), Ge(wide, 3)), 0, g / 6);
-                       });
+  return Differentiate(
+      "hardsigmoid_backward", gradient, x,
+      [](const Tensor& g, const Tensor& wide) { return Where(Ge(Abs(wide), 3), 0, g) / 6; });
 }
 
 Tensor Hardswish(const Tensor& x) {
   return Activate("hardswish", x,
-                  [](const Tensor& wide) { return wide * Minimum(Maximum(wide + 3, 0), 6) / 6; });
+                  [](const Tensor& wide) { return Minimum(Maximum(wide + 3, 0), 6) * wide / 6; });
 }
 
 Tensor HardswishBackward(const Tensor& gradient, const Tensor& x) {
@@ -142,13 +148,14 @@ Tensor HardswishBackward(const Tensor& gradient, const Tensor& x) {
 }
 
 Tensor Mish(const Tensor& x) {
-  return Activate("mish", x, [](const Tensor& wide) { return wide * Tanh(LogOnePlusExp(wide)); });
+  return Activate("mish", x, [](const Tensor& wide) { return Tanh(LogOnePlusExp(wide)) * wide; });
 }
 
 Tensor MishBackward(const Tensor& gradient, const Tensor& x) {
   return Differentiate("mish_backward", gradient, x, [](const Tensor& g, const Tensor& wide) {
     const Tensor tanh = Tanh(LogOnePlusExp(wide));
-    return g * (tanh + wide * Sigmoid(wide) * (1 - tanh * tanh));
+    const Tensor sigmoid = Sigmoid(wide);
+    return ((1 - tanh * tanh) * sigmoid * wide + tanh) * g;
   });
 }
 

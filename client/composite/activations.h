@@ -3,8 +3,8 @@
 //
 // All functions take floating tensors. As in ops.h, no function waits, errors are in the result's
 // status, and all functions are thread-safe. An error that the client finds begins with the
-// function's name. The server runs a function as one fused kernel. float16 and bfloat16 are
-// computed in float32, and rounded once.
+// function's name. The server runs a function as one to three fused kernels. float16 and bfloat16
+// are computed in float32, and rounded once.
 //
 // The functions whose names end in "Backward" compute gradients. They take the gradient of the
 // result, and x or y, where x is the argument of the activation and y is its result.

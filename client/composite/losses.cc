@@ -79,8 +79,8 @@ Tensor LossGradient(absl::string_view name, const Tensor& gradient, const Tensor
 // Returns the loss of a difference: quadratic up to `limit`, then linear.
 Tensor HuberOf(const Tensor& difference, double limit) {
   const Tensor distance = Abs(difference);
-  const Tensor linear = (distance - 0.5 * limit) * limit;
-  return Where(Lt(distance, limit), distance * distance * 0.5, linear);
+  const Tensor near = Minimum(distance, limit);
+  return (near * -0.5 + distance) * near;
 }
 
 Tensor WeightedLosses(const Tensor& losses, const std::optional<Tensor>& weight) {
@@ -238,12 +238,13 @@ Tensor BinaryCrossEntropyWithLogits(const Tensor& x, const Tensor& target,
                                     const BinaryCrossEntropyWithLogitsOptions& options) {
   return Loss("binary_cross_entropy_with_logits", x, target, options.reduction,
               [&](const Tensor& a, const Tensor& b) {
-                const Tensor curve = Log1p(Exp(-Abs(a))) + Relu(-a);  // log(1 + exp(-x))
-                const Tensor rest = 1 - b;
-                const Tensor curves = options.pos_weight.has_value()
-                                          ? curve * (rest + b * Widen(*options.pos_weight))
-                                          : curve;
-                return WeightedLosses(rest * a + curves, options.weight);
+                const Tensor line = (1 - b) * a;
+                const Tensor curve = Logaddexp(-a, 0);  // log(1 + exp(-x))
+                if (!options.pos_weight.has_value()) {
+                  return WeightedLosses(curve + line, options.weight);
+                }
+                const Tensor factor = Widen(*options.pos_weight) * b + (1 - b);
+                return WeightedLosses(factor * curve + line, options.weight);
               });
 }
 
@@ -262,7 +263,8 @@ Tensor BinaryCrossEntropyWithLogitsBackward(const Tensor& gradient, const Tensor
 Tensor KlDiv(const Tensor& x, const Tensor& target, const KlDivOptions& options) {
   return Loss("kl_div", x, target, options.reduction, [&](const Tensor& a, const Tensor& b) {
     if (options.log_target) return Exp(b) * (b - a);
-    return Where(Eq(b, 0), 0, b * Log(b)) - b * a;
+    const Tensor none = Eq(b, 0);
+    return Where(none, 0, (Log(b) - a) * b);
   });
 }
 
