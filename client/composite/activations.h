@@ -16,7 +16,7 @@
 
 namespace tensord {
 
-// The gradients of the ops Sigmoid, Tanh, Silu and Gelu, and of Softplus.
+// These return the gradients of the ops Sigmoid, Tanh, Silu and Gelu, and of Softplus.
 Tensor SigmoidBackward(const Tensor& gradient, const Tensor& y);
 Tensor TanhBackward(const Tensor& gradient, const Tensor& y);
 Tensor SiluBackward(const Tensor& gradient, const Tensor& x);
@@ -39,7 +39,7 @@ struct EluOptions {
   double scale = 1;
   double input_scale = 1;
 };
-// The options of SELU.
+// Elu with these options is SELU.
 inline constexpr EluOptions kSelu = {.alpha = 1.6732632423543772, .scale = 1.0507009873554805};
 // Returns scale x where x > 0, and scale alpha (exp(input_scale x) - 1) elsewhere. CELU with alpha
 // has the options {.alpha = alpha, .input_scale = 1 / alpha}.

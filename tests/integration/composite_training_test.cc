@@ -30,7 +30,7 @@ class CompositeTrainingTest : public ClientFixture {
   }
 };
 
-// PyTorch's gradients at these points.
+// PyTorch returns the same gradients at these points.
 TEST_F(CompositeTrainingTest, GradientsAtPointsWithoutADerivative) {
   const Tensor ones = Ones(first_, {2});
   EXPECT_THAT(*ThresholdBackward(ones, Floats({0, -0.0f})).Read<float>(), ElementsAre(0, 0));

@@ -96,14 +96,14 @@ struct Case {
 
 // ---------------------------------------------------------------- activations
 
-// A function of x, whose gradient takes x.
+// Makes a configuration of a function of x whose gradient takes x.
 template <typename Forward, typename Backward>
 Configuration OfArgument(Draw& draw, Forward forward, Backward backward) {
   return {{draw.Values(draw.RandomShape(0, 3, 5))},
           [=](const Tensors& in) { return forward(in[0]); },
           [=](const Tensors& in, const Tensor& g) { return Tensors{backward(g, in[0])}; }};
 }
-// A function of x, whose gradient takes the result.
+// Makes a configuration of a function of x whose gradient takes the result.
 template <typename Forward, typename Backward>
 Configuration OfResult(Draw& draw, Forward forward, Backward backward) {
   return {{draw.Values(draw.RandomShape(0, 3, 5))},
@@ -281,7 +281,7 @@ Configuration MakeKlDiv(Draw& draw) {
       });
 }
 
-// x, the target, and the axis of the classes.
+// The operands of a loss over classes.
 struct Classification {
   Tensor x, target;
   std::optional<int64_t> axis;

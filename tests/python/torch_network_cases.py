@@ -405,13 +405,13 @@ def convolutions(count=60, with_empty=False):
         groups = (1, 1, 2, 5)[draw.number(0, 3)]
         depthwise = groups == 5
         channels = 1 if depthwise else draw.number(1, 20)
-        kernel = [draw.number(1, 4) for _ in range(axes)]
-        attrs = {"stride": [draw.number(1, 3) for _ in range(axes)],
-                 "dilation": [draw.number(1, 2) for _ in range(axes)], "groups": groups,
-                 "padding": [draw.number(0, 3) for _ in range(2 * axes)]}
+        kernel = draw.numbers(axes, 1, 4)
+        attrs = {"stride": draw.numbers(axes, 1, 3), "dilation": draw.numbers(axes, 1, 2),
+                 "groups": groups, "padding": draw.numbers(2 * axes, 0, 3)}
         size = [k * 2 + draw.number(0, 9) for k in kernel]
-        yield ([0 if with_empty and i == count - 1 else draw.number(1, 3), channels * groups, *size],
-               [groups * draw.number(1, 20), channels, *kernel], attrs)
+        batch = 0 if with_empty and i == count - 1 else draw.number(1, 3)
+        yield ([batch, channels * groups, *size], [groups * draw.number(1, 20), channels, *kernel],
+               attrs)
 
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}

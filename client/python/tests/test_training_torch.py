@@ -1,5 +1,5 @@
-"""Activations, losses and their gradients beside PyTorch's, for random configurations. Skipped where torch is
-missing."""
+"""Compares activations, losses and their gradients with PyTorch's, for random configurations. If torch is missing, the
+tests are skipped."""
 
 import random
 
@@ -55,7 +55,7 @@ class Draw:
         return self.random.choice(values)
 
 
-# For each activation: PyTorch's function, ours, our gradient, whether the gradient takes the result, the options.
+# Each activation has PyTorch's function, ours, our gradient, whether the gradient takes the result, and the options.
 ACTIVATIONS = {
     "sigmoid": (torch.sigmoid, tensord.sigmoid, tensord.sigmoid_backward, True, lambda d: {}),
     "tanh": (torch.tanh, tensord.tanh, tensord.tanh_backward, True, lambda d: {}),
@@ -168,7 +168,7 @@ def bce_options(draw, shape, dtype):
     return {k: v for k, v in logits_options(draw, shape, dtype).items() if k != "pos_weight"}
 
 
-# For each loss: the ranges of x and of the target, and the options.
+# Each loss has the ranges of x and of the target, and the options.
 LOSSES = {
     "mse_loss": ((-4, 4), (-4, 4), lambda d, s, t: {"reduction": d.choose(*REDUCTIONS)}),
     "l1_loss": ((-4, 4), (-4, 4), lambda d, s, t: {"reduction": d.choose(*REDUCTIONS)}),

@@ -1,5 +1,5 @@
-"""Results and gradients of the ops of networks for random configurations: shapes, strides, options and dtypes. Each is
-compared with PyTorch's in float64 on the CPU."""
+"""Compares results and gradients of the ops of networks with PyTorch's in float64 on the CPU, for random
+configurations: shapes, strides, options and dtypes."""
 
 import random
 

@@ -1,5 +1,5 @@
-"""Gradients of gradients on the device: torch.autograd.gradgradcheck of the functions whose gradients PyTorch can
-differentiate. Each is compared with finite differences in float64 along random directions."""
+"""Compares gradients of gradients on the device with finite differences in float64, along random directions. The
+functions are those whose gradients PyTorch can differentiate."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def batch_norm(training):
 
 PROBABILITIES = torch.tensor([[0.1, 0.5, 0.4], [0.3, 0.3, 0.4]], dtype=torch.float64)
 
-# A function, and functions that make its operands.
+# Each case has a function, and a function that makes its operands.
 CASES = {
     "matmul": (torch.matmul, lambda: (leaf(2, 3), leaf(3, 4))),
     "matmul, batches": (torch.matmul, lambda: (leaf(2, 2, 3), leaf(2, 3, 2))),
