@@ -216,13 +216,15 @@ def attention_inputs(inputs):
         v = inputs.real(-1, 1, *heads[1], keys, draw.number(1, 24))
         options = {"scale": draw.number(1, 8) / 8} if draw.flag() else {}
         shape = heads[0] + [length, keys] if draw.flag() else [draw.number(0, 1) or length, keys]
-        mask, kind = None, draw.number(0, 3)
+        mask, kind = None, draw.number(0, 4)
         if kind == 1:
             options["causal"] = True
         elif kind == 2:
             mask = inputs.real(-2, 2, *shape)
-        elif kind == 3:
+        elif kind > 2:
             mask = torch.rand(shape, generator=inputs.generator) < 0.7
+        if kind == 4:  # some rows may have no keys
+            mask = inputs.real(-2, 2, *shape).masked_fill(~mask, -torch.inf)
         yield q, k, v, mask, options
 
 
@@ -244,7 +246,7 @@ def scores_of(q, k, mask, causal=False, scale=None):
         return scores, magnitude
     if mask.dtype == torch.bool:
         return scores.masked_fill(~mask, -torch.inf), magnitude
-    return scores + mask, magnitude + mask.abs()
+    return scores + mask, magnitude + mask.abs().nan_to_num(posinf=0)
 
 
 def with_attrs(case, attrs):
