@@ -170,7 +170,7 @@ void MultiheadAttention::Initialize(const Device& device) {
       &in_proj_weight_,
       embed_dim_ > 0 ? std::sqrt(6.0 / (4.0 * static_cast<double>(embed_dim_))) : 0);
   if (in_proj_bias_.has_value()) initializer.Fill(&*in_proj_bias_, 0);
-  // As in PyTorch, both biases begin with zeros. That of a Linear elsewhere doesn't.
+  // As in PyTorch, both biases begin with zeros. The bias of a Linear alone begins otherwise.
   out_proj_->VisitParameters("", [&](const std::string& name, Parameter* parameter) {
     if (name == "bias") initializer.Fill(parameter, 0);
   });

@@ -12,7 +12,7 @@
 
 namespace tensord::server::cpu {
 
-// Axes with strides. It needs little memory for any number of elements.
+// Axes with strides. They need little memory for any number of elements.
 struct StridedAxes {
   Dims sizes, strides;
 

@@ -34,7 +34,7 @@ class ClassArgs {
   const Lines& lines() const { return lines_; }
   const T* weight() const { return weight_; }
   double smoothing() const { return smoothing_; }
-  // Of all classes. It is used only with smoothing.
+  // Returns the sum over all classes. If there is no smoothing, it is the number of classes.
   double sum_of_weights() const { return sum_of_weights_; }
 
   double WeightOf(int64_t c) const {
