@@ -144,9 +144,14 @@ absl::StatusOr<Attributes> TransposeAttrs(const Tensor& x, const Tensor& weight,
     return absl::InvalidArgumentError(
         absl::StrCat("x must be (batch,in,", axes, " spatial axes), or have no batch"));
   }
-  if (options.groups < 1 || weight.shape().dim(1) > kMaxNumber || options.groups > kMaxNumber) {
+  if (options.groups < 1 || options.groups > kMaxNumber) {
     return absl::InvalidArgumentError(
         absl::StrCat("groups is ", options.groups, " and must be from 1 to ", kMaxNumber));
+  }
+  if (weight.shape().dim(1) > kMaxNumber) {
+    return absl::InvalidArgumentError(absl::StrCat("axis 1 of the weight has ",
+                                                   weight.shape().dim(1),
+                                                   " elements; the limit is ", kMaxNumber));
   }
   Numbers shape = {x.shape().dim(0), weight.shape().dim(1) * options.groups};
   for (int a = 0; a < axes; ++a) {

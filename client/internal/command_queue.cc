@@ -117,7 +117,6 @@ absl::Status CommandQueue::WaitForRoom() {
   WaitTimer timer(counters_, WaitKind::kFullQueue, {"room in the command queue"});
   bool interrupted = false;
   while (status_.ok() && FullLocked()) {
-    if (interrupted) return InterruptedError();
     mu_.Unlock();
     {
       const HookedWait hooked;
@@ -128,6 +127,7 @@ absl::Status CommandQueue::WaitForRoom() {
       interrupted = Interruption::Interrupted();
     }
     mu_.Lock();
+    if (interrupted) return InterruptedError();
   }
   return status_;
 }

@@ -77,7 +77,12 @@ absl::Status DifferentSessions(absl::string_view op, absl::Span<const Tensor* co
 
 // Returns the error of inputs for which SameSessionAndDevice is false.
 absl::Status CheckInputs(absl::string_view op, absl::Span<const Tensor* const> inputs) {
-  for (const Tensor* input : inputs) TENSORD_RETURN_IF_ERROR(input->status());
+  for (const Tensor* input : inputs) {
+    TENSORD_RETURN_IF_ERROR(input->status());
+    // The reason why a connection has ended explains more than a mismatch of connections.
+    const std::shared_ptr<Session>& session = input->state()->session;
+    if (session != nullptr) TENSORD_RETURN_IF_ERROR(session->status());
+  }
   const OpSchema* schema = FindOp(op);
   const size_t wanted = schema == nullptr ? 0 : PositionToKeep(*schema);
   const size_t kept = wanted < inputs.size() ? wanted : 0;

@@ -19,7 +19,7 @@ void ReplyTable::Remove(uint64_t id) {
   slots_.erase(id);
 }
 
-absl::StatusOr<v1::Elements> ReplyTable::Await(uint64_t id) {
+absl::StatusOr<v1::Elements> ReplyTable::Await(uint64_t id, Clock::time_point* arrival) {
   MutexLock lock(&mu_);
   const std::shared_ptr<Slot> slot = slots_.at(id);
   while (!slot->done && failure_.ok() && !Interruption::Interrupted()) {
@@ -33,6 +33,7 @@ absl::StatusOr<v1::Elements> ReplyTable::Await(uint64_t id) {
     MarkReportedLocked(error);
     return error;
   }
+  if (arrival != nullptr) *arrival = slot->arrival;
   return std::move(slot->elements);
 }
 
@@ -51,6 +52,7 @@ void ReplyTable::FinishLocked(uint64_t id, v1::Elements* elements) {
   const auto it = slots_.find(id);
   if (it == slots_.end()) return;
   if (elements != nullptr) it->second->elements.Swap(elements);
+  it->second->arrival = Clock::now();
   it->second->done = true;
   it->second->arrived.Signal();
 }

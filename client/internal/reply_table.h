@@ -2,6 +2,7 @@
 // on it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -19,6 +20,7 @@ namespace tensord::internal {
 // returns it, or by Synchronize.
 class ReplyTable {
  public:
+  using Clock = std::chrono::steady_clock;
   // At most so many errors are kept for Synchronize. Further errors are dropped.
   static constexpr int kMaxErrors = 1024;
   // The limit of remembered errors that were reported. They aren't reported again if the server
@@ -31,8 +33,9 @@ class ReplyTable {
   void Remove(uint64_t id);
   // Blocks until the answer has come, and returns it: the elements or the tensor's error, or an
   // empty message for a Barrier. If the stream has ended, returns the reason given to Fail. If the
-  // calling thread is interrupted (interruption.h), returns CANCELLED. Call it once per number.
-  absl::StatusOr<v1::Elements> Await(uint64_t id);
+  // calling thread is interrupted (interruption.h), returns CANCELLED. Call it once per number. Sets
+  // `*arrival`, unless null, to the time at which the answer came.
+  absl::StatusOr<v1::Elements> Await(uint64_t id, Clock::time_point* arrival = nullptr);
 
   // Returns whether Await would return at once.
   bool Arrived(uint64_t id) const;
@@ -56,6 +59,7 @@ class ReplyTable {
     CondVar arrived;
     bool done = false;
     v1::Elements elements;
+    Clock::time_point arrival;
   };
 
   void FinishLocked(uint64_t id, v1::Elements* elements) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -8,6 +8,7 @@
 #include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/interruption.h"
+#include "tensord/client/internal/mark.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/session_retry.h"
 #include "tensord/client/internal/wire.h"
@@ -138,6 +139,38 @@ absl::Status Session::Synchronize() {
   TENSORD_RETURN_IF_ERROR(Barrier());
   return connection_->replies.TakeError();
 }
+
+absl::StatusOr<uint64_t> SendMark(Session& session) {
+  if (InForkedChild()) return ForkedError();
+  Session::Connection& connection = session.connection();
+  const uint64_t id = connection.replies.Expect();
+  v1::Command command;
+  command.mutable_barrier()->set_barrier_id(id);
+  if (const absl::Status pushed = connection.queue.Push(command); !pushed.ok()) {
+    connection.replies.Remove(id);
+    return pushed;
+  }
+  session.FlushCommands();
+  return id;
+}
+
+bool MarkPassed(Session& session, uint64_t mark) {
+  return session.connection().replies.Arrived(mark);
+}
+
+absl::StatusOr<std::chrono::steady_clock::time_point> AwaitMark(Session& session, uint64_t mark) {
+  Session::Connection& connection = session.connection();
+  std::chrono::steady_clock::time_point arrival;
+  if (MarkPassed(session, mark)) {
+    TENSORD_RETURN_IF_ERROR(connection.replies.Await(mark, &arrival).status());
+    return arrival;
+  }
+  WaitTimer timer(&connection.counters, WaitKind::kSynchronize, {"a mark"});
+  TENSORD_RETURN_IF_ERROR(connection.stream->Await(mark, &arrival).status());
+  return arrival;
+}
+
+void ForgetMark(Session& session, uint64_t mark) { session.connection().replies.Remove(mark); }
 
 absl::StatusOr<ServerInfo> Session::GetServerInfo() {
   TENSORD_RETURN_IF_ERROR(status());

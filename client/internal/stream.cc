@@ -72,10 +72,10 @@ void Stream::ResumeBackgroundPolling() {
   election_.WakeBackground();
 }
 
-absl::StatusOr<v1::Elements> Stream::Await(uint64_t reply) {
+absl::StatusOr<v1::Elements> Stream::Await(uint64_t reply, ReplyTable::Clock::time_point* arrival) {
   if (!send_state_.held()) Send();
   election_.PollUntilArrived(reply, [this] { PollForWaiter(); });
-  absl::StatusOr<v1::Elements> answer = replies_->Await(reply);
+  absl::StatusOr<v1::Elements> answer = replies_->Await(reply, arrival);
   election_.FinishWait();
   return answer;
 }

@@ -74,7 +74,8 @@ class Stream {
 
   // Blocks until the answer to a GetElements or Barrier that has been pushed has come, and returns
   // it as ReplyTable::Await does.
-  absl::StatusOr<v1::Elements> Await(uint64_t reply);
+  absl::StatusOr<v1::Elements> Await(uint64_t reply,
+                                     ReplyTable::Clock::time_point* arrival = nullptr);
 
   // Do the same as StreamConnection's functions of these names.
   bool AwaitConnected() { return connection_.AwaitConnected(); }

@@ -2,17 +2,24 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/creation.h"
-#include "tensord/client/internal/background.h"
+#include "tensord/client/internal/bulk.h"
+#include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/tensor_state.h"
+#include "tensord/client/internal/upload_connections.h"
+#include "tensord/client/internal/upload_plan.h"
 #include "tensord/common/status_details.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/v1/tensord.pb.h"
 
 namespace tensord::internal {
@@ -45,6 +52,83 @@ class StagingBuffer {
   std::unique_ptr<uint8_t[]> memory_;
 };
 
+// Uploads the elements of a promised handle.
+absl::Status SendPromised(Session& session, const v1::WriteSpec& write,
+                          absl::Span<const uint8_t> data) {
+  Session::Connection& connection = session.connection();
+  const auto size = static_cast<int64_t>(data.size());
+  UploadPlan plan(size);
+  plan.Restart(0);
+  grpc::Status sent;
+  {
+    const UploadConnections::Senders senders(&connection.upload_connections, write, data, &plan);
+    sent = Upload(&connection.bulk_stub, &connection.calls, /*wait_for_ready=*/false, write, data,
+                  [&] { return plan.NextChunk(); });
+  }
+  // Sends what the server has not received, if it may be repeated.
+  if (!sent.ok()) return session.FillPromise(write, data);
+  connection.counters.bytes_uploaded += size;
+  return absl::OkStatus();
+}
+
+// Threads that send staged uploads, several at a time, because each takes a round trip. They start
+// when they are needed, and live as long as the process.
+class UploadThreads {
+ public:
+  static UploadThreads& Get() {
+    static UploadThreads* const threads = new UploadThreads;
+    return *threads;
+  }
+
+  // Runs `work`, which sends so many bytes, after the start of earlier work.
+  void Post(int64_t bytes, std::function<void()> work) {
+    MutexLock lock(&mu_);
+    waiting_.push_back({bytes, std::move(work)});
+    if (idle_ == 0 && threads_ < kMaxUploadThreads) {
+      ++threads_;
+      std::thread([this] { Run(); }).detach();
+    }
+    changed_.Signal();
+  }
+
+ private:
+  struct Item {
+    int64_t bytes;
+    std::function<void()> work;
+  };
+
+  // Whether the first item may start now. A large one shares the connection with no other.
+  bool CanStart() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !waiting_.empty() &&
+           (sending_ == 0 || sending_ + waiting_.front().bytes <= kMaxConcurrentUploadBytes);
+  }
+
+  void Run() {
+    MutexLock lock(&mu_);
+    while (true) {
+      ++idle_;
+      while (!CanStart()) changed_.Wait(&mu_);
+      --idle_;
+      Item item = std::move(waiting_.front());
+      waiting_.pop_front();
+      sending_ += item.bytes;
+      mu_.Unlock();
+      item.work();
+      item.work = nullptr;  // releases the tensor and the buffer
+      mu_.Lock();
+      sending_ -= item.bytes;
+      changed_.SignalAll();
+    }
+  }
+
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<Item> waiting_ ABSL_GUARDED_BY(mu_);
+  int64_t sending_ ABSL_GUARDED_BY(mu_) = 0;  // bytes of the work that has started
+  int threads_ ABSL_GUARDED_BY(mu_) = 0;
+  int idle_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
 }  // namespace
 
 Tensor UploadStaged(const Device& device, const TensorSpec& spec, absl::Span<const uint8_t> data) {
@@ -59,9 +143,10 @@ Tensor UploadStaged(const Device& device, const TensorSpec& spec, absl::Span<con
   if (!write.ok()) return Tensor::Failed(write.status());
   const Tensor tensor(std::make_shared<TensorState>(session, handle, spec, device.id()));
   // The work keeps the tensor, so that the server has its handle until the elements have come.
-  Background::Get().Post([tensor, buffer = std::move(buffer), write = *std::move(write)] {
+  const auto size = static_cast<int64_t>(data.size());
+  UploadThreads::Get().Post(size, [tensor, buffer = std::move(buffer), write = *std::move(write)] {
     Session& session = *tensor.state()->session;
-    const absl::Status sent = session.FillPromise(write, buffer->bytes());
+    const absl::Status sent = SendPromised(session, write, buffer->bytes());
     if (!sent.ok()) session.FailPromise(write.handle(), WithPrefix(sent, "upload: "));
   });
   return tensor;

@@ -22,10 +22,10 @@
 
    Threads. All functions are thread-safe, and all objects may be used by several threads. Only the
    functions that say so need the interpreter's lock. A function that blocks releases the lock while
-   it waits, if the calling thread has it. If that is the main thread, and a signal's handler raises
-   an exception while `push` waits for room in the queue of commands (Ctrl-C), `push` returns
-   CANCELLED (1), and the exception is set. In a forked child, functions that would use a connection
-   return FAILED_PRECONDITION (9).
+   it waits, if the calling thread has it. If a signal's handler raises an exception (Ctrl-C) while
+   the main thread waits, with or without the lock, the function returns CANCELLED (1) within 20 ms.
+   The exception is set then, and `raised` returns 1. In a forked child, functions that would use a
+   connection return FAILED_PRECONDITION (9).
 
    The header is C99 and C++. */
 #ifndef TENSORD_CLIENT_PYTHON_TENSORD_C_API_H_
@@ -39,13 +39,14 @@ extern "C" {
 #endif
 
 #define TENSORD_C_API_NAME "tensord._core._C_API"
-#define TENSORD_C_API_VERSION 1
+#define TENSORD_C_API_VERSION 2
 
 typedef struct TensordDevice TensordDevice;
 typedef struct TensordTensor TensordTensor;
 typedef struct TensordOp TensordOp;
 typedef struct TensordProgram TensordProgram;
 typedef struct TensordError TensordError;
+typedef struct TensordEvent TensordEvent;
 
 /* The dtypes. The numbers never change. */
 enum {
@@ -123,6 +124,20 @@ typedef struct TensordMemory {
   int64_t used_bytes;
   int64_t peak_bytes; /* the maximum of used_bytes since the server started */
 } TensordMemory;
+
+/* The statistics of the connection to a device's server: how often calls waited for it, and how
+   long. The counts of waits by kind add up to `waits`. */
+typedef struct TensordStats {
+  int64_t commands; /* sent, or queued to be sent */
+  int64_t waits;
+  double waited_seconds;
+  int64_t reads;
+  int64_t uploads;
+  int64_t tensor_waits;
+  int64_t synchronizes; /* and waits for events */
+  int64_t info_calls;
+  int64_t full_queue_waits;
+} TensordStats;
 
 typedef struct TensordApi {
   uint32_t version;    /* the TENSORD_C_API_VERSION of the library */
@@ -229,7 +244,7 @@ typedef struct TensordApi {
      NULL, it calls nothing. */
   void (*set_wait_hooks)(void* (*before)(void), void (*after)(void* state));
 
-  /* ---- Python objects. The caller has the interpreter's lock. */
+  /* ---- Python objects. From version 2 on, these take the interpreter's lock. */
 
   /* Returns a new reference to a tensord.Tensor (a PyObject*) with this tensor as its value. If
      that fails, returns NULL, and sets a Python exception. */
@@ -237,6 +252,33 @@ typedef struct TensordApi {
   /* Returns a reference to the value that a tensord.Tensor has now. If `object`, a PyObject*, is
      anything else, returns NULL, and sets no exception. */
   TensordTensor* (*from_python)(void* object);
+
+  /* ---- Version 2. */
+
+  /* Ends the session of the device's connection, and frees its tensors at the server. Later calls
+     that use them return the reason why the session ended. Blocks for about two seconds at most.
+     A second call has no effect. */
+  void (*close)(const TensordDevice* device);
+  /* Sets `*stats` to the statistics since the connection was made. Doesn't wait. */
+  void (*stats)(const TensordDevice* device, TensordStats* stats);
+  /* Returns 1 if the calling thread has an exception of Python, 0 if not. Takes the lock. */
+  int (*raised)(void);
+  /* Blocks until `ready(state)` returns a number other than 0, and calls it repeatedly. Releases the
+     interpreter's lock while it waits, if the calling thread has it. */
+  void (*wait_until)(int (*ready)(void* state), void* state);
+
+  /* ---- events: moments in the order of the commands for a device's server */
+
+  /* Makes an event, which happens when everything that this process has sent to the device's server
+     has run. Doesn't wait. */
+  int (*record_event)(const TensordDevice* device, TensordEvent** event, TensordError** error);
+  /* The event must not be in use. */
+  void (*release_event)(TensordEvent* event);
+  /* Sets `*happened` to 1 if the event has happened, to 0 if not. Doesn't wait. */
+  int (*query_event)(TensordEvent* event, int* happened, TensordError** error);
+  /* Blocks until the event has happened. If `nanoseconds` isn't null, sets it to the time at which
+     this process has heard of the event. Only differences of such times have a meaning. */
+  int (*wait_event)(TensordEvent* event, int64_t* nanoseconds, TensordError** error);
 } TensordApi;
 
 #ifdef __cplusplus

@@ -354,6 +354,77 @@ void* add_one(void* object) {
   return result;
 }
 
+const char* test_an_event_happens_after_the_commands_before_it() {
+  TensordDevice* const device = Device(0);
+  TensordTensor* const x = Upload(device, {1, 2}, {2});
+  TensordOp* const add = Op("add");
+  TensordEvent *start = nullptr, *end = nullptr, *dropped = nullptr;
+  TensordStats before = {}, after = {};
+  api->stats(device, &before);
+  CHECK_THAT(CALL(record_event, device, &start) == 0);
+  for (int i = 0; i < 100; ++i) api->release(Push(add, {Input(x), Input(x)}));
+  CHECK_THAT(CALL(record_event, device, &end) == 0);
+  CHECK_THAT(CALL(record_event, device, &dropped) == 0);
+  api->stats(device, &after);
+  CHECK_THAT(after.waits == before.waits && after.commands >= before.commands + 103);
+  int64_t from = 0, to = 0;
+  CHECK_THAT(CALL(wait_event, end, &to) == 0);
+  CHECK_THAT(CALL(wait_event, end, nullptr) == 0);
+  int happened = 0;
+  CHECK_THAT(CALL(query_event, start, &happened) == 0 && happened == 1);
+  CHECK_THAT(CALL(wait_event, start, &from) == 0 && from > 0 && from <= to);
+  api->stats(device, &after);
+  CHECK_THAT(after.synchronizes <= before.synchronizes + 1);
+  api->release_event(start);
+  api->release_event(end);
+  api->release_event(dropped);
+  CHECK_THAT(CALL(synchronize, device) == 0);
+  api->release(x);
+  api->release_op(add);
+  api->release_device(device);
+  return "";
+}
+
+const char* test_wait_until_returns_when_the_state_is_ready() {
+  int calls = 0;
+  api->wait_until([](void* state) { return ++*static_cast<int*>(state) == 3 ? 1 : 0; }, &calls);
+  CHECK_THAT(calls == 3);
+  CHECK_THAT(api->raised() == 0);
+  return "";
+}
+
+const char* test_reads_are_counted() {
+  TensordDevice* const device = Device(0);
+  TensordTensor* const x = Upload(device, {1, 2}, {2});
+  TensordStats before = {}, after = {};
+  api->stats(device, &before);
+  CHECK_THAT(Download(x).size() == 2);
+  api->stats(device, &after);
+  CHECK_THAT(after.reads == before.reads + 1 && after.waits == before.waits + 1);
+  CHECK_THAT(after.waited_seconds >= before.waited_seconds);
+  api->release(x);
+  api->release_device(device);
+  return "";
+}
+
+// Closes the current connection by its first device. Returns the code of a later op, and expects
+// the reason in its message.
+int use_after_close() {
+  TensordDevice* const device = Device(0);
+  TensordTensor* const x = Upload(device, {1, 2}, {2});
+  TensordOp* const add = Op("add");
+  api->close(device);
+  api->close(device);
+  Push(add, {Input(x), Input(x)});
+  const bool has_reason = message.find("closed the connection") != std::string::npos;
+  float values[2];
+  const int code = CALL(download, x, values, sizeof(values));
+  api->release(x);
+  api->release_op(add);
+  api->release_device(device);
+  return has_reason ? code : -1;
+}
+
 int is_tensor(void* object) {
   TensordTensor* const x = api->from_python(object);
   const int found = x != nullptr ? 1 : 0;

@@ -77,6 +77,13 @@ def test_a_released_tensor_is_freed_at_the_server(driver, client):
     assert len(client.list_tensors()) == before
 
 
+def test_a_closed_connection_is_the_reason_of_later_errors(library, address):
+    with tensord.connect(address):
+        loaded = ctypes.PyDLL(str(library))
+        loaded.set_api(ctypes.c_void_p(table_address()))
+        assert loaded.use_after_close() == 9  # FAILED_PRECONDITION
+
+
 def test_hooks_run_around_a_wait_for_a_full_queue(library, address):
     previous = tensord.current_connection()
     with tensord.connect(address, max_pending_commands=8):

@@ -63,6 +63,40 @@ def _create_process_group(store, rank, size, timeout):
     return distributed.create_process_group(store, rank, size, timeout)
 
 
+def resume(addresses=None, **options):
+    """Connects again, for example after a server was lost, and makes this the connection of the devices tensord:0, ….
+
+    Takes the arguments of tensord.connect(), and returns what it returns. The devices' former connection is closed, so
+    its tensors raise torch.AcceleratorError with the reason. Tensors that an op overwrites as a whole live on: after
+    model.load_state_dict() and optimizer.load_state_dict() with a checkpoint on the CPU, the same objects can be used.
+    """
+    import tensord
+    import torch
+
+    connection = tensord.connect(addresses, **options)
+    torch.ops.tensord._replace_devices()
+    return connection
+
+
+def as_torch(x):
+    """Returns a tensor of PyTorch with the value of a tensord.Tensor. Copies nothing, and doesn't wait."""
+    import torch
+
+    return torch.ops.tensord._from_tensord(id(x))
+
+
+def as_tensord(x):
+    """Returns a tensord.Tensor with the value that a tensor on a device of tensord has now. Copies nothing if x is
+    contiguous, and doesn't wait."""
+    import torch
+
+    made = ctypes.cast(torch.ops.tensord._to_tensord(x.detach()), ctypes.py_object)
+    try:
+        return made.value
+    finally:
+        ctypes.pythonapi.Py_DecRef(made)  # the reference that _to_tensord returned
+
+
 def _restore_storage(elements, dtype, device):
     import torch
 

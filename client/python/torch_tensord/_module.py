@@ -1,7 +1,7 @@
 """The module torch.tensord: devices, memory, random numbers and waits. See torch.cuda for the names."""
 
 import contextlib
-import ctypes
+import warnings
 
 import torch
 
@@ -30,8 +30,11 @@ def is_available():
 
 
 def device_count():
-    """Returns the number of devices of all servers. Connects, and returns 0 if that fails."""
-    return _ops._device_count()
+    """Returns the number of devices of all servers. Connects. If that fails, warns, and returns 0."""
+    count, reason = _ops._device_count()
+    if reason:
+        warnings.warn(f"tensord has no devices: {reason}", stacklevel=2)
+    return count
 
 
 def current_device():
@@ -123,11 +126,34 @@ def get_sync_debug_mode():
     return _ops._get_sync_debug_mode()
 
 
-class Event(torch.Event):
-    """An event of a device. query() and synchronize() wait for all ops of the device."""
+_WAIT_KINDS = ("waits", "reads", "uploads", "tensor_waits", "synchronizes", "info_calls", "full_queue_waits")
+
+
+def wait_stats(device=None):
+    """Returns how often this process has waited for the device's server, by the kind of the wait, and the seconds.
+
+    "waits" is the sum of the kinds. Only the difference between two calls is of interest. Doesn't wait.
+    """
+    *counts, nanoseconds = _ops._wait_stats(_index(device))
+    return {**dict(zip(_WAIT_KINDS, counts, strict=True)), "seconds": nanoseconds / 1e9}
+
+
+class _EventType(type):
+    def __instancecheck__(cls, instance):
+        return isinstance(instance, torch.Event) and instance.device.type == "tensord"
+
+
+class Event(metaclass=_EventType):
+    """A moment in the order of the ops of a device: a torch.Event.
+
+    record() marks it, and doesn't wait. It happens when the device's server has run all earlier ops: query() asks for
+    that, and synchronize() waits for it. wait() does nothing, because the server orders ops by what they depend on.
+    elapsed_time(end) returns the milliseconds between the moments at which this process heard of the two events.
+    """
 
     def __new__(cls, enable_timing=False, blocking=False, interprocess=False):
-        return super().__new__(cls, "tensord", enable_timing=False, blocking=blocking, interprocess=False)
+        # A subclass of torch.Event would not do: elapsed_time() refuses its objects.
+        return torch.Event("tensord", enable_timing=enable_timing, blocking=blocking, interprocess=False)
 
 
 def Stream(device=None, priority=0):
@@ -195,7 +221,7 @@ def manual_seed(seed):
 
 def manual_seed_all(seed):
     """Sets the seeds of all devices. Doesn't connect."""
-    for i in range(max(1, _ops._device_count() if is_initialized() else 127)):
+    for i in range(max(1, device_count() if is_initialized() else 127)):
         _ops._manual_seed(i, _signed(seed))
 
 
@@ -232,30 +258,6 @@ def get_rng_state_all():
 def set_rng_state_all(new_states):
     for i, state in enumerate(new_states):
         set_rng_state(state, i)
-
-
-# ---- tensors of the package tensord
-
-
-def _function(name, result, argument):
-    return ctypes.PYFUNCTYPE(result, argument)(_ops._function_address(name))
-
-
-def to_tensord(tensor):
-    """Returns a tensord.Tensor with the value that the tensor has now. Sends no elements. Gradients don't pass."""
-    address = _ops._hold_value(tensor.detach())
-    try:
-        return _function("to_python", ctypes.py_object, ctypes.c_void_p)(address)
-    finally:
-        _ops._release_value(address)
-
-
-def from_tensord(value):
-    """Returns a torch.Tensor with the value that a tensord.Tensor has now. Sends no elements."""
-    address = _function("from_python", ctypes.c_void_p, ctypes.py_object)(value)
-    if address is None:
-        raise TypeError(f"expected a tensord.Tensor, but got {type(value).__name__}")
-    return _ops._tensor_of_value(address)
 
 
 # ---- torch.compile

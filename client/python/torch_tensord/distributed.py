@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import _create_work_from_future
 
+from . import as_tensord, as_torch
+
 _REDUCTIONS = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "mean", dist.ReduceOp.MAX: "max"}
 _SECONDS = 30.0  # of an operation that waits for its last member, if no shorter limit is given
 
@@ -56,7 +58,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
     def _join(self, device):
         """Joins the group with the device of the first operation's tensor. All processes do so at the same time."""
         if self._member is None:
-            owner = _to_tensord(torch.zeros(1, device=device)).device
+            owner = as_tensord(torch.zeros(1, device=device)).device
             self._member = tensord.GroupMember(
                 owner, self._member_rank, self._member_count, self._exchange, min(self._timeout, _SECONDS)
             )
@@ -97,10 +99,10 @@ class ProcessGroupTensord(dist.ProcessGroup):
         )
 
     def _all_reduce(self, tensor, reduction):
-        return _from_tensord(self._member.all_reduce(_to_tensord(tensor), reduction))
+        return as_torch(self._member.all_reduce(as_tensord(tensor), reduction))
 
     def _reduce_scatter(self, tensor, reduction):
-        return _from_tensord(self._member.reduce_scatter(_to_tensord(tensor), reduction))
+        return as_torch(self._member.reduce_scatter(as_tensord(tensor), reduction))
 
     # ---- the operations
 
@@ -116,8 +118,8 @@ class ProcessGroupTensord(dist.ProcessGroup):
     def broadcast(self, tensors, opts=None):
         root = opts.rootRank if opts is not None else 0
         for tensor in tensors:
-            given = _to_tensord(self._prepare("broadcast", tensor))
-            tensor.copy_(_from_tensord(self._member.broadcast(given, root)))
+            given = as_tensord(self._prepare("broadcast", tensor))
+            tensor.copy_(as_torch(self._member.broadcast(given, root)))
         return _done(tensors)
 
     def allgather(self, output_tensors, input_tensors, opts=None):
@@ -183,7 +185,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
                 parts = torch.stack([self._prepare("scatter", part) for part in input_tensors[i]])
             else:
                 parts = torch.zeros(self._member_count, *here.shape, dtype=here.dtype, device=here.device)
-            made = _from_tensord(self._member.broadcast(_to_tensord(parts), opts.rootRank))
+            made = as_torch(self._member.broadcast(as_tensord(parts), opts.rootRank))
             output.copy_(made[self._member_rank])
         return _done(output_tensors)
 
@@ -193,7 +195,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
 
     def _gather(self, name, tensor):
         tensor = self._prepare(name, tensor)
-        return _from_tensord(self._member.all_gather(_to_tensord(tensor.reshape(1, *tensor.shape))))
+        return as_torch(self._member.all_gather(as_tensord(tensor.reshape(1, *tensor.shape))))
 
 
 def _done(tensors, value=None):
@@ -201,14 +203,6 @@ def _done(tensors, value=None):
     future = torch.futures.Future()
     future.set_result(tensors if value is None else value)
     return _create_work_from_future(future)
-
-
-def _to_tensord(tensor):
-    return torch.tensord.to_tensord(tensor)
-
-
-def _from_tensord(value):
-    return torch.tensord.from_tensord(value)
 
 
 def create_process_group(store, rank, size, timeout):

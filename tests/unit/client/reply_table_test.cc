@@ -47,6 +47,20 @@ TEST(ReplyTableTest, WaitsForTheAnswer) {
   server.join();
 }
 
+TEST(ReplyTableTest, TellsWhenTheAnswerArrived) {
+  ReplyTable table;
+  const uint64_t id = table.Expect();
+  v1::SessionStreamResponse response;
+  response.add_barriers()->set_barrier_id(id);
+  const auto before = ReplyTable::Clock::now();
+  table.Deliver(&response);
+  const auto after = ReplyTable::Clock::now();
+  ReplyTable::Clock::time_point arrival;
+  ASSERT_TRUE(table.Await(id, &arrival).ok());
+  EXPECT_GE(arrival, before);
+  EXPECT_LE(arrival, after);
+}
+
 TEST(ReplyTableTest, UnexpectedAnswersAreIgnored) {
   ReplyTable table;
   const uint64_t id = table.Expect();

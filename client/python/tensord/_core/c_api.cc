@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <utility>
@@ -12,13 +14,18 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tensord/client/creation.h"
 #include "tensord/client/internal/enqueue.h"
+#include "tensord/client/internal/mark.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/upload_staged.h"
 #include "tensord/client/program.h"
 #include "tensord/client/python/tensord/_core/core.h"
+#include "tensord/client/python/tensord/_core/debug.h"
 #include "tensord/client/python/tensord/_core/host_array.h"
+#include "tensord/client/python/tensord/_core/waits.h"
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/common/status_details.h"
 
@@ -67,10 +74,24 @@ struct TensordProgram {
   tensord::Program value;
 };
 
+// A mark in the command stream (mark.h). The first call that learns that it has passed keeps the
+// outcome.
+struct TensordEvent {
+  TensordEvent(std::shared_ptr<tensord::internal::Session> owner, uint64_t number)
+      : session(std::move(owner)), mark(number) {}
+  ~TensordEvent() {
+    if (!outcome.has_value()) tensord::internal::ForgetMark(*session, mark);
+  }
+  const std::shared_ptr<tensord::internal::Session> session;
+  std::mutex mutex;  // held by the thread that awaits the mark
+  uint64_t mark;
+  std::optional<absl::StatusOr<std::chrono::steady_clock::time_point>> outcome;
+};
+
 struct TensordError {
-  explicit TensordError(const absl::Status& status)
+  TensordError(const absl::Status& status, const std::string& note)
       : code(static_cast<int>(status.code())),
-        message(tensord::python::ForPython(status.message())),
+        message(tensord::python::ForPython(status.message()) + note),
         reason(tensord::ErrorReason(status)) {}
   const int code;
   const std::string message;
@@ -84,17 +105,37 @@ constexpr size_t kMaxInputs = 32;    // bits of TensordApi::push's `donated`
 constexpr size_t kMaxNumbers = 8;    // v1::Definition.scalars
 constexpr size_t kMaxResults = 256;  // outputs of a recorded program
 
+// Returns the line of Python that called the op that failed, as the end of a message, or "".
+std::string LineNote(const absl::Status& status) {
+  if (!Debug().tracebacks || Py_IsInitialized() == 0) return "";
+  const nb::gil_scoped_acquire gil;
+  const std::string line = LineOf(status.message());
+  return line.empty() ? line : absl::StrCat("\nThe failed op was called at ", line);
+}
+
 // Returns the code of `status`, and hands its error out.
 int Finish(const absl::Status& status, TensordError** error) {
   if (status.ok()) return 0;
-  if (error != nullptr) *error = new TensordError(status);
+  if (error != nullptr) *error = new TensordError(status, LineNote(status));
   return static_cast<int>(status.code());
 }
 
-// Runs `wait` without the interpreter's lock, if this thread has it.
+// Runs `wait` without the interpreter's lock, if this thread has it. If a signal's handler raises an
+// exception meanwhile, ends the wait, and returns its error. The exception is set then. `makes_calls`
+// says that `wait` does more than to wait for the command stream, or in Tensor::Wait.
 template <typename Wait>
-absl::Status Waiting(Wait wait) {
-  return PyGILState_Check() != 0 ? WithoutGil(wait) : wait();
+absl::Status Waiting(Wait wait, bool makes_calls = false) {
+  if (!OnMainThread()) return PyGILState_Check() != 0 ? WithoutGil(wait) : wait();
+  if (PyGILState_Check() == 0) {
+    if (Py_IsInitialized() == 0) return wait();
+    return InterruptibleWithoutGil(wait, makes_calls);
+  }
+  try {
+    return makes_calls ? InterruptibleCall(wait) : Interruptible(wait);
+  } catch (nb::python_error& e) {
+    e.restore();
+    return internal::InterruptedError();
+  }
 }
 
 // ---------------------------------------------------------------- errors
@@ -145,7 +186,7 @@ const char* DeviceServer(const TensordDevice* device) { return device->server.c_
 const char* DeviceKindOf(const TensordDevice* device) { return device->kind.c_str(); }
 
 int DeviceMemory(const TensordDevice* device, TensordMemory* memory, TensordError** error) {
-  const absl::Status status = Waiting([&]() -> absl::Status {
+  const auto read = [&]() -> absl::Status {
     const absl::StatusOr<std::vector<DeviceInfo>> infos = device->value.session()->ListDevices();
     if (!infos.ok()) return infos.status();
     for (const DeviceInfo& info : *infos) {
@@ -155,7 +196,8 @@ int DeviceMemory(const TensordDevice* device, TensordMemory* memory, TensordErro
       return absl::OkStatus();
     }
     return absl::NotFoundError(absl::StrCat("the server no longer lists ", device->name));
-  });
+  };
+  const absl::Status status = Waiting(read, /*makes_calls=*/true);
   return Finish(status, error);
 }
 
@@ -199,20 +241,32 @@ int Download(const TensordTensor* tensor, void* data, size_t size_bytes, Tensord
                                                      x.size_bytes()));
   }
   if (status.ok()) {
-    status = Waiting([&] {
+    const auto read = [&] {
       return WithElementType(x.dtype(), [&](auto element) {
         using T = decltype(element);
         const auto count = static_cast<size_t>(x.num_elements());
         return x.ReadInto<T>(absl::MakeSpan(static_cast<T*>(data), count));
       });
-    });
+    };
+    status = Waiting(read, x.size_bytes() > internal::kMaxGetElementsBytes);
   }
   return Finish(status, error);
 }
 
+// Does what TENSORD_DEBUG asks for with a tensor that an op has made.
+absl::Status ObserveInDebugModes(const Tensor& made) {
+  if (Debug().tracebacks && Py_IsInitialized() != 0) {
+    const nb::gil_scoped_acquire gil;
+    RememberLine(made);
+  }
+  if (!Debug().sync || internal::IsRecorded(made)) return absl::OkStatus();
+  return Waiting([&] { return made.Wait(); });
+}
+
 // Hands `tensor` out, or returns its error.
 int FinishTensor(Tensor tensor, TensordTensor** out, TensordError** error) {
-  const absl::Status status = tensor.status();
+  absl::Status status = tensor.status();
+  if (status.ok() && Debug().any()) status = ObserveInDebugModes(tensor);
   if (status.ok()) *out = new TensordTensor(std::move(tensor));
   return Finish(status, error);
 }
@@ -224,20 +278,22 @@ absl::Span<const uint8_t> BytesOf(const void* data, size_t size_bytes) {
 int Upload(const TensordDevice* device, const TensordSpec* spec, const void* data,
            size_t size_bytes, TensordTensor** tensor, TensordError** error) {
   Tensor made;
-  const absl::Status status = Waiting([&] {
+  const auto send = [&] {
     made = FromBytes(device->value, ToSpec(*spec), BytesOf(data, size_bytes));
     return made.status();
-  });
+  };
+  const absl::Status status = Waiting(send, static_cast<int64_t>(size_bytes) > kMaxInlineBytes);
   return status.ok() ? FinishTensor(std::move(made), tensor, error) : Finish(status, error);
 }
 
 int UploadAsync(const TensordDevice* device, const TensordSpec* spec, const void* data,
                 size_t size_bytes, TensordTensor** tensor, TensordError** error) {
   Tensor made;
-  const absl::Status status = Waiting([&] {
+  const auto send = [&] {
     made = internal::UploadStaged(device->value, ToSpec(*spec), BytesOf(data, size_bytes));
     return made.status();
-  });
+  };
+  const absl::Status status = Waiting(send, static_cast<int64_t>(size_bytes) > kMaxInlineBytes);
   return status.ok() ? FinishTensor(std::move(made), tensor, error) : Finish(status, error);
 }
 
@@ -352,6 +408,13 @@ int FinishOutputs(absl::Span<Tensor> made, TensordOutput* outputs, size_t* num_o
                                                      " outputs, and room for ", *num_outputs)),
                   error);
   }
+  if (Debug().any()) {
+    for (const Tensor& tensor : made) {
+      if (const absl::Status failed = ObserveInDebugModes(tensor); !failed.ok()) {
+        return Finish(failed, error);
+      }
+    }
+  }
   *num_outputs = made.size();
   for (size_t i = 0; i < made.size(); ++i) {
     SetSpec(made[i], &outputs[i].spec);  // of the state, which the output shares
@@ -443,12 +506,97 @@ int RunProgram(const TensordProgram* program, TensordTensor* const* inputs, size
 // ---------------------------------------------------------------- Python objects
 
 void* ToPythonObject(const TensordTensor* tensor) {
+  const nb::gil_scoped_acquire gil;
   return Guarded<PyObject*>(nullptr, [&] { return Wrap(tensor->value).release().ptr(); });
 }
 
 TensordTensor* FromPythonObject(void* object) {
+  const nb::gil_scoped_acquire gil;
   const Tensor* const value = TensorOrNull(static_cast<PyObject*>(object));
   return value == nullptr ? nullptr : new TensordTensor(*value);
+}
+
+// ---------------------------------------------------------------- connections and waits
+
+void Close(const TensordDevice* device) {
+  const auto close = [&] {
+    device->value.session()->Close();
+    return absl::OkStatus();
+  };
+  (void)(PyGILState_Check() != 0 ? WithoutGil(close) : close());
+}
+
+void ReadStats(const TensordDevice* device, TensordStats* stats) {
+  const ClientStats own = device->value.session()->stats();
+  *stats = {own.commands_sent,
+            own.waits,
+            absl::ToDoubleSeconds(own.waited),
+            own.reads.count,
+            own.uploads.count,
+            own.tensor_waits.count,
+            own.synchronizes.count,
+            own.info_calls.count,
+            own.full_queue_waits.count};
+}
+
+int Raised() {
+  if (Py_IsInitialized() == 0) return 0;
+  const nb::gil_scoped_acquire gil;
+  return PyErr_Occurred() != nullptr ? 1 : 0;
+}
+
+void WaitUntil(int (*ready)(void* state), void* state) {
+  const auto wait = [&] {
+    while (ready(state) == 0) absl::SleepFor(absl::Microseconds(50));
+    return absl::OkStatus();
+  };
+  (void)(PyGILState_Check() != 0 ? WithoutGil(wait) : wait());
+}
+
+// ---------------------------------------------------------------- events
+
+int RecordEvent(const TensordDevice* device, TensordEvent** event, TensordError** error) {
+  const std::shared_ptr<internal::Session>& session = device->value.session();
+  const absl::StatusOr<uint64_t> mark = internal::SendMark(*session);
+  if (!mark.ok()) return Finish(mark.status(), error);
+  *event = new TensordEvent(session, *mark);
+  return 0;
+}
+
+void ReleaseEvent(TensordEvent* event) { delete event; }
+
+int QueryEvent(TensordEvent* event, int* happened, TensordError** error) {
+  *happened = 0;
+  const std::unique_lock<std::mutex> lock(event->mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return 0;  // another thread is waiting for the event
+  if (!event->outcome.has_value() && internal::MarkPassed(*event->session, event->mark)) {
+    event->outcome = internal::AwaitMark(*event->session, event->mark);
+  }
+  if (!event->outcome.has_value()) return 0;
+  *happened = 1;
+  return Finish(event->outcome->status(), error);
+}
+
+int WaitEvent(TensordEvent* event, int64_t* nanoseconds, TensordError** error) {
+  const auto wait = [&] {
+    const std::lock_guard<std::mutex> lock(event->mutex);
+    if (!event->outcome.has_value())
+      event->outcome = internal::AwaitMark(*event->session, event->mark);
+    absl::Status status = event->outcome->status();
+    if (absl::IsCancelled(status) && internal::Interruption::Interrupted()) {
+      // The answer to the mark is lost. A new mark takes its place, for a later call.
+      if (const auto next = internal::SendMark(*event->session); next.ok()) {
+        event->mark = *next;
+        event->outcome.reset();
+      }
+    }
+    return status;
+  };
+  const absl::Status status = Waiting(wait);
+  if (status.ok() && nanoseconds != nullptr) {
+    *nanoseconds = std::chrono::nanoseconds((*event->outcome)->time_since_epoch()).count();
+  }
+  return Finish(status, error);
 }
 
 constexpr TensordApi kApi = {
@@ -486,6 +634,14 @@ constexpr TensordApi kApi = {
     .set_wait_hooks = SetWaitHooks,
     .to_python = ToPythonObject,
     .from_python = FromPythonObject,
+    .close = Close,
+    .stats = ReadStats,
+    .raised = Raised,
+    .wait_until = WaitUntil,
+    .record_event = RecordEvent,
+    .release_event = ReleaseEvent,
+    .query_event = QueryEvent,
+    .wait_event = WaitEvent,
 };
 
 }  // namespace

@@ -22,7 +22,13 @@ absl::flat_hash_map<const void*, Lines>& LinesOfSessions() {
   return *lines;
 }
 
-// Returns the innermost line outside this package.
+// Returns whether a file belongs to this package, to torch_tensord or to PyTorch.
+bool IsLibrary(absl::string_view file) {
+  return absl::StrContains(file, "/tensord/") || absl::StrContains(file, "/torch_tensord/") ||
+         absl::StrContains(file, "-packages/torch/");
+}
+
+// Returns the innermost line outside these packages, or "" on a thread without Python code.
 std::string CurrentLine() {
   nb::object frame = nb::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
   std::string line;
@@ -31,7 +37,7 @@ std::string CurrentLine() {
     const auto file = nb::cast<std::string>(code.attr("co_filename"));
     line = absl::StrCat(file, ":", nb::cast<int>(frame.attr("f_lineno")), ", in ",
                         nb::cast<std::string>(code.attr("co_name")));
-    if (!absl::StrContains(file, "/tensord/")) return line;
+    if (!IsLibrary(file)) return line;
     frame = frame.attr("f_back");
   }
   return line;

@@ -290,6 +290,19 @@ nb::class_<Box> BindTensor(nb::module_& m) {
           "clone", [](const Box& x) { return Wrap(x.value); }, nb::sig("def clone(self) -> Tensor"),
           "Returns another object with this value. Operators in place on one don't change the "
           "other.");
+  // PyTorch calls this for each of its functions that gets such a tensor.
+  tensor.def_static(
+      "__torch_function__",
+      [](const nb::args& args, const nb::kwargs&) {
+        const nb::object name =
+            args.size() == 0 ? nb::none() : nb::getattr(args[0], "__name__", nb::none());
+        RaiseTypeError(absl::StrCat(
+            name.is_none() ? "a function" : nb::cast<std::string>(nb::str(name)),
+            " of PyTorch got a tensord.Tensor; convert it with torch_tensord.as_torch(x), which "
+            "shares the tensor on its device, or with torch.from_dlpack(x), which copies it to the "
+            "CPU"));
+      },
+      nb::sig("def __torch_function__(*args: Any, **kwargs: Any) -> NoReturn"));
   tensor.attr("__array_ufunc__") = nb::none();  // NumPy's operators then call ours
   tensor.attr("__hash__") = nb::none();         // == compares elements
   return tensor;

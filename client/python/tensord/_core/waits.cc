@@ -1,4 +1,6 @@
 // Waits without the interpreter's lock: signals during a wait, and the end of the interpreter.
+#include "tensord/client/python/tensord/_core/waits.h"
+
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -31,7 +33,7 @@ std::atomic<const internal::WaitHooks*> extension_hooks{nullptr};
 // A wait that hides in an op.
 struct HiddenWait {
   PyThreadState* state = nullptr;  // null: this thread didn't have the interpreter's lock
-  // Set on the main thread if it had the lock.
+  // Set on the main thread, unless another wait of it already looks for signals.
   std::optional<internal::Interruption> interruption = std::nullopt;
   std::optional<internal::Interruption::Scope> scope = std::nullopt;
   const internal::WaitHooks* extension = extension_hooks;
@@ -40,14 +42,15 @@ struct HiddenWait {
 
 void* BeginWait() {
   auto* const wait = new HiddenWait;
+  const bool main = OnMainThread();
   if (PyGILState_Check() != 0) {
     ++ops_waiting;
     wait->state = PyEval_SaveThread();
-    if (OnMainThread()) {
-      wait->interruption.emplace([wait] { return SignalRaises(&wait->state); });
-      wait->scope.emplace(&*wait->interruption);
-    }
+    if (main) wait->interruption.emplace([wait] { return SignalRaises(&wait->state); });
+  } else if (main && Py_IsInitialized() != 0 && internal::Interruption::OfThisThread() == nullptr) {
+    wait->interruption.emplace(SignalRaisesHere);
   }
+  if (wait->interruption.has_value()) wait->scope.emplace(&*wait->interruption);
   if (wait->extension != nullptr) wait->extension_state = wait->extension->before();
   return wait;
 }
@@ -102,13 +105,28 @@ bool SignalRaises(PyThreadState** state) {
   return raised;
 }
 
+bool SignalRaisesHere() {
+  const std::thread::id last = last_thread;
+  if (last != std::thread::id() && last != std::this_thread::get_id()) return false;
+  const PyGILState_STATE state = PyGILState_Ensure();
+  const bool raised = PyErr_CheckSignals() != 0;
+  PyGILState_Release(state);
+  return raised;
+}
+
 bool RunOnOtherThread(const std::function<void()>& work) {
+  PyThreadState* state = PyEval_SaveThread();
+  const bool raised = RunOnOtherThread(work, [&state] { return SignalRaises(&state); });
+  TakeGil(state);
+  return raised;
+}
+
+bool RunOnOtherThread(const std::function<void()>& work, const std::function<bool()>& raises) {
   Mutex mu;
   CondVar changed;
   bool done = false;
   bool raised = false;
   internal::Interruption interruption;
-  PyThreadState* state = PyEval_SaveThread();
   std::thread thread([&] {
     const internal::Interruption::Scope scope(&interruption);
     work();
@@ -120,13 +138,12 @@ bool RunOnOtherThread(const std::function<void()>& work) {
   while (!done) {
     if (changed.WaitFor(&mu, internal::Interruption::kCheckInterval) || raised) continue;
     mu.Unlock();
-    raised = SignalRaises(&state);
+    raised = raises();
     if (raised) interruption.Interrupt();
     mu.Lock();
   }
   mu.Unlock();
   thread.join();
-  TakeGil(state);
   return raised;
 }
 

@@ -3,9 +3,23 @@
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <cstring>
+#include <exception>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
+
+// PyTorch's exception for an exception of Python that is set already. PyTorch catches it by its
+// name, and uses these members. Its declaration, in torch/csrc/Exceptions.h, needs Python's headers.
+struct python_error : std::exception {
+  void* type = nullptr;
+  void* value = nullptr;
+  void* traceback = nullptr;
+  std::string message;
+};
 
 namespace torch_tensord {
 namespace {
@@ -17,8 +31,18 @@ const TensordApi* table = nullptr;
 struct Devices {
   std::mutex mutex;
   std::atomic<int> count{0};  // 0: not connected yet
-  TensordDevice* all[kMaxDevices] = {};
+  std::array<std::atomic<TensordDevice*>, kMaxDevices> all = {};
+  // The devices of the connection before, which other threads may be using.
+  std::vector<TensordDevice*> former;
   pid_t process = 0;
+
+  // Sets the devices, whose references it takes over, and returns their number.
+  int Set(c10::ArrayRef<TensordDevice*> found) {
+    for (size_t i = 0; i < found.size(); ++i) all[i].store(found[i], std::memory_order_relaxed);
+    process = getpid();
+    count.store(static_cast<int>(found.size()), std::memory_order_release);
+    return static_cast<int>(found.size());
+  }
 };
 Devices& devices() {
   static auto* const holder = new Devices;  // never destroyed: late destructors may use it
@@ -26,6 +50,18 @@ Devices& devices() {
 }
 
 thread_local c10::DeviceIndex current_device = 0;
+
+// Returns a message of the client library with the advice for a program of PyTorch.
+std::string ForTorch(std::string message) {
+  constexpr const char* kAdvice = "call torch_tensord.resume(), and load the last checkpoint";
+  for (const char* const other :
+       {"call tensord.connect() again", "connect again (tensord.connect)", "connect again"}) {
+    if (const size_t at = message.find(other); at != std::string::npos) {
+      return message.replace(at, std::strlen(other), kAdvice);
+    }
+  }
+  return message;
+}
 
 }  // namespace
 
@@ -43,6 +79,11 @@ void SetApi(int64_t address) {
 }
 
 void ThrowError(int code, TensordError* error, const char* what) {
+  constexpr int kCancelled = 1, kUnimplemented = 12, kUnavailable = 14, kDataLoss = 15;
+  if (code == kCancelled && Api().raised() != 0) {
+    Api().release_error(error);
+    throw python_error();
+  }
   std::string message = error == nullptr ? "an error without a text" : Api().error_message(error);
   const std::string reason = error == nullptr ? "" : Api().error_reason(error);
   Api().release_error(error);
@@ -50,45 +91,87 @@ void ThrowError(int code, TensordError* error, const char* what) {
   if (what[0] != '\0' && message.find(what) == std::string::npos) {
     message = c10::str(what, ": ", message);
   }
-  if (reason == "DEVICE_OUT_OF_MEMORY") C10_THROW_ERROR(OutOfMemoryError, message);
-  if (code == 12) C10_THROW_ERROR(NotImplementedError, message);
-  if (code == 14 || code == 15) {
-    throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, code, message);
+  if (reason == "DEVICE_OUT_OF_MEMORY" || reason == "SESSION_BYTES_EXCEEDED" ||
+      reason == "PRINCIPAL_BYTES_EXCEEDED") {
+    C10_THROW_ERROR(OutOfMemoryError, message);
+  }
+  if (code == kUnimplemented) C10_THROW_ERROR(NotImplementedError, message);
+  if (code == kUnavailable || code == kDataLoss ||
+      message.find("has closed the connection") != std::string::npos) {
+    throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, code, ForTorch(message));
   }
   C10_THROW_ERROR(Error, message);
 }
 
+namespace {
+
+// Returns the devices of the current connection. Takes the interpreter's lock, so the caller must
+// not hold another lock.
+std::vector<TensordDevice*> ListDevices() {
+  std::vector<TensordDevice*> found(kMaxDevices);
+  size_t count = 0;
+  TensordError* error = nullptr;
+  Check(Api().list_devices(found.data(), found.size(), &count, &error), error, "");
+  found.resize(std::min(count, kMaxDevices));
+  TORCH_CHECK(!found.empty(), "tensord: the server has no devices");
+  return found;
+}
+
+void Release(const std::vector<TensordDevice*>& released) {
+  for (TensordDevice* device : released) Api().release_device(device);
+}
+
+void Warn(const std::string& message) noexcept {
+  try {
+    TORCH_WARN("tensord has no devices: ", message);
+  } catch (...) {
+  }
+}
+
+}  // namespace
+
 int NumDevices() {
   Devices& known = devices();
   if (const int count = known.count.load(std::memory_order_acquire); count > 0) return count;
-  // list_devices takes the interpreter's lock. So this thread must not hold `mutex` then.
-  TensordDevice* found[kMaxDevices] = {};
-  size_t count = 0;
-  TensordError* error = nullptr;
-  Check(Api().list_devices(found, kMaxDevices, &count, &error), error, "connect");
-  count = std::min(count, kMaxDevices);
-  TORCH_CHECK(count > 0, "tensord: the server has no devices");
-  std::lock_guard<std::mutex> lock(known.mutex);
-  if (known.count.load() > 0) {
-    for (size_t i = 0; i < count; ++i) Api().release_device(found[i]);
-    return known.count.load();
+  const std::vector<TensordDevice*> found = ListDevices();
+  {
+    std::lock_guard<std::mutex> lock(known.mutex);
+    if (known.count.load() == 0) return known.Set(found);
   }
-  std::copy(found, found + count, known.all);
-  known.process = getpid();
-  known.count.store(static_cast<int>(count), std::memory_order_release);
-  return static_cast<int>(count);
+  Release(found);
+  return known.count.load();
 }
 
-int TryNumDevices() noexcept {
+int ReplaceDevices() {
+  Devices& known = devices();
+  const std::vector<TensordDevice*> found = ListDevices();
+  std::vector<TensordDevice*> former, unused;
+  {
+    std::lock_guard<std::mutex> lock(known.mutex);
+    for (int i = 0; i < known.count.load(); ++i) former.push_back(known.all[i].load());
+    known.Set(found);
+    unused = std::exchange(known.former, former);
+  }
+  for (TensordDevice* device : former) Api().close(device);
+  Release(unused);
+  return static_cast<int>(found.size());
+}
+
+int TryNumDevices(std::string* reason) noexcept {
+  std::string error;
   try {
     return NumDevices();
+  } catch (const c10::Error& e) {
+    error = e.what_without_backtrace();
   } catch (const std::exception& e) {
-    try {
-      TORCH_WARN("tensord has no devices: ", e.what());
-    } catch (...) {
-    }
-    return 0;
+    error = e.what();
   }
+  if (reason == nullptr) {
+    Warn(error);
+  } else {
+    *reason = error;
+  }
+  return 0;
 }
 
 bool IsInitialized() { return devices().count.load() > 0; }
@@ -98,7 +181,21 @@ TensordDevice* DeviceAt(c10::DeviceIndex index) {
   const int count = NumDevices();
   TORCH_CHECK(index >= 0 && index < count, "tensord:", static_cast<int>(index),
               " doesn't exist: the connection has ", count, count == 1 ? " device" : " devices");
-  return devices().all[index];
+  return devices().all[index].load(std::memory_order_relaxed);
+}
+
+c10::DeviceIndex DeviceOf(const TensordTensor* tensor) {
+  TensordDevice* device = nullptr;
+  Api().device(tensor, &device);
+  const std::string name = Api().device_name(device), server = Api().device_server(device);
+  Api().release_device(device);
+  const auto count = static_cast<c10::DeviceIndex>(NumDevices());
+  for (c10::DeviceIndex i = 0; i < count; ++i) {
+    if (name == Api().device_name(DeviceAt(i)) && server == Api().device_server(DeviceAt(i))) {
+      return i;
+    }
+  }
+  return -1;
 }
 
 c10::DeviceIndex CurrentDevice() { return current_device; }

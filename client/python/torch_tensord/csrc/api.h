@@ -28,8 +28,14 @@ inline void Check(int code, TensordError* const& error, const char* what) {
 int NumDevices();
 // Returns a device. Throws if it doesn't exist.
 TensordDevice* DeviceAt(c10::DeviceIndex index);
+// Returns the number of the device that has the tensor, or -1 if it belongs to another connection.
+c10::DeviceIndex DeviceOf(const TensordTensor* tensor);
 // Returns the number of devices. If the connection fails, returns 0, and a later call tries again.
-int TryNumDevices() noexcept;
+// Sets `*reason` to the error then. If `reason` is null, warns.
+int TryNumDevices(std::string* reason = nullptr) noexcept;
+// Takes the devices of the package tensord's current connection in place of the former ones, and
+// closes the connection of these. Blocks. Returns the number of devices.
+int ReplaceDevices();
 // Returns whether the connection exists.
 bool IsInitialized();
 // Returns true in a forked child of a process that had a connection.

@@ -150,9 +150,30 @@ at::Tensor& FmodOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&a, &b});
   ResizeBroadcast(out, a, b);
   Elementwise("fmod", out, {&a, &b}, ComputeDType(dtype), [&](const Inputs& in) {
+    if (at::isFloatingType(dtype)) {
+      // Of numbers that aren't negative, both remainders are the same, and exact.
+      Value kept[2];
+      Inputs magnitudes;
+      for (int i = 0; i < 2; ++i) {
+        magnitudes.push_back(in[i]);
+        if (in[i].is_number()) {
+          magnitudes[i].input.number.value.f = std::abs(in[i].input.number.value.f);
+        } else {
+          kept[i] = Push(op::abs, {in[i]});
+          magnitudes[i] = kept[i];
+        }
+      }
+      return Push(op::copysign, {Push(op::remainder.get(), "fmod", magnitudes), in[0]});
+    }
     const Value rest = Push(op::remainder.get(), "fmod", in);
     const In zero = Number(0, rest);
-    const Value differs = Push(op::ne, {Push(op::lt, {rest, zero}), Push(op::lt, {in[0], zero})});
+    const Value negative = Push(op::lt, {rest, zero});
+    Value differs;
+    if (in[0].is_number()) {
+      differs = Push(op::ne, {negative, In(in[0].input.number.value.i < 0, at::kBool)});
+    } else {
+      differs = Push(op::ne, {negative, Push(op::lt, {in[0], zero})});
+    }
     const Value wrong = Push(op::bitwise_and, {Push(op::ne, {rest, zero}), differs});
     return Where(wrong, Push(op::sub, {rest, in[1]}), rest);
   });

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <thread>
 
 namespace torch_tensord {
 namespace {
@@ -54,11 +55,30 @@ Value Resize(const Value& flat, int64_t numel, c10::DeviceIndex device) {
   return Concat({line, Zeros(device, {numel - has}, flat->dtype())}, 0);
 }
 
+// Returns all elements of a cell that has `value`, which may be null, as a value of this dtype.
+Value StorageOf(Value value, const Cell* cell, at::ScalarType dtype) {
+  const c10::DeviceIndex device = cell->device().index();
+  const auto numel = static_cast<int64_t>(cell->nbytes() / c10::elementSize(dtype));
+  if (!value) return Zeros(device, {numel}, dtype);
+  if (value->dtype() != dtype) {
+    const auto ratio =
+        static_cast<int64_t>(c10::elementSize(dtype) / c10::elementSize(value->dtype()));
+    value = Reshape(value, {value->numel()});
+    if (ratio > 1 && value->numel() % ratio != 0)
+      value = Resize(value, value->numel() / ratio * ratio, device);
+    value = Bitcast(value, dtype);
+  }
+  return Resize(value, numel, device);
+}
+
 }  // namespace
 
 at::Allocator* const kCellAllocator = &address_allocator;
 
-void ThrowNotACell() {
+void ThrowNotACell(const at::Tensor& tensor) {
+  if (tensor.defined() && !IsOurs(tensor)) {
+    ThrowOtherDevice("", {at::kPrivateUse1, CurrentDevice()}, tensor.device());
+  }
   C10_THROW_ERROR(NotImplementedError,
                   "tensord: a tensor can't be made from a pointer, because devices have no "
                   "memory in this process; copy it with x.cpu() or x.to('tensord')");
@@ -68,13 +88,65 @@ Cell::Cell(size_t size_bytes, c10::DataPtr data, bool resizable)
     : StorageImpl(use_byte_size_t(), static_cast<int64_t>(size_bytes), std::move(data),
                   &address_allocator, resizable) {}
 
+// The thread that has taken the value sends one op, and then sets the new value. So this rarely
+// waits longer than a few microseconds. If the queue of commands is full, it may take longer, and
+// the other thread may need the interpreter's lock, which wait_until releases.
+Value Cell::AwaitValue() const {
+  constexpr int kYields = 256;
+  struct Look {
+    const Cell* cell;
+    Value found;
+    bool Done() {
+      std::lock_guard<SpinLock> lock(cell->lock_);
+      found = cell->value_;
+      return !cell->taken_;
+    }
+  } look{this, {}};
+  for (int i = 0; i < kYields; ++i) {
+    if (look.Done()) return look.found;
+    std::this_thread::yield();
+  }
+  Api().wait_until([](void* state) -> int { return static_cast<Look*>(state)->Done() ? 1 : 0; },
+                   &look);
+  return look.found;
+}
+
+Value Cell::SetIfEmpty(const Value& value) {
+  while (true) {
+    {
+      std::lock_guard<SpinLock> lock(lock_);
+      if (!taken_) {
+        if (!value_) value_ = value;
+        return value_;
+      }
+    }
+    AwaitValue();
+  }
+}
+
 Value Cell::Take() {
-  std::unique_ptr<std::vector<CachedView>> views;
+  std::unique_ptr<std::vector<CachedView>> views;  // released after the lock
   Value taken;
-  std::lock_guard<SpinLock> lock(lock_);
-  views.swap(views_);
-  taken.swap(value_);
+  while (true) {
+    {
+      std::lock_guard<SpinLock> lock(lock_);
+      if (C10_LIKELY(!taken_)) {
+        taken_ = true;
+        views.swap(views_);
+        taken.swap(value_);
+        break;
+      }
+    }
+    AwaitValue();
+  }
   return taken;
+}
+
+void Cell::Restore(Value value) {
+  std::lock_guard<SpinLock> lock(lock_);
+  if (!taken_) return;
+  taken_ = false;
+  value_.swap(value);
 }
 
 Value Cell::FindView(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
@@ -165,23 +237,9 @@ c10::DimVector MemoryOrder(const at::Tensor& tensor) {
 }
 
 Value ReadStorage(Cell* cell, at::ScalarType dtype) {
-  const c10::DeviceIndex device = cell->device().index();
-  const auto numel = static_cast<int64_t>(cell->nbytes() / c10::elementSize(dtype));
   Value value = cell->value();
-  if (!value) {
-    value = Zeros(device, {numel}, dtype);
-    cell->Set(value);
-    return value;
-  }
-  if (value->dtype() != dtype) {
-    const auto ratio =
-        static_cast<int64_t>(c10::elementSize(dtype) / c10::elementSize(value->dtype()));
-    value = Reshape(value, {value->numel()});
-    if (ratio > 1 && value->numel() % ratio != 0)
-      value = Resize(value, value->numel() / ratio * ratio, device);
-    value = Bitcast(value, dtype);
-  }
-  return Resize(value, numel, device);
+  if (!value) value = cell->SetIfEmpty(StorageOf(value, cell, dtype));
+  return StorageOf(value, cell, dtype);
 }
 
 Value Read(const at::Tensor& tensor) {
@@ -190,21 +248,20 @@ Value Read(const at::Tensor& tensor) {
   const at::IntArrayRef sizes = tensor.sizes();
   if (C10_LIKELY(IsWhole(tensor))) {
     Value value = cell->value();
-    if (C10_LIKELY(value && value->dtype() == dtype && value->sizes().equals(sizes))) return value;
-    if (!value) {
-      value = Zeros(cell->device().index(), sizes, dtype);
-      cell->Set(value);
-      return value;
+    if (C10_UNLIKELY(!value)) {
+      value = cell->SetIfEmpty(Zeros(cell->device().index(), sizes, dtype));
     }
+    if (C10_LIKELY(value->dtype() == dtype && value->sizes().equals(sizes))) return value;
   }
   if (tensor.numel() == 0) return Zeros(cell->device().index(), sizes, dtype);
   const at::IntArrayRef strides = tensor.strides();
   const int64_t offset = tensor.storage_offset();
   if (Value known = cell->FindView(sizes, strides, offset, dtype)) return known;
-  const Value value = cell->value();
-  const Value flat = ReadStorage(cell, dtype);
+  Value value = cell->value();
+  if (!value) value = cell->SetIfEmpty(StorageOf(value, cell, dtype));
+  const Value flat = StorageOf(value, cell, dtype);
   Value view = IsWhole(tensor) ? Reshape(flat, sizes) : AsStrided(flat, sizes, strides, offset);
-  if (value) cell->AddView(value, {c10::DimVector(sizes), c10::DimVector(strides), offset, view});
+  cell->AddView(value, {c10::DimVector(sizes), c10::DimVector(strides), offset, view});
   return view;
 }
 
@@ -229,20 +286,17 @@ void Write(const at::Tensor& tensor, Value value) {
   if (C10_LIKELY(IsWhole(tensor))) return cell->Set(std::move(value));
   if (CoversStorage(tensor)) return cell->Set(Permute(value, MemoryOrder(tensor)));
   at::assert_no_internal_overlap(tensor);
-  Value base = ReadStorage(cell, dtype);
-  if (base == cell->value()) {
-    base.reset();
-    base = cell->Take();
-  }
-  const uint32_t donated = base.use_count() == 1 ? 1 : 0;
+  Value old = cell->Take();
   try {
+    const Value base = StorageOf(old, cell, dtype);
+    const bool only_here = base.use_count() == (base == old ? 2 : 1);
     value = Push("as_strided_scatter", {base, value},
                  {{"shape", tensor.sizes()},
                   {"strides", tensor.strides()},
                   {"offset", tensor.storage_offset()}},
-                 donated);
+                 only_here ? 1 : 0);
   } catch (...) {
-    cell->Set(std::move(base));
+    cell->Restore(std::move(old));
     throw;
   }
   cell->Set(std::move(value));

@@ -45,39 +45,55 @@ class Cell final : public c10::StorageImpl {
   ~Cell() override = default;
 
   // Null if the storage was never written. It may have another dtype or number of elements than the
-  // storage, if the storage was resized or written as another dtype.
+  // storage, if the storage was resized or written as another dtype. If another thread has taken the
+  // value, waits until that thread calls Set.
   Value value() const {
-    std::lock_guard<SpinLock> lock(lock_);
-    return value_;
+    {
+      std::lock_guard<SpinLock> lock(lock_);
+      if (C10_LIKELY(value_)) return value_;
+    }
+    return AwaitValue();
   }
   void Set(Value value) {
     std::unique_ptr<std::vector<CachedView>> views;  // released after the lock
     std::lock_guard<SpinLock> lock(lock_);
+    taken_ = false;
     views.swap(views_);
     value_.swap(value);
   }
-  // Takes the value out, so that the caller can donate it. The caller calls Set afterwards.
+  // If the storage was never written, sets the value. Returns the value that it has now.
+  Value SetIfEmpty(const Value& value);
+  // Takes the value out, so that the caller can donate it. If another thread has taken it, waits.
+  // The caller calls Set or Restore afterwards, and doesn't read the cell before. Returns null if
+  // the storage was never written.
   Value Take();
+  // Puts a taken value back. If another thread has called Set since, has no effect.
+  void Restore(Value value);
 
   Value FindView(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
                  at::ScalarType dtype) const;
   void AddView(const Value& of, CachedView view);
 
  private:
+  Value AwaitValue() const;
+
   mutable SpinLock lock_;
+  bool taken_ = false;  // a thread has taken the value, and will call Set
   Value value_;
   std::unique_ptr<std::vector<CachedView>> views_;
 };
 
 // The allocator that only cells have.
 extern at::Allocator* const kCellAllocator;
-[[noreturn]] void ThrowNotACell();
+// Throws the error of a kernel that read a tensor without a cell.
+[[noreturn]] void ThrowNotACell(const at::Tensor& tensor);
 
 inline Cell* CellOf(const at::Tensor& tensor) {
   c10::StorageImpl* const storage =
       tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
   // PyTorch's from_blob makes storages of another class.
-  if (C10_UNLIKELY(storage == nullptr || storage->allocator() != kCellAllocator)) ThrowNotACell();
+  if (C10_UNLIKELY(storage == nullptr || storage->allocator() != kCellAllocator))
+    ThrowNotACell(tensor);
   return static_cast<Cell*>(storage);
 }
 inline bool IsOurs(const at::Tensor& tensor) { return tensor.is_privateuseone(); }

@@ -1,5 +1,7 @@
 // Convolution, and its gradients. A transposed convolution is the gradient of a convolution's
 // input.
+#include <ATen/ops/convolution_native.h>
+
 #include "kernels.h"
 
 namespace torch_tensord {
@@ -32,6 +34,17 @@ Value Convolve(const Value& x, const Value& weight, const Geometry& g) {
   return Conv(inputs, g);
 }
 
+// Checks the devices before PyTorch chooses an implementation by the device of the input alone.
+at::Tensor CheckedConvolution(const at::Tensor& input, const at::Tensor& weight,
+                              const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
+                              at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                              at::IntArrayRef output_padding, int64_t groups) {
+  CommonDevice("convolution", {&input, &weight});
+  if (IsGiven(bias)) CommonDevice("convolution", {&weight, &*bias});
+  return at::native::convolution(input, weight, bias, stride, padding, dilation, transposed,
+                                 output_padding, groups);
+}
+
 at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight,
                        const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
                        at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
@@ -58,13 +71,14 @@ at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight,
     sizes.push_back((input.size(d) - 1) * stride[i] - 2 * padding[i] +
                     dilation[i] * (weight.size(d) - 1) + output_padding[i] + 1);
   }
-  Value y = Gradient("conv_backward_input", x, w, sizes, geometry);
-  if (shift) {
-    c10::DimVector channels(sizes.size(), 1);
-    channels[1] = sizes[1];
-    y = Add(y, Reshape(shift, channels));
-  }
-  return MakeTensor(y, device);
+  if (!shift) return MakeTensor(Gradient("conv_backward_input", x, w, sizes, geometry), device);
+  c10::DimVector channels(sizes.size(), 1);
+  channels[1] = sizes[1];
+  // In 16-bit dtypes, the sum is rounded once.
+  const at::ScalarType dtype = x->dtype(), computed = ComputeDType(dtype);
+  const Value y =
+      Gradient("conv_backward_input", Cast(x, computed), Cast(w, computed), sizes, geometry);
+  return MakeTensor(Cast(Add(y, Cast(Reshape(shift, channels), computed)), dtype), device);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> ConvolutionBackward(
@@ -100,6 +114,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> ConvolutionBackward(
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("convolution", CheckedConvolution);
   m.impl("convolution_overrideable", Convolution);
   m.impl("convolution_backward_overrideable", ConvolutionBackward);
 }

@@ -16,9 +16,9 @@ c10::DeviceIndex CommonDevice(const char* name, Operands operands) {
     for (const at::Tensor* other : operands) {
       if (ours == nullptr && other->defined() && IsOurs(*other)) ours = other;
     }
-    TORCH_CHECK(false, name, ": expected all tensors to be on the same device, but one is on ",
-                ours == nullptr ? each->device() : ours->device(), " and one on ", each->device(),
-                ": copy it with x.to('", ours == nullptr ? each->device() : ours->device(), "')");
+    ThrowOtherDevice(
+        name, ours == nullptr ? at::Device(at::kPrivateUse1, CurrentDevice()) : ours->device(),
+        each->device());
   }
   TORCH_CHECK(first != nullptr, name, ": no operand is on tensord");
   return first->device().index();
@@ -50,7 +50,9 @@ bool TryInPlace(ServerOp& op, const at::Tensor& out, const at::Tensor& a, const 
     if (IsNumber(*b)) {
       inputs.push_back(NumberOf(*b, dtype));
     } else {
-      if (b->dim() > out.dim()) return false;
+      if (!b->sizes().equals(out.sizes()) && !at::is_expandable_to(b->sizes(), out.sizes())) {
+        return false;
+      }
       CommonDevice(op.name(), {&a, b});
       second = Cast(ReadForBroadcast(*b), dtype);
       inputs.emplace_back(second);
@@ -59,19 +61,15 @@ bool TryInPlace(ServerOp& op, const at::Tensor& out, const at::Tensor& a, const 
   Value first = cell->Take();
   // A value of another shape was not written as this tensor.
   if (!first || first->dtype() != dtype || !first->sizes().equals(out.sizes())) {
-    if (first) cell->Set(std::move(first));
+    cell->Restore(std::move(first));
     return false;
   }
   inputs[0] = first;
   try {
-    Value result = Push(op.get(), op.name(), inputs, first.use_count() == 1 ? 1 : 0);
-    if (C10_UNLIKELY(!result->sizes().equals(out.sizes()))) {
-      TORCH_CHECK(false, op.name(), "_: the result has the shape ", result->sizes(),
-                  ", which doesn't match that of the tensor, ", out.sizes());
-    }
-    Write(out, std::move(result));
+    const uint32_t donated = first.use_count() == 1 ? 1 : 0;
+    cell->Set(Cast(Push(op.get(), op.name(), inputs, donated), dtype));
   } catch (...) {
-    if (!cell->value()) cell->Set(std::move(first));
+    cell->Restore(std::move(first));
     throw;
   }
   return true;

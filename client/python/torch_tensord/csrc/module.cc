@@ -2,6 +2,7 @@
 #include <ATen/native/CPUFallback.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -25,11 +26,38 @@ bool FallbackAllowed() {
   return value != nullptr && std::strcmp(value, "0") != 0 && value[0] != '\0';
 }
 
+// Ops that take tensors of the CPU beside those of a device also on other devices.
+bool TakesCpuTensors(const std::string& name) {
+  return name.find("ctc_loss") != std::string::npos ||
+         name.find("_pack_padded_sequence") != std::string::npos;
+}
+
+// Throws if an op without a kernel has tensors on several devices: that is the first thing to mend.
+void CheckSameDevices(const std::string& name, const torch::jit::Stack& stack,
+                      size_t num_arguments) {
+  std::vector<at::Tensor> tensors;
+  for (size_t i = stack.size() - num_arguments; i < stack.size(); ++i) {
+    if (stack[i].isTensor()) tensors.push_back(stack[i].toTensor());
+    if (stack[i].isTensorList()) {
+      for (const at::Tensor& each : stack[i].toTensorVector()) tensors.push_back(each);
+    }
+  }
+  const auto ours = std::find_if(tensors.begin(), tensors.end(), [](const at::Tensor& each) {
+    return each.defined() && IsOurs(each);
+  });
+  if (ours == tensors.end() || TakesCpuTensors(name)) return;
+  for (const at::Tensor& each : tensors) {
+    if (!each.defined() || IsNumber(each) || each.device() == ours->device()) continue;
+    ThrowOtherDevice(name.c_str(), ours->device(), each.device());
+  }
+}
+
 void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& name = op.schema().operator_name();
   const std::string text =
       name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
   if (!FallbackAllowed()) {
+    CheckSameDevices(text, *stack, op.schema().arguments().size());
     C10_THROW_ERROR(
         NotImplementedError,
         c10::str(text, " isn't implemented on tensord; with TENSORD_CPU_FALLBACK=1 in the ",
@@ -53,9 +81,45 @@ std::vector<int64_t> Memory(int64_t device) {
   return {memory.total_bytes, memory.limit_bytes, memory.used_bytes, memory.peak_bytes};
 }
 
+// Returns the numbers of TensordStats about waits, in the order of WAIT_KINDS in _module.py, and the
+// nanoseconds.
+std::vector<int64_t> WaitStats(int64_t device) {
+  TensordStats stats = {};
+  if (IsInitialized()) Api().stats(DeviceAt(Index(device)), &stats);
+  constexpr double kNanosecondsPerSecond = 1e9;
+  return {stats.waits,
+          stats.reads,
+          stats.uploads,
+          stats.tensor_waits,
+          stats.synchronizes,
+          stats.info_calls,
+          stats.full_queue_waits,
+          static_cast<int64_t>(stats.waited_seconds * kNanosecondsPerSecond)};
+}
+
 at::Tensor GetRngState(int64_t device) { return DefaultGenerator(Index(device)).get_state(); }
 void SetRngState(int64_t device, const at::Tensor& state) {
   at::Generator(DefaultGenerator(Index(device))).set_state(state);
+}
+
+// Returns the tensor of a tensord.Tensor, whose address is `object`.
+at::Tensor FromTensord(int64_t object) {
+  TensordTensor* const given = Api().from_python(reinterpret_cast<void*>(object));
+  TORCH_CHECK_TYPE(given != nullptr, "as_torch needs a tensord.Tensor");
+  const Value value = c10::make_intrusive<Handle>(given);
+  const c10::DeviceIndex device = DeviceOf(given);
+  TORCH_CHECK(device >= 0,
+              "as_torch: the tensor is on none of the devices of torch.tensord; "
+              "torch_tensord.resume() makes those of a new connection its devices");
+  return MakeTensor(value, device);
+}
+
+// Returns a reference to a new tensord.Tensor.
+int64_t ToTensord(const at::Tensor& tensor) {
+  TORCH_CHECK_TYPE(IsOurs(tensor), "as_tensord needs a tensor on a device of tensord");
+  void* const made = Api().to_python(Read(tensor)->tensor);
+  TORCH_CHECK(made != nullptr, "as_tensord has failed");
+  return reinterpret_cast<int64_t>(made);
 }
 
 std::vector<std::string> SupportedOps() {
@@ -82,7 +146,11 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 
 TORCH_LIBRARY(tensord, m) {
   m.def("_set_api(int address) -> ()", [](int64_t address) { SetApi(address); });
-  m.def("_device_count() -> int", []() -> int64_t { return TryNumDevices(); });
+  m.def("_device_count() -> (int, str)", [] {
+    std::string reason;
+    const int64_t count = TryNumDevices(&reason);
+    return std::make_tuple(count, reason);
+  });
   m.def("_connect() -> int", []() -> int64_t { return NumDevices(); });
   m.def("_is_initialized() -> bool", [] { return IsInitialized(); });
   m.def("_in_bad_fork() -> bool", [] { return InBadFork(); });
@@ -103,6 +171,8 @@ TORCH_LIBRARY(tensord, m) {
   m.def("_device_kind(int device) -> str",
         [](int64_t device) { return std::string(Api().device_kind(DeviceAt(Index(device)))); });
   m.def("_memory(int device) -> int[]", Memory);
+  m.def("_wait_stats(int device) -> int[]", WaitStats);
+  m.def("_replace_devices() -> int", []() -> int64_t { return ReplaceDevices(); });
   m.def("_synchronize(int device) -> ()", [](int64_t device) { SynchronizeDevice(Index(device)); });
   m.def("_manual_seed(int device, int seed) -> ()", [](int64_t device, int64_t seed) {
     at::Generator(DefaultGenerator(Index(device))).set_current_seed(static_cast<uint64_t>(seed));
@@ -115,6 +185,8 @@ TORCH_LIBRARY(tensord, m) {
   m.def("_set_sync_debug_mode(int mode) -> ()",
         [](int64_t mode) { SetSyncDebugMode(static_cast<int>(mode)); });
   m.def("_get_sync_debug_mode() -> int", []() -> int64_t { return sync_debug_mode(); });
+  m.def("_from_tensord(int object) -> Tensor", FromTensord);
+  m.def("_to_tensord(Tensor tensor) -> int", ToTensord);
   m.def("_supported_ops() -> str[]", SupportedOps);
   m.def("_fallbacks() -> str[]", Fallbacks);
 }

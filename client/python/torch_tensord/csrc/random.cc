@@ -130,12 +130,23 @@ at::Tensor& BernoulliOut(const at::Tensor& self, MaybeGenerator generator, at::T
   if (!out.sizes().equals(self.sizes())) at::native::resize_output(out, self.sizes());
   return BernoulliTensor(out, self, generator);
 }
+// Returns samples of the exponential distribution with the rate 1, none of which is 0. A uniform
+// number may be 0; the result is half of the dtype's epsilon then, as of the next uniform number.
+Value StandardExponential(c10::DeviceIndex device, at::IntArrayRef sizes, at::ScalarType dtype,
+                          const MaybeGenerator& generator) {
+  const Value u = Uniform(device, sizes, 0, 1, dtype, generator);
+  const double least = dtype == at::kDouble ? std::numeric_limits<double>::epsilon() / 2
+                                            : std::numeric_limits<float>::epsilon() / 2;
+  const Value samples = Push(op::neg, {Push(op::log1p, {Push(op::neg, {u})})});
+  return Push(op::maximum, {samples, Number(least, samples)});
+}
+
 at::Tensor& Exponential(at::Tensor& self, double lambda, MaybeGenerator generator) {
   TORCH_CHECK(lambda > 0, "exponential_ expects lambda > 0.0, but found lambda=", lambda);
   if (self.numel() == 0) return self;
-  const Value u =
-      Uniform(DeviceOf(self), self.sizes(), 0, 1, ComputeDType(self.scalar_type()), generator);
-  Write(self, Mul(Push(op::log1p, {Push(op::neg, {u})}), at::Scalar(-1 / lambda)));
+  const Value samples = StandardExponential(DeviceOf(self), self.sizes(),
+                                            ComputeDType(self.scalar_type()), generator);
+  Write(self, Mul(samples, at::Scalar(1 / lambda)));
   return self;
 }
 at::Tensor& RandpermOut(int64_t n, MaybeGenerator generator, at::Tensor& out) {
@@ -157,8 +168,7 @@ at::Tensor Multinomial(const at::Tensor& self, int64_t samples, bool replacement
   const at::ScalarType dtype = ComputeDType(self.scalar_type());
   const Value p = Cast(Read(self), dtype);
   if (!replacement) {
-    const Value u = Uniform(device, self.sizes(), 0, 1, dtype, generator);
-    const Value waits = Push(op::neg, {Push(op::log1p, {Push(op::neg, {u})})});
+    const Value waits = StandardExponential(device, self.sizes(), dtype, generator);
     return MakeTensor(PushAll("topk", In(Div(p, waits)), {{"k", samples}, {"axis", -1}})[1],
                       device);
   }

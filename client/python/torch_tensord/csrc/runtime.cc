@@ -6,6 +6,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "cell.h"
 #include "generator.h"
@@ -18,6 +19,56 @@ void Synchronize(c10::DeviceIndex device) {
   if (!IsInitialized()) return;
   TensordError* error = nullptr;
   Check(Api().synchronize(DeviceAt(device), &error), error, "synchronize");
+}
+
+TensordEvent* Record(c10::DeviceIndex device) {
+  TensordEvent* event = nullptr;
+  TensordError* error = nullptr;
+  Check(Api().record_event(DeviceAt(device), &event, &error), error, "record");
+  return event;
+}
+
+bool HasHappened(TensordEvent* event) {
+  int happened = 0;
+  TensordError* error = nullptr;
+  Check(Api().query_event(event, &happened, &error), error, "query");
+  return happened != 0;
+}
+
+// Waits, and returns the time of the event in nanoseconds.
+int64_t Await(TensordEvent* event) {
+  int64_t nanoseconds = 0;
+  TensordError* error = nullptr;
+  Check(Api().wait_event(event, &nanoseconds, &error), error, "synchronize");
+  return nanoseconds;
+}
+
+int64_t NumCommands(c10::DeviceIndex device) {
+  TensordStats stats;
+  Api().stats(DeviceAt(device), &stats);
+  return stats.commands;
+}
+
+// Returns whether the device's server has run everything that was sent. Doesn't wait: if the last
+// mark isn't newer than the last command, sends another one, for later calls.
+bool HasRunAll(c10::DeviceIndex device) {
+  struct Mark {
+    TensordEvent* event = nullptr;
+    const TensordDevice* device = nullptr;
+    int64_t commands = 0;  // sent up to the mark
+  };
+  static std::mutex mutex;
+  static auto* const marks = new std::map<c10::DeviceIndex, Mark>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  Mark& mark = (*marks)[device];
+  if (mark.event == nullptr || mark.device != DeviceAt(device) ||
+      mark.commands != NumCommands(device)) {
+    TensordEvent* const made = Record(device);
+    Api().release_event(std::exchange(mark.event, made));
+    mark.device = DeviceAt(device);
+    mark.commands = NumCommands(device);
+  }
+  return HasHappened(mark.event);
 }
 
 // A device has one stream. The server orders ops by what they depend on.
@@ -53,8 +104,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return c10::Stream(c10::Stream::DEFAULT, stream.device());
   }
   bool queryStream(const c10::Stream& stream) const override {
-    Synchronize(stream.device_index());
-    return true;
+    return !IsInitialized() || HasRunAll(stream.device_index());
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     Synchronize(stream.device_index());
@@ -63,23 +113,32 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     Synchronize(device < 0 ? CurrentDevice() : device);
   }
 
-  // An event is the number of its device, plus one.
+  // An event is a TensordEvent*.
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
               c10::EventFlag) const override {
-    *event = reinterpret_cast<void*>(static_cast<intptr_t>(stream.device_index()) + 1);
+    TensordEvent* const made = Record(stream.device_index());
+    Api().release_event(static_cast<TensordEvent*>(std::exchange(*event, made)));
   }
+  // Ops are ordered by what they depend on, and later ops can't change what earlier ones read.
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void* event) const override {
-    synchronizeEvent(event);
-    return true;
+    return event == nullptr || HasHappened(static_cast<TensordEvent*>(event));
   }
   void synchronizeEvent(void* event) const override {
-    if (event == nullptr) return;
-    Synchronize(static_cast<c10::DeviceIndex>(reinterpret_cast<intptr_t>(event) - 1));
+    if (event != nullptr) Await(static_cast<TensordEvent*>(event));
   }
-  double elapsedTime(void*, void*, c10::DeviceIndex) const override {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        false, "tensord: events have no time; measure around torch.tensord.synchronize()");
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    if (event != nullptr) Api().release_event(static_cast<TensordEvent*>(event));
+  }
+  // Returns milliseconds. Both events must have happened.
+  double elapsedTime(void* start, void* end, c10::DeviceIndex) const override {
+    TORCH_CHECK(queryEvent(start) && queryEvent(end),
+                "tensord: elapsed_time needs two events that have happened; call "
+                "end.synchronize() first");
+    constexpr double kNanosecondsPerMillisecond = 1e6;
+    const int64_t elapsed =
+        Await(static_cast<TensordEvent*>(end)) - Await(static_cast<TensordEvent*>(start));
+    return static_cast<double>(elapsed) / kNanosecondsPerMillisecond;
   }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);

@@ -67,7 +67,10 @@ at::Tensor& IsinOut(const at::Tensor& elements, const at::Tensor& tests, bool, b
   const Value sorted = PushAll("sort", In(line), {{"axis", 0}})[0];
   const Value x = ReadAs(elements, dtype, device);
   const Value first = Search(sorted, x, false, false), after = Search(sorted, x, true, false);
-  return WriteOut(out, invert ? Push(op::eq, {first, after}) : Push(op::ne, {first, after}));
+  Value found = Push(op::ne, {first, after});
+  // A NaN is found among the sorted elements, but equals none of them.
+  if (at::isFloatingType(dtype)) found = Push(op::bitwise_and, {found, Push(op::eq, {x, x})});
+  return WriteOut(out, invert ? Push(op::ne, {found, In(true, at::kBool)}) : found);
 }
 
 struct Unique {

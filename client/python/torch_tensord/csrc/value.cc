@@ -134,7 +134,29 @@ const TensordOp* PrepareOp(const char* name, Attrs attrs) {
   return entry.op->op;
 }
 
+// Throws the error of a push. If the inputs are on several devices, throws PyTorch's error.
+void ThrowPushError(int code, TensordError* error, const char* name, c10::ArrayRef<In> inputs) {
+  constexpr int kInvalidArgument = 3;
+  c10::DeviceIndex first = -1;
+  for (const In& input : inputs) {
+    if (code != kInvalidArgument || input.is_number()) continue;
+    const c10::DeviceIndex device = DeviceOf(input.input.tensor);
+    if (first < 0) first = device;
+    if (device < 0 || device == first) continue;
+    Api().release_error(error);
+    ThrowOtherDevice(name, {at::kPrivateUse1, first}, {at::kPrivateUse1, device});
+  }
+  ThrowError(code, error, name);
+}
+
 }  // namespace
+
+void ThrowOtherDevice(const char* name, at::Device wanted, at::Device found) {
+  TORCH_CHECK(false, name, name[0] == '\0' ? "" : ": ",
+              "Expected all tensors to be on the same device, but found at least two devices, ",
+              wanted, " and ", found, "! For the tensor on ", found, ", copy it with x.to('",
+              wanted, "')");
+}
 
 In::In(const at::Scalar& number, at::ScalarType dtype)
     : input{nullptr, ToServerDType(dtype), ToNumber(number)} {
@@ -205,9 +227,9 @@ Value Push(const TensordOp* op, const char* name, c10::ArrayRef<In> inputs, uint
   TensordOutput output;
   size_t num_outputs = 1;
   TensordError* error = nullptr;
-  Check(
-      Api().push(op, &inputs.data()->input, inputs.size(), donated, &output, &num_outputs, &error),
-      error, name);
+  const int code =
+      Api().push(op, &inputs.data()->input, inputs.size(), donated, &output, &num_outputs, &error);
+  if (C10_UNLIKELY(code != 0)) ThrowPushError(code, error, name, inputs);
   return c10::make_intrusive<Handle>(output);
 }
 
@@ -221,9 +243,9 @@ std::vector<Value> PushAll(const char* name, c10::ArrayRef<In> inputs, Attrs att
   TensordOutput outputs[kMaxOutputs];
   size_t num_outputs = kMaxOutputs;
   TensordError* error = nullptr;
-  Check(Api().push(prepared, &inputs.data()->input, inputs.size(), donated, outputs, &num_outputs,
-                   &error),
-        error, name);
+  const int code = Api().push(prepared, &inputs.data()->input, inputs.size(), donated, outputs,
+                              &num_outputs, &error);
+  if (C10_UNLIKELY(code != 0)) ThrowPushError(code, error, name, inputs);
   std::vector<Value> values;
   for (size_t i = 0; i < num_outputs; ++i)
     values.push_back(c10::make_intrusive<Handle>(outputs[i]));

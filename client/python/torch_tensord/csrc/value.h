@@ -32,6 +32,9 @@ struct Handle final : c10::intrusive_ptr_target {
 };
 using Value = c10::intrusive_ptr<Handle>;
 
+// Throws the error of an op whose tensors are on several devices, of which `wanted` is one of ours.
+[[noreturn]] void ThrowOtherDevice(const char* name, at::Device wanted, at::Device found);
+
 // An input of an op: a value, or a number of a dtype, which is sent with the op.
 struct In {
   In(const Value& value) : input{value->tensor, 0, {}} {}  // NOLINT: implicit

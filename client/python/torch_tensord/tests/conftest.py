@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -54,3 +55,31 @@ def run_python(address):
         )
 
     return run
+
+
+@pytest.fixture
+def start_daemon(tmp_path):
+    """Returns a function that starts a server, and returns its address and process id. They end with the test."""
+    started = []
+
+    def start(*flags):
+        number = len(started)
+        port_file, log = tmp_path / f"port{number}", tmp_path / f"log{number}"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [daemon_binary(), "--until-eof", "--listen=127.0.0.1:0", f"--port-file={port_file}", *flags],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+            )
+        started.append(process)
+        while not port_file.exists():
+            assert process.poll() is None, log.read_text()
+        return port_file.read_text().strip(), process.pid
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGCONT)
+        process.stdin.close()
+        process.wait(timeout=30)

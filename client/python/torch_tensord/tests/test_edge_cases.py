@@ -1,0 +1,70 @@
+"""Values at the edges of ops' domains: infinities, NaN, zeros of random numbers, 16-bit rounding."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+DEVICE = "tensord"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int32, torch.int64, torch.uint8])
+def test_fmod_is_that_of_the_cpu(dtype):
+    numbers = [-5.0, -4.0, -1e-3, 0.0, 1e-3, 3.0, 5.0, 7.5]
+    if dtype.is_floating_point:
+        numbers += [math.inf, -math.inf, math.nan, -0.0, -1e-30, 1e30]
+    if dtype is torch.uint8:
+        numbers = [0, 3, 5, 200, 255]
+    a = torch.tensor(numbers).to(dtype).repeat_interleave(len(numbers))
+    b = torch.tensor(numbers).to(dtype).repeat(len(numbers))
+    if not dtype.is_floating_point:
+        a, b = a[b != 0], b[b != 0]
+    for f in (torch.fmod, lambda x, y: torch.fmod(x, 2), lambda x, y: torch.fmod(torch.tensor(3), y)):
+        expected = f(a, b)
+        result = f(a.to(DEVICE), b.to(DEVICE)).cpu()
+        torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+        if dtype.is_floating_point:
+            assert torch.equal(result.signbit()[~result.isnan()], expected.signbit()[~result.isnan()])
+
+
+def test_a_tiny_negative_dividend_keeps_its_value():
+    x = torch.tensor([-1e-30, -1e-8], dtype=torch.float32)
+    assert torch.equal(torch.fmod(x.to(DEVICE), 1.0).cpu(), x)
+
+
+def test_isin_finds_no_nan():
+    x, tests = torch.tensor([1.0, math.nan, 3.0]), torch.tensor([math.nan, 3.0])
+    for invert in (False, True):
+        assert torch.isin(x.to(DEVICE), tests.to(DEVICE), invert=invert).tolist() == [
+            invert, invert, not invert
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_exponential_numbers_are_positive_and_finite(dtype):
+    # 2^22 numbers of 24 bits: without a limit, one is 0 with a probability of 22 %.
+    torch.manual_seed(0)
+    for _ in range(8):
+        x = torch.empty(1 << 21, dtype=dtype, device=DEVICE).exponential_()
+        assert x.min().item() > 0 and math.isfinite(x.max().item())
+    assert abs(x.float().mean().item() - 1) < 0.01
+
+
+def test_multinomial_never_draws_a_probability_of_zero():
+    p = torch.zeros(1 << 20, device=DEVICE)
+    p[::2] = 1.0
+    torch.manual_seed(1)
+    for replacement in (False, True):
+        drawn = torch.multinomial(p, 1 << 19, replacement=replacement)
+        assert not (drawn % 2).any().item()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_transposed_convolution_of_16_bits_is_rounded_once(dtype):
+    torch.manual_seed(2)
+    x, w, b = (torch.randn(shape).to(dtype) for shape in ((2, 8, 5, 5), (8, 4, 3, 3), (4,)))
+    b = b * 30
+    exact = F.conv_transpose2d(x.double(), w.double(), b.double(), stride=2).to(dtype)
+    result = F.conv_transpose2d(x.to(DEVICE), w.to(DEVICE), b.to(DEVICE), stride=2).cpu()
+    assert result.dtype == dtype and (result != exact).float().mean().item() < 0.005
