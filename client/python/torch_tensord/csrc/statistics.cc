@@ -199,8 +199,6 @@ Tensor BinCount(const Tensor& self, const std::optional<Tensor>& weights, int64_
 
 Tensor HistC(const Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
   TORCH_CHECK(bins > 0, "torch.histc(): bins must be > 0, but got ", bins);
-  TORCH_CHECK(at::isFloatingType(self.scalar_type()), "histogram_cpu not implemented for '",
-              self.scalar_type(), "'");
   double low = min.toDouble(), high = max.toDouble();
   TORCH_CHECK(std::isfinite(low) && std::isfinite(high) && low <= high, "torch.histc: range of [",
               low, ", ", high, "] is not finite or not increasing");
@@ -217,7 +215,9 @@ Tensor HistC(const Tensor& self, int64_t bins, const at::Scalar& min, const at::
   }
   const Tensor counts = at::zeros({bins}, self.options());
   if (self.numel() == 0) return counts;
-  const Tensor x = self.reshape({-1});
+  // Integers are counted as on CUDA.
+  const bool integers = at::isIntegralType(self.scalar_type(), true);
+  const Tensor x = self.reshape({-1}).to(integers ? at::kDouble : self.scalar_type());
   const Tensor inside = x.ge(low).logical_and(x.le(high));
   const Tensor safe = at::where(inside, x, at::full_like(x, low));
   const Tensor place = safe.sub(low).mul(bins).div(high - low).to(at::kLong).clamp(0, bins - 1);
