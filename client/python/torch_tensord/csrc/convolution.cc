@@ -44,6 +44,18 @@ at::Tensor CheckedConvolution(const at::Tensor& input, const at::Tensor& weight,
   return at::native::convolution(input, weight, bias, stride, padding, dilation, transposed,
                                  output_padding, groups);
 }
+// An output padding of a whole stride or more is a zero at the end of the input of a transposed
+// convolution.
+at::Tensor PadInput(const at::Tensor& input, at::IntArrayRef stride,
+                    at::IntArrayRef output_padding) {
+  c10::DimVector padding;
+  bool pads = false;
+  for (size_t i = stride.size(); i-- > 0;) {
+    padding.append({0, output_padding[i] / stride[i]});
+    pads = pads || output_padding[i] >= stride[i];
+  }
+  return pads ? at::constant_pad_nd(input, padding, 0) : input;
+}
 
 at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight,
                        const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
@@ -54,7 +66,8 @@ at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight,
                               "aten::convolution_overrideable of ", input.scalar_type(),
                               " isn't implemented on tensord: convert it to a floating dtype");
   const Geometry geometry = {stride, padding, dilation, groups};
-  const Value x = Read(input), w = Read(weight);
+  const Value x = Read(transposed ? PadInput(input, stride, output_padding) : input),
+              w = Read(weight);
   Value shift;
   if (IsGiven(bias)) {
     CommonDevice("convolution", {&input, &*bias});
@@ -84,7 +97,7 @@ at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight,
 std::tuple<at::Tensor, at::Tensor, at::Tensor> ConvolutionBackward(
     const at::Tensor& gradient, const at::Tensor& input, const at::Tensor& weight,
     at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
-    at::IntArrayRef, int64_t groups, std::array<bool, 3> mask) {
+    at::IntArrayRef output_padding, int64_t groups, std::array<bool, 3> mask) {
   const c10::DeviceIndex device =
       CommonDevice("convolution_backward", {&gradient, &input, &weight});
   const Geometry geometry = {stride, padding, dilation, groups};
@@ -92,13 +105,17 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> ConvolutionBackward(
   at::Tensor results[3];
   if (mask[0]) {
     const Value w = Read(weight);
-    results[0] =
-        MakeTensor(transposed ? Convolve(g, w, geometry)
-                              : Gradient("conv_backward_input", g, w, input.sizes(), geometry),
-                   device);
+    Value gx;
+    if (transposed) {
+      gx = Convolve(g, w, geometry);
+      for (int64_t d = 2; d < input.dim(); ++d) gx = Narrow(gx, d, 0, input.size(d));
+    } else {
+      gx = Gradient("conv_backward_input", g, w, input.sizes(), geometry);
+    }
+    results[0] = MakeTensor(gx, device);
   }
   if (mask[1]) {
-    const Value x = Read(input);
+    const Value x = Read(transposed ? PadInput(input, stride, output_padding) : input);
     results[1] = MakeTensor(Gradient("conv_backward_weight", transposed ? x : g, transposed ? g : x,
                                      weight.sizes(), geometry),
                             device);
