@@ -1,4 +1,4 @@
-"""PyTorch's own samples of its modules and optimizers give what they give on the CPU, also geometries and variants of ops.
+"""PyTorch's samples of modules, of optimizers, and of variants of ops give what they give on the CPU.
 
 TENSORD_TORCH_LONG=1 takes all samples in place of a few.
 """

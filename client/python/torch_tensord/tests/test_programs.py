@@ -142,9 +142,10 @@ class BatchNorm(nn.Module):
 
     def __init__(self, channels):
         super().__init__()
-        self.gamma, self.beta = nn.Parameter(torch.ones(1, channels, 1, 1)), nn.Parameter(torch.zeros(1, channels, 1, 1))
-        self.register_buffer("mean", torch.zeros(1, channels, 1, 1))
-        self.register_buffer("var", torch.ones(1, channels, 1, 1))
+        shape = (1, channels, 1, 1)
+        self.gamma, self.beta = nn.Parameter(torch.ones(shape)), nn.Parameter(torch.zeros(shape))
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("var", torch.ones(shape))
 
     def forward(self, x):
         mean = x.mean(dim=(0, 2, 3), keepdim=True)
@@ -156,7 +157,8 @@ class BatchNorm(nn.Module):
 
 @program
 def batch_norm_from_scratch(device):
-    module = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), BatchNorm(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    layers = [nn.Conv2d(3, 8, 3, padding=1), BatchNorm(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    module = nn.Sequential(*layers)
     data = torch.randn(4, 3, 8, 8), torch.randint(0, 8, (4,))
     losses = train(module, data, classify, device, sgd)
     return losses + module[1].mean.flatten().tolist() + module[1].var.flatten().tolist()
@@ -272,7 +274,8 @@ class Translator(nn.Module):
 @program
 def translation_with_attention(device):
     def loss_of(module, source, lengths, target):
-        loss = F.cross_entropy(module(source, lengths, target[:, :-1]).permute(0, 2, 1), target[:, 1:], reduction="none")
+        scores = module(source, lengths, target[:, :-1]).permute(0, 2, 1)
+        loss = F.cross_entropy(scores, target[:, 1:], reduction="none")
         valid = torch.arange(loss.shape[1], device=loss.device)[None] < lengths[:, None]
         return (loss * valid).sum() / valid.sum()
 
