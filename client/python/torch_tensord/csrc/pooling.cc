@@ -18,6 +18,14 @@ at::IntArrayRef Spatial(const at::Tensor& self) {
   return self.sizes().slice(self.dim() - kAxes);
 }
 
+// Returns the elements, which must be floating.
+Value ReadFloating(const at::Tensor& self) {
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(self.scalar_type()), "a pool of ",
+                              self.scalar_type(),
+                              " isn't implemented on tensord: convert it to a floating dtype");
+  return Read(self);
+}
+
 // ---- maximum
 
 template <size_t kAxes>
@@ -28,7 +36,7 @@ struct MaxPool {
                                                   at::Tensor& out, at::Tensor& indices) {
     const c10::DimVector k = PerAxis<kAxes>(kernel, {}), s = PerAxis<kAxes>(stride, k),
                          p = PerAxis<kAxes>(padding, {}), d = PerAxis<kAxes>(dilation, {});
-    const Value x = Read(self);
+    const Value x = ReadFloating(self);
     const std::vector<Value> both = PushAll("max_pool", In(x),
                                             {{"kernel", at::IntArrayRef(k)},
                                              {"stride", at::IntArrayRef(s)},
@@ -112,8 +120,8 @@ struct AvgPool {
   static at::Tensor& Out(const at::Tensor& self, at::IntArrayRef kernel, at::IntArrayRef stride,
                          at::IntArrayRef padding, bool ceil_mode, bool count_padding,
                          std::optional<int64_t> divisor, at::Tensor& out) {
-    return WriteOut(out, AvgPoolOf(Read(self), Options(kernel, stride, padding, ceil_mode,
-                                                       count_padding, divisor)));
+    return WriteOut(out, AvgPoolOf(ReadFloating(self), Options(kernel, stride, padding, ceil_mode,
+                                                               count_padding, divisor)));
   }
   static at::Tensor& BackwardOut(const at::Tensor& gradient, const at::Tensor& self,
                                  at::IntArrayRef kernel, at::IntArrayRef stride,
@@ -166,7 +174,7 @@ struct AdaptiveAvgPool {
     sizes.append(size.begin(), size.end());
     if (c10::multiply_integers(sizes) == 0) return Zeros(DeviceOf(self), sizes, self.scalar_type());
     const std::optional<AvgOptions> even = EvenWindows<kAxes>(Spatial<kAxes>(self), size);
-    if (even) return AvgPoolOf(Read(self), *even);
+    if (even) return AvgPoolOf(ReadFloating(self), *even);
     return ApplyAll(AverageMaps<kAxes>(Spatial<kAxes>(self), size), self);
   }
   static at::Tensor Run(const at::Tensor& self, at::IntArrayRef size) {

@@ -21,19 +21,18 @@ RANDOM = {
 SKIPPED = {
     "argsort": "the order of equal elements",
     "native_layer_norm": "a negative eps",
-    "nn.functional.avg_pool1d": "integers",
-    "nn.functional.avg_pool2d": "a negative divisor, and integers",
+    "nn.functional.avg_pool2d": "a negative divisor",
     "nn.functional.layer_norm": "a negative eps",
-    "nn.functional.local_response_norm": "pools of integers",
-    "nn.functional.max_pool2d": "pools of integers",
     "sort": "the order of equal elements",
     "tensor_split": "PyTorch wants sections on the CPU",
     "to": "a gradient of a copy to the CPU",
 }
+# Samples of integers have equal elements, whose order is unspecified.
+TIES = {"kthvalue"}
 # Differences of large numbers: float32 rounds them to few digits.
 LOOSE = {"logcumsumexp"}
 MODULES = ("linalg.", "fft.", "sparse", "torch.ops", "_refs")
-MIN_IMPLEMENTED = 400
+MIN_IMPLEMENTED = 490
 
 
 def to_device(x, here):
@@ -106,6 +105,8 @@ def run_database(dtype):
     wrong, implemented, missing = {}, 0, 0
     for op in op_db:
         if op.name.startswith(MODULES) or op.name in RANDOM or op.name in SKIPPED or dtype not in op.dtypes:
+            continue
+        if dtype != torch.float32 and op.name in TIES:
             continue
         backward = dtype == torch.float32 and op.supports_autograd
         try:
