@@ -1,5 +1,6 @@
-"""Programs like those of a course of deep learning: training on the device gives the losses of the CPU."""
+"""Programs like those of courses and tutorials: training on the device gives the losses of the CPU."""
 
+import copy
 import math
 
 import pytest
@@ -344,6 +345,146 @@ def optimizers_from_scratch(device):
         schedule.step()
         results.append(loss.item())
     return results
+
+
+# ---- programs like those of PyTorch's tutorials
+
+
+@program
+def spatial_transformer(device):
+    class Transformer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.localization = nn.Sequential(nn.Conv2d(1, 4, 5), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten())
+            self.theta, self.head = nn.Linear(144, 6), nn.Linear(256, 5)
+            self.theta.weight.data.zero_()
+            self.theta.bias.data.copy_(torch.tensor([1, 0.1, 0.05, 0, 1, 0.1]))
+
+        def forward(self, x):
+            grid = F.affine_grid(self.theta(self.localization(x)).view(-1, 2, 3), x.size(), align_corners=False)
+            return self.head(F.grid_sample(x, grid, align_corners=False).flatten(1))
+
+    data = torch.randn(4, 1, 16, 16), torch.randint(0, 5, (4,))
+    return train(Transformer(), data, classify, device, lambda p: torch.optim.SGD(p, lr=0.01))
+
+
+@program
+def adversarial_networks(device):
+    first = [nn.ConvTranspose2d(8, 16, 4, bias=False), nn.BatchNorm2d(16), nn.ReLU(True)]
+    generator = nn.Sequential(*first, nn.ConvTranspose2d(16, 3, 4, 2, 1, bias=False), nn.Tanh()).to(device)
+    second = [nn.Conv2d(3, 8, 4, 2, 1, bias=False), nn.LeakyReLU(0.2, inplace=True)]
+    critic = nn.Sequential(*second, nn.Conv2d(8, 1, 4, bias=False), nn.Sigmoid(), nn.Flatten(0)).to(device)
+    steps = [torch.optim.Adam(m.parameters(), lr=2e-4, betas=(0.5, 0.999)) for m in (critic, generator)]
+    noise, real = torch.randn(4, 8, 1, 1).to(device), torch.randn(4, 3, 8, 8).to(device)
+    label, losses = torch.ones(4, device=device), []
+    for _ in range(3):
+        critic.zero_grad()
+        fake = generator(noise)
+        loss = F.binary_cross_entropy(critic(real), label.fill_(1.0))
+        loss = loss + F.binary_cross_entropy(critic(fake.detach()), torch.zeros_like(label))
+        loss.backward()
+        steps[0].step()
+        generator.zero_grad()
+        other = F.binary_cross_entropy(critic(fake), label)
+        other.backward()
+        steps[1].step()
+        losses += [loss.item(), other.item()]
+    return losses
+
+
+@program
+def deep_q_learning(device):
+    policy = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2)).to(device)
+    target = copy.deepcopy(policy)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3, amsgrad=True)
+    states, actions = torch.randn(8, 4).to(device), torch.randint(0, 2, (8, 1)).to(device)
+    rewards, alive = torch.randn(8).to(device), torch.tensor([True, False] * 4, device=device)
+    losses = []
+    for _ in range(STEPS):
+        values = torch.zeros(8, device=device)
+        with torch.no_grad():
+            values[alive] = target(states[alive] + 1).max(1).values
+        loss = F.smooth_l1_loss(policy(states).gather(1, actions), (values * 0.99 + rewards).unsqueeze(1))
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_value_(policy.parameters(), 100)
+        optimizer.step()
+        state = target.state_dict()
+        for name, x in policy.state_dict().items():
+            state[name] = x * 0.05 + state[name] * 0.95
+        target.load_state_dict(state)
+        losses.append(loss.item())
+    return losses
+
+
+@program
+def speech_with_packed_sequences(device):
+    class Recognizer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convolution = nn.Conv1d(8, 12, 3, padding=1)
+            self.network, self.head = nn.LSTM(12, 6, bidirectional=True, batch_first=True), nn.Linear(12, 5)
+
+        def forward(self, x, lengths):
+            x = F.relu(self.convolution(x)).transpose(1, 2)
+            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+            states, _ = nn.utils.rnn.pad_packed_sequence(self.network(packed)[0], batch_first=True)
+            return self.head(states).log_softmax(-1).transpose(0, 1)
+
+    lengths = torch.tensor([7, 5])
+    data = torch.randn(2, 8, 7), torch.tensor([[1, 2], [3, 3]])
+    loss_of = lambda m, x, y: F.ctc_loss(m(x, lengths), y, lengths, torch.tensor([2, 2]))  # noqa: E731
+    return train(Recognizer(), data, loss_of, device, adam)
+
+
+@program
+def segmentation_with_all_kinds_of_padding(device):
+    class Segmenter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Conv2d(1, 4, 3, padding=1, padding_mode="reflect")
+            self.second = nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular")
+            self.last = nn.Conv2d(8, 1, 3, padding=1, padding_mode="replicate")
+            self.norm, self.up = nn.GroupNorm(2, 4), nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True)
+
+        def forward(self, x):
+            x = F.silu(self.norm(self.first(x)))
+            return self.last(torch.cat([x, self.up(self.second(F.max_pool2d(x, 2)))], 1))
+
+    loss_of = lambda m, x, y: F.binary_cross_entropy_with_logits(m(x), y)  # noqa: E731
+    return train(Segmenter(), (torch.randn(2, 1, 8, 8), torch.rand(2, 1, 8, 8)), loss_of, device, adam)
+
+
+@program
+def normalized_weights_and_averages(device):
+    from torch.nn.utils import parametrizations
+    from torch.optim import swa_utils
+
+    layers = [parametrizations.weight_norm(nn.Linear(4, 6)), nn.Tanh(), parametrizations.spectral_norm(nn.Linear(6, 3))]
+    module = nn.Sequential(*layers)
+    losses = train(module, (torch.randn(5, 4), torch.randint(0, 3, (5,))), classify, device, sgd)
+    averaged = swa_utils.AveragedModel(nn.Linear(4, 2).to(device), multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.9))
+    for _ in range(3):
+        averaged.update_parameters(nn.Linear(4, 2).to(device))
+    return losses + averaged.module.weight.flatten().tolist()
+
+
+@program
+def bags_of_words_and_a_graph(device):
+    class Classifier(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bags, self.head = nn.EmbeddingBag(20, 8), nn.Linear(8, 3)
+
+        def forward(self, words, offsets, edges):
+            x = self.bags(words, offsets)
+            degrees = torch.zeros(len(x), device=x.device).scatter_add_(0, edges[1], torch.ones_like(edges[1]).float())
+            mixed = torch.zeros_like(x).index_add_(0, edges[1], x[edges[0]]) / degrees.clamp(min=1)[:, None]
+            return self.head(x + mixed)
+
+    data = torch.randint(0, 20, (15,)), torch.tensor([0, 4, 9]), torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
+    loss_of = lambda m, w, o, e: F.cross_entropy(m(w, o, e), torch.arange(3, device=w.device))  # noqa: E731
+    return train(Classifier(), data, loss_of, device, sgd)
 
 
 @pytest.mark.filterwarnings("ignore")
