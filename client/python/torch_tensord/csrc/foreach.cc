@@ -149,12 +149,12 @@ TENSORD_FOREACH_UNARY(Neg, neg)
 
 // The scale of all gradients, such as that of clip_grad_norm_.
 void MulTensor(TensorList self, const at::Tensor& factor) {
-  const bool plain = factor.dim() == 0 && (IsNumber(factor) || IsOurs(factor));
-  if (!plain || !ArePlain(self) || self.empty() ||
-      (IsOurs(factor) &&
-       (factor.device() != self[0].device() || factor.scalar_type() != self[0].scalar_type()))) {
-    return composed::_foreach_mul_(self, factor);
+  bool plain = factor.dim() == 0 && ArePlain(self);
+  for (const at::Tensor& each : self) {
+    plain = plain && (IsNumber(factor) || (factor.device() == each.device() &&
+                                           factor.scalar_type() == each.scalar_type()));
   }
+  if (!plain) return composed::_foreach_mul_(self, factor);
   const Value shared = IsOurs(factor) ? Read(factor) : Value();
   for (const at::Tensor& each : self) {
     Update(each, [&](const Value& x, uint32_t donated) {
