@@ -29,8 +29,6 @@ DIFFERENTIATED = [
 MODULES_SKIPPED = {
     "nn.FractionalMaxPool2d": "no kernel",
     "nn.FractionalMaxPool3d": "no kernel",
-    "nn.MultiLabelMarginLoss": "no kernel",
-    "nn.MultiMarginLoss": "no kernel",
 }
 OPTIMIZERS_SKIPPED = {"SparseAdam": "sparse gradients"}
 FUSED = ("Adam", "AdamW", "SGD")
