@@ -12,6 +12,7 @@ namespace torch_tensord {
 namespace {
 
 constexpr size_t kMaxViews = 4;
+constexpr size_t kMaxKeptPartBytes = 64 << 10;
 constexpr size_t kAddressAlignment = 64;
 
 std::atomic<uint64_t> next_address{uint64_t{1} << 62};
@@ -286,11 +287,12 @@ void Write(const at::Tensor& tensor, Value value) {
   if (C10_LIKELY(IsWhole(tensor))) return cell->Set(std::move(value));
   if (CoversStorage(tensor)) return cell->Set(Permute(value, MemoryOrder(tensor)));
   at::assert_no_internal_overlap(tensor);
+  const Value part = std::move(value);
   Value old = cell->Take();
   try {
     const Value base = StorageOf(old, cell, dtype);
     const bool only_here = base.use_count() == (base == old ? 2 : 1);
-    value = Push("as_strided_scatter", {base, value},
+    value = Push("as_strided_scatter", {base, part},
                  {{"shape", tensor.sizes()},
                   {"strides", tensor.strides()},
                   {"offset", tensor.storage_offset()}},
@@ -299,7 +301,11 @@ void Write(const at::Tensor& tensor, Value value) {
     cell->Restore(std::move(old));
     throw;
   }
-  cell->Set(std::move(value));
+  cell->Set(value);
+  // A read of the part finds what was written, unless that would keep much memory.
+  if (tensor.nbytes() > kMaxKeptPartBytes || !part->sizes().equals(tensor.sizes())) return;
+  cell->AddView(value, {c10::DimVector(tensor.sizes()), c10::DimVector(tensor.strides()),
+                        tensor.storage_offset(), part});
 }
 
 }  // namespace torch_tensord

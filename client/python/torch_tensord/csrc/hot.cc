@@ -56,7 +56,16 @@ bool InPlace(ServerOp& op, const at::Tensor& self, const at::Tensor& b) {
                 : !KeepsDType(b, self)) {
     return false;
   }
-  return TryInPlace(op, self, self, &b, self.scalar_type());
+  if (TryInPlace(op, self, self, &b, self.scalar_type())) return true;
+  // A part of a storage. PyTorch's own path refuses operands that overlap, and broadcasts.
+  if (self.numel() == 0) return false;
+  if (!IsOurs(b)) {
+    Write(self, Push(op, {Read(self), NumberOf(b, self.scalar_type())}));
+    return true;
+  }
+  if (!IsPlain(b) || CellOf(b) == CellOf(self) || !b.sizes().equals(self.sizes())) return false;
+  Write(self, Push(op, {Read(self), Read(b)}));
+  return true;
 }
 
 at::Tensor AddTensors(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha) {
