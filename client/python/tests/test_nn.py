@@ -1,7 +1,9 @@
 """Layers, programs, files and groups."""
 
+import concurrent.futures
 import math
 import pathlib
+import threading
 
 import numpy as np
 import pytest
@@ -157,6 +159,42 @@ def test_groups(client):
         group.all_reduce(inputs, "median")
     with pytest.raises(ValueError):
         group.all_reduce(inputs[:1])
+
+
+def test_members_of_several_programs(client):
+    # Each thread stands for a process.
+    told, ready = [{}, {}], threading.Barrier(2)
+
+    def exchange(rank):
+        rounds = iter(told)
+
+        def all_gather(own):
+            texts = next(rounds)
+            texts[rank] = own
+            ready.wait(timeout=60)
+            return [texts[0], texts[1]]
+
+        return all_gather
+
+    def run(rank):
+        member = tensord.GroupMember(client.devices[rank], rank, 2, exchange(rank))
+        x = tensord.asarray([1.0 + rank, 4.0 * rank], device=member.device)
+        assert member.all_reduce(x).tolist() == [3, 4] and member.all_reduce(x, "max").tolist() == [2, 4]
+        assert member.all_gather(x).tolist() == [1, 0, 2, 4] and member.broadcast(x, 1).tolist() == [2, 4]
+        assert member.reduce_scatter(x, "mean").tolist() == [[1.5], [2]][rank]
+        member.barrier()
+        return member.rank, member.size
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, range(2))) == [(0, 2), (1, 2)]
+
+    def fail(own):
+        raise KeyError("store")
+
+    with pytest.raises(KeyError, match="store"):
+        tensord.GroupMember(client.devices[0], 0, 2, fail)
+    with pytest.raises(ValueError, match="sequence of bytes"):
+        tensord.GroupMember(client.devices[0], 0, 1, lambda own: [1])
 
 
 def test_copy_reports_and_progress(client):
