@@ -7,6 +7,7 @@ first call, a graph is run op by op on placeholders. The package records the ops
 
 import ctypes
 import itertools
+import threading
 import warnings
 
 import torch
@@ -24,7 +25,7 @@ class _Graph:
         self.has_integers = not all(isinstance(each, torch.Tensor) for each in examples)
         self.numbers = {}  # by the integers among the inputs
         self.shapes = {}  # by the integers: the outputs, with None in place of each tensor; or None: only tensors
-        self.inputs = None  # of the call that is being recorded
+        self.call = threading.local()  # `inputs` of the call that this thread makes
         self.error = None
         self.trace = _TRACE(self._trace)
         self.address = ctypes.cast(self.trace, ctypes.c_void_p).value
@@ -43,10 +44,10 @@ class _Graph:
         number = self.numbers.get(key)
         if number is None:
             number = self.numbers[key] = _ops._make_graph()
-        self.inputs = inputs
+        self.call.inputs = inputs
         with torch.no_grad():
             outputs = _ops._run_graph(number, tensors, self.address)
-        self.inputs = None
+        self.call.inputs = None
         if outputs is None:
             self._give_up(tensors)
             return self._run_op_by_op(inputs)
@@ -67,7 +68,7 @@ class _Graph:
         try:
             numbers = itertools.count()
             inputs = [
-                _ops._graph_input(next(numbers)) if isinstance(each, torch.Tensor) else each for each in self.inputs
+                _ops._graph_input(next(numbers)) if isinstance(each, torch.Tensor) else each for each in self.call.inputs
             ]
             outputs = self.module(*inputs)
             key = tuple(each for each in inputs if not isinstance(each, torch.Tensor))

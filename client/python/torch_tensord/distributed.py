@@ -198,6 +198,15 @@ class ProcessGroupTensord(dist.ProcessGroup):
         return as_torch(self._member.all_gather(as_tensord(tensor.reshape(1, *tensor.shape))))
 
 
+# torch.compile breaks its graph at an operation, and doesn't look into it.
+for _name in (
+    "allreduce allreduce_coalesced broadcast allgather all_gather_single _allgather_base all_gather_single_coalesced"
+    " allgather_into_tensor_coalesced reduce_scatter reduce_scatter_single _reduce_scatter_base"
+    " reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced reduce gather scatter barrier"
+).split():
+    setattr(ProcessGroupTensord, _name, torch.compiler.disable(getattr(ProcessGroupTensord, _name)))
+
+
 def _done(tensors, value=None):
     """Returns the work of operations that have been sent. Later ops on the tensors come after them."""
     future = torch.futures.Future()

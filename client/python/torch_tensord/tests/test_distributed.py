@@ -120,11 +120,15 @@ part = slice(rank * 4, rank * 4 + 4)
 losses = train(model, x[part], y[part])
 dist.all_reduce(losses, op=dist.ReduceOp.AVG)
 weights = [p.tolist() for p in model.parameters()]
+compiled = torch.compile(nn.parallel.DistributedDataParallel(make_model()), backend="tensord")
+compiled_losses = train(compiled, x[part], y[part])
+dist.all_reduce(compiled_losses, op=dist.ReduceOp.AVG)
 dist.destroy_process_group()
-print(json.dumps([losses.tolist(), weights, train(make_model(), x, y).tolist()]))
+print(json.dumps([losses.tolist(), weights, train(make_model(), x, y).tolist(), compiled_losses.tolist()]))
 """)
-    losses, weights, alone = first
+    losses, weights, alone, compiled_losses = first
     assert losses == pytest.approx(alone, rel=1e-5)
+    assert compiled_losses == pytest.approx(alone, rel=1e-5)
     assert weights == second[1]
 
 
