@@ -1,5 +1,7 @@
 #include "api.h"
 
+#include <ATen/Context.h>
+#include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
@@ -61,6 +63,13 @@ std::string ForTorch(std::string message) {
     }
   }
   return message;
+}
+
+// Makes backward passes that this thread calls run on it. A thread for each device, which is
+// PyTorch's default, helps devices whose kernels take the thread's time. Ours only sends commands,
+// so the change of threads would cost more than it gains.
+void RunBackwardOnCallingThread() {
+  if (!at::hasCUDA()) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
 }
 
 }  // namespace
@@ -136,7 +145,10 @@ int NumDevices() {
   const std::vector<TensordDevice*> found = ListDevices();
   {
     std::lock_guard<std::mutex> lock(known.mutex);
-    if (known.count.load() == 0) return known.Set(found);
+    if (known.count.load() == 0) {
+      RunBackwardOnCallingThread();
+      return known.Set(found);
+    }
   }
   Release(found);
   return known.count.load();
