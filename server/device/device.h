@@ -67,7 +67,7 @@ struct MemoryStats {
   // speed. If an allocation needs the room, the backend frees these copies. Freed memory that the
   // backend keeps for reuse isn't counted.
   int64_t used_bytes = 0;
-  int64_t peak_bytes = 0;  // the highest value of used_bytes so far
+  int64_t peak_bytes = 0;  // the highest value of used_bytes so far, without these copies
 };
 
 // Says how all processes of the machine use a physical device, as its driver reports it. If a

@@ -4,10 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::server {
 
-absl::Status DeviceMemoryLimit::Reserve(int64_t bytes) {
+absl::StatusOr<int64_t> DeviceMemoryLimit::Add(int64_t bytes) {
   int64_t used = used_bytes_.load(std::memory_order_relaxed);
   do {
     if (bytes > limit_bytes_ - used) {
@@ -22,15 +23,32 @@ absl::Status DeviceMemoryLimit::Reserve(int64_t bytes) {
                                  " bytes; delete tensors there, or copy to another device"));
     }
   } while (!used_bytes_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+  return used + bytes;
+}
+
+absl::Status DeviceMemoryLimit::Reserve(int64_t bytes) {
+  TENSORD_ASSIGN_OR_RETURN(const int64_t used, Add(bytes));
+  const int64_t of_buffers = used - copies_bytes_.load(std::memory_order_relaxed);
   int64_t peak = peak_bytes_.load(std::memory_order_relaxed);
-  while (used + bytes > peak &&
-         !peak_bytes_.compare_exchange_weak(peak, used + bytes, std::memory_order_relaxed)) {
+  while (of_buffers > peak &&
+         !peak_bytes_.compare_exchange_weak(peak, of_buffers, std::memory_order_relaxed)) {
   }
   return absl::OkStatus();
 }
 
 void DeviceMemoryLimit::Release(int64_t bytes) {
   used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
+absl::Status DeviceMemoryLimit::ReserveCopy(int64_t bytes) {
+  TENSORD_RETURN_IF_ERROR(Add(bytes).status());
+  copies_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+void DeviceMemoryLimit::ReleaseCopy(int64_t bytes) {
+  copies_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  Release(bytes);
 }
 
 absl::Status DeviceMemoryLimit::PhysicallyExhausted(int64_t bytes,

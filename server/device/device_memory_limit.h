@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "tensord/common/device_name.h"
 #include "tensord/server/device/device.h"
 
@@ -24,6 +25,11 @@ class DeviceMemoryLimit {
   absl::Status Reserve(int64_t bytes);
   void Release(int64_t bytes);
 
+  // The same for a copy that the backend keeps for speed. It counts as used memory, but not in the
+  // peak, because the backend frees it if an allocation needs the room.
+  absl::Status ReserveCopy(int64_t bytes);
+  void ReleaseCopy(int64_t bytes);
+
   // Returns the error of an allocation that is within the limit, but exceeds the free memory of the
   // physical device.
   absl::Status PhysicallyExhausted(int64_t bytes, int64_t physically_free_bytes) const;
@@ -32,12 +38,15 @@ class DeviceMemoryLimit {
   int64_t free_bytes() const { return limit_bytes_ - used_bytes_.load(std::memory_order_relaxed); }
 
  private:
+  // Adds `bytes` to used_bytes_, and returns the sum.
+  absl::StatusOr<int64_t> Add(int64_t bytes);
   absl::Status Refuse(int64_t bytes, int64_t free_bytes, const std::string& message) const;
 
   const DeviceName device_;
   const int64_t total_bytes_;
   const int64_t limit_bytes_;
   std::atomic<int64_t> used_bytes_{0};
+  std::atomic<int64_t> copies_bytes_{0};  // the part of used_bytes_ that copies use
   std::atomic<int64_t> peak_bytes_{0};
 };
 

@@ -17,7 +17,7 @@ class PackedWeights::Copy {
  public:
   Copy(DeviceMemoryLimit* memory_limit, std::shared_ptr<const PackedLayout> layout, Scratch memory)
       : memory_limit_(memory_limit), layout_(std::move(layout)), memory_(std::move(memory)) {}
-  ~Copy() { memory_limit_->Release(bytes()); }
+  ~Copy() { memory_limit_->ReleaseCopy(bytes()); }
 
   const PackedLayout& layout() const { return *layout_; }
   const void* data() const { return memory_.data(); }
@@ -59,10 +59,10 @@ std::shared_ptr<const PackedWeights::Copy> PackedWeights::Use(
 std::shared_ptr<const PackedWeights::Copy> PackedWeights::MakeCopy(
     const Buffer* weight, const std::shared_ptr<const PackedLayout>& layout) {
   const int64_t bytes = layout->bytes();
-  if (!memory_limit_->Reserve(bytes).ok()) return nullptr;
+  if (!memory_limit_->ReserveCopy(bytes).ok()) return nullptr;
   Scratch memory(pool_, bytes);
   if (memory.data() == nullptr || !layout->Pack(weight->data(), memory.data()).ok()) {
-    memory_limit_->Release(bytes);
+    memory_limit_->ReleaseCopy(bytes);
     return nullptr;
   }
   return std::make_shared<const Copy>(memory_limit_, layout, std::move(memory));

@@ -82,6 +82,7 @@ TEST_F(PackedWeightsTest, GiveTheSameValuesAndCountAsMemory) {
   EXPECT_EQ(device_->memory().used_bytes, before);
   if (!MultiplyUntilPacked()) GTEST_SKIP() << "nothing is packed on this processor";
   EXPECT_GE(device_->memory().used_bytes, before + kWeightBytes);
+  EXPECT_LT(device_->memory().peak_bytes, before + kWeightBytes) << "of tensors";
   const std::vector<float> packed = Multiply();
   for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(packed[i], expected[i], 1e-4) << i;
   weight_.reset();
