@@ -87,16 +87,21 @@ class ProcessGroupTensord(dist.ProcessGroup):
         tensor = self._prepare(name, tensor)
         op = options.reduceOp
         if op == dist.ReduceOp.MIN:
-            return -run(-tensor, "max")
+            # Unlike -x, ~x reverses the order of all integers.
+            reverse = torch.neg if tensor.is_floating_point() else torch.bitwise_not
+            return reverse(self._reduce_by(reverse(tensor), "max", run))
         for known, reduction in _REDUCTIONS.items():
             if op == known:
-                # Gloo and NCCL have no bool: a sum or a maximum of bytes is the same.
-                return run(tensor.byte(), "max").bool() if tensor.dtype == torch.bool else run(tensor, reduction)
+                return self._reduce_by(tensor, reduction, run)
         names = [each for each in ("PRODUCT", "BAND", "BOR", "BXOR") if op == getattr(dist.ReduceOp, each)]
         raise NotImplementedError(
             f"torch.distributed: {name} by {', '.join(names) or op} isn't implemented by the backend tensord: it has"
             " SUM, AVG, MAX and MIN"
         )
+
+    def _reduce_by(self, tensor, reduction, run):
+        # Gloo and NCCL have no bool: a sum or a maximum of bytes is the same.
+        return run(tensor.byte(), "max").bool() if tensor.dtype == torch.bool else run(tensor, reduction)
 
     def _all_reduce(self, tensor, reduction):
         return as_torch(self._member.all_reduce(as_tensord(tensor), reduction))
