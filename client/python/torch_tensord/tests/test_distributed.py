@@ -79,6 +79,7 @@ def x(): return torch.tensor([1.0 + rank, 10.0 * rank], device=device)
 for op in ("SUM", "AVG", "MAX", "MIN"):
     t = x(); dist.all_reduce(t, op=getattr(dist.ReduceOp, op)); keep(op, t)
 t = torch.tensor([rank == 0, False], device=device); dist.all_reduce(t, op=dist.ReduceOp.MAX); keep("bool", t)
+t = torch.tensor([rank, 3], dtype=torch.uint8, device=device); dist.all_reduce(t, op=dist.ReduceOp.MIN); keep("bytes", t)
 t = x(); dist.broadcast(t, 1); keep("broadcast", t)
 parts = [torch.zeros(2, device=device) for _ in range(2)]; dist.all_gather(parts, x()); keep("all_gather", torch.stack(parts))
 t = torch.zeros(4, device=device); dist.all_gather_into_tensor(t, x()); keep("all_gather_into_tensor", t)
@@ -99,7 +100,7 @@ dist.destroy_process_group()
 print(json.dumps(answers))
 """)
     same = {
-        "SUM": [3, 10], "AVG": [1.5, 5], "MAX": [2, 10], "MIN": [1, 0], "bool": [True, False], "broadcast": [2, 10],
+        "SUM": [3, 10], "AVG": [1.5, 5], "MAX": [2, 10], "MIN": [1, 0], "bool": [True, False], "bytes": [0, 3], "broadcast": [2, 10],
         "all_gather": [[1, 0], [2, 10]], "all_gather_into_tensor": [1, 0, 2, 10], "strided": [[0, 6], [3, 9]],
         "cpu": [2, 1], "objects": [{"rank": 0}, {"rank": 1}],
     }
