@@ -1,5 +1,6 @@
-// Attention: PyTorch's composition of matrix products and a softmax, and the layers that PyTorch
-// calls as one op in inference.
+// Attention as an op of the server, and the layers that PyTorch calls as one op in inference.
+// Attention that the op doesn't have is PyTorch's composition of matrix products and a softmax.
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
@@ -7,8 +8,11 @@
 #include <ATen/ops/logical_not.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/relu.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
 
+#include "generator.h"
+#include "graph.h"
 #include "kernels.h"
 
 namespace torch_tensord {
@@ -17,10 +21,115 @@ namespace {
 // If this returned true, nn.TransformerEncoder would make nested tensors, which the device lacks.
 bool NestedFromMaskLeftAligned(const at::Tensor&, const at::Tensor&) { return false; }
 
-// Returns 0: the composition (at::SDPBackend::math).
-int64_t FusedChoice(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                    const std::optional<at::Tensor>&, double, bool, std::optional<double>, bool) {
-  return 0;
+bool HasForwardGradient(const at::Tensor& x) { return x._fw_grad(/*level=*/0).defined(); }
+
+// Returns whether the server's op computes this attention. It has no derivatives in forward mode,
+// and broadcasts only the mask.
+bool CanFuse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+             const std::optional<at::Tensor>& mask, double dropout_p, std::optional<double> scale,
+             bool grouped) {
+  if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4 || !at::isFloatingType(q.scalar_type()) ||
+      k.scalar_type() != q.scalar_type() || v.scalar_type() != q.scalar_type()) {
+    return false;
+  }
+  if (k.size(0) != q.size(0) || v.size(0) != q.size(0) || v.size(1) != k.size(1) ||
+      v.size(2) != k.size(2) || k.size(3) != q.size(3)) {
+    return false;
+  }
+  const int64_t heads = q.size(1), key_heads = k.size(1);
+  if (heads != key_heads && !(grouped && key_heads > 0 && heads % key_heads == 0)) return false;
+  if (scale == 0.0) return false;  // the server's default
+  if (dropout_p > 0 && IsRecording()) return false;
+  if (IsGiven(mask) && (mask->dim() > 4 || HasForwardGradient(*mask))) return false;
+  return !HasForwardGradient(q) && !HasForwardGradient(k) && !HasForwardGradient(v);
+}
+
+int64_t ChooseAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                        const std::optional<at::Tensor>& mask, double dropout_p, bool,
+                        std::optional<double> scale, bool grouped) {
+  const bool fuses = at::globalContext().userEnabledOverrideableSDP() &&
+                     CanFuse(q, k, v, mask, dropout_p, scale, grouped);
+  return static_cast<int64_t>(fuses ? at::SDPBackend::overrideable : at::SDPBackend::math);
+}
+
+// The seed and the stream of the dropout, as tensors that autograd keeps.
+using Forward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt,
+                           at::Tensor, at::Tensor, at::Tensor>;
+Forward Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                  const std::optional<at::Tensor>& mask, double dropout_p, bool is_causal, bool,
+                  std::optional<double> scale) {
+  const c10::DeviceIndex device = CommonDevice("scaled_dot_product_attention", {&q, &k, &v});
+  const Value query = Read(q), key = Read(k), value = Read(v);
+  c10::SmallVector<In, 4> inputs = {query, key, value};
+  Value bias;
+  if (IsGiven(mask)) {
+    CommonDevice("scaled_dot_product_attention", {&q, &*mask});
+    bias = ReadForBroadcast(*mask);
+    inputs.emplace_back(bias);
+  }
+  at::Tensor seed, stream;
+  std::vector<Value> made;
+  const double factor = scale.value_or(0);
+  if (dropout_p > 0) {
+    const auto [own_seed, own_stream] = NextStream(std::nullopt, device);
+    made = PushAll("sdpa", inputs,
+                   {{"scale", factor},
+                    {"causal", is_causal},
+                    {"dropout_p", dropout_p},
+                    {"seed", own_seed},
+                    {"stream", own_stream}});
+    seed = c10::scalar_to_tensor(own_seed);
+    stream = c10::scalar_to_tensor(own_stream);
+  } else {
+    made = PushAll("sdpa", inputs, {{"scale", factor}, {"causal", is_causal}});
+  }
+  return {MakeTensor(made[0], device),
+          MakeTensor(made[1], device),
+          {},
+          {},
+          q.size(2),
+          k.size(2),
+          seed,
+          stream,
+          {}};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> AttentionBackward(
+    const at::Tensor& gradient, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const at::Tensor& mask, std::array<bool, 4> wanted, const at::Tensor& out,
+    const at::Tensor& logsumexp, const at::Tensor&, const at::Tensor&, c10::SymInt, c10::SymInt,
+    double dropout_p, bool is_causal, const at::Tensor& seed, const at::Tensor& stream,
+    std::optional<double> scale) {
+  if (!gradient.defined()) return {};
+  const c10::DeviceIndex device =
+      CommonDevice("scaled_dot_product_attention", {&gradient, &q, &k, &v, &out});
+  const Value given[] = {Read(gradient), Read(q), Read(k), Read(v), Read(out), Read(logsumexp)};
+  c10::SmallVector<In, 7> inputs(std::begin(given), std::end(given));
+  const bool of_mask = wanted[3] && mask.defined();
+  Value bias;
+  if (mask.defined()) {
+    bias = of_mask ? Read(mask) : ReadForBroadcast(mask);
+    inputs.emplace_back(bias);
+  }
+  const double factor = scale.value_or(0);
+  std::vector<Value> made;
+  if (dropout_p > 0) {
+    made = PushAll("sdpa_backward", inputs,
+                   {{"scale", factor},
+                    {"causal", is_causal},
+                    {"dropout_p", dropout_p},
+                    {"seed", seed.item<int64_t>()},
+                    {"stream", stream.item<int64_t>()},
+                    {"mask_gradient", of_mask}});
+  } else {
+    made = PushAll("sdpa_backward", inputs,
+                   {{"scale", factor}, {"causal", is_causal}, {"mask_gradient", of_mask}});
+  }
+  at::Tensor results[4];
+  for (int i = 0; i < (of_mask ? 4 : 3); ++i) {
+    if (wanted[i]) results[i] = MakeTensor(made[i], device);
+  }
+  return {results[0], results[1], results[2], results[3]};
 }
 
 // Returns x with the shape (batch, heads, length, width of a head).
@@ -28,16 +137,18 @@ at::Tensor SplitHeads(const at::Tensor& x, int64_t heads) {
   return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
 }
 
-// Adds the mask to the scores (batch, heads, length, length). mask_type: 0 (length, length), 1
-// (batch, length), 2 (batch, heads, length, length). True in a mask of bools forbids an element.
-at::Tensor Masked(const at::Tensor& scores, const std::optional<at::Tensor>& mask,
-                  std::optional<int64_t> mask_type) {
+// Returns the mask so that it broadcasts to the scores (batch, heads, length, length). mask_type: 0
+// (length, length), 1 (batch, length), 2 (batch, heads, length, length).
+std::optional<at::Tensor> Shaped(const std::optional<at::Tensor>& mask,
+                                 std::optional<int64_t> mask_type) {
+  if (!IsGiven(mask) || mask_type.value_or(0) != 1 || mask->dim() != 2) return mask;
+  return mask->view({mask->size(0), 1, 1, mask->size(1)});
+}
+// Adds the mask to the scores. True in a mask of bools forbids an element.
+at::Tensor Masked(const at::Tensor& scores, const std::optional<at::Tensor>& mask) {
   if (!IsGiven(mask)) return scores;
-  at::Tensor shaped = *mask;
-  if (mask_type.value_or(0) == 1 && shaped.dim() == 2)
-    shaped = shaped.view({shaped.size(0), 1, 1, shaped.size(1)});
-  if (shaped.scalar_type() != at::kBool) return scores + shaped;
-  return scores.masked_fill(shaped, -std::numeric_limits<double>::infinity());
+  if (mask->scalar_type() != at::kBool) return scores + *mask;
+  return scores.masked_fill(*mask, -std::numeric_limits<double>::infinity());
 }
 
 struct Attended {
@@ -45,13 +156,23 @@ struct Attended {
 };
 Attended Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t heads,
                 const at::Tensor& proj_weight, const at::Tensor& proj_bias,
-                const std::optional<at::Tensor>& mask, std::optional<int64_t> mask_type) {
-  const int64_t width = q.size(2) / heads;
-  const at::Tensor query = SplitHeads(q, heads) * (1 / std::sqrt(static_cast<double>(width)));
-  const at::Tensor scores = at::matmul(query, SplitHeads(k, heads).transpose(-2, -1));
-  const at::Tensor weights = at::softmax(Masked(scores, mask, mask_type), -1);
-  const at::Tensor mixed =
-      at::matmul(weights, SplitHeads(v, heads)).transpose(1, 2).reshape(q.sizes());
+                const std::optional<at::Tensor>& given_mask, std::optional<int64_t> mask_type,
+                bool need_weights) {
+  std::optional<at::Tensor> mask = Shaped(given_mask, mask_type);
+  const at::Tensor query = SplitHeads(q, heads), key = SplitHeads(k, heads),
+                   value = SplitHeads(v, heads);
+  at::Tensor mixed, weights;
+  if (need_weights) {
+    const double scale = 1 / std::sqrt(static_cast<double>(query.size(3)));
+    const at::Tensor scores = at::matmul(query * scale, key.transpose(-2, -1));
+    weights = at::softmax(Masked(scores, mask), -1);
+    mixed = at::matmul(weights, value);
+  } else {
+    // There, true allows an element.
+    if (IsGiven(mask) && mask->scalar_type() == at::kBool) mask = mask->logical_not();
+    mixed = at::scaled_dot_product_attention(query, key, value, mask);
+  }
+  mixed = mixed.transpose(1, 2).reshape(q.sizes());
   return {at::linear(mixed, proj_weight, proj_bias), weights};
 }
 at::Tensor Part(const at::Tensor& x, int64_t i, int64_t size) {
@@ -71,7 +192,7 @@ std::tuple<at::Tensor, at::Tensor> MultiHeadAttention(
     projected[i] = at::linear(*inputs[i], Part(qkv_weight, i, width), Part(qkv_bias, i, width));
   }
   const Attended made = Attend(projected[0], projected[1], projected[2], heads, proj_weight,
-                               proj_bias, mask, mask_type);
+                               proj_bias, mask, mask_type, need_weights);
   if (!need_weights) return {made.output, at::Tensor()};
   return {made.output, average_weights ? made.weights.mean(1) : made.weights};
 }
@@ -111,7 +232,9 @@ at::Tensor EncoderLayer(const at::Tensor& src, int64_t width, int64_t heads,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_fused_sdp_choice", FusedChoice);
+  m.impl("_fused_sdp_choice", ChooseAttention);
+  m.impl("_scaled_dot_product_fused_attention_overrideable", Attention);
+  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", AttentionBackward);
   m.impl("_nested_tensor_from_mask_left_aligned", NestedFromMaskLeftAligned);
   m.impl("_native_multi_head_attention", MultiHeadAttention);
   m.impl("_transformer_encoder_layer_fwd", EncoderLayer);
