@@ -2,6 +2,7 @@
 // Attention that the op doesn't have is PyTorch's composition of matrix products and a softmax.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/native/transformers/attention.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
@@ -21,10 +22,12 @@ namespace {
 // If this returned true, nn.TransformerEncoder would make nested tensors, which the device lacks.
 bool NestedFromMaskLeftAligned(const at::Tensor&, const at::Tensor&) { return false; }
 
-bool HasForwardGradient(const at::Tensor& x) { return x._fw_grad(/*level=*/0).defined(); }
+// Returns whether the derivative in forward mode or vmap() is needed, which the server's op lacks.
+bool IsTransformed(const at::Tensor& x) {
+  return x.key_set().has(c10::DispatchKey::FuncTorchBatched) || x._fw_grad(/*level=*/0).defined();
+}
 
-// Returns whether the server's op computes this attention. It has no derivatives in forward mode,
-// and broadcasts only the mask.
+// Returns whether the server's op computes this attention. It broadcasts only the mask.
 bool CanFuse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
              const std::optional<at::Tensor>& mask, double dropout_p, std::optional<double> scale,
              bool grouped) {
@@ -40,8 +43,8 @@ bool CanFuse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   if (heads != key_heads && !(grouped && key_heads > 0 && heads % key_heads == 0)) return false;
   if (scale == 0.0) return false;  // the server's default
   if (dropout_p > 0 && IsRecording()) return false;
-  if (IsGiven(mask) && (mask->dim() > 4 || HasForwardGradient(*mask))) return false;
-  return !HasForwardGradient(q) && !HasForwardGradient(k) && !HasForwardGradient(v);
+  if (IsGiven(mask) && (mask->dim() > 4 || IsTransformed(*mask))) return false;
+  return !IsTransformed(q) && !IsTransformed(k) && !IsTransformed(v);
 }
 
 int64_t ChooseAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -230,6 +233,14 @@ at::Tensor EncoderLayer(const at::Tensor& src, int64_t width, int64_t heads,
 }
 
 }  // namespace
+}  // namespace torch_tensord
+
+// PyTorch asks this in scaled_dot_product_attention.
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &torch_tensord::ChooseAttention)
+}  // namespace at::native
+
+namespace torch_tensord {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_fused_sdp_choice", ChooseAttention);
