@@ -107,5 +107,7 @@ def test_transforms_of_torch_func():
         tangent = torch.func.jvp(attend, (q.to(device),), (k.to(device),))[1]
         return tangent.cpu(), torch.func.vmap(attend)(many.to(device)).cpu()
 
-    for mine, expected in zip(compute(DEVICE), compute("cpu")):
-        torch.testing.assert_close(mine, expected)
+    with sdpa_kernel(SDPBackend.MATH):  # PyTorch's own op has no derivative in forward mode
+        expected = compute("cpu")
+    for mine, other in zip(compute(DEVICE), expected):
+        torch.testing.assert_close(mine, other)
