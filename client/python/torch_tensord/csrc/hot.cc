@@ -154,24 +154,36 @@ Value ReadTurned(const at::Tensor& x) {
   }
   return Read(Alias(x, sizes, strides, x.storage_offset()));
 }
+TensordOp* PrepareTransposing(const char* which) {
+  const Attr attr(which, true);
+  TensordOp* op = nullptr;
+  TensordError* error = nullptr;
+  Check(Api().prepare("matmul", &attr.attr, 1, &op, &error), error, "matmul");
+  return op;
+}
+TensordOp* TransposeA() {
+  static TensordOp* const made = PrepareTransposing("transpose_a");
+  return made;
+}
 TensordOp* TransposeB() {
-  static TensordOp* const made = [] {
-    const Attr attr("transpose_b", true);
-    TensordOp* op = nullptr;
-    TensordError* error = nullptr;
-    Check(Api().prepare("matmul", &attr.attr, 1, &op, &error), error, "matmul");
-    return op;
-  }();
+  static TensordOp* const made = PrepareTransposing("transpose_b");
   return made;
 }
 
 at::Tensor Mm(const at::Tensor& a, const at::Tensor& b) {
-  const bool fits = IsPlainFloat(a) && IsOurs(b) && a.scalar_type() == b.scalar_type() &&
-                    a.device() == b.device() && a.dim() == 2 && b.dim() == 2 &&
-                    a.size(1) == b.size(0) && a.numel() > 0 && b.numel() > 0;
-  if (fits && b.is_contiguous())
+  const bool fits = IsOurs(a) && IsOurs(b) && at::isFloatingType(a.scalar_type()) &&
+                    a.scalar_type() == b.scalar_type() && a.device() == b.device() &&
+                    a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0) && a.numel() > 0 &&
+                    b.numel() > 0;
+  const bool plain = fits && IsRowMajor(a);
+  if (plain && b.is_contiguous())
     return MakeTensor(Push(op::matmul, {Read(a), Read(b)}), DeviceOf(a));
-  if (fits && IsTurned(b)) {
+  // The gradient of a weight.
+  if (fits && !plain && IsTurned(a) && b.is_contiguous()) {
+    const Value left = ReadTurned(a), right = Read(b);
+    return MakeTensor(Push(TransposeA(), "mm", {left, right}), DeviceOf(a));
+  }
+  if (plain && IsTurned(b)) {
     const Value left = Read(a), right = ReadTurned(b);
     return MakeTensor(Push(TransposeB(), "mm", {left, right}), DeviceOf(a));
   }
