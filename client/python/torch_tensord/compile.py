@@ -68,7 +68,8 @@ class _Graph:
         try:
             numbers = itertools.count()
             inputs = [
-                _ops._graph_input(next(numbers)) if isinstance(each, torch.Tensor) else each for each in self.call.inputs
+                _ops._graph_input(next(numbers)) if isinstance(each, torch.Tensor) else each
+                for each in self.call.inputs
             ]
             outputs = self.module(*inputs)
             key = tuple(each for each in inputs if not isinstance(each, torch.Tensor))

@@ -81,7 +81,8 @@ for op in ("SUM", "AVG", "MAX", "MIN"):
 t = torch.tensor([rank == 0, False], device=device); dist.all_reduce(t, op=dist.ReduceOp.MAX); keep("bool", t)
 t = torch.tensor([rank, 3], dtype=torch.uint8, device=device); dist.all_reduce(t, op=dist.ReduceOp.MIN); keep("bytes", t)
 t = x(); dist.broadcast(t, 1); keep("broadcast", t)
-parts = [torch.zeros(2, device=device) for _ in range(2)]; dist.all_gather(parts, x()); keep("all_gather", torch.stack(parts))
+parts = [torch.zeros(2, device=device) for _ in range(2)]
+dist.all_gather(parts, x()); keep("all_gather", torch.stack(parts))
 t = torch.zeros(4, device=device); dist.all_gather_into_tensor(t, x()); keep("all_gather_into_tensor", t)
 t = torch.zeros(1, device=device); dist.reduce_scatter(t, list(x().split(1))); keep("reduce_scatter", t)
 t = torch.zeros(1, device=device); dist.reduce_scatter_tensor(t, x()); keep("reduce_scatter_tensor", t)
