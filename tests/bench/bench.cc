@@ -38,6 +38,7 @@ Command CommandOf(const std::string& name) {
 #endif
   }
   if (name == "PyTorch 2") return {Python(), peers + "/torch_array.py"};
+  if (name == "PyTorch 2, memory") return {Python(), peers + "/torch_memory.py"};
   if (name == "torch RPC") return {Python(), peers + "/torch_rpc.py"};
   if (name == "Dask") return {Python(), peers + "/dask_peer.py"};
 #ifdef TENSORD_BENCH_TORCH

@@ -214,6 +214,7 @@ void ComputeCases(Bench& bench);
 void ArrayCases(Bench& bench);
 void NetworkCases(Bench& bench);
 void ModelCases(Bench& bench);
+void MemoryCases(Bench& bench);
 void CudaCases(Bench& bench);  // compiled with CUDA only
 void PeerCases(Bench& bench);
 

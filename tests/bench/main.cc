@@ -41,6 +41,7 @@ int Main(int argc, char** argv) {
   ArrayCases(bench);
   NetworkCases(bench);
   ModelCases(bench);
+  MemoryCases(bench);
 #ifdef TENSORD_BENCH_CUDA
   CudaCases(bench);
 #else
