@@ -18,7 +18,7 @@
 namespace tensord::bench {
 namespace {
 
-constexpr int kAnswerTimeoutMs = 60000;
+constexpr int kAnswerTimeoutMs = 300'000;
 constexpr auto kExitTimeout = std::chrono::seconds(5);
 constexpr auto kPollInterval = std::chrono::milliseconds(5);
 

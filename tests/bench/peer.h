@@ -31,8 +31,8 @@ class Peer {
   // The words after "ready".
   const std::vector<std::string>& greeting() const { return greeting_; }
 
-  // Sends the question and returns the figures of the answer. Fails if there is no answer within 60
-  // seconds.
+  // Sends the question and returns the figures of the answer. Fails if there is no answer within five
+  // minutes.
   absl::StatusOr<std::vector<double>> Ask(const std::string& question);
 
  private:
