@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/native/transformers/attention.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
@@ -42,7 +43,8 @@ bool CanFuse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   const int64_t heads = q.size(1), key_heads = k.size(1);
   if (heads != key_heads && !(grouped && key_heads > 0 && heads % key_heads == 0)) return false;
   if (scale == 0.0) return false;  // the server's default
-  if (dropout_p > 0 && IsRecording()) return false;
+  // A program would drop the same weights in each run.
+  if (dropout_p > 0 && (IsRecording() || q.key_set().has(c10::DispatchKey::Python))) return false;
   if (IsGiven(mask) && (mask->dim() > 4 || IsTransformed(*mask))) return false;
   return !IsTransformed(q) && !IsTransformed(k) && !IsTransformed(v);
 }
@@ -55,7 +57,24 @@ int64_t ChooseAttention(const at::Tensor& q, const at::Tensor& k, const at::Tens
   return static_cast<int64_t>(fuses ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }
 
-// The seed and the stream of the dropout, as tensors that autograd keeps.
+// Returns a tensor of the shape (batch, heads, length, width) with the order of q's axes, as
+// torch.compile expects it.
+at::Tensor MakeLikeQuery(const at::Tensor& q, int64_t width) {
+  if (q.size(3) == width) return at::empty_like(q);
+  constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
+  int64_t axes[] = {0, 1, 2, 3}, strides[4], stride = 1;
+  const auto key = [&](int64_t axis) { return q.stride(axis) == 0 ? kLast : q.stride(axis); };
+  std::stable_sort(axes, axes + 4, [&](int64_t a, int64_t b) { return key(a) < key(b); });
+  const int64_t sizes[] = {q.size(0), q.size(1), q.size(2), width};
+  for (const int64_t axis : axes) {
+    strides[axis] = stride;
+    stride *= sizes[axis];
+  }
+  return MakeStrided(sizes, strides, q.scalar_type(), DeviceOf(q));
+}
+
+// Returns the result and what the gradient needs: log(sum(exp)) of the scores, the lengths, and the
+// seed and the stream of the dropout.
 using Forward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt,
                            at::Tensor, at::Tensor, at::Tensor>;
 Forward Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -85,16 +104,13 @@ Forward Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     stream = c10::scalar_to_tensor(own_stream);
   } else {
     made = PushAll("sdpa", inputs, {{"scale", factor}, {"causal", is_causal}});
+    // torch.compile expects tensors.
+    seed = MakeContiguous({}, at::kLong, device);
+    stream = MakeContiguous({}, at::kLong, device);
   }
-  return {MakeTensor(made[0], device),
-          MakeTensor(made[1], device),
-          {},
-          {},
-          q.size(2),
-          k.size(2),
-          seed,
-          stream,
-          {}};
+  const at::Tensor out = MakeLikeQuery(q, v.size(3));
+  Write(out, made[0]);
+  return {out, MakeTensor(made[1], device), {}, {}, q.size(2), k.size(2), seed, stream, {}};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> AttentionBackward(
@@ -128,9 +144,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> AttentionBackward(
     made = PushAll("sdpa_backward", inputs,
                    {{"scale", factor}, {"causal", is_causal}, {"mask_gradient", of_mask}});
   }
+  const at::Tensor* const of[] = {&q, &k, &v, &mask};
   at::Tensor results[4];
   for (int i = 0; i < (of_mask ? 4 : 3); ++i) {
-    if (wanted[i]) results[i] = MakeTensor(made[i], device);
+    if (!wanted[i]) continue;
+    results[i] = at::empty_like(*of[i]);
+    Write(results[i], made[i]);
   }
   return {results[0], results[1], results[2], results[3]};
 }
