@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import time
@@ -79,7 +78,6 @@ def start_daemon(tmp_path):
 
     yield start
     for process in started:
-        if process.poll() is None:
-            os.kill(process.pid, signal.SIGCONT)
+        process.kill()
         process.stdin.close()
-        process.wait(timeout=30)
+        process.wait()
