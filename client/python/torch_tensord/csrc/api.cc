@@ -33,6 +33,7 @@ const TensordApi* table = nullptr;
 struct Devices {
   std::mutex mutex;
   std::atomic<int> count{0};  // 0: not connected yet
+  std::atomic<int> connection{0};
   std::array<std::atomic<TensordDevice*>, kMaxDevices> all = {};
   // The devices of the connection before, which other threads may be using.
   std::vector<TensordDevice*> former;
@@ -162,6 +163,7 @@ int ReplaceDevices() {
     std::lock_guard<std::mutex> lock(known.mutex);
     for (int i = 0; i < known.count.load(); ++i) former.push_back(known.all[i].load());
     known.Set(found);
+    ++known.connection;
     unused = std::exchange(known.former, former);
   }
   for (TensordDevice* device : former) Api().close(device);
@@ -185,6 +187,8 @@ int TryNumDevices(std::string* reason) noexcept {
   }
   return 0;
 }
+
+int ConnectionNumber() { return devices().connection.load(std::memory_order_relaxed); }
 
 bool IsInitialized() { return devices().count.load() > 0; }
 bool InBadFork() { return IsInitialized() && devices().process != getpid(); }

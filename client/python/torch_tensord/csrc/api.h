@@ -36,6 +36,8 @@ int TryNumDevices(std::string* reason = nullptr) noexcept;
 // Takes the devices of the package tensord's current connection in place of the former ones, and
 // closes the connection of these. Blocks. Returns the number of devices.
 int ReplaceDevices();
+// Returns how often ReplaceDevices() was called: the number of the connection.
+int ConnectionNumber();
 // Returns whether the connection exists.
 bool IsInitialized();
 // Returns true in a forked child of a process that had a connection.

@@ -109,6 +109,8 @@ class Recording {
   ~Recording() { Api().release_program(program_); }
   Recording(const Recording&) = delete;
 
+  // Returns whether the program is of the connection that the devices have now.
+  bool IsAlive() const { return connection_ == ConnectionNumber(); }
   bool Fits(at::TensorList inputs, const Cells& cells) const {
     if (inputs.size() != inputs_.size() || cells.of_input != of_input_ ||
         DeviceOf(inputs[0]) != device_) {
@@ -140,6 +142,7 @@ class Recording {
   Source SourceOf(const Value& value);
   bool RecordOnce(int (*trace)());
 
+  const int connection_ = ConnectionNumber();
   const c10::DeviceIndex device_;
   const c10::SmallVector<size_t, 16> of_input_;
   std::vector<Geometry> inputs_;
@@ -391,6 +394,7 @@ std::optional<std::vector<at::Tensor>> RunGraph(int64_t number, at::TensorList i
   std::shared_ptr<const Recording> fitting;
   {
     std::lock_guard<std::mutex> lock(graph->mutex);
+    std::erase_if(graph->recordings, [](const auto& each) { return !each->IsAlive(); });
     for (const auto& each : graph->recordings) {
       if (fitting == nullptr && each->Fits(inputs, cells)) fitting = each;
     }

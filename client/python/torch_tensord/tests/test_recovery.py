@@ -99,3 +99,19 @@ def test_training_continues_on_another_server(run_python, start_daemon, keep):
     assert re.search("^lost: .*" + causes, done.stdout, re.M), done.stdout
     for name in ("read", "op", "mixed", "mixed2", "in place", "part", "view", "printed", "moved"):
         assert re.search(f"^{name} raises: .*" + causes, done.stdout, re.M), done.stdout
+
+
+def test_a_compiled_function_is_recorded_again_on_another_server(run_python, start_daemon):
+    (first, _), (second, _) = start_daemon("--devices=cpu"), start_daemon("--devices=cpu")
+    done = run_python(
+        """
+import os, torch, torch_tensord
+double = torch.compile(lambda x: torch.relu(x) * 2, backend="tensord")
+for address in (os.environ["FIRST"], os.environ["SECOND"]):
+    torch_tensord.resume(address)
+    print(double(torch.ones(2, device="tensord")).tolist())
+""",
+        FIRST=first,
+        SECOND=second,
+    )
+    assert done.stdout.splitlines()[-2:] == ["[2.0, 2.0]", "[2.0, 2.0]"], done.stdout + done.stderr
