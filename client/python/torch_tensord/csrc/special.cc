@@ -83,6 +83,7 @@ Tensor Zeta(const Tensor& s, const Tensor& q) {
     sum = sum.add(factor.mul(kBernoulli[j]));
     factor = factor.mul(s.add(2 * j + 1)).mul(s.add(2 * j + 2)).div(w.mul(w));
   }
+  sum = at::where(q.eq(kInfinity), at::zeros_like(sum), sum);
   const Tensor whole = q.eq(q.floor());
   sum = at::where(q.le(0).logical_and(whole), Constant(sum, kInfinity), sum);
   sum = at::where(q.le(0).logical_and(whole.logical_not()).logical_and(s.ne(s.floor())),

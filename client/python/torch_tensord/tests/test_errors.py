@@ -45,11 +45,11 @@ except Exception as e:
 """
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:50051"])
-def test_an_unreachable_server_is_one_clear_error(run_python, address):
-    done = run_python(UNREACHABLE, TENSORD_SERVERS=address)
+@pytest.mark.parametrize("wrong", ["127.0.0.1:1", "nowhere.invalid:50051"])
+def test_an_unreachable_server_is_one_clear_error(run_python, wrong):
+    done = run_python(UNREACHABLE, TENSORD_SERVERS=wrong)
     error, counts, warning, resumed = done.stdout.splitlines()
-    host = address.split(":")[0]
+    host = wrong.split(":")[0]
     assert host in error and host in warning and host in resumed and "tensord has no devices: " in warning, done.stdout
     assert counts == "0 False"
     for text in (done.stdout, done.stderr):

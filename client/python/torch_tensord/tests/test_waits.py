@@ -175,4 +175,4 @@ print(end.query(), start.elapsed_time(end) > 0, x.tolist())
     done = run_python(program, TENSORD_SERVER=address, SERVER_PID=str(pid))
     lines = done.stdout.splitlines()
     assert lines[0] == "True False False" and lines[2] == "True True [2.0, 2.0, 2.0]", done.stdout + done.stderr
-    assert "call end.synchronize() first" in lines[1]
+    assert "must be completed" in lines[1]
