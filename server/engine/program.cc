@@ -109,8 +109,12 @@ absl::Status Program::PlanMemory(MemoryAccount& account) {
   for (uint32_t value = 0; value < root.size(); ++value) root[value] = value;
   std::vector<uint32_t> last_use(specs_.size(), kNever);
   std::vector<bool> escapes(specs_.size(), false);
+  absl::flat_hash_map<uint32_t, std::vector<uint32_t>> aliases;  // by root
   for (uint32_t i = 0; i < steps_.size(); ++i) {
-    if (steps_[i].op->is_alias()) root[steps_[i].result] = root[steps_[i].operands[0]];
+    if (steps_[i].op->is_alias()) {
+      root[steps_[i].result] = root[steps_[i].operands[0]];
+      aliases[root[steps_[i].result]].push_back(steps_[i].result);
+    }
     for (uint32_t result : steps_[i].results()) last_use[root[result]] = i;
     for (uint32_t operand : steps_[i].operands) last_use[root[operand]] = i;
   }
@@ -145,6 +149,10 @@ absl::Status Program::PlanMemory(MemoryAccount& account) {
         free[specs_[value].size_bytes()].push_back(held_[value]);
       } else if (places_[value] == ValuePlace::kAllocated) {
         steps_[i].last_uses.push_back(value);
+        if (const auto of_value = aliases.find(value); of_value != aliases.end()) {
+          steps_[i].old_aliases.insert(steps_[i].old_aliases.end(), of_value->second.begin(),
+                                       of_value->second.end());
+        }
       }
     }
   }
@@ -203,6 +211,8 @@ absl::StatusOr<BufferRefs> Program::Run(MemoryAccount& account, absl::Span<const
     status = CheckStop();
     if (status.ok()) status = RunStep(account, step, inputs, checks);
     if (!status.ok()) break;
+    for (uint32_t value : step.last_uses) held_[value] = nullptr;
+    for (uint32_t value : step.old_aliases) held_[value] = nullptr;
   }
   BufferRefs results;
   for (size_t i = 0; status.ok() && i < outputs_.size(); ++i) {
@@ -255,9 +265,7 @@ absl::Status Program::LaunchStep(MemoryAccount& account, const ProgramStep& step
                                     : op.LaunchInto(account, operands, results, check);
   // A bad value gives INVALID_ARGUMENT. The error then names the op, as in MakeCheck().
   if (absl::IsInvalidArgument(launched)) return WithPrefix(launched, absl::StrCat(op.name(), ": "));
-  TENSORD_RETURN_IF_ERROR(launched);
-  for (uint32_t value : step.last_uses) held_[value] = nullptr;
-  return absl::OkStatus();
+  return launched;
 }
 
 }  // namespace tensord::server

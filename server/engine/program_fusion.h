@@ -21,7 +21,8 @@ struct ProgramStep {
   // These are values, as ProgramSpec numbers them.
   uint32_t result;  // the first one; those of the other outputs follow
   absl::InlinedVector<uint32_t, 3> operands;
-  absl::InlinedVector<uint32_t, 2> last_uses;  // values that no later step reads
+  absl::InlinedVector<uint32_t, 2> last_uses;    // values that no later step reads
+  absl::InlinedVector<uint32_t, 2> old_aliases;  // the aliases of these values
 
   uint32_t num_results() const { return static_cast<uint32_t>(op->outputs().size()); }
   // Returns the values that the step makes.

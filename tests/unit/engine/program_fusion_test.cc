@@ -245,6 +245,24 @@ TEST(ProgramMemoryTest, IntermediatesOfAChainTakeNoMemory) {
   EXPECT_EQ(fused.Run(with_middle), one_by_one.Run(with_middle));
 }
 
+TEST(ProgramMemoryTest, AliasesDoNotKeepTheMemoryOfIntermediates) {
+  constexpr int64_t kElements = 1 << 20, kBytes = kElements * 4;
+  Recorded recorded = {{{DType::kFloat32, {kElements}}}, {}, {}};
+  uint32_t value = 0;
+  for (int i = 0; i < 6; ++i) {
+    recorded.ops.push_back({"neg", {value}});
+    recorded.ops.push_back(
+        {"reshape", {value + 1}, {{"shape", std::vector<int64_t>{kElements / 2, 2}}}});
+    recorded.ops.push_back({"reshape", {value + 2}, {{"shape", std::vector<int64_t>{kElements}}}});
+    value += 3;
+  }
+  recorded.ops.push_back({"neg", {value}});
+  recorded.outputs = {value + 1};
+  Runner runner(/*fusion=*/false);
+  runner.Run(recorded);
+  EXPECT_EQ(runner.peak_bytes, 2 * kBytes) << "an op's input and output";
+}
+
 TEST(ProgramMemoryTest, SmallIntermediatesOfAChainTakeNoMemory) {
   Runner fused(true), one_by_one(false);
   const Recorded few = Additions(64, 20), many = Additions(64, 1000);
