@@ -49,13 +49,13 @@ void Update(const at::Tensor& tensor, Function function) {
   Value old = cell->Take();
   if (C10_UNLIKELY(!old || old->dtype() != tensor.scalar_type() ||
                    !old->sizes().equals(tensor.sizes()))) {
-    if (old) cell->Set(std::move(old));
+    cell->Restore(std::move(old));
     return Write(tensor, function(Read(tensor), 0));
   }
   try {
     Write(tensor, function(old, old.use_count() == 1 ? 1 : 0));
   } catch (...) {
-    if (!cell->value()) cell->Set(std::move(old));
+    cell->Restore(std::move(old));
     throw;
   }
 }

@@ -68,3 +68,10 @@ def test_a_transposed_convolution_of_16_bits_is_rounded_once(dtype):
     exact = F.conv_transpose2d(x.double(), w.double(), b.double(), stride=2).to(dtype)
     result = F.conv_transpose2d(x.to(DEVICE), w.to(DEVICE), b.to(DEVICE), stride=2).cpu()
     assert result.dtype == dtype and (result != exact).float().mean().item() < 0.005
+
+
+def test_an_op_on_a_list_takes_a_tensor_without_a_value():
+    for shape in ((4,), (2, 3)):
+        x = [torch.empty(shape, device=DEVICE), torch.ones(shape, device=DEVICE)]
+        torch._foreach_mul_(x, 0.0)
+        assert all(torch.equal(each.cpu(), torch.zeros(shape)) for each in x)
