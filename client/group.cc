@@ -164,7 +164,7 @@ v1::JoinGroupRequest MakeJoinRequest(const Device& device, uint32_t rank, const 
   request.set_timeout_milliseconds(absl::ToInt64Milliseconds(timeout));
   request.set_group_id(id);
   for (const std::string& name : names) request.add_member_names(name);
-  // Recorded before the call: the member must leave even if the answer is lost.
+  // The member is recorded before the call: it must leave even if the answer is lost.
   state->members.push_back({device, request.member(), rank});
   return request;
 }
@@ -216,8 +216,8 @@ absl::Status MakeGroup(const std::vector<Device>& devices, absl::Duration timeou
 
 // ---- members of several programs
 
-// What the programs tell each other: the device's name, and then the member's address. Rank 0 gives
-// the group's id with its name.
+// Sends `own` to all programs, and returns what each has sent, by rank. The programs exchange a
+// group id with the device's name, and then the member's address. The id of rank 0 is the group's.
 absl::StatusOr<std::vector<std::string>> ExchangeWith(const GroupMember::Exchange& exchange,
                                                       int size, const std::string& own) {
   TENSORD_ASSIGN_OR_RETURN(std::vector<std::string> all, exchange(own));
@@ -249,7 +249,8 @@ absl::Status JoinGroup(const Device& device, int rank, int size,
     status = CallAllServers({device}, timeout, &v1::TensorService::Stub::PrepareAsyncJoinGroup,
                             requests, &joined);
   }
-  // The other programs wait for this one's address. If it has none, an empty one tells them.
+  // The other programs wait for the address of this member. If it has none, they get an empty
+  // string.
   const std::string own =
       status.ok() ? absl::StrCat(joined[0].backend(), " ", joined[0].address()) : std::string();
   absl::StatusOr<std::vector<std::string>> addresses = ExchangeWith(exchange, size, own);
@@ -370,8 +371,8 @@ absl::StatusOr<TensorSpec> OutputOf(const Operation& operation, const TensorSpec
 }
 
 // Sends the operation to every member of this program. `inputs` are by rank; a broadcast has only
-// the root's, and a barrier has none. If a session has ended, sends nothing, because the other members would wait
-// until the timeout.
+// the root's, and a barrier has none. If a session has ended, sends nothing, because the other
+// members would wait until the timeout.
 absl::StatusOr<std::vector<Tensor>> Send(const Operation& operation, GroupState* state,
                                          absl::Span<const Tensor> inputs, const TensorSpec& input,
                                          const TensorSpec& output) {

@@ -89,7 +89,7 @@ class Group {
 
 // One member of a group whose other members belong to other programs, such as one process for each
 // device. The programs know each other by an exchange that the caller provides, for example a
-// key-value store. What is said of Group applies here, too: devices, dtypes, order, errors.
+// key-value store. The rules of Group for devices, dtypes, order and errors apply here, too.
 // Thread-safe, and a value that is cheap to copy.
 class GroupMember {
  public:

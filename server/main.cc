@@ -261,7 +261,7 @@ int ReportFailure(const absl::Status& status) {
 
 // A thread of OpenMP that waits for another one spins before it sleeps, by default for some
 // milliseconds. If the machine has other work, this takes the processors from the threads that
-// compute: an op may then take ten times as long. The library reads the number of spins before
+// compute: ops then take two to four times as long. The library reads the number of spins before
 // main(), so the process replaces itself once. If that fails, it continues with the default.
 void LimitOpenMpSpinning(char** argv) {
   constexpr char kSpins[] = "GOMP_SPINCOUNT";

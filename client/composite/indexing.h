@@ -25,7 +25,7 @@ Tensor Embedding(const Tensor& indices, const Tensor& weight);
 
 struct EmbeddingBackwardOptions {
   std::optional<int64_t> padding_idx = {};  // the gradient of this row is 0
-  bool scale_grad_by_freq = false;          // divide each row by how often `indices` has its index
+  bool scale_grad_by_freq = false;          // divides each row by the count of its index
 };
 // Returns the gradient of `weight`, which has `rows` rows: the sum of the gradients of the results
 // that are this row, (…,d), (…) -> (rows,d). Sums are in the order of the indices.

@@ -3,10 +3,9 @@
 // CrossEntropy.
 //
 // x is floating, and so is the target of all losses but NllLoss: the result has the dtype to which
-// they are promoted. As in ops.h, no function waits, errors are in the
-// result's status, and all functions are thread-safe. An error that the client finds begins with
-// the function's name. float16 and bfloat16 are computed in float32, also their sums, and rounded
-// once.
+// they are promoted. As in ops.h, no function waits, errors are in the result's status, and all
+// functions are thread-safe. An error that the client finds begins with the function's name.
+// float16 and bfloat16 are computed in float32, also their sums, and rounded once.
 //
 // The functions whose names end in "Backward" return the gradient of x. They take the gradient of
 // the loss, which has the shape [] unless the reduction is kNone, and the arguments of the loss.

@@ -71,8 +71,8 @@ absl::Status SendPromised(Session& session, const v1::WriteSpec& write,
   return absl::OkStatus();
 }
 
-// Threads that send staged uploads, several at a time, because each takes a round trip. They start
-// when they are needed, and live as long as the process.
+// The threads that send staged uploads. Each upload takes a round trip, so several are sent at the
+// same time. Threads start when they are needed, and live as long as the process.
 class UploadThreads {
  public:
   static UploadThreads& Get() {
@@ -80,7 +80,7 @@ class UploadThreads {
     return *threads;
   }
 
-  // Runs `work`, which sends so many bytes, after the start of earlier work.
+  // Runs `work`, which sends `bytes` bytes, on a thread. Earlier work starts first.
   void Post(int64_t bytes, std::function<void()> work) {
     MutexLock lock(&mu_);
     waiting_.push_back({bytes, std::move(work)});
@@ -97,7 +97,7 @@ class UploadThreads {
     std::function<void()> work;
   };
 
-  // Whether the first item may start now. A large one shares the connection with no other.
+  // Returns whether the first item may start now. An item above the limit of bytes runs alone.
   bool CanStart() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !waiting_.empty() &&
            (sending_ == 0 || sending_ + waiting_.front().bytes <= kMaxConcurrentUploadBytes);

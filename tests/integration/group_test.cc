@@ -127,7 +127,7 @@ TEST_F(MemberTest, EveryOperationOfMembersOfSeveralPrograms) {
   });
 }
 
-TEST_F(MemberTest, FailureOfOneMemberToJoinIsToldToTheOthers) {
+TEST_F(MemberTest, JoinFailsForAllMembersIfOneCannotJoin) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kSize; ++rank) {
     threads.emplace_back([&, rank] {

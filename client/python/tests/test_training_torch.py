@@ -120,7 +120,7 @@ ACTIVATIONS = {
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations(name):
+def test_activations_agree_with_pytorch(name):
     theirs, forward, backward, takes_result, options_of = ACTIVATIONS[name]
     for dtype in TOLERANCES:
         draw = Draw(3)
@@ -201,7 +201,7 @@ def narrow(options):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_losses(name):
+def test_losses_agree_with_pytorch(name):
     of_x, of_target, options_of = LOSSES[name]
     for dtype in TOLERANCES:
         draw = Draw(4)
@@ -219,7 +219,7 @@ def test_losses(name):
             check(backward(ours(g), ours(x), ours(target), **narrow(options)), expected, dtype, what)
 
 
-def test_nll_loss():
+def test_nll_loss_agrees_with_pytorch():
     for dtype in TOLERANCES:
         draw = Draw(5)
         for _ in range(30):
@@ -242,7 +242,7 @@ def test_nll_loss():
             check(tensord.nll_loss_backward(ours(g), ours(x), ours(target), **narrow(options)), expected, dtype, what)
 
 
-def test_embedding():
+def test_embedding_gradients_agree_with_pytorch():
     for dtype in TOLERANCES:
         draw = Draw(6)
         for _ in range(12):
@@ -269,7 +269,7 @@ def test_dropout():
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("maximize", [False, True])
 @pytest.mark.parametrize("momentum", [0, 0.9])
-def test_sgd(momentum, maximize, nesterov):
+def test_sgd_steps_agree_with_pytorch(momentum, maximize, nesterov):
     if nesterov and not momentum:
         pytest.skip("nesterov needs a momentum")
     options = {"momentum": momentum, "weight_decay": 0.1, "maximize": maximize, "nesterov": nesterov}

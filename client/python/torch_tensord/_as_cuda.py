@@ -78,7 +78,7 @@ def _of_cuda(function):
 
 
 def _properties(device=None):
-    """Returns what torch.cuda.get_device_properties() has and a server tells."""
+    """Returns the properties of torch.cuda.get_device_properties() that programs read. A server tells the first two."""
     free, total = _module.mem_get_info(_translate(device))
     return types.SimpleNamespace(
         name=_module.get_device_name(_translate(device)), total_memory=total, major=8, minor=0, multi_processor_count=1
@@ -123,7 +123,7 @@ def _replacements():
 
 
 def _restore(storage, location):
-    """Restores a storage that a program saved on CUDA. PyTorch asks this before its own functions."""
+    """Restores a storage that a program saved on CUDA. PyTorch calls this before its own functions."""
     if _active is None or not location.startswith("cuda"):
         return None
     return torch.serialization.default_restore_location(storage, _translate(location))

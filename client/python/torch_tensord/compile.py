@@ -24,7 +24,7 @@ class _Graph:
         self.runs_op_by_op = False
         self.has_integers = not all(isinstance(each, torch.Tensor) for each in examples)
         self.numbers = {}  # by the integers among the inputs
-        self.shapes = {}  # by the integers: the outputs, with None in place of each tensor; or None: only tensors
+        self.shapes = {}  # by the integers: the outputs, with _TENSOR in place of each tensor; None if all are tensors
         self.call = threading.local()  # `inputs` of the call that this thread makes
         self.error = None
         self.trace = _TRACE(self._trace)

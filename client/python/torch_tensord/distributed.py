@@ -1,9 +1,9 @@
 """The backend "tensord" of torch.distributed: collective operations between the devices of several processes.
 
 torch.distributed.init_process_group("tensord") makes one member for each process. Each process has a connection of its
-own and a device of its own, which is the current device: torch.tensord.set_device(int(os.environ["LOCAL_RANK"])). The
-servers exchange the elements directly, by Gloo between CPUs and by NCCL between GPUs. The store of torch.distributed
-only carries the members' addresses. A tensor on the CPU is copied to the device, and the result back, which waits.
+own and a device of its own, which is the current device: torch.tensord.set_device(int(os.environ["RANK"])). The servers
+exchange the elements directly, by Gloo between CPUs and by NCCL between GPUs. The store of torch.distributed only
+carries the members' addresses. A tensor on the CPU is copied to the device, and the result back, which waits.
 """
 
 import datetime
@@ -16,7 +16,7 @@ from torch._C._distributed_c10d import _create_work_from_future
 from . import as_tensord, as_torch
 
 _REDUCTIONS = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "mean", dist.ReduceOp.MAX: "max"}
-_SECONDS = 30.0  # of an operation that waits for its last member, if no shorter limit is given
+_MAX_TIMEOUT_SECONDS = 30.0  # for an operation that waits for its last member
 
 
 class ProcessGroupTensord(dist.ProcessGroup):
@@ -32,7 +32,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
         self._member = None
         self._device = None
 
-    # ---- what torch.distributed asks
+    # ---- methods that torch.distributed calls
 
     def getBackendName(self):
         return "tensord"
@@ -49,7 +49,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
     # ---- the members
 
     def _exchange(self, own):
-        """An all-gather of bytes by the store."""
+        """Returns the bytes of all members by rank. The store carries them."""
         self._exchanges += 1
         name = f"tensord/{self._exchanges}"
         self._store.set(f"{name}/{self._member_rank}", own)
@@ -60,7 +60,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
         if self._member is None:
             owner = as_tensord(torch.zeros(1, device=device)).device
             self._member = tensord.GroupMember(
-                owner, self._member_rank, self._member_count, self._exchange, min(self._timeout, _SECONDS)
+                owner, self._member_rank, self._member_count, self._exchange, min(self._timeout, _MAX_TIMEOUT_SECONDS)
             )
             self._device = device
         if device != self._device:

@@ -47,7 +47,7 @@ TEST(ReplyTableTest, WaitsForTheAnswer) {
   server.join();
 }
 
-TEST(ReplyTableTest, TellsWhenTheAnswerArrived) {
+TEST(ReplyTableTest, AwaitReturnsTheTimeOfArrival) {
   ReplyTable table;
   const uint64_t id = table.Expect();
   v1::SessionStreamResponse response;

@@ -120,11 +120,11 @@ int Finish(const absl::Status& status, TensordError** error) {
   return static_cast<int>(status.code());
 }
 
-// Runs `wait` without the interpreter's lock, if this thread has it. If a signal's handler raises an
-// exception meanwhile, ends the wait, and returns its error. The exception is set then. `makes_calls`
-// says that `wait` does more than to wait for the command stream, or in Tensor::Wait.
+// Runs `wait` without the interpreter's lock, if this thread has it. If a signal's handler raises
+// an exception meanwhile, ends the wait, and returns its error. The exception is set then.
+// `makes_calls` says that `wait` does more than to wait for the command stream, or in Tensor::Wait.
 template <typename Wait>
-absl::Status Waiting(Wait wait, bool makes_calls = false) {
+absl::Status WaitInterruptibly(Wait wait, bool makes_calls = false) {
   if (!OnMainThread()) return PyGILState_Check() != 0 ? WithoutGil(wait) : wait();
   if (PyGILState_Check() == 0) {
     if (Py_IsInitialized() == 0) return wait();
@@ -197,12 +197,12 @@ int DeviceMemory(const TensordDevice* device, TensordMemory* memory, TensordErro
     }
     return absl::NotFoundError(absl::StrCat("the server no longer lists ", device->name));
   };
-  const absl::Status status = Waiting(read, /*makes_calls=*/true);
+  const absl::Status status = WaitInterruptibly(read, /*makes_calls=*/true);
   return Finish(status, error);
 }
 
 int Synchronize(const TensordDevice* device, TensordError** error) {
-  return Finish(Waiting([&] { return device->value.session()->Synchronize(); }), error);
+  return Finish(WaitInterruptibly([&] { return device->value.session()->Synchronize(); }), error);
 }
 
 // ---------------------------------------------------------------- tensors
@@ -229,7 +229,7 @@ int StatusOf(const TensordTensor* tensor, TensordError** error) {
   return Finish(tensor->value.status(), error);
 }
 int Wait(const TensordTensor* tensor, TensordError** error) {
-  return Finish(Waiting([&] { return tensor->value.Wait(); }), error);
+  return Finish(WaitInterruptibly([&] { return tensor->value.Wait(); }), error);
 }
 
 int Download(const TensordTensor* tensor, void* data, size_t size_bytes, TensordError** error) {
@@ -248,7 +248,7 @@ int Download(const TensordTensor* tensor, void* data, size_t size_bytes, Tensord
         return x.ReadInto<T>(absl::MakeSpan(static_cast<T*>(data), count));
       });
     };
-    status = Waiting(read, x.size_bytes() > internal::kMaxGetElementsBytes);
+    status = WaitInterruptibly(read, x.size_bytes() > internal::kMaxGetElementsBytes);
   }
   return Finish(status, error);
 }
@@ -260,7 +260,7 @@ absl::Status ObserveInDebugModes(const Tensor& made) {
     RememberLine(made);
   }
   if (!Debug().sync || internal::IsRecorded(made)) return absl::OkStatus();
-  return Waiting([&] { return made.Wait(); });
+  return WaitInterruptibly([&] { return made.Wait(); });
 }
 
 // Hands `tensor` out, or returns its error.
@@ -282,7 +282,8 @@ int Upload(const TensordDevice* device, const TensordSpec* spec, const void* dat
     made = FromBytes(device->value, ToSpec(*spec), BytesOf(data, size_bytes));
     return made.status();
   };
-  const absl::Status status = Waiting(send, static_cast<int64_t>(size_bytes) > kMaxInlineBytes);
+  const absl::Status status =
+      WaitInterruptibly(send, static_cast<int64_t>(size_bytes) > kMaxInlineBytes);
   return status.ok() ? FinishTensor(std::move(made), tensor, error) : Finish(status, error);
 }
 
@@ -293,7 +294,8 @@ int UploadAsync(const TensordDevice* device, const TensordSpec* spec, const void
     made = internal::UploadStaged(device->value, ToSpec(*spec), BytesOf(data, size_bytes));
     return made.status();
   };
-  const absl::Status status = Waiting(send, static_cast<int64_t>(size_bytes) > kMaxInlineBytes);
+  const absl::Status status =
+      WaitInterruptibly(send, static_cast<int64_t>(size_bytes) > kMaxInlineBytes);
   return status.ok() ? FinishTensor(std::move(made), tensor, error) : Finish(status, error);
 }
 
@@ -592,7 +594,7 @@ int WaitEvent(TensordEvent* event, int64_t* nanoseconds, TensordError** error) {
     }
     return status;
   };
-  const absl::Status status = Waiting(wait);
+  const absl::Status status = WaitInterruptibly(wait);
   if (status.ok() && nanoseconds != nullptr) {
     *nanoseconds = std::chrono::nanoseconds((*event->outcome)->time_since_epoch()).count();
   }

@@ -106,9 +106,9 @@ bool SignalRaises(PyThreadState** state);
 // Runs `work` on a thread of its own, without the interpreter's lock. If a signal's handler raises
 // an exception, interrupts the waits of `work`. Returns whether one did, when `work` has ended.
 bool RunOnOtherThread(const std::function<void()>& work);
-// From this call on, only this thread takes the interpreter's lock after a wait. Any other thread is
-// a daemon thread, which the end of the interpreter would stop at this point. CPython before 3.14
-// stops it by an exception that C++ functions can't let pass, so the thread sleeps instead.
+// From this call on, only this thread takes the interpreter's lock after a wait. Any other thread
+// is a daemon thread, which the end of the interpreter would stop at this point. CPython before
+// 3.14 stops it by an exception that C++ functions can't let pass, so the thread sleeps instead.
 void KeepOtherThreadsOut();
 // Makes ops that wait, because the command queue is full, release the interpreter's lock.
 void InstallWaitHooks();
@@ -159,7 +159,8 @@ DType ReadDType(PyObject* object);
 // ---------------------------------------------------------------- devices (client.cc)
 
 nb::object ToPython(const Device& device);
-// Accepts a Device, the name of a device of the current connection, and None for the default device.
+// Accepts a Device, the name of a device of the current connection, and None for the default
+// device.
 Device ReadDevice(PyObject* object);
 Device DefaultDevice();
 // Returns the devices of the current connection. If there is none, connects first.

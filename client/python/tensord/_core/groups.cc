@@ -27,8 +27,8 @@ Group Create(nb::handle devices, double timeout) {
       WithoutGil([&] { return Group::Create(members, {.timeout = absl::Seconds(timeout)}); }));
 }
 
-// Calls a Python function that takes and returns bytes. This thread hasn't the interpreter's lock.
-// `raised` keeps an exception.
+// Calls a Python function that takes and returns bytes. This thread doesn't hold the interpreter's
+// lock. `raised` keeps an exception.
 absl::StatusOr<std::vector<std::string>> CallExchange(nb::handle exchange, const std::string& own,
                                                       std::optional<nb::python_error>* raised) {
   nb::gil_scoped_acquire lock;
@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<std::string>> CallExchange(nb::handle exchange, const
     return absl::CancelledError("group: the exchange has failed");
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(
-        "group: the exchange returns a sequence of bytes, one for each member");
+        "group: the exchange must return a sequence of bytes, one for each member");
   }
 }
 

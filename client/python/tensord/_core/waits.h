@@ -1,4 +1,4 @@
-// Waits of a thread that hasn't the interpreter's lock, such as that of an op of PyTorch.
+// Waits of threads that don't hold the interpreter's lock, such as those of PyTorch's ops.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 namespace tensord::python {
 
 // Runs the handlers of signals that have come, and returns whether one raised an exception, which
-// stays set. The main thread calls it without the lock.
+// stays set. Only the main thread may call this, without the lock.
 bool SignalRaisesHere();
 
 // Does the same as RunOnOtherThread(work) (core.h) for a thread without the lock. `raises` returns

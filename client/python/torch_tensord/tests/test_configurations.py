@@ -174,7 +174,7 @@ def close(result, expected, dtype, scale, what):
 
 
 @pytest.mark.parametrize("make", [conv, conv_transpose, attention, pool, norm], ids=lambda make: make.__name__)
-def test_results_and_gradients(make):
+def test_results_and_gradients_agree_with_the_cpu(make):
     compared = 0
     for seed in range(MAX_DRAWN):
         if compared == CONFIGURATIONS:

@@ -86,7 +86,7 @@ def compare_module(info, sample, training):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_samples_of_modules(training):
+def test_modules_agree_with_the_cpu(training):
     from torch.testing._internal.common_modules import module_db
 
     wrong, compared = {}, 0
@@ -131,7 +131,7 @@ def optimized(cls, options, device, steps=3):
     return [p.detach().cpu() for p in parameters]
 
 
-def test_samples_of_optimizers():
+def test_optimizers_agree_with_the_cpu():
     from torch.testing._internal.common_optimizers import optim_db
 
     wrong, compared = {}, 0
@@ -212,7 +212,7 @@ def assert_close(got, expected):
         torch.testing.assert_close(b.cpu(), a.cpu(), rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
-def test_operands_that_are_not_contiguous():
+def test_ops_take_operands_that_are_not_contiguous():
     torch.manual_seed(0)
     wrong, compared = {}, 0
     for info in infos():
@@ -235,7 +235,7 @@ def test_operands_that_are_not_contiguous():
     assert compared >= 400
 
 
-def test_ops_in_place():
+def test_ops_in_place_agree_with_the_cpu():
     torch.manual_seed(0)
     wrong, compared = {}, 0
     for info in infos():
@@ -276,7 +276,7 @@ def strided_out(shape, dtype, device):
     return torch.zeros(*shape, 2, dtype=dtype, device=device)[..., 1]
 
 
-def test_results_in_given_tensors():
+def test_ops_write_to_given_tensors():
     torch.manual_seed(0)
     wrong, compared = {}, 0
     for info in infos():

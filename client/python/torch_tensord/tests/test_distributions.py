@@ -28,7 +28,7 @@ def number(x):
         lambda: distributions.LogNormal(number(0.1), number(0.5)),
     ],
 )
-def test_moments(make):
+def test_samples_have_the_moments(make):
     torch.manual_seed(5)
     distribution = make()
     x = distribution.sample((COUNT,))
@@ -47,7 +47,7 @@ def test_moments(make):
 
 
 @pytest.mark.parametrize("f", [lambda x: x.log_normal_(0.5, 0.2).log_(), lambda x: x.cauchy_(0.5, 0.1)])
-def test_medians(f):
+def test_samples_have_the_median(f):
     torch.manual_seed(2)
     assert f(torch.empty(COUNT, device=DEVICE)).median().item() == pytest.approx(0.5, abs=0.02)
 

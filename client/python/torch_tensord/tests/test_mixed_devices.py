@@ -78,7 +78,7 @@ MESSAGE = "Expected all tensors to be on the same device, but found at least two
 
 @pytest.mark.parametrize("other", ["cpu", "tensord:1"])
 @pytest.mark.parametrize("f, shapes", [(f, shapes) for f, *shapes in OPS.values()], ids=list(OPS))
-def test_one_input_of_another_device(f, shapes, other):
+def test_one_input_of_another_device_is_refused(f, shapes, other):
     for moved in range(len(shapes)):
         inputs = [torch.rand(shape).to(other if i == moved else DEVICE) for i, shape in enumerate(shapes)]
         with pytest.raises(RuntimeError, match=ERRORS):
@@ -87,7 +87,7 @@ def test_one_input_of_another_device(f, shapes, other):
 
 @pytest.mark.parametrize("other", ["cpu", "tensord:1"])
 @pytest.mark.parametrize("f, shape", INDEXED.values(), ids=list(INDEXED))
-def test_indices_of_another_device(f, shape, other):
+def test_indices_of_another_device_are_refused(f, shape, other):
     index, x = torch.tensor([1, 0, 2]), torch.rand(shape)
     for a, b in ((index.to(other), x.to(DEVICE)), (index.to(DEVICE), x.to(other))):
         with pytest.raises(RuntimeError, match=ERRORS):

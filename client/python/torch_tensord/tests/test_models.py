@@ -144,7 +144,7 @@ def assert_equal_gradients(model, here):
 
 
 @pytest.mark.parametrize("make", MODELS)
-def test_losses_and_gradients(make):
+def test_losses_and_gradients_agree_with_the_cpu(make):
     torch.manual_seed(0)
     model = without_dropout(make()).train()
     here = copy.deepcopy(model).to(DEVICE)
@@ -158,7 +158,7 @@ def test_losses_and_gradients(make):
 
 
 @pytest.mark.parametrize("make", [gpt2, llama, qwen2, t5])
-def test_generated_tokens(make):
+def test_generated_tokens_are_those_of_the_cpu(make):
     torch.manual_seed(1)
     model = make().eval()
     here = copy.deepcopy(model).to(DEVICE)

@@ -54,7 +54,7 @@ OPS = {
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_an_op_and_its_gradient(waits_are_errors, name):
+def test_an_op_and_its_gradient_do_not_wait(waits_are_errors, name):
     y = OPS[name]()
     if y.requires_grad:
         y.sum().backward()
@@ -70,7 +70,7 @@ def test_an_op_and_its_gradient(waits_are_errors, name):
         lambda p: torch.optim.RMSprop(p),
     ],
 )
-def test_a_step_of_an_optimizer(waits_are_errors, make):
+def test_a_step_of_an_optimizer_does_not_wait(waits_are_errors, make):
     layer = nn.Linear(4, 4).to(DEVICE)
     optimizer = make(layer.parameters())
     for _ in range(2):

@@ -489,7 +489,7 @@ def bags_of_words_and_a_graph(device):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("run", PROGRAMS, ids=lambda f: f.__name__)
-def test_losses_of_a_program(run):
+def test_losses_of_a_program_are_those_of_the_cpu(run):
     torch.manual_seed(7)
     expected = run("cpu")
     torch.manual_seed(7)

@@ -120,7 +120,7 @@ CASES = {
 
 @pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")  # of kl_div
 @pytest.mark.parametrize("name", CASES)
-def test_gradients_of_gradients(name):
+def test_gradients_of_gradients_agree_with_differences(name):
     function, operands = CASES[name]
     # The directions are drawn on the CPU.
     torch.manual_seed(1)
