@@ -33,7 +33,7 @@ Tensor WrongShape(absl::string_view function, absl::string_view what, const Tens
       function, absl::StrCat(what, " doesn't broadcast to the shape of x, ", x.shape().ToString()));
 }
 
-// Reduces the losses of elements.
+// Returns the mean or the sum of the elements' losses, or these as they are.
 Tensor ReduceLosses(const Tensor& losses, LossReduction reduction) {
   switch (reduction) {
     case LossReduction::kNone:
@@ -95,7 +95,7 @@ struct ClassTargets {
   int axis;
 };
 
-// Reads the targets for x. `dtype` is that of the weights.
+// Reads the targets for x. If they, the axis or the weights don't fit x, returns an error.
 absl::StatusOr<ClassTargets> ReadClassTargets(absl::string_view function, const Tensor& x,
                                               const Tensor& target, const NllLossOptions& options) {
   if (!x.ok()) return x.status();

@@ -29,9 +29,8 @@ absl::StatusOr<std::optional<Tensor>> JoinMasks(const AttentionMasks& masks, boo
     const Shape shape = batched ? Shape({batch, keys}) : Shape({keys});
     if (masks.key_padding->dtype() != DType::kBool || masks.key_padding->shape() != shape) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "nn::MultiheadAttention: the mask key_padding "
-          "is ",
-          masks.key_padding->spec().ToString(), ", and must be bool", shape.ToString()));
+          "nn::MultiheadAttention: the mask key_padding is ", masks.key_padding->spec().ToString(),
+          ", and must be bool", shape.ToString()));
     }
     const Tensor padding = Reshape(*masks.key_padding, {batch, 1, 1, keys});
     if (!joined.has_value()) {

@@ -72,7 +72,7 @@ TEST_F(GroupTest, EveryOperationOverAllDevices) {
   EXPECT_TRUE(group.Barrier().ok());
 }
 
-// Members of several programs: here each is a thread, and the exchange is an array.
+// Each thread stands for a program with one member. A map exchanges the strings.
 class MemberTest : public GroupTest {
  protected:
   static constexpr int kSize = 3;
@@ -83,11 +83,11 @@ class MemberTest : public GroupTest {
                const std::string& own) -> absl::StatusOr<std::vector<std::string>> {
       const size_t round = (*call)++;
       std::unique_lock lock(mutex_);
-      told_[round][rank] = own;
+      exchanged_[round][rank] = own;
       changed_.notify_all();
-      changed_.wait(lock, [&] { return told_[round].size() == kSize; });
+      changed_.wait(lock, [&] { return exchanged_[round].size() == kSize; });
       std::vector<std::string> all;
-      for (const auto& [_, text] : told_[round]) all.push_back(text);
+      for (const auto& [_, text] : exchanged_[round]) all.push_back(text);
       return all;
     };
   }
@@ -108,7 +108,7 @@ class MemberTest : public GroupTest {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<size_t, std::map<int, std::string>> told_;
+  std::map<size_t, std::map<int, std::string>> exchanged_;
 };
 
 TEST_F(MemberTest, EveryOperationOfMembersOfSeveralPrograms) {
@@ -132,7 +132,7 @@ TEST_F(MemberTest, JoinFailsForAllMembersIfOneCannotJoin) {
   for (int rank = 0; rank < kSize; ++rank) {
     threads.emplace_back([&, rank] {
       const auto exchange = ExchangeOf(rank);
-      // The id that rank 2 sees has another length, which its server refuses.
+      // The id that rank 2 gets is too short, so its Join fails.
       const auto broken = [&](const std::string& own) {
         auto all = exchange(own);
         if (rank == 2 && own.size() > 16) (*all)[0].resize(3);

@@ -69,8 +69,7 @@ void BindGroupMember(nb::module_& m) {
       "`exchange` is an all-gather of bytes among the processes: it gets this process's bytes, and "
       "returns those of every\n"
       "process by rank. It is called twice. All members call the same operations in the same "
-      "order. "
-      "Operations don't wait.")
+      "order. Only barrier waits.")
       .def(
           "__init__",
           [](GroupMember* self, nb::handle device, int rank, int size, nb::handle exchange,
@@ -115,8 +114,7 @@ void BindGroupMember(nb::module_& m) {
           nb::arg("input"), nb::arg("root"),
           nb::sig("def broadcast(self, input: Tensor, root: int) -> Tensor"),
           "Returns a copy of the input of the member `root`. Every member gives a tensor of the "
-          "same "
-          "dtype and shape.")
+          "same dtype and shape.")
       .def(
           "barrier",
           [](const GroupMember& g) {

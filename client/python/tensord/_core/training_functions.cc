@@ -248,9 +248,8 @@ const TrainingRow kTrainingRows[] = {
      "The gradient of x, which has this shape, for select(x, axis, index).",
      TENSORD_RUN_TRAINING(SelectBackward(c.tensor(0), c.shape(1), c.integer(2), c.integer(3)))},
     {"slice_backward",
-     "gradient: Tensor, /, shape: Sequence[int], axis: int = 0, start: int | None = None, stop: "
-     "int "
-     "| None = None, step: int = 1",
+     "gradient: Tensor, /, shape: Sequence[int], axis: int = 0, start: int | None = None, "
+     "stop: int | None = None, step: int = 1",
      "The gradient of x, which has this shape, for x[start:stop:step] along an axis.",
      SliceGradient},
 };
