@@ -23,7 +23,7 @@ Tensor Differentiate(absl::string_view name, const Tensor& gradient, const Tenso
                    Narrow(function(Widen(gradient), Widen(x)), {&gradient, &x}));
 }
 
-// The server fuses ops in which each op but the first uses the result of the one before it, and no
+// The server fuses a chain of ops: each but the first uses the result of the one before it, and no
 // other op uses that result. So a value that is used twice is an operand of its own kernel, and the
 // expressions below compute cheap values again.
 

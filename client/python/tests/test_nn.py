@@ -163,10 +163,10 @@ def test_groups(client):
 
 def test_members_of_several_programs(client):
     # Each thread stands for a process.
-    told, ready = [{}, {}], threading.Barrier(2)
+    exchanged, ready = [{}, {}], threading.Barrier(2)
 
     def exchange(rank):
-        rounds = iter(told)
+        rounds = iter(exchanged)
 
         def all_gather(own):
             texts = next(rounds)

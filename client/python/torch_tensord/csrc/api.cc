@@ -14,8 +14,9 @@
 #include <utility>
 #include <vector>
 
-// PyTorch's exception for an exception of Python that is set already. PyTorch catches it by its
-// name, and uses these members. Its declaration, in torch/csrc/Exceptions.h, needs Python's headers.
+// PyTorch's exception for an exception of Python that is set already. PyTorch catches the type of
+// this name, and uses these members. Its declaration, in torch/csrc/Exceptions.h, needs Python's
+// headers.
 struct python_error : std::exception {
   void* type = nullptr;
   void* value = nullptr;
@@ -35,11 +36,11 @@ struct Devices {
   std::atomic<int> count{0};  // 0: not connected yet
   std::atomic<int> connection{0};
   std::array<std::atomic<TensordDevice*>, kMaxDevices> all = {};
-  // The devices of the connection before, which other threads may be using.
+  // The devices of the previous connection, which other threads may still use.
   std::vector<TensordDevice*> former;
   pid_t process = 0;
 
-  // Sets the devices, whose references it takes over, and returns their number.
+  // Takes ownership of the references to the devices. Returns their number.
   int Set(c10::ArrayRef<TensordDevice*> found) {
     for (size_t i = 0; i < found.size(); ++i) all[i].store(found[i], std::memory_order_relaxed);
     process = getpid();
@@ -54,7 +55,7 @@ Devices& devices() {
 
 thread_local c10::DeviceIndex current_device = 0;
 
-// Returns a message of the client library with the advice for a program of PyTorch.
+// Replaces the advice in a message of the client library by that for a program of PyTorch.
 std::string ForTorch(std::string message) {
   constexpr const char* kAdvice = "call torch_tensord.resume(), and load the last checkpoint";
   for (const char* const other :
@@ -66,9 +67,9 @@ std::string ForTorch(std::string message) {
   return message;
 }
 
-// Makes backward passes that this thread calls run on it. A thread for each device, which is
-// PyTorch's default, helps devices whose kernels take the thread's time. Ours only sends commands,
-// so the change of threads would cost more than it gains.
+// Makes this thread run the backward passes that it calls. PyTorch's default, a thread for each
+// device, helps devices whose kernels take the thread's time. Ours only send commands, so the
+// change of threads would cost more than it gains.
 void RunBackwardOnCallingThread() {
   if (!at::hasCUDA()) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
 }

@@ -30,11 +30,11 @@ int NumDevices();
 TensordDevice* DeviceAt(c10::DeviceIndex index);
 // Returns the number of the device that has the tensor, or -1 if it belongs to another connection.
 c10::DeviceIndex DeviceOf(const TensordTensor* tensor);
-// Returns the number of devices. If the connection fails, returns 0, and a later call tries again.
-// Sets `*reason` to the error then. If `reason` is null, warns.
+// Returns the number of devices. If the connection fails, returns 0, and sets `*reason` to the
+// error. If `reason` is null, warns instead. A later call tries again.
 int TryNumDevices(std::string* reason = nullptr) noexcept;
-// Takes the devices of the package tensord's current connection in place of the former ones, and
-// closes the connection of these. Blocks. Returns the number of devices.
+// Replaces the devices by those of the package tensord's current connection, and closes the
+// previous connection. Blocks. Returns the number of devices.
 int ReplaceDevices();
 // Returns how often ReplaceDevices() was called: the number of the connection.
 int ConnectionNumber();

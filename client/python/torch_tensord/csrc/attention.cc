@@ -1,5 +1,5 @@
-// Attention as an op of the server, and the layers that PyTorch calls as one op in inference.
-// Attention that the op doesn't have is PyTorch's composition of matrix products and a softmax.
+// Attention as an op of the server, and the layers that PyTorch calls as one op in inference. If
+// the op can't compute an attention, PyTorch's composition of matrix products and a softmax does.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/native/transformers/attention.h>
@@ -23,7 +23,8 @@ namespace {
 // If this returned true, nn.TransformerEncoder would make nested tensors, which the device lacks.
 bool NestedFromMaskLeftAligned(const at::Tensor&, const at::Tensor&) { return false; }
 
-// Returns whether the derivative in forward mode or vmap() is needed, which the server's op lacks.
+// Returns whether the tensor is one of vmap() or of forward-mode differentiation, which the
+// server's op lacks.
 bool IsTransformed(const at::Tensor& x) {
   return x.key_set().has(c10::DispatchKey::FuncTorchBatched) || x._fw_grad(/*level=*/0).defined();
 }
@@ -190,7 +191,7 @@ Attended Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, i
     weights = at::softmax(Masked(scores, mask), -1);
     mixed = at::matmul(weights, value);
   } else {
-    // There, true allows an element.
+    // In a mask of this op, true allows an element.
     if (IsGiven(mask) && mask->scalar_type() == at::kBool) mask = mask->logical_not();
     mixed = at::scaled_dot_product_attention(query, key, value, mask);
   }
@@ -254,7 +255,7 @@ at::Tensor EncoderLayer(const at::Tensor& src, int64_t width, int64_t heads,
 }  // namespace
 }  // namespace torch_tensord
 
-// PyTorch asks this in scaled_dot_product_attention.
+// scaled_dot_product_attention of PyTorch calls this.
 namespace at::native {
 REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &torch_tensord::ChooseAttention)
 }  // namespace at::native

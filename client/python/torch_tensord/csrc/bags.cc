@@ -14,7 +14,8 @@ using at::Tensor;
 enum BagMode : int64_t { kBagSum = 0, kBagMean = 1, kBagMax = 2 };
 using Bags = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
-// Returns which entries count: those that aren't the padding. Undefined if all do.
+// Returns which entries count: those that aren't the padding. If all count, returns an undefined
+// tensor.
 Tensor Counted(const Tensor& indices, int64_t padding) {
   return padding >= 0 ? indices.ne(padding) : Tensor();
 }
@@ -23,8 +24,8 @@ Tensor MaskRows(const Tensor& rows, const Tensor& counted) {
   return at::where(rows.dim() == 2 ? counted.unsqueeze(1) : counted, rows, at::zeros_like(rows));
 }
 
-// Returns the bags, the bag of each entry, the sizes of the bags, and for the maximum the rows of
-// the weight that the maxima come from (-1 for an empty bag).
+// Returns the bags, the bag of each entry, the sizes of the bags, and the rows of the weight that
+// the maxima come from. The row of an empty bag is -1. In other modes, there are no rows.
 Bags EmbeddingBag(const Tensor& weight, const Tensor& given_indices, const Tensor& given_offsets,
                   bool, int64_t mode, bool sparse, const std::optional<Tensor>& factors,
                   bool has_last_offset, int64_t padding) {
@@ -64,7 +65,7 @@ Bags EmbeddingBag(const Tensor& weight, const Tensor& given_indices, const Tenso
   const double lowest = -std::numeric_limits<double>::infinity();
   if (counted.defined()) rows = at::where(counted.unsqueeze(1), rows, at::full_like(rows, lowest));
   const Tensor best = at::full_like(sums, lowest).scatter_reduce(0, index, rows, "amax");
-  // The first entry of a bag that has its maximum.
+  // Finds the first entry of each bag that is the bag's maximum.
   const Tensor place = at::arange(count, indices.options()).unsqueeze(1);
   const Tensor candidates =
       at::where(rows.eq(best.index_select(0, bag)), place, at::full_like(place, count));
@@ -116,11 +117,12 @@ Tensor FactorsBackward(const Tensor& gradient, const Tensor& weight, const Tenso
 
 // ---- CTC
 
-// What both directions need. Positions of the extended targets are blank, target, blank, …, blank.
+// The inputs of the forward and the backward pass. The positions of an extended target are blank,
+// target, blank, …, blank.
 struct Ctc {
   int64_t steps, batch, positions;
   Tensor labels;       // (N, S): the class of each position
-  Tensor may_skip;     // (N, S): the position can follow the one before the last
+  Tensor may_skip;     // (N, S): whether the position can follow that two before it
   Tensor log_probs;    // (T, N, S): of the labels
   Tensor input_sizes;  // (N, 1)
   Tensor target_sizes;
@@ -180,6 +182,7 @@ Ctc PrepareCtc(const Tensor& log_probs, const Tensor& given_targets, at::IntArra
   ctc.log_probs = log_probs.gather(2, index);
   return ctc;
 }
+// Returns logarithms of the probability 0.
 Tensor Impossible(const Tensor& like) {
   return at::full_like(like, -std::numeric_limits<double>::infinity());
 }
@@ -244,7 +247,7 @@ Tensor CtcLossBackward(const Tensor& gradient, const Tensor& log_probs, const Te
     const Tensor value = LogSum(next, Moved(next, -1), skipped).add(p);
     betas[t] = at::where(ctc.input_sizes.eq(t + 1), begins, value);
   }
-  // The probability of each label at each step, given the target.
+  // Computes the probability of each label at each step, given the target.
   const Tensor both = alpha.transpose(0, 1).add(at::stack(betas));
   const Tensor share = both.sub(ctc.log_probs).add(loss.view({1, ctc.batch, 1})).exp();
   const Tensor known =

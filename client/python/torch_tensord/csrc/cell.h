@@ -45,8 +45,8 @@ class Cell final : public c10::StorageImpl {
   ~Cell() override = default;
 
   // Null if the storage was never written. It may have another dtype or number of elements than the
-  // storage, if the storage was resized or written as another dtype. If another thread has taken the
-  // value, waits until that thread calls Set.
+  // storage, if the storage was resized or written as another dtype. If another thread has taken
+  // the value, waits until that thread calls Set.
   Value value() const {
     {
       std::lock_guard<SpinLock> lock(lock_);
@@ -64,10 +64,10 @@ class Cell final : public c10::StorageImpl {
   // If the storage was never written, sets the value. Returns the value that it has now.
   Value SetIfEmpty(const Value& value);
   // Takes the value out, so that the caller can donate it. If another thread has taken it, waits.
-  // The caller calls Set or Restore afterwards, and doesn't read the cell before. Returns null if
-  // the storage was never written.
+  // The caller must call Set or Restore afterwards, and must not read the cell before. If the
+  // storage was never written, returns null.
   Value Take();
-  // Puts a taken value back. If another thread has called Set since, has no effect.
+  // Puts a taken value back, which may be null. If Set was called since, has no effect.
   void Restore(Value value);
 
   Value FindView(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,

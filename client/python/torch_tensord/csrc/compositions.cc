@@ -109,7 +109,7 @@ at::Tensor Logit(const at::Tensor& self, std::optional<double> eps) {
   Elementwise("logit", out, {&self}, dtype, [&](const Inputs& in) {
     Value x = Own(in[0]);
     if (eps.has_value()) {
-      // PyTorch compares with the lower limit first: it counts if it exceeds the upper one.
+      // PyTorch compares with the lower limit first: if it exceeds the upper one, it counts.
       const Value low = Push(op::lt, {x, Number(*eps, x)});
       x = Where(low, Number(*eps, x), Push(op::minimum, {x, Number(1 - *eps, x)}));
     }
@@ -134,7 +134,7 @@ at::Tensor LogitBackward(const at::Tensor& gradient, const at::Tensor& self,
 
 // ---- scatter with a reduction
 
-// The number that changes nothing in a reduction.
+// Returns the number that changes nothing in a reduction.
 at::Scalar NeutralOf(c10::string_view reduce, at::ScalarType dtype) {
   if (reduce == "sum" || reduce == "mean") return 0;
   if (reduce == "prod") return 1;

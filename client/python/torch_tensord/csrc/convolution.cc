@@ -44,8 +44,8 @@ at::Tensor CheckedConvolution(const at::Tensor& input, const at::Tensor& weight,
   return at::native::convolution(input, weight, bias, stride, padding, dilation, transposed,
                                  output_padding, groups);
 }
-// An output padding of a whole stride or more is a zero at the end of the input of a transposed
-// convolution.
+// If an output padding of a transposed convolution is a stride or more, each whole stride is a zero
+// at the end of the input. Returns the input with these zeros.
 at::Tensor PadInput(const at::Tensor& input, at::IntArrayRef stride,
                     at::IntArrayRef output_padding) {
   c10::DimVector padding;

@@ -35,21 +35,17 @@ Tensor NormalTensorTensor(const Tensor& mean, const Tensor& deviation, MaybeGene
   const auto both = at::broadcast_tensors({mean, deviation});
   return NormalLike(both[0], generator).mul_(both[1]).add_(both[0]);
 }
-Tensor& Fill(Tensor& out, const Tensor& value) {
-  at::native::resize_output(out, value.sizes());
-  return out.copy_(value);
-}
 Tensor& NormalTensorFloatOut(const Tensor& mean, double deviation, MaybeGenerator generator,
                              Tensor& out) {
-  return Fill(out, NormalTensorFloat(mean, deviation, generator));
+  return CopyToOut(out, NormalTensorFloat(mean, deviation, generator));
 }
 Tensor& NormalFloatTensorOut(double mean, const Tensor& deviation, MaybeGenerator generator,
                              Tensor& out) {
-  return Fill(out, NormalFloatTensor(mean, deviation, generator));
+  return CopyToOut(out, NormalFloatTensor(mean, deviation, generator));
 }
 Tensor& NormalTensorTensorOut(const Tensor& mean, const Tensor& deviation, MaybeGenerator generator,
                               Tensor& out) {
-  return Fill(out, NormalTensorTensor(mean, deviation, generator));
+  return CopyToOut(out, NormalTensorTensor(mean, deviation, generator));
 }
 
 Tensor& LogNormal(Tensor& self, double mean, double deviation, MaybeGenerator generator) {
@@ -69,8 +65,9 @@ Tensor& Geometric(Tensor& self, double p, MaybeGenerator generator) {
   return self.copy_(u.neg_().log1p_().div_(std::log1p(-p)).ceil_().clamp_min_(1));
 }
 
-// By Marsaglia and Tsang: of a few proposals for each element, the first that is accepted counts.
-// More than 95 of 100 proposals are, so that all are refused with a probability below 1e-20.
+// Samples by the method of Marsaglia and Tsang: makes kProposals proposals for each element, and
+// takes the first accepted one. More than 95 of 100 proposals are accepted, so the probability that
+// all are rejected is below 1e-20.
 Tensor StandardGamma(const Tensor& self, MaybeGenerator generator) {
   constexpr int64_t kProposals = 16;
   const Tensor alpha = self.to(at::kDouble);
@@ -104,10 +101,10 @@ Tensor& RReluOut(const Tensor& self, Tensor& noise, const at::Scalar& lower,
                  const at::Scalar& upper, bool training, MaybeGenerator generator, Tensor& out) {
   CommonDevice("rrelu_with_noise", {&self, &noise});
   const double low = lower.toDouble(), high = upper.toDouble();
-  if (!training) return Fill(out, at::leaky_relu(self, (low + high) / 2));
+  if (!training) return CopyToOut(out, at::leaky_relu(self, (low + high) / 2));
   const Tensor slopes = at::empty(self.sizes(), self.options()).uniform_(low, high, generator);
-  Fill(noise, at::where(self.le(0), slopes, at::ones_like(slopes)));
-  return Fill(out, self.mul(noise));
+  CopyToOut(noise, at::where(self.le(0), slopes, at::ones_like(slopes)));
+  return CopyToOut(out, self.mul(noise));
 }
 Tensor RRelu(const Tensor& self, Tensor& noise, const at::Scalar& lower, const at::Scalar& upper,
              bool training, MaybeGenerator generator) {

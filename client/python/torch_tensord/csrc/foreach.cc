@@ -1,6 +1,7 @@
 // Ops on lists of tensors, which optimizers call: one command for each step of a tensor, without
-// PyTorch's dispatcher. If a tensor is a view, has another dtype than the others, or is integral,
-// PyTorch's composition computes all.
+// PyTorch's dispatcher. If a tensor is a view, or has another dtype than float32 and float64,
+// PyTorch's composition computes all. So it does if the tensors at one place of the lists differ in
+// dtype, shape or device.
 #include <ATen/ops/_foreach_add_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_foreach_addcdiv_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_foreach_addcmul_compositeexplicitautograd_dispatch.h>
@@ -22,7 +23,8 @@ namespace composed = at::compositeexplicitautograd;
 using at::TensorList;
 using Scalars = at::ArrayRef<at::Scalar>;
 
-// 16-bit dtypes are computed in float32 by the kernels of single tensors.
+// Returns whether an op can replace the value of `x`, or read it, as it is. 16-bit dtypes aren't
+// taken: the kernels of single tensors compute them in float32.
 bool IsPlainWhole(const at::Tensor& x, const at::Tensor& like) {
   return IsOurs(x) && IsWhole(x) && x.device() == like.device() &&
          x.scalar_type() == like.scalar_type() && x.sizes().equals(like.sizes()) &&
@@ -60,7 +62,7 @@ void Update(const at::Tensor& tensor, Function function) {
   }
 }
 
-// The second operand of each tensor: numbers, a number, or tensors.
+// Return the second operand of tensor i: one number for all tensors, or one for each.
 In Second(const at::Scalar& number, size_t, const Value& like) { return Number(number, like); }
 In Second(Scalars numbers, size_t i, const Value& like) { return Number(numbers[i], like); }
 
@@ -147,7 +149,7 @@ TENSORD_FOREACH_UNARY(Sqrt, sqrt)
 TENSORD_FOREACH_UNARY(Neg, neg)
 #undef TENSORD_FOREACH_UNARY
 
-// The scale of all gradients, such as that of clip_grad_norm_.
+// Multiplies all tensors by one factor, as clip_grad_norm_ does.
 void MulTensor(TensorList self, const at::Tensor& factor) {
   bool plain = factor.dim() == 0 && ArePlain(self);
   for (const at::Tensor& each : self) {
@@ -176,7 +178,7 @@ void LerpNumber(TensorList self, TensorList ends, const at::Scalar& weight) {
   }
 }
 
-// x + (number·a)·b, or x + (number·a)/b
+// Computes x + (number·a)·b, or x + (number·a)/b.
 template <ServerOp& kOp, typename Numbers>
 void AddCombined(TensorList self, TensorList a, TensorList b, const Numbers& numbers) {
   for (size_t i = 0; i < self.size(); ++i) {

@@ -51,7 +51,7 @@ struct Spec {
   c10::DimVector dims;
 };
 
-// Where a value of a run comes from: the program's inputs come first, then its outputs.
+// Says where a value of a run comes from: it is an input or an output of the program.
 struct Source {
   bool is_input;
   size_t index;
@@ -77,7 +77,7 @@ Value Hold(TensordTensor* tensor) {
   return c10::make_intrusive<Handle>(tensor);
 }
 
-// The storages of a call's inputs: each once, in the order of the inputs.
+// The storages of a call's inputs. Each is there once, in the order of the inputs.
 struct Cells {
   explicit Cells(at::TensorList inputs) {
     for (const at::Tensor& input : inputs) {
@@ -188,7 +188,7 @@ void Recording::MakePlaceholders(TensordTensor* const* inputs, size_t num_inputs
 Value Recording::AddEachRun(std::function<Value()> make) {
   const size_t index = next_each_run_++;
   if (index < each_run_specs_.size()) return input_values_[specs_.size() + index];
-  // Unknown so far: after this trace, the graph is traced again with an input for it.
+  // This input is new: after this trace, the graph is traced again with it.
   Value value = make();
   each_run_.push_back(std::move(make));
   return value;
@@ -242,7 +242,7 @@ void Recording::ReadOutputs() {
     }
     outputs_.push_back({Output::kNewCell, index, Geometry(output)});
   }
-  // A program has an output.
+  // A program needs an output.
   if (output_values_.empty()) output_values_.push_back(input_values_[0]);
   TORCH_CHECK(output_values_.size() <= kMaxOutputs, "the graph has ", output_values_.size(),
               " outputs, and a program has at most ", kMaxOutputs);
@@ -376,9 +376,9 @@ void DropGraph(int64_t number) {
   graphs().erase(number);
 }
 
-// Runs a graph. If it wasn't recorded for such inputs, calls `trace`, the address of a C function,
-// which takes each _graph_input(), runs the graph, and gives the result to _set_graph_outputs(). Returns
-// nothing if the graph can't be recorded.
+// Runs a graph. If it wasn't recorded for such inputs, calls `trace`, the address of a C function.
+// This takes each _graph_input(), runs the graph, and gives the results to _set_graph_outputs(). If
+// the graph can't be recorded, returns nothing.
 std::optional<std::vector<at::Tensor>> RunGraph(int64_t number, at::TensorList inputs,
                                                 int64_t trace) {
   if (inputs.empty()) return std::nullopt;
@@ -418,7 +418,7 @@ Recording& Current() {
 }  // namespace
 
 bool IsRecording() { return recording != nullptr; }
-Value EachRun(std::function<Value()> make) {
+Value MakeForEachRun(std::function<Value()> make) {
   return recording == nullptr ? make() : recording->AddEachRun(std::move(make));
 }
 

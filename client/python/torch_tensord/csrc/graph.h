@@ -1,5 +1,5 @@
-// Graphs of torch.compile: a graph is recorded as a program of the server, and each later call sends
-// one message.
+// Graphs of torch.compile: a graph is recorded as a program of the server, and each later call
+// sends one message.
 #ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_GRAPH_H_
 #define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_GRAPH_H_
 
@@ -11,9 +11,9 @@ namespace torch_tensord {
 
 // Returns whether this thread records a graph.
 bool IsRecording();
-// Returns make(). While this thread records a graph, returns a value of the graph that is an input
-// of its program: each run calls make(), and so has random numbers of its own.
-Value EachRun(std::function<Value()> make);
+// Returns make(). While this thread records a graph, returns an input of the graph's program
+// instead: each run calls make() for it, and so has random numbers of its own.
+Value MakeForEachRun(std::function<Value()> make);
 
 }  // namespace torch_tensord
 

@@ -11,13 +11,14 @@ using at::Tensor;
 enum GridFilter : int64_t { kGridLinear = 0, kGridNearest = 1, kGridCubic = 2 };
 enum GridPadding : int64_t { kGridZeros = 0, kGridBorder = 1, kGridReflection = 2 };
 
-// A coordinate of all samples: its position in elements of the axis, and the derivative of that.
+// One coordinate of all samples: the position in elements of its axis, and the derivative of that
+// by the number in the grid.
 struct Coordinate {
   Tensor position;  // (N, P)
   Tensor slope;
 };
 
-// Reflects positions at `low` and `high`, which are halves of the limits.
+// Reflects positions at twice_low / 2 and twice_high / 2.
 void Reflect(Coordinate& c, double twice_low, double twice_high) {
   if (twice_low == twice_high) {
     c.position = at::zeros_like(c.position);
@@ -67,8 +68,8 @@ Grid ReadGrid(const Tensor& input, const Tensor& grid, int64_t padding, bool ali
   Grid result;
   const int64_t axes = input.dim() - 2;
   TORCH_CHECK(grid.dim() == input.dim() && grid.size(-1) == axes && grid.size(0) == input.size(0),
-              "grid_sampler(): expected a grid of the batch of the input, with positions of ", axes,
-              " numbers, but got ", grid.sizes());
+              "grid_sampler(): expected a grid with the input's batch size, and positions of ",
+              axes, " numbers, but got ", grid.sizes());
   const at::ScalarType dtype = ComputeDType(input.scalar_type());
   result.batch = input.size(0);
   result.channels = input.size(1);
@@ -94,7 +95,7 @@ struct Term {
   Tensor index;                 // (N, P), valid
   Tensor valid;                 // (N, P): 1 inside the image, 0 outside
   std::vector<Tensor> weights;  // for each axis
-  std::vector<Tensor> slopes;   // of the weights, by the position
+  std::vector<Tensor> slopes;   // the derivatives of the weights by the position
 };
 // Adds the factor of an axis to a term.
 void AddAxis(Term& term, const Tensor& place, int64_t size, const Tensor& weight,

@@ -57,7 +57,7 @@ bool InPlace(ServerOp& op, const at::Tensor& self, const at::Tensor& b) {
     return false;
   }
   if (TryInPlace(op, self, self, &b, self.scalar_type())) return true;
-  // A part of a storage. PyTorch's own path refuses operands that overlap, and broadcasts.
+  // `self` is a part of a storage. PyTorch's own path handles operands that overlap or broadcast.
   if (self.numel() == 0) return false;
   if (!IsOurs(b)) {
     Write(self, Push(op, {Read(self), NumberOf(b, self.scalar_type())}));
@@ -178,7 +178,7 @@ at::Tensor Mm(const at::Tensor& a, const at::Tensor& b) {
   const bool plain = fits && IsRowMajor(a);
   if (plain && b.is_contiguous())
     return MakeTensor(Push(op::matmul, {Read(a), Read(b)}), DeviceOf(a));
-  // The gradient of a weight.
+  // This is the gradient of a weight.
   if (fits && !plain && IsTurned(a) && b.is_contiguous()) {
     const Value left = ReadTurned(a), right = Read(b);
     return MakeTensor(Push(TransposeA(), "mm", {left, right}), DeviceOf(a));

@@ -81,11 +81,17 @@ at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
 
 // ---- outputs
 
-// Gives `out` the value. If its sizes differ from the value's, resizes it, with PyTorch's warning.
+// Writes a value to `out`. If the sizes differ, resizes `out` first, with PyTorch's warning.
 inline at::Tensor& WriteOut(const at::Tensor& out, Value value) {
   if (!out.sizes().equals(value->sizes())) at::native::resize_output(out, value->sizes());
   Write(out, std::move(value));
   return const_cast<at::Tensor&>(out);
+}
+
+// Copies `value` to `out`, which gets its sizes and keeps its own dtype.
+inline at::Tensor& CopyToOut(at::Tensor& out, const at::Tensor& value) {
+  at::native::resize_output(out, value.sizes());
+  return out.copy_(value);
 }
 
 inline c10::DeviceIndex DeviceOf(const at::Tensor& tensor) { return tensor.device().index(); }

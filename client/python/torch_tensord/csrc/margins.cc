@@ -17,10 +17,6 @@ Tensor RowGradient(const Tensor& gradient, int64_t rows, int64_t reduction) {
   const Tensor g = reduction == at::Reduction::Mean ? gradient.div(rows) : gradient;
   return g.reshape({-1, 1}).expand({rows, 1});
 }
-Tensor& Store(Tensor& out, const Tensor& value) {
-  at::native::resize_output(out, value.sizes());
-  return out.copy_(value);
-}
 
 // ---- one class. The loss of a row is the sum of max(0, margin - x[y] + x[j])ᵖ / C over j != y.
 
@@ -61,7 +57,7 @@ Tensor MultiMarginLoss(const Tensor& self, const Tensor& target, const at::Scala
 Tensor& MultiMarginLossOut(const Tensor& self, const Tensor& target, const at::Scalar& p,
                            const at::Scalar& margin, const std::optional<Tensor>& weight,
                            int64_t reduction, Tensor& out) {
-  return Store(out, MultiMarginLoss(self, target, p, margin, weight, reduction));
+  return CopyToOut(out, MultiMarginLoss(self, target, p, margin, weight, reduction));
 }
 Tensor MultiMarginBackward(const Tensor& gradient, const Tensor& self, const Tensor& target,
                            const at::Scalar& p, const at::Scalar& margin,
@@ -76,7 +72,7 @@ Tensor& MultiMarginBackwardOut(const Tensor& gradient, const Tensor& self, const
                                const at::Scalar& p, const at::Scalar& margin,
                                const std::optional<Tensor>& weight, int64_t reduction,
                                Tensor& out) {
-  return Store(out, MultiMarginBackward(gradient, self, target, p, margin, weight, reduction));
+  return CopyToOut(out, MultiMarginBackward(gradient, self, target, p, margin, weight, reduction));
 }
 
 // ---- several classes. A row of the target lists classes up to the first negative number. The loss
@@ -116,7 +112,7 @@ std::tuple<Tensor, Tensor> MultiLabelLoss(const Tensor& self, const Tensor& targ
 std::tuple<Tensor&, Tensor&> MultiLabelLossOut(const Tensor& self, const Tensor& target,
                                                int64_t reduction, Tensor& out, Tensor& is_target) {
   const auto [loss, flags] = MultiLabelLoss(self, target, reduction);
-  return {Store(out, loss), Store(is_target, flags)};
+  return {CopyToOut(out, loss), CopyToOut(is_target, flags)};
 }
 Tensor MultiLabelBackward(const Tensor& gradient, const Tensor& self, const Tensor& target,
                           int64_t reduction, const Tensor&) {
@@ -129,7 +125,7 @@ Tensor MultiLabelBackward(const Tensor& gradient, const Tensor& self, const Tens
 }
 Tensor& MultiLabelBackwardOut(const Tensor& gradient, const Tensor& self, const Tensor& target,
                               int64_t reduction, const Tensor& is_target, Tensor& out) {
-  return Store(out, MultiLabelBackward(gradient, self, target, reduction, is_target));
+  return CopyToOut(out, MultiLabelBackward(gradient, self, target, reduction, is_target));
 }
 
 }  // namespace

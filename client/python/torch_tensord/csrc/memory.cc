@@ -47,7 +47,8 @@ at::Tensor EmptyStrided(at::IntArrayRef size, at::IntArrayRef stride,
   return MakeStrided(size, stride, c10::dtype_or_default(dtype), IndexOf(device));
 }
 
-// Makes a tensor of which PyTorch knows that all elements are zero: forward-mode derivatives use it.
+// Makes a tensor of which PyTorch knows that all elements are zero. Forward-mode derivatives use
+// it.
 at::Tensor EfficientZeroTensor(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
                                std::optional<c10::Layout> layout, std::optional<c10::Device> device,
                                std::optional<bool> pinned) {

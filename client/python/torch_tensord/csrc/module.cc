@@ -26,13 +26,14 @@ bool FallbackAllowed() {
   return value != nullptr && std::strcmp(value, "0") != 0 && value[0] != '\0';
 }
 
-// Ops that take tensors of the CPU beside those of a device also on other devices.
+// Returns whether an op takes tensors of the CPU beside those of a device, whatever the device is.
 bool TakesCpuTensors(const std::string& name) {
   return name.find("ctc_loss") != std::string::npos ||
          name.find("_pack_padded_sequence") != std::string::npos;
 }
 
-// Throws if an op without a kernel has tensors on several devices: that is the first thing to mend.
+// If an op without a kernel has tensors on several devices, throws the error that names the
+// devices: the program must mend that first.
 void CheckSameDevices(const std::string& name, const torch::jit::Stack& stack,
                       size_t num_arguments) {
   std::vector<at::Tensor> tensors;
@@ -81,8 +82,8 @@ std::vector<int64_t> Memory(int64_t device) {
   return {memory.total_bytes, memory.limit_bytes, memory.used_bytes, memory.peak_bytes};
 }
 
-// Returns the numbers of TensordStats about waits, in the order of WAIT_KINDS in _module.py, and the
-// nanoseconds.
+// Returns the numbers of TensordStats about waits, in the order of _WAIT_KINDS in _module.py, and
+// the nanoseconds.
 std::vector<int64_t> WaitStats(int64_t device) {
   TensordStats stats = {};
   if (IsInitialized()) Api().stats(DeviceAt(Index(device)), &stats);

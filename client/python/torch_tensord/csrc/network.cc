@@ -134,7 +134,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNorm(
   return {MakeTensor(made[0], device), MakeTensor(made[1], device), MakeTensor(made[2], device)};
 }
 
-// The forms that AOTAutograd's graphs have.
+// AOTAutograd's graphs have these two forms.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNormInPlace(
     const at::Tensor& self, const std::optional<at::Tensor>& weight,
     const std::optional<at::Tensor>& bias, at::Tensor& running_mean, at::Tensor& running_var,
@@ -181,7 +181,7 @@ struct Adam {
   double lr, beta1, beta2, weight_decay, eps;
   bool amsgrad, maximize, decoupled;
 };
-// The values of tensors that an op overwrites. If the op fails, the tensors keep them.
+// The values of tensors that an op overwrites. If the op fails, the tensors get them back.
 class DonatedValues {
  public:
   explicit DonatedValues(c10::ArrayRef<const at::Tensor*> tensors) : tensors_(tensors) {

@@ -6,7 +6,8 @@
 namespace torch_tensord {
 namespace {
 
-// An option of a pool of N axes: one number for all axes, or one for each.
+// Returns an option of a pool for each axis. The given one is empty, one number for all axes, or
+// one for each.
 template <size_t kAxes>
 c10::DimVector PerAxis(at::IntArrayRef given, at::IntArrayRef fallback) {
   if (given.empty()) return c10::DimVector(fallback);
@@ -61,7 +62,7 @@ struct MaxPool {
                                {"ceil_mode", ceil_mode},
                                {"size", Spatial<kAxes>(self)}}));
   }
-  // Pools of three axes aren't structured ops of PyTorch.
+  // A pool of three axes isn't a structured op of PyTorch, so it needs a functional form.
   static std::tuple<at::Tensor, at::Tensor> Run(const at::Tensor& self, at::IntArrayRef kernel,
                                                 at::IntArrayRef stride, at::IntArrayRef padding,
                                                 at::IntArrayRef dilation, bool ceil_mode) {
@@ -216,7 +217,8 @@ struct AdaptiveMaxPool {
       return {out, indices};
     }
     Value x = Read(self);
-    // The place of each element of the windows, in the shape (out, window) for each axis.
+    // `places` has the place of each element of the windows, with the axes (out, window) for each
+    // axis.
     Value places;
     c10::DimVector windows, table(self.sizes().slice(0, outer)), order;
     for (int64_t d = 0; d < outer; ++d) order.push_back(d);

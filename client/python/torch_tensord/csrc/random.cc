@@ -17,7 +17,7 @@ at::ScalarType RandomDType(at::ScalarType dtype) {
 
 Value Uniform(c10::DeviceIndex device, at::IntArrayRef sizes, double low, double high,
               at::ScalarType dtype, const MaybeGenerator& generator) {
-  return EachRun([=, sizes = c10::DimVector(sizes)] {
+  return MakeForEachRun([=, sizes = c10::DimVector(sizes)] {
     const auto [seed, stream] = NextStream(generator, device);
     return Create("uniform", device,
                   {{"shape", at::IntArrayRef(sizes)},
@@ -30,7 +30,7 @@ Value Uniform(c10::DeviceIndex device, at::IntArrayRef sizes, double low, double
 }
 Value RandInt(c10::DeviceIndex device, at::IntArrayRef sizes, int64_t low, int64_t high,
               const MaybeGenerator& generator) {
-  return EachRun([=, sizes = c10::DimVector(sizes)] {
+  return MakeForEachRun([=, sizes = c10::DimVector(sizes)] {
     const auto [seed, stream] = NextStream(generator, device);
     return Create("randint", device,
                   {{"shape", at::IntArrayRef(sizes)},
@@ -59,7 +59,7 @@ at::Tensor& NormalInPlace(at::Tensor& self, double mean, double stddev, MaybeGen
   if (self.numel() == 0) return self;
   const c10::DeviceIndex device = DeviceOf(self);
   const at::ScalarType dtype = RandomDType(self.scalar_type());
-  Write(self, EachRun([=, sizes = c10::DimVector(self.sizes())] {
+  Write(self, MakeForEachRun([=, sizes = c10::DimVector(self.sizes())] {
           const auto [seed, stream] = NextStream(generator, device);
           return Create("normal", device,
                         {{"shape", at::IntArrayRef(sizes)},
@@ -130,8 +130,8 @@ at::Tensor& BernoulliOut(const at::Tensor& self, MaybeGenerator generator, at::T
   if (!out.sizes().equals(self.sizes())) at::native::resize_output(out, self.sizes());
   return BernoulliTensor(out, self, generator);
 }
-// Returns samples of the exponential distribution with the rate 1, none of which is 0. A uniform
-// number may be 0; the result is half of the dtype's epsilon then, as of the next uniform number.
+// Returns samples of the exponential distribution with the rate 1, none of which is 0. If a uniform
+// number is 0, its sample is half of the dtype's epsilon, as for the next uniform number.
 Value StandardExponential(c10::DeviceIndex device, at::IntArrayRef sizes, at::ScalarType dtype,
                           const MaybeGenerator& generator) {
   const Value u = Uniform(device, sizes, 0, 1, dtype, generator);
@@ -190,13 +190,14 @@ std::tuple<at::Tensor, at::Tensor> NativeDropout(const at::Tensor& self, double 
   }
   const Value x = Read(self);
   if (C10_UNLIKELY(IsRecording())) {
-    // The mask is the same as outside of a graph.
-    const Value mask = EachRun([=, sizes = c10::DimVector(self.sizes()), dtype = x->dtype()] {
-      const auto [seed, stream] = NextStream(std::nullopt, device);
-      const Value zeros = Zeros(device, sizes, dtype);
-      return PushAll("dropout", In(zeros),
-                     {{"p", p}, {"seed", seed}, {"stream", stream}, {"mask", true}})[1];
-    });
+    // The mask is the same as that of the op outside of a graph.
+    const Value mask =
+        MakeForEachRun([=, sizes = c10::DimVector(self.sizes()), dtype = x->dtype()] {
+          const auto [seed, stream] = NextStream(std::nullopt, device);
+          const Value zeros = Zeros(device, sizes, dtype);
+          return PushAll("dropout", In(zeros),
+                         {{"p", p}, {"seed", seed}, {"stream", stream}, {"mask", true}})[1];
+        });
     const double scale = p == 1 ? 0 : 1 / (1 - p);
     return {MakeTensor(Mul(Mul(x, Cast(mask, x->dtype())), at::Scalar(scale)), device),
             MakeTensor(mask, device)};

@@ -9,7 +9,8 @@
 namespace torch_tensord {
 namespace {
 
-// A matrix of the map is faster than a sum of gathered terms, if an axis isn't much longer.
+// Up to this number of elements of an axis for each term, a product with the map's matrix is faster
+// than a sum of gathered terms.
 constexpr int64_t kMaxMatrixElementsPerTerm = 128;
 
 at::Tensor HostTensor(at::IntArrayRef sizes, at::ScalarType dtype) {
@@ -41,7 +42,7 @@ Value MatrixOf(const LinearMap& map, at::ScalarType dtype, c10::DeviceIndex devi
                UploadNumbers(map.weight, sizes, dtype, device)},
               {{"axis", 1}, {"reduce", "add"}}, 1);
 }
-// Multiplies the axis, of `from` elements, by a matrix of the map.
+// Multiplies the axis by the map's matrix, or by the transposed one.
 Value MultiplyAxis(const LinearMap& map, const Value& x, int64_t axis, bool transposed,
                    c10::DeviceIndex device) {
   const Value matrix = MatrixOf(map, x->dtype(), device);
@@ -112,7 +113,7 @@ Value ApplyAll(c10::ArrayRef<LinearMap> maps, const at::Tensor& self) {
   for (const LinearMap& map : maps) {
     if (!map.weight.empty()) x = Cast(x, ComputeDType(dtype));
   }
-  // The last axis first: its elements are neighbors.
+  // Starts with the last axis, whose elements are neighbors in memory.
   for (size_t i = maps.size(); i-- > 0;) {
     const int64_t axis = x->dim() - static_cast<int64_t>(maps.size() - i);
     x = Apply(maps[i], x, axis, DeviceOf(self));
@@ -152,7 +153,8 @@ namespace {
 enum class Filter { kNearest, kNearestExact, kLinear, kCubic, kSmoothLinear, kSmoothCubic };
 using Scale = std::optional<double>;
 
-// Real is the type in which PyTorch computes the positions.
+// Returns the distance of neighbors of the result, in elements of the input. Real is the type in
+// which PyTorch computes positions.
 template <typename Real>
 Real StepOf(int64_t in, int64_t out, bool align_corners, Scale scale) {
   if (align_corners)
@@ -202,7 +204,7 @@ LinearMap PointMap(int64_t in, int64_t out, bool align_corners, Scale scale, boo
   return map;
 }
 
-// Averages over the width of an element of the result, if this is smaller than the input.
+// If the result is smaller than the input, averages over the width of an element of the result.
 template <typename Real>
 LinearMap SmoothMap(int64_t in, int64_t out, bool align_corners, Scale scale, bool cubic) {
   LinearMap map = {.in = in, .out = out};

@@ -18,7 +18,7 @@ struct LinearMap {
   bool IsIdentity() const;
 };
 
-// Sends numbers to a device. Doesn't wait.
+// Send numbers to a device, and don't wait.
 Value UploadIntegers(const std::vector<int64_t>& numbers, at::IntArrayRef sizes,
                      c10::DeviceIndex device);
 Value UploadNumbers(const std::vector<double>& numbers, at::IntArrayRef sizes, at::ScalarType dtype,
@@ -26,10 +26,11 @@ Value UploadNumbers(const std::vector<double>& numbers, at::IntArrayRef sizes, a
 
 // Maps the axis of a value. The dtype is floating, or the map has no weights.
 Value Apply(const LinearMap& map, const Value& x, int64_t axis, c10::DeviceIndex device);
-// Returns the gradient of the axis: of a result's gradient, that of its input.
+// Returns the gradient of the input of Apply from `g`, the gradient of its result.
 Value ApplyTransposed(const LinearMap& map, const Value& g, int64_t axis, c10::DeviceIndex device);
 
-// Map the last axes, one for each map. 16-bit dtypes are computed in float32.
+// Apply map i to axis i of the last maps.size() axes. If a sum has several terms, 16-bit dtypes are
+// computed in float32, and rounded once.
 Value ApplyAll(c10::ArrayRef<LinearMap> maps, const at::Tensor& self);
 Value ApplyAllTransposed(c10::ArrayRef<LinearMap> maps, const at::Tensor& gradient);
 

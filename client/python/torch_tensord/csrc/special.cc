@@ -1,4 +1,5 @@
-// Functions of mathematics, as compositions of PyTorch's ops in double precision.
+// Special functions in double precision, and ops that few programs call, as compositions of
+// PyTorch's ops.
 #include <cmath>
 #include <limits>
 
@@ -11,10 +12,6 @@ using at::Tensor;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-void SetResult(Tensor& out, const Tensor& value) {
-  at::native::resize_output(out, value.sizes());
-  out.copy_(value);
-}
 Tensor Double(const Tensor& x) { return x.to(at::kDouble); }
 Tensor Constant(const Tensor& like, double value) { return at::full_like(like, value); }
 Tensor Polynomial(const Tensor& x, std::initializer_list<double> coefficients) {
@@ -24,7 +21,8 @@ Tensor Polynomial(const Tensor& x, std::initializer_list<double> coefficients) {
   return sum;
 }
 
-// ln Γ(x). Stirling's series for x >= 8, the recurrence below that, and the reflection below 1/2.
+// Returns ln Γ(x): by Stirling's series from 8, by the recurrence from 1/2, and by the reflection
+// below 1/2.
 Tensor LogGamma(const Tensor& x) {
   constexpr int kShift = 8;
   const Tensor reflects = x.lt(0.5);
@@ -45,7 +43,7 @@ Tensor LogGamma(const Tensor& x) {
   return at::where(x.abs().eq(kInfinity), Constant(x, kInfinity), result);
 }
 
-// ψ(x), the derivative of ln Γ.
+// Returns ψ(x), the derivative of ln Γ.
 Tensor DiGamma(const Tensor& x) {
   constexpr int kShift = 10;
   const Tensor reflects = x.lt(0.5);
@@ -65,7 +63,7 @@ Tensor DiGamma(const Tensor& x) {
   return at::where(x.eq(0), at::copysign(Constant(x, kInfinity), x.neg()), result);
 }
 
-// Hurwitz's ζ(s, q) = Σ (q + k)⁻ˢ, by Euler and Maclaurin.
+// Returns Hurwitz's ζ(s, q) = Σ (q + k)⁻ˢ, by the formula of Euler and Maclaurin.
 Tensor Zeta(const Tensor& s, const Tensor& q) {
   constexpr int kTerms = 20;
   // B₂ⱼ / (2j)!
@@ -107,19 +105,16 @@ Tensor PolyGamma(int64_t n, const Tensor& x) {
 
 template <Tensor (*kFunction)(const Tensor&)>
 Tensor& SpecialOut(const Tensor& self, Tensor& out) {
-  SetResult(out, kFunction(Double(self)));
-  return out;
+  return CopyToOut(out, kFunction(Double(self)));
 }
 Tensor& PolyGammaOut(int64_t n, const Tensor& self, Tensor& out) {
   TORCH_CHECK(n >= 0, "polygamma(n, x) does not support negative n.");
-  SetResult(out, PolyGamma(n, Double(self)));
-  return out;
+  return CopyToOut(out, PolyGamma(n, Double(self)));
 }
 Tensor& ZetaOut(const Tensor& self, const Tensor& other, Tensor& out) {
   CommonDevice("special_zeta", {&self, &other});
   const auto both = at::broadcast_tensors({Double(self), Double(other)});
-  SetResult(out, Zeta(both[0], both[1]));
-  return out;
+  return CopyToOut(out, Zeta(both[0], both[1]));
 }
 
 Tensor Sinc(const Tensor& x) {
@@ -130,7 +125,8 @@ Tensor Entropy(const Tensor& x) {
   const Tensor value = at::where(x.eq(0), at::zeros_like(x), x.mul(x.log()).neg());
   return at::where(x.lt(0), Constant(x, -kInfinity), value);
 }
-// exp(-|x|)·I₀(x) and exp(-|x|)·I₁(x): series for small x, and asymptotic series for large ones.
+// Returns exp(-|x|)·Iₙ(x) for the order n, 0 or 1: by the power series for small x, and by the
+// asymptotic series for large x.
 Tensor ScaledBessel(const Tensor& x, int order) {
   constexpr double kSmall = 20;
   constexpr int kTerms = 60, kLargeTerms = 16;
@@ -166,8 +162,7 @@ Tensor& XLog1pYOut(const Tensor& self, const Tensor& other, Tensor& out) {
   const Tensor x = self.to(out.scalar_type()), y = other.to(out.scalar_type());
   const Tensor value = x.mul(y.log1p());
   const Tensor zero = x.eq(0).logical_and(y.eq(y));
-  SetResult(out, at::where(zero, at::zeros_like(value), value));
-  return out;
+  return CopyToOut(out, at::where(zero, at::zeros_like(value), value));
 }
 
 Tensor AngleOf(const Tensor& self) {
@@ -176,10 +171,7 @@ Tensor AngleOf(const Tensor& self) {
   const Tensor angle = at::where(x.lt(0), at::full_like(x, M_PI), at::zeros_like(x));
   return at::where(x.ne(x), x, angle);
 }
-Tensor& AngleOut(const Tensor& self, Tensor& out) {
-  SetResult(out, AngleOf(self));
-  return out;
-}
+Tensor& AngleOut(const Tensor& self, Tensor& out) { return CopyToOut(out, AngleOf(self)); }
 
 // ---- products
 
@@ -187,20 +179,18 @@ Tensor& LinalgCrossOut(const Tensor& self, const Tensor& other, int64_t dim, Ten
   CommonDevice("linalg_cross", {&self, &other});
   const auto both = at::broadcast_tensors({self, other});
   const auto rolled = [&](int i, int64_t shift) { return at::roll(both[i], {shift}, {dim}); };
-  SetResult(out, rolled(0, -1).mul(rolled(1, -2)).sub(rolled(0, -2).mul(rolled(1, -1))));
-  return out;
+  return CopyToOut(out, rolled(0, -1).mul(rolled(1, -2)).sub(rolled(0, -2).mul(rolled(1, -1))));
 }
 Tensor AddBmm(const Tensor& self, const Tensor& a, const Tensor& b, const at::Scalar& beta,
               const at::Scalar& alpha) {
   CommonDevice("addbmm", {&self, &a, &b});
   const Tensor sum = at::bmm(a, b).sum(0).mul(alpha);
-  // PyTorch ignores NaN of `self` if beta is 0.
+  // If beta is 0, PyTorch ignores NaN in `self`.
   return beta.toDouble() == 0 ? sum : sum.add(self.mul(beta));
 }
 Tensor& AddBmmOut(const Tensor& self, const Tensor& a, const Tensor& b, const at::Scalar& beta,
                   const at::Scalar& alpha, Tensor& out) {
-  SetResult(out, AddBmm(self, a, b, beta, alpha));
-  return out;
+  return CopyToOut(out, AddBmm(self, a, b, beta, alpha));
 }
 Tensor& AddBmmInPlace(Tensor& self, const Tensor& a, const Tensor& b, const at::Scalar& beta,
                       const at::Scalar& alpha) {
@@ -262,22 +252,19 @@ Tensor& IndexReduceOut(const Tensor& self, int64_t dim, const Tensor& index, con
                        c10::string_view reduce, bool include_self, Tensor& out) {
   CommonDevice("index_reduce", {&self, &index, &source});
   if (index.numel() == 0 || self.numel() == 0) {
-    SetResult(out, self);
-    return out;
+    return CopyToOut(out, self);
   }
   if (self.dim() == 0) {
     const Tensor one = self.unsqueeze(0);
-    SetResult(out, at::scatter_reduce(one, 0, index.reshape({-1}), source.reshape({-1}), reduce,
-                                      include_self)
-                       .squeeze(0));
-    return out;
+    return CopyToOut(out, at::scatter_reduce(one, 0, index.reshape({-1}), source.reshape({-1}),
+                                             reduce, include_self)
+                              .squeeze(0));
   }
   c10::DimVector shape(self.dim(), 1);
   const int64_t axis = at::maybe_wrap_dim(dim, self.dim());
   shape[axis] = index.numel();
   const Tensor places = index.to(at::kLong).reshape(shape).expand(source.sizes());
-  SetResult(out, at::scatter_reduce(self, axis, places, source, reduce, include_self));
-  return out;
+  return CopyToOut(out, at::scatter_reduce(self, axis, places, source, reduce, include_self));
 }
 
 }  // namespace

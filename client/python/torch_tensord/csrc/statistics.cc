@@ -1,4 +1,4 @@
-// Order statistics, counts, scans and distances, as compositions of PyTorch's ops.
+// Order statistics, counts, scans, distances and norms of rows, as compositions of PyTorch's ops.
 #include <cmath>
 #include <limits>
 
@@ -8,12 +8,6 @@ namespace torch_tensord {
 namespace {
 
 using at::Tensor;
-
-// Writes results into tensors that are resized to fit.
-void Assign(Tensor& out, const Tensor& value) {
-  at::native::resize_output(out, value.sizes());
-  out.copy_(value);
-}
 
 // ---- the k-th element of each line. NaN is greater than all numbers.
 
@@ -58,12 +52,13 @@ std::tuple<Tensor&, Tensor&> KthValueOut(const Tensor& self, int64_t k, int64_t 
     value = value.squeeze(line.dim);
     index = index.squeeze(line.dim);
   }
-  Assign(values, value);
-  Assign(indices, index);
+  CopyToOut(values, value);
+  CopyToOut(indices, index);
   return {values, indices};
 }
 
-// The lower of the two middle elements. A NaN is the median, unless NaN is ignored.
+// Returns the median of each line: of two middle elements, the lower one. If NaN isn't ignored, the
+// median of a line that has NaN is NaN.
 template <bool kIgnoresNan>
 std::tuple<Tensor, Tensor> MedianOf(const Tensor& self, int64_t dim, bool keepdim) {
   const Line line = SortLines(self, dim);
@@ -85,8 +80,8 @@ std::tuple<Tensor&, Tensor&> MedianOut(const Tensor& self, int64_t dim, bool kee
                                        Tensor& values, Tensor& indices) {
   CheckDimSize("median", self, dim);
   const auto [value, index] = MedianOf<kIgnoresNan>(self, dim, keepdim);
-  Assign(values, value);
-  Assign(indices, index);
+  CopyToOut(values, value);
+  CopyToOut(indices, index);
   return {values, indices};
 }
 template <bool kIgnoresNan>
@@ -97,7 +92,7 @@ Tensor Median(const Tensor& self) {
 
 // ---- scans, in log2(n) steps
 
-// Returns element i - shift at each place i, and element i where there is none.
+// Returns a tensor whose element i is element i - shift, or element i if there is no such element.
 Tensor Shifted(const Tensor& x, int64_t shift, int64_t dim) {
   const int64_t size = x.size(dim);
   return at::cat({x.narrow(dim, 0, shift), x.narrow(dim, 0, size - shift)}, dim);
@@ -142,11 +137,11 @@ Tensor LogCumSumExp(const Tensor& self, int64_t dim) {
   return x;
 }
 Tensor& LogCumSumExpOut(const Tensor& self, int64_t dim, Tensor& out) {
-  Assign(out, LogCumSumExp(self, dim));
-  return out;
+  return CopyToOut(out, LogCumSumExp(self, dim));
 }
 
-// The most frequent element of each line, and its last index. Of equal counts, the least element.
+// Returns the most frequent element of each line, and its last index. If several are equally
+// frequent, returns the least.
 std::tuple<Tensor, Tensor> Mode(const Tensor& self, int64_t dim, bool keepdim) {
   CheckDimSize("mode", self, dim);
   const Line line = SortLines(self, dim);
@@ -170,12 +165,12 @@ std::tuple<Tensor, Tensor> Mode(const Tensor& self, int64_t dim, bool keepdim) {
 std::tuple<Tensor&, Tensor&> ModeOut(const Tensor& self, int64_t dim, bool keepdim, Tensor& values,
                                      Tensor& indices) {
   const auto [value, index] = Mode(self, dim, keepdim);
-  Assign(values, value);
-  Assign(indices, index);
+  CopyToOut(values, value);
+  CopyToOut(indices, index);
   return {values, indices};
 }
 
-// ---- counts. These wait for a shape, or for limits.
+// ---- counts. If the shape or the limits depend on values, these wait.
 
 Tensor BinCount(const Tensor& self, const std::optional<Tensor>& weights, int64_t min_length) {
   TORCH_CHECK(min_length >= 0, "minlength should be >= 0");
@@ -225,8 +220,7 @@ Tensor HistC(const Tensor& self, int64_t bins, const at::Scalar& min, const at::
 }
 Tensor& HistCOut(const Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max,
                  Tensor& out) {
-  Assign(out, HistC(self, bins, min, max));
-  return out;
+  return CopyToOut(out, HistC(self, bins, min, max));
 }
 
 std::tuple<Tensor, Tensor> UniqueOf(const Tensor& self, bool sorted, bool inverse) {
@@ -246,13 +240,13 @@ Tensor NonZeroStatic(const Tensor& self, int64_t size, int64_t fill) {
   return at::where(valid, places, at::full_like(places, fill));
 }
 Tensor& NonZeroStaticOut(const Tensor& self, int64_t size, int64_t fill, Tensor& out) {
-  Assign(out, NonZeroStatic(self, size, fill));
-  return out;
+  return CopyToOut(out, NonZeroStatic(self, size, fill));
 }
 
 // ---- distances
 
-// A product of matrices is faster, and less accurate.
+// Above this number of differences, the gradient is computed by a product of matrices, which is
+// faster, but less accurate.
 constexpr int64_t kMaxDifferences = int64_t{1} << 22;
 
 bool UsesProduct(const Tensor& a, const Tensor& b, double p, std::optional<int64_t> mode) {
@@ -299,7 +293,7 @@ Tensor CDistBackward(const Tensor& gradient, const Tensor& a, const Tensor& b, d
   return slope.sum(-2);
 }
 
-// The pairs (i, j) with i < j, in row-major order.
+// Returns the pairs (i, j) with i < j, in row-major order.
 std::pair<Tensor, Tensor> Pairs(const Tensor& self) {
   const Tensor pairs = at::triu_indices(self.size(0), self.size(0), 1, at::kLong, std::nullopt,
                                         self.device(), std::nullopt);
@@ -327,35 +321,7 @@ Tensor PDistBackward(const Tensor& gradient, const Tensor& self, double p,
 
 // ---- rows of limited norm
 
-Tensor& RenormOut(const Tensor& self, const at::Scalar& p, int64_t dim, const at::Scalar& max_norm,
-                  Tensor& out) {
-  if (self.numel() == 0) return out;
-  dim = at::maybe_wrap_dim(dim, self.dim());
-  c10::DimVector dims;
-  for (int64_t d = 0; d < self.dim(); ++d) {
-    if (d != dim) dims.push_back(d);
-  }
-  const at::ScalarType dtype = ComputeDType(self.scalar_type());
-  const Tensor norms = at::linalg_vector_norm(self.to(dtype), p, dims, true);
-  const Tensor factor = at::where(norms.gt(max_norm), norms.add(1e-7).reciprocal().mul(max_norm),
-                                  at::ones_like(norms));
-  Assign(out, self.mul(factor));
-  return out;
-}
-Tensor& EmbeddingRenorm(Tensor& self, const Tensor& indices, double max_norm, double p) {
-  CommonDevice("embedding_renorm_", {&self, &indices});
-  if (indices.numel() == 0) return self;
-  const Tensor places = indices.reshape({-1});
-  const Tensor rows = self.index_select(0, places);
-  const Tensor norms = at::linalg_vector_norm(rows, p, at::IntArrayRef({1}), true);
-  const Tensor factor = at::where(norms.gt(max_norm), norms.add(1e-7).reciprocal().mul(max_norm),
-                                  at::ones_like(norms));
-  return self.index_copy_(0, places, rows.mul(factor));
-}
-
-// ---- weights of a given norm
-
-// Returns the shape that keeps only one axis, or none if that is -1.
+// Returns all axes apart from `dim`.
 c10::DimVector OtherAxes(const Tensor& v, int64_t dim) {
   c10::DimVector dims;
   for (int64_t d = 0; d < v.dim(); ++d) {
@@ -363,6 +329,30 @@ c10::DimVector OtherAxes(const Tensor& v, int64_t dim) {
   }
   return dims;
 }
+// Returns the factors that limit the norms of rows.
+Tensor LimitingFactor(const Tensor& norms, const at::Scalar& max_norm) {
+  return at::where(norms.gt(max_norm), norms.add(1e-7).reciprocal().mul(max_norm),
+                   at::ones_like(norms));
+}
+Tensor& RenormOut(const Tensor& self, const at::Scalar& p, int64_t dim, const at::Scalar& max_norm,
+                  Tensor& out) {
+  if (self.numel() == 0) return out;
+  const c10::DimVector dims = OtherAxes(self, at::maybe_wrap_dim(dim, self.dim()));
+  const at::ScalarType dtype = ComputeDType(self.scalar_type());
+  const Tensor norms = at::linalg_vector_norm(self.to(dtype), p, dims, true);
+  return CopyToOut(out, self.mul(LimitingFactor(norms, max_norm)));
+}
+Tensor& EmbeddingRenorm(Tensor& self, const Tensor& indices, double max_norm, double p) {
+  CommonDevice("embedding_renorm_", {&self, &indices});
+  if (indices.numel() == 0) return self;
+  const Tensor places = indices.reshape({-1});
+  const Tensor rows = self.index_select(0, places);
+  const Tensor norms = at::linalg_vector_norm(rows, p, at::IntArrayRef({1}), true);
+  return self.index_copy_(0, places, rows.mul(LimitingFactor(norms, max_norm)));
+}
+
+// ---- weights of a given norm
+
 std::tuple<Tensor, Tensor> WeightNorm(const Tensor& v, const Tensor& g, int64_t dim) {
   CommonDevice("_weight_norm_interface", {&v, &g});
   const Tensor norms = at::linalg_vector_norm(v.to(ComputeDType(v.scalar_type())), 2,

@@ -134,7 +134,8 @@ const TensordOp* PrepareOp(const char* name, Attrs attrs) {
   return entry.op->op;
 }
 
-// Throws the error of a push. If the inputs are on several devices, throws PyTorch's error.
+// Throws the error of a push. If the inputs are on several devices, throws PyTorch's error for
+// that.
 void ThrowPushError(int code, TensordError* error, const char* name, c10::ArrayRef<In> inputs) {
   constexpr int kInvalidArgument = 3;
   c10::DeviceIndex first = -1;
