@@ -25,7 +25,7 @@ DIFFERENTIATED = [
     "cdist", "logcumsumexp", "cummax", "median", "lgamma", "digamma", "logsumexp", "softmax", "matmul", "bmm",
     "addmm", "index_add", "scatter_add", "scatter_reduce", "gather", "cumprod", "var", "renorm", "logit", "prod",
 ]  # fmt: skip
-# These need a kernel that doesn't exist, or have no one result.
+# These need a kernel that doesn't exist, or have several right results.
 MODULES_SKIPPED = {
     "nn.FractionalMaxPool2d": "no kernel",
     "nn.FractionalMaxPool3d": "no kernel",
@@ -256,7 +256,7 @@ def test_ops_in_place_agree_with_the_cpu():
                 base = mine[0].clone()
                 variant(base, *mine[1], **mine[2])
                 assert_close(base, target)
-                # A view: the elements around it stay.
+                # The operand is a view: the elements around it stay.
                 if target.dim() and target.shape == sample.input.shape:
                     wide = torch.stack([sample.input, sample.input], -1).to(DEVICE)
                     variant(wide[..., 1], *mine[1], **mine[2])

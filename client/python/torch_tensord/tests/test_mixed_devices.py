@@ -57,7 +57,7 @@ OPS = {
     "cosine_similarity": (F.cosine_similarity, (2, 3), (2, 3)),
     "unimplemented": (torch.igamma, (2, 3), (2, 3)),
 }
-# Of an op on integers too.
+# Ops that take integers, and the shapes of their other inputs.
 INDEXED = {
     "embedding": (lambda i, w: F.embedding(i, w), (4, 3)),
     "gather": (lambda i, x: x.gather(0, i[None]), (4, 3)),
