@@ -3,11 +3,11 @@
 usage: torch_device.py [--threads COUNT] [--rounds COUNT] [--filter REGEX] [--compile] [--size tiny|real|both]
                        [--json FILE]
 
-Both sides use the same number of threads. The rounds of both alternate, and a row has the least time of a round. A ratio above 1
-says that the device is faster. "CPU" is the processor time of a step, which other programs on the machine disturb less:
-of PyTorch, of the program with the device, and of its server. The last two run at the same time. The server is the
-program tensord of TENSORD_BINARY, of the interpreter's folder, or of PATH.
---compile also compares torch.compile(backend="tensord") with inductor, which needs a compiler of C++.
+Both sides use the same number of threads. The rounds of both alternate, and a row has the least time of a round. A
+ratio above 1 says that the device is faster. "CPU" is the processor time of a step, which other programs on the machine
+disturb less: of PyTorch, of the program with the device, and of its server. The last two run at the same time. The
+server is the program tensord of TENSORD_BINARY, of the interpreter's folder, or of PATH. --compile also compares
+torch.compile(backend="tensord") with inductor, which needs a compiler of C++.
 """
 
 import argparse

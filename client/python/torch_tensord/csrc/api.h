@@ -15,8 +15,8 @@ const TensordApi& Api();
 void SetApi(int64_t address);
 
 // Throws the exception for `code`, and releases the error. The exception is OutOfMemoryError,
-// AcceleratorError for a lost server, NotImplementedError, or else RuntimeError. `what` names the
-// op.
+// AcceleratorError for a lost server, NotImplementedError, or else RuntimeError. If a signal's
+// handler has raised an exception of Python, throws that. `what` names the op.
 void ThrowError(int code, TensordError* error, const char* what);
 // `error` is a reference, so that it is read after the call that sets it.
 inline void Check(int code, TensordError* const& error, const char* what) {
