@@ -302,7 +302,7 @@ def test_attention_refuses_sizes_that_do_not_fit():
     x = tensord.zeros(2, 3, 8)
     with pytest.raises(ValueError, match="All batches must be equal"):
         layer(x, tensord.zeros(1, 3, 8))
-    with pytest.raises(ValueError, match="equally many rows"):
+    with pytest.raises(ValueError, match="the same number of rows"):
         layer(x, x, tensord.zeros(2, 4, 8))
     with pytest.raises(ValueError, match=r"key_padding_mask has shape \(3, 2\), and must have shape \(2, 3\)"):
         layer(x, key_padding_mask=tensord.zeros(3, 2, dtype="bool"))

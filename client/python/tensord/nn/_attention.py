@@ -103,13 +103,13 @@ class MultiheadAttention(Module):
 
     @staticmethod
     def _check_sizes(query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None, batched: bool) -> None:
-        """Checks (N,H,L,E/H) and (N,H,S,E/H) twice, and (N,S), or (S) without a batch."""
+        """Checks the query (N,H,L,E/H), key and value (N,H,S,E/H), and the padding (N,S), or (S) without a batch."""
         batch, _, length, _ = key.shape
         if query.shape[0] != batch or value.shape[0] != batch or value.shape[2] != length:
             raise ValueError(
                 f"MultiheadAttention: the query has a batch of {query.shape[0]}, the key a batch of {batch} and {length} "
                 f"rows, and the value a batch of {value.shape[0]} and {value.shape[2]} rows. All batches must be equal, "
-                "and key and value must have equally many rows"
+                "and key and value must have the same number of rows"
             )
         expected = (batch, length) if batched else (length,)
         if padding is not None and padding.shape not in (expected, (batch, length)):
