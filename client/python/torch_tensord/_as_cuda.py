@@ -52,6 +52,10 @@ def _to_device(tensor, device=None, non_blocking=False, memory_format=torch.pres
     return tensor.to(device, non_blocking=non_blocking, memory_format=memory_format)
 
 
+def _storage_to_device(storage, device=None, non_blocking=False):
+    return _to_device(torch.empty(0, dtype=torch.uint8).set_(storage), device, non_blocking).untyped_storage()
+
+
 def _with_device(function, position, name="device"):
     """Returns the function with a translated argument."""
 
@@ -119,6 +123,7 @@ def _replacements():
 
     yield torch.amp.GradScaler, "__init__", make_scaler
     yield torch, "load", _with_device(torch.load, 1, "map_location")
+    yield torch.UntypedStorage, "cuda", _storage_to_device
     yield torch, "set_default_device", _with_device(torch.set_default_device, 0)
 
 

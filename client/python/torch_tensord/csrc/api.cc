@@ -64,6 +64,12 @@ std::string ForTorch(std::string message) {
       return message.replace(at, std::strlen(other), kAdvice);
     }
   }
+  // RefuseNegative() has put these numbers in the place of negative ones.
+  for (const char* const largest : {"index 9223372036854775807 ", "index 2147483647 "}) {
+    if (const size_t at = message.find(largest); at != std::string::npos) {
+      return message.replace(at, std::strlen(largest), "a negative index ");
+    }
+  }
   return message;
 }
 

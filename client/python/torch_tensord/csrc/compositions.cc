@@ -171,7 +171,7 @@ at::Tensor& ScatterReduceOut(const at::Tensor& self, int64_t dim, const at::Tens
                            : reduce == "prod"                  ? "mul"
                            : reduce == "amax"                  ? "max"
                                                                : "min";
-  Value made = Push("scatter", {Read(base), Read(index), Read(source)},
+  Value made = Push("scatter", {Read(base), RefuseNegative(Read(index)), Read(source)},
                     {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"reduce", name}});
   if (reduce == "mean") {
     const at::Tensor one = at::ones(index.sizes(), index.options());

@@ -154,7 +154,7 @@ Value IndexSelectValue(const at::Tensor& self, int64_t dim, const at::Tensor& in
   TORCH_CHECK_INDEX(index.dim() <= 1,
                     "index_select(): Index is supposed to be a vector, but got dim: ", index.dim());
   CommonDevice("index_select", {&self, &index});
-  const Value places = Line(ReadIndex(index, DeviceOf(self)));
+  const Value places = Line(RefuseNegative(ReadIndex(index, DeviceOf(self))));
   const Value picked =
       Push("index", {Line(Read(self)), places}, {{"axis", at::maybe_wrap_dim(dim, self.dim())}});
   return self.dim() == 0 ? Reshape(picked, {}) : picked;
@@ -169,7 +169,7 @@ at::Tensor& IndexSelectOut(const at::Tensor& self, int64_t dim, const at::Tensor
 
 Value PutAlong(const at::Tensor& self, int64_t dim, const at::Tensor& index, const Value& source,
                const char* reduce) {
-  const Value places = Line(ReadIndex(index, DeviceOf(self)));
+  const Value places = Line(RefuseNegative(ReadIndex(index, DeviceOf(self))));
   const Value x = Line(Read(self));
   const int64_t axis = at::maybe_wrap_dim(dim, self.dim());
   Value values = source;
@@ -217,7 +217,7 @@ at::Tensor& GatherOut(const at::Tensor& self, int64_t dim, const at::Tensor& ind
                       at::Tensor& out) {
   CommonDevice("gather", {&self, &index});
   if (index.numel() == 0) return out;
-  const Value x = Line(Read(self)), places = Line(Read(index));
+  const Value x = Line(Read(self)), places = Line(RefuseNegative(Read(index)));
   return WriteOut(
       out, Reshape(Push("gather", {x, places}, {{"axis", at::maybe_wrap_dim(dim, self.dim())}}),
                    index.sizes()));
@@ -226,7 +226,7 @@ at::Tensor& GatherOut(const at::Tensor& self, int64_t dim, const at::Tensor& ind
 Value ScatterValue(const at::Tensor& self, int64_t dim, const Value& index, const Value& source,
                    const char* reduce) {
   const Value values = source->dim() == 0 ? source : Line(source);
-  return Reshape(Push("scatter", {Line(Read(self)), Line(index), values},
+  return Reshape(Push("scatter", {Line(Read(self)), Line(RefuseNegative(index)), values},
                       {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"reduce", reduce}}),
                  self.sizes());
 }
@@ -325,7 +325,8 @@ at::Tensor Take(const at::Tensor& self, const at::Tensor& index) {
 at::Tensor Embedding(const at::Tensor& weight, const at::Tensor& indices, int64_t, bool, bool) {
   TORCH_CHECK(weight.dim() == 2, "'weight' must be 2-D");
   const c10::DeviceIndex device = CommonDevice("embedding", {&weight, &indices});
-  return MakeTensor(Push("index", {Read(weight), Read(indices)}, {{"axis", 0}}), device);
+  return MakeTensor(Push("index", {Read(weight), RefuseNegative(Read(indices))}, {{"axis", 0}}),
+                    device);
 }
 at::Tensor EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& indices, int64_t rows,
                              int64_t padding, bool scale) {

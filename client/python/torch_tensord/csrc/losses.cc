@@ -134,7 +134,7 @@ Nll ReadNll(const at::Tensor& self, const at::Tensor& target,
   }
   const Value raw = Cast(Read(target), at::kLong);
   nll.valid = Push(op::ne, {raw, Number(ignore_index, raw)});
-  nll.target = Where(nll.valid, raw, Number(0, raw));
+  nll.target = RefuseNegative(Where(nll.valid, raw, Number(0, raw)));
   nll.weight = Cast(nll.valid, dtype);
   if (IsGiven(weight)) {
     const Value picked = Push("index", {Cast(Read(*weight), dtype), nll.target}, {{"axis", 0}});

@@ -62,7 +62,7 @@ def test_training_with_autocast_and_a_scaler(as_cuda):
 def test_checkpoints_load_to_cuda(as_cuda):
     file = io.BytesIO()
     torch.save({"w": torch.arange(3.0, device="cuda")}, file)
-    for where in ("cuda", torch.device("cuda:0"), {"tensord:0": "cuda:1"}, "cpu"):
+    for where in ("cuda", torch.device("cuda:0"), {"tensord:0": "cuda:1"}, lambda storage, _: storage.cuda(0), "cpu"):
         file.seek(0)
         loaded = torch.load(file, map_location=where)["w"]
         assert torch.equal(loaded.cpu(), torch.arange(3.0))

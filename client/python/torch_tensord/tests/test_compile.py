@@ -147,7 +147,8 @@ def test_graph_with_an_input_of_the_cpu_runs_op_by_op():
     assert torch.equal(run(x, y).cpu(), y * 2)
 
 
-def test_inductor_refuses_the_device():
-    run = torch.compile(lambda x: x + 1)
+@pytest.mark.parametrize("function", [lambda x: x + 1, lambda x: x.sum()], ids=["elementwise", "reduction"])
+def test_inductor_refuses_the_device(function):
+    run = torch.compile(function)
     with pytest.raises(Exception, match="backend=.tensord."):
         run(torch.ones(3, device=DEVICE))

@@ -75,3 +75,35 @@ def test_an_op_on_a_list_takes_a_tensor_without_a_value():
         x = [torch.empty(shape, device=DEVICE), torch.ones(shape, device=DEVICE)]
         torch._foreach_mul_(x, 0.0)
         assert all(torch.equal(each.cpu(), torch.zeros(shape)) for each in x)
+
+
+NEGATIVE = {
+    "embedding": lambda x, i: F.embedding(i, x),
+    "embedding of int32": lambda x, i: F.embedding(i.int(), x),
+    "cross_entropy": lambda x, i: F.cross_entropy(x[:1], i),
+    "nll_loss": lambda x, i: F.nll_loss(x[:1], i - 2),
+    "gather": lambda x, i: x.gather(0, i[None]),
+    "index_select": lambda x, i: x.index_select(0, i),
+    "scatter": lambda x, i: x.scatter(0, i[None], 1.0),
+    "scatter_add": lambda x, i: x.scatter_add(0, i[None], x[:1, :1]),
+    "scatter_reduce": lambda x, i: x.scatter_reduce(0, i[None], x[:1, :1], "amax"),
+    "index_add": lambda x, i: x.index_add(0, i, x[:1]),
+    "index_copy": lambda x, i: x.index_copy(0, i, x[:1]),
+    "one_hot": lambda x, i: F.one_hot(i, 3),
+}
+
+
+@pytest.mark.parametrize("name", NEGATIVE)
+def test_negative_indices_are_refused_as_on_the_cpu(name):
+    x, i = torch.randn(3, 4), torch.tensor([-1])
+    with pytest.raises((RuntimeError, IndexError)):
+        NEGATIVE[name](x, i)
+    with pytest.raises(RuntimeError, match="a negative index at"):
+        NEGATIVE[name](x.to(DEVICE), i.to(DEVICE)).cpu()
+
+
+def test_indexing_counts_negative_indices_from_the_end():
+    x, i = torch.randn(3, 4), torch.tensor([-1, 0])
+    torch.testing.assert_close(x.to(DEVICE)[i.to(DEVICE)].cpu(), x[i])
+    torch.testing.assert_close(x.to(DEVICE).take(i.to(DEVICE)).cpu(), x.take(i))
+    assert torch.isfinite(F.cross_entropy(x.to(DEVICE), torch.tensor([0, -100, 1], device=DEVICE)))
