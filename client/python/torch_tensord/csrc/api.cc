@@ -64,12 +64,6 @@ std::string ForTorch(std::string message) {
       return message.replace(at, std::strlen(other), kAdvice);
     }
   }
-  // RefuseNegative() has put these numbers in the place of negative ones.
-  for (const char* const largest : {"index 9223372036854775807 ", "index 2147483647 "}) {
-    if (const size_t at = message.find(largest); at != std::string::npos) {
-      return message.replace(at, std::strlen(largest), "a negative index ");
-    }
-  }
   return message;
 }
 
@@ -116,6 +110,12 @@ void ThrowError(int code, TensordError* error, const char* what) {
   if (code == kUnavailable || code == kDataLoss ||
       message.find("has closed the connection") != std::string::npos) {
     throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, code, ForTorch(message));
+  }
+  // RefuseNegative() has put these numbers in the place of negative ones.
+  for (const char* const largest : {"index 9223372036854775807 ", "index 2147483647 "}) {
+    if (const size_t at = message.find(largest); at != std::string::npos) {
+      message.replace(at, std::strlen(largest), "a negative index ");
+    }
   }
   C10_THROW_ERROR(Error, message);
 }
