@@ -19,8 +19,10 @@ class Session;
 struct MemoryInfo {
   int64_t total_bytes = 0;  // of the physical device
   int64_t limit_bytes = 0;  // the limit for all tensors together
-  int64_t used_bytes = 0;   // held by tensors when the server answered
-  int64_t peak_bytes = 0;   // the maximum of used_bytes since the server started
+  // Held by tensors when the server answered, with the copies of weights that it keeps for speed.
+  int64_t used_bytes = 0;
+  // The maximum of used_bytes, without these copies, since the server started.
+  int64_t peak_bytes = 0;
 };
 
 // Says whether a device can be used.

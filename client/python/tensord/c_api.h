@@ -122,7 +122,7 @@ typedef struct TensordMemory {
   int64_t total_bytes; /* of the physical device */
   int64_t limit_bytes; /* the limit for all tensors together */
   int64_t used_bytes;
-  int64_t peak_bytes; /* the maximum of used_bytes since the server started */
+  int64_t peak_bytes; /* the maximum of used_bytes, without copies of weights kept for speed */
 } TensordMemory;
 
 /* The statistics of the connection to a device's server: how often calls waited for it, and how
