@@ -92,7 +92,7 @@ class MultiheadAttention(Module):
             )
             for i, x in enumerate((query, key, value))
         ]
-        self._check_sizes(*heads, key_padding_mask, batched)
+        self._check_sizes(heads[0], heads[1], heads[2], key_padding_mask, batched)
         mask = self._join_masks(attn_mask, key_padding_mask, heads[1].shape[0], query.dtype)
         y = _core.scaled_dot_product_attention(heads[0], heads[1], heads[2], mask, is_causal=is_causal)
         batch, _, length, _ = y.shape

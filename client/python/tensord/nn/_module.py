@@ -62,9 +62,10 @@ class Module:
                     registry[name] = value
                     return
         # The new attribute takes the place of an earlier parameter, buffer or module.
-        for registry in (self._parameters, self._buffers, self._modules):
-            if name in registry and not (registry is self._parameters and isinstance(value, _Parameter)):
-                del registry[name]
+        if not isinstance(value, _Parameter):
+            self._parameters.pop(name, None)
+        self._buffers.pop(name, None)
+        self._modules.pop(name, None)
         if isinstance(value, _Parameter):
             self._parameters[name] = value.value
         elif isinstance(value, Module):
