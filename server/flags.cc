@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <iostream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -100,6 +101,17 @@ void AddServing(CLI::App& app, DaemonFlags* flags) {
       ->check(CLI::Range(0.0, 86400.0).description(""))
       ->type_name("SECONDS")
       ->capture_default_str();
+  app.add_option("--exit-when-lost", flags->exit_when_lost,
+                 "When to drain and exit with status 75, so that a supervisor starts the daemon "
+                 "again: if restarts of 'all' GPUs have failed, if restarts of 'any' GPU have "
+                 "failed, or 'never'. After some errors, a GPU works only in a new process")
+      ->transform(CLI::CheckedTransformer(
+                      std::map<std::string, ExitWhenLost>{{"all", ExitWhenLost::kAll},
+                                                          {"any", ExitWhenLost::kAny},
+                                                          {"never", ExitWhenLost::kNever}})
+                      .description(""))
+      ->type_name("all|any|never")
+      ->default_str("all");
 }
 
 void AddIdentity(CLI::App& app, AuthenticationOptions* authentication) {

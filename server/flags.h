@@ -14,6 +14,13 @@ namespace tensord::server {
 // them. main.cc replaces it by a default that depends on other flags.
 inline constexpr int64_t kUnsetLimit = -1;
 
+// When the daemon exits because restarts of lost devices have failed.
+enum class ExitWhenLost {
+  kAll,    // when no device that can be lost serves
+  kAny,    // when one device was not restarted
+  kNever,  // the daemon continues
+};
+
 struct DaemonFlags {
   ServerOptions server;             // limits may be kUnsetLimit; host bytes may be 0: the default
   std::string devices;              // as ParseDevices() takes them
@@ -23,6 +30,7 @@ struct DaemonFlags {
   std::string metrics_port_file;    // empty: none
   std::string fault_socket;         // empty: none
   double grace_seconds = 10;
+  ExitWhenLost exit_when_lost = ExitWhenLost::kAll;
   bool until_eof = false;  // the end of file on standard input has the effect of SIGTERM
 };
 

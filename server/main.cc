@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -229,6 +231,10 @@ absl::StatusOr<Daemon> StartDaemon(const DaemonFlags& flags, FaultPlans* faults)
   return Daemon{std::move(server), std::move(exposer)};
 }
 
+// The exit status when a supervisor should start the daemon again (EX_TEMPFAIL of sysexits.h).
+constexpr int kRestartStatus = 75;
+std::atomic<int> status_at_end = 0;
+
 // How long the process may take to end once the grace period is over.
 constexpr std::chrono::seconds kExitTime{1};
 
@@ -237,7 +243,7 @@ void ExitAt(std::chrono::steady_clock::time_point deadline) {
   std::thread([deadline] {
     std::this_thread::sleep_until(deadline);
     std::cerr << "tensord: stopped with work still running: the grace period is over" << std::endl;
-    _exit(0);
+    _exit(status_at_end);
   }).detach();
 }
 
@@ -272,7 +278,18 @@ void LimitOpenMpSpinning(char** argv) {
   execv(program.c_str(), argv);
 }
 
-int Main(const DaemonFlags& flags) {
+// Returns the function that ends the daemon when restarts of a device have failed.
+std::function<void(bool)> EndWhenNotRestarted(ExitWhenLost when) {
+  if (when == ExitWhenLost::kNever) return nullptr;
+  return [when](bool others_serve) {
+    if (others_serve && when != ExitWhenLost::kAny) return;
+    std::cerr << "tensord: a new process may be able to use the device (--exit-when-lost)\n";
+    status_at_end = kRestartStatus;
+    ForwardSignal(SIGTERM);
+  };
+}
+
+int Main(DaemonFlags flags) {
   TuneMalloc();
   DisableDeadlockDetection();
   sigset_t signals;
@@ -290,6 +307,7 @@ int Main(const DaemonFlags& flags) {
   // No grpc_shutdown() follows: the last one may wait ten seconds for a poller that nothing wakes.
   grpc_init();
 
+  flags.server.on_not_restarted = EndWhenNotRestarted(flags.exit_when_lost);
   FaultPlans faults;  // outlives the devices
   absl::StatusOr<std::unique_ptr<FaultControl>> fault_control = nullptr;
   if (!flags.fault_socket.empty())
@@ -308,7 +326,7 @@ int Main(const DaemonFlags& flags) {
   daemon->exposer.reset();
   daemon->server.reset();
   std::cerr << "tensord: stopped\n";
-  return 0;
+  return status_at_end;
 }
 
 }  // namespace

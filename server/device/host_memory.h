@@ -1,4 +1,4 @@
-// Host memory that is the source of many transfers, such as a ring shared with a client.
+// Host memory of many transfers, such as a ring shared with a client.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tensord::server {
 
-// Memory that Device::WriteFrom() reads. A backend may prepare the memory at its first use, and
+// Memory that Device::WriteFrom() reads and Device::ReadInto() writes. A backend may prepare the memory at its first use, and
 // keeps the state of this preparation here. Destroy this object when no transfer uses the memory
 // any more, and before the memory is unmapped. The destructor may block until the device has
 // finished its current work. Thread-safe.

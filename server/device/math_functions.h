@@ -152,12 +152,32 @@ TENSORD_HD inline double TimesSqrtHalf(double a, double* rest) {
   return product;
 }
 
+// Returns x Phi(x) without double arithmetic and without branches, with errors of at most 6 ulp. For
+// a GPU: double arithmetic and erfcf would take longer than the memory accesses of the kernel. For
+// a >= 0, Phi(-a) = exp(-a² / 2) Q(t) with t = 1 / (1 + 0.45 a). Q(t) / t is nearly a polynomial,
+// which has a relative error of 7e-9 for a <= 13.6, where Phi(-a) underflows. The error of rounding
+// a² is corrected to first order.
+TENSORD_HD inline float GeluWithoutDouble(float x) {
+  const float a = ::fminf(Fabs(x), 20.0f);
+  const float t = 1.0f / ::fmaf(0.45f, a, 1.0f);
+  const float square = a * a, rest = ::fmaf(a, a, -square);
+  const float q = t * Polynomial(t, -0.0431260021f, 0.261136111f, -0.656572838f, 0.843675754f,
+                                 -0.51655643f, 0.0851190309f, -0.0502276065f, 0.0745423047f,
+                                 0.142967092f, 0.179517751f, 0.17952483f);
+  const float e = Exp(-0.5f * square);
+  const float tail = ((x > 0.0f ? a : x) * q) * ::fmaf(e, -0.5f * rest, e);
+  return x > 0.0f ? x - tail : tail;
+}
+
 // Returns x Phi(x), where Phi is the normal distribution function: x erfc(z) / 2, z = -x / sqrt(2).
 // 1 + erf(x / sqrt(2)) would cancel for x < 0. erfc multiplies a relative error of z by up to 2 z²,
 // so the error of rounding z is corrected to first order: the logarithmic derivative of erfc is
 // about -(z + sqrt(z² + 4 / pi)). Beyond `kFar`, the result underflows or is x.
 template <typename T>
 TENSORD_HD inline T Gelu(T x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(T) == 4) return GeluWithoutDouble(x);
+#endif
   constexpr T kFar = sizeof(T) == 4 ? T(20) : T(60);
   T rest;
   const T z = -TimesSqrtHalf(x, &rest);

@@ -357,6 +357,13 @@ absl::Status RestartableDevice::Read(const Buffer& src, int64_t offset, void* ds
   return RecordLoss(inner, inner->Read(src, offset, dst, bytes));
 }
 
+absl::Status RestartableDevice::ReadInto(const Buffer& src, int64_t offset, HostMemory& dst,
+                                         int64_t dst_offset, int64_t bytes) {
+  TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
+  if (const absl::Status* loss = src.device().loss()) return *loss;
+  return RecordLoss(inner, inner->ReadInto(src, offset, dst, dst_offset, bytes));
+}
+
 void RestartableDevice::Fence(std::function<void(absl::Status)> done) {
   absl::StatusOr<Inner> inner = Current();
   if (!inner.ok()) {

@@ -95,6 +95,8 @@ class RestartableDevice final : public Device {
                          int64_t bytes) override;
   absl::Status WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fill) override;
   absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) override;
+  absl::Status ReadInto(const Buffer& src, int64_t offset, HostMemory& dst, int64_t dst_offset,
+                        int64_t bytes) override;
   void Fence(std::function<void(absl::Status)> done) override;
   void BindThread() override;
   absl::Status Check() override;

@@ -15,6 +15,8 @@ constexpr auto kPollInterval = std::chrono::milliseconds(100);
 // The pause between two attempts to restart the devices. It doubles with each attempt.
 constexpr auto kMinPause = std::chrono::milliseconds(100);
 constexpr auto kMaxPause = std::chrono::milliseconds(5000);
+// The number of failed restarts after which the monitor reports kNotRestarted.
+constexpr int kTriesBeforeReport = 5;
 
 RestartableDevice& DeviceOf(DeviceSlot* slot) { return *slot->device->restartable(); }
 
@@ -64,7 +66,7 @@ void DeviceMonitor::CheckDevices() {
   const absl::Status reason = absl::DataLossError(lost);
   for (DeviceSlot* slot : slots_) DeviceOf(slot).MarkLostByDomain(reason);
   if (std::exchange(reported_serving_, false)) {
-    for (DeviceSlot* slot : slots_) listener_(*slot, false);
+    Report(DeviceEvent::kLost);
   }
   if (std::chrono::steady_clock::now() >= next_try_) Restart();
 }
@@ -82,12 +84,18 @@ void DeviceMonitor::Restart() {
   });
   if (all_serve) {
     pause_ = std::chrono::milliseconds(0);
+    failed_tries_ = 0;
     reported_serving_ = true;
-    for (DeviceSlot* slot : slots_) listener_(*slot, true);
+    Report(DeviceEvent::kServing);
   } else {
     pause_ = std::clamp(2 * pause_, kMinPause, kMaxPause);
+    if (++failed_tries_ == kTriesBeforeReport) Report(DeviceEvent::kNotRestarted);
   }
   next_try_ = std::chrono::steady_clock::now() + pause_;
+}
+
+void DeviceMonitor::Report(DeviceEvent event) {
+  for (DeviceSlot* slot : slots_) listener_(*slot, event);
 }
 
 void DeviceMonitor::OnExecutors(const std::function<void(RestartableDevice&)>& task) {

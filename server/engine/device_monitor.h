@@ -13,14 +13,18 @@
 
 namespace tensord::server {
 
+enum class DeviceEvent {
+  kLost,          // a device of the domain was lost. The monitor will restart all devices of it
+  kServing,       // all devices of the domain serve again
+  kNotRestarted,  // several restarts in a row have failed. The monitor keeps trying
+};
+
 // There is one for each fault domain. Each has its own thread, so a slow restart in one domain does
 // not delay other domains.
 class DeviceMonitor {
  public:
-  // The monitor calls it for each device of the domain. `serving` is false after a device of the
-  // domain was lost, before the monitor restarts the devices. `serving` is true when all of them
-  // serve again.
-  using Listener = std::function<void(DeviceSlot& slot, bool serving)>;
+  // The monitor calls it for each device of the domain.
+  using Listener = std::function<void(DeviceSlot& slot, DeviceEvent event)>;
 
   // `slots` must be restartable, be of one domain, and outlive the monitor.
   DeviceMonitor(std::vector<DeviceSlot*> slots, Listener listener);
@@ -36,6 +40,7 @@ class DeviceMonitor {
   void Restart();
   // Runs `task` on the executor of each device. Blocks until all have run.
   void OnExecutors(const std::function<void(RestartableDevice&)>& task);
+  void Report(DeviceEvent event);
 
   const std::vector<DeviceSlot*> slots_;
   const Listener listener_;
@@ -44,6 +49,7 @@ class DeviceMonitor {
   bool reported_serving_ = true;  // the last value that the listener got
   std::chrono::steady_clock::time_point next_try_;
   std::chrono::milliseconds pause_{0};  // before the next try
+  int failed_tries_ = 0;                // since the last loss
 
   Mutex mu_;
   CondVar changed_;

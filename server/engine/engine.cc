@@ -174,7 +174,7 @@ Engine::Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion, bool g
   for (std::vector<DeviceSlot*>& domain : FaultDomains(slots_)) {
     monitors_.push_back(std::make_unique<DeviceMonitor>(
         std::move(domain),
-        [this](DeviceSlot& slot, bool serving) { NotifyServingListener(slot, serving); }));
+        [this](DeviceSlot& slot, DeviceEvent event) { NotifyDeviceListener(slot, event); }));
   }
 }
 
@@ -193,18 +193,18 @@ Engine::~Engine() {
   for (auto& slot : owned_) slot->executor.reset();
 }
 
-void Engine::SetServingListener(DeviceMonitor::Listener listener) {
+void Engine::SetDeviceListener(DeviceMonitor::Listener listener) {
   MutexLock lock(&listener_mu_);
   listener_ = std::move(listener);
   if (!listener_) return;
   for (DeviceSlot* slot : slots_) {
-    if (!slot->device->health().serving()) listener_(*slot, false);
+    if (!slot->device->health().serving()) listener_(*slot, DeviceEvent::kLost);
   }
 }
 
-void Engine::NotifyServingListener(DeviceSlot& slot, bool serving) {
+void Engine::NotifyDeviceListener(DeviceSlot& slot, DeviceEvent event) {
   MutexLock lock(&listener_mu_);
-  if (listener_) listener_(slot, serving);
+  if (listener_) listener_(slot, event);
 }
 
 absl::StatusOr<DeviceSlot*> Engine::FindDevice(absl::string_view name) const {

@@ -62,11 +62,11 @@ class Engine {
 
   const std::vector<DeviceSlot*>& slots() const { return slots_; }
 
-  // Calls `listener` when a device is lost (false) or serves again (true), on a thread of the
-  // engine. If a device is lost already, calls `listener` before this function returns. `listener`
-  // must not call this function: a lock is held. Null removes the listener: it is not called after
-  // this function has returned.
-  void SetServingListener(DeviceMonitor::Listener listener);
+  // Calls `listener` for the events of devices that can be lost, on a thread of the engine. If a
+  // device is lost already, calls `listener` before this function returns. `listener` must not call
+  // this function: a lock is held. Null removes the listener: it is not called after this function
+  // has returned.
+  void SetDeviceListener(DeviceMonitor::Listener listener);
 
   // Sets the kinds of which this host has no device. FindDevice() gives their reasons. Call it
   // before any other thread uses the engine.
@@ -169,7 +169,7 @@ class Engine {
                      TensorRefs inputs, const TensorRefs& outputs,
                      absl::Span<const uint32_t> donate, absl::Span<const ScalarInput> scalars = {});
 
-  void NotifyServingListener(DeviceSlot& slot, bool serving);
+  void NotifyDeviceListener(DeviceSlot& slot, DeviceEvent event);
 
   std::vector<std::unique_ptr<DeviceSlot>> owned_;
   std::vector<DeviceSlot*> slots_;

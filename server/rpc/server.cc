@@ -157,7 +157,8 @@ std::string HostName() {
 
 Server::Server(const ServerOptions& options, std::unique_ptr<Authenticator> authenticator,
                std::unique_ptr<Peers> peers, std::vector<std::unique_ptr<Device>> devices)
-    : session_log_(options.log_sessions ? std::make_unique<SessionLog>() : nullptr),
+    : on_not_restarted_(options.on_not_restarted),
+      session_log_(options.log_sessions ? std::make_unique<SessionLog>() : nullptr),
       authenticator_(std::move(authenticator)),
       listeners_(options.limits),
       engine_(std::move(devices), options.fusion, options.graphs),
@@ -273,8 +274,8 @@ absl::Status Server::Listen(const ServerOptions& options) {
     return absl::InternalError("the gRPC server can't start; set GRPC_VERBOSITY=ERROR to log why");
   }
   SetServing(true);
-  engine_.SetServingListener(
-      [this](DeviceSlot& slot, bool serving) { OnDeviceChanged(slot, serving); });
+  engine_.SetDeviceListener(
+      [this](DeviceSlot& slot, DeviceEvent event) { OnDeviceEvent(slot, event); });
   bulk_.Start(&dispatcher_);
   for (const auto& queue : queues_) dispatcher_.AwaitCalls(queue.get(), QueueKind::kMain);
   for (const auto& queue : queues_) queue->Start();
@@ -317,8 +318,15 @@ void Server::ReportHealth() {
   health_.Set(v1::TensorService::service_full_name(), serving_ && any);
 }
 
-void Server::OnDeviceChanged(DeviceSlot& slot, bool serving) {
+void Server::OnDeviceEvent(DeviceSlot& slot, DeviceEvent event) {
   const std::string name = slot.device->name().ToString();
+  if (event == DeviceEvent::kNotRestarted) {
+    std::cerr << "tensord: " << name << " could not be restarted: " << slot.device->health().reason
+              << "\n";
+    ReportNotRestarted();
+    return;
+  }
+  const bool serving = event == DeviceEvent::kServing;
   {
     MutexLock lock(&health_mu_);
     devices_serving_[slot.index] = serving;
@@ -333,6 +341,15 @@ void Server::OnDeviceChanged(DeviceSlot& slot, bool serving) {
   const absl::Status error =
       absl::DataLossError(absl::StrCat(name, " was lost before the tensor was done: ", reason));
   for (const SessionRef& session : sessions_.All()) session->FailWaiting(slot, error);
+}
+
+void Server::ReportNotRestarted() {
+  if (!on_not_restarted_) return;
+  bool others_serve = false;
+  for (DeviceSlot* slot : engine_.slots()) {
+    others_serve |= slot->device->restartable() != nullptr && slot->device->health().serving();
+  }
+  on_not_restarted_(others_serve);
 }
 
 void Server::CollectMetrics(metrics::Snapshot* snapshot) {
@@ -425,7 +442,7 @@ void Server::EndQueues(std::chrono::steady_clock::time_point grace_end) {
 
 Server::~Server() {
   Shutdown(std::chrono::milliseconds(0));
-  engine_.SetServingListener(nullptr);
+  engine_.SetDeviceListener(nullptr);
 }
 
 }  // namespace tensord::server

@@ -62,6 +62,10 @@ struct ServerOptions {
   std::vector<UnavailableKind> unavailable_kinds;
   // If true, the server logs each session and each refused caller on standard error.
   bool log_sessions = false;
+  // Called on a thread of the engine when a lost device was not restarted by several tries. After an
+  // illegal address, for example, CUDA may need a new process. `others_serve`: another device that
+  // can be lost serves. Null: nothing is called.
+  std::function<void(bool others_serve)> on_not_restarted;
 };
 
 class Server {
@@ -103,7 +107,8 @@ class Server {
   void SetServing(bool serving);
   // Reports the health of each device and of the server, which serves as long as any device does.
   void ReportHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(health_mu_);
-  void OnDeviceChanged(DeviceSlot& slot, bool serving);
+  void OnDeviceEvent(DeviceSlot& slot, DeviceEvent event);
+  void ReportNotRestarted();
   // Returns whether a call other than SessionStream uses a session, or a pull from another server
   // is active.
   bool HasSessionCalls() const;
@@ -130,6 +135,7 @@ class Server {
   HealthService health_;
   BulkService bulk_;
   CallDispatcher dispatcher_;
+  const std::function<void(bool)> on_not_restarted_;
   Mutex health_mu_;
   bool serving_ ABSL_GUARDED_BY(health_mu_) = false;
   std::vector<bool> devices_serving_ ABSL_GUARDED_BY(health_mu_);

@@ -152,6 +152,23 @@ std::string ParamName(const testing::TestParamInfo<Param>& info) {
 INSTANTIATE_TEST_SUITE_P(Cpu, ConformanceTest, testing::ValuesIn(Params({"cpu:0", "cpu:1"})),
                          ParamName);
 
+// Returns the row with the bounds of a GPU's libraries.
+Row OnGpu(Row row) {
+  const DType dtype = row.inputs.empty() ? DType::kUnspecified : row.inputs[0].spec.dtype;
+  const bool narrow = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  // If the stride isn't 1, an engine of cuDNN adds partial sums that it has rounded to 16 bits.
+  if (row.op == "conv_backward_input" && narrow && row.attrs.Find("stride") != nullptr) {
+    row.bound.epsilons += dtype == DType::kFloat16 ? 0x1p9 : 0x1p12;
+  }
+  // cuBLASLt's tanh has an error of 2^-11.
+  const AttrValue* const activation = row.attrs.Find("activation");
+  if (row.op == "linear" && narrow && activation != nullptr &&
+      *activation == AttrValue(std::string("gelu_tanh"))) {
+    row.bound.epsilons += 0x1p11;
+  }
+  return row;
+}
+
 // One test for all ops, so that a machine without a GPU reports one test skipped, not fifty.
 TEST(CudaConformanceTest, AgreesWithTheReference) {
   ASSERT_TRUE(GetExecutionPath().ok()) << GetExecutionPath().status();
@@ -162,7 +179,8 @@ TEST(CudaConformanceTest, AgreesWithTheReference) {
     if (!row.off_reason.empty()) continue;
     GetTally().rows.insert(&row);
     ++GetTally().runs;
-    const std::optional<std::string> wrong = RunRow(execution_path, row, Prepare(row), "cuda:0");
+    const std::optional<std::string> wrong =
+        RunRow(execution_path, OnGpu(row), Prepare(row), "cuda:0");
     if (!wrong.has_value()) continue;
     ++GetTally().failed;
     ADD_FAILURE() << row.Name() << " on cuda:0: " << *wrong;

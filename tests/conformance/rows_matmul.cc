@@ -157,9 +157,9 @@ void AddLinear(Rows& rows) {
     Shape x;
     int64_t out;
   };
-  const Layer layers[] = {{{5}, 3},       {{2, 5}, 3},   {{2, 3, 4}, 6}, {{2, 1, 3, 2, 4}, 5},
-                          {{0, 5}, 3},    {{2, 0}, 3},   {{2, 5}, 0},    {{1, 64}, 130},
-                          {{65, 33}, 17}, {{7, 256}, 10}};
+  const Layer layers[] = {{{5}, 3},       {{2, 5}, 3},    {{2, 3, 4}, 6}, {{2, 1, 3, 2, 4}, 5},
+                          {{0, 5}, 3},    {{2, 0}, 3},    {{2, 5}, 0},    {{1, 64}, 130},
+                          {{65, 33}, 17}, {{7, 256}, 10}, {{40, 64}, 48}};
   std::vector<std::string> activations = {"none"};
   for (UnaryFunction function : Activations()) activations.emplace_back(FunctionName(function));
   for (DType dtype : kFloatingDTypes) {

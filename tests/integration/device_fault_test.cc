@@ -24,7 +24,8 @@ class DeviceFaultTest : public testing::Test {
     ASSERT_NE(mkdtemp(folder_.data()), nullptr);
     const std::string path = folder_ + "/faults";
     auto daemon =
-        DaemonProcess::Start({"--devices=faulty:cpu=256MiB,cpu=256MiB", "--fault-socket=" + path});
+        DaemonProcess::Start({"--devices=faulty:cpu=256MiB,cpu=256MiB", "--fault-socket=" + path,
+                              absl::StrCat("--exit-when-lost=", exit_when_lost_)});
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     daemon_ = *std::move(daemon);
     faults_ = std::make_unique<FaultSocket>(path);
@@ -77,6 +78,7 @@ class DeviceFaultTest : public testing::Test {
     EXPECT_TRUE(Eventually([&] { return Used(faulty_[0]) == 0; })) << Used(faulty_[0]);
   }
 
+  std::string exit_when_lost_ = "never";
   std::string folder_;
   std::unique_ptr<DaemonProcess> daemon_;
   std::unique_ptr<FaultSocket> faults_;
@@ -267,6 +269,23 @@ TEST_F(DeviceFaultTest, HundredLossesLeakNothing) {
   EXPECT_EQ((*client_[0].ListDevices())[0].restarts, 100);
   ExpectAllAsNew();
   EXPECT_LT(daemon_->MemoryBytes("VmRSS"), resident_bytes + (48 << 20));
+}
+
+class ExitWhenLostTest : public DeviceFaultTest {
+ protected:
+  ExitWhenLostTest() { exit_when_lost_ = "all"; }
+};
+
+TEST_F(ExitWhenLostTest, ExitsForItsSupervisorIfRestartsFail) {
+  const Tensor kept = Ones(good_[0]);
+  Order("no-return 1000000");
+  Order("die");
+  const absl::StatusOr<int> status = daemon_->WaitForEnd();
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(*status, 75);
+  EXPECT_THAT(daemon_->Output(), HasSubstr("cpu:0 could not be restarted"));
+  EXPECT_THAT(daemon_->Output(), HasSubstr("draining"));
+  daemon_.reset();
 }
 
 }  // namespace

@@ -57,11 +57,17 @@ absl::Status CheckKernels(const DeviceInfo& info) {
   const cudaError_t error = ProbeKernels();
   if (error == cudaSuccess) return absl::OkStatus();
   const absl::Status status = CudaStatus(error, "loading kernels");
-  return absl::Status(status.code(),
-                      absl::StrCat("GPU ", info.physical_index, " (", info.model,
-                                   ", compute capability ", info.compute_capability,
-                                   ") can't run this program's kernels: ", status.message(),
-                                   "; build with its architecture in CMAKE_CUDA_ARCHITECTURES"));
+  const char* advice = "";
+  if (error == cudaErrorDevicesUnavailable) {
+    advice = "; if this process has lost the GPU, only a new process can use it";
+  } else if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidPtx ||
+             error == cudaErrorUnsupportedPtxVersion || error == cudaErrorInvalidDeviceFunction) {
+    advice = "; build with its architecture in CMAKE_CUDA_ARCHITECTURES";
+  }
+  return absl::Status(status.code(), absl::StrCat("GPU ", info.physical_index, " (", info.model,
+                                                  ", compute capability ", info.compute_capability,
+                                                  ") can't run this program's kernels: ",
+                                                  status.message(), advice));
 }
 
 }  // namespace

@@ -63,8 +63,8 @@ absl::Status CudaDevice::WriteFrom(Buffer& dst, int64_t offset, HostMemory& src,
   if (!use.registered()) return Write(dst, offset, data, bytes);
   auto& buffer = static_cast<CudaBuffer&>(dst);
   TENSORD_RETURN_IF_ERROR(OrderTransfers(buffer, uploads_->stream()));
-  return buffer.TransferEnded(
-      uploads_->UploadPinned(static_cast<char*>(dst.data()) + offset, data, bytes, events_));
+  return buffer.TransferEnded(CopyPinned(static_cast<char*>(dst.data()) + offset, data, bytes,
+                                         cudaMemcpyHostToDevice, uploads_->stream(), events_));
 }
 
 absl::Status CudaDevice::Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) {
@@ -74,6 +74,19 @@ absl::Status CudaDevice::Read(const Buffer& src, int64_t offset, void* dst, int6
   const char* data = static_cast<const char*>(src.data()) + offset;
   TENSORD_RETURN_IF_ERROR(uploads_->OrderAfterUploads(data, bytes, downloads_->stream()));
   return downloads_->Download(dst, data, bytes);
+}
+
+absl::Status CudaDevice::ReadInto(const Buffer& src, int64_t offset, HostMemory& dst,
+                                  int64_t dst_offset, int64_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  TENSORD_BEGIN_CALL_OR_RETURN_LOSS(calls_);
+  const DeviceGuard guard(info_.physical_index);
+  const HostRegistration::Use use(&HostRegistration::Of(dst), info_.physical_index);
+  char* const to = dst.data() + dst_offset;
+  if (!use.registered()) return Read(src, offset, to, bytes);
+  const char* data = static_cast<const char*>(src.data()) + offset;
+  TENSORD_RETURN_IF_ERROR(uploads_->OrderAfterUploads(data, bytes, downloads_->stream()));
+  return CopyPinned(to, data, bytes, cudaMemcpyDeviceToHost, downloads_->stream(), events_);
 }
 
 absl::Status CudaDevice::CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) {

@@ -75,8 +75,8 @@ bool HostRegistration::BeginUse(int physical_index) {
       cudaGetLastError();  // clears the error, which is handled here
       if (!registry.logged) {
         std::fprintf(stderr,
-                     "tensord: cudaHostRegister failed: %s: %s; uploads through shared memory need "
-                     "one more copy\n",
+                     "tensord: cudaHostRegister failed: %s: %s; transfers through shared memory "
+                     "need one more copy\n",
                      cudaGetErrorName(error), cudaGetErrorString(error));
       }
       registry.logged = true;

@@ -164,11 +164,23 @@ absl::Status Activate(const KernelCall& call, UnaryFunction activation, KernelCo
 }
 
 // Returns the epilogue with which cuBLASLt applies the activation. Returns kNone for most
-// activations. cuBLASLt's GELU is the approximation by tanh.
-Epilogue FusedActivation(std::optional<UnaryFunction> activation) {
+// activations. cuBLASLt's GELU is the approximation by tanh. It has relative errors of about 2^-11,
+// as TensorFloat-32 and float16 have.
+Epilogue FusedActivation(std::optional<UnaryFunction> activation, const MatmulProblem& problem) {
   if (activation == UnaryFunction::kRelu) return Epilogue::kRelu;
-  if (activation == UnaryFunction::kGeluTanh) return Epilogue::kGeluTanh;
+  const bool exact = problem.dtype == DType::kFloat32 && !problem.allow_tf32;
+  if (activation == UnaryFunction::kGeluTanh && !exact) return Epilogue::kGeluTanh;
   return Epilogue::kNone;
+}
+
+// If the rows of a 16-bit operand aren't aligned to 16 bytes, cuBLASLt rounds the product to 16 bits
+// before it adds the bias.
+bool RoundsBeforeBias(const MatmulProblem& problem, const KernelCall& call) {
+  const auto is_aligned = [](const void* data) {
+    return reinterpret_cast<uintptr_t>(data) % 16 == 0;
+  };
+  return problem.n % 8 != 0 || problem.k % 8 != 0 || !is_aligned(call.inputs[0].data) ||
+         !is_aligned(call.inputs[1].data) || !is_aligned(call.output().data);
 }
 
 struct LinearSteps {
@@ -180,7 +192,7 @@ struct LinearSteps {
 // kMaxScratchBytes, or one row.
 absl::Status MultiplyInFloat32(const KernelCall& call, std::optional<UnaryFunction> activation,
                                MatmulProblem problem, KernelContext& context) {
-  constexpr int64_t kMaxScratchBytes = int64_t{64} << 20;
+  constexpr int64_t kMaxScratchBytes = int64_t{32} << 20;
   const LinearEpilogueLauncher launch_epilogue =
       FindLinearEpilogue(activation, DTypeNumber(call.output()));
   if (launch_epilogue == nullptr) return NoKernelError(call);
@@ -214,11 +226,13 @@ absl::Status MultiplyLinear(const KernelCall& call, std::optional<UnaryFunction>
   const void* bias = steps.biased ? nullptr : call.inputs[2].data;
   MatmulProblem fused = problem;
   fused.bias = bias != nullptr;
-  fused.epilogue = FusedActivation(activation);
+  fused.epilogue = FusedActivation(activation, problem);
   const bool is_16_bit = SizeOf(problem.dtype) == 2;
-  const bool fuses = (fused.bias || fused.epilogue != Epilogue::kNone) &&
-                     problem.dtype != DType::kFloat64 &&  // cuBLASLt has no float64 epilogues
-                     (!is_16_bit || steps.activated || fused.epilogue != Epilogue::kNone);
+  const bool has_epilogue = fused.epilogue != Epilogue::kNone;
+  const bool fuses =
+      (fused.bias || has_epilogue) &&
+      problem.dtype != DType::kFloat64 &&  // cuBLASLt has no float64 epilogues
+      (!is_16_bit || ((steps.activated || has_epilogue) && !RoundsBeforeBias(problem, call)));
   if (fuses) {
     const absl::Status status = context.blas->Multiply(
         fused, call.inputs[0].data, call.inputs[1].data, bias, call.output().data);

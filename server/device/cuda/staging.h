@@ -27,6 +27,11 @@ inline constexpr int64_t kStagingSlotBytes = int64_t{1} << 20;
 // the copy.
 int64_t StagingPieceBytes(int64_t bytes);
 
+// Copies between pinned host memory and the GPU without a ring, on `stream`. Blocks until the copy
+// has ended.
+absl::Status CopyPinned(void* dst, const void* src, int64_t bytes, cudaMemcpyKind direction,
+                        cudaStream_t stream, EventPool& events);
+
 // The pinned memory of a ring, divided into slots, and the stream of its copies. `Slot` has a
 // member `host`, the slot's memory, and an Event `done`.
 template <typename Slot>
@@ -60,9 +65,6 @@ class UploadRing {
   // copies to `dst`, which is on the GPU, on stream(). Blocks while no slot is free. The copies may
   // end after Upload() has returned.
   absl::Status Upload(void* dst, int64_t bytes, Device::Fill fill);
-
-  // Copies from pinned host memory without the ring, on stream(). Blocks until the copy has ended.
-  absl::Status UploadPinned(void* dst, const void* src, int64_t bytes, EventPool& events);
 
   // Makes work that is enqueued on `stream` later wait for uploads into [data, data + bytes). Their
   // Upload() calls must have returned.

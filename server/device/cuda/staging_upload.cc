@@ -15,6 +15,22 @@ int64_t StagingPieceBytes(int64_t bytes) {
   return std::clamp(share, kMinBytes, kStagingSlotBytes);
 }
 
+absl::Status CopyPinned(void* dst, const void* src, int64_t bytes, cudaMemcpyKind direction,
+                        cudaStream_t stream, EventPool& events) {
+  TENSORD_ASSIGN_OR_RETURN(Event event, events.Acquire());
+  TENSORD_CUDA_RETURN_IF_ERROR(
+      cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), direction, stream));
+  cudaError_t error = cudaEventRecord(event.get(), stream);
+  // The caller may overwrite `src` and free `dst` after this returns, even after an error.
+  if (error != cudaSuccess) {
+    error = cudaStreamSynchronize(stream);
+  } else if (error = cudaEventSynchronize(event.get()); error != cudaSuccess) {
+    cudaStreamSynchronize(stream);
+  }
+  events.Return(std::move(event));
+  return CudaStatus(error, "copying between pinned memory and the device");
+}
+
 absl::StatusOr<std::unique_ptr<UploadRing>> UploadRing::Create() {
   TENSORD_ASSIGN_OR_RETURN(StagingMemory<Slot> staging, StagingMemory<Slot>::Allocate());
   std::unique_ptr<UploadRing> ring(new UploadRing);
@@ -89,22 +105,6 @@ absl::Status UploadRing::Upload(void* dst, int64_t bytes, Device::Fill fill) {
     TENSORD_RETURN_IF_ERROR(Submit(slot, static_cast<char*>(dst) + offset, piece));
   }
   return absl::OkStatus();
-}
-
-absl::Status UploadRing::UploadPinned(void* dst, const void* src, int64_t bytes,
-                                      EventPool& events) {
-  TENSORD_ASSIGN_OR_RETURN(Event event, events.Acquire());
-  TENSORD_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_.get()));
-  cudaError_t error = cudaEventRecord(event.get(), stream_.get());
-  // The caller may overwrite `src` and free `dst` after this returns, even after an error.
-  if (error != cudaSuccess) {
-    error = cudaStreamSynchronize(stream_.get());
-  } else if (error = cudaEventSynchronize(event.get()); error != cudaSuccess) {
-    cudaStreamSynchronize(stream_.get());
-  }
-  events.Return(std::move(event));
-  return CudaStatus(error, "copying from pinned memory");
 }
 
 absl::Status UploadRing::OrderAfterUploads(const void* data, int64_t bytes, cudaStream_t stream) {

@@ -62,6 +62,11 @@ class FaultyDevice final : public Device {
     TENSORD_RETURN_IF_ERROR(Begin(Step::kCopy));
     return device_->Read(src, offset, dst, bytes);
   }
+  absl::Status ReadInto(const Buffer& src, int64_t offset, HostMemory& dst, int64_t dst_offset,
+                        int64_t bytes) override {
+    TENSORD_RETURN_IF_ERROR(Begin(Step::kCopy));
+    return device_->ReadInto(src, offset, dst, dst_offset, bytes);
+  }
   void Fence(std::function<void(absl::Status)> done) override {
     const absl::Status fault = Begin(Step::kFence);
     if (fault.ok()) {

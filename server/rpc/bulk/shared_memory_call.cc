@@ -184,15 +184,17 @@ class SharedCall final : public UploadCall {
   absl::Status FillSlots() {
     while (!busy() && offset_ < end_ && slots_.any_free()) {
       const int64_t bytes = std::min(kSharedSlotBytes, end_ - offset_);
-      uint8_t* data = ring_->slot(slots_.next());
       if (!tensor_->device().host_accessible()) {
+        const int64_t to = slots_.next() * ring_->slot_bytes();
         RunByWorker(
-            [this, data, bytes] {
-              return tensor_->device().Read(*tensor_->buffer(), offset_, data, bytes);
+            [this, to, bytes] {
+              HostMemory& memory = ring_->region()->memory();
+              return tensor_->device().ReadInto(*tensor_->buffer(), offset_, memory, to, bytes);
             },
             [this, bytes] { Resume([&] { return SendFilledSlot(bytes), FillSlots(); }); });
         return absl::OkStatus();
       }
+      uint8_t* const data = ring_->slot(slots_.next());
       TENSORD_RETURN_IF_ERROR(tensor_->device().Read(*tensor_->buffer(), offset_, data, bytes));
       SendFilledSlot(bytes);
     }

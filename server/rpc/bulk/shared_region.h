@@ -29,8 +29,8 @@ class SharedRegion {
   int fd() const { return fd_; }
   uint8_t* data() const { return data_; }
   int64_t size_bytes() const { return size_bytes_; }
-  // Returns the memory for Device::WriteFrom(). After such a transfer, the region's destructor may
-  // block until the GPU has finished its current work.
+  // Returns the memory for Device::WriteFrom() and ReadInto(). After such a transfer, the region's
+  // destructor may block until the GPU has finished its current work.
   HostMemory& memory() const { return *memory_; }
 
  private:

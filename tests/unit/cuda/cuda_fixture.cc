@@ -137,8 +137,10 @@ void CudaTest::SetUp() {
   cpu_->BindThread();
 }
 
+bool CudaTest::IsEmulated() { return cuda_emulation::ExpectReports != nullptr; }
+
 void CudaTest::ExpectMisuse() {
-  if (cuda_emulation::ExpectReports != nullptr) cuda_emulation::ExpectReports();
+  if (IsEmulated()) cuda_emulation::ExpectReports();
 }
 
 BufferRef CudaTest::Upload(Device& device, const HostTensor& tensor) {

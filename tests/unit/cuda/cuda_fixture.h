@@ -46,6 +46,9 @@ class CudaTest : public testing::Test {
 
   void SetUp() override;
 
+  // Returns whether the GPU is emulated.
+  static bool IsEmulated();
+
   // Call this if the test misuses CUDA on purpose. Otherwise the emulation, if it is linked in,
   // makes the test fail.
   static void ExpectMisuse();

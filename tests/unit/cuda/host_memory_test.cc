@@ -84,6 +84,19 @@ TEST_F(CudaHostMemoryTest, IsRegisteredOnceForAllDevices) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST_F(CudaHostMemoryTest, ReceivesDownloads) {
+  const BufferRef buffer = *cuda_->AllocateForTransfer(kBytes);
+  const std::string sent(memory_->data(), kBytes);
+  ASSERT_TRUE(cuda_->WriteFrom(*buffer, 0, *memory_, 0, kBytes).ok());
+  std::memset(memory_->data(), 0, kBytes);
+  const absl::Status read = cuda_->ReadInto(*buffer, 1001, *memory_, 77, 500'000);
+  ASSERT_TRUE(read.ok()) << read;
+  const std::string zeros(kBytes, 0);
+  EXPECT_TRUE(std::string(memory_->data(), kBytes) ==
+              zeros.substr(0, 77) + sent.substr(1001, 500'000) + zeros.substr(77 + 500'000));
+  EXPECT_TRUE(IsRegistered());
+}
+
 // The client may overwrite the memory after the call returns.
 TEST_F(CudaHostMemoryTest, MayBeOverwrittenAfterTheUpload) {
   const BufferRef buffer = *cuda_->AllocateForTransfer(kBytes);
@@ -93,7 +106,8 @@ TEST_F(CudaHostMemoryTest, MayBeOverwrittenAfterTheUpload) {
   EXPECT_TRUE(Download({DType::kUInt8, {kBytes}}, buffer).bytes == sent);
 }
 
-// Unregistering memory may block until the GPU has finished its current work.
+// Unregistering memory blocks until the GPU has finished its current work. On a real GPU, it blocks
+// all other calls of the driver, too.
 TEST_F(CudaHostMemoryTest, UploadsWhileOtherMemoryIsUnregistered) {
   const std::string sent(kBytes, 'x');
   void* data = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -107,9 +121,12 @@ TEST_F(CudaHostMemoryTest, UploadsWhileOtherMemoryIsUnregistered) {
     unregistered = std::async(std::launch::async, [&] { other.reset(); });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it has begun by then
     uploaded = std::async(std::launch::async, [&] { ExpectUploaded(*cuda_, 0, kBytes); });
-    EXPECT_EQ(uploaded.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+    if (IsEmulated()) {
+      EXPECT_EQ(uploaded.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+    }
   }
   unregistered.get();
+  uploaded.get();
   munmap(data, kBytes);
 }
 

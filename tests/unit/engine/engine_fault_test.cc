@@ -24,18 +24,22 @@ class EngineFaultTest : public testing::Test {
     sessions_ = std::make_unique<SessionTable>(Limits(), engine_->slots());
     for (SessionRef& session : session_)
       session = *sessions_->Open(TestPrincipal(), kTestLeaseSeconds, "test");
-    engine_->SetServingListener([this](DeviceSlot& slot, bool serving) {
-      if (!serving) {
+    engine_->SetDeviceListener([this](DeviceSlot& slot, DeviceEvent event) {
+      if (event == DeviceEvent::kNotRestarted) {
+        not_restarted_.fetch_add(1);
+        return;
+      }
+      if (event == DeviceEvent::kLost) {
         for (const SessionRef& session : session_) {
           session->FailWaiting(slot, absl::DataLossError("cpu:0 was lost"));
         }
       }
-      (serving ? back_ : lost_).fetch_add(1);
+      (event == DeviceEvent::kServing ? back_ : lost_).fetch_add(1);
     });
   }
 
   ~EngineFaultTest() override {
-    if (engine_ != nullptr) engine_->SetServingListener(nullptr);
+    if (engine_ != nullptr) engine_->SetDeviceListener(nullptr);
     for (SessionRef& session : session_) session.reset();
     sessions_.reset();
     engine_.reset();
@@ -75,6 +79,7 @@ class EngineFaultTest : public testing::Test {
   SessionRef session_[2];
   std::atomic<int> lost_{0};
   std::atomic<int> back_{0};
+  std::atomic<int> not_restarted_{0};
 };
 
 class EngineFaultAtTest : public EngineFaultTest,
@@ -130,6 +135,7 @@ TEST_F(EngineFaultTest, RefusesNewWorkUntilTheRestart) {
   ExpectError(engine_->Prepare(*session_[0], ProgramSpec{}, "cpu:0"), Code::kUnavailable,
               {"cpu:0"});
   ExpectError(session_[0]->Find(2), Code::kNotFound);
+  EXPECT_TRUE(Eventually([&] { return not_restarted_.load() == 1; }));
   Order("clear");
   ASSERT_TRUE(WaitUntilBack(1));
   EXPECT_TRUE(Full(2, 10, 1).ok());
@@ -310,13 +316,15 @@ TEST(FaultDomainTest, DevicesOfOneGpuRestartTogether) {
   }
   Engine engine(std::move(devices));
   std::atomic<int> back{0};
-  engine.SetServingListener([&](DeviceSlot&, bool serving) { back.fetch_add(serving ? 1 : 0); });
+  engine.SetDeviceListener([&](DeviceSlot&, DeviceEvent event) {
+    back.fetch_add(event == DeviceEvent::kServing ? 1 : 0);
+  });
   ASSERT_TRUE(plans[1].Apply("die").ok());
   EXPECT_TRUE(Eventually([&] { return back.load() == 2; }));
   EXPECT_EQ(resets.load(), 1);
   EXPECT_FALSE(shared_while_living.load());
   EXPECT_EQ(living.load(), 2);
-  engine.SetServingListener(nullptr);
+  engine.SetDeviceListener(nullptr);
 }
 
 }  // namespace

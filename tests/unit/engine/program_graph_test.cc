@@ -369,10 +369,12 @@ class ProgramGraphFaultTest : public testing::Test {
     engine_ = std::make_unique<Engine>(std::move(devices));
     sessions_ = std::make_unique<SessionTable>(Limits(), engine_->slots());
     session_ = *sessions_->Open(TestPrincipal(), kTestLeaseSeconds, "test");
-    engine_->SetServingListener([this](DeviceSlot&, bool serving) { back_.fetch_add(serving); });
+    engine_->SetDeviceListener([this](DeviceSlot&, DeviceEvent event) {
+      back_.fetch_add(event == DeviceEvent::kServing ? 1 : 0);
+    });
   }
   ~ProgramGraphFaultTest() override {
-    engine_->SetServingListener(nullptr);
+    engine_->SetDeviceListener(nullptr);
     session_.reset();
     sessions_.reset();
     engine_.reset();
