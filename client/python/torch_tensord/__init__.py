@@ -1,14 +1,23 @@
 """A PyTorch device on the GPUs of other machines: torch.device("tensord:0").
 
-`import torch` loads this package, if it is installed. At its first use, the device takes the
+`import torch` loads this package, if it is installed and the machine has no GPU for CUDA. At its first use, the device takes the
 current connection of the package tensord. If there is none, it connects as tensord.connect() does.
 """
 
 import copyreg
 import ctypes
+import os
 import pathlib
+import sys
+import warnings
 
 _loaded = False
+
+
+def _has_cuda():
+    import torch
+
+    return torch.version.cuda is not None and torch.cuda.device_count() > 0
 
 
 def _load():
@@ -19,6 +28,13 @@ def _load():
     _loaded = True
     import torch
     from tensord import _core
+
+    if _has_cuda():
+        warnings.warn(
+            "in a process that has loaded torch_tensord, PyTorch can't run backward() of tensors on cuda: it takes "
+            "tensord for the only accelerator (pytorch issue 161129). Use tensord and cuda in separate processes",
+            stacklevel=3,
+        )
 
     name = torch._C._get_privateuse1_backend_name()
     if name not in ("privateuseone", "tensord"):
@@ -116,10 +132,18 @@ def _reduce_storage(storage):
 
 
 def _autoload():
-    """The entry point that `import torch` calls. PyTorch loads the rest at that point."""
+    """The entry point that `import torch` calls at its end.
+
+    It doesn't load the device where CUDA has a GPU, unless TENSORD_SERVERS or TENSORD_SERVER names a server: PyTorch
+    would then fail to run backward() of tensors on cuda. `import torch_tensord` loads it there, too.
+    """
+    if os.environ.get("TENSORD_SERVERS") or os.environ.get("TENSORD_SERVER") or not _has_cuda():
+        _load()
+    elif not __spec__._initializing:
+        sys.modules.pop(__name__)  # so that a later import runs this file again
+
+
+import torch  # noqa: E402  It may call _autoload, so the functions above come first.
+
+if not getattr(torch.__spec__, "_initializing", False):
     _load()
-
-
-import torch  # noqa: E402, F401  It calls _autoload, so the functions above come first.
-
-_load()

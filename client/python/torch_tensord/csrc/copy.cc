@@ -57,8 +57,7 @@ void CopyInto(const at::Tensor& target, const at::Tensor& source, bool non_block
   if (target.numel() == 0) return;
   const c10::DeviceIndex device = target.device().index();
   if (!IsOurs(source)) {
-    TORCH_CHECK_NOT_IMPLEMENTED(source.is_cpu(), "tensord: copy_ from ", source.device(),
-                                " isn't implemented");
+    if (!source.is_cpu()) return CopyInto(target, source.cpu(), non_blocking);
     // Sends the smaller dtype, and a number in place of a broadcast tensor.
     const bool smaller = source.element_size() < target.element_size();
     const at::Tensor host = smaller ? source : source.to(target.scalar_type());

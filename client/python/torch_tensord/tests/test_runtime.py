@@ -1,6 +1,7 @@
 """torch.tensord: devices, copies, errors, random numbers, and what PyTorch does with a device."""
 
 import copy
+import os
 import pickle
 
 import pytest
@@ -189,6 +190,43 @@ import torch_tensord
 print(torch.ones(1, device="tensord").item())
 """
     assert run_python(off, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout.split() == ["False", "1.0"]
+
+
+def test_a_machine_with_cuda_keeps_its_accelerator(run_python, address, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("""
+import importlib.abc
+import sys
+
+class PretendsCuda(importlib.abc.MetaPathFinder):  # torch.cuda has a GPU when torch loads its extensions
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch.utils.cpp_extension" or "torch.cuda" not in sys.modules or "torch" not in sys.modules:
+            return None
+        torch = sys.modules["torch"]
+        if hasattr(torch, "version") and hasattr(torch, "cuda") and hasattr(torch.cuda, "device_count"):
+            torch.version.cuda, torch.cuda.device_count = "13.0", lambda: 1
+        return None
+
+sys.meta_path.insert(0, PretendsCuda())
+""")
+    program = """
+import os
+import warnings
+import torch
+print(hasattr(torch, "tensord"))
+os.environ["TENSORD_SERVER"] = os.environ["ADDRESS"]
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import torch_tensord
+print(hasattr(torch, "tensord"), sum("161129" in str(each.message) for each in caught))
+print(torch.ones(1, device="tensord").item())
+"""
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    settings = {"PYTHONPATH": path, "TENSORD_SERVER": "", "ADDRESS": address}
+    assert run_python(program, **settings).stdout.split() == ["False", "True", "1", "1.0"]
+    first = "import torch_tensord, torch; print(hasattr(torch, 'tensord'))"
+    assert run_python(first, **settings).stdout.split() == ["True"]
+    named = "import torch; print(hasattr(torch, 'tensord'))"
+    assert run_python(named, **{**settings, "TENSORD_SERVER": address}).stdout.split() == ["True"]
 
 
 def test_supported_ops_are_listed():
