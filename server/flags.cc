@@ -110,7 +110,7 @@ void AddServing(CLI::App& app, DaemonFlags* flags) {
                                                           {"any", ExitWhenLost::kAny},
                                                           {"never", ExitWhenLost::kNever}})
                       .description(""))
-      ->type_name("all|any|never")
+      ->type_name("WHEN")
       ->default_str("all");
 }
 
