@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <iostream>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -41,6 +40,15 @@ CLI::Option* Number(CLI::Option* option, int64_t low, int64_t high, const char* 
   return option->check(CLI::Range(low, high).description(""))
       ->type_name(word)
       ->capture_default_str();
+}
+
+// Returns the value's number.
+std::string ParseExitWhenLost(const std::string& text) {
+  const auto number = [](ExitWhenLost when) { return std::to_string(static_cast<int>(when)); };
+  if (text == "all") return number(ExitWhenLost::kAll);
+  if (text == "any") return number(ExitWhenLost::kAny);
+  if (text == "never") return number(ExitWhenLost::kNever);
+  throw CLI::ValidationError(absl::StrCat("it must be all, any or never, not \"", text, "\""));
 }
 
 // Makes the option take a number of bytes, as ParseByteSize() does. Help shows a default of whole
@@ -105,11 +113,7 @@ void AddServing(CLI::App& app, DaemonFlags* flags) {
                  "When to drain and exit with status 75, so that a supervisor starts the daemon "
                  "again: if restarts of 'all' GPUs have failed, if restarts of 'any' GPU have "
                  "failed, or 'never'. After some errors, a GPU works only in a new process")
-      ->transform(CLI::CheckedTransformer(
-                      std::map<std::string, ExitWhenLost>{{"all", ExitWhenLost::kAll},
-                                                          {"any", ExitWhenLost::kAny},
-                                                          {"never", ExitWhenLost::kNever}})
-                      .description(""))
+      ->transform(ParseExitWhenLost, "")
       ->type_name("WHEN")
       ->default_str("all");
 }
