@@ -1,20 +1,26 @@
 """Compares the PyTorch device of torch_tensord with PyTorch on this machine's processors, in one run.
 
 usage: torch_device.py [--threads COUNT] [--rounds COUNT] [--filter REGEX] [--compile] [--size tiny|real|both]
-                       [--json FILE]
+                       [--latency MS] [--json FILE]
 
 Both sides use the same number of threads. The rounds of both alternate, and a row has the least time of a round. A
 ratio above 1 says that the device is faster. "CPU" is the processor time of a step, which other programs on the machine
 disturb less: of PyTorch, of the program with the device, and of its server. The last two run at the same time. The
 server is the program tensord of TENSORD_BINARY, of the interpreter's folder, or of PATH. --compile also compares
 torch.compile(backend="tensord") with inductor, which needs a compiler of C++.
+
+--latency compares the device with itself instead: training steps on a server nearby, beside steps on the same server
+through a proxy (TENSORD_DELAY_PROXY) that delays each round trip by MS milliseconds and lets 1 GiB pass a second. A step
+uploads its batch, and no step waits. At the end of a round, the program waits once.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +32,7 @@ parser.add_argument("--rounds", type=int, default=7)
 parser.add_argument("--filter", default="")
 parser.add_argument("--compile", action="store_true")
 parser.add_argument("--size", default="both", choices=["tiny", "real", "both"])
+parser.add_argument("--latency", type=float, metavar="MS")
 parser.add_argument("--json", default="")
 arguments = parser.parse_args()
 
@@ -35,7 +42,8 @@ def start_server():
     beside = os.path.join(os.path.dirname(sys.executable), "tensord")
     binary = os.environ.get("TENSORD_BINARY") or (beside if os.path.exists(beside) else shutil.which("tensord"))
     folder = tempfile.mkdtemp(prefix="tensord-bench-")
-    command = [binary, "--until-eof", f"--listen=unix:{folder}/socket", f"--port-file={folder}/ready"]
+    listen = f"unix:{folder}/socket" if arguments.latency is None else "127.0.0.1:0"
+    command = [binary, "--until-eof", f"--listen={listen}", f"--port-file={folder}/ready"]
     process = subprocess.Popen(
         [*command, "--devices=cpu", f"--cpu-threads={arguments.threads}"], stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL)
@@ -43,18 +51,32 @@ def start_server():
         if process.poll() is not None:
             sys.exit(f"{binary} didn't start")
         time.sleep(0.01)
-    os.environ["TENSORD_SERVER"] = f"unix:{folder}/socket"
+    with open(f"{folder}/ready") as file:
+        os.environ["TENSORD_SERVER"] = file.read().strip()
     return process
 
 
+def start_proxy(address):
+    """Starts a proxy to the server. It ends with this process."""
+    delay = ["--delay-ms", str(arguments.latency / 2), "--bytes-per-second", str(1 << 30)]
+    process = subprocess.Popen(
+        [os.environ["TENSORD_DELAY_PROXY"], address, *delay], stdout=subprocess.PIPE, text=True,
+        preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGTERM))
+    return re.search(r"127\.0\.0\.1:\d+", process.stdout.readline())[0]
+
+
 server = start_server()
+if arguments.latency is not None:
+    os.environ["TENSORD_SHARED_MEMORY"] = "0"
+    nearby = os.environ["TENSORD_SERVER"]
+    os.environ["TENSORD_SERVERS"] = f"{nearby},{start_proxy(nearby)}"
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 torch.set_num_threads(arguments.threads)
-DEVICES = ("cpu", "tensord:0")
+DEVICES = ("cpu", "tensord:0") if arguments.latency is None else ("tensord:0", "tensord:1")
 
 
 def synchronize(device):
@@ -203,6 +225,23 @@ class Training:
         return self.steps
 
 
+class Streaming(Training):
+    """Training steps that upload their batches."""
+
+    def __init__(self, case, device):
+        super().__init__(case, device)
+        self.steps *= 20  # the wait at the end of a round then doesn't matter
+        self.batches = [[each.pin_memory() for each in case[1]()] for _ in range(4)]
+
+    def step(self):
+        batch = self.batches[self.steps_begun % len(self.batches)]
+        self.x, self.y = (each.to(self.device, non_blocking=True) for each in batch)
+        self.steps_begun += 1
+        return super().step()
+
+    steps_begun = 0
+
+
 # ---- greedy generation
 
 
@@ -330,6 +369,10 @@ print("| a step | compared with | theirs, us | tensord, us | CPU | CPU | server 
 print("|---|---|---:|---:|---:|---:|---:|---:|", flush=True)
 cases = ({} if arguments.size == "real" else TINY) | ({} if arguments.size == "tiny" else REAL)
 for name, case in cases.items():
+    if arguments.latency is not None:
+        if selected(name):
+            report(name, "nearby", measure(*(Streaming(case, device) for device in DEVICES)))
+        continue
     if selected(name):
         report(name, "eager", measure(*(Training(case, device) for device in DEVICES)))
     if arguments.compile and selected(name + ", compiled"):
@@ -337,7 +380,7 @@ for name, case in cases.items():
         inductor, ours = (Training(case, d, b) for d, b in zip(DEVICES, ("inductor", "tensord")))
         report(name + ", compiled", "inductor", measure(inductor, ours))
 GENERATION = "GPT-2 small, greedy, a token"
-if arguments.size != "tiny" and selected(GENERATION):
+if arguments.size != "tiny" and arguments.latency is None and selected(GENERATION):
     local, remote = (Generation(make_gpt2(device), device) for device in DEVICES)
     report(GENERATION, "eager", measure(local, remote))
     if local.made != remote.made:
