@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 #define TENSORD_C_API_NAME "tensord._core._C_API"
-#define TENSORD_C_API_VERSION 2
+#define TENSORD_C_API_VERSION 3
 
 typedef struct TensordDevice TensordDevice;
 typedef struct TensordTensor TensordTensor;
@@ -279,6 +279,12 @@ typedef struct TensordApi {
   /* Blocks until the event has happened. If `nanoseconds` isn't null, sets it to the time at which
      this process has heard of the event. Only differences of such times have a meaning. */
   int (*wait_event)(TensordEvent* event, int64_t* nanoseconds, TensordError** error);
+
+  /* ---- Version 3. */
+
+  /* Returns the number of the tensor at its server, as in the error "index (tensor 17): …". If the
+     tensor belongs to a program that is being recorded, returns 0. */
+  uint64_t (*handle)(const TensordTensor* tensor);
 } TensordApi;
 
 #ifdef __cplusplus

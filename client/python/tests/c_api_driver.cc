@@ -239,6 +239,8 @@ const char* test_errors_have_codes_and_texts() {
   CHECK_THAT(failed != nullptr);
   CHECK_THAT(CALL(wait, failed) == 3);
   CHECK_THAT(message.find("index") != std::string::npos);
+  const std::string number = "(tensor " + std::to_string(api->handle(failed)) + ")";
+  CHECK_THAT(message.find(number) != std::string::npos);
   TensordTensor* const after = Push(add, {Input(failed), Number(1)});
   CHECK_THAT(Download(after).empty() && message.find("index") != std::string::npos);
   for (TensordTensor* each : {x, y, indices, failed, after}) api->release(each);

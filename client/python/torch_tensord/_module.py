@@ -1,5 +1,6 @@
 """The module torch.tensord: devices, memory, random numbers and waits. See torch.cuda for the names."""
 
+import collections
 import contextlib
 import warnings
 
@@ -209,6 +210,48 @@ def empty_cache():
 
 def reset_peak_memory_stats(device=None):
     """Does nothing: the maximum is the server's."""
+
+
+def reset_accumulated_memory_stats(device=None):
+    """Does nothing: there are no accumulated statistics."""
+
+
+reset_max_memory_allocated = reset_peak_memory_stats
+reset_max_memory_cached = reset_peak_memory_stats
+
+
+def memory_stats_as_nested_dict(device=None):
+    """Returns the statistics of memory_stats() as nested dictionaries. Waits for the server."""
+    _ops._connect()
+    return torch._C._accelerator_getDeviceStats(_index(device))
+
+
+def memory_stats(device=None):
+    """Returns a dictionary with the keys of torch.cuda.memory_stats(). Waits for the server.
+
+    "allocated_bytes.all.current" and "….peak" are memory_allocated() and max_memory_allocated(). "active_bytes" and
+    "reserved_bytes" have the same numbers. What the server doesn't count is 0: allocations, segments, retries, the
+    pools, and the sums of what was allocated and freed.
+    """
+
+    def flatten(prefix, value):
+        if not isinstance(value, dict):
+            return [(prefix, value)]
+        return [each for key in value for each in flatten(f"{prefix}.{key}" if prefix else key, value[key])]
+
+    return collections.OrderedDict(sorted(flatten("", memory_stats_as_nested_dict(device))))
+
+
+def memory_summary(device=None, abbreviated=False):
+    """Returns a text with the memory of the device. Waits for the server."""
+    index = _index(device)
+    total, limit, used, peak = _ops._memory(index)
+    rows = [("in use, by all clients", used), ("maximum since the server started", peak), ("free", max(limit - used, 0)),
+            ("limit for all tensors", limit), ("memory of the device", total)]  # fmt: skip
+    if abbreviated:
+        rows = rows[:3]
+    lines = [f"tensord:{index} ({get_device_name(index)} of {get_device_server(index)})"]
+    return "\n".join(lines + [f"{name:<34}{value / 2**20:>12.1f} MiB" for name, value in rows])
 
 
 # ---- random numbers

@@ -222,6 +222,7 @@ void SetSpec(const Tensor& tensor, TensordSpec* spec) {
 void RetainTensor(TensordTensor* tensor) { Retain(tensor); }
 void ReleaseTensor(TensordTensor* tensor) { Release(tensor); }
 void SpecOf(const TensordTensor* tensor, TensordSpec* spec) { SetSpec(tensor->value, spec); }
+uint64_t HandleOf(const TensordTensor* tensor) { return tensor->value.handle(); }
 void DeviceOf(const TensordTensor* tensor, TensordDevice** device) {
   *device = new TensordDevice(tensor->value.device());
 }
@@ -644,6 +645,7 @@ constexpr TensordApi kApi = {
     .release_event = ReleaseEvent,
     .query_event = QueryEvent,
     .wait_event = WaitEvent,
+    .handle = HandleOf,
 };
 
 }  // namespace

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "value_errors.h"
+
 // PyTorch's exception for an exception of Python that is set already. PyTorch catches the type of
 // this name, and uses these members. Its declaration, in torch/csrc/Exceptions.h, needs Python's
 // headers.
@@ -98,7 +100,8 @@ void ThrowError(int code, TensordError* error, const char* what) {
   std::string message = error == nullptr ? "an error without a text" : Api().error_message(error);
   const std::string reason = error == nullptr ? "" : Api().error_reason(error);
   Api().release_error(error);
-  if (message.compare(0, 7, "tensord") != 0) message = c10::str("tensord: ", message);
+  message = ExplainValueError(std::move(message));
+  if (message.find("tensord") == std::string::npos) message = c10::str("tensord: ", message);
   if (what[0] != '\0' && message.find(what) == std::string::npos) {
     message = c10::str(what, ": ", message);
   }
@@ -110,12 +113,6 @@ void ThrowError(int code, TensordError* error, const char* what) {
   if (code == kUnavailable || code == kDataLoss ||
       message.find("has closed the connection") != std::string::npos) {
     throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, code, ForTorch(message));
-  }
-  // RefuseNegative() has put these numbers in the place of negative ones.
-  for (const char* const largest : {"index 9223372036854775807 ", "index 2147483647 "}) {
-    if (const size_t at = message.find(largest); at != std::string::npos) {
-      message.replace(at, std::strlen(largest), "a negative index ");
-    }
   }
   C10_THROW_ERROR(Error, message);
 }
@@ -171,6 +168,7 @@ int ReplaceDevices() {
     for (int i = 0; i < known.count.load(); ++i) former.push_back(known.all[i].load());
     known.Set(found);
     ++known.connection;
+    ForgetOrigins();
     unused = std::exchange(known.former, former);
   }
   for (TensordDevice* device : former) Api().close(device);
@@ -219,6 +217,13 @@ c10::DeviceIndex DeviceOf(const TensordTensor* tensor) {
     }
   }
   return -1;
+}
+
+TensordMemory MemoryOf(c10::DeviceIndex device) {
+  TensordMemory memory = {};
+  TensordError* error = nullptr;
+  Check(Api().device_memory(DeviceAt(device), &memory, &error), error, "memory");
+  return memory;
 }
 
 c10::DeviceIndex CurrentDevice() { return current_device; }

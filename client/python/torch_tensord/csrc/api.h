@@ -43,6 +43,9 @@ bool IsInitialized();
 // Returns true in a forked child of a process that had a connection.
 bool InBadFork();
 
+// Returns the memory of a device, of all its clients together. Waits for the server.
+TensordMemory MemoryOf(c10::DeviceIndex device);
+
 c10::DeviceIndex CurrentDevice();
 void SetCurrentDevice(c10::DeviceIndex index);
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels.h"
+#include "value_errors.h"
 
 namespace torch_tensord {
 namespace {
@@ -23,6 +24,8 @@ Tensor MaskRows(const Tensor& rows, const Tensor& counted) {
   if (!counted.defined()) return rows;
   return at::where(rows.dim() == 2 ? counted.unsqueeze(1) : counted, rows, at::zeros_like(rows));
 }
+
+constexpr Origin kEmbeddingBag{nullptr, "embedding_bag", "the indices"};
 
 // Returns the bags, the bag of each entry, the sizes of the bags, and the rows of the weight that
 // the maxima come from. The row of an empty bag is -1. In other modes, there are no rows.
@@ -52,6 +55,7 @@ Bags EmbeddingBag(const Tensor& weight, const Tensor& given_indices, const Tenso
   const Tensor counted = Counted(indices, padding);
   const Tensor one = counted.defined() ? counted.to(at::kLong) : at::ones_like(indices);
   const Tensor sizes = none.index_add(0, bag, one);
+  const OriginScope scope(kEmbeddingBag);
   Tensor rows = weight.index_select(0, indices);
   if (mode != kBagMax) {
     if (IsGiven(factors)) rows = rows.mul(factors->unsqueeze(1));
@@ -131,6 +135,8 @@ Tensor SizesOnDevice(at::IntArrayRef sizes, const Tensor& like) {
   const Tensor host = at::tensor(sizes, at::TensorOptions().dtype(at::kLong).device(at::kCPU));
   return host.to(like.device(), at::kLong, true).unsqueeze(1);
 }
+// The server's position is that in the extended target.
+constexpr Origin kCtc{nullptr, "ctc_loss", "the extended targets"};
 Ctc PrepareCtc(const Tensor& log_probs, const Tensor& given_targets, at::IntArrayRef input_lengths,
                at::IntArrayRef target_lengths, int64_t blank) {
   CommonDevice("ctc_loss", {&log_probs, &given_targets});
@@ -179,6 +185,7 @@ Ctc PrepareCtc(const Tensor& log_probs, const Tensor& given_targets, at::IntArra
   ctc.may_skip = ctc.labels.ne(blank).logical_and(ctc.labels.ne(before));
   if (ctc.positions > 1) ctc.may_skip.narrow(1, 1, 1).fill_(false);
   const Tensor index = ctc.labels.unsqueeze(0).expand({ctc.steps, ctc.batch, ctc.positions});
+  const OriginScope scope(kCtc);
   ctc.log_probs = log_probs.gather(2, index);
   return ctc;
 }

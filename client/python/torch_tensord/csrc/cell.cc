@@ -2,7 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
-#include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 
 #include <algorithm>
 #include <numeric>
@@ -18,13 +18,35 @@ constexpr size_t kAddressAlignment = 64;
 std::atomic<uint64_t> next_address{uint64_t{1} << 62};
 
 // Storages made through PyTorch's allocator get their address here, and their cell from MakeCell.
-struct AddressAllocator final : at::Allocator {
+// The statistics are those of the server's memory, for all its clients. It has no cache.
+struct AddressAllocator final : c10::DeviceAllocator {
   at::DataPtr allocate(size_t size_bytes) override {
     return FakeAddress(size_bytes, CurrentDevice());
   }
   at::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void*, const void*, size_t) const override {
     TORCH_CHECK_NOT_IMPLEMENTED(false, "tensord: a storage has no address in this process");
+  }
+
+  bool initialized() override { return IsInitialized(); }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const at::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    const TensordMemory memory = MemoryOf(device);
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    for (auto* each : {&stats.allocated_bytes, &stats.active_bytes, &stats.reserved_bytes}) {
+      (*each)[kAll].current = memory.used_bytes;
+      (*each)[kAll].peak = memory.peak_bytes;
+    }
+    return stats;  // the other numbers aren't known
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override {}
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    const TensordMemory memory = MemoryOf(device);
+    return {static_cast<size_t>(std::max<int64_t>(memory.limit_bytes - memory.used_bytes, 0)),
+            static_cast<size_t>(memory.limit_bytes)};
   }
 };
 AddressAllocator address_allocator;

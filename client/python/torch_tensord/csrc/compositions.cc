@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels.h"
+#include "value_errors.h"
 
 namespace torch_tensord {
 namespace {
@@ -153,6 +154,7 @@ at::Scalar NeutralOf(c10::string_view reduce, at::ScalarType dtype) {
       return max ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
   }
 }
+constexpr Origin kScatterReduce{"scatter", "scatter_reduce", "the index"};
 at::Tensor& ScatterReduceOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
                              const at::Tensor& source, c10::string_view reduce, bool include_self,
                              at::Tensor& out) {
@@ -173,6 +175,7 @@ at::Tensor& ScatterReduceOut(const at::Tensor& self, int64_t dim, const at::Tens
                                                                : "min";
   Value made = Push("scatter", {Read(base), RefuseNegative(Read(index)), Read(source)},
                     {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"reduce", name}});
+  made = Named(kScatterReduce, DeviceOf(self), std::move(made));
   if (reduce == "mean") {
     const at::Tensor one = at::ones(index.sizes(), index.options());
     const at::Tensor counts = (include_self ? at::ones(self.sizes(), index.options())

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels.h"
+#include "value_errors.h"
 
 namespace torch_tensord {
 namespace {
@@ -27,12 +28,19 @@ Tensor NormalTensorFloat(const Tensor& mean, double deviation, MaybeGenerator ge
   CheckDeviation(deviation);
   return NormalLike(mean, generator).mul_(deviation).add_(mean);
 }
+// Returns a tensor whose use is an error if an element of it is negative.
+Tensor CheckDeviations(const Tensor& deviation) {
+  if (deviation.numel() == 0 || !IsOurs(deviation)) return deviation;
+  const Value value = Read(deviation);
+  return MakeTensor(Require(value, {{AllAtLeast(value, 0), Rule::kNormalDeviation}}),
+                    DeviceOf(deviation));
+}
 Tensor NormalFloatTensor(double mean, const Tensor& deviation, MaybeGenerator generator) {
-  return NormalLike(deviation, generator).mul_(deviation).add_(mean);
+  return NormalLike(deviation, generator).mul_(CheckDeviations(deviation)).add_(mean);
 }
 Tensor NormalTensorTensor(const Tensor& mean, const Tensor& deviation, MaybeGenerator generator) {
   CommonDevice("normal", {&mean, &deviation});
-  const auto both = at::broadcast_tensors({mean, deviation});
+  const auto both = at::broadcast_tensors({mean, CheckDeviations(deviation)});
   return NormalLike(both[0], generator).mul_(both[1]).add_(both[0]);
 }
 Tensor& NormalTensorFloatOut(const Tensor& mean, double deviation, MaybeGenerator generator,

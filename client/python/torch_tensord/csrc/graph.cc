@@ -133,6 +133,7 @@ class Recording {
   const std::vector<at::Tensor>& placeholders() const { return placeholders_; }
   void SetOutputs(at::TensorList outputs) { given_.assign(outputs.begin(), outputs.end()); }
   Value AddEachRun(std::function<Value()> make);
+  void AddOrigin(const Origin& origin) { named_.push_back(&origin); }
 
  private:
   static int Body(void* context, TensordTensor* const* inputs, size_t num_inputs,
@@ -155,12 +156,14 @@ class Recording {
   std::vector<Output> outputs_;
   size_t num_outputs_ = 0;  // of the program
   TensordProgram* program_ = nullptr;
+  const Origin* origins_ = nullptr;
 
   // ---- while the program is recorded
   int (*trace_)() = nullptr;
   std::vector<Value> input_values_, output_values_;
   std::vector<c10::intrusive_ptr<Cell>> cells_;
   std::vector<at::Tensor> placeholders_, given_;
+  std::vector<const Origin*> named_;
   size_t next_each_run_ = 0;
 };
 
@@ -283,6 +286,7 @@ bool Recording::RecordOnce(int (*trace)()) {
   cells_.clear();
   placeholders_.clear();
   given_.clear();
+  origins_ = ListOrigins(std::exchange(named_, {}));
   if (code != 0) {
     Api().release_error(error);
     return false;
@@ -327,6 +331,7 @@ std::vector<at::Tensor> Recording::Run(at::TensorList inputs, const Cells& cells
   values.reserve(num_outputs);
   for (size_t i = 0; i < num_outputs; ++i)
     values.push_back(c10::make_intrusive<Handle>(results[i]));
+  if (!values.empty()) NameProgram(origins_, device_, values[0]);
   const auto value_of = [&](const Source& source) -> const Value& {
     if (!source.is_input) return values[source.index];
     return source.index < cells.values.size() ? cells.values[source.index]
@@ -418,6 +423,7 @@ Recording& Current() {
 }  // namespace
 
 bool IsRecording() { return recording != nullptr; }
+void AddOriginToRecording(const Origin& origin) { Current().AddOrigin(origin); }
 Value MakeForEachRun(std::function<Value()> make) {
   return recording == nullptr ? make() : recording->AddEachRun(std::move(make));
 }

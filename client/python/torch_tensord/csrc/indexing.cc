@@ -2,6 +2,7 @@
 #include <ATen/core/List.h>
 
 #include "kernels.h"
+#include "value_errors.h"
 
 namespace torch_tensord {
 
@@ -13,6 +14,21 @@ Value NonZero(const Value& x) {
 }
 
 namespace {
+
+constexpr Origin kIndex{"index", "x[index]", "index tensor #"};
+constexpr Origin kIndexPut{"index_put", "x[index] = y (index_put_)", "index tensor #"};
+constexpr Origin kIndexSelect{"index", "index_select", "the index"};
+constexpr Origin kIndexAdd{"index_put", "index_add", "the index"};
+constexpr Origin kIndexCopy{"index_put", "index_copy", "the index"};
+constexpr Origin kIndexFill{"index_put", "index_fill", "the index"};
+constexpr Origin kGather{"gather", "gather", "the index"};
+constexpr Origin kScatter{"scatter", "scatter", "the index"};
+constexpr Origin kScatterValue{"scatter", "scatter (which one_hot calls)", "the index"};
+constexpr Origin kScatterAdd{"scatter", "scatter_add", "the index"};
+constexpr Origin kScatterReduce{"scatter", "scatter_reduce", "the index"};
+constexpr Origin kTake{"index", "take", "the index"};
+constexpr Origin kEmbedding{"index", "embedding", "the indices"};
+constexpr Origin kEmbeddingBackward{nullptr, "embedding_dense_backward", "the indices"};
 
 // Indices for consecutive axes of a value.
 struct Selection {
@@ -97,7 +113,7 @@ Value IndexValue(const at::Tensor& self, const c10::List<std::optional<at::Tenso
   if (part.indices.empty()) return part.x;
   c10::SmallVector<In, 4> inputs = {part.x};
   for (const Value& index : part.indices) inputs.emplace_back(index);
-  return PushAll("index", inputs, {{"axis", part.axis}})[0];
+  return Named(kIndex, DeviceOf(self), PushAll("index", inputs, {{"axis", part.axis}})[0]);
 }
 at::Tensor Index(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
   return MakeTensor(IndexValue(self, indices), DeviceOf(self));
@@ -135,8 +151,9 @@ at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>
   for (const Value& index : part.indices) inputs.emplace_back(index);
   const Value spread = source->dim() == 0 ? source : BroadcastTo(source, part.selected);
   inputs.emplace_back(spread);
-  Value result = PushAll("index_put", inputs,
-                         {{"axis", part.axis}, {"reduce", accumulate ? "add" : "none"}})[0];
+  Value result = Named(kIndexPut, device,
+                       PushAll("index_put", inputs,
+                               {{"axis", part.axis}, {"reduce", accumulate ? "add" : "none"}})[0]);
   if (!part.order.empty()) {
     c10::DimVector back(part.order.size());
     for (size_t i = 0; i < part.order.size(); ++i) back[part.order[i]] = static_cast<int64_t>(i);
@@ -155,8 +172,9 @@ Value IndexSelectValue(const at::Tensor& self, int64_t dim, const at::Tensor& in
                     "index_select(): Index is supposed to be a vector, but got dim: ", index.dim());
   CommonDevice("index_select", {&self, &index});
   const Value places = Line(RefuseNegative(ReadIndex(index, DeviceOf(self))));
-  const Value picked =
-      Push("index", {Line(Read(self)), places}, {{"axis", at::maybe_wrap_dim(dim, self.dim())}});
+  const Value picked = Named(
+      kIndexSelect, DeviceOf(self),
+      Push("index", {Line(Read(self)), places}, {{"axis", at::maybe_wrap_dim(dim, self.dim())}}));
   return self.dim() == 0 ? Reshape(picked, {}) : picked;
 }
 at::Tensor IndexSelect(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
@@ -167,8 +185,8 @@ at::Tensor& IndexSelectOut(const at::Tensor& self, int64_t dim, const at::Tensor
   return WriteOut(out, IndexSelectValue(self, dim, index));
 }
 
-Value PutAlong(const at::Tensor& self, int64_t dim, const at::Tensor& index, const Value& source,
-               const char* reduce) {
+Value PutAlong(const Origin& origin, const at::Tensor& self, int64_t dim, const at::Tensor& index,
+               const Value& source, const char* reduce) {
   const Value places = Line(RefuseNegative(ReadIndex(index, DeviceOf(self))));
   const Value x = Line(Read(self));
   const int64_t axis = at::maybe_wrap_dim(dim, self.dim());
@@ -179,8 +197,8 @@ Value PutAlong(const at::Tensor& self, int64_t dim, const at::Tensor& index, con
     values = source->dim() == 0 && sizes.size() > 1 ? source : Reshape(source, sizes);
   }
   if (values->dim() == 0 && places->numel() == 1 && x->dim() == 1) values = Reshape(values, {1});
-  return Reshape(Push("index_put", {x, places, values}, {{"axis", axis}, {"reduce", reduce}}),
-                 self.sizes());
+  const Value made = Push("index_put", {x, places, values}, {{"axis", axis}, {"reduce", reduce}});
+  return Reshape(Named(origin, DeviceOf(self), made), self.sizes());
 }
 at::Tensor& IndexAddOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
                         const at::Tensor& source, const at::Scalar& alpha, at::Tensor& out) {
@@ -188,22 +206,22 @@ at::Tensor& IndexAddOut(const at::Tensor& self, int64_t dim, const at::Tensor& i
   if (index.numel() == 0) return WriteOut(out, Read(self));
   Value values = Read(source);
   if (!alpha.equal(1)) values = Mul(values, alpha);
-  return WriteOut(out, PutAlong(self, dim, index, values, "add"));
+  return WriteOut(out, PutAlong(kIndexAdd, self, dim, index, values, "add"));
 }
 at::Tensor& IndexCopyOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
                          const at::Tensor& source, at::Tensor& out) {
   CommonDevice("index_copy", {&self, &index, &source});
   if (index.numel() == 0) return WriteOut(out, Read(self));
-  return WriteOut(out, PutAlong(self, dim, index, Read(source), "none"));
+  return WriteOut(out, PutAlong(kIndexCopy, self, dim, index, Read(source), "none"));
 }
 at::Tensor& IndexFillScalar(at::Tensor& self, int64_t dim, const at::Tensor& index,
                             const at::Scalar& value) {
   if (index.numel() == 0 || self.numel() == 0) return self;
   const Value number = Full(DeviceOf(self), {}, value, self.scalar_type());
   const Value places = Line(ReadIndex(index, DeviceOf(self)));
-  Write(self, Reshape(Push("index_put", {Line(Read(self)), places, number},
-                           {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"reduce", "none"}}),
-                      self.sizes()));
+  const Value made = Push("index_put", {Line(Read(self)), places, number},
+                          {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"reduce", "none"}});
+  Write(self, Reshape(Named(kIndexFill, DeviceOf(self), made), self.sizes()));
   return self;
 }
 at::Tensor& IndexFillTensor(at::Tensor& self, int64_t dim, const at::Tensor& index,
@@ -218,17 +236,16 @@ at::Tensor& GatherOut(const at::Tensor& self, int64_t dim, const at::Tensor& ind
   CommonDevice("gather", {&self, &index});
   if (index.numel() == 0) return out;
   const Value x = Line(Read(self)), places = Line(RefuseNegative(Read(index)));
-  return WriteOut(
-      out, Reshape(Push("gather", {x, places}, {{"axis", at::maybe_wrap_dim(dim, self.dim())}}),
-                   index.sizes()));
+  const Value made = Push("gather", {x, places}, {{"axis", at::maybe_wrap_dim(dim, self.dim())}});
+  return WriteOut(out, Reshape(Named(kGather, DeviceOf(self), made), index.sizes()));
 }
 
-Value ScatterValue(const at::Tensor& self, int64_t dim, const Value& index, const Value& source,
-                   const char* reduce) {
+Value ScatterValue(const Origin& origin, const at::Tensor& self, int64_t dim, const Value& index,
+                   const Value& source, const char* reduce) {
   const Value values = source->dim() == 0 ? source : Line(source);
-  return Reshape(Push("scatter", {Line(Read(self)), Line(RefuseNegative(index)), values},
-                      {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"reduce", reduce}}),
-                 self.sizes());
+  const Value made = Push("scatter", {Line(Read(self)), Line(RefuseNegative(index)), values},
+                          {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"reduce", reduce}});
+  return Reshape(Named(origin, DeviceOf(self), made), self.sizes());
 }
 const char* ReduceName(c10::string_view name) {
   if (name == "add" || name == "sum" || name == "mean") return "add";
@@ -238,30 +255,31 @@ const char* ReduceName(c10::string_view name) {
               "reduce argument must be add, multiply, sum, prod, mean, amax or amin");
   return "min";
 }
-at::Tensor& ScatterWith(const at::Tensor& self, int64_t dim, const at::Tensor& index,
-                        const at::Tensor& source, const char* reduce, at::Tensor& out) {
+at::Tensor& ScatterWith(const Origin& origin, const at::Tensor& self, int64_t dim,
+                        const at::Tensor& index, const at::Tensor& source, const char* reduce,
+                        at::Tensor& out) {
   CommonDevice("scatter", {&self, &index, &source});
   if (index.numel() == 0) return WriteOut(out, Read(self));
-  return WriteOut(out, ScatterValue(self, dim, Read(index), Read(source), reduce));
+  return WriteOut(out, ScatterValue(origin, self, dim, Read(index), Read(source), reduce));
 }
 at::Tensor& ScatterNumber(const at::Tensor& self, int64_t dim, const at::Tensor& index,
                           const at::Scalar& value, const char* reduce, at::Tensor& out) {
   CommonDevice("scatter", {&self, &index});
   if (index.numel() == 0) return WriteOut(out, Read(self));
   const Value number = Full(DeviceOf(self), {}, value, self.scalar_type());
-  return WriteOut(out, ScatterValue(self, dim, Read(index), number, reduce));
+  return WriteOut(out, ScatterValue(kScatterValue, self, dim, Read(index), number, reduce));
 }
 at::Tensor& ScatterSrcOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
                           const at::Tensor& source, at::Tensor& out) {
-  return ScatterWith(self, dim, index, source, "none", out);
+  return ScatterWith(kScatter, self, dim, index, source, "none", out);
 }
 at::Tensor& ScatterAddOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
                           const at::Tensor& source, at::Tensor& out) {
-  return ScatterWith(self, dim, index, source, "add", out);
+  return ScatterWith(kScatterAdd, self, dim, index, source, "add", out);
 }
 at::Tensor& ScatterReduceOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
                              const at::Tensor& source, c10::string_view reduce, at::Tensor& out) {
-  return ScatterWith(self, dim, index, source, ReduceName(reduce), out);
+  return ScatterWith(kScatterReduce, self, dim, index, source, ReduceName(reduce), out);
 }
 at::Tensor& ScatterValueOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
                             const at::Scalar& value, at::Tensor& out) {
@@ -315,9 +333,9 @@ at::Tensor& MaskedScatter(at::Tensor& self, const at::Tensor& mask, const at::Te
 
 at::Tensor Take(const at::Tensor& self, const at::Tensor& index) {
   CommonDevice("take", {&self, &index});
-  return MakeTensor(
-      Push("index", {Reshape(Read(self), {self.numel()}), Read(index)}, {{"axis", 0}}),
-      DeviceOf(self));
+  const Value made =
+      Push("index", {Reshape(Read(self), {self.numel()}), Read(index)}, {{"axis", 0}});
+  return MakeTensor(Named(kTake, DeviceOf(self), made), DeviceOf(self));
 }
 
 // ---- embeddings
@@ -325,8 +343,8 @@ at::Tensor Take(const at::Tensor& self, const at::Tensor& index) {
 at::Tensor Embedding(const at::Tensor& weight, const at::Tensor& indices, int64_t, bool, bool) {
   TORCH_CHECK(weight.dim() == 2, "'weight' must be 2-D");
   const c10::DeviceIndex device = CommonDevice("embedding", {&weight, &indices});
-  return MakeTensor(Push("index", {Read(weight), RefuseNegative(Read(indices))}, {{"axis", 0}}),
-                    device);
+  const Value made = Push("index", {Read(weight), RefuseNegative(Read(indices))}, {{"axis", 0}});
+  return MakeTensor(Named(kEmbedding, device, made), device);
 }
 at::Tensor EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& indices, int64_t rows,
                              int64_t padding, bool scale) {
@@ -344,11 +362,13 @@ at::Tensor EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& indic
     const Value counts =
         Push("index_put", {Zeros(device, {rows}, at::kLong), places, In(1, at::kLong)},
              {{"axis", 0}, {"reduce", "add"}}, 1);
-    const Value count_of = Push("index", {counts, places}, {{"axis", 0}});
+    const Value count_of =
+        Named(kEmbeddingBackward, device, Push("index", {counts, places}, {{"axis", 0}}));
     rows_of = Div(rows_of, Cast(Reshape(count_of, {count, 1}), rows_of->dtype()));
   }
-  return MakeTensor(
-      Push("index_put", {zeros, places, rows_of}, {{"axis", 0}, {"reduce", "add"}}, 1), device);
+  const Value made =
+      Push("index_put", {zeros, places, rows_of}, {{"axis", 0}, {"reduce", "add"}}, 1);
+  return MakeTensor(Named(kEmbeddingBackward, device, made), device);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <ATen/core/Reduction.h>
 
 #include "kernels.h"
+#include "value_errors.h"
 
 namespace torch_tensord {
 namespace {
@@ -97,9 +98,19 @@ at::Tensor Bce(const at::Tensor& self, const at::Tensor& target,
   };
   const Value rest = Push(op::log1p, {Push(op::neg, {x})});
   const Value log_rest = Push(op::maximum, {rest, Number(-100, x)});
-  Value loss = Sub(Mul(Sub(y, at::Scalar(1)), log_rest), Mul(y, log(x)));
+  const Value plain = Sub(Mul(Sub(y, at::Scalar(1)), log_rest), Mul(y, log(x)));
+  Value loss = plain;
   if (IsGiven(weight)) loss = Mul(loss, ReadAs(*weight, x->dtype(), DeviceOf(self)));
-  return ToTensor(Reduced(loss, reduction), self.scalar_type(), DeviceOf(self));
+  loss = Reduced(loss, reduction);
+  if (plain->numel() > 0) {
+    // The logarithm of an invalid input is NaN, and so is the sum, unless `weight` hides it.
+    const bool is_sum = reduction != at::Reduction::None && !IsGiven(weight);
+    const Value sum = is_sum ? loss : Reduce("sum", plain, {}, false);
+    loss = Require(loss, {{AllAtLeast(y, 0), Rule::kBceTarget},
+                          {AllAtMost(y, 1), Rule::kBceTarget},
+                          {Push(op::eq, {sum, sum}), Rule::kBceInput}});
+  }
+  return ToTensor(loss, self.scalar_type(), DeviceOf(self));
 }
 at::Tensor BceBackward(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& target,
                        const std::optional<at::Tensor>& weight, int64_t reduction) {
@@ -113,6 +124,10 @@ at::Tensor BceBackward(const at::Tensor& gradient, const at::Tensor& self, const
 
 // ---- negative log likelihood
 
+constexpr Origin kNll{"gather", "nll_loss (which cross_entropy calls)", "the target", true};
+constexpr Origin kNllWeight{"index", "nll_loss (which cross_entropy calls)", "the target"};
+constexpr Origin kNllBackward{"scatter", "nll_loss_backward", "the target", true};
+
 // The classes are axis 1 of (N, C, …), or axis 0 of (C).
 struct Nll {
   Value target;  // with ignored ones as class 0
@@ -123,7 +138,7 @@ struct Nll {
 };
 Nll ReadNll(const at::Tensor& self, const at::Tensor& target,
             const std::optional<at::Tensor>& weight, int64_t ignore_index, at::ScalarType dtype) {
-  CommonDevice("nll_loss", {&self, &target});
+  const c10::DeviceIndex device = CommonDevice("nll_loss", {&self, &target});
   Nll nll;
   nll.axis = self.dim() == 1 ? 0 : 1;
   nll.column.append(target.sizes().begin(), target.sizes().end());
@@ -137,7 +152,8 @@ Nll ReadNll(const at::Tensor& self, const at::Tensor& target,
   nll.target = RefuseNegative(Where(nll.valid, raw, Number(0, raw)));
   nll.weight = Cast(nll.valid, dtype);
   if (IsGiven(weight)) {
-    const Value picked = Push("index", {Cast(Read(*weight), dtype), nll.target}, {{"axis", 0}});
+    const Value picked = Named(
+        kNllWeight, device, Push("index", {Cast(Read(*weight), dtype), nll.target}, {{"axis", 0}}));
     nll.weight = Mul(nll.weight, picked);
   }
   return nll;
@@ -157,7 +173,8 @@ std::tuple<at::Tensor&, at::Tensor&> NllOut(const at::Tensor& self, const at::Te
   }
   const Nll nll = ReadNll(self, target, weight, ignore_index, dtype);
   const Value picked =
-      Push("gather", {Read(self), Reshape(nll.target, nll.column)}, {{"axis", nll.axis}});
+      Named(kNll, DeviceOf(self),
+            Push("gather", {Read(self), Reshape(nll.target, nll.column)}, {{"axis", nll.axis}}));
   const Value loss = Push(op::neg, {Mul(Reshape(Cast(picked, dtype), target.sizes()), nll.weight)});
   const Value sum = Reduce("sum", nll.weight, {}, false);
   if (reduction == at::Reduction::None) {
@@ -183,9 +200,10 @@ at::Tensor& NllBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
     g = Where(nll.valid, Div(g, Cast(Read(total), dtype)), Number(0, g));
   }
   const Value zeros = Zeros(DeviceOf(self), self.sizes(), dtype);
-  return WriteOut(out,
-                  Push("scatter", {zeros, Reshape(nll.target, nll.column), Reshape(g, nll.column)},
-                       {{"axis", nll.axis}, {"reduce", "none"}}, 1));
+  const Value made =
+      Push("scatter", {zeros, Reshape(nll.target, nll.column), Reshape(g, nll.column)},
+           {{"axis", nll.axis}, {"reduce", "none"}}, 1);
+  return WriteOut(out, Named(kNllBackward, DeviceOf(self), made));
 }
 std::tuple<at::Tensor, at::Tensor> Nll2d(const at::Tensor& self, const at::Tensor& target,
                                          const std::optional<at::Tensor>& weight, int64_t reduction,

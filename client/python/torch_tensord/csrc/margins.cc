@@ -2,6 +2,7 @@
 #include <ATen/core/Reduction.h>
 
 #include "kernels.h"
+#include "value_errors.h"
 
 namespace torch_tensord {
 namespace {
@@ -25,9 +26,11 @@ struct Margins {
   Tensor target;  // (N, 1)
   Tensor scale;   // (N, 1): weight[y] / C
 };
+constexpr Origin kMultiMargin{nullptr, "multi_margin_loss", "the target", true};
 Margins MarginsOf(const Tensor& self, const Tensor& given_target, const at::Scalar& margin,
                   const std::optional<Tensor>& weight) {
   CommonDevice("multi_margin_loss", {&self, &given_target});
+  const OriginScope scope(kMultiMargin);
   TORCH_CHECK(self.dim() <= 2 && given_target.dim() <= 1,
               "multi_margin_loss: expected scores of at most 2 dimensions, and targets of at most "
               "1, but got ",
@@ -83,8 +86,10 @@ struct Lists {
   Tensor is_target;  // (N, C)
   Tensor z;          // (N, C, C): max(0, 1 - x[k] + x[i]), 0 where the pair doesn't count
 };
+constexpr Origin kMultiLabel{nullptr, "multilabel_margin_loss", "the target"};
 Lists ListsOf(const Tensor& self, const Tensor& given_target) {
   CommonDevice("multilabel_margin_loss", {&self, &given_target});
+  const OriginScope scope(kMultiLabel);
   TORCH_CHECK(self.dim() <= 2 && self.sizes().equals(given_target.sizes()),
               "multilabel_margin_loss: inconsistent target size: ", given_target.sizes(),
               " for input of size: ", self.sizes());

@@ -76,9 +76,7 @@ void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 c10::DeviceIndex Index(int64_t device) { return static_cast<c10::DeviceIndex>(device); }
 
 std::vector<int64_t> Memory(int64_t device) {
-  TensordMemory memory = {};
-  TensordError* error = nullptr;
-  Check(Api().device_memory(DeviceAt(Index(device)), &memory, &error), error, "memory");
+  const TensordMemory memory = MemoryOf(Index(device));
   return {memory.total_bytes, memory.limit_bytes, memory.used_bytes, memory.peak_bytes};
 }
 

@@ -2,6 +2,7 @@
 #include <ATen/core/IListRef.h>
 
 #include "kernels.h"
+#include "value_errors.h"
 
 namespace torch_tensord {
 namespace {
@@ -156,11 +157,15 @@ at::Tensor RepeatInterleave(const at::Tensor& repeats, std::optional<int64_t> ou
   const c10::DeviceIndex device = DeviceOf(repeats);
   if (repeats.numel() == 0) return MakeContiguous({0}, repeats.scalar_type(), device);
   const Value ends = Push("cumsum", {Cast(Read(repeats), at::kLong)}, {{"axis", 0}});
-  const int64_t size =
-      output_size.has_value()
-          ? *output_size
-          : Fetch(Reshape(Narrow(ends, 0, repeats.numel() - 1, repeats.numel()), {})).toLong();
-  const Value places = Push("searchsorted", {ends, Arange(device, size)}, {{"right", true}});
+  const Value valid = AllAtLeast(Read(repeats), 0);
+  int64_t size = output_size.value_or(0);
+  if (!output_size.has_value()) {
+    const Value last = Reshape(Narrow(ends, 0, repeats.numel() - 1, repeats.numel()), {});
+    size = Fetch(Where(valid, last, In(-1, at::kLong))).toLong();
+    TORCH_CHECK(size >= 0, "repeat_interleave: repeats can not be negative");
+  }
+  Value places = Push("searchsorted", {ends, Arange(device, size)}, {{"right", true}});
+  if (output_size.has_value()) places = Require(places, {{valid, Rule::kNegativeRepeats}});
   return MakeTensor(Cast(places, repeats.scalar_type()), device);
 }
 

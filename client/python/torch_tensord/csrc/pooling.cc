@@ -2,6 +2,7 @@
 #include <ATen/ops/empty.h>
 
 #include "resampling.h"
+#include "value_errors.h"
 
 namespace torch_tensord {
 namespace {
@@ -284,6 +285,8 @@ struct AdaptiveMaxPool {
 
 // ---- the inverse of a pool: each element goes to its index
 
+constexpr Origin kUnpool{"scatter", "max_unpool", "the indices"};
+
 template <size_t kAxes>
 Value Unpool(const at::Tensor& self, const at::Tensor& indices, at::IntArrayRef size) {
   CommonDevice("max_unpool", {&self, &indices});
@@ -297,9 +300,10 @@ Value Unpool(const at::Tensor& self, const at::Tensor& indices, at::IntArrayRef 
   flat.push_back(c10::multiply_integers(size));
   const Value zeros = Zeros(DeviceOf(self), flat, self.scalar_type());
   if (self.numel() == 0) return Reshape(zeros, result);
-  return Reshape(Push("scatter", {zeros, Reshape(Read(indices), lines), Reshape(Read(self), lines)},
-                      {{"axis", static_cast<int64_t>(flat.size()) - 1}, {"reduce", "none"}}, 1),
-                 result);
+  const Value made =
+      Push("scatter", {zeros, Reshape(Read(indices), lines), Reshape(Read(self), lines)},
+           {{"axis", static_cast<int64_t>(flat.size()) - 1}, {"reduce", "none"}}, 1);
+  return Reshape(Named(kUnpool, DeviceOf(self), made), result);
 }
 at::Tensor Unpool2(const at::Tensor& self, const at::Tensor& indices, at::IntArrayRef size) {
   return MakeTensor(Unpool<2>(self, indices, size), DeviceOf(self));

@@ -5,6 +5,7 @@
 #include "generator.h"
 #include "graph.h"
 #include "kernels.h"
+#include "value_errors.h"
 
 namespace torch_tensord {
 namespace {
@@ -123,7 +124,10 @@ at::Tensor& BernoulliTensor(at::Tensor& self, const at::Tensor& p, MaybeGenerato
   if (self.numel() == 0) return self;
   const c10::DeviceIndex device = DeviceOf(self);
   const Value u = Uniform(device, self.sizes(), 0, 1, p.scalar_type(), generator);
-  Write(self, Push(op::lt, {u, ReadAs(p, u->dtype(), device)}));
+  const Value probability = ReadAs(p, u->dtype(), device);
+  Write(self, Require(Push(op::lt, {u, probability}),
+                      {{AllAtLeast(probability, 0), Rule::kBernoulliProbability},
+                       {AllAtMost(probability, 1), Rule::kBernoulliProbability}}));
   return self;
 }
 at::Tensor& BernoulliOut(const at::Tensor& self, MaybeGenerator generator, at::Tensor& out) {
@@ -158,6 +162,15 @@ at::Tensor& RandpermOut(int64_t n, MaybeGenerator generator, at::Tensor& out) {
   return WriteOut(out, PushAll("sort", In(keys), {{"axis", 0}})[1]);
 }
 
+// Returns `samples` of the probabilities `p`, whose rows have the sums `sums`. If they aren't valid,
+// the samples have an error.
+Value RequireProbabilities(const Value& samples, const Value& p, const Value& sums) {
+  const Value ratio = Div(sums, sums);  // NaN if a sum is 0 or infinite, or else 1
+  // The error is that of the first rule that is broken.
+  return Require(samples, {{AllAtLeast(p, 0), Rule::kMultinomialNegative},
+                           {AllAtLeast(ratio, 1), Rule::kMultinomialSum}});
+}
+
 at::Tensor Multinomial(const at::Tensor& self, int64_t samples, bool replacement,
                        MaybeGenerator generator) {
   TORCH_CHECK(self.dim() > 0 && self.dim() <= 2, "prob_dist must be 1 or 2 dim");
@@ -169,8 +182,9 @@ at::Tensor Multinomial(const at::Tensor& self, int64_t samples, bool replacement
   const Value p = Cast(Read(self), dtype);
   if (!replacement) {
     const Value waits = StandardExponential(device, self.sizes(), dtype, generator);
-    return MakeTensor(PushAll("topk", In(Div(p, waits)), {{"k", samples}, {"axis", -1}})[1],
-                      device);
+    const Value found = PushAll("topk", In(Div(p, waits)), {{"k", samples}, {"axis", -1}})[1];
+    if (p->numel() == 0) return MakeTensor(found, device);
+    return MakeTensor(RequireProbabilities(found, p, Reduce("sum", p, {-1}, false)), device);
   }
   c10::DimVector sizes(self.sizes());
   sizes.back() = samples;
@@ -178,7 +192,9 @@ at::Tensor Multinomial(const at::Tensor& self, int64_t samples, bool replacement
   const Value total = Narrow(sums, self.dim() - 1, self.size(-1) - 1, self.size(-1));
   const Value u = Uniform(device, sizes, 0, 1, dtype, generator);
   const Value found = Push("searchsorted", {sums, Mul(u, total)}, {{"right", true}});
-  return MakeTensor(Push(op::minimum, {found, In(self.size(-1) - 1, at::kLong)}), device);
+  const Value made = Push(op::minimum, {found, In(self.size(-1) - 1, at::kLong)});
+  if (p->numel() == 0) return MakeTensor(made, device);
+  return MakeTensor(RequireProbabilities(made, p, total), device);
 }
 
 std::tuple<at::Tensor, at::Tensor> NativeDropout(const at::Tensor& self, double p,

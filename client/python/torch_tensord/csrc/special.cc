@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels.h"
+#include "value_errors.h"
 
 namespace torch_tensord {
 namespace {
@@ -234,6 +235,9 @@ Tensor ChannelShuffle(const Tensor& self, int64_t groups) {
 
 // ---- scatter
 
+constexpr Origin kPut{nullptr, "put_", "the index"};
+constexpr Origin kIndexReduce{nullptr, "index_reduce", "the index"};
+
 Tensor& Put(Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
   CommonDevice("put_", {&self, &index, &source});
   TORCH_CHECK_INDEX(index.scalar_type() == at::kLong, "put_(): Expected a long tensor for index");
@@ -242,6 +246,7 @@ Tensor& Put(Tensor& self, const Tensor& index, const Tensor& source, bool accumu
   TORCH_CHECK(index.numel() == source.numel(),
               "put_(): Expected source and index to have the same number of elements");
   if (index.numel() == 0) return self;
+  const OriginScope scope(kPut);
   const Tensor line = self.reshape({-1}).clone();
   c10::List<std::optional<Tensor>> places;
   places.push_back(index.reshape({-1}));
@@ -251,6 +256,7 @@ Tensor& Put(Tensor& self, const Tensor& index, const Tensor& source, bool accumu
 Tensor& IndexReduceOut(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
                        c10::string_view reduce, bool include_self, Tensor& out) {
   CommonDevice("index_reduce", {&self, &index, &source});
+  const OriginScope scope(kIndexReduce);
   if (index.numel() == 0 || self.numel() == 0) {
     return CopyToOut(out, self);
   }

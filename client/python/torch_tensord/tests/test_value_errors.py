@@ -1,0 +1,145 @@
+"""Errors of values, which the server finds: they name PyTorch's function and its rule, and need no wait of their own."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+DEVICE = "tensord"
+NAN, INFINITY = float("nan"), float("inf")
+
+
+def on_device(values, **options):
+    return torch.tensor(values, device=DEVICE, **options)
+
+
+def raised(call):
+    """Returns the message of the error that the wait for call()'s result raises. The call itself mustn't raise it."""
+    torch.tensord.synchronize()
+    torch.tensord.set_sync_debug_mode("error")
+    try:
+        made = call()
+    finally:
+        torch.tensord.set_sync_debug_mode("default")
+    with pytest.raises(RuntimeError) as error:
+        made.cpu()
+    return str(error.value)
+
+
+INDEX_ERRORS = [
+    (lambda: F.cross_entropy(torch.zeros(3, 4, device=DEVICE), on_device([1, 2, 9])),
+     ("nll_loss", "cross_entropy", "index 9 at [2] of the target", "axis 1 of size 4")),
+    (lambda: F.cross_entropy(torch.zeros(3, 4, device=DEVICE), on_device([1, -7, 0])),
+     ("cross_entropy", "a negative index at [1] of the target")),
+    (lambda: F.cross_entropy(torch.zeros(1, 4, 1, 2, device=DEVICE), on_device([[[1, 5]]])), ("index 5 at [0, 0, 1] of the target",)),
+    (lambda: F.nll_loss(torch.zeros(4, device=DEVICE), on_device(5)), ("nll_loss", "index 5 at [] of the target")),
+    (lambda: F.embedding(on_device([1, 9]), torch.zeros(3, 4, device=DEVICE)), ("embedding: index 9 at [1] of the indices",)),
+    (lambda: torch.nn.Embedding(3, 4, device=DEVICE)(on_device([[0, 3]])).sum() * 2, ("embedding: index 3 at [0, 1]",)),
+    (lambda: F.embedding_bag(on_device([1, 9]), torch.zeros(3, 4, device=DEVICE), on_device([0])), ("embedding_bag: index 9",)),
+    (lambda: torch.zeros(3, 4, device=DEVICE)[on_device([7])], ("x[index]: index 7 at [0] of index tensor 1",)),
+    (lambda: torch.zeros(3, 4, device=DEVICE)[on_device([1]), on_device([-9])], ("index -9 at [0] of index tensor 2",)),
+    (lambda: torch.zeros(3, device=DEVICE).index_put((on_device([7]),), on_device([1.0])), ("x[index] = y", "index 7")),
+    (lambda: torch.zeros(3, device=DEVICE).gather(0, on_device([4])), ("gather: index 4 at [0] of the index",)),
+    (lambda: torch.zeros(3, device=DEVICE).index_select(0, on_device([4])), ("index_select: index 4",)),
+    (lambda: torch.zeros(3, device=DEVICE).index_add(0, on_device([4]), on_device([1.0])), ("index_add: index 4",)),
+    (lambda: torch.zeros(3, device=DEVICE).scatter(0, on_device([4]), on_device([1.0])), ("scatter: index 4",)),
+    (lambda: torch.zeros(3, device=DEVICE).scatter_add(0, on_device([4]), on_device([1.0])), ("scatter_add: index 4",)),
+    (lambda: torch.zeros(3, device=DEVICE).scatter_reduce(0, on_device([4]), on_device([1.0]), "sum"), ("scatter_reduce: index 4",)),
+    (lambda: F.one_hot(on_device([7]), 3), ("one_hot", "index 7")),
+    (lambda: torch.zeros(3, device=DEVICE).take(on_device([4])), ("take: index 4",)),
+    (lambda: torch.zeros(3, device=DEVICE).put_(on_device([4]), on_device([1.0])), ("put_: index 4",)),
+    (lambda: F.multi_margin_loss(torch.zeros(2, 3, device=DEVICE), on_device([0, 8])), ("multi_margin_loss: index 8 at [1] of the target",)),
+    (lambda: F.max_unpool2d(torch.zeros(1, 1, 1, 1, device=DEVICE), on_device([[[[9]]]]), 2), ("max_unpool: index 9",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call, words", INDEX_ERRORS, ids=[words[0].split(":")[0] for _, words in INDEX_ERRORS])
+def test_an_index_out_of_range_names_the_function(call, words):
+    message = raised(call)
+    for word in words:
+        assert word in message, message
+    assert "[tensord: " in message and "(tensor " in message
+    assert message.count("TENSORD_DEBUG=tracebacks") == 1
+
+
+def test_an_error_of_a_compiled_graph_names_the_function():
+    weight = torch.zeros(5, 4, device=DEVICE)
+
+    @torch.compile(backend="tensord")
+    def loss(indices, target):
+        return F.cross_entropy(F.embedding(indices, weight), target)
+
+    good, bad = on_device([1, 2]), on_device([1, 9])
+    assert loss(good, good).item() == pytest.approx(torch.log(torch.tensor(4.0)).item())
+    for arguments, words in (((bad, good), "embedding: index 9 at [1] of the indices"), ((good, bad), "cross_entropy")):
+        with pytest.raises(RuntimeError) as error:
+            loss(*arguments).item()
+        assert words in str(error.value) and "[tensord: program (tensor" in str(error.value)
+
+
+def test_a_later_error_names_its_own_function():
+    rows, bad = torch.zeros(3, 4, device=DEVICE), on_device([9])
+    made = []
+    for _ in range(40):
+        made.append((rows[bad], "x[index]"))
+        made.append((F.embedding(bad, rows), "embedding"))
+        made.append((rows.index_select(0, bad), "index_select"))
+    for value, function in reversed(made):
+        with pytest.raises(RuntimeError) as error:
+            (value + 1).sum().item()
+        assert str(error.value).startswith(f"{function}: index 9 at [0]")
+
+
+RULES = [
+    ("input", lambda: F.binary_cross_entropy(on_device([1.5, 0.2]), on_device([0.0, 1.0])), "elements of input should be between 0 and 1"),
+    ("negative input", lambda: F.binary_cross_entropy(on_device([0.5, -1e-10]), on_device([0.0, 1.0]), reduction="none"), "elements of input"),
+    ("input without weight", lambda: F.binary_cross_entropy(on_device([2.0, 0.5]), on_device([1.0, 1.0]), on_device([0.0, 1.0])), "elements of input"),
+    ("target", lambda: F.binary_cross_entropy(on_device([0.5, 0.2]), on_device([0.0, 1.5]), reduction="sum"), "elements of target"),
+    ("BCELoss", lambda: torch.nn.BCELoss()(on_device([0.5, NAN]), on_device([0.0, 1.0])), "elements of input"),
+    ("bernoulli", lambda: torch.bernoulli(on_device([0.5, 1.5])), "probabilities should be between 0 and 1"),
+    ("bernoulli_", lambda: torch.empty(2, device=DEVICE).bernoulli_(on_device([-0.1, 0.5])), "probabilities should be between 0 and 1"),
+    ("normal", lambda: torch.normal(0.0, on_device([1.0, -1.0])), "elements of std"),
+    ("normal of means", lambda: torch.normal(on_device([0.0, 1.0]), on_device([1.0, -1.0])), "elements of std"),
+    ("repeat", lambda: on_device([1, 2]).repeat_interleave(on_device([2, -1]), output_size=1), "repeats can not be negative"),
+]  # fmt: skip
+for name, values, words in (
+    ("negative", [[0.5, 0.5], [-1.0, 2.0]], "NaN or an element below 0"),
+    ("NaN", [NAN, 1.0], "NaN or an element below 0"),
+    ("infinite", [INFINITY, 1.0], "0 or infinite"),
+    ("zero", [[0.5, 0.5], [0.0, 0.0]], "0 or infinite"),
+):
+    for replacement in (False, True):
+        RULES.append((
+            f"{name} {replacement}",
+            lambda values=values, replacement=replacement: torch.multinomial(on_device(values), 1, replacement=replacement),
+            words,
+        ))  # fmt: skip
+
+
+@pytest.mark.parametrize("call, words", [rule[1:] for rule in RULES], ids=[rule[0] for rule in RULES])
+def test_an_invalid_value_is_an_error_of_the_rule(call, words):
+    message = raised(call)
+    assert words in message.splitlines()[0] and "TENSORD_DEBUG=tracebacks" in message, message
+    assert "out of range" not in message
+
+
+def test_valid_values_give_the_results_of_pytorch():
+    x = torch.tensor([0.0, 1.0, 0.25, 0.5])
+    y = torch.tensor([0.0, 1.0, 1.0, 0.5])
+    for reduction in ("none", "sum", "mean"):
+        for weight in (None, torch.tensor([1.0, NAN, 2.0, 0.0])):
+            on_cpu = F.binary_cross_entropy(x, y, weight, reduction=reduction)
+            moved = None if weight is None else weight.to(DEVICE)
+            here = F.binary_cross_entropy(x.to(DEVICE), y.to(DEVICE), moved, reduction=reduction)
+            torch.testing.assert_close(here.cpu(), on_cpu, equal_nan=True)
+    many = torch.rand(1, 2, 1, 2, 1, 2, 1)
+    torch.testing.assert_close(
+        F.binary_cross_entropy(many.to(DEVICE), many.to(DEVICE), reduction="none").cpu(),
+        F.binary_cross_entropy(many, many, reduction="none"),
+    )
+    empty = torch.zeros(0)
+    assert F.binary_cross_entropy(empty.to(DEVICE), empty.to(DEVICE), reduction="none").shape == (0,)
+    assert torch.bernoulli(x.to(DEVICE))[:2].tolist() == [0, 1] and torch.bernoulli(empty.to(DEVICE)).shape == (0,)
+    assert torch.multinomial(on_device([[0.0, 3e38, 0.0], [1e-38, 0.0, 0.0]]), 2, replacement=True).tolist() == [[1, 1], [0, 0]]
+    assert on_device([1, 2]).repeat_interleave(on_device([0, 2]), output_size=2).tolist() == [2, 2]
+    with pytest.raises(RuntimeError, match="repeats can not be negative"):
+        on_device([1, 2]).repeat_interleave(on_device([1, -1]))
