@@ -52,6 +52,9 @@ def _load():
     torch._register_device_module("tensord", _module)
     copyreg.pickle(torch.storage.TypedStorage, _reduce_storage)
     torch.utils.generate_methods_for_privateuse1_backend()
+    from . import _adapt
+
+    _adapt.adapt()
     _register_process_groups()
 
 

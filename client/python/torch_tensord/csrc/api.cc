@@ -229,6 +229,21 @@ TensordMemory MemoryOf(c10::DeviceIndex device) {
 c10::DeviceIndex CurrentDevice() { return current_device; }
 void SetCurrentDevice(c10::DeviceIndex index) { current_device = index < 0 ? 0 : index; }
 
+namespace {
+
+[[noreturn]] void ThrowNoDType(at::ScalarType dtype) {
+  const bool is_complex = at::isComplexType(dtype);
+  const char* const help =
+      is_complex ? "keep complex tensors on the CPU, and copy real ones to the device, such as "
+                   "x.abs() or torch.view_as_real(x)"
+      : at::isQIntType(dtype)
+          ? "keep quantized tensors on the CPU, and copy x.dequantize() to the device"
+          : "convert the tensor, for example with x.to(torch.bfloat16), or keep it on the CPU";
+  C10_THROW_ERROR(NotImplementedError, c10::str("tensord has no dtype ", dtype, ": ", help));
+}
+
+}  // namespace
+
 int32_t ToServerDType(at::ScalarType dtype) {
   switch (dtype) {
     case at::kBool:
@@ -258,7 +273,7 @@ int32_t ToServerDType(at::ScalarType dtype) {
     case at::kUInt64:
       return TENSORD_UINT64;
     default:
-      C10_THROW_ERROR(NotImplementedError, c10::str("tensord has no dtype ", dtype));
+      ThrowNoDType(dtype);
   }
 }
 

@@ -21,7 +21,8 @@ c10::DeviceIndex IndexOf(std::optional<c10::Device> device) {
 void CheckOptions(std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
                   std::optional<c10::Device> device, std::optional<bool> pinned) {
   TORCH_CHECK_NOT_IMPLEMENTED(c10::layout_or_default(layout) == c10::Layout::Strided,
-                              "tensord has strided tensors only, and no ", *layout);
+                              "tensord has strided tensors only, and no ", *layout,
+                              ": keep the tensor on the CPU, or convert it with x.to_dense()");
   TORCH_CHECK(!c10::pinned_memory_or_default(pinned), "only dense CPU tensors can be pinned");
   ToServerDType(c10::dtype_or_default(dtype));
   DeviceAt(IndexOf(device));

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string_view>
 
 #include "generator.h"
 #include "kernels.h"
@@ -53,16 +54,51 @@ void CheckSameDevices(const std::string& name, const torch::jit::Stack& stack,
   }
 }
 
-void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+std::string NameOf(const c10::OperatorHandle& op) {
   const auto& name = op.schema().operator_name();
-  const std::string text =
-      name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+  return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+}
+
+[[noreturn]] void ThrowMissingKind(const std::string& op, const char* kind) {
+  C10_THROW_ERROR(NotImplementedError,
+                  c10::str(op, ": tensord has no ", kind,
+                           " tensors. Compute this part on the CPU, ", "with inputs from x.cpu()"));
+}
+
+// The fallback for tensors of a kind that PyTorch makes out of tensors on a device, and for which
+// there are no kernels.
+template <int kKind>
+void Refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
+  constexpr const char* kKinds[] = {"sparse", "quantized", "nested"};
+  ThrowMissingKind(NameOf(op), kKinds[kKind]);
+}
+
+// Returns the kind of tensor that an op makes or takes and that tensord doesn't have, or null.
+const char* MissingKind(std::string_view name) {
+  for (const char* const complex :
+       {"::_fft_", "::complex", "::polar", "as_complex", "::linalg_eig", "::_linalg_eigvals"}) {
+    if (name.find(complex) != std::string_view::npos &&
+        name.find("linalg_eigh") == std::string_view::npos) {
+      return "complex";
+    }
+  }
+  if (name.find("sparse") != std::string_view::npos) return "sparse";
+  if (name.find("quantize") != std::string_view::npos) return "quantized";
+  return name.find("nested") != std::string_view::npos ? "nested" : nullptr;
+}
+
+void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const std::string text = NameOf(op);
   if (!FallbackAllowed()) {
     CheckSameDevices(text, *stack, op.schema().arguments().size());
+    if (const char* const kind = MissingKind(text); kind != nullptr) {
+      ThrowMissingKind(text, kind);
+    }
     C10_THROW_ERROR(
         NotImplementedError,
-        c10::str(text, " isn't implemented on tensord; with TENSORD_CPU_FALLBACK=1 in the ",
-                 "environment, this machine's CPU computes it"));
+        c10::str(text, " isn't implemented on tensord: copy its inputs to the CPU with x.cpu(), ",
+                 "and its result back. With TENSORD_CPU_FALLBACK=1 in the environment, the ",
+                 "package does this for all such ops"));
   }
   bool first = false;
   {
@@ -141,6 +177,19 @@ std::vector<std::string> Fallbacks() {
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>());
+}
+
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse<0>>());
+}
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse<0>>());
+}
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse<1>>());
+}
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse<2>>());
 }
 
 TORCH_LIBRARY(tensord, m) {

@@ -8,6 +8,7 @@ processes only send commands.
 
 import argparse
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -19,7 +20,15 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=50)
 arguments = parser.parse_args()
 
+if "RANK" not in os.environ:
+    sys.exit("data_parallel.py: start it with torchrun: torchrun --nproc-per-node=2 data_parallel.py")
 rank = int(os.environ["RANK"])
+count = torch.tensord.device_count()
+if count <= rank:
+    sys.exit(
+        f"data_parallel.py: the process of rank {rank} needs the device tensord:{rank}, and there are {count} devices. "
+        "Name more servers in TENSORD_SERVERS, or start fewer processes: torchrun --nproc-per-node"
+    )
 device = torch.device("tensord", rank)
 torch.tensord.set_device(device)
 dist.init_process_group("tensord")

@@ -3,11 +3,18 @@
 usage: several_devices.py        with TENSORD_SERVERS=gpu-a:50051,gpu-b:50051, or a server with several devices
 """
 
+import sys
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 count = torch.tensord.device_count()
+if count == 0:
+    sys.exit(
+        "several_devices.py: there is no server. Start one with `tensord --devices=cpu,cpu` on this machine, or name "
+        "yours: TENSORD_SERVERS=gpu-a:50051,gpu-b:50051"
+    )
 for i in range(count):
     print(f"tensord:{i} is {torch.tensord.get_device_name(i)} at {torch.tensord.get_device_server(i)}")
 first, second = torch.device("tensord", 0), torch.device("tensord", min(1, count - 1))

@@ -63,7 +63,9 @@ for epoch in range(first, arguments.epochs):
     print(f"epoch {epoch}: loss {total.item() / len(loader):.4f}")
     if arguments.checkpoint:
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
-        torch.save(state, arguments.checkpoint)
+        unfinished = arguments.checkpoint.with_name(arguments.checkpoint.name + ".new")
+        torch.save(state, unfinished)
+        unfinished.replace(arguments.checkpoint)  # an interruption leaves a whole file, the old one or the new one
 
 model.eval()
 with torch.no_grad():

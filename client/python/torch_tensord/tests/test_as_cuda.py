@@ -1,6 +1,8 @@
 """torch_tensord.as_cuda(): programs that say "cuda"."""
 
+import contextlib
 import io
+import warnings
 
 import pytest
 import torch
@@ -78,3 +80,22 @@ def test_end_of_the_context_restores_pytorch():
     with pytest.raises((RuntimeError, AssertionError)):
         torch.zeros(1, device="cuda")
     assert torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("named", ["cuda", "tensord"])
+@pytest.mark.parametrize("device_ids", [None, [1], [0, 1]])
+def test_data_parallel_uses_one_device(named, device_ids):
+    context = torch_tensord.as_cuda() if named == "cuda" else contextlib.nullcontext()
+    with context, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        module = nn.Linear(3, 2).to(f"{named}:{device_ids[0] if device_ids else 0}")
+        parallel = nn.DataParallel(module, device_ids)
+        x = torch.ones(4, 3)
+        made = parallel(x.to(module.weight.device))
+        assert torch.equal(made, module(x.to(module.weight.device))) and made.device == module.weight.device
+        assert parallel(x).device == module.weight.device  # it copies inputs of the CPU
+        made.sum().backward()
+    assert module.weight.grad.cpu().tolist() == [[4, 4, 4]] * 2
+    messages = [str(each.message) for each in caught if "DistributedDataParallel" in str(each.message)]
+    assert len(messages) == (0 if device_ids == [1] else 1)
+    assert torch.equal(nn.DataParallel(nn.Identity())(torch.ones(2)).cpu(), torch.ones(2))

@@ -1,5 +1,6 @@
 """Errors: no server, tensors of the package tensord, device memory, and the debug modes."""
 
+import numpy
 import pytest
 import tensord
 import torch
@@ -75,6 +76,47 @@ def test_a_tensor_of_the_package_tensord_is_refused_with_its_conversion():
     ):
         with pytest.raises(TypeError, match=r"tensord\.Tensor.*torch_tensord\.as_torch\(x\)"):
             call()
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda x: torch.fft.fft(x), "tensord has no complex tensors"),
+        (lambda x: torch.linalg.eig(x), "tensord has no complex tensors"),
+        (lambda x: torch.complex(x, x), "tensord has no dtype ComplexFloat: keep complex tensors on the CPU"),
+        (lambda x: x.to(torch.complex64), "tensord has no dtype ComplexFloat: keep complex tensors on the CPU"),
+        (lambda x: torch.zeros(2, dtype=torch.complex64).to(DEVICE), "tensord has no dtype ComplexFloat"),
+        (lambda x: x.to(torch.float8_e4m3fn), "no dtype Float8_e4m3fn: convert the tensor"),
+        (lambda x: x.to_sparse(), "tensord has no sparse tensors"),
+        (lambda x: torch.eye(2).to_sparse().to(DEVICE), "tensord has no sparse tensors"),
+        (lambda x: torch.eye(2).to_sparse_csr().to(DEVICE) @ x, "tensord has no sparse tensors"),
+        (lambda x: torch.sparse.mm(torch.eye(2).to_sparse(), x), "tensord has no sparse tensors"),
+        (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8), "tensord has no quantized tensors"),
+        (lambda x: torch.linalg.svd(x), "isn't implemented on tensord: copy its inputs to the CPU"),
+    ],
+)  # fmt: skip
+def test_what_a_device_lacks_is_refused_with_what_helps(call, words):
+    with pytest.raises(NotImplementedError) as error:
+        call(torch.eye(2, device=DEVICE))
+    message = str(error.value)
+    assert words in message
+    assert ("TENSORD_CPU_FALLBACK" in message) == ("isn't implemented" in message)
+    assert "x.cpu()" in message or "keep" in message
+
+
+def test_dlpack_is_refused_with_the_copy_that_helps():
+    x = torch.ones(2, device=DEVICE)
+    for call in (
+        lambda: x.__dlpack__(),
+        lambda: x.__dlpack_device__(),
+        lambda: torch.utils.dlpack.to_dlpack(x),
+        lambda: torch.from_dlpack(x),
+        lambda: numpy.from_dlpack(x),
+    ):
+        with pytest.raises(BufferError, match=r"its memory isn't in this process: copy it with x\.cpu\(\)"):
+            call()
+    assert torch.from_dlpack(x.cpu()).tolist() == torch.from_dlpack(torch.utils.dlpack.to_dlpack(x.cpu())).tolist() == [1, 1]
+    assert numpy.from_dlpack(x.cpu()).tolist() == [1, 1]
 
 
 DEBUG = """

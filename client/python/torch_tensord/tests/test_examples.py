@@ -23,6 +23,7 @@ def run(address, name, *arguments, module=None, timeout=240):
 def test_training_continues_from_the_checkpoint(address, tmp_path):
     first = run(address, "train_digits.py", "--epochs=3", f"--checkpoint={tmp_path / 'digits.pt'}")
     assert "epoch 2: loss" in first and "continues" not in first
+    assert [path.name for path in tmp_path.iterdir()] == ["digits.pt"]
     second = run(address, "train_digits.py", "--epochs=5", f"--checkpoint={tmp_path / 'digits.pt'}", "--compile")
     assert "continues with epoch 3" in second and "epoch 2" not in second
     right, _, total, *_ = second.splitlines()[-1].split()
@@ -50,3 +51,25 @@ def test_data_parallel_training_by_torchrun(address):
     lines = sorted(line for line in output.splitlines() if line.startswith("rank"))
     assert len(lines) == 2 and "cpu:0" in lines[0] and "cpu:1" in lines[1]
     assert lines[0].split(": ")[1] == lines[1].split(": ")[1]  # the same loss and the same weights
+
+
+def fail(name, **environment):
+    """Runs an example that must fail, and returns what it writes to standard error."""
+    variables = {**os.environ, **environment}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)], env=variables, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr[-3000:]
+    return done.stderr
+
+
+def test_a_missing_server_or_device_is_one_sentence(address):
+    message = fail("several_devices.py", TENSORD_SERVERS="127.0.0.1:1")
+    assert "there is no server" in message and "TENSORD_SERVERS=" in message
+    message = fail("data_parallel.py", TENSORD_SERVER=address, RANK="2", WORLD_SIZE="3")
+    assert "needs the device tensord:2, and there are 2 devices" in message
+    variables = {name: value for name, value in os.environ.items() if name != "RANK"}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "data_parallel.py")], env=variables, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 1 and "start it with torchrun" in done.stderr

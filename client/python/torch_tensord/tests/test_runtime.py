@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 import torch
+import torch_tensord
 
 DEVICE = "tensord"
 
@@ -96,7 +97,7 @@ def test_dtypes_are_promoted_as_on_the_cpu():
 
 
 def test_an_op_without_a_kernel_says_its_name(run_python):
-    with pytest.raises(NotImplementedError, match="airy_ai.out isn't implemented on tensord; with TENSORD_CPU_F"):
+    with pytest.raises(NotImplementedError, match="airy_ai.out isn't implemented on tensord: copy .* x.cpu.*TENSORD_CPU_F"):
         torch.special.airy_ai(torch.ones(2, device=DEVICE))
     with pytest.raises(NotImplementedError, match="Complex"):
         torch.zeros(2, dtype=torch.complex64, device=DEVICE)
@@ -239,3 +240,29 @@ def test_the_packages_are_imported_in_any_order(run_python, first):
     program = f"import {first}\nimport torch\nprint((torch.ones(2, device='tensord') + 1).tolist())"
     done = run_python(program)
     assert done.stdout.strip() == "[2.0, 2.0]", done.stderr
+
+
+def test_memory_figures_by_the_names_of_pytorch():
+    kept = torch.ones(1 << 20, device="tensord:1")
+    torch.tensord.synchronize(1)
+    for memory in (torch.tensord, torch.accelerator):
+        used, peak = memory.memory_allocated(1), memory.max_memory_allocated(1)
+        assert peak >= used >= 4 << 20
+        stats = memory.memory_stats(1)
+        for name in ("allocated_bytes", "reserved_bytes", "active_bytes"):
+            assert stats[f"{name}.all.current"] == used and stats[f"{name}.all.peak"] == peak
+        assert stats["num_ooms"] == stats["allocation.all.current"] == stats["allocated_bytes.all.freed"] == 0
+        assert memory.memory_reserved(1) == used and memory.max_memory_reserved(1) == peak
+        memory.reset_peak_memory_stats(1)
+        memory.reset_accumulated_memory_stats(1)
+        memory.empty_cache()
+        assert memory.max_memory_allocated(1) == peak
+    assert torch.tensord.memory_stats("tensord:1") == torch.accelerator.memory_stats("tensord:1")
+    assert torch.tensord.memory_stats_as_nested_dict(1)["allocated_bytes"]["all"]["current"] == used
+    assert torch.accelerator.get_memory_info(1) == torch.tensord.mem_get_info(1)
+    summary = torch.tensord.memory_summary(1)
+    assert f"{used / 2**20:.1f} MiB" in summary and summary.startswith("tensord:1 (")
+    assert len(torch.tensord.memory_summary(1, abbreviated=True)) < len(summary)
+    with torch_tensord.as_cuda():
+        assert torch.cuda.memory_stats(1)["allocated_bytes.all.current"] == used and "MiB" in torch.cuda.memory_summary(1)
+    del kept

@@ -1,0 +1,84 @@
+"""Changes parts of PyTorch that know devices by name: torch.nn.DataParallel and DLPack."""
+
+import functools
+import itertools
+import sys
+import warnings
+
+import torch
+from torch.utils._pytree import tree_map
+
+
+def _takes(module):
+    """Returns whether tensord is the device of DataParallel(module). If CUDA is one, too, the parameters decide."""
+    first = next(itertools.chain(module.parameters(), module.buffers()), None)
+    if first is not None and first.device.type != "cpu":
+        return first.device.type == "tensord"
+    means_cuda = getattr(sys.modules.get("torch_tensord._as_cuda"), "_active", None) is None
+    return not (torch.cuda.is_available() and means_cuda) and torch.tensord.is_available()
+
+
+def _index(device):
+    return device if isinstance(device, int) else torch.device(device).index or 0
+
+
+def _adapt_data_parallel():
+    """A DataParallel of a module on tensord uses one device. PyTorch's copies between devices need CUDA."""
+    kind = torch.nn.DataParallel
+    original = kind.__init__
+
+    @functools.wraps(original)
+    def make(self, module, device_ids=None, output_device=None, dim=0):
+        if not _takes(module):
+            return original(self, module, device_ids, output_device, dim)
+        count = torch.tensord.device_count() if device_ids is None else len(device_ids)
+        index = _index(device_ids[0]) if device_ids else 0
+        if count > 1:
+            warnings.warn(
+                f"torch.nn.DataParallel uses tensord:{index} alone. For several devices of tensord, use "
+                "torch.nn.parallel.DistributedDataParallel with one process for each device",
+                stacklevel=2,
+            )
+        torch.nn.Module.__init__(self)
+        self.module, self.dim = module, dim
+        self.device_ids, self.output_device = [index], index
+        self.src_device_obj = torch.device("tensord", index)
+        if count == 1:
+            module.to(self.src_device_obj)
+
+    scatter_of_cuda = kind.scatter
+
+    @functools.wraps(scatter_of_cuda)
+    def scatter(self, inputs, kwargs, device_ids):
+        if self.src_device_obj.type != "tensord":
+            return scatter_of_cuda(self, inputs, kwargs, device_ids)
+
+        def move(x):
+            return x.to(self.src_device_obj) if isinstance(x, torch.Tensor) else x
+
+        return (tree_map(move, tuple(inputs)),), (tree_map(move, kwargs or {}),)
+
+    kind.__init__ = make
+    kind.scatter = scatter
+
+
+def _refuse(function):
+    """Returns a function that raises an error for tensors on tensord, whose memory is in another process."""
+
+    @functools.wraps(function)
+    def call(tensor, *arguments, **options):
+        if isinstance(tensor, torch.Tensor) and tensor.device.type == "tensord":
+            raise BufferError(
+                f"a tensor on {tensor.device} can't be shared by DLPack, because its memory isn't in this process: copy "
+                "it with x.cpu() first"
+            )
+        return function(tensor, *arguments, **options)
+
+    return call
+
+
+def adapt():
+    _adapt_data_parallel()
+    torch.Tensor.__dlpack__ = _refuse(torch.Tensor.__dlpack__)
+    torch.Tensor.__dlpack_device__ = _refuse(torch.Tensor.__dlpack_device__)
+    torch.to_dlpack = torch.utils.dlpack.to_dlpack = _refuse(torch.utils.dlpack.to_dlpack)
