@@ -4,9 +4,17 @@ torch.distributed.init_process_group("tensord") makes one member for each proces
 own and a device of its own, which is the current device: torch.tensord.set_device(int(os.environ["RANK"])). The servers
 exchange the elements directly, by Gloo between CPUs and by NCCL between GPUs. The store of torch.distributed only
 carries the members' addresses. A tensor on the CPU is copied to the device, and the result back, which waits.
+
+The servers' groups have all-reduce by sum, mean and maximum, all-gather, reduce-scatter and broadcast. The other
+operations consist of these. send() shares a tensor at its server under a name, and recv() copies it from there.
 """
 
+import collections
 import datetime
+import functools
+import json
+import time
+import uuid
 
 import tensord
 import torch
@@ -16,6 +24,14 @@ from torch._C._distributed_c10d import _create_work_from_future
 from . import as_tensord, as_torch
 
 _REDUCTIONS = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "mean", dist.ReduceOp.MAX: "max"}
+# These combine the gathered tensors of all members, (members, …).
+_COMBINATIONS = {
+    dist.ReduceOp.PRODUCT: lambda x: x.prod(0).to(x.dtype),
+    dist.ReduceOp.BAND: lambda x: functools.reduce(torch.bitwise_and, x.unbind(0)),
+    dist.ReduceOp.BOR: lambda x: functools.reduce(torch.bitwise_or, x.unbind(0)),
+    dist.ReduceOp.BXOR: lambda x: functools.reduce(torch.bitwise_xor, x.unbind(0)),
+}
+_POLL_SECONDS = 0.001  # of a receive from any member
 _MAX_TIMEOUT_SECONDS = 30.0  # for an operation that waits for its last member
 
 
@@ -31,11 +47,15 @@ class ProcessGroupTensord(dist.ProcessGroup):
         self._timeout = max(1.0, min(seconds, 3600.0))
         self._member = None
         self._device = None
+        self._messages = collections.Counter()  # sent and received, by sender, receiver and tag
 
     # ---- methods that torch.distributed calls
 
     def getBackendName(self):
         return "tensord"
+
+    def _get_backend(self, device):
+        return self  # batch_isend_irecv asks for its properties
 
     def size(self):
         return self._member_count
@@ -82,6 +102,10 @@ class ProcessGroupTensord(dist.ProcessGroup):
         self._join(tensor.device)
         return tensor
 
+    def _own_part(self, gathered):
+        """Returns this member's part of the first axis of each tensor of (members, …)."""
+        return gathered.unflatten(1, (self._member_count, -1))[:, self._member_rank]
+
     def _reduce(self, name, tensor, options, run):
         """Calls run(tensor, reduction) for the reduction of `options`."""
         tensor = self._prepare(name, tensor)
@@ -93,10 +117,13 @@ class ProcessGroupTensord(dist.ProcessGroup):
         for known, reduction in _REDUCTIONS.items():
             if op == known:
                 return self._reduce_by(tensor, reduction, run)
-        names = [each for each in ("PRODUCT", "BAND", "BOR", "BXOR") if op == getattr(dist.ReduceOp, each)]
+        for known, combine in _COMBINATIONS.items():
+            if op == known:
+                gathered = self._gather(name, tensor)
+                return combine(self._own_part(gathered) if run == self._reduce_scatter else gathered)
         raise NotImplementedError(
-            f"torch.distributed: {name} by {', '.join(names) or op} isn't implemented by the backend tensord: it has"
-            " SUM, AVG, MAX and MIN"
+            f"torch.distributed: {name} by {op} isn't implemented by the backend tensord: it has SUM, AVG, MAX, MIN,"
+            " PRODUCT, BAND, BOR and BXOR"
         )
 
     def _reduce_by(self, tensor, reduction, run):
@@ -194,6 +221,78 @@ class ProcessGroupTensord(dist.ProcessGroup):
             output.copy_(made[self._member_rank])
         return _done(output_tensors)
 
+    def alltoall(self, output_tensors, input_tensors, opts=None):
+        parts = [self._prepare("all_to_all", each).reshape(-1) for each in input_tensors]
+        made = self._all_to_all(torch.cat(parts), [part.numel() for part in parts])
+        for output, part in zip(output_tensors, made):
+            output.copy_(part.view(output.shape))
+        return _done(output_tensors)
+
+    def all_to_all_single(self, output, input, output_split_sizes=None, input_split_sizes=None, opts=None):
+        count = self._member_count
+        if not output_split_sizes and not input_split_sizes:
+            if input.shape[0] % count != 0 or output.numel() != input.numel():
+                raise ValueError(
+                    f"torch.distributed: all_to_all_single: the first axes of the input {tuple(input.shape)} and of the "
+                    f"output {tuple(output.shape)} must be the same multiple of the {count} members"
+                )
+            made = self._own_part(self._gather("all_to_all_single", input))
+            output.copy_(made.reshape(output.shape))
+            return _done([output])
+        sizes = list(input_split_sizes or [input.shape[0] // count] * count)
+        made = self._all_to_all(self._prepare("all_to_all_single", input), sizes)
+        output.copy_(torch.cat(made).reshape(output.shape))
+        return _done([output])
+
+    alltoall_base = all_to_all_single
+
+    def _all_to_all(self, x, sizes):
+        """Splits the first axis of x into a part for each member. Returns the parts of all members for this one."""
+        sizes_of = [json.loads(each) for each in self._exchange(json.dumps(sizes).encode())]
+        longest = max(map(sum, sizes_of))
+        padded = torch.cat([x, x.new_zeros(longest - x.shape[0], *x.shape[1:])])
+        gathered = self._gather("all_to_all", padded)
+        made = []
+        for rank, each in enumerate(sizes_of):
+            start = sum(each[: self._member_rank])
+            made.append(gathered[rank, start : start + each[self._member_rank]])
+        return made
+
+    # ---- messages between two members
+
+    def _key(self, sender, receiver, tag):
+        """Returns the name of the next message, which the sender and the receiver count."""
+        self._messages[sender, receiver, tag] += 1
+        return f"tensord/message/{sender}/{receiver}/{tag}/{self._messages[sender, receiver, tag]}"
+
+    def send(self, tensors, dst, tag=0):
+        """Waits until the device has computed the tensor, but doesn't wait for the receiver."""
+        for tensor in tensors:
+            if tensor.device.type == "cpu":
+                tensor = tensor.to(self._device or torch.device("tensord", torch.tensord.current_device()))
+            address = torch.tensord.get_device_server(tensor.device)
+            name = f"torch.distributed/{uuid.uuid4()}"
+            _client(address).publish(as_tensord(tensor), name)
+            message = {"server": address, "name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype)}
+            self._store.set(self._key(self._member_rank, dst, tag), json.dumps(message).encode())
+        return _done(tensors)
+
+    def recv(self, tensors, src, tag=0):
+        """Returns a work whose wait() blocks until the message is there, and copies it."""
+        return _Receive(self._store, tensors, {src: [self._key(src, self._member_rank, tag) for _ in tensors]})
+
+    def recv_anysource(self, tensors, tag=0):
+        if len(tensors) != 1:
+            raise NotImplementedError("torch.distributed: recv from any member takes one tensor")
+        sources = [rank for rank in range(self._member_count) if rank != self._member_rank]
+        next_number = {rank: self._messages[rank, self._member_rank, tag] + 1 for rank in sources}
+        keys = {rank: [f"tensord/message/{rank}/{self._member_rank}/{tag}/{next_number[rank]}"] for rank in sources}
+
+        def count(source):
+            self._messages[source, self._member_rank, tag] += 1
+
+        return _Receive(self._store, tensors, keys, count)
+
     def barrier(self, opts=None):
         self._join(torch.device("tensord", torch.tensord.current_device())).barrier()
         return _done([])
@@ -207,7 +306,8 @@ class ProcessGroupTensord(dist.ProcessGroup):
 for _name in (
     "allreduce allreduce_coalesced broadcast allgather all_gather_single _allgather_base all_gather_single_coalesced"
     " allgather_into_tensor_coalesced reduce_scatter reduce_scatter_single _reduce_scatter_base"
-    " reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced reduce gather scatter barrier"
+    " reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced reduce gather scatter alltoall alltoall_base"
+    " all_to_all_single send recv recv_anysource barrier"
 ).split():
     setattr(ProcessGroupTensord, _name, torch.compiler.disable(getattr(ProcessGroupTensord, _name)))
 
@@ -217,6 +317,77 @@ def _done(tensors, value=None):
     future = torch.futures.Future()
     future.set_result(tensors if value is None else value)
     return _create_work_from_future(future)
+
+
+def _client(address):
+    """Returns the client of a server of the devices."""
+    connection = tensord.current_connection()
+    if isinstance(connection, tensord.Cluster):
+        try:
+            return connection.server(address)
+        except tensord.NotFoundError:
+            connection = None
+    if connection is None or connection.address != address:
+        raise RuntimeError(
+            f"torch.distributed: the message is at the server {address}, to which this process has no connection: start"
+            " all processes with the same TENSORD_SERVERS"
+        )
+    return connection
+
+
+class _Receive(dist.Work):
+    """Messages for this process. They are taken in wait()."""
+
+    def __init__(self, store, tensors, keys, on_source=None):
+        super().__init__()
+        self._store, self._tensors, self._keys, self._on_source = store, tensors, keys, on_source
+        self._source = next(iter(keys)) if on_source is None else None
+        self._taken = False
+
+    def wait(self, timeout=None):
+        if self._taken:
+            return True
+        if self._source is None:
+            self._source = self._await_source()
+            self._on_source(self._source)
+        for tensor, key in zip(self._tensors, self._keys[self._source]):
+            message = json.loads(bytes(self._store.get(key)))
+            self._store.delete_key(key)
+            client = _client(message["server"])
+            found = as_torch(client.open(message["name"]))
+            client.unpublish(message["name"])
+            if list(tensor.shape) != message["shape"] or str(tensor.dtype) != message["dtype"]:
+                raise RuntimeError(
+                    f"torch.distributed: recv: the message has the shape {message['shape']} and the dtype "
+                    f"{message['dtype']}, and the tensor has {list(tensor.shape)} and {tensor.dtype}"
+                )
+            tensor.copy_(found)
+        self._taken = True
+        return True
+
+    def _await_source(self):
+        while True:
+            for source, keys in self._keys.items():
+                if self._store.check(keys):
+                    return source
+            time.sleep(_POLL_SECONDS)
+
+    def is_completed(self):
+        return self._taken
+
+    def is_success(self):
+        return self._taken
+
+    def exception(self):
+        return None
+
+    def result(self):
+        return self._tensors
+
+    def source_rank(self):
+        return self._source
+
+    _source_rank = source_rank
 
 
 def create_process_group(store, rank, size, timeout):

@@ -94,9 +94,9 @@ dist.barrier()
 t = torch.tensor([1, rank]); dist.all_reduce(t); keep("cpu", t)
 t = torch.zeros(2, device=device); dist.scatter(t, [x(), x() + 1] if rank == 0 else None, src=0); keep("scatter", t)
 try:
-    dist.all_reduce(x(), op=dist.ReduceOp.PRODUCT)
+    dist.all_reduce(x(), op=dist._make_nccl_premul_sum(2.0))
 except NotImplementedError as error:
-    answers["product"] = str(error)
+    answers["premultiplied"] = str(error)
 dist.destroy_process_group()
 print(json.dumps(answers))
 """)
@@ -107,11 +107,111 @@ print(json.dumps(answers))
     }
     for answers in (first, second):
         assert {name: answers[name] for name in same} == same
-        assert "PRODUCT" in answers["product"]
+        assert "isn't implemented by the backend tensord: it has SUM" in answers["premultiplied"]
     assert first["reduce_scatter"] == first["reduce_scatter_tensor"] == [3]
     assert second["reduce_scatter"] == second["reduce_scatter_tensor"] == [10]
     assert first["reduce"] == [3, 10]
     assert first["scatter"] == [1, 0] and second["scatter"] == [2, 1]
+
+
+def test_reductions_by_product_and_bits(run_ranks):
+    first, second = run_ranks("""
+dist.init_process_group("tensord")
+answers = {}
+def x(): return torch.tensor([2.0 + rank, -3.0, 0.5, 4.0], device=device)
+def n(): return torch.tensor([5 + rank, 12, 2, 3], dtype=torch.int32, device=device)
+t = x(); dist.all_reduce(t, op=dist.ReduceOp.PRODUCT); answers["product"] = t.tolist()
+t = n(); dist.all_reduce(t, op=dist.ReduceOp.PRODUCT); answers["integers"] = t.tolist(); assert t.dtype == torch.int32
+for op in ("BAND", "BOR", "BXOR"):
+    t = n(); dist.all_reduce(t, op=getattr(dist.ReduceOp, op)); answers[op] = t.tolist()
+t = torch.zeros(2, device=device); dist.reduce_scatter_tensor(t, x(), op=dist.ReduceOp.PRODUCT); answers["part"] = t.tolist()
+t = x(); dist.reduce(t, 1, op=dist.ReduceOp.PRODUCT); answers["reduce"] = t.tolist()
+t = torch.tensor([True, rank == 0], device=device); dist.all_reduce(t, op=dist.ReduceOp.PRODUCT); answers["bool"] = t.tolist()
+dist.destroy_process_group()
+print(json.dumps(answers))
+""")
+    for answers in (first, second):
+        assert answers["product"] == [6, 9, 0.25, 16] and answers["integers"] == [30, 144, 4, 9]
+        assert (answers["BAND"], answers["BOR"], answers["BXOR"]) == ([4, 12, 2, 3], [7, 12, 2, 3], [3, 0, 0, 0])
+        assert answers["bool"] == [True, False]
+    assert first["part"] == [6, 9] and second["part"] == [0.25, 16]
+    assert first["reduce"] == [2, -3, 0.5, 4] and second["reduce"] == [6, 9, 0.25, 16]
+
+
+def test_messages_between_two_members(run_ranks):
+    first, second = run_ranks("""
+dist.init_process_group("tensord")
+other, answers = 1 - rank, {}
+def x(value=1.0): return torch.full((2, 3), value + 10 * rank, device=device)
+def empty(): return torch.zeros(2, 3, device=device)
+if rank == 0:
+    dist.send(x(), 1); dist.send(x(2.0), 1); dist.send(torch.arange(3), 1, tag=7)
+    t = empty(); assert dist.recv(t) == 1; answers["any"] = t[0, 0].item()
+else:
+    late = torch.zeros(3, dtype=torch.int64); dist.recv(late, 0, tag=7); answers["tag"] = late.tolist()
+    a, b = empty(), empty(); dist.recv(a, 0); assert dist.recv(b, src=0) == 0
+    answers["order"] = [a[0, 0].item(), b[0, 0].item()]
+    dist.send(x().t().contiguous().t(), 0)
+received = empty()
+works = [dist.irecv(received, other), dist.isend(x(3.0), other)]  # each receives before it sends
+for work in works: work.wait()
+answers["both"] = received.tolist(); assert all(work.is_completed() for work in works)
+mine = x(4.0)
+ops = [dist.P2POp(dist.irecv, received, other), dist.P2POp(dist.isend, mine, other)]
+for work in dist.batch_isend_irecv(ops): work.wait()
+mine.zero_()
+answers["batch"] = received[1, 2].item()
+if rank == 0:
+    dist.send_object_list([{"a": 1}, "b"], 1)
+else:
+    objects = [None, None]; dist.recv_object_list(objects, 0); answers["objects"] = objects
+if rank == 0:
+    dist.send(x(), 1)
+else:
+    try:
+        dist.recv(torch.zeros(5, device=device), 0)
+    except RuntimeError as error:
+        answers["wrong"] = str(error)
+dist.barrier()
+dist.destroy_process_group()
+print(json.dumps(answers))
+""")
+    assert first["any"] == 11 and second["tag"] == [0, 1, 2] and second["order"] == [1, 2]
+    assert first["both"] == [[13] * 3] * 2 and second["both"] == [[3] * 3] * 2
+    assert first["batch"] == 14 and second["batch"] == 4
+    assert second["objects"] == [{"a": 1}, "b"]
+    assert "the message has the shape [2, 3]" in second["wrong"]
+
+
+def test_each_member_sends_a_part_to_each(run_ranks):
+    first, second = run_ranks("""
+dist.init_process_group("tensord")
+answers = {}
+x = torch.arange(8.0, device=device).view(4, 2) + 100 * rank
+t = torch.zeros(4, 2, device=device); dist.all_to_all_single(t, x); answers["equal"] = t[:, 0].tolist()
+sizes = ([1, 3], [2, 2])[rank]
+t = torch.zeros([3, 5][rank], 2, device=device)
+dist.all_to_all_single(t, x, output_split_sizes=[[1, 2], [3, 2]][rank], input_split_sizes=sizes)
+answers["split"] = t[:, 0].tolist()
+parts = [torch.zeros(2, 3, device=device), torch.zeros(rank + 1, device=device)] if rank == 0 else \
+        [torch.zeros(1, device=device), torch.zeros(2, device=device)]
+given = [torch.ones(2, 3, device=device) * 5, torch.ones(1, device=device) * 6] if rank == 0 else \
+        [torch.ones(1, device=device) * 7, torch.ones(2, device=device) * 8]
+dist.all_to_all(parts, given); answers["lists"] = [part.tolist() for part in parts]
+try:
+    dist.all_to_all_single(torch.zeros(3, device=device), torch.zeros(3, device=device))
+except ValueError as error:
+    answers["odd"] = str(error)
+a = torch.zeros(2, 2, device=device); dist.gather(x[0], [a[0], a[1]] if rank == 1 else None, dst=1)
+answers["gather"] = a.tolist()
+dist.destroy_process_group()
+print(json.dumps(answers))
+""")
+    assert first["equal"] == [0, 2, 100, 102] and second["equal"] == [4, 6, 104, 106]
+    assert first["split"] == [0, 100, 102] and second["split"] == [2, 4, 6, 104, 106]
+    assert first["lists"] == [[[5] * 3] * 2, [7]] and second["lists"] == [[6], [8, 8]]
+    assert "must be the same multiple of the 2 members" in first["odd"]
+    assert first["gather"] == [[0, 0], [0, 0]] and second["gather"] == [[0, 1], [100, 101]]
 
 
 def test_data_parallel_training_is_that_of_one_process_with_the_whole_batch(run_ranks):
