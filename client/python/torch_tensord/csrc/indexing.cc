@@ -165,12 +165,18 @@ at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>
 
 // ---- an index for one axis
 
+void RequireIndex(const Origin& origin, const at::Tensor& index) {
+  TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt, origin.function,
+              "(): Expected dtype int32 or int64 for index, but got ", index.scalar_type());
+}
+
 Value Line(const Value& x) { return x->dim() == 0 ? Reshape(x, {1}) : x; }
 
 Value IndexSelectValue(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
   TORCH_CHECK_INDEX(index.dim() <= 1,
                     "index_select(): Index is supposed to be a vector, but got dim: ", index.dim());
   CommonDevice("index_select", {&self, &index});
+  RequireIndex(kIndexSelect, index);
   const Value places = Line(RefuseNegative(ReadIndex(index, DeviceOf(self))));
   const Value picked = Named(
       kIndexSelect, DeviceOf(self),
@@ -187,6 +193,7 @@ at::Tensor& IndexSelectOut(const at::Tensor& self, int64_t dim, const at::Tensor
 
 Value PutAlong(const Origin& origin, const at::Tensor& self, int64_t dim, const at::Tensor& index,
                const Value& source, const char* reduce) {
+  RequireIndex(origin, index);
   const Value places = Line(RefuseNegative(ReadIndex(index, DeviceOf(self))));
   const Value x = Line(Read(self));
   const int64_t axis = at::maybe_wrap_dim(dim, self.dim());
@@ -217,6 +224,7 @@ at::Tensor& IndexCopyOut(const at::Tensor& self, int64_t dim, const at::Tensor& 
 at::Tensor& IndexFillScalar(at::Tensor& self, int64_t dim, const at::Tensor& index,
                             const at::Scalar& value) {
   if (index.numel() == 0 || self.numel() == 0) return self;
+  RequireIndex(kIndexFill, index);
   const Value number = Full(DeviceOf(self), {}, value, self.scalar_type());
   const Value places = Line(ReadIndex(index, DeviceOf(self)));
   const Value made = Push("index_put", {Line(Read(self)), places, number},
@@ -333,6 +341,7 @@ at::Tensor& MaskedScatter(at::Tensor& self, const at::Tensor& mask, const at::Te
 
 at::Tensor Take(const at::Tensor& self, const at::Tensor& index) {
   CommonDevice("take", {&self, &index});
+  RequireIndex(kTake, index);
   const Value made =
       Push("index", {Reshape(Read(self), {self.numel()}), Read(index)}, {{"axis", 0}});
   return MakeTensor(Named(kTake, DeviceOf(self), made), DeviceOf(self));
@@ -342,6 +351,11 @@ at::Tensor Take(const at::Tensor& self, const at::Tensor& index) {
 
 at::Tensor Embedding(const at::Tensor& weight, const at::Tensor& indices, int64_t, bool, bool) {
   TORCH_CHECK(weight.dim() == 2, "'weight' must be 2-D");
+  TORCH_CHECK(
+      indices.scalar_type() == at::kLong || indices.scalar_type() == at::kInt,
+      "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
+      "Long, Int; but got ",
+      indices.scalar_type(), " instead (while checking arguments for embedding)");
   const c10::DeviceIndex device = CommonDevice("embedding", {&weight, &indices});
   const Value made = Push("index", {Read(weight), RefuseNegative(Read(indices))}, {{"axis", 0}});
   return MakeTensor(Named(kEmbedding, device, made), device);

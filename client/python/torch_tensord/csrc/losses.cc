@@ -92,6 +92,9 @@ at::Tensor& HuberBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
 
 at::Tensor Bce(const at::Tensor& self, const at::Tensor& target,
                const std::optional<at::Tensor>& weight, int64_t reduction) {
+  TORCH_CHECK(at::isFloatingType(self.scalar_type()) && at::isFloatingType(target.scalar_type()),
+              "binary_cross_entropy: input and target must have floating dtypes, but got ",
+              self.scalar_type(), " and ", target.scalar_type());
   const auto [x, y] = ReadPair("binary_cross_entropy", self, target);
   const auto log = [](const Value& p) {
     return Push(op::maximum, {Push(op::log, {p}), Number(-100, p)});

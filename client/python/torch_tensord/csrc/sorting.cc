@@ -118,8 +118,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> Unique2(const at::Tensor& self, b
 std::tuple<at::Tensor, at::Tensor, at::Tensor> UniqueConsecutive(const at::Tensor& self,
                                                                  bool inverse, bool counts,
                                                                  std::optional<int64_t> dim) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!dim.has_value() || self.dim() == 1,
-                              "unique_consecutive with dim isn't implemented on tensord");
+  if (dim.has_value() && self.dim() != 1) {
+    return at::unique_dim_consecutive(self, *dim, inverse, counts);
+  }
   if (self.numel() == 0) return Unique2(self, true, inverse, counts);
   return Results(UniqueOf(Reshape(Read(self), {self.numel()}), {}, DeviceOf(self)), self, inverse,
                  counts);

@@ -233,6 +233,63 @@ Tensor ChannelShuffle(const Tensor& self, int64_t groups) {
   return self.reshape(sizes).transpose(1, 2).reshape(self.sizes());
 }
 
+Tensor SphericalBesselJ0(const Tensor& x) {
+  const Tensor series = Polynomial(x.mul(x), {1.0 / 6227020800, -1.0 / 39916800, 1.0 / 362880,
+                                              -1.0 / 5040, 1.0 / 120, -1.0 / 6, 1});
+  const Tensor result = at::where(x.abs().lt(0.5), series, x.sin().div(x));
+  return at::where(x.abs().eq(kInfinity), Constant(x, 0), result);
+}
+
+// ---- integers
+
+// Returns how many steps Euclid's algorithm takes at most: as for two numbers of Fibonacci.
+int EuclidSteps(at::ScalarType dtype) {
+  switch (c10::elementSize(dtype)) {
+    case 1:
+      return 13;
+    case 2:
+      return 24;
+    case 4:
+      return 47;
+    default:
+      return 93;
+  }
+}
+// Reads both operands as absolute values in the dtype of the result.
+std::pair<Tensor, Tensor> Magnitudes(const char* name, const Tensor& a, const Tensor& b,
+                                     at::ScalarType dtype) {
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isIntegralType(dtype, false), name, " isn't implemented for ",
+                              dtype);
+  const at::Device device(at::kPrivateUse1, CommonDevice(name, {&a, &b}));
+  const auto read = [&](const Tensor& x) {
+    const Tensor own = x.to(device, dtype);
+    return dtype == at::kByte ? own : own.abs();
+  };
+  const std::vector<Tensor> both = at::broadcast_tensors({read(a), read(b)});
+  return {both[0], both[1]};
+}
+Tensor Gcd(Tensor a, Tensor b) {
+  const int steps = EuclidSteps(a.scalar_type());
+  for (int i = 0; i < steps; ++i) {
+    const Tensor rest = a.remainder(b);  // 0 where b is 0
+    a = at::where(b.eq(0), a, b);
+    b = rest;
+  }
+  return a;
+}
+Tensor& GcdOut(const Tensor& self, const Tensor& other, Tensor& out) {
+  const auto [a, b] = Magnitudes("gcd", self, other, at::result_type(self, other));
+  return CopyToOut(out, Gcd(a, b));
+}
+Tensor& LcmOut(const Tensor& self, const Tensor& other, Tensor& out) {
+  const auto [a, b] = Magnitudes("lcm", self, other, at::result_type(self, other));
+  // If both are 0, so is the result.
+  const Tensor multiple = a.floor_divide(Gcd(a, b).clamp_min(1)).mul(b);
+  // A multiple that exceeds the dtype wraps. As on the CPU, only the wider dtypes lose its sign.
+  const bool is_wide = c10::elementSize(a.scalar_type()) > 2;
+  return CopyToOut(out, is_wide ? multiple.abs() : multiple);
+}
+
 // ---- scatter
 
 constexpr Origin kPut{nullptr, "put_", "the index"};
@@ -281,6 +338,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("polygamma.out", PolyGammaOut);
   m.impl("special_zeta.out", ZetaOut);
   m.impl("sinc.out", SpecialOut<Sinc>);
+  m.impl("special_modified_bessel_i0.out", SpecialOut<BesselI0>);
+  m.impl("special_modified_bessel_i1.out", SpecialOut<BesselI1>);
+  m.impl("special_spherical_bessel_j0.out", SpecialOut<SphericalBesselJ0>);
+  m.impl("gcd.out", GcdOut);
+  m.impl("lcm.out", LcmOut);
   m.impl("special_entr.out", SpecialOut<Entropy>);
   m.impl("i0.out", SpecialOut<BesselI0>);
   m.impl("special_i0e.out", SpecialOut<BesselI0e>);

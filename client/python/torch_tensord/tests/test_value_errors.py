@@ -122,6 +122,20 @@ def test_an_invalid_value_is_an_error_of_the_rule(call, words):
     assert "out of range" not in message
 
 
+def test_operands_of_another_dtype_are_refused_at_the_call():
+    x = torch.ones(2, device=DEVICE)
+    with pytest.raises(RuntimeError, match="'indices' to have one of the following scalar types: Long, Int; but got Float"):
+        F.embedding(x, torch.zeros(3, 4, device=DEVICE))
+    for a, b in ((x.long(), x), (x, x.long())):
+        with pytest.raises(RuntimeError, match="binary_cross_entropy: input and target must have floating dtypes"):
+            F.binary_cross_entropy(a, b)
+    for call in (lambda: x.gather(0, x), lambda: x.scatter(0, x, x), lambda: x.index_select(0, x), lambda: x.take(x),
+                 lambda: x.index_add(0, x, x), lambda: x.index_fill(0, x, 1), lambda: F.nll_loss(x, x[0])):  # fmt: skip
+        with pytest.raises(RuntimeError) as error:
+            call()
+        assert "tensord" not in str(error.value)
+
+
 def test_valid_values_give_the_results_of_pytorch():
     x = torch.tensor([0.0, 1.0, 0.25, 0.5])
     y = torch.tensor([0.0, 1.0, 1.0, 0.5])
