@@ -69,8 +69,8 @@ def _refuse(function):
     def call(tensor, *arguments, **options):
         if isinstance(tensor, torch.Tensor) and tensor.device.type == "tensord":
             raise BufferError(
-                f"a tensor on {tensor.device} can't be shared by DLPack, because its memory isn't in this process: copy "
-                "it with x.cpu() first"
+                f"a tensor on {tensor.device} can't be shared by DLPack, because its memory isn't in this process: "
+                "copy it with x.cpu() first"
             )
         return function(tensor, *arguments, **options)
 

@@ -246,10 +246,10 @@ def memory_summary(device=None, abbreviated=False):
     """Returns a text with the memory of the device. Waits for the server."""
     index = _index(device)
     total, limit, used, peak = _ops._memory(index)
-    rows = [("in use, by all clients", used), ("maximum since the server started", peak), ("free", max(limit - used, 0)),
-            ("limit for all tensors", limit), ("memory of the device", total)]  # fmt: skip
-    if abbreviated:
-        rows = rows[:3]
+    rows = [("in use, by all clients", used), ("maximum since the server started", peak)]
+    rows += [("free", max(limit - used, 0))]
+    if not abbreviated:
+        rows += [("limit for all tensors", limit), ("memory of the device", total)]
     lines = [f"tensord:{index} ({get_device_name(index)} of {get_device_server(index)})"]
     return "\n".join(lines + [f"{name:<34}{value / 2**20:>12.1f} MiB" for name, value in rows])
 

@@ -233,8 +233,8 @@ class ProcessGroupTensord(dist.ProcessGroup):
         if not output_split_sizes and not input_split_sizes:
             if input.shape[0] % count != 0 or output.numel() != input.numel():
                 raise ValueError(
-                    f"torch.distributed: all_to_all_single: the first axes of the input {tuple(input.shape)} and of the "
-                    f"output {tuple(output.shape)} must be the same multiple of the {count} members"
+                    f"torch.distributed: all_to_all_single: the first axes of the input {tuple(input.shape)} and of"
+                    f" the output {tuple(output.shape)} must be the same multiple of the {count} members"
                 )
             made = self._own_part(self._gather("all_to_all_single", input))
             output.copy_(made.reshape(output.shape))

@@ -331,7 +331,7 @@ std::vector<at::Tensor> Recording::Run(at::TensorList inputs, const Cells& cells
   values.reserve(num_outputs);
   for (size_t i = 0; i < num_outputs; ++i)
     values.push_back(c10::make_intrusive<Handle>(results[i]));
-  if (!values.empty()) NameProgram(origins_, device_, values[0]);
+  NameProgram(origins_, device_, values[0]);
   const auto value_of = [&](const Source& source) -> const Value& {
     if (!source.is_input) return values[source.index];
     return source.index < cells.values.size() ? cells.values[source.index]

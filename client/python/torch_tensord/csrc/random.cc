@@ -162,7 +162,7 @@ at::Tensor& RandpermOut(int64_t n, MaybeGenerator generator, at::Tensor& out) {
   return WriteOut(out, PushAll("sort", In(keys), {{"axis", 0}})[1]);
 }
 
-// Returns `samples` of the probabilities `p`, whose rows have the sums `sums`. If they aren't valid,
+// Returns `samples` of the probabilities `p`, whose rows have the sums `sums`. If `p` isn't valid,
 // the samples have an error.
 Value RequireProbabilities(const Value& samples, const Value& p, const Value& sums) {
   const Value ratio = Div(sums, sums);  // NaN if a sum is 0 or infinite, or else 1

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels.h"
+#include "value_errors.h"
 
 namespace torch_tensord {
 namespace {
@@ -342,8 +343,10 @@ Tensor& RenormOut(const Tensor& self, const at::Scalar& p, int64_t dim, const at
   const Tensor norms = at::linalg_vector_norm(self.to(dtype), p, dims, true);
   return CopyToOut(out, self.mul(LimitingFactor(norms, max_norm)));
 }
+constexpr Origin kRenorm{nullptr, "embedding_renorm_ (of embedding with max_norm)", "the indices"};
 Tensor& EmbeddingRenorm(Tensor& self, const Tensor& indices, double max_norm, double p) {
   CommonDevice("embedding_renorm_", {&self, &indices});
+  const OriginScope scope(kRenorm);
   if (indices.numel() == 0) return self;
   const Tensor places = indices.reshape({-1});
   const Tensor rows = self.index_select(0, places);

@@ -206,7 +206,7 @@ bool NamesLines() {
 Value Named(const Origin& origin, c10::DeviceIndex device, Value made) {
   const Origin& own = scope == nullptr ? origin : *scope;
   const uint64_t handle = Api().handle(made->tensor);
-  if (C10_LIKELY(handle != 0)) {
+  if (C10_LIKELY(handle != 0 && device >= 0)) {
     Remember(own, device, handle);
   } else if (IsRecording()) {
     AddOriginToRecording(own);

@@ -34,6 +34,7 @@ INDEX_ERRORS = [
     (lambda: F.nll_loss(torch.zeros(4, device=DEVICE), on_device(5)), ("nll_loss", "index 5 at [] of the target")),
     (lambda: F.embedding(on_device([1, 9]), torch.zeros(3, 4, device=DEVICE)), ("embedding: index 9 at [1] of the indices",)),
     (lambda: torch.nn.Embedding(3, 4, device=DEVICE)(on_device([[0, 3]])).sum() * 2, ("embedding: index 3 at [0, 1]",)),
+    (lambda: F.embedding(on_device([9]), torch.zeros(3, 4, device=DEVICE), max_norm=1.0), ("embedding_renorm_ (of embedding", "index 9")),
     (lambda: F.embedding_bag(on_device([1, 9]), torch.zeros(3, 4, device=DEVICE), on_device([0])), ("embedding_bag: index 9",)),
     (lambda: torch.zeros(3, 4, device=DEVICE)[on_device([7])], ("x[index]: index 7 at [0] of index tensor 1",)),
     (lambda: torch.zeros(3, 4, device=DEVICE)[on_device([1]), on_device([-9])], ("index -9 at [0] of index tensor 2",)),
