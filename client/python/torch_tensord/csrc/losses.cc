@@ -101,7 +101,8 @@ at::Tensor Bce(const at::Tensor& self, const at::Tensor& target,
   };
   const Value rest = Push(op::log1p, {Push(op::neg, {x})});
   const Value log_rest = Push(op::maximum, {rest, Number(-100, x)});
-  const Value plain = Sub(Mul(Sub(y, at::Scalar(1)), log_rest), Mul(y, log(x)));
+  const Value below = Sub(y, at::Scalar(1));
+  const Value plain = Sub(Mul(below, log_rest), Mul(y, log(x)));
   Value loss = plain;
   if (IsGiven(weight)) loss = Mul(loss, ReadAs(*weight, x->dtype(), DeviceOf(self)));
   loss = Reduced(loss, reduction);
@@ -109,8 +110,8 @@ at::Tensor Bce(const at::Tensor& self, const at::Tensor& target,
     // The logarithm of an invalid input is NaN, and so is the sum, unless `weight` hides it.
     const bool is_sum = reduction != at::Reduction::None && !IsGiven(weight);
     const Value sum = is_sum ? loss : Reduce("sum", plain, {}, false);
-    loss = Require(loss, {{AllAtLeast(y, 0), Rule::kBceTarget},
-                          {AllAtMost(y, 1), Rule::kBceTarget},
+    // y·(y − 1) is positive outside of [0, 1].
+    loss = Require(loss, {{AllAtMost(Mul(y, below), 0), Rule::kBceTarget},
                           {Push(op::eq, {sum, sum}), Rule::kBceInput}});
   }
   return ToTensor(loss, self.scalar_type(), DeviceOf(self));
