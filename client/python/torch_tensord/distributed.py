@@ -9,12 +9,14 @@ The servers' groups have all-reduce by sum, mean and maximum, all-gather, reduce
 operations consist of these. send() shares a tensor at its server under a name, and recv() copies it from there.
 """
 
+import atexit
 import collections
 import datetime
 import functools
 import json
 import time
 import uuid
+import weakref
 
 import tensord
 import torch
@@ -31,7 +33,8 @@ _COMBINATIONS = {
     dist.ReduceOp.BOR: lambda x: functools.reduce(torch.bitwise_or, x.unbind(0)),
     dist.ReduceOp.BXOR: lambda x: functools.reduce(torch.bitwise_xor, x.unbind(0)),
 }
-_POLL_SECONDS = 0.001  # of a receive from any member
+_POLL_SECONDS = 0.001  # of a receive from any member, and of shutdown()
+_MAX_DELIVERY_SECONDS = 30.0  # in which shutdown() waits for receivers
 _MAX_TIMEOUT_SECONDS = 30.0  # for an operation that waits for its last member
 
 
@@ -48,6 +51,8 @@ class ProcessGroupTensord(dist.ProcessGroup):
         self._member = None
         self._device = None
         self._messages = collections.Counter()  # sent and received, by sender, receiver and tag
+        self._sent = 0
+        _groups.add(self)
 
     # ---- methods that torch.distributed calls
 
@@ -272,9 +277,14 @@ class ProcessGroupTensord(dist.ProcessGroup):
                 tensor = tensor.to(self._device or torch.device("tensord", torch.tensord.current_device()))
             address = torch.tensord.get_device_server(tensor.device)
             name = f"torch.distributed/{uuid.uuid4()}"
-            _client(address).publish(as_tensord(tensor), name)
+            try:
+                _client(address).publish(as_tensord(tensor), name)
+            except tensord.Error:
+                tensor.reshape(-1)[:1].cpu()  # if the tensor has an error, raises it as an exception of PyTorch
+                raise
             message = {"server": address, "name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype)}
             self._store.set(self._key(self._member_rank, dst, tag), json.dumps(message).encode())
+            self._sent += 1
         return _done(tensors)
 
     def recv(self, tensors, src, tag=0):
@@ -292,6 +302,27 @@ class ProcessGroupTensord(dist.ProcessGroup):
             self._messages[source, self._member_rank, tag] += 1
 
         return _Receive(self._store, tensors, keys, count)
+
+    def shutdown(self):
+        """Waits for this member's part of all operations. destroy_process_group() calls this: the other members'
+        results would be lost if this process ended earlier."""
+        if self._member is not None:
+            try:
+                torch.tensord.synchronize(self._device)
+            except RuntimeError:
+                pass  # a wait for a result raises the error
+        self._await_delivery()
+
+    def _await_delivery(self):
+        """Waits until the receivers have taken the messages: they would be lost with this process's session."""
+        deadline = time.monotonic() + min(self._timeout, _MAX_DELIVERY_SECONDS)
+        while self._sent > 0 and time.monotonic() < deadline:
+            try:
+                if self._store.add(_taken_key(self._member_rank), 0) >= self._sent:
+                    self._sent = 0
+            except RuntimeError:  # the process with the store has ended
+                return
+            time.sleep(_POLL_SECONDS)
 
     def barrier(self, opts=None):
         self._join(torch.device("tensord", torch.tensord.current_device())).barrier()
@@ -317,6 +348,21 @@ def _done(tensors, value=None):
     future = torch.futures.Future()
     future.set_result(tensors if value is None else value)
     return _create_work_from_future(future)
+
+
+_groups = weakref.WeakSet()
+
+
+@atexit.register
+def _deliver():
+    """Programs may end without destroy_process_group()."""
+    for group in list(_groups):
+        group._await_delivery()
+
+
+def _taken_key(sender):
+    """Returns the name of the number of messages of a sender that were received."""
+    return f"tensord/taken/{sender}"
 
 
 def _client(address):
@@ -356,6 +402,7 @@ class _Receive(dist.Work):
             client = _client(message["server"])
             found = as_torch(client.open(message["name"]))
             client.unpublish(message["name"])
+            self._store.add(_taken_key(self._source), 1)
             if list(tensor.shape) != message["shape"] or str(tensor.dtype) != message["dtype"]:
                 raise RuntimeError(
                     f"torch.distributed: recv: the message has the shape {message['shape']} and the dtype "

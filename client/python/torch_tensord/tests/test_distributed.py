@@ -127,6 +127,7 @@ for op in ("BAND", "BOR", "BXOR"):
 t = torch.zeros(2, device=device); dist.reduce_scatter_tensor(t, x(), op=dist.ReduceOp.PRODUCT); answers["part"] = t.tolist()
 t = x(); dist.reduce(t, 1, op=dist.ReduceOp.PRODUCT); answers["reduce"] = t.tolist()
 t = torch.tensor([True, rank == 0], device=device); dist.all_reduce(t, op=dist.ReduceOp.PRODUCT); answers["bool"] = t.tolist()
+dist.barrier()
 dist.destroy_process_group()
 print(json.dumps(answers))
 """)
@@ -166,6 +167,10 @@ if rank == 0:
 else:
     objects = [None, None]; dist.recv_object_list(objects, 0); answers["objects"] = objects
 if rank == 0:
+    try:
+        dist.send(x()[torch.tensor([9], device=device)], 1)
+    except RuntimeError as error:
+        answers["failed"] = str(error)
     dist.send(x(), 1)
 else:
     try:
@@ -181,6 +186,22 @@ print(json.dumps(answers))
     assert first["batch"] == 14 and second["batch"] == 4
     assert second["objects"] == [{"a": 1}, "b"]
     assert "the message has the shape [2, 3]" in second["wrong"]
+    assert first["failed"].startswith("x[index]: index 9 at [0]")
+
+
+def test_a_message_outlives_the_call_that_sends_it(run_ranks):
+    # The sender ends as soon as it may.
+    first, second = run_ranks("""
+dist.init_process_group("tensord")
+if rank == 0:
+    t = torch.zeros(3, device=device); dist.recv(t, 1)
+    print(json.dumps(t.tolist()))
+else:
+    dist.send(torch.ones(3, device=device), 0)
+    print(json.dumps(None))
+dist.destroy_process_group()
+""")
+    assert first == [1, 1, 1]
 
 
 def test_each_member_sends_a_part_to_each(run_ranks):
@@ -204,6 +225,7 @@ except ValueError as error:
     answers["odd"] = str(error)
 a = torch.zeros(2, 2, device=device); dist.gather(x[0], [a[0], a[1]] if rank == 1 else None, dst=1)
 answers["gather"] = a.tolist()
+dist.barrier()
 dist.destroy_process_group()
 print(json.dumps(answers))
 """)
