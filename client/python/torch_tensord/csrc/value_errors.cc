@@ -80,7 +80,7 @@ struct RuleText {
   const char* function;
   const char* text;
 };
-// By the number of the rule.
+// The index is the number of the rule.
 constexpr RuleText kRules[] = {
     {"binary_cross_entropy", "all elements of input should be between 0 and 1"},
     {"binary_cross_entropy", "all elements of target should be between 0 and 1"},
@@ -101,7 +101,7 @@ const RuleText* FindRule(int64_t index) {
 
 // ---- messages
 
-// The parts of "tensord: program (tensor 12): index: index 9 at [1] of input 1 is …\nnotes".
+// Has the parts of "tensord: program (tensor 12): index: index 9 at [1] of input 1 is …\nnotes".
 struct Message {
   std::string before, op, inner, text, notes;  // inner: the op of a program
   uint64_t handle = 0;
@@ -139,7 +139,7 @@ int64_t IndexOf(const std::string& text) {
   return std::strtoll(text.c_str() + kIndex.size(), nullptr, 10);
 }
 
-// Removes the second number of "[2, 0, 5]", or the only one.
+// Removes the second number of "[2, 0, 5]". If there is one number, removes that.
 void DropClassAxis(std::string* text) {
   const size_t open = text->find('['), close = text->find(']');
   if (open == std::string::npos || close == std::string::npos || close < open) return;

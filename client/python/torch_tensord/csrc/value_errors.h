@@ -13,7 +13,7 @@ namespace torch_tensord {
 
 // ---- indices
 
-// The function of PyTorch that sends an op with indices. All texts are constants.
+// Names the function of PyTorch that sends an op with indices. All texts are constants.
 struct Origin {
   const char* server_op;  // "index", "gather", "scatter", "index_put"; null: any of them
   const char* function;   // "embedding"
@@ -27,8 +27,8 @@ struct Origin {
 // Returns `made`.
 Value Named(const Origin& origin, c10::DeviceIndex device, Value made);
 
-// While it exists, is the origin of all ops that this thread sends: a function that calls other
-// functions of PyTorch has one. An outer scope wins.
+// While it exists, its origin is that of all ops that this thread sends. Functions that call other
+// functions of PyTorch make one. If scopes are nested, the outer one counts.
 class OriginScope {
  public:
   explicit OriginScope(const Origin& origin);
