@@ -28,9 +28,8 @@ absl::Status PeerRead::Order(cudaStream_t stream) {
 
 void PeerRead::Await() {
   MutexLock lock(&mu_);
-  if (event_.get() != nullptr && cudaEventSynchronize(event_.get()) != cudaSuccess) {
-    cudaGetLastError();  // the reader is lost, so the copy no longer runs
-  }
+  // After an error, the reader is lost, so the copy no longer runs.
+  if (event_.get() != nullptr) AwaitEvent(event_.get());
 }
 
 void PeerRead::DestroyEvent() {

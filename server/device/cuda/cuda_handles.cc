@@ -1,6 +1,11 @@
 #include "tensord/server/device/cuda/cuda_handles.h"
 
+#include <sys/prctl.h>
+
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "tensord/common/util/status_macros.h"
@@ -68,6 +73,28 @@ absl::StatusOr<DeviceMemory> MakeDeviceMemory(int64_t bytes) {
   return DeviceMemory(memory);
 }
 
+cudaError_t AwaitEvent(cudaEvent_t event) {
+  using std::chrono::microseconds;
+  // The kernel may prolong a sleep by the thread's slack, by default 50 us.
+  thread_local const int slack = prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
+  static_cast<void>(slack);
+  const auto start = std::chrono::steady_clock::now();
+  cudaError_t state = cudaEventQuery(event);
+  while (state == cudaErrorNotReady) {
+    const auto waited = std::chrono::steady_clock::now() - start;
+    // A query holds locks of the driver that threads need to launch kernels.
+    if (waited < microseconds(20)) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(
+          std::clamp<std::chrono::nanoseconds>(waited / 100, microseconds(10), microseconds(200)));
+    }
+    state = cudaEventQuery(event);
+  }
+  cudaGetLastError();  // clears "not ready", which the runtime reports as an error
+  return state;
+}
+
 absl::StatusOr<Event> EventPool::Acquire() {
   {
     MutexLock lock(&mu_);
@@ -77,10 +104,7 @@ absl::StatusOr<Event> EventPool::Acquire() {
       return event;
     }
   }
-  cudaEvent_t event = nullptr;
-  TENSORD_CUDA_RETURN_IF_ERROR(
-      cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
-  return Event(event);
+  return MakeEvent();
 }
 
 void EventPool::Return(Event event) {

@@ -1,6 +1,5 @@
 #include "tensord/server/device/cuda/fence_thread.h"
 
-#include <chrono>
 #include <utility>
 
 #include "tensord/server/device/cuda/cuda_status.h"
@@ -27,23 +26,6 @@ void FenceThread::Add(Event event, std::function<void(absl::Status)> done) {
   wake_.Signal();
 }
 
-absl::Status FenceThread::WaitFor(cudaEvent_t event) {
-  // cudaEventSynchronize() returns about kSpin after the event, because the GPU interrupts the CPU
-  // and the thread wakes up. After a short kernel, this would double the time of a fence, so the
-  // thread polls first. Polling for longer gains little, and it holds locks of the driver that
-  // threads need to launch kernels.
-  constexpr auto kSpin = std::chrono::microseconds(20);
-  const auto deadline = std::chrono::steady_clock::now() + kSpin;
-  cudaError_t state = cudaEventQuery(event);
-  while (state == cudaErrorNotReady && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::yield();
-    state = cudaEventQuery(event);
-  }
-  if (state == cudaErrorNotReady) state = cudaEventSynchronize(event);
-  cudaGetLastError();  // clears "not ready", which the runtime reports as an error
-  return CudaStatus(state, "waiting for the device");
-}
-
 void FenceThread::Run() {
   const DeviceGuard guard(physical_index_);
   while (true) {
@@ -55,7 +37,7 @@ void FenceThread::Run() {
       fence = std::move(fences_.front());
       fences_.pop_front();
     }
-    fence.done(WaitFor(fence.event.get()));
+    fence.done(CudaStatus(AwaitEvent(fence.event.get()), "waiting for the device"));
     events_->Return(std::move(fence.event));
   }
 }

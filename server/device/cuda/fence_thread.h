@@ -36,7 +36,6 @@ class FenceThread {
   };
 
   void Run();
-  static absl::Status WaitFor(cudaEvent_t event);
 
   const int physical_index_;
   EventPool* const events_;

@@ -24,7 +24,7 @@ absl::Status CopyPinned(void* dst, const void* src, int64_t bytes, cudaMemcpyKin
   // The caller may overwrite `src` and free `dst` after this returns, even after an error.
   if (error != cudaSuccess) {
     error = cudaStreamSynchronize(stream);
-  } else if (error = cudaEventSynchronize(event.get()); error != cudaSuccess) {
+  } else if (error = AwaitEvent(event.get()); error != cudaSuccess) {
     cudaStreamSynchronize(stream);
   }
   events.Return(std::move(event));
