@@ -10,8 +10,9 @@ server is the program tensord of TENSORD_BINARY, of the interpreter's folder, or
 torch.compile(backend="tensord") with inductor, which needs a compiler of C++.
 
 --latency compares the device with itself instead: training steps on a server nearby, beside steps on the same server
-through a proxy (TENSORD_DELAY_PROXY) that delays each round trip by MS milliseconds and lets 1 GiB pass a second. A step
-uploads its batch, and no step waits. At the end of a round, the program waits once.
+when each round trip takes MS milliseconds more and 1 GiB passes a second. Both go through a proxy
+(TENSORD_DELAY_PROXY), because it needs processor time. A step uploads its batch, and no step waits. At the end of a
+round, the program waits once.
 """
 
 import argparse
@@ -56,11 +57,10 @@ def start_server():
     return process
 
 
-def start_proxy(address):
-    """Starts a proxy to the server. It ends with this process."""
-    delay = ["--delay-ms", str(arguments.latency / 2), "--bytes-per-second", str(1 << 30)]
+def start_proxy(address, *limits):
+    """Starts a proxy to the server, and returns its address. It ends with this process."""
     process = subprocess.Popen(
-        [os.environ["TENSORD_DELAY_PROXY"], address, *delay], stdout=subprocess.PIPE, text=True,
+        [os.environ["TENSORD_DELAY_PROXY"], address, *limits], stdout=subprocess.PIPE, text=True,
         preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGTERM))
     return re.search(r"127\.0\.0\.1:\d+", process.stdout.readline())[0]
 
@@ -68,8 +68,9 @@ def start_proxy(address):
 server = start_server()
 if arguments.latency is not None:
     os.environ["TENSORD_SHARED_MEMORY"] = "0"
-    nearby = os.environ["TENSORD_SERVER"]
-    os.environ["TENSORD_SERVERS"] = f"{nearby},{start_proxy(nearby)}"
+    address = os.environ["TENSORD_SERVER"]
+    far = start_proxy(address, f"--delay-ms={arguments.latency / 2}", f"--bytes-per-second={1 << 30}")
+    os.environ["TENSORD_SERVERS"] = f"{start_proxy(address)},{far}"
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
@@ -81,7 +82,7 @@ DEVICES = ("cpu", "tensord:0") if arguments.latency is None else ("tensord:0", "
 
 def synchronize(device):
     if device != "cpu":
-        torch.tensord.synchronize()
+        torch.tensord.synchronize(device)
 
 
 # ---- models
