@@ -13,6 +13,8 @@ namespace {
 
 // The number of multiplications that take one thread about 20 ms.
 constexpr double kPartProducts = 1 << 30;
+// The number that is worth another thread: it takes one thread about 20 us.
+constexpr double kProductsPerThread = 1 << 20;
 // If one image takes longer than this number of parts, matrix products compute it, because they
 // check more often whether the op must stop.
 constexpr int64_t kMaxPartsOfAnImage = 4;
@@ -126,7 +128,8 @@ absl::StatusOr<std::unique_ptr<OneDnnConv>> ConvPlan::MakePrimitive(int64_t imag
   spec.chooses_layouts = !PrefersPlainLayouts();
   spec.has_bias = has_bias_;
   spec.activation = activation_;
-  spec.threads = ctx_.team.threads();
+  spec.threads = static_cast<int>(std::clamp(ProductsOf(spec.conv) / kProductsPerThread, 1.0,
+                                             static_cast<double>(ctx_.team.threads())));
   absl::StatusOr<std::unique_ptr<OneDnnConv>> made = OneDnnConv::Make(spec);
   if (made.ok()) return made;
   spec.chooses_layouts = !spec.chooses_layouts;
