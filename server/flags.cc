@@ -42,7 +42,7 @@ CLI::Option* Number(CLI::Option* option, int64_t low, int64_t high, const char* 
       ->capture_default_str();
 }
 
-// Returns the value's number.
+// Returns the number of the ExitWhenLost with this name, in digits. If there is none, throws.
 std::string ParseExitWhenLost(const std::string& text) {
   const auto number = [](ExitWhenLost when) { return std::to_string(static_cast<int>(when)); };
   if (text == "all") return number(ExitWhenLost::kAll);
@@ -111,8 +111,9 @@ void AddServing(CLI::App& app, DaemonFlags* flags) {
       ->capture_default_str();
   app.add_option("--exit-when-lost", flags->exit_when_lost,
                  "When to drain and exit with status 75, so that a supervisor starts the daemon "
-                 "again: if restarts of 'all' GPUs have failed, if restarts of 'any' GPU have "
-                 "failed, or 'never'. After some errors, a GPU works only in a new process")
+                 "again. 'all': when a GPU could not be restarted and no other GPU serves. 'any': "
+                 "when a GPU could not be restarted. 'never': the daemon continues. After some "
+                 "errors, a GPU works only in a new process")
       ->transform(ParseExitWhenLost, "")
       ->type_name("WHEN")
       ->default_str("all");

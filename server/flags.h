@@ -16,9 +16,9 @@ inline constexpr int64_t kUnsetLimit = -1;
 
 // When the daemon exits because restarts of lost devices have failed.
 enum class ExitWhenLost {
-  kAll,    // when no device that can be lost serves
-  kAny,    // when one device was not restarted
-  kNever,  // the daemon continues
+  kAll,    // when a device could not be restarted, and no other device that can be lost serves
+  kAny,    // when a device could not be restarted
+  kNever,  // the daemon doesn't exit for this reason
 };
 
 struct DaemonFlags {

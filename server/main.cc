@@ -278,12 +278,14 @@ void LimitOpenMpSpinning(char** argv) {
   execv(program.c_str(), argv);
 }
 
-// Returns the function that ends the daemon when restarts of a device have failed.
+// Returns the function that ends the daemon when restarts of a device have failed, or null if the
+// daemon must not end.
 std::function<void(bool)> EndWhenNotRestarted(ExitWhenLost when) {
   if (when == ExitWhenLost::kNever) return nullptr;
-  return [when](bool others_serve) {
-    if (others_serve && when != ExitWhenLost::kAny) return;
-    std::cerr << "tensord: a new process may be able to use the device (--exit-when-lost)\n";
+  return [when](bool another_serves) {
+    if (another_serves && when != ExitWhenLost::kAny) return;
+    std::cerr << "tensord: exiting, because a new process may be able to use the device "
+                 "(--exit-when-lost)\n";
     status_at_end = kRestartStatus;
     ForwardSignal(SIGTERM);
   };

@@ -347,8 +347,9 @@ class Device {
   // Thread-safe. Blocks. Copies from a complete buffer (see CopyFrom()) to host memory.
   virtual absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) = 0;
 
-  // Thread-safe. Blocks. Does the same as Read(), but copies to `dst_offset` of `dst`, which is the
-  // destination of many transfers. A backend may copy directly to it. The default calls Read().
+  // Thread-safe. Blocks. Does the same as Read(), but copies to `dst` at `dst_offset`. `dst` is the
+  // memory of many transfers, so a backend may prepare it and copy directly to it. The default
+  // calls Read().
   virtual absl::Status ReadInto(const Buffer& src, int64_t offset, HostMemory& dst,
                                 int64_t dst_offset, int64_t bytes) {
     return Read(src, offset, dst.data() + dst_offset, bytes);

@@ -1,4 +1,4 @@
-// Host memory of many transfers, such as a ring shared with a client.
+// Host memory that many transfers use, such as a ring shared with a client.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace tensord::server {
 
-// Memory that Device::WriteFrom() reads and Device::ReadInto() writes. A backend may prepare the memory at its first use, and
-// keeps the state of this preparation here. Destroy this object when no transfer uses the memory
-// any more, and before the memory is unmapped. The destructor may block until the device has
-// finished its current work. Thread-safe.
+// Memory that Device::WriteFrom() reads and Device::ReadInto() writes. A backend may prepare the
+// memory at its first use, and keeps the state of this preparation here. Destroy this object when
+// no transfer uses the memory any more, and before the memory is unmapped. The destructor may block
+// until the device has finished its current work. Thread-safe.
 class HostMemory {
  public:
   // The state of a backend. It is destroyed with the HostMemory.

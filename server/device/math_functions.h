@@ -152,11 +152,11 @@ TENSORD_HD inline double TimesSqrtHalf(double a, double* rest) {
   return product;
 }
 
-// Returns x Phi(x) without double arithmetic and without branches, with errors of at most 6 ulp. For
-// a GPU: double arithmetic and erfcf would take longer than the memory accesses of the kernel. For
-// a >= 0, Phi(-a) = exp(-a² / 2) Q(t) with t = 1 / (1 + 0.45 a). Q(t) / t is nearly a polynomial,
-// which has a relative error of 7e-9 for a <= 13.6, where Phi(-a) underflows. The error of rounding
-// a² is corrected to first order.
+// Returns x Phi(x) with errors of at most 6 ulp, without double arithmetic and without branches. On
+// a GPU, double arithmetic and erfcf would take longer than the memory accesses of the kernel.
+// For a >= 0, Phi(-a) = exp(-a² / 2) Q(t) with t = 1 / (1 + 0.45 a). The polynomial approximates
+// Q(t) / t with a relative error of 7e-9 for a <= 13.6. Beyond that, Phi(-a) underflows. The error
+// of rounding a² is corrected to first order.
 TENSORD_HD inline float GeluWithoutDouble(float x) {
   const float a = ::fminf(Fabs(x), 20.0f);
   const float t = 1.0f / ::fmaf(0.45f, a, 1.0f);

@@ -15,7 +15,7 @@ constexpr auto kPollInterval = std::chrono::milliseconds(100);
 // The pause between two attempts to restart the devices. It doubles with each attempt.
 constexpr auto kMinPause = std::chrono::milliseconds(100);
 constexpr auto kMaxPause = std::chrono::milliseconds(5000);
-// The number of failed restarts after which the monitor reports kNotRestarted.
+// After this number of failed restarts in a row, the monitor reports kNotRestarted, once.
 constexpr int kTriesBeforeReport = 5;
 
 RestartableDevice& DeviceOf(DeviceSlot* slot) { return *slot->device->restartable(); }

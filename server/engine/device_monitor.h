@@ -13,8 +13,9 @@
 
 namespace tensord::server {
 
+// What has happened to the devices of a fault domain.
 enum class DeviceEvent {
-  kLost,          // a device of the domain was lost. The monitor will restart all devices of it
+  kLost,          // a device was lost. The monitor will restart all devices of the domain
   kServing,       // all devices of the domain serve again
   kNotRestarted,  // several restarts in a row have failed. The monitor keeps trying
 };
@@ -40,16 +41,17 @@ class DeviceMonitor {
   void Restart();
   // Runs `task` on the executor of each device. Blocks until all have run.
   void OnExecutors(const std::function<void(RestartableDevice&)>& task);
+  // Calls the listener for each device of the domain.
   void Report(DeviceEvent event);
 
   const std::vector<DeviceSlot*> slots_;
   const Listener listener_;
 
   // Only the monitor's thread uses these.
-  bool reported_serving_ = true;  // the last value that the listener got
+  bool reported_serving_ = true;  // false from kLost to the next kServing
   std::chrono::steady_clock::time_point next_try_;
   std::chrono::milliseconds pause_{0};  // before the next try
-  int failed_tries_ = 0;                // since the last loss
+  int failed_tries_ = 0;                // since all devices last served
 
   Mutex mu_;
   CondVar changed_;

@@ -345,11 +345,11 @@ void Server::OnDeviceEvent(DeviceSlot& slot, DeviceEvent event) {
 
 void Server::ReportNotRestarted() {
   if (!on_not_restarted_) return;
-  bool others_serve = false;
+  bool another_serves = false;
   for (DeviceSlot* slot : engine_.slots()) {
-    others_serve |= slot->device->restartable() != nullptr && slot->device->health().serving();
+    another_serves |= slot->device->restartable() != nullptr && slot->device->health().serving();
   }
-  on_not_restarted_(others_serve);
+  on_not_restarted_(another_serves);
 }
 
 void Server::CollectMetrics(metrics::Snapshot* snapshot) {

@@ -62,10 +62,10 @@ struct ServerOptions {
   std::vector<UnavailableKind> unavailable_kinds;
   // If true, the server logs each session and each refused caller on standard error.
   bool log_sessions = false;
-  // Called on a thread of the engine when a lost device was not restarted by several tries. After an
-  // illegal address, for example, CUDA may need a new process. `others_serve`: another device that
-  // can be lost serves. Null: nothing is called.
-  std::function<void(bool others_serve)> on_not_restarted;
+  // If this isn't null, a thread of the engine calls it when several restarts of a lost device have
+  // failed. After an illegal address, for example, CUDA may need a new process. `another_serves`
+  // tells whether another device that can be lost serves.
+  std::function<void(bool another_serves)> on_not_restarted;
 };
 
 class Server {
@@ -108,6 +108,7 @@ class Server {
   // Reports the health of each device and of the server, which serves as long as any device does.
   void ReportHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(health_mu_);
   void OnDeviceEvent(DeviceSlot& slot, DeviceEvent event);
+  // Calls on_not_restarted_, if there is one.
   void ReportNotRestarted();
   // Returns whether a call other than SessionStream uses a session, or a pull from another server
   // is active.

@@ -9,10 +9,10 @@ disturb less: of PyTorch, of the program with the device, and of its server. The
 server is the program tensord of TENSORD_BINARY, of the interpreter's folder, or of PATH. --compile also compares
 torch.compile(backend="tensord") with inductor, which needs a compiler of C++.
 
---latency compares the device with itself instead: training steps on a server nearby, beside steps on the same server
-when each round trip takes MS milliseconds more and 1 GiB passes a second. Both go through a proxy
-(TENSORD_DELAY_PROXY), because it needs processor time. A step uploads its batch, and no step waits. At the end of a
-round, the program waits once.
+--latency compares the device with itself instead. One side runs training steps on a server nearby. The other side runs
+them on the same server through a proxy (TENSORD_DELAY_PROXY). The proxy adds MS milliseconds to each round trip and
+passes 1 GiB a second. The first side goes through a proxy without delay, because a proxy takes processor time. A step
+uploads its batch, and no step waits. At the end of a round, the program waits once.
 """
 
 import argparse

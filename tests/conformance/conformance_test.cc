@@ -153,15 +153,15 @@ std::string ParamName(const testing::TestParamInfo<Param>& info) {
 INSTANTIATE_TEST_SUITE_P(Cpu, ConformanceTest, testing::ValuesIn(Params({"cpu:0", "cpu:1"})),
                          ParamName);
 
-// Returns the row with the bounds of a GPU's libraries.
+// Returns the row with larger bounds where a GPU's libraries need them.
 Row OnGpu(Row row) {
   const DType dtype = row.inputs.empty() ? DType::kUnspecified : row.inputs[0].spec.dtype;
   const bool narrow = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-  // If the stride isn't 1, an engine of cuDNN adds partial sums that it has rounded to 16 bits.
+  // If the stride isn't 1, cuDNN may round partial sums to 16 bits before it adds them.
   if (row.op == "conv_backward_input" && narrow && row.attrs.Find("stride") != nullptr) {
     row.bound.epsilons += dtype == DType::kFloat16 ? 0x1p9 : 0x1p12;
   }
-  // cuBLASLt's tanh has an error of 2^-11.
+  // The tanh of cuBLASLt has an error of 2^-11.
   const AttrValue* const activation = row.attrs.Find("activation");
   if (row.op == "linear" && narrow && activation != nullptr &&
       *activation == AttrValue(std::string("gelu_tanh"))) {
@@ -170,9 +170,9 @@ Row OnGpu(Row row) {
   return row;
 }
 
-// The part of the rows that this process runs: all, or each `of`-th row from number `first`. The
-// environment variable TENSORD_CONFORMANCE_PART is "FIRST/OF". So several processes can share a GPU
-// and the time in which fused kernels are compiled.
+// The rows that this process runs: number `first`, and then each `of`-th row. The environment
+// variable TENSORD_CONFORMANCE_PART sets it, as "FIRST/OF". The compilation of fused kernels takes
+// most of the time. So several processes can divide the rows among them, or one can run a sample.
 struct Part {
   size_t first = 0, of = 1;
 };

@@ -132,8 +132,8 @@ void AddSpecialConvs(Rows& rows, DType dtype) {
        SumBound(18)});
 }
 
-// Sums that are exact in float32, but not in the dtype: 16-bit results are rounded once. Tensor cores
-// cut off the low bits of the products when they add them.
+// The sums are exact in float32, but not in the dtype: 16-bit results are rounded once. When tensor
+// cores add products, they cut off the low bits, so the bound has an epsilon, too.
 void AddExactSums(Rows& rows) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     const Input x{{dtype, {2, 40, 9, 9}}, Fill::kTies}, w{{dtype, {5, 40, 3, 3}}, Fill::kTies};

@@ -276,7 +276,7 @@ class ExitWhenLostTest : public DeviceFaultTest {
   ExitWhenLostTest() { exit_when_lost_ = "all"; }
 };
 
-TEST_F(ExitWhenLostTest, ExitsForItsSupervisorIfRestartsFail) {
+TEST_F(ExitWhenLostTest, ExitsWithStatus75IfRestartsFail) {
   const Tensor kept = Ones(good_[0]);
   Order("no-return 1000000");
   Order("die");

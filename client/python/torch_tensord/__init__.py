@@ -1,7 +1,8 @@
 """A PyTorch device on the GPUs of other machines: torch.device("tensord:0").
 
-`import torch` loads this package, if it is installed and the machine has no GPU for CUDA. At its first use, the device takes the
-current connection of the package tensord. If there is none, it connects as tensord.connect() does.
+If this package is installed, `import torch` loads it. On a machine with a GPU for CUDA, TENSORD_SERVERS or
+TENSORD_SERVER must also be set (see _autoload). At its first use, the device takes the current connection of the
+package tensord. If there is none, it connects as tensord.connect() does.
 """
 
 import copyreg
@@ -15,6 +16,7 @@ _loaded = False
 
 
 def _has_cuda():
+    """Returns whether PyTorch is built for CUDA and finds a GPU."""
     import torch
 
     return torch.version.cuda is not None and torch.cuda.device_count() > 0
@@ -31,8 +33,8 @@ def _load():
 
     if _has_cuda():
         warnings.warn(
-            "in a process that has loaded torch_tensord, PyTorch can't run backward() of tensors on cuda: it takes "
-            "tensord for the only accelerator (pytorch issue 161129). Use tensord and cuda in separate processes",
+            "in a process that has loaded torch_tensord, PyTorch can't run backward() of tensors on cuda, because it "
+            "takes tensord for the only accelerator (pytorch issue 161129). Use tensord and cuda in separate processes",
             stacklevel=3,
         )
 
@@ -135,10 +137,10 @@ def _reduce_storage(storage):
 
 
 def _autoload():
-    """The entry point that `import torch` calls at its end.
+    """Loads the device unless this would harm programs for CUDA. `import torch` calls this at its end.
 
-    It doesn't load the device where CUDA has a GPU, unless TENSORD_SERVERS or TENSORD_SERVER names a server: PyTorch
-    would then fail to run backward() of tensors on cuda. `import torch_tensord` loads it there, too.
+    If CUDA has a GPU, loads the device only if TENSORD_SERVERS or TENSORD_SERVER names a server. With the device,
+    PyTorch would fail to run backward() of tensors on cuda. `import torch_tensord` loads the device in any case.
     """
     if os.environ.get("TENSORD_SERVERS") or os.environ.get("TENSORD_SERVER") or not _has_cuda():
         _load()

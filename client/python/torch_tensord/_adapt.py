@@ -10,7 +10,11 @@ from torch.utils._pytree import tree_map
 
 
 def _takes(module):
-    """Returns whether tensord is the device of DataParallel(module). If CUDA is one, too, the parameters decide."""
+    """Returns whether DataParallel(module) uses tensord.
+
+    If the first parameter or buffer is on a device, returns whether this is tensord. Otherwise CUDA comes first, if it
+    has a GPU and as_cuda() isn't in effect.
+    """
     first = next(itertools.chain(module.parameters(), module.buffers()), None)
     if first is not None and first.device.type != "cpu":
         return first.device.type == "tensord"
@@ -23,7 +27,7 @@ def _index(device):
 
 
 def _adapt_data_parallel():
-    """A DataParallel of a module on tensord uses one device. PyTorch's copies between devices need CUDA."""
+    """Makes DataParallel of a module on tensord use one device, because PyTorch's copies between devices need CUDA."""
     kind = torch.nn.DataParallel
     original = kind.__init__
 
@@ -63,7 +67,7 @@ def _adapt_data_parallel():
 
 
 def _refuse(function):
-    """Returns a function that raises an error for tensors on tensord, whose memory is in another process."""
+    """Returns `function` with a check: it refuses tensors on tensord, whose memory is in another process."""
 
     @functools.wraps(function)
     def call(tensor, *arguments, **options):
@@ -78,6 +82,7 @@ def _refuse(function):
 
 
 def adapt():
+    """Makes the changes. Call it once."""
     _adapt_data_parallel()
     torch.Tensor.__dlpack__ = _refuse(torch.Tensor.__dlpack__)
     torch.Tensor.__dlpack_device__ = _refuse(torch.Tensor.__dlpack_device__)

@@ -229,9 +229,9 @@ def memory_stats_as_nested_dict(device=None):
 def memory_stats(device=None):
     """Returns a dictionary with the keys of torch.cuda.memory_stats(). Waits for the server.
 
-    "allocated_bytes.all.current" and "….peak" are memory_allocated() and max_memory_allocated(). "active_bytes" and
-    "reserved_bytes" have the same numbers. What the server doesn't count is 0: allocations, segments, retries, the
-    pools, and the sums of what was allocated and freed.
+    "allocated_bytes.all.current" is memory_allocated(), and "allocated_bytes.all.peak" is max_memory_allocated().
+    "active_bytes" and "reserved_bytes" have the same numbers. All other statistics are 0, because the server doesn't
+    count them: allocations, segments, retries, pools, and the sums of the allocated and of the freed bytes.
     """
 
     def flatten(prefix, value):

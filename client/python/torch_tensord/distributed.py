@@ -3,10 +3,12 @@
 torch.distributed.init_process_group("tensord") makes one member for each process. Each process has a connection of its
 own and a device of its own, which is the current device: torch.tensord.set_device(int(os.environ["RANK"])). The servers
 exchange the elements directly, by Gloo between CPUs and by NCCL between GPUs. The store of torch.distributed only
-carries the members' addresses. A tensor on the CPU is copied to the device, and the result back, which waits.
+carries the members' addresses, and the names and shapes of messages. A tensor on the CPU is copied to the device, and
+the result back, which waits.
 
 The servers' groups have all-reduce by sum, mean and maximum, all-gather, reduce-scatter and broadcast. The other
-operations consist of these. send() shares a tensor at its server under a name, and recv() copies it from there.
+collective operations consist of these. send() publishes a tensor at its server under a name, and recv() copies it from
+that server.
 """
 
 import atexit
@@ -26,15 +28,15 @@ from torch._C._distributed_c10d import _create_work_from_future
 from . import as_tensord, as_torch
 
 _REDUCTIONS = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "mean", dist.ReduceOp.MAX: "max"}
-# These combine the gathered tensors of all members, (members, …).
+# These functions combine the gathered tensors of all members, (members, …) → (…).
 _COMBINATIONS = {
     dist.ReduceOp.PRODUCT: lambda x: x.prod(0).to(x.dtype),
     dist.ReduceOp.BAND: lambda x: functools.reduce(torch.bitwise_and, x.unbind(0)),
     dist.ReduceOp.BOR: lambda x: functools.reduce(torch.bitwise_or, x.unbind(0)),
     dist.ReduceOp.BXOR: lambda x: functools.reduce(torch.bitwise_xor, x.unbind(0)),
 }
-_POLL_SECONDS = 0.001  # of a receive from any member, and of shutdown()
-_MAX_DELIVERY_SECONDS = 30.0  # in which shutdown() waits for receivers
+_POLL_SECONDS = 0.001  # the pause between two looks at the store, in a receive from any member and in shutdown()
+_MAX_DELIVERY_SECONDS = 30.0  # the longest time that shutdown() waits for receivers
 _MAX_TIMEOUT_SECONDS = 30.0  # for an operation that waits for its last member
 
 
@@ -50,8 +52,8 @@ class ProcessGroupTensord(dist.ProcessGroup):
         self._timeout = max(1.0, min(seconds, 3600.0))
         self._member = None
         self._device = None
-        self._messages = collections.Counter()  # sent and received, by sender, receiver and tag
-        self._sent = 0
+        self._messages = collections.Counter()  # messages sent and received, by sender, receiver and tag
+        self._sent = 0  # messages that receivers may not have taken yet
         _groups.add(self)
 
     # ---- methods that torch.distributed calls
@@ -60,7 +62,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
         return "tensord"
 
     def _get_backend(self, device):
-        return self  # batch_isend_irecv asks for its properties
+        return self  # batch_isend_irecv reads properties of the backend
 
     def size(self):
         return self._member_count
@@ -252,7 +254,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
     alltoall_base = all_to_all_single
 
     def _all_to_all(self, x, sizes):
-        """Splits the first axis of x into a part for each member. Returns the parts of all members for this one."""
+        """Splits the first axis of x into a part for each member. Returns the parts of all members for this member."""
         sizes_of = [json.loads(each) for each in self._exchange(json.dumps(sizes).encode())]
         longest = max(map(sum, sizes_of))
         padded = torch.cat([x, x.new_zeros(longest - x.shape[0], *x.shape[1:])])
@@ -266,7 +268,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
     # ---- messages between two members
 
     def _key(self, sender, receiver, tag):
-        """Returns the name of the next message, which the sender and the receiver count."""
+        """Returns the store's key of the next message. The sender and the receiver count the messages alike."""
         self._messages[sender, receiver, tag] += 1
         return f"tensord/message/{sender}/{receiver}/{tag}/{self._messages[sender, receiver, tag]}"
 
@@ -280,7 +282,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
             try:
                 _client(address).publish(as_tensord(tensor), name)
             except tensord.Error:
-                tensor.reshape(-1)[:1].cpu()  # if the tensor has an error, raises it as an exception of PyTorch
+                tensor.reshape(-1)[:1].cpu()  # if the tensor has an error, this raises it as an exception of PyTorch
                 raise
             message = {"server": address, "name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype)}
             self._store.set(self._key(self._member_rank, dst, tag), json.dumps(message).encode())
@@ -288,7 +290,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
         return _done(tensors)
 
     def recv(self, tensors, src, tag=0):
-        """Returns a work whose wait() blocks until the message is there, and copies it."""
+        """Returns a work. Its wait() blocks until the message is in the store, and copies the tensor."""
         return _Receive(self._store, tensors, {src: [self._key(src, self._member_rank, tag) for _ in tensors]})
 
     def recv_anysource(self, tensors, tag=0):
@@ -304,23 +306,23 @@ class ProcessGroupTensord(dist.ProcessGroup):
         return _Receive(self._store, tensors, keys, count)
 
     def shutdown(self):
-        """Waits for this member's part of all operations. destroy_process_group() calls this: the other members'
-        results would be lost if this process ended earlier."""
+        """Waits for this member's part of all operations. destroy_process_group() calls this. If this process ended
+        earlier, the other members' results would be lost."""
         if self._member is not None:
             try:
                 torch.tensord.synchronize(self._device)
             except RuntimeError:
-                pass  # a wait for a result raises the error
+                pass  # the program's wait for a result raises the error
         self._await_delivery()
 
     def _await_delivery(self):
-        """Waits until the receivers have taken the messages: they would be lost with this process's session."""
+        """Waits until the receivers have taken the messages, which the end of this process's session deletes."""
         deadline = time.monotonic() + min(self._timeout, _MAX_DELIVERY_SECONDS)
         while self._sent > 0 and time.monotonic() < deadline:
             try:
                 if self._store.add(_taken_key(self._member_rank), 0) >= self._sent:
                     self._sent = 0
-            except RuntimeError:  # the process with the store has ended
+            except RuntimeError:  # the process that holds the store has ended
                 return
             time.sleep(_POLL_SECONDS)
 
@@ -355,18 +357,18 @@ _groups = weakref.WeakSet()
 
 @atexit.register
 def _deliver():
-    """Programs may end without destroy_process_group()."""
+    """Waits for the receivers of all groups, because programs may end without destroy_process_group()."""
     for group in list(_groups):
         group._await_delivery()
 
 
 def _taken_key(sender):
-    """Returns the name of the number of messages of a sender that were received."""
+    """Returns the store's key of the number of a sender's messages that receivers have taken."""
     return f"tensord/taken/{sender}"
 
 
 def _client(address):
-    """Returns the client of a server of the devices."""
+    """Returns this process's client of the server at an address. If there is none, raises RuntimeError."""
     connection = tensord.current_connection()
     if isinstance(connection, tensord.Cluster):
         try:
@@ -382,7 +384,7 @@ def _client(address):
 
 
 class _Receive(dist.Work):
-    """Messages for this process. They are taken in wait()."""
+    """The work of a receive. wait() takes the messages from the senders' servers."""
 
     def __init__(self, store, tensors, keys, on_source=None):
         super().__init__()

@@ -13,7 +13,7 @@ namespace {
 
 // The number of multiplications that take one thread about 20 ms.
 constexpr double kPartProducts = 1 << 30;
-// The number that is worth another thread: it takes one thread about 20 us.
+// The least number of multiplications for each thread. They take one thread about 20 us.
 constexpr double kProductsPerThread = 1 << 20;
 // If one image takes longer than this number of parts, matrix products compute it, because they
 // check more often whether the op must stop.

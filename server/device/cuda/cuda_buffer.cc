@@ -28,7 +28,7 @@ absl::Status PeerRead::Order(cudaStream_t stream) {
 
 void PeerRead::Await() {
   MutexLock lock(&mu_);
-  // After an error, the reader is lost, so the copy no longer runs.
+  // If this fails, the reader is lost, so the copy no longer runs.
   if (event_.get() != nullptr) AwaitEvent(event_.get());
 }
 

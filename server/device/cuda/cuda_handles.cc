@@ -75,14 +75,15 @@ absl::StatusOr<DeviceMemory> MakeDeviceMemory(int64_t bytes) {
 
 cudaError_t AwaitEvent(cudaEvent_t event) {
   using std::chrono::microseconds;
-  // The kernel may prolong a sleep by the thread's slack, by default 50 us.
+  // Linux may prolong a sleep by the thread's timer slack, which is 50 us by default.
   thread_local const int slack = prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
   static_cast<void>(slack);
   const auto start = std::chrono::steady_clock::now();
   cudaError_t state = cudaEventQuery(event);
   while (state == cudaErrorNotReady) {
     const auto waited = std::chrono::steady_clock::now() - start;
-    // A query holds locks of the driver that threads need to launch kernels.
+    // A query holds locks of the driver that other threads need to launch kernels, so after 20 us
+    // this thread sleeps between queries.
     if (waited < microseconds(20)) {
       std::this_thread::yield();
     } else {

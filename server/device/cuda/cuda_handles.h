@@ -70,14 +70,14 @@ using DeviceMemory = Owned<void*, cudaFree>;
 
 // The new object is on the current device.
 absl::StatusOr<Stream> MakeStream();  // the stream doesn't synchronize with the default stream
-absl::StatusOr<Event> MakeEvent();    // the event has no timing; a thread that waits for it spins
+absl::StatusOr<Event> MakeEvent();    // the event has no timing. cudaEventSynchronize() spins
 absl::StatusOr<PinnedMemory> MakePinnedMemory(int64_t bytes);
 absl::StatusOr<DeviceMemory> MakeDeviceMemory(int64_t bytes);
 
-// Blocks until the GPU has reached the event. Returns the error of the query. The thread asks again
-// and again, and sleeps between two queries for about a hundredth of the time that it has waited.
-// cudaEventSynchronize() would spin, or sleep until the GPU interrupts the processor, which took up
-// to a millisecond on a virtual machine.
+// Blocks until the GPU has reached the event. Polls the event, and sleeps between two queries for
+// about a hundredth of the time that it has waited. Returns the result of the last query. Sets the
+// timer slack of the calling thread. cudaEventSynchronize() would spin, or wait for an interrupt by
+// the GPU, which took up to a millisecond on a virtual machine.
 cudaError_t AwaitEvent(cudaEvent_t event);
 
 // Keeps events of one device for reuse. The events have no timing. Thread-safe.

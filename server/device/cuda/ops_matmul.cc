@@ -165,7 +165,7 @@ absl::Status Activate(const KernelCall& call, UnaryFunction activation, KernelCo
 
 // Returns the epilogue with which cuBLASLt applies the activation. Returns kNone for most
 // activations. cuBLASLt's GELU is the approximation by tanh. It has relative errors of about 2^-11,
-// as TensorFloat-32 and float16 have.
+// as TensorFloat-32 and float16 have, so exact float32 doesn't use it.
 Epilogue FusedActivation(std::optional<UnaryFunction> activation, const MatmulProblem& problem) {
   if (activation == UnaryFunction::kRelu) return Epilogue::kRelu;
   const bool exact = problem.dtype == DType::kFloat32 && !problem.allow_tf32;
@@ -173,8 +173,8 @@ Epilogue FusedActivation(std::optional<UnaryFunction> activation, const MatmulPr
   return Epilogue::kNone;
 }
 
-// If the rows of a 16-bit operand aren't aligned to 16 bytes, cuBLASLt rounds the product to 16 bits
-// before it adds the bias.
+// Returns whether cuBLASLt rounds the product to 16 bits before it adds the bias. It does so if the
+// rows of a 16-bit operand aren't aligned to 16 bytes.
 bool RoundsBeforeBias(const MatmulProblem& problem, const KernelCall& call) {
   const auto is_aligned = [](const void* data) {
     return reinterpret_cast<uintptr_t>(data) % 16 == 0;

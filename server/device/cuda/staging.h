@@ -27,7 +27,7 @@ inline constexpr int64_t kStagingSlotBytes = int64_t{1} << 20;
 // the copy.
 int64_t StagingPieceBytes(int64_t bytes);
 
-// Copies between pinned host memory and the GPU without a ring, on `stream`. Blocks until the copy
+// Copies between pinned host memory and the GPU on `stream`, without a ring. Blocks until the copy
 // has ended.
 absl::Status CopyPinned(void* dst, const void* src, int64_t bytes, cudaMemcpyKind direction,
                         cudaStream_t stream, EventPool& events);

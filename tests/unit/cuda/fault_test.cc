@@ -1,6 +1,6 @@
 // A kernel that reads an invalid address destroys the GPU's context. A reset makes an emulated GPU
-// usable again in the same process. A real GPU may need a new process. The tests then check the loss,
-// and skip what comes after the reset.
+// usable again in the same process. If a real GPU needs a new process, the tests check the loss and
+// skip the steps after the reset.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
@@ -24,7 +24,7 @@ using testing::HasSubstr;
 class CudaFaultTest : public CudaTest {
  protected:
   void SetUp() override {
-    if (needs_new_process_) GTEST_SKIP() << "an earlier test has broken the GPU for this process";
+    if (needs_new_process_) GTEST_SKIP() << "after an earlier test, this process can't use the GPU";
     CudaTest::SetUp();
     if (IsSkipped()) return;
     cuda_.reset();
@@ -54,8 +54,8 @@ class CudaFaultTest : public CudaTest {
     ExpectMisuse();
   }
 
-  // Resets the GPU of a lost device, and restarts the device. If a real GPU can't be reset, skips the
-  // test.
+  // Resets the GPU of a lost device, and restarts the device. If a real GPU can't be reset, skips
+  // the test. The caller must check IsSkipped().
   void Restart() {
     restartable().Abandon();
     const absl::Status reset = restartable().Reset();

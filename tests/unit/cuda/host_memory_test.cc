@@ -106,8 +106,8 @@ TEST_F(CudaHostMemoryTest, MayBeOverwrittenAfterTheUpload) {
   EXPECT_TRUE(Download({DType::kUInt8, {kBytes}}, buffer).bytes == sent);
 }
 
-// Unregistering memory blocks until the GPU has finished its current work. On a real GPU, it blocks
-// all other calls of the driver, too.
+// Unregistering memory blocks until the GPU has finished its current work. On a real GPU, all other
+// calls of the driver block, too, so this test then checks only that both calls end.
 TEST_F(CudaHostMemoryTest, UploadsWhileOtherMemoryIsUnregistered) {
   const std::string sent(kBytes, 'x');
   void* data = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -135,7 +135,7 @@ Tensor SizesOnDevice(at::IntArrayRef sizes, const Tensor& like) {
   const Tensor host = at::tensor(sizes, at::TensorOptions().dtype(at::kLong).device(at::kCPU));
   return host.to(like.device(), at::kLong, true).unsqueeze(1);
 }
-// The server's position is that in the extended target.
+// The position that the server reports is one in the extended target, with blanks between labels.
 constexpr Origin kCtc{nullptr, "ctc_loss", "the extended targets"};
 Ctc PrepareCtc(const Tensor& log_probs, const Tensor& given_targets, at::IntArrayRef input_lengths,
                at::IntArrayRef target_lengths, int64_t blank) {

@@ -18,7 +18,8 @@ constexpr size_t kAddressAlignment = 64;
 std::atomic<uint64_t> next_address{uint64_t{1} << 62};
 
 // Storages made through PyTorch's allocator get their address here, and their cell from MakeCell.
-// The statistics are those of the server's memory, for all its clients. It has no cache.
+// The statistics are those of the device's memory, for all clients of its server. There is no cache
+// in this process.
 struct AddressAllocator final : c10::DeviceAllocator {
   at::DataPtr allocate(size_t size_bytes) override {
     return FakeAddress(size_bytes, CurrentDevice());
@@ -39,7 +40,7 @@ struct AddressAllocator final : c10::DeviceAllocator {
       (*each)[kAll].current = memory.used_bytes;
       (*each)[kAll].peak = memory.peak_bytes;
     }
-    return stats;  // the other numbers aren't known
+    return stats;  // the server doesn't count the other numbers, so they are 0
   }
   void resetAccumulatedStats(c10::DeviceIndex) override {}
   void resetPeakStats(c10::DeviceIndex) override {}

@@ -13,7 +13,7 @@ using at::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 using Histogram = std::tuple<Tensor, Tensor>;
 
-// ---- histograms. A bin has its left edge, and the last one has its right edge, too.
+// ---- histograms. A bin includes its left edge. The last bin also includes its right edge.
 
 Histogram CountBetween(const Tensor& self, const Tensor& edges, const MaybeTensor& weight,
                        bool density) {
@@ -46,7 +46,7 @@ Histogram CountBetween(const Tensor& self, const Tensor& edges, const MaybeTenso
   return {counts, edges.clone()};
 }
 
-// Waits for the limits, if `range` isn't given.
+// If `range` isn't given, waits for the least and the greatest element.
 Histogram CountInRange(const Tensor& self, int64_t bins, std::optional<at::ArrayRef<double>> range,
                        const MaybeTensor& weight, bool density) {
   TORCH_CHECK(bins > 0, "torch.histogram(): bins must be > 0, but got ", bins);
@@ -91,8 +91,7 @@ std::tuple<Tensor&, Tensor&> CountInRangeOut(const Tensor& self, int64_t bins,
 
 using Unique = std::tuple<Tensor, Tensor, Tensor>;
 
-// Returns the order of the rows by their elements, from the first column to the last. Sorts once
-// for each column.
+// Returns the lexicographic order of the rows. Sorts once for each column.
 Tensor OrderOfRows(const Tensor& rows) {
   const Tensor columns =
       (rows.scalar_type() == at::kBool ? rows.to(at::kByte) : rows).t().contiguous();
@@ -105,7 +104,8 @@ Tensor OrderOfRows(const Tensor& rows) {
   return order;
 }
 
-// Returns the slices of an axis without those that equal the one before. Waits for their number.
+// Sorts the slices of an axis if `sort` is set, and drops each slice that equals the one before it.
+// Waits for the number of the remaining slices.
 Unique UniqueSlices(const Tensor& self, int64_t dim, bool sort, bool inverse, bool counts) {
   const int64_t axis = at::maybe_wrap_dim(dim, self.dim()), size = self.size(axis);
   const at::TensorOptions indices = self.options().dtype(at::kLong);

@@ -28,7 +28,7 @@ Tensor NormalTensorFloat(const Tensor& mean, double deviation, MaybeGenerator ge
   CheckDeviation(deviation);
   return NormalLike(mean, generator).mul_(deviation).add_(mean);
 }
-// Returns a tensor whose use is an error if an element of it is negative.
+// Returns `deviation`. If one of its elements is negative, the returned tensor has an error.
 Tensor CheckDeviations(const Tensor& deviation) {
   if (deviation.numel() == 0 || !IsOurs(deviation)) return deviation;
   const Value value = Read(deviation);

@@ -107,10 +107,11 @@ at::Tensor Bce(const at::Tensor& self, const at::Tensor& target,
   if (IsGiven(weight)) loss = Mul(loss, ReadAs(*weight, x->dtype(), DeviceOf(self)));
   loss = Reduced(loss, reduction);
   if (plain->numel() > 0) {
-    // The logarithm of an invalid input is NaN, and so is the sum, unless `weight` hides it.
+    // If an input is invalid, its loss is NaN, and so is the sum of the losses. A weight may be NaN
+    // for a valid input, so the sum is taken before the weights are applied.
     const bool is_sum = reduction != at::Reduction::None && !IsGiven(weight);
     const Value sum = is_sum ? loss : Reduce("sum", plain, {}, false);
-    // y·(y − 1) is positive outside of [0, 1].
+    // If y is outside of [0, 1], y·(y − 1) is positive.
     loss = Require(loss, {{AllAtMost(Mul(y, below), 0), Rule::kBceTarget},
                           {Push(op::eq, {sum, sum}), Rule::kBceInput}});
   }

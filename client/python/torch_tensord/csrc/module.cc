@@ -65,15 +65,16 @@ std::string NameOf(const c10::OperatorHandle& op) {
                            " tensors. Compute this part on the CPU, ", "with inputs from x.cpu()"));
 }
 
-// The fallback for tensors of a kind that PyTorch makes out of tensors on a device, and for which
-// there are no kernels.
+// Throws NotImplementedError. PyTorch calls this for sparse, quantized and nested tensors, which it
+// makes out of tensors on a device, and for which tensord has no kernels.
 template <int kKind>
 void Refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
   constexpr const char* kKinds[] = {"sparse", "quantized", "nested"};
   ThrowMissingKind(NameOf(op), kKinds[kKind]);
 }
 
-// Returns the kind of tensor that an op makes or takes and that tensord doesn't have, or null.
+// If an op makes or takes a kind of tensor that tensord doesn't have, returns the kind's name.
+// Otherwise returns null.
 const char* MissingKind(std::string_view name) {
   for (const char* const complex :
        {"::_fft_", "::complex", "::polar", "as_complex", "::linalg_eig", "::_linalg_eigvals"}) {

@@ -165,8 +165,8 @@ at::Tensor& RandpermOut(int64_t n, MaybeGenerator generator, at::Tensor& out) {
 // Returns `samples` of the probabilities `p`, whose rows have the sums `sums`. If `p` isn't valid,
 // the samples have an error.
 Value RequireProbabilities(const Value& samples, const Value& p, const Value& sums) {
-  const Value ratio = Div(sums, sums);  // NaN if a sum is 0 or infinite, or else 1
-  // The error is that of the first rule that is broken.
+  const Value ratio = Div(sums, sums);  // if a sum is 0 or infinite, its ratio is NaN, otherwise 1
+  // If `p` breaks both rules, the samples have the error of the first one.
   return Require(samples, {{AllAtLeast(p, 0), Rule::kMultinomialNegative},
                            {AllAtLeast(ratio, 1), Rule::kMultinomialSum}});
 }

@@ -242,7 +242,8 @@ Tensor SphericalBesselJ0(const Tensor& x) {
 
 // ---- integers
 
-// Returns how many steps Euclid's algorithm takes at most: as for two numbers of Fibonacci.
+// Returns the maximum number of steps of Euclid's algorithm. Consecutive Fibonacci numbers need the
+// most steps.
 int EuclidSteps(at::ScalarType dtype) {
   switch (c10::elementSize(dtype)) {
     case 1:
@@ -255,7 +256,7 @@ int EuclidSteps(at::ScalarType dtype) {
       return 93;
   }
 }
-// Reads both operands as absolute values in the dtype of the result.
+// Returns the absolute values of both operands in the dtype of the result.
 std::pair<Tensor, Tensor> Magnitudes(const char* name, const Tensor& a, const Tensor& b,
                                      at::ScalarType dtype) {
   TORCH_CHECK_NOT_IMPLEMENTED(at::isIntegralType(dtype, false), name, " isn't implemented for ",
@@ -271,7 +272,7 @@ std::pair<Tensor, Tensor> Magnitudes(const char* name, const Tensor& a, const Te
 Tensor Gcd(Tensor a, Tensor b) {
   const int steps = EuclidSteps(a.scalar_type());
   for (int i = 0; i < steps; ++i) {
-    const Tensor rest = a.remainder(b);  // 0 where b is 0
+    const Tensor rest = a.remainder(b);  // it is 0 where b is 0
     a = at::where(b.eq(0), a, b);
     b = rest;
   }
@@ -285,7 +286,8 @@ Tensor& LcmOut(const Tensor& self, const Tensor& other, Tensor& out) {
   const auto [a, b] = Magnitudes("lcm", self, other, at::result_type(self, other));
   // If both are 0, so is the result.
   const Tensor multiple = a.floor_divide(Gcd(a, b).clamp_min(1)).mul(b);
-  // A multiple that exceeds the dtype wraps. As on the CPU, only the wider dtypes lose its sign.
+  // If the multiple exceeds the dtype, it wraps and may be negative. As on the CPU, only dtypes of
+  // more than 16 bits take its absolute value.
   const bool is_wide = c10::elementSize(a.scalar_type()) > 2;
   return CopyToOut(out, is_wide ? multiple.abs() : multiple);
 }

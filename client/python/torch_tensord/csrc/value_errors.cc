@@ -23,11 +23,13 @@ namespace {
 
 // ---- the origins of tensors
 
-constexpr size_t kRemembered = 1 << 14;  // tensors of a device; later ones replace the first ones
+// The number of tensors of a device whose origins are kept. A later tensor replaces an earlier one.
+constexpr size_t kRemembered = 1 << 14;
 constexpr size_t kMaxDevices = 127;
-constexpr size_t kMaxLists = 1024;
+constexpr size_t kMaxLists = 1024;  // of origins of programs
 
-// A thread writes the number last, and sets it to 0 before it writes the origin.
+// The writer sets `handle` to 0, writes `origin`, and then writes `handle`. So a reader that finds
+// the same `handle` before and after it has read `origin` has the origin of this tensor.
 struct Slot {
   std::atomic<uint64_t> handle{0};
   std::atomic<const Origin*> origin{nullptr};
@@ -55,8 +57,9 @@ void Remember(const Origin& origin, c10::DeviceIndex device, uint64_t handle) {
   slot.handle.store(handle, std::memory_order_release);
 }
 
-// Returns the origin of a tensor. An error doesn't tell the device, so if several servers have a
-// tensor of this number, and the origins differ, returns null.
+// Returns the origin of a tensor. If it isn't known, returns null. An error names the tensor's
+// number, but not its device. If tensors of several servers have this number, and their origins
+// differ, returns null.
 const Origin* FindOrigin(uint64_t handle) {
   const Origin* found = nullptr;
   for (const std::atomic<Slots*>& each : slots_of_devices()) {
@@ -90,7 +93,7 @@ constexpr RuleText kRules[] = {
     {"normal", "all elements of std should be at least 0"},
     {"repeat_interleave", "repeats can not be negative"},
 };
-// A broken rule is an index out of range: this number and that of the rule.
+// If a rule is broken, the server gets an index out of range: kFirstRule plus the rule's number.
 constexpr int64_t kFirstRule = int64_t{1} << 62;
 
 const RuleText* FindRule(int64_t index) {
@@ -101,9 +104,11 @@ const RuleText* FindRule(int64_t index) {
 
 // ---- messages
 
-// Has the parts of "tensord: program (tensor 12): index: index 9 at [1] of input 1 is …\nnotes".
+// The parts of a message such as
+// "tensord: program (tensor 12): index: index 9 at [1] of input 1 is …\nnotes".
 struct Message {
-  std::string before, op, inner, text, notes;  // inner: the op of a program
+  std::string before, op, text, notes;
+  std::string inner;  // if `op` is "program": the op of it that failed
   uint64_t handle = 0;
 };
 
@@ -139,7 +144,8 @@ int64_t IndexOf(const std::string& text) {
   return std::strtoll(text.c_str() + kIndex.size(), nullptr, 10);
 }
 
-// Removes the second number of "[2, 0, 5]". If there is one number, removes that.
+// Removes the second number of a position such as "[2, 0, 5]". If there is only one number, removes
+// this number.
 void DropClassAxis(std::string* text) {
   const size_t open = text->find('['), close = text->find(']');
   if (open == std::string::npos || close == std::string::npos || close < open) return;
@@ -152,7 +158,7 @@ void DropClassAxis(std::string* text) {
   text->erase(first, second - first);
 }
 
-// Replaces "input 1" by the name of the operand. "#" in the name stands for the number.
+// Replaces "input 1" by the name of the operand. If the name has a "#", the number replaces it.
 void RenameOperand(const Origin& origin, std::string* text) {
   constexpr std::string_view kInput = " of input ";
   const size_t at = text->find(kInput);
@@ -166,7 +172,8 @@ void RenameOperand(const Origin& origin, std::string* text) {
   text->replace(at, end - at, " of " + operand);
 }
 
-// Returns the functions of the origins of an op. Rewrites `text` if there is one function.
+// Returns the functions of an op's origins, with " or " between them. If there is only one
+// function, rewrites `text` with the name of its operand.
 std::string ExplainOrigins(const Origin* origins, const std::string& op, std::string* text) {
   std::string functions;
   const Origin* only = nullptr;
@@ -186,7 +193,7 @@ std::string ExplainOrigins(const Origin* origins, const std::string& op, std::st
   return functions;
 }
 
-// RefuseNegative() has put these numbers in the place of negative ones.
+// RefuseNegative() has replaced negative indices by these numbers.
 void RenameNegative(std::string* text) {
   for (const char* const largest : {"index 9223372036854775807 ", "index 2147483647 "}) {
     if (const size_t at = text->find(largest); at != std::string::npos) {
@@ -195,6 +202,7 @@ void RenameNegative(std::string* text) {
   }
 }
 
+// Returns whether messages name the line of Python that called the op.
 bool NamesLines() {
   const char* const modes = std::getenv("TENSORD_DEBUG");
   return modes != nullptr &&

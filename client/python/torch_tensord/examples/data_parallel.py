@@ -26,8 +26,8 @@ rank = int(os.environ["RANK"])
 count = torch.tensord.device_count()
 if count <= rank:
     sys.exit(
-        f"data_parallel.py: the process of rank {rank} needs the device tensord:{rank}, and there are {count} devices. "
-        "Name more servers in TENSORD_SERVERS, or start fewer processes: torchrun --nproc-per-node"
+        f"data_parallel.py: the process of rank {rank} needs the device tensord:{rank}, but the number of devices is "
+        f"{count}. Name more servers in TENSORD_SERVERS, or start fewer processes: torchrun --nproc-per-node"
     )
 device = torch.device("tensord", rank)
 torch.tensord.set_device(device)

@@ -65,7 +65,7 @@ for epoch in range(first, arguments.epochs):
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
         unfinished = arguments.checkpoint.with_name(arguments.checkpoint.name + ".new")
         torch.save(state, unfinished)
-        unfinished.replace(arguments.checkpoint)  # an interruption leaves a whole file, the old one or the new one
+        unfinished.replace(arguments.checkpoint)  # after an interruption, the old or the new file is there and complete
 
 model.eval()
 with torch.no_grad():

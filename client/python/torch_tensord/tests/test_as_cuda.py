@@ -93,7 +93,7 @@ def test_data_parallel_uses_one_device(named, device_ids):
         x = torch.ones(4, 3)
         made = parallel(x.to(module.weight.device))
         assert torch.equal(made, module(x.to(module.weight.device))) and made.device == module.weight.device
-        assert parallel(x).device == module.weight.device  # it copies inputs of the CPU
+        assert parallel(x).device == module.weight.device  # DataParallel copies inputs from the CPU
         made.sum().backward()
     assert module.weight.grad.cpu().tolist() == [[4, 4, 4]] * 2
     messages = [str(each.message) for each in caught if "DistributedDataParallel" in str(each.message)]

@@ -12,7 +12,7 @@ def test_divisors_and_multiples_are_those_of_the_cpu(dtype):
     numbers = [0, 1, 2, 12, 18, 35, 97, largest, largest - 1]
     if dtype is not torch.uint8:
         numbers += [-each for each in numbers]
-    a, b = 1, 2  # neighbors among the numbers of Fibonacci need the most steps
+    a, b = 1, 2  # consecutive Fibonacci numbers need the most steps
     while b <= largest:
         numbers.append(b)
         a, b = b, a + b
@@ -20,7 +20,8 @@ def test_divisors_and_multiples_are_those_of_the_cpu(dtype):
     a, b = x.repeat_interleave(len(x)), x.repeat(len(x))
     for function in (torch.gcd, torch.lcm):
         assert torch.equal(function(a.to(DEVICE), b.to(DEVICE)).cpu(), function(a, b))
-    assert torch.equal(torch.gcd(x.to(DEVICE), torch.tensor(6, dtype=dtype)).cpu(), torch.gcd(x, torch.tensor(6, dtype=dtype)))
+    six = torch.tensor(6, dtype=dtype)
+    assert torch.equal(torch.gcd(x.to(DEVICE), six).cpu(), torch.gcd(x, six))
     y = x.to(DEVICE)
     assert torch.equal(y.gcd_(y).cpu(), torch.gcd(x, x))
     with pytest.raises(NotImplementedError, match="gcd isn't implemented for Float"):

@@ -124,9 +124,11 @@ t = x(); dist.all_reduce(t, op=dist.ReduceOp.PRODUCT); answers["product"] = t.to
 t = n(); dist.all_reduce(t, op=dist.ReduceOp.PRODUCT); answers["integers"] = t.tolist(); assert t.dtype == torch.int32
 for op in ("BAND", "BOR", "BXOR"):
     t = n(); dist.all_reduce(t, op=getattr(dist.ReduceOp, op)); answers[op] = t.tolist()
-t = torch.zeros(2, device=device); dist.reduce_scatter_tensor(t, x(), op=dist.ReduceOp.PRODUCT); answers["part"] = t.tolist()
+t = torch.zeros(2, device=device); dist.reduce_scatter_tensor(t, x(), op=dist.ReduceOp.PRODUCT)
+answers["part"] = t.tolist()
 t = x(); dist.reduce(t, 1, op=dist.ReduceOp.PRODUCT); answers["reduce"] = t.tolist()
-t = torch.tensor([True, rank == 0], device=device); dist.all_reduce(t, op=dist.ReduceOp.PRODUCT); answers["bool"] = t.tolist()
+t = torch.tensor([True, rank == 0], device=device); dist.all_reduce(t, op=dist.ReduceOp.PRODUCT)
+answers["bool"] = t.tolist()
 dist.barrier()
 dist.destroy_process_group()
 print(json.dumps(answers))
@@ -154,7 +156,7 @@ else:
     answers["order"] = [a[0, 0].item(), b[0, 0].item()]
     dist.send(x().t().contiguous().t(), 0)
 received = empty()
-works = [dist.irecv(received, other), dist.isend(x(3.0), other)]  # each receives before it sends
+works = [dist.irecv(received, other), dist.isend(x(3.0), other)]  # each member receives before it sends
 for work in works: work.wait()
 answers["both"] = received.tolist(); assert all(work.is_completed() for work in works)
 mine = x(4.0)
@@ -190,7 +192,7 @@ print(json.dumps(answers))
 
 
 def test_a_message_outlives_the_call_that_sends_it(run_ranks):
-    # The sender ends as soon as it may.
+    # The sender's process ends at once after destroy_process_group().
     first, second = run_ranks("""
 dist.init_process_group("tensord")
 if rank == 0:
@@ -204,7 +206,7 @@ dist.destroy_process_group()
     assert first == [1, 1, 1]
 
 
-def test_each_member_sends_a_part_to_each(run_ranks):
+def test_all_to_all_sends_a_part_from_each_member_to_each(run_ranks):
     first, second = run_ranks("""
 dist.init_process_group("tensord")
 answers = {}

@@ -95,7 +95,7 @@ def test_a_tensor_of_the_package_tensord_is_refused_with_its_conversion():
         (lambda x: torch.linalg.svd(x), "isn't implemented on tensord: copy its inputs to the CPU"),
     ],
 )  # fmt: skip
-def test_what_a_device_lacks_is_refused_with_what_helps(call, words):
+def test_errors_of_unsupported_tensors_and_ops_name_a_workaround(call, words):
     with pytest.raises(NotImplementedError) as error:
         call(torch.eye(2, device=DEVICE))
     message = str(error.value)
@@ -104,7 +104,7 @@ def test_what_a_device_lacks_is_refused_with_what_helps(call, words):
     assert "x.cpu()" in message or "keep" in message
 
 
-def test_dlpack_is_refused_with_the_copy_that_helps():
+def test_the_error_of_dlpack_names_the_copy_to_the_cpu():
     x = torch.ones(2, device=DEVICE)
     for call in (
         lambda: x.__dlpack__(),
@@ -115,8 +115,10 @@ def test_dlpack_is_refused_with_the_copy_that_helps():
     ):
         with pytest.raises(BufferError, match=r"its memory isn't in this process: copy it with x\.cpu\(\)"):
             call()
-    assert torch.from_dlpack(x.cpu()).tolist() == torch.from_dlpack(torch.utils.dlpack.to_dlpack(x.cpu())).tolist() == [1, 1]
-    assert numpy.from_dlpack(x.cpu()).tolist() == [1, 1]
+    host = x.cpu()
+    assert torch.from_dlpack(host).tolist() == [1, 1]
+    assert torch.from_dlpack(torch.utils.dlpack.to_dlpack(host)).tolist() == [1, 1]
+    assert numpy.from_dlpack(host).tolist() == [1, 1]
 
 
 DEBUG = """

@@ -54,7 +54,7 @@ def test_data_parallel_training_by_torchrun(address):
 
 
 def fail(name, **environment):
-    """Runs an example that must fail, and returns what it writes to standard error."""
+    """Runs an example that must fail, and returns its standard error."""
     variables = {**os.environ, **environment}
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name)], env=variables, capture_output=True, text=True, timeout=240
@@ -63,11 +63,11 @@ def fail(name, **environment):
     return done.stderr
 
 
-def test_a_missing_server_or_device_is_one_sentence(address):
+def test_examples_without_a_server_or_device_say_what_to_do(address):
     message = fail("several_devices.py", TENSORD_SERVERS="127.0.0.1:1")
     assert "there is no server" in message and "TENSORD_SERVERS=" in message
     message = fail("data_parallel.py", TENSORD_SERVER=address, RANK="2", WORLD_SIZE="3")
-    assert "needs the device tensord:2, and there are 2 devices" in message
+    assert "needs the device tensord:2, but the number of devices is 2" in message
     variables = {name: value for name, value in os.environ.items() if name != "RANK"}
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "data_parallel.py")], env=variables, capture_output=True, text=True, timeout=240

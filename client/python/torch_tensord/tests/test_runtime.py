@@ -97,7 +97,7 @@ def test_dtypes_are_promoted_as_on_the_cpu():
 
 
 def test_an_op_without_a_kernel_says_its_name(run_python):
-    with pytest.raises(NotImplementedError, match="airy_ai.out isn't implemented on tensord: copy .* x.cpu.*TENSORD_CPU_F"):
+    with pytest.raises(NotImplementedError, match="airy_ai.out isn't implemented .* x.cpu.*TENSORD_CPU_F"):
         torch.special.airy_ai(torch.ones(2, device=DEVICE))
     with pytest.raises(NotImplementedError, match="Complex"):
         torch.zeros(2, dtype=torch.complex64, device=DEVICE)
@@ -193,12 +193,12 @@ print(torch.ones(1, device="tensord").item())
     assert run_python(off, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout.split() == ["False", "1.0"]
 
 
-def test_a_machine_with_cuda_keeps_its_accelerator(run_python, address, tmp_path):
+def test_import_torch_does_not_load_the_device_on_a_machine_with_cuda(run_python, address, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("""
 import importlib.abc
 import sys
 
-class PretendsCuda(importlib.abc.MetaPathFinder):  # torch.cuda has a GPU when torch loads its extensions
+class PretendsCuda(importlib.abc.MetaPathFinder):  # before torch loads its extensions, gives torch.cuda a GPU
     def find_spec(self, name, path=None, target=None):
         if name == "torch.utils.cpp_extension" or "torch.cuda" not in sys.modules or "torch" not in sys.modules:
             return None
@@ -242,7 +242,7 @@ def test_the_packages_are_imported_in_any_order(run_python, first):
     assert done.stdout.strip() == "[2.0, 2.0]", done.stderr
 
 
-def test_memory_figures_by_the_names_of_pytorch():
+def test_memory_statistics_have_the_names_of_pytorch():
     kept = torch.ones(1 << 20, device="tensord:1")
     torch.tensord.synchronize(1)
     for memory in (torch.tensord, torch.accelerator):

@@ -1,4 +1,4 @@
-"""Errors of values, which the server finds: they name PyTorch's function and its rule, and need no wait of their own."""
+"""Errors of values, which the server finds. They name PyTorch's function and its rule, and need no extra wait."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ def on_device(values, **options):
 
 
 def raised(call):
-    """Returns the message of the error that the wait for call()'s result raises. The call itself mustn't raise it."""
+    """Returns the message of the error that the wait for call()'s result raises. The call itself must not wait."""
     torch.tensord.synchronize()
     torch.tensord.set_sync_debug_mode("error")
     try:
@@ -120,7 +120,7 @@ for name, values, words in (
 
 
 @pytest.mark.parametrize("call, words", [rule[1:] for rule in RULES], ids=[rule[0] for rule in RULES])
-def test_an_invalid_value_is_an_error_of_the_rule(call, words):
+def test_an_invalid_value_has_the_error_of_its_rule(call, words):
     message = raised(call)
     assert words in message.splitlines()[0] and "TENSORD_DEBUG=tracebacks" in message, message
     assert "out of range" not in message
@@ -128,7 +128,7 @@ def test_an_invalid_value_is_an_error_of_the_rule(call, words):
 
 def test_operands_of_another_dtype_are_refused_at_the_call():
     x = torch.ones(2, device=DEVICE)
-    with pytest.raises(RuntimeError, match="'indices' to have one of the following scalar types: Long, Int; but got Float"):
+    with pytest.raises(RuntimeError, match="'indices' to have one of the following .*: Long, Int; but got Float"):
         F.embedding(x, torch.zeros(3, 4, device=DEVICE))
     for a, b in ((x.long(), x), (x, x.long())):
         with pytest.raises(RuntimeError, match="binary_cross_entropy: input and target must have floating dtypes"):
@@ -157,7 +157,8 @@ def test_valid_values_give_the_results_of_pytorch():
     empty = torch.zeros(0)
     assert F.binary_cross_entropy(empty.to(DEVICE), empty.to(DEVICE), reduction="none").shape == (0,)
     assert torch.bernoulli(x.to(DEVICE))[:2].tolist() == [0, 1] and torch.bernoulli(empty.to(DEVICE)).shape == (0,)
-    assert torch.multinomial(on_device([[0.0, 3e38, 0.0], [1e-38, 0.0, 0.0]]), 2, replacement=True).tolist() == [[1, 1], [0, 0]]
+    extreme = on_device([[0.0, 3e38, 0.0], [1e-38, 0.0, 0.0]])
+    assert torch.multinomial(extreme, 2, replacement=True).tolist() == [[1, 1], [0, 0]]
     assert on_device([1, 2]).repeat_interleave(on_device([0, 2]), output_size=2).tolist() == [2, 2]
     with pytest.raises(RuntimeError, match="repeats can not be negative"):
         on_device([1, 2]).repeat_interleave(on_device([1, -1]))

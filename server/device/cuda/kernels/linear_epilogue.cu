@@ -9,7 +9,7 @@ struct Identity {
   __device__ float operator()(float x) const { return x; }
 };
 
-// The elements of a pack: 16 bytes of the result, 32 bytes of the product.
+// The number of elements in a pack. A pack has 16 bytes of the result, or 32 bytes of the product.
 constexpr int kWidth = 8;
 
 template <typename Activation, typename Storage>
@@ -17,7 +17,8 @@ __device__ Storage Finish(float product, float bias) {
   return Store<Storage>(Activation()(product + bias));
 }
 
-// Returns the bias of the elements [at, at + count) of the result.
+// Sets `bias` to the bias of the elements [at, at + count) of the result. If the op has no bias,
+// sets it to 0.
 template <typename Storage, int count>
 __device__ void LoadBias(const LinearEpilogueJob& job, int64_t at, float (&bias)[count]) {
   const auto* in = static_cast<const Storage*>(job.bias);
@@ -40,7 +41,7 @@ __device__ void LoadBias(const LinearEpilogueJob& job, int64_t at, float (&bias)
   }
 }
 
-// Threads compute the first `packs` packs, then the remaining elements one by one.
+// The threads compute the first `packs` packs, then the remaining elements one by one.
 template <typename Activation, typename Storage>
 __global__ void LinearEpilogueKernelFor(LinearEpilogueJob job, int64_t packs) {
   auto* out = static_cast<Storage*>(job.out);
