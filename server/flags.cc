@@ -109,11 +109,12 @@ void AddServing(CLI::App& app, DaemonFlags* flags) {
       ->check(CLI::Range(0.0, 86400.0).description(""))
       ->type_name("SECONDS")
       ->capture_default_str();
-  app.add_option("--exit-when-lost", flags->exit_when_lost,
-                 "When to drain and exit with status 75, so that a supervisor starts the daemon "
-                 "again. 'all': when a GPU could not be restarted and no other GPU serves. 'any': "
-                 "when a GPU could not be restarted. 'never': the daemon continues. After some "
-                 "errors, a GPU works only in a new process")
+  app.add_option(
+         "--exit-when-lost", flags->exit_when_lost,
+         "When to drain and exit with status 75, so that a supervisor starts the daemon "
+         "again. 'all': when all GPUs were lost and could not be restarted. 'any': when one "
+         "GPU could not be restarted. 'never': the daemon continues. After some errors, a "
+         "GPU works only in a new process")
       ->transform(ParseExitWhenLost, "")
       ->type_name("WHEN")
       ->default_str("all");

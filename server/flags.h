@@ -16,7 +16,7 @@ inline constexpr int64_t kUnsetLimit = -1;
 
 // When the daemon exits because restarts of lost devices have failed.
 enum class ExitWhenLost {
-  kAll,    // when a device could not be restarted, and no other device that can be lost serves
+  kAll,    // when no device that can be lost could be restarted
   kAny,    // when a device could not be restarted
   kNever,  // the daemon doesn't exit for this reason
 };

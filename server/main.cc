@@ -282,11 +282,11 @@ void LimitOpenMpSpinning(char** argv) {
 // daemon must not end.
 std::function<void(bool)> EndWhenNotRestarted(ExitWhenLost when) {
   if (when == ExitWhenLost::kNever) return nullptr;
-  return [when](bool another_serves) {
-    if (another_serves && when != ExitWhenLost::kAny) return;
+  return [when](bool all) {
+    if (!all && when != ExitWhenLost::kAny) return;
+    if (status_at_end.exchange(kRestartStatus) == kRestartStatus) return;
     std::cerr << "tensord: exiting, because a new process may be able to use the device "
                  "(--exit-when-lost)\n";
-    status_at_end = kRestartStatus;
     ForwardSignal(SIGTERM);
   };
 }

@@ -15,7 +15,7 @@ constexpr auto kPollInterval = std::chrono::milliseconds(100);
 // The pause between two attempts to restart the devices. It doubles with each attempt.
 constexpr auto kMinPause = std::chrono::milliseconds(100);
 constexpr auto kMaxPause = std::chrono::milliseconds(5000);
-// After this number of failed restarts in a row, the monitor reports kNotRestarted, once.
+// After this number of failed restarts in a row, the monitor reports kNotRestarted.
 constexpr int kTriesBeforeReport = 5;
 
 RestartableDevice& DeviceOf(DeviceSlot* slot) { return *slot->device->restartable(); }
@@ -89,7 +89,7 @@ void DeviceMonitor::Restart() {
     Report(DeviceEvent::kServing);
   } else {
     pause_ = std::clamp(2 * pause_, kMinPause, kMaxPause);
-    if (++failed_tries_ == kTriesBeforeReport) Report(DeviceEvent::kNotRestarted);
+    if (++failed_tries_ % kTriesBeforeReport == 0) Report(DeviceEvent::kNotRestarted);
   }
   next_try_ = std::chrono::steady_clock::now() + pause_;
 }

@@ -157,8 +157,7 @@ std::string HostName() {
 
 Server::Server(const ServerOptions& options, std::unique_ptr<Authenticator> authenticator,
                std::unique_ptr<Peers> peers, std::vector<std::unique_ptr<Device>> devices)
-    : on_not_restarted_(options.on_not_restarted),
-      session_log_(options.log_sessions ? std::make_unique<SessionLog>() : nullptr),
+    : session_log_(options.log_sessions ? std::make_unique<SessionLog>() : nullptr),
       authenticator_(std::move(authenticator)),
       listeners_(options.limits),
       engine_(std::move(devices), options.fusion, options.graphs),
@@ -180,7 +179,9 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Authenticator> auth
       unary_methods_(&context_),
       health_(&context_.streams),
       bulk_(&context_),
-      devices_serving_(engine_.slots().size(), true) {
+      on_not_restarted_(options.on_not_restarted),
+      devices_serving_(engine_.slots().size(), true),
+      devices_not_restarted_(engine_.slots().size(), false) {
   engine_.SetUnavailableKinds(options.unavailable_kinds);
   AddMethods(
       {.context = &context_, .unary = &unary_methods_, .bulk = bulk_.context(), .health = &health_},
@@ -323,13 +324,14 @@ void Server::OnDeviceEvent(DeviceSlot& slot, DeviceEvent event) {
   if (event == DeviceEvent::kNotRestarted) {
     std::cerr << "tensord: " << name << " could not be restarted: " << slot.device->health().reason
               << "\n";
-    ReportNotRestarted();
+    ReportNotRestarted(slot);
     return;
   }
   const bool serving = event == DeviceEvent::kServing;
   {
     MutexLock lock(&health_mu_);
     devices_serving_[slot.index] = serving;
+    devices_not_restarted_[slot.index] = false;
     ReportHealth();
   }
   if (serving) {
@@ -343,13 +345,17 @@ void Server::OnDeviceEvent(DeviceSlot& slot, DeviceEvent event) {
   for (const SessionRef& session : sessions_.All()) session->FailWaiting(slot, error);
 }
 
-void Server::ReportNotRestarted() {
+void Server::ReportNotRestarted(const DeviceSlot& slot) {
   if (!on_not_restarted_) return;
-  bool another_serves = false;
-  for (DeviceSlot* slot : engine_.slots()) {
-    another_serves |= slot->device->restartable() != nullptr && slot->device->health().serving();
+  bool all = true;
+  {
+    MutexLock lock(&health_mu_);
+    devices_not_restarted_[slot.index] = true;
+    for (const DeviceSlot* each : engine_.slots()) {
+      all &= each->device->restartable() == nullptr || devices_not_restarted_[each->index];
+    }
   }
-  on_not_restarted_(another_serves);
+  on_not_restarted_(all);
 }
 
 void Server::CollectMetrics(metrics::Snapshot* snapshot) {

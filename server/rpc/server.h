@@ -63,9 +63,9 @@ struct ServerOptions {
   // If true, the server logs each session and each refused caller on standard error.
   bool log_sessions = false;
   // If this isn't null, a thread of the engine calls it when several restarts of a lost device have
-  // failed. After an illegal address, for example, CUDA may need a new process. `another_serves`
-  // tells whether another device that can be lost serves.
-  std::function<void(bool another_serves)> on_not_restarted;
+  // failed, and again after further ones. After an illegal address, for example, CUDA may need a new
+  // process. `all` tells whether this holds for all devices that can be lost.
+  std::function<void(bool all)> on_not_restarted;
 };
 
 class Server {
@@ -109,7 +109,7 @@ class Server {
   void ReportHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(health_mu_);
   void OnDeviceEvent(DeviceSlot& slot, DeviceEvent event);
   // Calls on_not_restarted_, if there is one.
-  void ReportNotRestarted();
+  void ReportNotRestarted(const DeviceSlot& slot);
   // Returns whether a call other than SessionStream uses a session, or a pull from another server
   // is active.
   bool HasSessionCalls() const;
@@ -140,6 +140,7 @@ class Server {
   Mutex health_mu_;
   bool serving_ ABSL_GUARDED_BY(health_mu_) = false;
   std::vector<bool> devices_serving_ ABSL_GUARDED_BY(health_mu_);
+  std::vector<bool> devices_not_restarted_ ABSL_GUARDED_BY(health_mu_);
   std::vector<std::unique_ptr<CallQueue>> queues_;
   std::unique_ptr<grpc::Server> grpc_server_;
 };

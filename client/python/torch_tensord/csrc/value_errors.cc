@@ -175,22 +175,25 @@ void RenameOperand(const Origin& origin, std::string* text) {
 // Returns the functions of an op's origins, with " or " between them. If there is only one
 // function, rewrites `text` with the name of its operand.
 std::string ExplainOrigins(const Origin* origins, const std::string& op, std::string* text) {
-  std::string functions;
+  std::vector<std::string_view> functions;
   const Origin* only = nullptr;
-  int count = 0;
   for (const Origin* each = origins; each != nullptr; each = each->next) {
     if (each->server_op != nullptr && op != each->server_op) continue;
-    if (functions.find(each->function) == std::string::npos) {
-      functions += (functions.empty() ? "" : " or ") + std::string(each->function);
-      ++count;
+    if (std::find(functions.begin(), functions.end(), each->function) == functions.end()) {
+      functions.emplace_back(each->function);
     }
     only = each;
   }
-  if (count == 1) {
+  if (functions.size() == 1) {
     if (only->has_class_axis) DropClassAxis(text);
     RenameOperand(*only, text);
   }
-  return functions;
+  std::string joined;
+  for (const std::string_view each : functions) {
+    joined += joined.empty() ? "" : " or ";
+    joined += each;
+  }
+  return joined;
 }
 
 // RefuseNegative() has replaced negative indices by these numbers.

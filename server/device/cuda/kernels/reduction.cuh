@@ -26,6 +26,9 @@ inline constexpr int kBlocksForFullOccupancy = 1536 / kThreads;
 inline constexpr int kBlocksForFullOccupancy = 2048 / kThreads;
 #endif
 
+// Kernels of several columns keep more loads in flight in each thread, and need up to 40 registers.
+inline constexpr int kBlocksOfColumns = 6;
+
 // The position of a thread in its block's tile.
 struct TilePosition {
   int lanes, outputs;  // of the tile; powers of two whose product is the block's number of threads
@@ -120,7 +123,7 @@ __device__ void TakeColumns(const Op& op, const typename Op::In* in, const Strid
   int64_t i = begin + at.lane;
   if (over.rank == 1) {
     const int64_t stride = over.stride[0][0];
-    constexpr int kAhead = sizeof(Packed) >= 16 ? 2 : sizeof(Packed) >= 8 ? 4 : 4;
+    constexpr int kAhead = sizeof(Packed) >= 16 ? 2 : 4;
 #pragma unroll 1
     for (; i + (kAhead - 1) * at.lanes < end; i += kAhead * at.lanes) {
       Packed pack[kAhead];
@@ -206,7 +209,8 @@ __device__ void StoreResult(const Op& op, void* out, int64_t output, typename Op
 
 // blockIdx.x is the tile, which counts kColumns outputs as one. blockIdx.y is the split.
 template <typename Op, int kColumns>
-__global__ void __launch_bounds__(kThreads, kColumns == 1 ? kBlocksForFullOccupancy : 6)
+__global__ void __launch_bounds__(kThreads,
+                                  kColumns == 1 ? kBlocksForFullOccupancy : kBlocksOfColumns)
     ReduceKernelFor(Op op, ReduceJob job) {
   using Acc = typename Op::Acc;
   __shared__ Acc shared[kColumns][kThreads];
