@@ -16,6 +16,7 @@ import collections
 import datetime
 import functools
 import json
+import threading
 import time
 import uuid
 import weakref
@@ -53,6 +54,8 @@ class ProcessGroupTensord(dist.ProcessGroup):
         self._member = None
         self._device = None
         self._messages = collections.Counter()  # messages sent and received, by sender, receiver and tag
+        # By tag: the receives whose messages aren't known yet, in the order of the calls.
+        self._receives = collections.defaultdict(lambda: (threading.Lock(), collections.deque()))
         self._sent = 0  # messages that receivers may not have taken yet
         _groups.add(self)
 
@@ -80,7 +83,10 @@ class ProcessGroupTensord(dist.ProcessGroup):
         self._exchanges += 1
         name = f"tensord/{self._exchanges}"
         self._store.set(f"{name}/{self._member_rank}", own)
-        return [bytes(self._store.get(f"{name}/{rank}")) for rank in range(self._member_count)]
+        made = [bytes(self._store.get(f"{name}/{rank}")) for rank in range(self._member_count)]
+        if self._exchanges > 1:  # all members have begun this exchange, so they have read the last one
+            self._store.delete_key(f"tensord/{self._exchanges - 1}/{self._member_rank}")
+        return made
 
     def _join(self, device):
         """Joins the group with the device of the first operation's tensor. All processes do so at the same time."""
@@ -255,6 +261,11 @@ class ProcessGroupTensord(dist.ProcessGroup):
 
     def _all_to_all(self, x, sizes):
         """Splits the first axis of x into a part for each member. Returns the parts of all members for this member."""
+        if sum(sizes) != x.shape[0]:
+            raise ValueError(
+                f"torch.distributed: all_to_all: the sizes of the parts, {sizes}, must have the sum {x.shape[0]}, which"
+                " is the size of the input's first axis"
+            )
         sizes_of = [json.loads(each) for each in self._exchange(json.dumps(sizes).encode())]
         longest = max(map(sum, sizes_of))
         padded = torch.cat([x, x.new_zeros(longest - x.shape[0], *x.shape[1:])])
@@ -267,10 +278,15 @@ class ProcessGroupTensord(dist.ProcessGroup):
 
     # ---- messages between two members
 
-    def _key(self, sender, receiver, tag):
+    def _next_key(self, sender, receiver, tag):
         """Returns the store's key of the next message. The sender and the receiver count the messages alike."""
+        return f"tensord/message/{sender}/{receiver}/{tag}/{self._messages[sender, receiver, tag] + 1}"
+
+    def _take_key(self, sender, receiver, tag):
+        """Returns the same as _next_key(), and counts the message."""
+        key = self._next_key(sender, receiver, tag)
         self._messages[sender, receiver, tag] += 1
-        return f"tensord/message/{sender}/{receiver}/{tag}/{self._messages[sender, receiver, tag]}"
+        return key
 
     def send(self, tensors, dst, tag=0):
         """Waits until the device has computed the tensor, but doesn't wait for the receiver."""
@@ -285,25 +301,45 @@ class ProcessGroupTensord(dist.ProcessGroup):
                 tensor.reshape(-1)[:1].cpu()  # if the tensor has an error, this raises it as an exception of PyTorch
                 raise
             message = {"server": address, "name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype)}
-            self._store.set(self._key(self._member_rank, dst, tag), json.dumps(message).encode())
+            self._store.set(self._take_key(self._member_rank, dst, tag), json.dumps(message).encode())
             self._sent += 1
         return _done(tensors)
 
     def recv(self, tensors, src, tag=0):
         """Returns a work. Its wait() blocks until the message is in the store, and copies the tensor."""
-        return _Receive(self._store, tensors, {src: [self._key(src, self._member_rank, tag) for _ in tensors]})
+        receive = _Receive(self, tensors, src, tag)
+        self._receives[tag][1].append(receive)
+        return receive
 
     def recv_anysource(self, tensors, tag=0):
         if len(tensors) != 1:
             raise NotImplementedError("torch.distributed: recv from any member takes one tensor")
+        return self.recv(tensors, None, tag)
+
+    def _find_messages(self, receive):
+        """Sets the source and the keys of a receive. Receives that were called earlier get the earlier messages."""
+        lock, receives = self._receives[receive.tag]
+        with lock:
+            while receive.keys is None:
+                first = receives[0]
+                if first.source is None:
+                    first.source = self._await_source(first.tag)
+                first.keys = [self._take_key(first.source, self._member_rank, first.tag) for _ in first.tensors]
+                receives.popleft()
+
+    def _await_source(self, tag):
+        """Waits for a message from any member, and returns the member."""
+        deadline = time.monotonic() + self._timeout
         sources = [rank for rank in range(self._member_count) if rank != self._member_rank]
-        next_number = {rank: self._messages[rank, self._member_rank, tag] + 1 for rank in sources}
-        keys = {rank: [f"tensord/message/{rank}/{self._member_rank}/{tag}/{next_number[rank]}"] for rank in sources}
-
-        def count(source):
-            self._messages[source, self._member_rank, tag] += 1
-
-        return _Receive(self._store, tensors, keys, count)
+        while True:
+            for source in sources:
+                if self._store.check([self._next_key(source, self._member_rank, tag)]):
+                    return source
+            if time.monotonic() >= deadline:
+                raise dist.DistStoreError(
+                    f"torch.distributed: recv: no member has sent a message with the tag {tag} in {self._timeout:g} s"
+                )
+            time.sleep(_POLL_SECONDS)
 
     def shutdown(self):
         """Waits for this member's part of all operations. destroy_process_group() calls this. If this process ended
@@ -335,14 +371,15 @@ class ProcessGroupTensord(dist.ProcessGroup):
         return as_torch(self._member.all_gather(as_tensord(tensor.reshape(1, *tensor.shape))))
 
 
-# torch.compile breaks its graph at an operation, and doesn't look into it.
+# torch.compile breaks its graph at an operation, and doesn't look into it. Autograd doesn't record the operations: they
+# may write to parameters.
 for _name in (
     "allreduce allreduce_coalesced broadcast allgather all_gather_single _allgather_base all_gather_single_coalesced"
     " allgather_into_tensor_coalesced reduce_scatter reduce_scatter_single _reduce_scatter_base"
     " reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced reduce gather scatter alltoall alltoall_base"
     " all_to_all_single send recv recv_anysource barrier"
 ).split():
-    setattr(ProcessGroupTensord, _name, torch.compiler.disable(getattr(ProcessGroupTensord, _name)))
+    setattr(ProcessGroupTensord, _name, torch.compiler.disable(torch.no_grad()(getattr(ProcessGroupTensord, _name))))
 
 
 def _done(tensors, value=None):
@@ -384,27 +421,27 @@ def _client(address):
 
 
 class _Receive(dist.Work):
-    """The work of a receive. wait() takes the messages from the senders' servers."""
+    """The work of a receive. wait() takes the messages from the senders' servers. The source None is any member."""
 
-    def __init__(self, store, tensors, keys, on_source=None):
+    def __init__(self, group, tensors, source, tag):
         super().__init__()
-        self._store, self._tensors, self._keys, self._on_source = store, tensors, keys, on_source
-        self._source = next(iter(keys)) if on_source is None else None
+        self._group, self.tensors, self.source, self.tag = group, tensors, source, tag
+        self.keys = None  # not known yet
         self._taken = False
 
+    @torch.no_grad()
     def wait(self, timeout=None):
         if self._taken:
             return True
-        if self._source is None:
-            self._source = self._await_source()
-            self._on_source(self._source)
-        for tensor, key in zip(self._tensors, self._keys[self._source]):
-            message = json.loads(bytes(self._store.get(key)))
-            self._store.delete_key(key)
+        self._group._find_messages(self)
+        store = self._group._store
+        for tensor, key in zip(self.tensors, self.keys):
+            message = json.loads(bytes(store.get(key)))
+            store.delete_key(key)
             client = _client(message["server"])
             found = as_torch(client.open(message["name"]))
             client.unpublish(message["name"])
-            self._store.add(_taken_key(self._source), 1)
+            store.add(_taken_key(self.source), 1)
             if list(tensor.shape) != message["shape"] or str(tensor.dtype) != message["dtype"]:
                 raise RuntimeError(
                     f"torch.distributed: recv: the message has the shape {message['shape']} and the dtype "
@@ -413,13 +450,6 @@ class _Receive(dist.Work):
             tensor.copy_(found)
         self._taken = True
         return True
-
-    def _await_source(self):
-        while True:
-            for source, keys in self._keys.items():
-                if self._store.check(keys):
-                    return source
-            time.sleep(_POLL_SECONDS)
 
     def is_completed(self):
         return self._taken
@@ -431,10 +461,10 @@ class _Receive(dist.Work):
         return None
 
     def result(self):
-        return self._tensors
+        return self.tensors
 
     def source_rank(self):
-        return self._source
+        return self.source
 
     _source_rank = source_rank
 

@@ -191,6 +191,54 @@ print(json.dumps(answers))
     assert first["failed"].startswith("x[index]: index 9 at [0]")
 
 
+def test_receives_get_the_messages_in_the_order_of_the_calls(run_ranks):
+    first, second = run_ranks("""
+import datetime
+dist.init_process_group("tensord", timeout=datetime.timedelta(seconds=20))
+answers = {}
+if rank == 0:
+    for i in range(3): dist.send(torch.full((1,), float(i), device=device), 1)
+else:
+    received = [torch.zeros(1, device=device) for _ in range(3)]
+    works = [dist.irecv(received[0]), dist.irecv(received[1], 0), dist.irecv(received[2])]  # two from any member
+    for work in reversed(works): work.wait()
+    answers["order"] = [each.item() for each in received]
+dist.barrier()
+dist.destroy_process_group()
+print(json.dumps(answers))
+""")
+    assert second["order"] == [0, 1, 2]
+
+
+def test_a_receive_from_any_member_ends_at_the_timeout(run_ranks):
+    (message,) = run_ranks("""
+import datetime
+dist.init_process_group("tensord", timeout=datetime.timedelta(seconds=1))
+try:
+    dist.recv(torch.zeros(1, device=device), tag=3)
+except RuntimeError as error:
+    print(json.dumps(str(error)))
+dist.destroy_process_group()
+""", size=1)
+    assert "no member has sent a message with the tag 3" in message
+
+
+def test_operations_write_to_parameters(run_ranks):
+    first, second = run_ranks("""
+dist.init_process_group("tensord")
+def parameter(): return nn.Parameter(torch.tensor([1.0 + rank], device=device))
+a, b, c = parameter(), parameter(), parameter()
+dist.all_reduce(a); dist.broadcast(b, 1)
+if rank == 0: dist.send(c, 1)
+else: dist.irecv(c, 0).wait()
+squared = a ** 2; squared.backward()
+dist.barrier()
+dist.destroy_process_group()
+print(json.dumps([a.item(), b.item(), c.item(), a.grad.item()]))
+""")
+    assert first == second == [3, 2, 1, 6]
+
+
 def test_a_message_outlives_the_call_that_sends_it(run_ranks):
     # The sender's process ends at once after destroy_process_group().
     first, second = run_ranks("""
@@ -225,6 +273,10 @@ try:
     dist.all_to_all_single(torch.zeros(3, device=device), torch.zeros(3, device=device))
 except ValueError as error:
     answers["odd"] = str(error)
+try:
+    dist.all_to_all_single(torch.zeros(4, device=device), torch.zeros(5, device=device), [2, 2])
+except ValueError as error:
+    answers["sum"] = str(error)
 a = torch.zeros(2, 2, device=device); dist.gather(x[0], [a[0], a[1]] if rank == 1 else None, dst=1)
 answers["gather"] = a.tolist()
 dist.barrier()
@@ -235,6 +287,7 @@ print(json.dumps(answers))
     assert first["split"] == [0, 100, 102] and second["split"] == [2, 4, 6, 104, 106]
     assert first["lists"] == [[[5] * 3] * 2, [7]] and second["lists"] == [[6], [8, 8]]
     assert "must be the same multiple of the 2 members" in first["odd"]
+    assert "the sizes of the parts, [2, 2], must have the sum 5" in first["sum"]
     assert first["gather"] == [[0, 0], [0, 0]] and second["gather"] == [[0, 1], [100, 101]]
 
 
