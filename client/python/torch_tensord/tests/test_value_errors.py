@@ -77,6 +77,22 @@ def test_an_error_of_a_compiled_graph_names_the_function():
         assert words in str(error.value) and "[tensord: program (tensor" in str(error.value)
 
 
+def test_an_error_of_a_compiled_graph_names_all_functions_that_have_sent_the_op():
+    x = torch.zeros(2, device=DEVICE)
+
+    @torch.compile(backend="tensord")
+    def scattered(indices, others):
+        return x.scatter(0, indices, 1.0 * x).sum() + x.scatter_add(0, others, x).sum()
+
+    good, bad = on_device([0, 1]), on_device([0, 9])
+    assert scattered(good, good).item() == 0
+    for arguments in ((bad, good), (good, bad)):
+        with pytest.raises(RuntimeError) as error:
+            scattered(*arguments).item()
+        functions = str(error.value).split(": ")[0]
+        assert sorted(functions.split(" or ")) == ["scatter", "scatter_add"], error.value
+
+
 def test_a_later_error_names_its_own_function():
     rows, bad = torch.zeros(3, 4, device=DEVICE), on_device([9])
     made = []
