@@ -128,8 +128,9 @@ absl::StatusOr<std::unique_ptr<OneDnnConv>> ConvPlan::MakePrimitive(int64_t imag
   spec.chooses_layouts = !PrefersPlainLayouts();
   spec.has_bias = has_bias_;
   spec.activation = activation_;
-  spec.threads = static_cast<int>(std::clamp(ProductsOf(spec.conv) / kProductsPerThread, 1.0,
-                                             static_cast<double>(ctx_.team.threads())));
+  const double products = static_cast<double>(images) * ProductsOf(spec.conv);
+  spec.threads = static_cast<int>(
+      std::clamp(products / kProductsPerThread, 1.0, static_cast<double>(ctx_.team.threads())));
   absl::StatusOr<std::unique_ptr<OneDnnConv>> made = OneDnnConv::Make(spec);
   if (made.ok()) return made;
   spec.chooses_layouts = !spec.chooses_layouts;
