@@ -159,6 +159,32 @@ def test_threads_share_a_connection():
     assert results == [800.0 * i for i in range(8)]
 
 
+def test_threads_that_connect_at_once_share_a_connection(run_python):
+    program = """
+import threading
+import tensord
+
+start = threading.Barrier(8)
+made = []
+
+def work():
+    start.wait()
+    made.append(tensord.ones(3))
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+total = made[0]
+for each in made[1:]:
+    total = total + each  # tensors of two connections can't be added
+print(total.tolist())
+"""
+    done = run_python(program)
+    assert done.stdout.strip() == "[8.0, 8.0, 8.0]", done.stderr
+
+
 def test_the_environment_names_the_server(run_python, address):
     done = run_python("import tensord; print(tensord.connect().address, tensord.ones(2).sum().item())")
     assert done.stdout.split() == [address, "2.0"] and done.stderr == ""

@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <variant>
@@ -366,6 +367,20 @@ void BindDevice(nb::module_& m) {
           nb::sig("def __reduce__(self) -> tuple[object, ...]"));
 }
 
+// Connects as tensord.connect() does, if the process has no connection. Of several threads that call
+// this at once, one connects.
+void ConnectIfThereIsNone() {
+  static std::mutex mutex;
+  std::unique_lock<std::mutex> lock(mutex, std::defer_lock);
+  {
+    // The thread that connects needs the interpreter's lock.
+    const nb::gil_scoped_release release;
+    lock.lock();
+  }
+  if (!std::holds_alternative<std::monostate>(TheProcess().current)) return;
+  nb::module_::import_("tensord._connect").attr("connect")();
+}
+
 }  // namespace
 
 nb::object ToPython(const Device& device) { return nb::cast(device); }
@@ -376,7 +391,7 @@ Device DefaultDevice() {
     if (process.default_device.valid()) return process.default_device;
     if (const auto* client = std::get_if<Client>(&process.current)) return client->TryDevice();
     if (const auto* cluster = std::get_if<Cluster>(&process.current)) return cluster->TryDevice();
-    nb::module_::import_("tensord._connect").attr("connect")();
+    ConnectIfThereIsNone();
   }
   return {};
 }
