@@ -118,6 +118,8 @@ bool HasCompatibleShallowCopyType(const at::Tensor& a, const at::Tensor& b) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  // A device has one stream, so no other stream can use the memory after it is freed.
+  m.impl("record_stream", [](at::Tensor&, c10::Stream) {});
   m.impl("empty.memory_format", Empty);
   m.impl("empty_strided", EmptyStrided);
   m.impl("_efficientzerotensor", EfficientZeroTensor);

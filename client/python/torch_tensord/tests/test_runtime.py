@@ -31,6 +31,7 @@ def test_memory_figures_and_waits():
     event.synchronize()
     assert event.query()
     torch.tensord.current_stream().synchronize()
+    torch.ones(1, device=DEVICE).record_stream(torch.tensord.current_stream())
     torch.tensord.synchronize()
     torch.accelerator.synchronize()
 
