@@ -57,6 +57,31 @@ def run_python(address):
 
 
 @pytest.fixture
+def stop_server():
+    """Returns the text of a function for run_python: it stops the server of the process id SERVER_PID.
+
+    It returns when all threads of the server have stopped, because the signal alone lets them run on for a while.
+    """
+    return """
+import os, signal
+
+server = int(os.environ["SERVER_PID"])
+
+def state(thread):
+    try:
+        with open(f"/proc/{server}/task/{thread}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "T"  # the thread has ended
+
+def stop_server():
+    os.kill(server, signal.SIGSTOP)
+    while any(state(thread) != "T" for thread in os.listdir(f"/proc/{server}/task")):
+        pass
+"""
+
+
+@pytest.fixture
 def start_daemon(tmp_path):
     """Returns a function that starts a server, and returns its address and process id. They end with the test."""
     started = []

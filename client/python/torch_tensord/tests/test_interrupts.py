@@ -5,17 +5,8 @@ import torch  # noqa: F401  Before pytest puts the folder of the source on the p
 
 # A thread of the program sends the signal when the main thread is about to wait. The wait can't end by itself.
 PROGRAM = """
-import os, signal, threading
+import threading
 import torch, tensord
-
-server = int(os.environ["SERVER_PID"])
-
-def state(thread):
-    try:
-        with open(f"/proc/{{server}}/task/{{thread}}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return "T"  # the thread has ended
 
 # A process that a shell started in the background ignores SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -28,9 +19,7 @@ torch.tensord.synchronize()
 big.cpu()  # opens the shared memory
 y, big = y + 1, big + 1
 event.record()
-os.kill(server, signal.SIGSTOP)
-while any(state(thread) != "T" for thread in os.listdir(f"/proc/{{server}}/task")):
-    pass
+stop_server()
 begun = threading.Event()
 
 def interrupt():
@@ -67,12 +56,13 @@ WAITS = {
 
 
 @pytest.fixture
-def run(run_python, start_daemon):
+def run(run_python, start_daemon, stop_server):
     """Returns a function that runs the program with a wait, and returns the finished process."""
 
     def run_wait(wait, options=""):
         address, pid = start_daemon("--devices=cpu")
-        return run_python(PROGRAM.format(wait=wait, options=options), ADDRESS=address, SERVER_PID=str(pid))
+        program = stop_server + PROGRAM.format(wait=wait, options=options)
+        return run_python(program, ADDRESS=address, SERVER_PID=str(pid))
 
     return run_wait
 
@@ -94,10 +84,9 @@ def test_ctrl_c_ends_a_wait_for_room_in_the_queue(run):
     assert done.stdout.split() == ["interrupted", "12.0", "True", "True"], done.stdout + done.stderr
 
 
-def test_a_handler_of_another_signal_raises_its_exception(run_python, start_daemon):
+def test_a_handler_of_another_signal_raises_its_exception(run_python, start_daemon, stop_server):
     address, pid = start_daemon("--devices=cpu")
     program = """
-import os, signal
 import torch
 
 class Expired(Exception):
@@ -108,15 +97,15 @@ def expire(*unused):
 
 y = torch.ones(4, device="tensord")
 torch.tensord.synchronize()
-os.kill(int(os.environ["SERVER_PID"]), signal.SIGSTOP)
+stop_server()
 signal.signal(signal.SIGALRM, expire)
 signal.setitimer(signal.ITIMER_REAL, 0.05)
 try:
     (y + 1).sum().item()
 except Expired as e:
     print(type(e).__name__, e)
-os.kill(int(os.environ["SERVER_PID"]), signal.SIGCONT)
+os.kill(server, signal.SIGCONT)
 print(y.sum().item())
 """
-    done = run_python(program, TENSORD_SERVER=address, SERVER_PID=str(pid))
+    done = run_python(stop_server + program, TENSORD_SERVER=address, SERVER_PID=str(pid))
     assert done.stdout.splitlines() == ["Expired of the program", "4.0"], done.stdout + done.stderr

@@ -151,16 +151,15 @@ def test_an_event_happens_after_the_ops_before_it():
     assert waits() <= before + 1
 
 
-def test_an_event_of_a_stopped_server_has_not_happened(run_python, start_daemon):
+def test_an_event_of_a_stopped_server_has_not_happened(run_python, start_daemon, stop_server):
     address, pid = start_daemon("--devices=cpu")
     program = """
-import os, signal
 import torch
 x = torch.ones(3, device="tensord")
 start, end = (torch.tensord.Event(enable_timing=True) for _ in range(2))
 start.record()
 start.synchronize()
-os.kill(int(os.environ["SERVER_PID"]), signal.SIGSTOP)
+stop_server()
 x = x + 1
 end.record()
 print(start.query(), end.query(), torch.tensord.current_stream().query())
@@ -168,11 +167,11 @@ try:
     start.elapsed_time(end)
 except RuntimeError as e:
     print(e)
-os.kill(int(os.environ["SERVER_PID"]), signal.SIGCONT)
+os.kill(server, signal.SIGCONT)
 end.synchronize()
 print(end.query(), start.elapsed_time(end) > 0, x.tolist())
 """
-    done = run_python(program, TENSORD_SERVER=address, SERVER_PID=str(pid))
+    done = run_python(stop_server + program, TENSORD_SERVER=address, SERVER_PID=str(pid))
     lines = done.stdout.splitlines()
     assert lines[0] == "True False False" and lines[2] == "True True [2.0, 2.0, 2.0]", done.stdout + done.stderr
     assert "must be completed" in lines[1]
