@@ -48,9 +48,8 @@ bool Agrees(const Bound& bound, DType dtype, double want, double got, double sca
   if (std::isinf(want)) return false;
   const double tolerance = bound.ulps * UlpOf(dtype, want) +
                            bound.epsilons * ComputeEpsilon(dtype) * scale + bound.absolute;
-  // If the bound reaches the largest value of the dtype, the result may overflow.
   if (std::isinf(got)) {
-    return std::signbit(want) == std::signbit(got) &&
+    return bound.may_overflow && std::signbit(want) == std::signbit(got) &&
            std::fabs(want) + tolerance >= LargestOf(dtype);
   }
   return std::fabs(want - got) <= tolerance;

@@ -35,13 +35,15 @@ HostTensor MakeInput(const Input& input, uint64_t seed);
 
 // The maximum difference between an element and the reference, which is rounded to the dtype:
 //   ulps · ulp(reference) + epsilons · epsilon(compute dtype) · scale + absolute
-// with scale as in Values. NaNs and infinities must be where the reference has them. If all terms
-// are zero, the values must be equal, and so must the signs of zeros. All NaNs count as equal.
+// with scale as in Values. NaNs and infinities must be where the reference has them, except as
+// `may_overflow` says. If all terms are zero, the values must be equal, and so must the signs of
+// zeros. All NaNs count as equal.
 struct Bound {
   double ulps = 0;
   double epsilons = 0;
   double absolute = 0;
   bool any_zero_sign = false;  // with an exact bound: +0 and -0 count as equal
+  bool may_overflow = false;   // to infinity, if the bound reaches the largest value of the dtype
 
   bool exact() const { return ulps == 0 && epsilons == 0 && absolute == 0; }
 };
