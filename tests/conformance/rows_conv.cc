@@ -132,7 +132,7 @@ void AddSpecialConvs(Rows& rows, DType dtype) {
        SumBound(18)});
 }
 
-// Sums that are exact in float32, but not in the dtype: 16-bit results are rounded once.
+// The sums are exact in float32, but not in the dtype: 16-bit results are rounded once.
 void AddExactSums(Rows& rows) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     const Input x{{dtype, {2, 40, 9, 9}}, Fill::kTies}, w{{dtype, {5, 40, 3, 3}}, Fill::kTies};

@@ -10,7 +10,7 @@
 namespace tensord::server {
 namespace {
 
-// The definition, in long double.
+// Computes the definition in long double.
 long double ExactGelu(float x) {
   const long double wide = x;
   return wide / 2 * std::erfc(-wide / std::sqrt(2.0L));
