@@ -96,12 +96,20 @@ class Node {
     return bytes;
   }
 
+  // Returns the first message of an upload. The daemon handles it after all commands that have been
+  // sent, so that a promise of the tensor comes first.
+  v1::WriteRequest FirstWrite(uint64_t handle, const TensorSpec& spec) const {
+    v1::WriteRequest message = session->FirstWrite(handle, spec);
+    message.mutable_spec()->set_after_command(commands);
+    return message;
+  }
+
   // Uploads a tensor's bytes from offset `begin` on.
   absl::Status UploadBytes(uint64_t handle, const TensorSpec& spec, const std::string& bytes,
                            size_t begin = 0) {
     constexpr size_t kChunkBytes = 1 << 20;
     auto write = client->Write();
-    bool sending = write->Send(session->FirstWrite(handle, spec));
+    bool sending = write->Send(FirstWrite(handle, spec));
     for (size_t at = begin; sending && at < bytes.size();) {
       v1::WriteRequest chunk;
       chunk.set_offset(static_cast<int64_t>(at));

@@ -74,7 +74,7 @@ class PullSharedTest : public testing::Test {
     bytes_ = bytes;
     sent_ = 0;
     upload_ = a_.client->Write();
-    ASSERT_TRUE(upload_->Send(a_.session->FirstWrite(handle, spec)));
+    ASSERT_TRUE(upload_->Send(a_.FirstWrite(handle, spec)));
   }
   void UploadTo(int64_t end) {
     while (sent_ < end) {

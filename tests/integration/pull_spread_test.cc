@@ -134,7 +134,7 @@ TEST_F(PullSpreadTest, ForwardsAnActiveUpload) {
   const std::string bytes = *a_.Bytes(1);
   a_.Promise(3, kLarge);
   auto upload = a_.client->Write();
-  ASSERT_TRUE(upload->Send(a_.session->FirstWrite(3, kLarge)));
+  ASSERT_TRUE(upload->Send(a_.FirstWrite(3, kLarge)));
   const auto ticket = a_.Ticket(3, b_);
   ASSERT_TRUE(ticket.ok()) << ticket.status();
   auto pulled = b_.PullAsync(2, kLarge, a_, ticket->ticket(), proxy_->address());

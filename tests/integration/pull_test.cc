@@ -84,7 +84,7 @@ TEST_F(PullTest, CopyWaitsForAPromisedSource) {
   a_.Promise(1, {DType::kFloat32, {3}});
   const std::string ticket = Ticket(1);
   auto pulled = b_.PullAsync(2, {DType::kFloat32, {3}}, a_, ticket);
-  v1::WriteRequest write = a_.session->FirstWrite(1, {DType::kFloat32, {3}});
+  v1::WriteRequest write = a_.FirstWrite(1, {DType::kFloat32, {3}});
   const float values[] = {1, 2, 3};
   write.set_data(std::string(reinterpret_cast<const char*>(values), sizeof(values)));
   auto call = a_.client->Write();
@@ -249,7 +249,7 @@ TEST_F(PullTest, LostSourceKeepsThePromise) {
   EXPECT_GT(upload->received_bytes(), 4 << 20);
   // The test uploads the rest.
   auto write = b_.client->Write();
-  ASSERT_TRUE(write->Send(b_.session->FirstWrite(2, kLarge)));
+  ASSERT_TRUE(write->Send(b_.FirstWrite(2, kLarge)));
   for (int64_t at = upload->received_bytes(); at < (32 << 20);) {
     v1::WriteRequest chunk;
     chunk.set_offset(at);
@@ -374,7 +374,7 @@ TEST_F(PullTest, DroppingAPartlyReceivedCopyEndsItsPull) {
   b_.Promise(2, kMillion);
   auto pulled = b_.PullAsync(2, kMillion, a_, Ticket(1));
   auto write = a_.client->Write();
-  ASSERT_TRUE(write->Send(a_.session->FirstWrite(1, kMillion)));
+  ASSERT_TRUE(write->Send(a_.FirstWrite(1, kMillion)));
   v1::WriteRequest half;
   half.set_data(std::string(2 << 20, 'x'));
   ASSERT_TRUE(write->Send(half));
@@ -395,7 +395,7 @@ TEST_F(PullTest, GetUploadEndsTheActivePull) {
   ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > 0; }));
   EXPECT_EQ(b_.Upload(2)->received_bytes(), 0);
   ExpectError(pulled.get(), Code::kUnavailable, {"broken off"});
-  v1::WriteRequest write = b_.session->FirstWrite(2, {DType::kFloat32, {2}});
+  v1::WriteRequest write = b_.FirstWrite(2, {DType::kFloat32, {2}});
   write.set_data(std::string(8, '\0'));
   auto call = b_.client->Write();
   ASSERT_TRUE(call->Send(write));
@@ -438,7 +438,7 @@ TEST_F(PullTest, ForwardsAnActiveUpload) {
   const auto proxy = ProxyTo(a_);
   auto pulled = b_.PullAsync(2, kMillion, a_, Ticket(1), proxy->address());
   auto write = a_.client->Write();
-  ASSERT_TRUE(write->Send(a_.session->FirstWrite(1, kMillion)));
+  ASSERT_TRUE(write->Send(a_.FirstWrite(1, kMillion)));
   v1::WriteRequest half;
   half.set_data(bytes.substr(0, 2 << 20));
   ASSERT_TRUE(write->Send(half));
@@ -455,7 +455,7 @@ TEST_F(PullTest, FailedUploadFailsItsCopy) {
   const auto proxy = ProxyTo(a_);
   auto pulled = b_.PullAsync(2, kMillion, a_, Ticket(1), proxy->address());
   auto write = a_.client->Write();
-  ASSERT_TRUE(write->Send(a_.session->FirstWrite(1, kMillion)));
+  ASSERT_TRUE(write->Send(a_.FirstWrite(1, kMillion)));
   v1::WriteRequest all;
   all.set_data(std::string(4 << 20, 'x'));
   ASSERT_TRUE(write->Send(all));
