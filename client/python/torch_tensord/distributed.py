@@ -316,29 +316,26 @@ class ProcessGroupTensord(dist.ProcessGroup):
             raise NotImplementedError("torch.distributed: recv from any member takes one tensor")
         return self.recv(tensors, None, tag)
 
-    def _find_messages(self, receive):
+    def _find_messages(self, receive, deadline):
         """Sets the source and the keys of a receive. Receives that were called earlier get the earlier messages."""
         lock, receives = self._receives[receive.tag]
         with lock:
             while receive.keys is None:
                 first = receives[0]
                 if first.source is None:
-                    first.source = self._await_source(first.tag)
+                    first.source = self._await_source(first.tag, deadline)
                 first.keys = [self._take_key(first.source, self._member_rank, first.tag) for _ in first.tensors]
                 receives.popleft()
 
-    def _await_source(self, tag):
+    def _await_source(self, tag, deadline):
         """Waits for a message from any member, and returns the member."""
-        deadline = time.monotonic() + self._timeout
         sources = [rank for rank in range(self._member_count) if rank != self._member_rank]
         while True:
             for source in sources:
                 if self._store.check([self._next_key(source, self._member_rank, tag)]):
                     return source
             if time.monotonic() >= deadline:
-                raise dist.DistStoreError(
-                    f"torch.distributed: recv: no member has sent a message with the tag {tag} in {self._timeout:g} s"
-                )
+                raise _no_message("no member has sent", tag)
             time.sleep(_POLL_SECONDS)
 
     def shutdown(self):
@@ -399,6 +396,10 @@ def _deliver():
         group._await_delivery()
 
 
+def _no_message(sender, tag):
+    return dist.DistStoreError(f"torch.distributed: recv: {sender} a message with the tag {tag} in time")
+
+
 def _taken_key(sender):
     """Returns the store's key of the number of a sender's messages that receivers have taken."""
     return f"tensord/taken/{sender}"
@@ -427,17 +428,25 @@ class _Receive(dist.Work):
         super().__init__()
         self._group, self.tensors, self.source, self.tag = group, tensors, source, tag
         self.keys = None  # not known yet
-        self._taken = False
+        self._taken = 0  # the number of messages that have been taken
 
     @torch.no_grad()
     def wait(self, timeout=None):
-        if self._taken:
-            return True
-        self._group._find_messages(self)
+        """`timeout` is a datetime.timedelta, or None for the group's. After a timeout, wait() may be called again."""
+        seconds = timeout.total_seconds() if timeout else self._group._timeout
+        deadline = time.monotonic() + seconds
+        self._group._find_messages(self, deadline)
         store = self._group._store
-        for tensor, key in zip(self.tensors, self.keys):
+        while self._taken < len(self.tensors):
+            tensor, key = self.tensors[self._taken], self.keys[self._taken]
+            left = max(deadline - time.monotonic(), 0.001)
+            try:
+                store.wait([key], datetime.timedelta(seconds=left))
+            except dist.DistStoreError:
+                raise _no_message(f"member {self.source} has not sent", self.tag) from None
             message = json.loads(bytes(store.get(key)))
             store.delete_key(key)
+            self._taken += 1
             client = _client(message["server"])
             found = as_torch(client.open(message["name"]))
             client.unpublish(message["name"])
@@ -448,14 +457,12 @@ class _Receive(dist.Work):
                     f"{message['dtype']}, and the tensor has {list(tensor.shape)} and {tensor.dtype}"
                 )
             tensor.copy_(found)
-        self._taken = True
         return True
 
     def is_completed(self):
-        return self._taken
+        return self._taken == len(self.tensors)
 
-    def is_success(self):
-        return self._taken
+    is_success = is_completed
 
     def exception(self):
         return None

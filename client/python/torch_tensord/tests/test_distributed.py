@@ -220,7 +220,32 @@ except RuntimeError as error:
     print(json.dumps(str(error)))
 dist.destroy_process_group()
 """, size=1)
-    assert "no member has sent a message with the tag 3" in message
+    assert "recv: no member has sent a message with the tag 3 in time" in message
+
+
+def test_a_receive_continues_after_a_timeout(run_ranks):
+    first, second = run_ranks("""
+import datetime
+dist.init_process_group("tensord")
+answer = None
+if rank == 0:
+    received = torch.zeros(1, device=device)
+    work = dist.irecv(received, 1, tag=4)
+    try:
+        work.wait(datetime.timedelta(milliseconds=50))
+    except RuntimeError as error:
+        answer = str(error)
+    assert not work.is_completed()
+    dist.barrier()
+    work.wait()
+    assert received.item() == 5 and work.is_completed()
+else:
+    dist.barrier()  # the receiver has stopped waiting
+    dist.send(torch.full((1,), 5.0, device=device), 0, tag=4)
+dist.destroy_process_group()
+print(json.dumps(answer))
+""")
+    assert "recv: member 1 has not sent a message with the tag 4 in time" in first
 
 
 def test_operations_write_to_parameters(run_ranks):
