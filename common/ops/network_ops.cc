@@ -45,8 +45,8 @@ absl::StatusOr<LayerNormShapes> ReadLayerNormShapes(const InferenceContext& ctx,
 
 absl::Status CheckEps(const InferenceContext& ctx) {
   const double eps = ctx.attrs().Float("eps");
-  if (std::isfinite(eps) && eps >= 0) return absl::OkStatus();
-  return ctx.Error(absl::StrCat("eps is ", eps, ": name a finite number that isn't negative"));
+  if (std::isfinite(eps)) return absl::OkStatus();
+  return ctx.Error(absl::StrCat("eps is ", eps, ": name a finite number"));
 }
 
 absl::Status InferLayerNorm(InferenceContext& ctx) {

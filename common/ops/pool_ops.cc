@@ -131,15 +131,9 @@ absl::Status InferPoolBackward(InferenceContext& ctx, bool is_max) {
 }
 
 absl::Status InferMaxPool(InferenceContext& ctx) { return InferPool(ctx, true); }
-absl::Status InferAvgPool(InferenceContext& ctx) {
-  if (ctx.attrs().Int("divisor") < 0) return ctx.Error("divisor must not be negative");
-  return InferPool(ctx, false);
-}
+absl::Status InferAvgPool(InferenceContext& ctx) { return InferPool(ctx, false); }
 absl::Status InferMaxPoolBackward(InferenceContext& ctx) { return InferPoolBackward(ctx, true); }
-absl::Status InferAvgPoolBackward(InferenceContext& ctx) {
-  if (ctx.attrs().Int("divisor") < 0) return ctx.Error("divisor must not be negative");
-  return InferPoolBackward(ctx, false);
-}
+absl::Status InferAvgPoolBackward(InferenceContext& ctx) { return InferPoolBackward(ctx, false); }
 
 std::vector<AttrDef> MakeWindowAttrs(bool is_max, bool is_backward) {
   std::vector<AttrDef> attrs = {

@@ -151,7 +151,7 @@ Values AvgPool(const Attributes& attrs, Inputs inputs) {
       magnitude += std::isfinite(x.real[at]) ? std::fabs(x.real[at]) : 0;
     }
     y.real[i] = static_cast<double>(sum / divisor);
-    y.scale[i] = static_cast<double>(magnitude / divisor);
+    y.scale[i] = static_cast<double>(magnitude / std::fabs(divisor));
   }
   return y;
 }

@@ -111,7 +111,7 @@ void AddBatchNormRefusals(Rows& rows) {
   RefuseNorm(rows, "batch_norm", {{{DType::kInt32, {2, 3}}}, c, c});
   RefuseNorm(rows, "batch_norm", {x, c, {{DType::kFloat32, {4}}}});
   RefuseNorm(rows, "batch_norm", {x, c, c, {{DType::kFloat64, {3}}}});
-  RefuseNorm(rows, "batch_norm", {x, c, c}, {{"eps", -1.0}});
+  RefuseNorm(rows, "batch_norm", {x, c, c}, {{"eps", std::nan("")}});
   RefuseNorm(rows, "batch_norm", {x, c, c}, {{"momentum", std::nan("")}});
   RefuseNorm(rows, "batch_norm", {{{DType::kFloat32, {1, 3}}}, c, c}, training);
   RefuseNorm(rows, "batch_norm", {{{DType::kFloat32, {0, 3}}}, c, c}, training);

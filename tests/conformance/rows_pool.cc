@@ -142,7 +142,6 @@ void AddPoolRefusals(Rows& rows) {
     RefusePool(rows, op, {{{DType::kFloat32, {5}}}}, {{"kernel", Numbers{2, 2}}});
     RefusePool(rows, op, {{{DType::kFloat32, {2, 0}}}}, {{"kernel", Numbers{1}}});
   }
-  RefusePool(rows, "avg_pool", {x}, {{"kernel", Numbers{2}}, {"divisor", int64_t{-1}}});
   RefusePool(rows, "avg_pool", {x}, {{"kernel", Numbers{2}}, {"dilation", Numbers{2}}});
   RefusePool(rows, "max_pool", {x}, {{"kernel", Numbers{2}}, {"dilation", Numbers{0}}});
   const Input g{{DType::kFloat32, {2, 5, 3}}}, indices{{DType::kInt64, {2, 5, 3}}};
@@ -162,9 +161,8 @@ void AddPoolRows(Rows& rows) {
     for (const PoolCase& c : kPoolCases) {
       AddMax(rows, dtype, c, Fill::kPlain);
       AddMax(rows, dtype, c, Fill::kTies);
-      AddAvg(rows, dtype, c, true, 0);
       AddAvg(rows, dtype, c, false, 0);
-      AddAvg(rows, dtype, c, true, 3);
+      for (const int64_t divisor : {0, 3, -3}) AddAvg(rows, dtype, c, true, divisor);
     }
     for (const PoolCase& c : kDilatedCases) AddMax(rows, dtype, c, Fill::kPlain);
     AddSpecialPools(rows, dtype);
