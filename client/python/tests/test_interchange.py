@@ -104,6 +104,14 @@ def test_asarray_with_a_dtype():
             tensord.asarray(value)
 
 
+@pytest.mark.parametrize(
+    "value", [np.datetime64("2020"), np.timedelta64(3, "s"), np.str_("a"), np.array(["2020"], "M8[D]")]
+)
+def test_asarray_refuses_elements_that_are_no_numbers(value):
+    with pytest.raises(TypeError, match="no dtype for elements of NumPy's dtype"):
+        tensord.asarray(value)
+
+
 def test_copy_false():
     x = tensord.asarray([1.0])
     assert tensord.asarray(x, copy=False).tolist() == [1]

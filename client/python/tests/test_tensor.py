@@ -76,6 +76,14 @@ def test_operators_refuse_other_objects():
             other + x
 
 
+def test_operators_with_an_array_of_numpy_say_how_to_convert_it():
+    x, array = tensord.ones(2), np.ones(2)
+    operations = lambda: x + array, lambda: array + x, lambda: x < array, lambda: array @ x, lambda: x.__imul__(array)
+    for operation in operations:
+        with pytest.raises(TypeError, match=r"tensord.asarray\(array\)"):
+            operation()
+
+
 def test_an_operator_in_place_changes_the_object_and_not_its_slices():
     x = tensord.asarray([1.0, 2.0])
     same, part, clone = x, x[0:1], x.clone()

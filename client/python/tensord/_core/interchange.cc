@@ -186,10 +186,13 @@ class SequenceReader {
 Tensor FromHostArray(PyObject* object, const Device& device, bool* known,
                      const TransferOptions& options) {
   *known = true;
-  if (Buffer buffer; PyObject_CheckBuffer(object) && buffer.Open(object))
+  const std::string type = TypeName(object);
+  // The buffers of NumPy's times and durations contain plain bytes.
+  const bool is_time = type == "numpy.datetime64" || type == "numpy.timedelta64";
+  if (Buffer buffer; !is_time && PyObject_CheckBuffer(object) && buffer.Open(object))
     return Upload(buffer.array(), device, options);
   // NumPy exports what has no buffer format neither by DLPack.
-  const bool is_numpy = TypeName(object) == "numpy.ndarray";
+  const bool is_numpy = type == "numpy.ndarray";
   if (!is_numpy && PyObject_HasAttrString(object, "__dlpack__") == 1)
     return FromDlpack(object, device);
   *known = false;

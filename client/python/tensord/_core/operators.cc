@@ -28,11 +28,23 @@ class Side {
   Scalar scalar_ = false;
 };
 
+// Returns NotImplemented, with which Python asks the other object. NumPy's answer wouldn't say what
+// to do, so an array raises TypeError.
+PyObject* RefuseOperands(PyObject* a, PyObject* b) {
+  for (PyObject* const object : {a, b}) {
+    if (TypeName(object) != "numpy.ndarray") continue;
+    RaiseTypeError(
+        "an operator got a tensord.Tensor and a numpy.ndarray; copy the array to the device with "
+        "tensord.asarray(array), or the tensor to the host with x.numpy()");
+  }
+  Py_RETURN_NOTIMPLEMENTED;
+}
+
 template <Binary function>
 PyObject* BinarySlot(PyObject* a, PyObject* b) {
   return Guarded<PyObject*>(nullptr, [&]() -> PyObject* {
     Side left, right;
-    if (!left.Read(a) || !right.Read(b)) Py_RETURN_NOTIMPLEMENTED;
+    if (!left.Read(a) || !right.Read(b)) return RefuseOperands(a, b);
     return Wrap(function(left.operand(), right.operand())).release().ptr();
   });
 }
@@ -42,7 +54,7 @@ template <Binary function>
 PyObject* InPlaceSlot(PyObject* a, PyObject* b) {
   return Guarded<PyObject*>(nullptr, [&]() -> PyObject* {
     Side right;
-    if (!right.Read(b)) Py_RETURN_NOTIMPLEMENTED;
+    if (!right.Read(b)) return RefuseOperands(a, b);
     Box& box = *BoxOrNull(a);
     Tensor result = function(box.value, right.operand());
     if (!result.ok()) Raise(result.status());
