@@ -73,6 +73,17 @@ Tensor& Geometric(Tensor& self, double p, MaybeGenerator generator) {
   return self.copy_(u.neg_().log1p_().div_(std::log1p(-p)).ceil_().clamp_min_(1));
 }
 
+// Returns an empty tensor of `count` times the shape of `like`.
+Tensor Many(int64_t count, const Tensor& like) {
+  c10::DimVector sizes = {count};
+  sizes.append(like.sizes().begin(), like.sizes().end());
+  return at::empty(sizes, like.options());
+}
+// Returns the first accepted proposal of each element. If none is accepted, returns the first one.
+Tensor FirstAccepted(const Tensor& proposals, const Tensor& accepted) {
+  return proposals.gather(0, accepted.to(at::kByte).argmax(0, true)).squeeze(0);
+}
+
 // Samples by the method of Marsaglia and Tsang: makes kProposals proposals for each element, and
 // takes the first accepted one. More than 95 of 100 proposals are accepted, so the probability that
 // all are rejected is below 1e-20.
@@ -83,15 +94,12 @@ Tensor StandardGamma(const Tensor& self, MaybeGenerator generator) {
   // Γ(α) = Γ(α + 1)·U^(1/α)
   const Tensor shape = at::where(small, alpha.add(1), alpha);
   const Tensor d = shape.sub(1.0 / 3), c = d.mul(9).rsqrt();
-  c10::DimVector sizes = {kProposals};
-  sizes.append(self.sizes().begin(), self.sizes().end());
-  const Tensor many = at::empty(sizes, alpha.options());
+  const Tensor many = Many(kProposals, alpha);
   const Tensor x = NormalLike(many, generator), u = UniformLike(many, generator);
   const Tensor root = x.mul(c).add(1), v = root.mul(root).mul(root);
   const Tensor bound = x.mul(x).mul(0.5).add(d).sub(v.mul(d)).add(v.log().mul(d));
   const Tensor accepted = v.gt(0).logical_and(u.log().lt(bound));
-  const Tensor first = accepted.to(at::kByte).argmax(0, true);
-  const Tensor value = v.gather(0, first).squeeze(0).mul(d);
+  const Tensor value = FirstAccepted(v, accepted).mul(d);
   const Tensor power = UniformLike(alpha, generator).log().div(alpha).exp();
   const Tensor result = at::where(small, value.mul(power), value);
   const double least = self.scalar_type() == at::kDouble ? std::numeric_limits<double>::min()
@@ -101,6 +109,95 @@ Tensor StandardGamma(const Tensor& self, MaybeGenerator generator) {
 Tensor SampleDirichlet(const Tensor& self, MaybeGenerator generator) {
   const Tensor gamma = StandardGamma(self, generator);
   return gamma.div(gamma.sum(-1, true));
+}
+
+// ---- numbers of events
+
+// If fewer events than this are expected, their number is that of the waiting times that fit.
+// Otherwise, it is sampled by transformed rejection.
+constexpr double kManyEvents = 10;
+// If fewer than kManyEvents are expected, the probability of more than kMaxEvents is below 1e-16.
+constexpr int64_t kMaxEvents = 48;
+// More than 70 of 100 proposals are accepted, so the probability that all are rejected is below
+// 1e-12.
+constexpr int64_t kProposalsOfEvents = 24;
+
+// The proposals of transformed rejection with a triangle-like hat of the scales a and b.
+struct EventProposals {
+  Tensor k;
+  Tensor accepted;    // without a look at the density
+  Tensor log_height;  // log(v / (a/us² + b)), which the density at k must exceed
+};
+EventProposals ProposeEvents(const Tensor& a, const Tensor& b, const Tensor& center,
+                             const Tensor& squeeze, const MaybeGenerator& generator) {
+  const Tensor many = Many(kProposalsOfEvents, a);
+  const Tensor u = UniformLike(many, generator).sub_(0.5), v = UniformLike(many, generator);
+  const Tensor us = u.abs().neg_().add_(0.5);
+  const Tensor k = a.mul(2).div(us).add(b).mul(u).add(center).floor();
+  return {k, us.ge(0.07).logical_and(v.le(squeeze)), v.log().sub(a.div(us.mul(us)).add(b).log())};
+}
+
+// Samples by Hörmann, "The transformed rejection method for generating Poisson random variables",
+// 1993, algorithm PTRS.
+Tensor SampleManyPoisson(const Tensor& rate, const MaybeGenerator& generator) {
+  const Tensor b = rate.sqrt().mul(2.53).add(0.931), a = b.mul(0.02483).sub(0.059);
+  const Tensor log_alpha = b.sub(3.4).reciprocal().mul(1.1328).add(1.1239).log();
+  const Tensor squeeze = b.sub(2).reciprocal().mul(-3.6224).add(0.9277);
+  const EventProposals made = ProposeEvents(a, b, rate.add(0.43), squeeze, generator);
+  const Tensor density = made.k.mul(rate.log()).sub(rate).sub(made.k.add(1).lgamma());
+  const Tensor fits = made.log_height.add(log_alpha).le(density);
+  return FirstAccepted(made.k, made.accepted.logical_or(made.k.ge(0).logical_and(fits)));
+}
+Tensor Poisson(const Tensor& self, MaybeGenerator generator) {
+  TORCH_CHECK(at::isFloatingType(self.scalar_type()), "poisson needs a floating dtype");
+  if (self.numel() == 0) return at::empty_like(self);
+  Tensor rate = self;
+  if (IsOurs(self)) {
+    const Value value = Read(self);
+    rate = MakeTensor(Require(value, {{AllAtLeast(value, 0), Rule::kPoissonRate}}), DeviceOf(self));
+  }
+  rate = rate.to(at::kDouble);
+  const Tensor waits = UniformLike(Many(kMaxEvents, rate), generator).log_().neg_();
+  const Tensor few = waits.cumsum(0).le(rate).sum(0).to(at::kDouble);
+  const Tensor many = SampleManyPoisson(rate.clamp_min(kManyEvents), generator);
+  return at::where(rate.lt(kManyEvents), few, many).to(self.scalar_type());
+}
+
+// Samples by Hörmann, "The generation of binomial random variates", 1993, algorithm BTRD without
+// its table. `p` is at most 1/2.
+Tensor SampleManyBinomial(const Tensor& n, const Tensor& p, const MaybeGenerator& generator) {
+  const Tensor q = p.neg().add(1), deviation = n.mul(p).mul(q).sqrt(), odds = p.div(q);
+  const Tensor b = deviation.mul(2.53).add(1.15), a = b.mul(0.0248).add(p.mul(0.01)).sub(0.0873);
+  const Tensor log_alpha = b.reciprocal().mul(5.1).add(2.83).mul(deviation).log();
+  const Tensor squeeze = b.reciprocal().mul(-4.2).add(0.92);
+  const EventProposals made = ProposeEvents(a, b, n.mul(p).add(0.5), squeeze, generator);
+  const Tensor mode = n.add(1).mul(p).floor();
+  const auto log_ways = [&n](const Tensor& k) {
+    return k.add(1).lgamma().add(n.sub(k).add(1).lgamma()).neg();
+  };
+  const Tensor k = at::minimum(made.k.clamp_min(0), n);
+  const Tensor density = log_ways(k).sub(log_ways(mode)).add(k.sub(mode).mul(odds.log()));
+  const Tensor fits = made.k.eq(k).logical_and(made.log_height.add(log_alpha).le(density));
+  return FirstAccepted(k, made.accepted.logical_or(fits));
+}
+Tensor Binomial(const Tensor& count, const Tensor& prob, MaybeGenerator generator) {
+  CommonDevice("binomial", {&count, &prob});
+  TORCH_CHECK(at::isFloatingType(count.scalar_type()) && count.scalar_type() == prob.scalar_type(),
+              "binomial needs a count and a prob of the same floating dtype, but got ",
+              count.scalar_type(), " and ", prob.scalar_type());
+  const auto both = at::broadcast_tensors({count.to(at::kDouble), prob.to(at::kDouble)});
+  const Tensor &n = both[0], flipped = both[1].gt(0.5);
+  if (n.numel() == 0) return at::empty(n.sizes(), count.options());
+  const Tensor p = at::where(flipped, both[1].neg().add(1), both[1]);
+  // The trials up to each success.
+  const Tensor u = UniformLike(Many(kMaxEvents, p.contiguous()), generator);
+  const Tensor trials = u.log_().div(p.neg().log1p()).floor_().add_(1);
+  const Tensor few = trials.cumsum(0).le(n).sum(0).to(at::kDouble);
+  const Tensor is_few = n.mul(p).lt(kManyEvents);
+  const Tensor many = SampleManyBinomial(at::where(is_few, at::full_like(n, 4 * kManyEvents), n),
+                                         at::where(is_few, at::full_like(p, 0.5), p), generator);
+  const Tensor successes = at::where(is_few, few, many);
+  return at::where(flipped, n.sub(successes), successes).to(count.scalar_type());
 }
 
 // ---- the leaky ReLU with random slopes
@@ -138,6 +235,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("geometric_", Geometric);
   m.impl("_standard_gamma", StandardGamma);
   m.impl("_sample_dirichlet", SampleDirichlet);
+  m.impl("poisson", Poisson);
+  m.impl("binomial", Binomial);
   m.impl("rrelu_with_noise", RRelu);
   m.impl("rrelu_with_noise.out", RReluOut);
   m.impl("rrelu_with_noise_", RReluInPlace);

@@ -91,6 +91,7 @@ constexpr RuleText kRules[] = {
     {"multinomial", "the probability tensor contains NaN or an element below 0"},
     {"multinomial", "invalid distribution: a sum of the probabilities is 0 or infinite"},
     {"normal", "all elements of std should be at least 0"},
+    {"poisson", "all rates should be at least 0"},
     {"repeat_interleave", "repeats can not be negative"},
 };
 // If a rule is broken, the server gets an index out of range: kFirstRule plus the rule's number.

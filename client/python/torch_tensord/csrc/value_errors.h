@@ -58,6 +58,7 @@ enum class Rule : int {
   kMultinomialNegative,
   kMultinomialSum,
   kNormalDeviation,
+  kPoissonRate,
   kNegativeRepeats,
 };
 struct Requirement {

@@ -26,6 +26,10 @@ def number(x):
         lambda: distributions.Categorical(number([0.2, 0.3, 0.5])),
         lambda: distributions.Geometric(number(0.3)),
         lambda: distributions.LogNormal(number(0.1), number(0.5)),
+        lambda: distributions.Poisson(number([0.2, 4.0, 9.9, 10.0, 35.0, 1e5])),
+        lambda: distributions.Binomial(number(7.0), number([0.1, 0.5, 0.9])),
+        lambda: distributions.Binomial(number(400.0), number([0.001, 0.02, 0.025, 0.3, 0.5, 0.99])),
+        lambda: distributions.NegativeBinomial(number(3.0), number(0.4)),
     ],
 )
 def test_samples_have_the_moments(make):
@@ -44,6 +48,37 @@ def test_samples_have_the_moments(make):
     assert ((x.mean(0) - mean).abs() <= 6 * (variance / COUNT).sqrt()).all()
     torch.testing.assert_close(x.var(0), variance, rtol=0.15, atol=0)
     assert torch.isfinite(distribution.log_prob(distribution.sample((3,)))).all()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: distributions.Poisson(number(9.5)),
+        lambda: distributions.Poisson(number(10.5)),
+        lambda: distributions.Poisson(number(60.0)),
+        lambda: distributions.Binomial(number(12.0), number(0.7)),
+        lambda: distributions.Binomial(number(25.0), number(0.5)),
+        lambda: distributions.Binomial(number(300.0), number(0.8)),
+    ],
+)
+def test_numbers_of_events_have_their_probabilities(make):
+    torch.manual_seed(6)
+    distribution = make()
+    counts = torch.bincount(distribution.sample((COUNT,)).cpu().long()).double()
+    probabilities = distribution.log_prob(torch.arange(len(counts), dtype=torch.float32, device=DEVICE)).exp().cpu()
+    expected = probabilities.double() * COUNT
+    assert expected.sum() > COUNT - 10
+    assert ((counts - expected).abs() <= 6 * expected.sqrt() + 6).all()
+
+
+def test_numbers_of_events_that_are_certain():
+    p = number([0.0, 1.0])
+    assert torch.binomial(number([5.0, 5.0]), p).tolist() == [0, 5]
+    assert torch.binomial(number([500.0, 500.0]), p).tolist() == [0, 500]
+    assert torch.binomial(number([0.0]), number([0.3])).tolist() == [0]
+    assert torch.poisson(number([0.0])).tolist() == [0]
+    assert torch.poisson(torch.ones(2, 0, device=DEVICE)).shape == (2, 0)
+    assert torch.poisson(torch.full((3,), 4.0, dtype=torch.float16, device=DEVICE)).dtype == torch.float16
 
 
 @pytest.mark.parametrize("f", [lambda x: x.log_normal_(0.5, 0.2).log_(), lambda x: x.cauchy_(0.5, 0.1)])

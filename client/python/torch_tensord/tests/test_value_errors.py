@@ -118,6 +118,7 @@ RULES = [
     ("bernoulli", lambda: torch.bernoulli(on_device([0.5, 1.5])), "probabilities should be between 0 and 1"),
     ("bernoulli_", lambda: torch.empty(2, device=DEVICE).bernoulli_(on_device([-0.1, 0.5])), "probabilities should be between 0 and 1"),
     ("normal", lambda: torch.normal(0.0, on_device([1.0, -1.0])), "elements of std"),
+    ("poisson", lambda: torch.poisson(on_device([1.0, -1.0])), "all rates should be at least 0"),
     ("normal of means", lambda: torch.normal(on_device([0.0, 1.0]), on_device([1.0, -1.0])), "elements of std"),
     ("repeat", lambda: on_device([1, 2]).repeat_interleave(on_device([2, -1]), output_size=1), "repeats can not be negative"),
 ]  # fmt: skip
