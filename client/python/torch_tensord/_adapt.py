@@ -1,4 +1,4 @@
-"""Changes parts of PyTorch that know devices by name: torch.nn.DataParallel and DLPack."""
+"""Changes parts of PyTorch that know devices by name: torch.nn.DataParallel, DLPack and optimizers."""
 
 import functools
 import itertools
@@ -81,9 +81,18 @@ def _refuse(function):
     return call
 
 
+def _adapt_optimizers():
+    """Removes a check from optimizers' steps: whether the accelerator captures a graph. tensord never does, and the
+    check would connect, also in a program that uses only the CPU."""
+    check = "_accelerator_graph_capture_health_check"
+    if hasattr(torch.optim.Optimizer, check):
+        setattr(torch.optim.Optimizer, check, lambda self: None)
+
+
 def adapt():
     """Makes the changes. Call it once."""
     _adapt_data_parallel()
+    _adapt_optimizers()
     torch.Tensor.__dlpack__ = _refuse(torch.Tensor.__dlpack__)
     torch.Tensor.__dlpack_device__ = _refuse(torch.Tensor.__dlpack_device__)
     torch.to_dlpack = torch.utils.dlpack.to_dlpack = _refuse(torch.utils.dlpack.to_dlpack)

@@ -2,12 +2,15 @@
 
 import collections
 import contextlib
+import time
 import warnings
 
 import torch
 
 _ops = torch.ops.tensord
 _MODES = ("default", "warn", "error")
+_PAUSE_SECONDS = 10.0
+_next_try = 0.0  # the time from which is_available() may connect, by time.monotonic()
 
 
 def _index(device):
@@ -26,8 +29,17 @@ def _index(device):
 
 
 def is_available():
-    """Returns True if there is a device. Connects, if the process has no connection."""
-    return device_count() > 0
+    """Returns True if there is a device. Connects, if the process has no connection.
+
+    If that failed in the last ten seconds, returns False at once, because torch.compile calls this for each op.
+    """
+    global _next_try
+    if not is_initialized() and time.monotonic() < _next_try:
+        return False
+    if device_count() > 0:
+        return True
+    _next_try = time.monotonic() + _PAUSE_SECONDS
+    return False
 
 
 def device_count():

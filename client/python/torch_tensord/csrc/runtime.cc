@@ -3,9 +3,13 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <limits>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 #include "cell.h"
@@ -71,6 +75,17 @@ bool HasRunAll(c10::DeviceIndex device) {
   return HasHappened(mark.event);
 }
 
+// Returns at least as many as the devices that the process will have when it connects.
+c10::DeviceIndex GuessNumDevices() {
+  constexpr int64_t kDevicesOfAServer = 16;
+  const char* addresses = std::getenv("TENSORD_SERVERS");
+  if (addresses == nullptr) addresses = std::getenv("TENSORD_SERVER");
+  const std::string_view text = addresses == nullptr ? "" : addresses;
+  const int64_t servers = 1 + std::count(text.begin(), text.end(), ',');
+  return static_cast<c10::DeviceIndex>(
+      std::min<int64_t>(servers * kDevicesOfAServer, std::numeric_limits<c10::DeviceIndex>::max()));
+}
+
 // A device has one stream. The server orders ops by what they depend on.
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   at::DeviceType type() const override { return at::kPrivateUse1; }
@@ -84,8 +99,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(at::Device device) const noexcept override {
     SetCurrentDevice(device.index());
   }
+  // The first backward pass of the process calls this, even if all tensors are on the CPU, and
+  // starts as many threads. Such a program must not connect, so before the connection this is a
+  // guess. Only Hooks::deviceCount() answers programs.
   c10::DeviceIndex deviceCount() const noexcept override {
-    return static_cast<c10::DeviceIndex>(TryNumDevices());
+    return IsInitialized() ? static_cast<c10::DeviceIndex>(TryNumDevices()) : GuessNumDevices();
   }
 
   c10::Stream getStream(at::Device device) const override {

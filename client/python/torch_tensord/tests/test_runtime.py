@@ -23,6 +23,30 @@ def test_devices_have_names():
         torch.zeros(1, device="tensord:7")
 
 
+def test_a_program_on_the_cpu_does_not_connect(run_python, address):
+    program = """
+import os, threading, torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+optimizer = torch.optim.Adam(model.parameters())
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 4)), batch_size=4, num_workers=1)
+for (x,) in loader:
+    optimizer.zero_grad()
+    model(x).mean().backward()
+    optimizer.step()
+assert not torch.tensord.is_initialized()
+os.environ["TENSORD_SERVER"] = os.environ["LATER"]
+x = torch.ones(3, device="tensord:1", requires_grad=True)
+thread = threading.Thread(target=lambda: (x * 2).sum().backward())  # on PyTorch's thread for this device
+thread.start(); thread.join()
+print(x.grad.tolist())
+"""
+    done = run_python(program, TENSORD_SERVER="127.0.0.1:1", LATER=address)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[2.0, 2.0, 2.0]" and "tensord" not in done.stderr
+
+
 def test_memory_figures_and_waits():
     free, total = torch.tensord.mem_get_info()
     assert 0 < free <= total and torch.tensord.memory_allocated() >= 0
