@@ -16,6 +16,7 @@
 #include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/tensor_state.h"
+#include "tensord/client/internal/wait_hooks.h"
 #include "tensord/client/internal/wire.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/mutex.h"
@@ -380,7 +381,7 @@ absl::StatusOr<std::vector<Tensor>> Send(const Operation& operation, GroupState*
     TENSORD_RETURN_IF_ERROR(device.session()->status());
   }
   std::vector<Tensor> outputs;
-  MutexLock lock(&state->mu);
+  const internal::HookedMutexLock lock(&state->mu);
   for (size_t i = 0; i < state->members.size(); ++i) {
     const GroupState::Member& member = state->members[i];
     const std::shared_ptr<Session>& session = member.device.session();

@@ -3,12 +3,17 @@
 
 #include <atomic>
 
+#include "absl/base/thread_annotations.h"
+#include "tensord/common/util/mutex.h"
+
 namespace tensord::internal {
 
 // An op waits while the command queue is full. A language with a global lock must release it
 // meanwhile: the Python extension sets these functions. The library calls both on the waiting
-// thread, without a lock of its own: `before` when a wait begins, and `after` when it has ended,
-// with the result of `before`.
+// thread: `before` when a wait begins, and `after` when it has ended, with the result of `before`.
+// `after` takes the global lock. So a mutex that a thread holds while it queues ops is taken with
+// HookedMutexLock. Otherwise the thread would wait in `after` for the holder of the global lock,
+// which would wait for the mutex.
 struct WaitHooks {
   void* (*before)();
   void (*after)(void* state);
@@ -32,6 +37,22 @@ class HookedWait {
  private:
   const WaitHooks* const hooks_;
   void* state_ = nullptr;
+};
+
+// Holds a mutex during its lifetime. If another thread has the mutex, waits with the hooks.
+class ABSL_SCOPED_LOCKABLE HookedMutexLock {
+ public:
+  explicit HookedMutexLock(Mutex* mu) ABSL_EXCLUSIVE_LOCK_FUNCTION(mu) : mu_(mu) {
+    if (mu->TryLock()) return;
+    const HookedWait hooked;
+    mu->Lock();
+  }
+  ~HookedMutexLock() ABSL_UNLOCK_FUNCTION() { mu_->Unlock(); }
+  HookedMutexLock(const HookedMutexLock&) = delete;
+  HookedMutexLock& operator=(const HookedMutexLock&) = delete;
+
+ private:
+  Mutex* const mu_;
 };
 
 }  // namespace tensord::internal

@@ -161,6 +161,32 @@ def test_groups(client):
         group.all_reduce(inputs[:1])
 
 
+def test_threads_share_a_group_while_the_queue_of_commands_is_full(run_python):
+    program = """
+import os
+import threading
+
+import tensord
+
+client = tensord.connect(os.environ["TENSORD_SERVER"], max_pending_commands=8)
+group = tensord.Group(client.devices)
+inputs = [tensord.ones(3, device=device) for device in client.devices]
+
+def work():
+    for _ in range(200):
+        group.all_reduce(inputs)
+
+threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join(timeout=30)
+print([each.is_alive() for each in threads], [x.tolist() for x in group.all_reduce(inputs)])
+"""
+    done = run_python(program, timeout=120)
+    assert done.stdout.strip() == f"{[False] * 3} {[[2.0] * 3] * 2}", done.stderr
+
+
 def test_members_of_several_programs(client):
     # Each thread stands for a process.
     exchanged, ready = [{}, {}], threading.Barrier(2)
