@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <limits>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -53,26 +55,36 @@ int64_t NumCommands(c10::DeviceIndex device) {
   return stats.commands;
 }
 
-// Returns whether the device's server has run everything that was sent. Doesn't wait: if the last
-// mark isn't newer than the last command, sends another one, for later calls.
+// Returns whether the device's server has run everything that was sent. If the last mark isn't newer
+// than the last command, sends another one, for later calls. Doesn't wait, unless the queue of
+// commands is full.
 bool HasRunAll(c10::DeviceIndex device) {
   struct Mark {
-    TensordEvent* event = nullptr;
-    const TensordDevice* device = nullptr;
-    int64_t commands = 0;  // sent up to the mark
+    std::shared_ptr<TensordEvent> event;
+    int connection = 0;
+    int64_t commands = 0;  // sent up to the mark, and the mark itself
   };
   static std::mutex mutex;
-  static auto* const marks = new std::map<c10::DeviceIndex, Mark>;
-  const std::lock_guard<std::mutex> lock(mutex);
-  Mark& mark = (*marks)[device];
-  if (mark.event == nullptr || mark.device != DeviceAt(device) ||
-      mark.commands != NumCommands(device)) {
-    TensordEvent* const made = Record(device);
-    Api().release_event(std::exchange(mark.event, made));
-    mark.device = DeviceAt(device);
-    mark.commands = NumCommands(device);
+  // By server: its devices share the commands, and a mark for one device is a command for another.
+  static auto* const marks = new std::map<std::string, Mark>;
+  const std::string server = Api().device_server(DeviceAt(device));
+  Mark mark;
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    mark = (*marks)[server];
   }
-  return HasHappened(mark.event);
+  const int connection = ConnectionNumber();
+  const int64_t commands = NumCommands(device);
+  if (mark.event == nullptr || mark.connection != connection || mark.commands != commands) {
+    // A thread that waits here for room in the queue needs the interpreter's lock afterwards, so it
+    // must not hold the mutex. If another thread sends a command first, `commands` + 1 is too
+    // small, and the next call sends another mark.
+    mark = {{Record(device), Api().release_event}, connection, commands + 1};
+    Mark replaced = mark;  // released after the lock
+    const std::lock_guard<std::mutex> lock(mutex);
+    std::swap((*marks)[server], replaced);
+  }
+  return HasHappened(mark.event.get());
 }
 
 // Returns at least as many as the devices that the process will have when it connects.

@@ -111,3 +111,31 @@ def test_an_op_that_fails_leaves_the_value():
     with pytest.raises(RuntimeError):
         y.add_(torch.ones(3, device=DEVICE))
     assert x.tolist() == [1, 1, 1] and y.tolist() == [1]
+
+
+def test_threads_ask_for_the_stream_while_the_queue_of_commands_is_full(run_python):
+    program = """
+import os
+import threading
+
+import tensord
+import torch
+
+tensord.connect(os.environ["TENSORD_SERVER"], max_pending_commands=8)
+x = torch.ones(64, 64, device="tensord")
+
+def work():
+    stream = torch.tensord.current_stream()
+    for _ in range(300):
+        x + 1
+        stream.query()
+
+threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join(timeout=60)
+print([each.is_alive() for each in threads])
+"""
+    done = run_python(program)
+    assert done.stdout.strip() == str([False] * 4), done.stderr

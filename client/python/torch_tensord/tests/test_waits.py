@@ -1,5 +1,7 @@
 """Which calls wait for the server, and events."""
 
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -149,6 +151,15 @@ def test_an_event_happens_after_the_ops_before_it():
     while not torch.tensord.current_stream().query():
         pass
     assert waits() <= before + 1
+
+
+def test_the_streams_of_two_devices_of_a_server_are_both_at_rest_in_the_end():
+    made = [torch.ones(100, 100, device=f"{DEVICE}:{i}") @ torch.ones(100, device=f"{DEVICE}:{i}") for i in range(2)]
+    streams = [torch.tensord.current_stream(i) for i in range(2)]
+    deadline = time.monotonic() + 60
+    while not all([stream.query() for stream in streams]):  # a list: each round asks both
+        assert time.monotonic() < deadline
+    assert [each[0].item() for each in made] == [100, 100]
 
 
 def test_an_event_of_a_stopped_server_has_not_happened(run_python, start_daemon, stop_server):
