@@ -1,6 +1,7 @@
 // The channels to a server, and the classes that use them.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -49,6 +50,7 @@ struct Session::Connection {
   Counters counters;
   CommandQueue queue;
   ReplyTable replies;
+  std::atomic<uint64_t> num_marks{0};  // that SendMark has sent
   CallRegistry calls;
   SharedMemory shared_memory;
   UploadConnections upload_connections;

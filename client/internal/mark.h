@@ -10,8 +10,9 @@
 namespace tensord::internal {
 
 // Sends a mark, and returns its number. The server answers it when everything that was sent before
-// has run. Doesn't wait, unless the command queue is full. The caller ends each mark with AwaitMark
-// or ForgetMark.
+// has run. Each 16384th call of a session waits until this is so for the earlier marks. Other calls
+// don't wait, unless the command queue is full. The caller ends each mark with AwaitMark or
+// ForgetMark.
 absl::StatusOr<uint64_t> SendMark(Session& session);
 // Returns whether AwaitMark would return at once.
 bool MarkPassed(Session& session, uint64_t mark);

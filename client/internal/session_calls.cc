@@ -11,6 +11,7 @@
 #include "tensord/client/internal/mark.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/session_retry.h"
+#include "tensord/client/internal/wait_hooks.h"
 #include "tensord/client/internal/wire.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
@@ -141,8 +142,14 @@ absl::Status Session::Synchronize() {
 }
 
 absl::StatusOr<uint64_t> SendMark(Session& session) {
+  // The server ends a session that leaves 65536 answers unacknowledged.
+  constexpr uint64_t kMarksPerBarrier = 1 << 14;
   if (InForkedChild()) return ForkedError();
   Session::Connection& connection = session.connection();
+  if (++connection.num_marks % kMarksPerBarrier == 0) {
+    const HookedWait hooked;
+    TENSORD_RETURN_IF_ERROR(session.Barrier());
+  }
   const uint64_t id = connection.replies.Expect();
   v1::Command command;
   command.mutable_barrier()->set_barrier_id(id);

@@ -153,6 +153,15 @@ def test_an_event_happens_after_the_ops_before_it():
     assert waits() <= before + 1
 
 
+def test_a_program_records_events_without_a_limit():
+    x = torch.ones(3, device=DEVICE)
+    event = torch.tensord.Event()
+    for _ in range(200_000):
+        event.record()
+    event.synchronize()
+    assert x.tolist() == [1, 1, 1]
+
+
 def test_the_streams_of_two_devices_of_a_server_are_both_at_rest_in_the_end():
     made = [torch.ones(100, 100, device=f"{DEVICE}:{i}") @ torch.ones(100, device=f"{DEVICE}:{i}") for i in range(2)]
     streams = [torch.tensord.current_stream(i) for i in range(2)]
