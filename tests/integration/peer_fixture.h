@@ -1,6 +1,7 @@
-// Daemons that fetch tensors from each other.
+// Daemons that fetch tensors from each other, and uploads of which a test controls the progress.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <memory>
@@ -11,6 +12,13 @@
 #include "tensord/tests/integration/daemon_fixture.h"
 
 namespace tensord::integration {
+
+// Returns bytes that depend on their positions.
+inline std::string Pattern(int64_t size) {
+  std::string bytes(size, '\0');
+  for (int64_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 11);
+  return bytes;
+}
 
 // A daemon, a client of it, and a session with a stream.
 class Node {
@@ -36,7 +44,7 @@ class Node {
     const auto about = client->Call<v1::ServerInfo>("GetServerInfo", v1::GetServerInfoRequest());
     EXPECT_TRUE(about.ok()) << about.status();
     if (about.ok()) info = *about;
-    session = std::make_unique<RpcSession>(*client, /*lease_seconds=*/5);
+    session = std::make_unique<RpcSession>(*client);
   }
 
   // If the daemon still runs, ends the stream and calls ExpectTerminatesCleanly().
@@ -164,6 +172,7 @@ class Node {
     v1::GetUploadRequest request;
     request.set_session(session->id());
     request.set_handle(handle);
+    request.set_after_command(commands);
     return client->Call<v1::Upload>("GetUpload", request);
   }
 
@@ -173,6 +182,43 @@ class Node {
   std::unique_ptr<RpcSession> session;
   std::unique_ptr<StreamCall> stream;
   std::atomic<uint64_t> commands = 0;
+};
+
+// An upload of a promised tensor that the test sends piece by piece. A copy of the tensor can't end
+// before SendTo() has sent all bytes.
+class PartialUpload {
+ public:
+  // Promises the tensor on `node`, which must outlive this object, and begins the upload.
+  PartialUpload(Node& node, uint64_t handle, const TensorSpec& spec, std::string bytes)
+      : bytes_(std::move(bytes)) {
+    node.Promise(handle, spec);
+    call_ = node.client->Write();
+    EXPECT_TRUE(call_->Send(node.FirstWrite(handle, spec)));
+  }
+
+  // Sends the bytes up to offset `end`.
+  void SendTo(int64_t end) {
+    constexpr int64_t kChunkBytes = 1 << 20;
+    while (sent_ < end) {
+      v1::WriteRequest chunk;
+      chunk.set_offset(sent_);
+      chunk.set_data(bytes_.substr(sent_, std::min(kChunkBytes, end - sent_)));
+      sent_ += static_cast<int64_t>(chunk.data().size());
+      ASSERT_TRUE(call_->Send(chunk));
+    }
+  }
+  // Sends the remaining bytes. Returns the status of the upload.
+  absl::Status Finish() {
+    SendTo(static_cast<int64_t>(bytes_.size()));
+    return call_->Finish().status();
+  }
+  void Cancel() { call_->Cancel(); }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  const std::string bytes_;
+  int64_t sent_ = 0;
+  std::unique_ptr<WriteCall> call_;
 };
 
 }  // namespace tensord::integration

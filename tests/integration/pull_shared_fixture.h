@@ -1,10 +1,10 @@
 // Two servers that fetch tensors from each other through shared memory.
 #pragma once
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,12 +16,6 @@ namespace tensord::integration {
 inline constexpr int64_t kMiB = 1 << 20;
 inline constexpr int64_t kSlot = 4 * kMiB;            // bytes of a slot of a FakeSource's ring
 inline constexpr int64_t kMinSharedBytes = 4 * kMiB;  // smaller tensors go over the network
-
-inline std::string Pattern(int64_t size) {
-  std::string bytes(size, '\0');
-  for (int64_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 11);
-  return bytes;
-}
 
 inline TensorSpec Bytes(int64_t size) { return {DType::kUInt8, {size}}; }
 
@@ -49,6 +43,10 @@ inline int MemoryFiles(const Node& node) {
 
 class PullSharedTest : public testing::Test {
  protected:
+  explicit PullSharedTest(int peer_timeout_seconds = 10)
+      : flags_({Node::kAnyPeer, "--peer-connections=1",
+                absl::StrCat("--peer-timeout-seconds=", peer_timeout_seconds)}) {}
+
   // After a call that uses a session, the server trusts the connection and doesn't limit its bytes.
   void SetUp() override { ASSERT_TRUE(a_.session->List().ok()); }
 
@@ -67,23 +65,9 @@ class PullSharedTest : public testing::Test {
     return ticket.ok() ? ticket->ticket() : "";
   }
 
-  // Starts an upload to server a. UploadTo() sends its bytes.
+  // Starts an upload to server a, which sends nothing yet.
   void BeginUpload(uint64_t handle, const std::string& bytes) {
-    const TensorSpec spec = Bytes(static_cast<int64_t>(bytes.size()));
-    a_.Promise(handle, spec);
-    bytes_ = bytes;
-    sent_ = 0;
-    upload_ = a_.client->Write();
-    ASSERT_TRUE(upload_->Send(a_.FirstWrite(handle, spec)));
-  }
-  void UploadTo(int64_t end) {
-    while (sent_ < end) {
-      v1::WriteRequest chunk;
-      chunk.set_offset(sent_);
-      chunk.set_data(bytes_.substr(sent_, std::min(kMiB, end - sent_)));
-      sent_ += static_cast<int64_t>(chunk.data().size());
-      ASSERT_TRUE(upload_->Send(chunk));
-    }
+    upload_.emplace(a_, handle, Bytes(static_cast<int64_t>(bytes.size())), bytes);
   }
   void Make(uint64_t handle, const TensorSpec& spec, const std::string& bytes) {
     const absl::Status brought = a_.UploadBytes(handle, spec, bytes);
@@ -136,13 +120,16 @@ class PullSharedTest : public testing::Test {
   }
 
   // One connection, because a FakeSource can't split a copy into parts.
-  const std::vector<std::string> flags_ = {Node::kAnyPeer, "--peer-timeout-seconds=2",
-                                           "--peer-connections=1"};
+  const std::vector<std::string> flags_;
   Node a_{flags_};
   Node b_{flags_};
-  std::string bytes_;
-  int64_t sent_ = 0;
-  std::unique_ptr<WriteCall> upload_;
+  std::optional<PartialUpload> upload_;
+};
+
+// For tests that wait until the timeout has passed.
+class PullSharedTimeoutTest : public PullSharedTest {
+ protected:
+  PullSharedTimeoutTest() : PullSharedTest(/*peer_timeout_seconds=*/2) {}
 };
 
 }  // namespace tensord::integration

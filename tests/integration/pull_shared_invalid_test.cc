@@ -103,7 +103,7 @@ TEST_F(PullSharedTest, InvalidAnswersEndOnlyTheirFetch) {
   EXPECT_FALSE(ReadToEnd(*closed).ok());
 }
 
-TEST_F(PullSharedTest, SilentDestinationTimesOut) {
+TEST_F(PullSharedTimeoutTest, SilentDestinationTimesOut) {
   ASSERT_NO_FATAL_FAILURE(Make(1, Bytes(40 * kMiB), Pattern(40 * kMiB)));
   v1::SharedRing ring;
   const auto speechless = Offered(1, &ring);

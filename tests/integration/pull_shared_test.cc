@@ -88,22 +88,21 @@ TEST_F(PullSharedTest, ManyCopiesAtOnceSucceed) {
 }
 
 TEST_F(PullSharedTest, ForwardsAnActiveUpload) {
-  ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB + 7)));
+  BeginUpload(1, Pattern(32 * kMiB + 7));
   auto pulled = b_.PullAsync(2, Bytes(32 * kMiB + 7), a_, Ticket(1));
-  UploadTo(20 * kMiB);
+  upload_->SendTo(20 * kMiB);
   ASSERT_TRUE(UnderWay());
-  UploadTo(32 * kMiB + 7);
   ASSERT_TRUE(upload_->Finish().ok());
   const auto outcome = pulled.get();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->path(), v1::COPY_PATH_SHARED_MEMORY);
-  EXPECT_TRUE(*b_.Bytes(2) == bytes_);
+  EXPECT_TRUE(*b_.Bytes(2) == upload_->bytes());
 }
 
 TEST_F(PullSharedTest, FailedUploadFailsItsCopy) {
-  ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
+  BeginUpload(1, Pattern(32 * kMiB));
   auto pulled = b_.PullAsync(2, Bytes(32 * kMiB), a_, Ticket(1));
-  UploadTo(20 * kMiB);
+  upload_->SendTo(20 * kMiB);
   ASSERT_TRUE(UnderWay());
   a_.FailPromise(1, Code::kAborted, "the root of it");
   upload_->Cancel();
@@ -113,28 +112,27 @@ TEST_F(PullSharedTest, FailedUploadFailsItsCopy) {
 }
 
 TEST_F(PullSharedTest, ResumesOverTheNetworkAfterABrokenConnection) {
-  ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(48 * kMiB)));
+  BeginUpload(1, Pattern(48 * kMiB));
   const auto proxy = *DelayProxy::Start({.target = a_.address()});
   auto pulled = b_.PullAsync(2, Bytes(48 * kMiB), a_, Ticket(1), proxy->address());
-  UploadTo(36 * kMiB);
+  upload_->SendTo(36 * kMiB);
   ASSERT_TRUE(UnderWay());
   ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > 0; }));
   proxy->CutAll();
   EXPECT_TRUE(Eventually([&] { return Regions(a_) == 0 && Regions(b_) == 0; }));
-  UploadTo(48 * kMiB);
   ASSERT_TRUE(upload_->Finish().ok());
   const auto outcome = pulled.get();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_GE(outcome->resumptions(), 1);
   EXPECT_EQ(outcome->bytes(), 48 * kMiB);
-  EXPECT_TRUE(*b_.Bytes(2) == bytes_);
+  EXPECT_TRUE(*b_.Bytes(2) == upload_->bytes());
 }
 
-TEST_F(PullSharedTest, KilledSourceKeepsThePromise) {
-  ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
+TEST_F(PullSharedTimeoutTest, KilledSourceKeepsThePromise) {
+  BeginUpload(1, Pattern(32 * kMiB));
   b_.Promise(2, Bytes(32 * kMiB));
   auto pulled = b_.PullAsync(2, Bytes(32 * kMiB), a_, Ticket(1));
-  UploadTo(20 * kMiB);
+  upload_->SendTo(20 * kMiB);
   ASSERT_TRUE(UnderWay());
   a_.daemon->Signal(SIGKILL);
   ExpectError(pulled.get(), Code::kUnavailable, {a_.info.peer_address()});
@@ -144,28 +142,27 @@ TEST_F(PullSharedTest, KilledSourceKeepsThePromise) {
   EXPECT_GT(upload->received_bytes(), 0);
   EXPECT_LE(upload->received_bytes(), 20 * kMiB);
   // The test uploads the rest.
-  ASSERT_TRUE(b_.UploadBytes(2, Bytes(32 * kMiB), bytes_, upload->received_bytes()).ok());
-  EXPECT_TRUE(*b_.Bytes(2) == bytes_);
+  ASSERT_TRUE(b_.UploadBytes(2, Bytes(32 * kMiB), upload_->bytes(), upload->received_bytes()).ok());
+  EXPECT_TRUE(*b_.Bytes(2) == upload_->bytes());
 }
 
 TEST_F(PullSharedTest, KilledDestinationLeavesNoMemory) {
-  ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
+  BeginUpload(1, Pattern(32 * kMiB));
   auto pulled = b_.PullAsync(2, Bytes(32 * kMiB), a_, Ticket(1));
-  UploadTo(20 * kMiB);
+  upload_->SendTo(20 * kMiB);
   ASSERT_TRUE(UnderWay());
   b_.daemon->Signal(SIGKILL);
   EXPECT_FALSE(pulled.get().ok());
   EXPECT_TRUE(Eventually([&] { return Regions(a_) == 0 && MemoryFiles(a_) == 0; }));
-  UploadTo(32 * kMiB);
   ASSERT_TRUE(upload_->Finish().ok());
-  EXPECT_TRUE(*a_.Bytes(1) == bytes_);
+  EXPECT_TRUE(*a_.Bytes(1) == upload_->bytes());
 }
 
 TEST_F(PullSharedTest, ClosingTheSessionEndsItsPull) {
-  ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
+  BeginUpload(1, Pattern(32 * kMiB));
   b_.Promise(2, Bytes(32 * kMiB));
   auto pulled = b_.PullAsync(2, Bytes(32 * kMiB), a_, Ticket(1));
-  UploadTo(20 * kMiB);
+  upload_->SendTo(20 * kMiB);
   ASSERT_TRUE(UnderWay());
   ASSERT_TRUE(b_.session->Close().ok());
   EXPECT_FALSE(pulled.get().ok());
@@ -175,16 +172,15 @@ TEST_F(PullSharedTest, ClosingTheSessionEndsItsPull) {
 }
 
 TEST_F(PullSharedTest, DrainFinishesActivePulls) {
-  ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
+  BeginUpload(1, Pattern(32 * kMiB));
   auto pulled = b_.PullAsync(2, Bytes(32 * kMiB), a_, Ticket(1));
-  UploadTo(20 * kMiB);
+  upload_->SendTo(20 * kMiB);
   ASSERT_TRUE(UnderWay());
   a_.daemon->Signal(SIGTERM);
-  UploadTo(32 * kMiB);
   ASSERT_TRUE(upload_->Finish().ok());
   const auto outcome = pulled.get();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_TRUE(*b_.Bytes(2) == bytes_);
+  EXPECT_TRUE(*b_.Bytes(2) == upload_->bytes());
   a_.stream.reset();
   a_.daemon->ExpectEndsCleanly();
 }

@@ -28,7 +28,6 @@ class PullSpreadTest : public testing::Test {
         {.target = a_.address(), .bytes_per_second = 100 * kMiB, .max_buffered_bytes = 2 * kMiB});
     ASSERT_TRUE(started.ok()) << started.status();
     proxy_ = *std::move(started);
-    a_.Random(1, kSize / 4);
   }
 
   // Expects that each server that still runs exits with 0.
@@ -36,12 +35,14 @@ class PullSpreadTest : public testing::Test {
     for (Node* node : {&a_, &b_, &single_}) node->TerminateIfRunning();
   }
 
-  std::string Ticket(const Node& destination) {
-    const auto ticket = a_.Ticket(1, destination);
+  std::string Ticket(const Node& destination, uint64_t handle = 1) {
+    const auto ticket = a_.Ticket(handle, destination);
     EXPECT_TRUE(ticket.ok()) << ticket.status();
     return ticket.ok() ? ticket->ticket() : "";
   }
-  auto PullAsync() { return b_.PullAsync(2, kLarge, a_, Ticket(b_), proxy_->address()); }
+  auto PullAsync(uint64_t handle = 1) {
+    return b_.PullAsync(2, kLarge, a_, Ticket(b_, handle), proxy_->address());
+  }
   bool AwaitBytes(int64_t bytes) {
     return proxy_->Await([=](const auto& stats) { return stats.bytes_to_client > bytes; });
   }
@@ -70,6 +71,7 @@ class PullSpreadTest : public testing::Test {
 };
 
 TEST_F(PullSpreadTest, UsesSeveralConnectionsIfOneIsSlow) {
+  a_.Random(1, kSize / 4);
   const auto outcome = PullAsync().get();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->connections(), 4);
@@ -84,6 +86,7 @@ TEST_F(PullSpreadTest, UsesSeveralConnectionsIfOneIsSlow) {
 }
 
 TEST_F(PullSpreadTest, UsesOneConnectionIfMoreAreNotAllowed) {
+  a_.Random(1, kSize / 4);
   const auto outcome = single_.Pull(2, kLarge, a_, Ticket(single_), proxy_->address());
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->connections(), 1);
@@ -91,34 +94,42 @@ TEST_F(PullSpreadTest, UsesOneConnectionIfMoreAreNotAllowed) {
   EXPECT_TRUE(*single_.Bytes(2) == *a_.Bytes(1));
 }
 
+// In the following tests, the source is an upload of which the last bytes are missing, so the copy
+// can't end before its connections are cut, or its source or session is lost.
 TEST_F(PullSpreadTest, ResumesAfterConnectionsAreCut) {
-  auto pulled = PullAsync();
-  for (int cut = 1; cut <= 3; ++cut) {
-    ASSERT_TRUE(AwaitBytes(cut * 30 * kMiB)) << Progress(pulled);
+  PartialUpload upload(a_, 3, kLarge, Pattern(kSize));
+  auto pulled = PullAsync(3);
+  for (int64_t cut = 1; cut <= 3; ++cut) {
+    const int64_t passed = proxy_->stats().bytes_to_client;
+    upload.SendTo(cut * 40 * kMiB);
+    ASSERT_TRUE(AwaitBytes(passed + 30 * kMiB)) << Progress(pulled);
     proxy_->CutAll();
   }
+  ASSERT_TRUE(upload.Finish().ok());
   const auto outcome = pulled.get();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->bytes(), kSize);
-  EXPECT_TRUE(*b_.Bytes(2) == *a_.Bytes(1));
-  // Starting again after each cut would send more.
-  EXPECT_LT(proxy_->stats().bytes_to_client, kSize + 3 * 40 * kMiB);
+  EXPECT_EQ(outcome->bytes(), kSize) << "bytes that have arrived aren't received again";
+  EXPECT_TRUE(*b_.Bytes(2) == upload.bytes());
 }
 
 TEST_F(PullSpreadTest, ClosingTheSessionEndsItsPull) {
+  PartialUpload upload(a_, 3, kLarge, Pattern(kSize));
   b_.Promise(2, kLarge);
-  auto pulled = PullAsync();
+  auto pulled = PullAsync(3);
+  upload.SendTo(kSize - kMiB);
   ASSERT_TRUE(AwaitConnections(4));
   ASSERT_TRUE(b_.session->Close().ok());
   EXPECT_FALSE(pulled.get().ok());
   EXPECT_TRUE(Eventually([&] { return UsedBytes(*b_.client, "cpu:0") == 0; }));
+  upload.Cancel();
 }
 
 TEST_F(PullSpreadTest, LostSourceKeepsReceivedBytesWithoutGaps) {
-  const std::string expected = *a_.Bytes(1);
+  PartialUpload to_source(a_, 3, kLarge, Pattern(kSize));
   b_.Promise(2, kLarge);
-  auto pulled = PullAsync();
-  ASSERT_TRUE(AwaitBytes(60 * kMiB));
+  auto pulled = PullAsync(3);
+  to_source.SendTo(100 * kMiB);
+  ASSERT_TRUE(AwaitBytes(60 * kMiB)) << Progress(pulled);
   a_.daemon->Signal(SIGKILL);
   ExpectError(pulled.get(), Code::kUnavailable, {proxy_->address()});
   const auto upload = b_.Upload(2);
@@ -126,33 +137,21 @@ TEST_F(PullSpreadTest, LostSourceKeepsReceivedBytesWithoutGaps) {
   EXPECT_GT(upload->received_bytes(), 0);
   EXPECT_LT(upload->received_bytes(), kSize);
   // The test uploads the rest.
-  ASSERT_TRUE(b_.UploadBytes(2, kLarge, expected, upload->received_bytes()).ok());
-  EXPECT_TRUE(*b_.Bytes(2) == expected);
+  ASSERT_TRUE(b_.UploadBytes(2, kLarge, to_source.bytes(), upload->received_bytes()).ok());
+  EXPECT_TRUE(*b_.Bytes(2) == to_source.bytes());
 }
 
 TEST_F(PullSpreadTest, ForwardsAnActiveUpload) {
-  const std::string bytes = *a_.Bytes(1);
-  a_.Promise(3, kLarge);
-  auto upload = a_.client->Write();
-  ASSERT_TRUE(upload->Send(a_.FirstWrite(3, kLarge)));
-  const auto ticket = a_.Ticket(3, b_);
-  ASSERT_TRUE(ticket.ok()) << ticket.status();
-  auto pulled = b_.PullAsync(2, kLarge, a_, ticket->ticket(), proxy_->address());
-  for (int64_t at = 0; at < kSize; at += kMiB) {
-    // Waits until the other server has received most of the bytes that have been uploaded.
-    if (at == 48 * kMiB) {
-      ASSERT_TRUE(AwaitBytes(40 * kMiB)) << Progress(pulled);
-    }
-    v1::WriteRequest chunk;
-    chunk.set_offset(at);
-    chunk.set_data(bytes.substr(at, kMiB));
-    ASSERT_TRUE(upload->Send(chunk));
-  }
-  ASSERT_TRUE(upload->Finish().ok());
+  PartialUpload upload(a_, 3, kLarge, Pattern(kSize));
+  auto pulled = PullAsync(3);
+  upload.SendTo(48 * kMiB);
+  // Waits until the other server has received most of the bytes that have been uploaded.
+  ASSERT_TRUE(AwaitBytes(40 * kMiB)) << Progress(pulled);
+  ASSERT_TRUE(upload.Finish().ok());
   const auto outcome = pulled.get();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->connections(), 4);
-  EXPECT_TRUE(*b_.Bytes(2) == bytes);
+  EXPECT_TRUE(*b_.Bytes(2) == upload.bytes());
 }
 
 }  // namespace
