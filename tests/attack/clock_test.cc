@@ -56,7 +56,7 @@ TEST_F(ClockTest, NoLeaseEndsThroughAJumpForward) {
   RpcSession session(client, /*lease_seconds=*/600);
   ASSERT_TRUE(session.Ones(1, {16}).ok());
   SetShift(30 * kDaySeconds);
-  RpcSession other(client, /*lease_seconds=*/1);
+  RpcSession other(client, integration::kShortLeaseSeconds);
   ASSERT_TRUE(other.Ones(1, {16}, "cpu:1").ok());
   EXPECT_TRUE(Eventually([&] { return UsedBytes(client, "cpu:1") == 0; }));
   const auto values = session.ReadFloats(1);
@@ -65,7 +65,7 @@ TEST_F(ClockTest, NoLeaseEndsThroughAJumpForward) {
 
 TEST_F(ClockTest, LeasesEndDespiteAJumpBackward) {
   RpcClient client(daemon_->address(), {.token = kAlice});
-  RpcSession session(client, /*lease_seconds=*/1);
+  RpcSession session(client, integration::kShortLeaseSeconds);
   ASSERT_TRUE(session.Ones(1, {16}).ok());
   SetShift(-30 * kDaySeconds);
   EXPECT_TRUE(Eventually([&] { return UsedBytes(client, "cpu:0") == 0; }));

@@ -28,8 +28,8 @@ class BadInputTest : public DaemonFixture {
 
   // Expects exactly the tensors that SetUp() made.
   void TearDown() override {
-    EXPECT_EQ(Used(0), 24);
-    EXPECT_EQ(Used(1), 8);
+    ExpectEventuallyUsed(0, 24);
+    ExpectEventuallyUsed(1, 8);
     const auto listed = session_->List();
     ASSERT_TRUE(listed.ok()) << listed.status();
     EXPECT_EQ(listed->tensors_size(), 3);

@@ -18,6 +18,22 @@
 
 namespace tensord::integration {
 
+// Polls `condition` until it is true. Returns false if that takes more than a minute.
+inline bool Eventually(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+// Waits until `used` returns `bytes`. When a client learns of the end of an op or a call, a thread of
+// the server may still hold the tensor, so the tensor's memory may be freed after it was dropped.
+inline void ExpectEventuallyUsed(const std::function<int64_t()>& used, int64_t bytes) {
+  EXPECT_TRUE(Eventually([&] { return used() == bytes; })) << used() << " bytes, not " << bytes;
+}
+
 class DaemonFixture : public testing::Test {
  protected:
   // The daemon has the devices of TestDevicesFlag().
@@ -43,6 +59,9 @@ class DaemonFixture : public testing::Test {
   }
 
   int64_t Used(int device) { return UsedBytes(*client_, TestDevice(device)); }
+  void ExpectEventuallyUsed(int device, int64_t bytes) {
+    integration::ExpectEventuallyUsed([&] { return Used(device); }, bytes);
+  }
 
   std::vector<std::string> flags_;
   std::unique_ptr<DaemonProcess> daemon_;
@@ -50,15 +69,5 @@ class DaemonFixture : public testing::Test {
   std::unique_ptr<RpcSession> session_;
   bool expect_alive_ = true;
 };
-
-// Polls `condition` until it is true. Returns false if that takes more than 30 seconds.
-inline bool Eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
 
 }  // namespace tensord::integration

@@ -14,13 +14,13 @@ namespace tensord::integration {
 
 namespace health_v1 = grpc::health::v1;
 
-// A Watch call with a deadline of one minute.
+// A Watch call with a deadline of ten minutes, which is longer than a test may take.
 class Watch {
  public:
   Watch(const std::string& address, const std::string& service)
       : stub_(health_v1::Health::NewStub(
             grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
-    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(1));
+    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(10));
     health_v1::HealthCheckRequest request;
     request.set_service(service);
     reader_ = stub_->Watch(&context_, request);

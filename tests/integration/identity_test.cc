@@ -242,7 +242,7 @@ TEST_F(TokenTest, RevocationEndsOpenCalls) {
 // A client that reads nothing can't receive the error. Its memory is freed all the same.
 TEST_F(TokenTest, RevocationEndsAReadWhoseClientDoesNotRead) {
   RpcClient client(daemon_->address(), {.token = kRevoked});
-  RpcSession session(client, /*lease_seconds=*/1);
+  RpcSession session(client, kShortLeaseSeconds);
   ASSERT_TRUE(session.Ones(1, {32 << 20}).ok());
   auto read = client.Read(session.ReadRequest(1));
   ASSERT_TRUE(read->Next().has_value());
@@ -252,7 +252,9 @@ TEST_F(TokenTest, RevocationEndsAReadWhoseClientDoesNotRead) {
 }
 
 TEST_F(TokenTest, ExpiryOfATokenEndsItsStream) {
-  WriteTokens(Line("expiring", "expiring", absl::Now() + absl::Seconds(3)));
+  // Until the token expires, the test has time for the calls that use it.
+  WriteTokens(Line("expiring", "expiring", absl::Now() + absl::Seconds(8)));
+  daemon_->Signal(SIGHUP);  // reloads the file at once
   ASSERT_TRUE(Eventually([&] { return Ask("expiring").ok(); }));
   RpcClient client(daemon_->address(), {.token = "expiring"});
   const RpcSession session(client);
@@ -285,7 +287,7 @@ TEST_F(TokenTest, SessionsOutliveTheirRevokedToken) {
 
 TEST_F(TokenTest, LeaseFreesTensorsOfARevokedToken) {
   RpcClient client(daemon_->address(), {.token = kRevoked});
-  RpcSession session(client, /*lease_seconds=*/1);
+  RpcSession session(client, kShortLeaseSeconds);
   ASSERT_TRUE(session.Ones(1, {1000}).ok());
   Revoke(kRevoked);
   RpcClient alice(daemon_->address(), {.token = kAlice});
@@ -298,8 +300,9 @@ TEST_F(TokenTest, BadFileChangesNothingAndIsReported) {
   EXPECT_TRUE(Ask(kBob).ok());
   EXPECT_THAT(daemon_->Output(), Not(HasSubstr("12345")));
   // The daemon also ignores a file that other users may write.
-  folder_.Write("tokens", Line("mallory", kUnknown));
-  chmod(folder_.File("tokens").c_str(), 0666);
+  const std::string writable = folder_.Write("writable", Line("mallory", kUnknown));
+  ASSERT_EQ(chmod(writable.c_str(), 0666), 0);
+  ASSERT_EQ(std::rename(writable.c_str(), folder_.File("tokens").c_str()), 0);
   EXPECT_TRUE(Says("chmod go-w"));
   EXPECT_TRUE(Ask(kBob).ok());
 }

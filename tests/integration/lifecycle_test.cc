@@ -244,7 +244,7 @@ class DrainTest : public DaemonFixture {
 // The daemon answers all commands that it has received. Then it ends the stream with the reason,
 // and exits with 0.
 TEST_F(DrainTest, FinishesReceivedCommands) {
-  const int64_t size = 2048;
+  const int64_t size = 1024;
   auto stream = client_->SessionStream();
   v1::SessionStreamRequest message = session_->Attach();
   const auto add = [&](const std::string& name, const std::vector<uint64_t>& inputs,

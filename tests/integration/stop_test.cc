@@ -107,8 +107,8 @@ TEST_F(StopTest, QueuedOpsOfAClosedSessionNeverRun) {
 
 TEST_F(StopTest, ExpiredLeaseStopsTheRunningOp) {
   RpcClient leaving_client(daemon_->address());
-  RpcSession leaving(leaving_client, /*lease_seconds=*/1);
   ASSERT_TRUE(session_->Close().ok());
+  RpcSession leaving(leaving_client, kShortLeaseSeconds);
   ASSERT_TRUE(leaving.Run("ones", {}, kInput, input_attrs_, "cpu:0").ok());
   StreamProducts(leaving, 1)->Cancel();
   ExpectDeviceIsFree();
