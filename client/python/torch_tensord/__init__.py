@@ -22,6 +22,21 @@ def _has_cuda():
     return torch.version.cuda is not None and torch.cuda.device_count() > 0
 
 
+def _library():
+    """Returns the path of the library for this version of PyTorch. Raises ImportError if there is none."""
+    import torch
+
+    folder = pathlib.Path(__file__).parent
+    library = folder / f"_C.{'.'.join(torch.__version__.split('.')[:2])}.so"
+    if not library.exists():
+        versions = ", ".join(each.name[3:-3] for each in sorted(folder.glob("_C.*.so")))
+        raise ImportError(
+            f"torch_tensord is compiled for PyTorch {versions}, and PyTorch {torch.__version__} is installed: compile it "
+            "again, by `pip install --force-reinstall --no-deps --no-build-isolation ./client/python/torch_tensord`"
+        )
+    return str(library)
+
+
 def _load():
     """Registers the device with PyTorch."""
     global _loaded
@@ -43,7 +58,7 @@ def _load():
         raise ImportError(
             f"torch_tensord can't be used with the device {name!r} in one process: PyTorch has one such device"
         )
-    torch.ops.load_library(str(pathlib.Path(__file__).parent / "_C.so"))
+    torch.ops.load_library(_library())
     address = ctypes.pythonapi.PyCapsule_GetPointer
     address.restype = ctypes.c_void_p
     address.argtypes = [ctypes.py_object, ctypes.c_char_p]

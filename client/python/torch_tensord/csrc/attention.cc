@@ -121,8 +121,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> AttentionBackward(
     double dropout_p, bool is_causal, const at::Tensor& seed, const at::Tensor& stream,
     std::optional<double> scale) {
   if (!gradient.defined()) return {};
-  const c10::DeviceIndex device =
-      CommonDevice("scaled_dot_product_attention", {&gradient, &q, &k, &v, &out});
+  CommonDevice("scaled_dot_product_attention", {&gradient, &q, &k, &v, &out});
   const Value given[] = {Read(gradient), Read(q), Read(k), Read(v), Read(out), Read(logsumexp)};
   c10::SmallVector<In, 7> inputs(std::begin(given), std::end(given));
   const bool of_mask = wanted[3] && mask.defined();

@@ -255,6 +255,20 @@ print(torch.ones(1, device="tensord").item())
     assert run_python(named, **{**settings, "TENSORD_SERVER": address}).stdout.split() == ["True"]
 
 
+def test_another_version_of_pytorch_than_the_compiled_one_is_refused(run_python):
+    program = """
+import torch
+compiled = torch.__version__.split("+")[0].rsplit(".", 1)[0]
+torch.__version__ = "1.99.0"
+try:
+    import torch_tensord
+except ImportError as e:
+    print(f"is compiled for PyTorch {compiled}, and PyTorch 1.99.0 is installed" in str(e))
+"""
+    done = run_python(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert done.stdout.split() == ["True"], done.stderr
+
+
 def test_supported_ops_are_listed():
     names = torch.tensord.supported_ops()
     assert "aten::add.Tensor" in names and "aten::mm" in names and len(names) > 250
