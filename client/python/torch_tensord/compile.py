@@ -6,6 +6,7 @@ first call, a graph is run op by op on placeholders. The package records the ops
 """
 
 import ctypes
+import functools
 import itertools
 import threading
 import warnings
@@ -121,23 +122,16 @@ def compile_graph(module, examples, **options):
     return aot_autograd(fw_compiler=_compile, partition_fn=min_cut_rematerialization_partition)(module, examples)
 
 
-def refuse_inductor():
-    """Makes inductor's error name the backend to use. Inductor calls this when it compiles its first graph."""
+@functools.cache
+def inductor_class(name):
+    """Returns a class that stands for inductor's class of this name. Its error names the backend to use."""
     from torch._inductor import scheduler
     from torch._inductor.codegen import common, wrapper
 
     def refuse(*unused):
         raise NotImplementedError('inductor generates no code for tensord: use torch.compile(model, backend="tensord")')
 
-    class Refusal(wrapper.PythonWrapperCodegen):
-        """Stands for the code generator that inductor needs."""
-
-        create = staticmethod(refuse)
-
-    class Scheduling(scheduler.BaseScheduling):
-        """Stands for the class that Inductor asks for its kind."""
-
-        __init__ = refuse
-
     common.register_device_op_overrides("tensord", common.DeviceOpOverrides())
-    common.register_backend_for_device("tensord", Scheduling, Refusal, Refusal)
+    if name == "Scheduling":
+        return type(name, (scheduler.BaseScheduling,), {"__init__": refuse})
+    return type(name, (wrapper.PythonWrapperCodegen,), {"create": staticmethod(refuse)})
