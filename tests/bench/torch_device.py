@@ -1,7 +1,7 @@
 """Compares the PyTorch device of torch_tensord with PyTorch on this machine's processors, in one run.
 
 usage: torch_device.py [--threads COUNT] [--rounds COUNT] [--filter REGEX] [--compile] [--size tiny|real|both]
-                       [--latency MS] [--json FILE]
+                       [--latency MS] [--host] [--json FILE]
 
 Both sides use the same number of threads. The rounds of both alternate, and a row has the least time of a round. A
 ratio above 1 says that the device is faster. "CPU" is the processor time of a step, which other programs on the machine
@@ -13,6 +13,10 @@ torch.compile(backend="tensord") with inductor, which needs a compiler of C++.
 them on the same server through a proxy (TENSORD_DELAY_PROXY). The proxy adds MS milliseconds to each round trip and
 passes 1 GiB a second. The first side goes through a proxy without delay, because a proxy takes processor time. A step
 uploads its batch, and no step waits. At the end of a round, the program waits once.
+
+--host instead measures what one call of an op takes of the calling thread, in nanoseconds: the least processor time
+over the rounds, on tensors of a few elements, called from C++ in inference mode. It compiles torch_host_ops.cc, which
+has the list of ops and their goals.
 """
 
 import argparse
@@ -34,6 +38,7 @@ parser.add_argument("--filter", default="")
 parser.add_argument("--compile", action="store_true")
 parser.add_argument("--size", default="both", choices=["tiny", "real", "both"])
 parser.add_argument("--latency", type=float, metavar="MS")
+parser.add_argument("--host", action="store_true")
 parser.add_argument("--json", default="")
 arguments = parser.parse_args()
 
@@ -365,7 +370,47 @@ def selected(name):
     return re.search(arguments.filter, name) is not None
 
 
+def save_results():
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(results, file, indent=2)
+
+
+# ---- the time of a call
+
+
+def load_host_ops():
+    """Compiles torch_host_ops.cc, and returns its functions."""
+    from torch.utils import cpp_extension
+
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_host_ops.cc")
+    cpp_extension.load("tensord_host_ops", [source], extra_cflags=["-O2"], is_python_module=False)
+    return torch.ops.tensord_bench
+
+
+def report_host_times(calls=500):
+    ops = load_host_ops()
+    chosen = [(i, name, goal) for i, (name, goal) in enumerate(zip(ops.names(), ops.goals())) if selected(name)]
+    best = {(i, device): float("inf") for i, _, _ in chosen for device in DEVICES}
+    for _ in range(4 * arguments.rounds + 1):
+        for i, device in best:
+            best[i, device] = min(best[i, device], 1e3 * ops.measure(device, i, calls))
+    print("| a call | PyTorch's CPU, ns | tensord, ns | ratio | goal, ns | met |", flush=True)
+    print("|---|---:|---:|---:|---:|---|", flush=True)
+    for i, name, goal in chosen:
+        peer, own = (best[i, device] for device in DEVICES)
+        goal *= 1e3
+        met = own <= goal if goal else None
+        results.append(dict(name=name, peer_ns=peer, ns=own, ratio=peer / own, goal_ns=goal or None, met=met))
+        text = f"{goal:.0f} | {'yes' if met else 'no'}" if goal else "|"
+        print(f"| {name} | {peer:,.0f} | {own:,.0f} | {peer / own:.2f} | {text} |", flush=True)
+
+
 print(f"PyTorch {torch.__version__}, {arguments.threads} threads\n")
+if arguments.host:
+    report_host_times()
+    save_results()
+    sys.exit()
 print("| a step | compared with | theirs, us | tensord, us | CPU | CPU | server | ratio |", flush=True)
 print("|---|---|---:|---:|---:|---:|---:|---:|", flush=True)
 cases = ({} if arguments.size == "real" else TINY) | ({} if arguments.size == "tiny" else REAL)
@@ -386,6 +431,4 @@ if arguments.size != "tiny" and arguments.latency is None and selected(GENERATIO
     report(GENERATION, "eager", measure(local, remote))
     if local.made != remote.made:
         print("the tokens differ")
-if arguments.json:
-    with open(arguments.json, "w") as file:
-        json.dump(results, file, indent=2)
+save_results()
