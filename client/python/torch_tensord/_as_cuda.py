@@ -1,7 +1,6 @@
 """as_cuda(): programs that say "cuda" run on devices of tensord."""
 
 import functools
-import types
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -82,11 +81,10 @@ def _of_cuda(function):
 
 
 def _properties(device=None):
-    """Returns the properties of torch.cuda.get_device_properties() that programs read. A server tells the first two."""
-    free, total = _module.mem_get_info(_translate(device))
-    return types.SimpleNamespace(
-        name=_module.get_device_name(_translate(device)), total_memory=total, major=8, minor=0, multi_processor_count=1
-    )
+    """Returns the properties of torch.cuda.get_device_properties() that programs read. The numbers are made up."""
+    properties = _module.get_device_properties(_translate(device))
+    properties.major, properties.minor, properties.multi_processor_count = 8, 0, 1
+    return properties
 
 
 class _Device(_module.device):

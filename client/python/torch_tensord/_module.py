@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import time
+import types
 import warnings
 
 import torch
@@ -71,6 +72,16 @@ def get_device_server(device=None):
 def get_device_kind(device=None):
     """Returns "cuda" or "cpu"."""
     return _ops._device_kind(_index(device))
+
+
+def get_device_properties(device=None):
+    """Returns an object with `name`, `kind`, `server` and `total_memory`, in bytes. Asks the server, and waits."""
+    return types.SimpleNamespace(
+        name=get_device_name(device),
+        kind=get_device_kind(device),
+        server=get_device_server(device),
+        total_memory=mem_get_info(device)[1],
+    )
 
 
 def device_of(name):
