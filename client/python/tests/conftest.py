@@ -44,7 +44,7 @@ def start_daemon(tmp_path_factory):
     yield start
     for process in processes:
         process.stdin.close()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +63,7 @@ def client(address):
 def run_python(address):
     """Returns a function that runs a program in a process of its own, and returns the finished process."""
 
-    def run(program, timeout=60, **environment):
+    def run(program, timeout=240, **environment):
         variables = {**os.environ, "TENSORD_SERVER": address, **environment}
         return subprocess.run(
             [sys.executable, "-c", program], env=variables, capture_output=True, text=True, timeout=timeout

@@ -48,5 +48,5 @@ PROGRAM = """
 
 def test_scikit_learn_trains_by_array_api_dispatch(run_python):
     pytest.importorskip("sklearn", reason="scikit-learn isn't installed")
-    result = run_python(textwrap.dedent(PROGRAM), timeout=120, SCIPY_ARRAY_API="1")
+    result = run_python(textwrap.dedent(PROGRAM), SCIPY_ARRAY_API="1")
     assert result.returncode == 0, result.stderr

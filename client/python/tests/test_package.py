@@ -26,7 +26,7 @@ def test_imports_in_any_order(run_python, other):
     if importlib.util.find_spec(other.split(".")[0]) is None:
         pytest.skip(f"{other} isn't installed")
     for order in (f"{other}, tensord", f"tensord, {other}"):
-        done = run_python(f"import {order}; print(tensord.ones(3).sum().item())", timeout=180)
+        done = run_python(f"import {order}; print(tensord.ones(3).sum().item())")
         assert done.stdout.strip() == "3.0", done.stderr
 
 

@@ -32,7 +32,7 @@ def address(tmp_path_factory):
         time.sleep(0.005)
     yield port_file.read_text().strip()
     process.stdin.close()
-    process.wait(timeout=30)
+    process.wait(timeout=120)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -47,7 +47,7 @@ def connection(address):
 def run_python(address):
     """Returns a function that runs a program in a process of its own, and returns the finished process."""
 
-    def run(program, timeout=120, **environment):
+    def run(program, timeout=240, **environment):
         variables = {**os.environ, "TENSORD_SERVER": address, **environment}
         return subprocess.run(
             [sys.executable, "-c", program], env=variables, capture_output=True, text=True, timeout=timeout

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 
@@ -39,23 +38,19 @@ x, y = torch.randn(8, 6).to(device), torch.randint(3, (8,)).to(device)
 """
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 @pytest.fixture
 def run_ranks(address):
     """Returns a function that runs a program as two processes, and returns what each printed as JSON."""
 
     def run(program, size=2):
-        port = free_port()
+        # As torchrun does, this process has the store, on a port that no other process can take.
+        store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         processes = []
         for rank in range(size):
             variables = {
                 **os.environ, "TENSORD_SERVER": address, "RANK": str(rank), "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port),
+                "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
             }
             processes.append(subprocess.Popen([sys.executable, "-c", SETUP + program], env=variables, text=True,
                                               stdout=subprocess.PIPE, stderr=subprocess.PIPE))
@@ -194,7 +189,7 @@ print(json.dumps(answers))
 def test_receives_get_the_messages_in_the_order_of_the_calls(run_ranks):
     first, second = run_ranks("""
 import datetime
-dist.init_process_group("tensord", timeout=datetime.timedelta(seconds=20))
+dist.init_process_group("tensord", timeout=datetime.timedelta(seconds=120))
 answers = {}
 if rank == 0:
     for i in range(3): dist.send(torch.full((1,), float(i), device=device), 1)
@@ -213,7 +208,7 @@ print(json.dumps(answers))
 def test_a_receive_from_any_member_ends_at_the_timeout(run_ranks):
     (message,) = run_ranks("""
 import datetime
-dist.init_process_group("tensord", timeout=datetime.timedelta(seconds=1))
+dist.init_process_group("tensord", timeout=datetime.timedelta(seconds=3))
 try:
     dist.recv(torch.zeros(1, device=device), tag=3)
 except RuntimeError as error:

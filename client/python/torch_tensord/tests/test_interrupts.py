@@ -18,8 +18,8 @@ event = torch.tensord.Event()
 torch.tensord.synchronize()
 big.cpu()  # opens the shared memory
 y, big = y + 1, big + 1
-event.record()
 stop_server()
+event.record()
 begun = threading.Event()
 
 def interrupt():
@@ -99,8 +99,8 @@ y = torch.ones(4, device="tensord")
 torch.tensord.synchronize()
 stop_server()
 signal.signal(signal.SIGALRM, expire)
-signal.setitimer(signal.ITIMER_REAL, 0.05)
 try:
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
     (y + 1).sum().item()
 except Expired as e:
     print(type(e).__name__, e)
