@@ -106,7 +106,7 @@ TEST_F(FairnessTest, FreesMemoryOfDisconnectedClients) {
   const int64_t before = Used(first_);
   for (int i = 0; i < 10; ++i) {
     RpcClient rpc(daemon_->address());
-    RpcSession session(rpc, /*lease_seconds=*/1);
+    RpcSession session(rpc, kShortLeaseSeconds);
     auto stream = rpc.SessionStream();
     v1::SessionStreamRequest message = session.Attach();
     for (uint64_t handle = 1; handle <= 20; ++handle) {

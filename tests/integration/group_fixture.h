@@ -37,7 +37,7 @@ struct ClusterServer {
 struct GroupOptions {
   uint32_t member = 1;  // the member's number in each session
   int size = 4;
-  int64_t timeout_ms = 20000;
+  int64_t timeout_ms = 60000;
   std::string id = "0123456789abcdef";
 };
 

@@ -55,7 +55,8 @@ class Caller {
   uint64_t last_ = kInput;
 };
 
-// Kernels take ten milliseconds each.
+// Kernels take 25 milliseconds each: so long that the time in which a busy machine lets a caller wait
+// for a processor is that of a few kernels.
 class WeightTest : public IdentityFixture {
  protected:
   void SetUp() override {
@@ -64,7 +65,7 @@ class WeightTest : public IdentityFixture {
         {"--token-file=" + folder_.File("tokens"), "--fault-socket=" + folder_.File("faults")},
         "faulty:cpu=1GiB");
     FaultSocket faults(folder_.File("faults"));
-    ASSERT_EQ(faults.Send("cpu:0 delay-kernel 10"), "ok\n");
+    ASSERT_EQ(faults.Send("cpu:0 delay-kernel 25"), "ok\n");
     for (const char* token : {"a", "b"}) {
       callers_.push_back(std::make_unique<Caller>(daemon_->address(), token));
     }

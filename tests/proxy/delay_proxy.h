@@ -97,7 +97,7 @@ class DelayProxy {
   ProxyStats stats() const;
   // Blocks until the condition holds. Returns false after `timeout`.
   bool Await(const std::function<bool(const ProxyStats&)>& condition,
-             std::chrono::milliseconds timeout = std::chrono::seconds(30)) const;
+             std::chrono::milliseconds timeout = std::chrono::minutes(1)) const;
 
  private:
   class Loop;

@@ -93,7 +93,7 @@ TEST_F(HandshakeTest, RejectsAMemberOfAnotherGroup) {
 }
 
 TEST_F(HandshakeTest, RejectsAForgedProof) {
-  Listen(2, milliseconds(500));
+  Listen(2, milliseconds(2000));
   auto lower = Connect(0);
   const int fd = OpenConnection(0);
   // Sends a valid greeting, and then a false proof.

@@ -13,7 +13,7 @@
 namespace tensord::server {
 namespace {
 
-constexpr auto kTimeout = std::chrono::seconds(30);
+constexpr auto kTimeout = std::chrono::minutes(1);
 
 class FakeBuffer : public Buffer {
  public:
