@@ -10,9 +10,12 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/common/util/owned_fd.h"
 
 namespace tensord::server {
 namespace {
@@ -52,6 +55,29 @@ int BindTcp(const addrinfo& at) {
   return -1;
 }
 
+// Listens on those of the addresses that this machine has, on the same port: a name such as
+// localhost may stand for several addresses. If `*port` is 0, sets it to a port that is free at the
+// first of them. Returns 0, or the errno of the failure; `sockets` is then empty.
+int BindAll(addrinfo* addresses, in_port_t* port, std::vector<OwnedFd>* sockets) {
+  int missing = 0;
+  for (addrinfo* each = addresses; each != nullptr; each = each->ai_next) {
+    PortOf(each->ai_addr) = *port;
+    OwnedFd fd(BindTcp(*each));
+    if (fd.get() < 0) {
+      missing = errno;
+      if (missing == EAFNOSUPPORT || missing == EADDRNOTAVAIL) continue;
+      sockets->clear();
+      return missing;
+    }
+    sockaddr_storage at = {};
+    socklen_t size = sizeof(at);
+    getsockname(fd.get(), reinterpret_cast<sockaddr*>(&at), &size);
+    *port = PortOf(reinterpret_cast<sockaddr*>(&at));
+    sockets->push_back(std::move(fd));
+  }
+  return sockets->empty() ? missing : 0;
+}
+
 absl::Status ListenTcp(const std::string& address, std::vector<ListeningSocket>* sockets,
                        std::string* bound) {
   const size_t colon = address.rfind(':');
@@ -64,23 +90,18 @@ absl::Status ListenTcp(const std::string& address, std::vector<ListeningSocket>*
   const int error = getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &found);
   if (error != 0) return CannotListen(address, gai_strerror(error));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
-  // A name such as localhost may stand for several addresses, on the same port.
-  in_port_t port = 0;
-  for (addrinfo* each = found; each != nullptr; each = each->ai_next) {
-    if (port != 0) PortOf(each->ai_addr) = port;
-    const int fd = BindTcp(*each);
-    if (fd >= 0) {
-      sockaddr_storage at = {};
-      socklen_t size = sizeof(at);
-      getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size);
-      port = PortOf(reinterpret_cast<sockaddr*>(&at));
-      sockets->push_back({.fd = fd});
-    } else if (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL) {
-      // The machine supports the address, but can't bind it.
-      return CannotListen(address, errno);
-    }
+  constexpr int kMaxAttempts = 20;
+  const in_port_t wanted = PortOf(found->ai_addr);
+  in_port_t port = wanted;
+  std::vector<OwnedFd> bound_sockets;
+  int failure = BindAll(found, &port, &bound_sockets);
+  // A port that the system has chosen for the first address may be in use at another one.
+  for (int i = 1; failure == EADDRINUSE && wanted == 0 && i < kMaxAttempts; ++i) {
+    port = 0;
+    failure = BindAll(found, &port, &bound_sockets);
   }
-  if (sockets->empty()) return CannotListen(address, errno);
+  if (failure != 0) return CannotListen(address, failure);
+  for (OwnedFd& each : bound_sockets) sockets->push_back({.fd = each.Release()});
   *bound = absl::StrCat(address.substr(0, colon), ":", ntohs(port));
   return absl::OkStatus();
 }
