@@ -83,7 +83,7 @@ TEST_F(CollectiveEndTest, KilledMemberEndsARunningOperation) {
 TEST_F(CollectiveEndTest, StoppedMemberEndsARunningOperation) {
   const int64_t count = 8 << 20;
   const TensorSpec spec{DType::kFloat32, Shape({count})};
-  MakeGroup({.timeout_ms = 1500});
+  MakeGroup({.timeout_ms = 3000});
   for (int rank = 0; rank < kServers; ++rank) ASSERT_TRUE(session(rank).Ones(1, {count}).ok());
   client(1).set_deadline_seconds(5);
   auto waiting = std::async(std::launch::async, [&] { return ReduceWithoutEnd(spec); });

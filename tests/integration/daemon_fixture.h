@@ -18,9 +18,11 @@
 
 namespace tensord::integration {
 
-// Polls `condition` until it is true. Returns false if that takes more than a minute.
+// Polls `condition` until it is true. Returns false if that takes more than 30 seconds. After a
+// longer time, the default lease of a session or the life of a ticket may end, which frees tensors,
+// too.
 inline bool Eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
