@@ -1,4 +1,6 @@
 // Ops that few programs call, as compositions.
+#include <ATen/ops/native_group_norm_native.h>
+
 #include <cmath>
 #include <limits>
 
@@ -240,6 +242,17 @@ at::Tensor& UpdateScale(at::Tensor& scale, at::Tensor& growth_tracker, const at:
 
 // ---- group normalization
 
+// PyTorch 2.14 and earlier views the input, which may be channels-last.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNorm(const at::Tensor& self,
+                                                         const std::optional<at::Tensor>& weight,
+                                                         const std::optional<at::Tensor>& bias,
+                                                         int64_t n, int64_t channels,
+                                                         int64_t pixels, int64_t groups,
+                                                         double epsilon) {
+  return at::native::math_group_norm(self.contiguous(), weight, bias, n, channels, pixels, groups,
+                                     epsilon);
+}
+
 std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNormBackward(
     const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& mean,
     const at::Tensor& rstd, const std::optional<at::Tensor>& weight, int64_t n, int64_t channels,
@@ -295,6 +308,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("unfold_backward", UnfoldBackward);
   m.impl("_amp_foreach_non_finite_check_and_unscale_", CheckAndUnscale);
   m.impl("_amp_update_scale_", UpdateScale);
+  m.impl("native_group_norm", GroupNorm);
   m.impl("native_group_norm_backward", GroupNormBackward);
 }
 
