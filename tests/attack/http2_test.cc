@@ -3,8 +3,11 @@
 #include <sys/resource.h>
 #include <zlib.h>
 
+#include <filesystem>
+#include <iterator>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "tensord/tests/attack/http2_fixture.h"
 
 namespace tensord::attack {
@@ -278,9 +281,27 @@ class FewDescriptorsTest : public Http2Test {
   void SetUp() override {
     Http2Test::SetUp();
     if (HasFatalFailure()) return;
+    before_ = OpenDescriptors();
     const rlimit few = {100, 100};
     ASSERT_EQ(prlimit(daemon_->pid(), RLIMIT_NOFILE, &few, nullptr), 0);
   }
+
+  // Waits until the server has closed the attacker's connections. Until then, it may close a new
+  // connection before this has sent anything.
+  void TearDown() override {
+    if (before_ > 0) {
+      EXPECT_TRUE(integration::Eventually([this] { return OpenDescriptors() <= before_ + 8; }));
+    }
+    Http2Test::TearDown();
+  }
+
+ private:
+  int64_t OpenDescriptors() const {
+    const std::filesystem::directory_iterator all(absl::StrCat("/proc/", daemon_->pid(), "/fd"));
+    return std::distance(begin(all), end(all));
+  }
+
+  int64_t before_ = 0;
 };
 
 // The attacker opens more connections than the server has descriptors. Existing connections are
