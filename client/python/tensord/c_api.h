@@ -270,7 +270,8 @@ typedef struct TensordApi {
   /* ---- events: moments in the order of the commands for a device's server */
 
   /* Makes an event, which happens when everything that this process has sent to the device's server
-     has run. Doesn't wait. */
+     has run. Each 16384th call waits until the earlier events have happened. Other calls don't
+     wait, unless the queue of commands is full. */
   int (*record_event)(const TensordDevice* device, TensordEvent** event, TensordError** error);
   /* The event must not be in use. */
   void (*release_event)(TensordEvent* event);
