@@ -55,9 +55,9 @@ int64_t NumCommands(c10::DeviceIndex device) {
   return stats.commands;
 }
 
-// Returns whether the device's server has run everything that was sent. If the last mark isn't newer
-// than the last command, sends another one, for later calls. Doesn't wait, unless the queue of
-// commands is full.
+// Returns whether the device's server has run everything that was sent. If the last mark isn't
+// newer than the last command, sends another one, for later calls. Doesn't wait, unless the queue
+// of commands is full.
 bool HasRunAll(c10::DeviceIndex device) {
   struct Mark {
     std::shared_ptr<TensordEvent> event;
