@@ -30,8 +30,8 @@ inline bool Eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-// Waits until `used` returns `bytes`. When a client learns of the end of an op or a call, a thread of
-// the server may still hold the tensor, so the tensor's memory may be freed after it was dropped.
+// Waits until `used` returns `bytes`. When a client learns of the end of an op or a call, a thread
+// of the server may still hold the tensor, so its memory may be freed after it was dropped.
 inline void ExpectEventuallyUsed(const std::function<int64_t()>& used, int64_t bytes) {
   EXPECT_TRUE(Eventually([&] { return used() == bytes; })) << used() << " bytes, not " << bytes;
 }

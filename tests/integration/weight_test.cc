@@ -55,8 +55,8 @@ class Caller {
   uint64_t last_ = kInput;
 };
 
-// Kernels take 25 milliseconds each: so long that the time in which a busy machine lets a caller wait
-// for a processor is that of a few kernels.
+// Kernels take 25 milliseconds each. A caller that waits for a processor on a busy machine then
+// falls behind by a few kernels only.
 class WeightTest : public IdentityFixture {
  protected:
   void SetUp() override {
