@@ -1,10 +1,6 @@
 #include "tensord/client/internal/command_encoder.h"
 
 #include <utility>
-#include <variant>
-#include <vector>
-
-#include "tensord/common/util/op_words.h"
 
 namespace tensord::internal {
 namespace {
@@ -71,17 +67,6 @@ void CommandEncoder::BeginStep(uint64_t definition, uint64_t output) {
   AppendWord(definition);
   AppendWord(output - last_output_);
   step_output_ = output;
-}
-
-void CommandEncoder::AppendAttr(const AttrValue& value) {
-  if (const auto* integer = std::get_if<int64_t>(&value)) {
-    AppendWord(IntToWord(*integer));
-  } else if (const auto* real = std::get_if<double>(&value)) {
-    AppendWord(FloatToWord(*real));
-  } else if (const auto* integers = std::get_if<std::vector<int64_t>>(&value)) {
-    AppendWord(integers->size());
-    for (int64_t integer : *integers) AppendWord(IntToWord(integer));
-  }
 }
 
 void CommandEncoder::AppendDrop(uint64_t handle) {

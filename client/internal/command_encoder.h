@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <string>
 
-#include "tensord/common/attributes.h"
 #include "tensord/common/util/protobuf_wire.h"
 #include "tensord/v1/tensord.pb.h"
 
@@ -25,8 +24,16 @@ class CommandEncoder {
     if (step_size_ > step_.size() - wire::kMaxVarintBytes) FlushStep();
     step_size_ += wire::WriteVarint(word, &step_[step_size_]);
   }
-  // Appends the value of an attribute for which IsWordAttr() is true.
-  void AppendAttr(const AttrValue& value);
+  // Appends words that are encoded already (PreparedOp::words).
+  void AppendEncoded(const std::string& words) {
+    if (words.size() > step_.size() - step_size_) FlushStep();
+    if (words.size() > step_.size()) {
+      bytes_.append(words);
+      return;
+    }
+    words.copy(&step_[step_size_], words.size());
+    step_size_ += words.size();
+  }
   void EndStep(size_t num_outputs) {
     FlushStep();
     last_output_ = step_output_ + num_outputs - 1;

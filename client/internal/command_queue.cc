@@ -167,8 +167,13 @@ absl::Status CommandQueue::PushOp(const OpToQueue& op, QueuedOp* queued) {
         encoder_.AppendInput(op.inputs[i].handle);
       }
     }
-    for (const auto& [name, value] : *op.attrs) {
-      if (IsWordAttr(value)) encoder_.AppendAttr(value);
+    if (op.prepared != nullptr) {
+      encoder_.AppendEncoded(op.prepared->words);
+    } else {
+      for (const auto& [name, value] : *op.attrs) {
+        if (!IsWordAttr(value)) continue;
+        ForEachWord(value, [this](uint64_t word) { encoder_.AppendWord(word); });
+      }
     }
     encoder_.EndStep(num_outputs);
   }

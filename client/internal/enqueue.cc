@@ -23,7 +23,7 @@ namespace tensord::internal {
 namespace {
 
 template <typename T>
-using PerInput = absl::InlinedVector<T, 3>;
+using PerInput = absl::InlinedVector<T, 6>;
 
 // A program runs on one device, and its placeholders can't be copied while it is recorded. So the
 // error says how to copy the tensor that isn't a placeholder.
@@ -131,12 +131,12 @@ const TensorSpec& ScalarSpec(DType dtype) {
   return specs[static_cast<int>(dtype)];
 }
 
-// Queues an op on `inputs` and `scalars`, which take their positions among all inputs.
-absl::Status Send(absl::string_view op, absl::Span<const Tensor* const> inputs,
-                  absl::Span<const ScalarInput> scalars, const Attributes& attrs,
-                  absl::Span<const int> donate, bool takes_all_outputs, QueuedOp* sent) {
+// Queues an op on `inputs` and `scalars`, which take their positions among all inputs. `to_queue`
+// has everything else.
+absl::Status Send(OpToQueue to_queue, absl::Span<const Tensor* const> inputs,
+                  absl::Span<const ScalarInput> scalars, absl::Span<const int> donate,
+                  QueuedOp* sent) {
   PerInput<QueuedInput> queued;
-  OpToQueue to_queue{.op = op, .attrs = &attrs, .takes_all_outputs = takes_all_outputs};
   const ScalarInput* scalar = scalars.begin();
   for (size_t i = 0; i < inputs.size(); ++i) {
     for (; scalar != scalars.end() && scalar->position == queued.size(); ++scalar) {
@@ -179,7 +179,7 @@ absl::StatusOr<Tensor> TryEnqueue(absl::string_view op, absl::Span<const Tensor*
     return std::move(outputs[0]);
   }
   QueuedOp sent;
-  TENSORD_RETURN_IF_ERROR(Send(op, inputs, scalars, attrs, {}, /*takes_all_outputs=*/false, &sent));
+  TENSORD_RETURN_IF_ERROR(Send({.op = op, .attrs = &attrs}, inputs, scalars, {}, &sent));
   const TensorState& first = *inputs[0]->state();
   return Tensor(std::make_shared<TensorState>(first.session, sent.output, std::move(sent.specs[0]),
                                               first.device));
@@ -225,27 +225,51 @@ Tensor EnqueueWithScalars(absl::string_view op, absl::Span<const Tensor* const> 
   return TensorOrFailed(TryEnqueue(op, inputs, scalars, {}));
 }
 
+namespace {
+
+absl::Status EnqueueInto(const OpToQueue& op, absl::Span<const Tensor* const> inputs,
+                         absl::Span<const int> donate, absl::Span<const ScalarInput> scalars,
+                         Tensors* outputs) {
+  if (InForkedChild()) return ForkedError();
+  if (!SameSessionAndDevice(inputs)) TENSORD_RETURN_IF_ERROR(CheckInputs(op.op, inputs));
+  if (Recorder* recorder = RecorderOf(inputs)) {
+    TENSORD_ASSIGN_OR_RETURN(*outputs, recorder->Record(op.op, inputs, *op.attrs));
+    return absl::OkStatus();
+  }
+  TENSORD_RETURN_IF_ERROR(CheckDonations(op.op, inputs, donate));
+  QueuedOp sent;
+  TENSORD_RETURN_IF_ERROR(Send(op, inputs, scalars, donate, &sent));
+  for (int position : donate) {
+    inputs[position]->state()->donated_to.store(
+        op.prepared == nullptr ? FindOp(op.op)->name.c_str() : op.prepared->schema_name,
+        std::memory_order_relaxed);
+  }
+  const TensorState& first = *inputs[0]->state();
+  outputs->reserve(sent.specs.size());
+  for (TensorSpec& spec : sent.specs) {
+    outputs->push_back(Tensor(std::make_shared<TensorState>(first.session, sent.output++,
+                                                            std::move(spec), first.device)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<Tensors> EnqueueAll(absl::string_view op, absl::Span<const Tensor* const> inputs,
                                    const Attributes& attrs, absl::Span<const int> donate,
                                    absl::Span<const ScalarInput> scalars) {
-  if (InForkedChild()) return ForkedError();
-  if (!SameSessionAndDevice(inputs)) TENSORD_RETURN_IF_ERROR(CheckInputs(op, inputs));
-  if (Recorder* recorder = RecorderOf(inputs)) return recorder->Record(op, inputs, attrs);
-  TENSORD_RETURN_IF_ERROR(CheckDonations(op, inputs, donate));
-  QueuedOp sent;
-  TENSORD_RETURN_IF_ERROR(
-      Send(op, inputs, scalars, attrs, donate, /*takes_all_outputs=*/true, &sent));
-  for (int position : donate) {
-    inputs[position]->state()->donated_to.store(FindOp(op)->name.c_str(),
-                                                std::memory_order_relaxed);
-  }
   Tensors outputs;
-  const TensorState& first = *inputs[0]->state();
-  for (TensorSpec& spec : sent.specs) {
-    outputs.push_back(Tensor(std::make_shared<TensorState>(first.session, sent.output++,
-                                                           std::move(spec), first.device)));
-  }
+  TENSORD_RETURN_IF_ERROR(EnqueueInto({.op = op, .attrs = &attrs, .takes_all_outputs = true},
+                                      inputs, donate, scalars, &outputs));
   return outputs;
+}
+
+absl::Status EnqueuePrepared(const PreparedOp& op, absl::Span<const Tensor* const> inputs,
+                             absl::Span<const int> donate, absl::Span<const ScalarInput> scalars,
+                             Tensors* outputs) {
+  return EnqueueInto(
+      {.op = op.name, .attrs = &op.attrs, .prepared = &op, .takes_all_outputs = true}, inputs,
+      donate, scalars, outputs);
 }
 
 Tensor EnqueueCreation(absl::string_view op, const Device& device, const Attributes& attrs) {

@@ -16,6 +16,8 @@
 
 namespace tensord::internal {
 
+struct PreparedOp;  // op_table.h
+
 // Checks the inputs' statuses and devices, and runs the op's inference. Then sends the op, or
 // records it if an input is a placeholder of a program. If a step fails, returns a failed tensor.
 // There must be at least one input, and one output: an op with several outputs is INVALID_ARGUMENT.
@@ -44,6 +46,11 @@ using Tensors = absl::InlinedVector<Tensor, 2>;
 absl::StatusOr<Tensors> EnqueueAll(absl::string_view op, absl::Span<const Tensor* const> inputs,
                                    const Attributes& attrs, absl::Span<const int> donate,
                                    absl::Span<const ScalarInput> scalars = {});
+
+// Does the same for a prepared op. Appends the outputs to `*outputs`, which must be empty.
+absl::Status EnqueuePrepared(const PreparedOp& op, absl::Span<const Tensor* const> inputs,
+                             absl::Span<const int> donate, absl::Span<const ScalarInput> scalars,
+                             Tensors* outputs);
 
 // Returns whether the tensor is a placeholder of a program that is being recorded.
 bool IsRecorded(const Tensor& tensor);

@@ -1,6 +1,7 @@
 #include "tensord/client/internal/op_table.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 #include <variant>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/common/util/key.h"
+#include "tensord/common/util/protobuf_wire.h"
 #include "tensord/common/util/status_macros.h"
 
 namespace tensord::internal {
@@ -18,6 +20,7 @@ namespace {
 // golden ratio.
 class Hasher {
  public:
+  explicit Hasher(uint64_t hash = 0) : hash_(hash) {}
   void Add(uint64_t value) {
     hash_ = (hash_ ^ value) * 0x9e3779b97f4a7c15u;
     hash_ ^= hash_ >> 32;
@@ -55,17 +58,22 @@ class Hasher {
   uint64_t hash() const { return hash_; }
 
  private:
-  uint64_t hash_ = 0;
+  uint64_t hash_;
 };
 
-uint64_t HashOf(const OpToQueue& op) {
+uint64_t HashOf(absl::string_view op, const Attributes& attrs) {
   Hasher hasher;
-  hasher.AddText(op.op);
-  for (const QueuedInput& input : op.inputs) hasher.AddSpec(*input.spec);
-  for (const auto& [name, value] : *op.attrs) {
+  hasher.AddText(op);
+  for (const auto& [name, value] : attrs) {
     hasher.AddText(name);
     hasher.AddAttr(value);
   }
+  return hasher.hash();
+}
+
+uint64_t HashOf(const OpToQueue& op) {
+  Hasher hasher(op.prepared == nullptr ? HashOf(op.op, *op.attrs) : op.prepared->hash);
+  for (const QueuedInput& input : op.inputs) hasher.AddSpec(*input.spec);
   if (op.device != nullptr) hasher.Add(static_cast<uint64_t>(op.device->index));
   return hasher.hash();
 }
@@ -74,12 +82,34 @@ uint64_t HashOf(const OpToQueue& op) {
 constexpr uint32_t kStepsKey = 0;
 constexpr uint32_t kProgramKey = 1;
 
+uint64_t NextPreparedOp() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+std::string EncodeWords(const Attributes& attrs) {
+  std::string words;
+  for (const auto& [name, value] : attrs) {
+    if (!IsWordAttr(value)) continue;
+    ForEachWord(value, [&words](uint64_t word) { wire::AppendVarint(word, &words); });
+  }
+  return words;
+}
+
 bool HasBytes(const Attributes& attrs) {
   return std::any_of(attrs.begin(), attrs.end(),
                      [](const auto& attr) { return std::holds_alternative<Bytes>(attr.second); });
 }
 
 }  // namespace
+
+PreparedOp::PreparedOp(absl::string_view op, Attributes attributes)
+    : name(op),
+      attrs(std::move(attributes)),
+      id(NextPreparedOp()),
+      hash(HashOf(op, attrs)),
+      words(EncodeWords(attrs)),
+      schema_name(FindOp(op) == nullptr ? nullptr : FindOp(op)->name.c_str()) {}
 
 absl::Status SeveralOutputsError(absl::string_view op, size_t num_outputs) {
   return absl::InvalidArgumentError(absl::StrCat(
@@ -93,28 +123,35 @@ bool IsWordAttr(const AttrValue& value) {
          (ints != nullptr && ints->size() <= kMaxInts);
 }
 
-bool OpTable::Entry::Is(const OpToQueue& call, uint64_t call_hash) const {
-  if (hash != call_hash || op != call.op || inputs.size() != call.inputs.size() ||
-      scalars != call.scalars || donate != call.donate) {
+// Comparing the text and the values takes longer than all the rest, so a prepared op does it once.
+bool OpTable::Entry::HasNameAndAttrsOf(const OpToQueue& call) {
+  if (call.prepared != nullptr && prepared == call.prepared->id) return true;
+  if (op != call.op || !(attrs.empty() ? call.attrs->empty() : attrs == *call.attrs)) return false;
+  if (call.prepared != nullptr) prepared = call.prepared->id;
+  return true;
+}
+
+bool OpTable::Entry::Is(const OpToQueue& call, uint64_t call_hash) {
+  if (hash != call_hash || inputs.size() != call.inputs.size() || scalars != call.scalars ||
+      donate != call.donate) {
     return false;
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] != *call.inputs[i].spec) return false;
   }
-  return (attrs.empty() ? call.attrs->empty() : attrs == *call.attrs) &&
-         (call.device == nullptr || device == *call.device);
+  return (call.device == nullptr || device == *call.device) && HasNameAndAttrsOf(call);
 }
 
 absl::StatusOr<OpTable::Definition> OpTable::Find(const OpToQueue& op, OutputSpecs* outputs) {
   const uint64_t hash = HashOf(op);
-  const Entry* const entry = entries_[hash % kEntries].get();
+  Entry* const entry = entries_[hash % kEntries].get();
   if (entry == nullptr || entry->generation != generation_ || !entry->Is(op, hash)) {
     return FindNew(op, hash, outputs);
   }
   if (entry->outputs.size() > 1 && !op.takes_all_outputs) {
     return SeveralOutputsError(op.op, entry->outputs.size());
   }
-  for (const TensorSpec& output : entry->outputs) outputs->push_back(output);
+  *outputs = entry->outputs;
   return Definition{entry->definition, false};
 }
 
@@ -137,6 +174,7 @@ absl::StatusOr<OpTable::Definition> OpTable::FindNew(const OpToQueue& op, uint64
   std::unique_ptr<Entry>& place = entries_[hash % kEntries];
   if (place == nullptr) place = std::make_unique<Entry>();
   *place = {.hash = hash,
+            .prepared = op.prepared == nullptr ? 0 : op.prepared->id,
             .op = std::string(op.op),
             .inputs = {},
             .attrs = *op.attrs,

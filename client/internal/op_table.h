@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
@@ -18,6 +20,7 @@
 #include "tensord/common/device_name.h"
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/common/tensor_spec.h"
+#include "tensord/common/util/op_words.h"
 
 namespace tensord::internal {
 
@@ -27,15 +30,31 @@ struct QueuedInput {
   const TensorSpec* spec;  // for a scalar, of shape []
 };
 
+// The name and the attributes of an op that is called many times. What depends on them alone is
+// computed once.
+struct PreparedOp {
+  PreparedOp(absl::string_view op, Attributes attributes);
+  PreparedOp(const PreparedOp&) = delete;
+  PreparedOp& operator=(const PreparedOp&) = delete;
+
+  const std::string name;
+  const Attributes attrs;
+  const uint64_t id;  // no other prepared op of the process has or had it
+  const uint64_t hash;
+  const std::string words;        // of the attributes, as each step has them
+  const char* const schema_name;  // OpSchema::name. Null: there is no such op
+};
+
 // An op to queue. The views must be valid during the call only.
 struct OpToQueue {
   absl::string_view op;
   absl::Span<const QueuedInput> inputs;
   const Attributes* attrs;
-  uint32_t donate = 0;                 // bit i: input i is donated
-  uint32_t scalars = 0;                // bit i: input i is a scalar
-  const DeviceName* device = nullptr;  // of an op without inputs; otherwise null
-  bool takes_all_outputs = false;      // the caller takes any number of outputs, otherwise one
+  const PreparedOp* prepared = nullptr;  // if not null, it has the same name and attributes
+  uint32_t donate = 0;                   // bit i: input i is donated
+  uint32_t scalars = 0;                  // bit i: input i is a scalar
+  const DeviceName* device = nullptr;    // of an op without inputs; otherwise null
+  bool takes_all_outputs = false;        // the caller takes any number of outputs, otherwise one
 
   bool is_scalar(size_t i) const { return i < 32 && (scalars >> i & 1) != 0; }
 };
@@ -78,6 +97,7 @@ class OpTable {
   // unless another op of that place came between.
   struct Entry {
     uint64_t hash = 0;
+    uint64_t prepared = 0;  // PreparedOp::id of the last call by a prepared op, or 0
     std::string op;
     absl::InlinedVector<TensorSpec, 2> inputs;
     Attributes attrs;
@@ -88,7 +108,8 @@ class OpTable {
     uint32_t definition = 0;
     uint32_t generation = 0;  // generation_ when `definition` was made
 
-    bool Is(const OpToQueue& call, uint64_t hash) const;
+    bool Is(const OpToQueue& call, uint64_t hash);
+    bool HasNameAndAttrsOf(const OpToQueue& call);
   };
 
   // Returns the definition whose key is key_.
@@ -119,5 +140,17 @@ absl::Status SeveralOutputsError(absl::string_view op, size_t num_outputs);
 // Returns whether each step has the attribute's value as words. The definition then has only its
 // name and type.
 bool IsWordAttr(const AttrValue& value);
+// Calls `append` with each word of an attribute for which IsWordAttr() is true.
+template <typename Append>
+void ForEachWord(const AttrValue& value, Append append) {
+  if (const auto* integer = std::get_if<int64_t>(&value)) {
+    append(IntToWord(*integer));
+  } else if (const auto* real = std::get_if<double>(&value)) {
+    append(FloatToWord(*real));
+  } else if (const auto* integers = std::get_if<std::vector<int64_t>>(&value)) {
+    append(integers->size());
+    for (int64_t each : *integers) append(IntToWord(each));
+  }
+}
 
 }  // namespace tensord::internal

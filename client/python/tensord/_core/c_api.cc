@@ -19,6 +19,7 @@
 #include "tensord/client/creation.h"
 #include "tensord/client/internal/enqueue.h"
 #include "tensord/client/internal/mark.h"
+#include "tensord/client/internal/op_table.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/upload_staged.h"
 #include "tensord/client/program.h"
@@ -66,8 +67,7 @@ struct TensordDevice : Counted<TensordDevice> {
 };
 
 struct TensordOp {
-  std::string name;
-  tensord::Attributes attrs;
+  tensord::internal::PreparedOp prepared;
 };
 
 struct TensordProgram {
@@ -338,10 +338,9 @@ int Prepare(const char* name, const TensordAttr* attrs, size_t num_attrs, Tensor
   if (FindOp(name) == nullptr) {
     return Finish(PlanOp(name, {}, {}).status(), error);  // NOT_FOUND, with similar names
   }
-  auto prepared = std::make_unique<TensordOp>();
-  prepared->name = name;
-  for (size_t i = 0; i < num_attrs; ++i) prepared->attrs.Set(attrs[i].name, ToAttr(attrs[i]));
-  *op = prepared.release();
+  Attributes values;
+  for (size_t i = 0; i < num_attrs; ++i) values.Set(attrs[i].name, ToAttr(attrs[i]));
+  *op = new TensordOp{{name, std::move(values)}};
   return 0;
 }
 
@@ -349,14 +348,15 @@ void ReleaseOp(TensordOp* op) { delete op; }
 
 // The inputs of a push, as the library takes them.
 struct Inputs {
-  absl::InlinedVector<const Tensor*, 4> tensors;
+  absl::InlinedVector<const Tensor*, 6> tensors;
   absl::InlinedVector<internal::ScalarInput, 2> numbers;
   absl::InlinedVector<int, 4> donate;  // positions in `tensors`
 
-  absl::Status Read(const TensordOp& op, absl::Span<const TensordInput> inputs, uint32_t donated);
+  absl::Status Read(const internal::PreparedOp& op, absl::Span<const TensordInput> inputs,
+                    uint32_t donated);
 };
 
-absl::Status Inputs::Read(const TensordOp& op, absl::Span<const TensordInput> inputs,
+absl::Status Inputs::Read(const internal::PreparedOp& op, absl::Span<const TensordInput> inputs,
                           uint32_t donated) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TensordInput& input = inputs[i];
@@ -387,8 +387,8 @@ absl::Status Inputs::Read(const TensordOp& op, absl::Span<const TensordInput> in
 }
 
 // Runs an op of a program that is being recorded, which takes no numbers: they become tensors.
-absl::StatusOr<internal::Tensors> Record(const TensordOp& op, absl::Span<const TensordInput> inputs,
-                                         const Device& device) {
+absl::Status Record(const internal::PreparedOp& op, absl::Span<const TensordInput> inputs,
+                    const Device& device, internal::Tensors* outputs) {
   std::vector<Tensor> tensors;
   for (const TensordInput& input : inputs) {
     if (input.tensor != nullptr) {
@@ -400,7 +400,7 @@ absl::StatusOr<internal::Tensors> Record(const TensordOp& op, absl::Span<const T
   }
   std::vector<const Tensor*> pointers;
   for (const Tensor& tensor : tensors) pointers.push_back(&tensor);
-  return internal::EnqueueAll(op.name, pointers, op.attrs, {});
+  return internal::EnqueuePrepared(op, pointers, {}, {}, outputs);
 }
 
 // Hands the tensors out. Each must be OK.
@@ -429,27 +429,29 @@ int FinishOutputs(absl::Span<Tensor> made, TensordOutput* outputs, size_t* num_o
 int Push(const TensordOp* op, const TensordInput* inputs, size_t num_inputs, uint32_t donated,
          TensordOutput* outputs, size_t* num_outputs, TensordError** error) {
   if (num_inputs > kMaxInputs) {
-    return Finish(absl::InvalidArgumentError(absl::StrCat(op->name, ": ", num_inputs,
+    return Finish(absl::InvalidArgumentError(absl::StrCat(op->prepared.name, ": ", num_inputs,
                                                           " inputs; the limit is ", kMaxInputs)),
                   error);
   }
   const auto given = absl::MakeConstSpan(inputs, num_inputs);
   Inputs read;
-  if (const absl::Status status = read.Read(*op, given, donated); !status.ok())
+  if (const absl::Status status = read.Read(op->prepared, given, donated); !status.ok())
     return Finish(status, error);
   const bool records = !read.numbers.empty() &&
                        std::any_of(read.tensors.begin(), read.tensors.end(),
                                    [](const Tensor* x) { return internal::IsRecorded(*x); });
-  absl::StatusOr<internal::Tensors> made =
-      records ? Record(*op, given, read.tensors[0]->device())
-              : internal::EnqueueAll(op->name, read.tensors, op->attrs, read.donate, read.numbers);
-  if (!made.ok()) return Finish(made.status(), error);
-  return FinishOutputs(absl::MakeSpan(*made), outputs, num_outputs, error);
+  internal::Tensors made;
+  const absl::Status status =
+      records
+          ? Record(op->prepared, given, read.tensors[0]->device(), &made)
+          : internal::EnqueuePrepared(op->prepared, read.tensors, read.donate, read.numbers, &made);
+  if (!status.ok()) return Finish(status, error);
+  return FinishOutputs(absl::MakeSpan(made), outputs, num_outputs, error);
 }
 
 int PushCreation(const TensordOp* op, const TensordDevice* device, TensordOutput* output,
                  TensordError** error) {
-  Tensor made = internal::EnqueueCreation(op->name, device->value, op->attrs);
+  Tensor made = internal::EnqueueCreation(op->prepared.name, device->value, op->prepared.attrs);
   if (!made.ok()) return Finish(made.status(), error);
   size_t num_outputs = 1;
   return FinishOutputs(absl::MakeSpan(&made, 1), output, &num_outputs, error);
