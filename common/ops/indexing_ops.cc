@@ -164,12 +164,15 @@ void AppendIndexingOps(std::vector<OpSchema>& ops) {
                    "the first indexed axis; a negative one counts from the end");
   const AttrDef axis = OptionalAttr("axis", AttrType::kInt, int64_t{0},
                                     "the indexed axis; a negative one counts from the end");
+  const AttrDef from_end =
+      OptionalAttr("from_end", AttrType::kBool, true,
+                   "negative indices count from the end; otherwise they are out of range");
   ops.push_back({.name = "index",
                  .signature = "x, i1, …, ik -> x.shape[:axis] + (broadcast i) + x.shape[axis+k:]",
                  .doc = "The parts of x at the indices into k adjacent axes.",
                  .min_inputs = 2,
                  .max_inputs = 1 + kMaxRank,
-                 .attrs = {first_axis},
+                 .attrs = {first_axis, from_end},
                  .infer = InferIndex,
                  .cost = OpCost::kSelect,
                  .takes_complex = true,
@@ -179,7 +182,7 @@ void AppendIndexingOps(std::vector<OpSchema>& ops) {
                  .doc = "For each index, the element of x with this index along the axis.",
                  .min_inputs = 2,
                  .max_inputs = 2,
-                 .attrs = {axis},
+                 .attrs = {axis, from_end},
                  .infer = InferGather,
                  .cost = OpCost::kSelect,
                  .takes_complex = true,
@@ -194,28 +197,31 @@ void AppendIndexingOps(std::vector<OpSchema>& ops) {
        .attrs = {first_axis,
                  OptionalAttr("reduce", AttrType::kString, std::string("none"),
                               "none: the last value for an element replaces it; add: the "
-                              "values are added to it in order")},
+                              "values are added to it in order"),
+                 from_end},
        .infer = InferIndexPut,
        .cost = OpCost::kCopy,
        .takes_complex = true,
        .value_checked = true,
        .updates_input = true});
-  ops.push_back(
-      {.name = "scatter",
-       .signature = "x, i, values -> x.shape",
-       .doc = "x with the value for each index at this index along the axis; may overwrite "
-              "a donated x.",
-       .min_inputs = 3,
-       .max_inputs = 3,
-       .attrs = {axis, OptionalAttr("reduce", AttrType::kString, std::string("none"),
-                                    "none: the last value for an element replaces it; add, "
-                                    "mul, max, min: combines it with the values in order")},
-       .infer = InferScatter,
-       .cost = OpCost::kCopy,
-       .takes_complex = true,
-       .input_names = {"x", "indices", "values"},
-       .value_checked = true,
-       .updates_input = true});
+  ops.push_back({.name = "scatter",
+                 .signature = "x, i, values -> x.shape",
+                 .doc =
+                     "x with the value for each index at this index along the axis; may overwrite "
+                     "a donated x.",
+                 .min_inputs = 3,
+                 .max_inputs = 3,
+                 .attrs = {axis,
+                           OptionalAttr("reduce", AttrType::kString, std::string("none"),
+                                        "none: the last value for an element replaces it; add, "
+                                        "mul, max, min: combines it with the values in order"),
+                           from_end},
+                 .infer = InferScatter,
+                 .cost = OpCost::kCopy,
+                 .takes_complex = true,
+                 .input_names = {"x", "indices", "values"},
+                 .value_checked = true,
+                 .updates_input = true});
 }
 
 }  // namespace tensord

@@ -288,6 +288,23 @@ void AddScatter(Rows& rows) {
   }
 }
 
+// With from_end = false, negative indices are refused.
+void AddWithoutNegativeIndices(Rows& rows) {
+  const Attributes attrs = {{"from_end", false}};
+  const Input x{{DType::kFloat32, {6}}}, one{{DType::kFloat32, {}}};
+  for (const DType dtype : {DType::kInt32, DType::kInt64}) {
+    const Input good = IndicesOf(dtype, {5, 0, 3}), bad = IndicesOf(dtype, {5, 0, -1});
+    for (const char* op : {"index", "gather"}) {
+      rows.push_back({op, {x, good}, attrs});
+      Refuse(rows, {op, {x, bad}, attrs});
+    }
+    for (const char* op : {"index_put", "scatter"}) {
+      rows.push_back({op, {x, good, one}, attrs});
+      Refuse(rows, {op, {x, bad, one}, attrs});
+    }
+  }
+}
+
 }  // namespace
 
 void AddIndexingRows(Rows& rows) {
@@ -296,6 +313,7 @@ void AddIndexingRows(Rows& rows) {
   AddIndexPut(rows);
   AddRefusalsOfEmptyResults(rows);
   AddScatter(rows);
+  AddWithoutNegativeIndices(rows);
 }
 
 }  // namespace tensord::conformance

@@ -21,6 +21,7 @@ IndexCheck::IndexCheck(const Context& ctx, const KernelCall& call, int input, in
       input_(input),
       axis_(axis),
       size_(size),
+      from_end_(call.attrs->Bool("from_end")),
       indices_(call.inputs[input]),
       range_(ctx.loops.index_range[Index(indices_.spec->dtype)]),
       first_bad_(indices_.spec->num_elements()) {}
@@ -30,8 +31,12 @@ IndexRange IndexCheck::RangeOf(int64_t begin, int64_t end) {
   if (first < begin) return IndexRange::kOutside;
   const int64_t bytes = SizeOf(indices_.spec->dtype);
   const IndexRange range = range_(Advance(indices_.data, begin * bytes), end - begin, size_);
-  if (range != IndexRange::kOutside) return range;
-  while (NormalIndex(ValueAt(indices_, begin), size_) >= 0) ++begin;
+  if (range == IndexRange::kNonNegative) return range;
+  if (range != IndexRange::kOutside && from_end_) return range;
+  const auto is_index = [this](int64_t value) {
+    return NormalIndex(value, size_) >= 0 && (value >= 0 || from_end_);
+  };
+  while (is_index(ValueAt(indices_, begin))) ++begin;
   while (begin < first &&
          !first_bad_.compare_exchange_weak(first, begin, std::memory_order_relaxed)) {
   }

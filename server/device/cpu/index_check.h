@@ -10,7 +10,7 @@
 namespace tensord::server::cpu {
 
 // Checks that elements of call.inputs[input], of int32 or int64, are indices into an axis of `size`
-// elements: in [-size, size). A kernel whose output doesn't overwrite an input may check the
+// elements: in [-size, size), or, without the op's attribute `from_end`, in [0, size). A kernel whose output doesn't overwrite an input may check the
 // indices block by block, each block before it uses it. This is faster than CheckIndices(), because
 // the indices are then in the cache.
 class IndexCheck {
@@ -34,6 +34,7 @@ class IndexCheck {
   const KernelCall& call_;
   const int input_, axis_;
   const int64_t size_;
+  const bool from_end_;
   const Operand& indices_;
   const IndexRangeLoop range_;
   std::atomic<int64_t> first_bad_;  // the number of elements: none

@@ -13,7 +13,8 @@ namespace {
 
 IndexTensor IndicesAt(const KernelCall& call, int input, int axis, int64_t size) {
   const Operand& indices = call.inputs[input];
-  return {indices.data, indices.spec->dtype == DType::kInt64, input, axis, size};
+  return {indices.data, indices.spec->dtype == DType::kInt64, input, axis,
+          size,         call.attrs->Bool("from_end")};
 }
 
 // The first input of index or index_put as (groups, rows, row): the axes before the indexed ones,

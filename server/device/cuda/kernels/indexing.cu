@@ -14,7 +14,7 @@ __global__ void SelectRowsKernel(const T* indices, IndexTensor tensor, SelectJob
     int64_t offset[1];
     job.loop.Offsets(i, offset);
     const int64_t index = CheckedIndex(check, tensor.input, offset[0], int64_t{indices[offset[0]]},
-                                       tensor.axis, tensor.size);
+                                       tensor.axis, tensor.size, tensor.from_end);
     const int64_t before = job.accumulate        ? rows[i]
                            : job.group_rows == 0 ? 0
                                                  : i / job.count * job.group_rows;
@@ -65,8 +65,8 @@ __global__ void GatherKernel(const T* in, const Index* indices, IndexTensor tens
   for (int64_t i = FirstIndex(); i < loop.size; i += IndexStep()) {
     int64_t offset[1];
     loop.Offsets(i, offset);
-    const int64_t index =
-        CheckedIndex(check, tensor.input, i, int64_t{indices[i]}, tensor.axis, tensor.size);
+    const int64_t index = CheckedIndex(check, tensor.input, i, int64_t{indices[i]}, tensor.axis,
+                                       tensor.size, tensor.from_end);
     out[i] = in[offset[0] + index * axis_stride];
   }
 }

@@ -14,10 +14,11 @@ namespace tensord::server::cuda {
 // A tensor of indices into an axis of another tensor.
 struct IndexTensor {
   const void* data = nullptr;
-  bool wide = false;  // int64, otherwise int32
-  int input = 0;      // its position among the op's inputs
-  int axis = 0;       // of the tensor that is indexed
-  int64_t size = 0;   // of that axis; positive
+  bool wide = false;     // int64, otherwise int32
+  int input = 0;         // its position among the op's inputs
+  int axis = 0;          // of the tensor that is indexed
+  int64_t size = 0;      // of that axis; positive
+  bool from_end = true;  // negative indices count from the end; otherwise they are out of range
 };
 
 // Item i is number i % count of the group i / count. `loop` computes the offset of its index in the

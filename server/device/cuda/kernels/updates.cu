@@ -17,8 +17,8 @@ __global__ void MakeScatterUpdatesKernel(const T* indices, IndexTensor tensor, i
   for (int64_t i = FirstIndex(); i < loop.size; i += IndexStep()) {
     int64_t offset[2];
     loop.Offsets(i, offset);
-    const int64_t index =
-        CheckedIndex(check, tensor.input, i, int64_t{indices[i]}, tensor.axis, tensor.size);
+    const int64_t index = CheckedIndex(check, tensor.input, i, int64_t{indices[i]}, tensor.axis,
+                                       tensor.size, tensor.from_end);
     updates[i] = {offset[0] + index * axis_stride, offset[1]};
   }
 }

@@ -40,14 +40,14 @@ __device__ inline void ReportBadIndex(const CheckCell& cell, const CheckRecord& 
   }
 }
 
-// Returns the index for `value`: in [0, size), with negative values counted from the end. If the
-// value is out of range, reports it to `cell` and returns 0, so the kernel's accesses stay inside
+// Returns the index for `value`: in [0, size). With `from_end`, negative values count from the end;
+// without it, they are out of range. If the value is out of range, reports it to `cell` and returns 0, so the kernel's accesses stay inside
 // its operands. `input` is the number of the op's input that has the value, and `position` the
 // value's position in the row-major order of that input. `axis` and `size` are those of the tensor
 // that is indexed. `size` must be positive: inference refuses indices into an axis of size 0.
 __device__ inline int64_t CheckedIndex(const CheckCell& cell, int input, int64_t position,
-                                       int64_t value, int axis, int64_t size) {
-  const int64_t index = value < 0 ? value + size : value;
+                                       int64_t value, int axis, int64_t size, bool from_end) {
+  const int64_t index = value < 0 && from_end ? value + size : value;
   if (index >= 0 && index < size) return index;
   ReportBadIndex(cell, {CheckKey(input, position), value, size, axis, 0});
   return 0;
