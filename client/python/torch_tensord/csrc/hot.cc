@@ -20,15 +20,12 @@
 #include <ATen/ops/sum_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <ATen/ops/tanh_compositeexplicitautogradnonfunctional_dispatch.h>
 
-#include "kernels.h"
+#include "hot.h"
 
 namespace torch_tensord {
+
 namespace {
 
-namespace slow = at::compositeexplicitautogradnonfunctional;
-
-bool IsPlain(const at::Tensor& x) { return IsOurs(x) && IsRowMajor(x); }
-bool IsPlainFloat(const at::Tensor& x) { return IsPlain(x) && at::isFloatingType(x.scalar_type()); }
 // Returns true for a Python number that doesn't change the dtype of `x`.
 bool KeepsDType(const at::Tensor& number, const at::Tensor& x) {
   if (!IsNumber(number) || !number.unsafeGetTensorImpl()->is_wrapped_number()) return false;
@@ -37,8 +34,9 @@ bool KeepsDType(const at::Tensor& number, const at::Tensor& x) {
   return dtype != at::kBool && at::isIntegralType(number.scalar_type(), true);
 }
 
-// If the fast path applies, sets `*result` and returns true.
-bool Binary(ServerOp& op, const at::Tensor& a, const at::Tensor& b, at::Tensor* result) {
+}  // namespace
+
+bool BinaryFast(ServerOp& op, const at::Tensor& a, const at::Tensor& b, at::Tensor* result) {
   if (!IsPlain(a) || a.scalar_type() == at::kBool) return false;
   if (IsPlain(b)) {
     if (a.scalar_type() != b.scalar_type() || a.device() != b.device()) return false;
@@ -50,6 +48,11 @@ bool Binary(ServerOp& op, const at::Tensor& a, const at::Tensor& b, at::Tensor* 
   *result = MakeTensor(Push(op, {Read(a), NumberOf(b, a.scalar_type())}), DeviceOf(a));
   return true;
 }
+
+namespace {
+
+namespace slow = at::compositeexplicitautogradnonfunctional;
+
 bool InPlace(ServerOp& op, const at::Tensor& self, const at::Tensor& b) {
   if (!IsPlain(self) || self.scalar_type() == at::kBool) return false;
   if (IsOurs(b) ? (b.scalar_type() != self.scalar_type() || b.device() != self.device())
@@ -68,10 +71,22 @@ bool InPlace(ServerOp& op, const at::Tensor& self, const at::Tensor& b) {
   return true;
 }
 
+// If the fast path applies, sets `*result` to a + alpha b, or a - alpha b, and returns true.
+bool Scaled(ServerOp& op, const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha,
+            at::Tensor* result) {
+  if (alpha.isIntegral(false) && alpha.toLong() == 1) return BinaryFast(op, a, b, result);
+  // 16-bit dtypes are computed in float32.
+  if (!IsPlain(a) || !IsPlain(b) || ComputeDType(a.scalar_type()) != a.scalar_type() ||
+      !at::isFloatingType(a.scalar_type()) || !AreAlike(a, b)) {
+    return false;
+  }
+  *result = MakeTensor(Push(op, {Read(a), Mul(Read(b), alpha)}), DeviceOf(a));
+  return true;
+}
+
 at::Tensor AddTensors(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha) {
   at::Tensor result;
-  if (alpha.isIntegral(false) && alpha.toLong() == 1 && Binary(op::add, a, b, &result))
-    return result;
+  if (Scaled(op::add, a, b, alpha, &result)) return result;
   CommonDevice("add", {&a, &b});
   return slow::add(a, b, alpha);
 }
@@ -82,8 +97,7 @@ at::Tensor& AddInPlace(at::Tensor& a, const at::Tensor& b, const at::Scalar& alp
 }
 at::Tensor SubTensors(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha) {
   at::Tensor result;
-  if (alpha.isIntegral(false) && alpha.toLong() == 1 && Binary(op::sub, a, b, &result))
-    return result;
+  if (Scaled(op::sub, a, b, alpha, &result)) return result;
   CommonDevice("sub", {&a, &b});
   return slow::sub(a, b, alpha);
 }
@@ -94,7 +108,7 @@ at::Tensor& SubInPlace(at::Tensor& a, const at::Tensor& b, const at::Scalar& alp
 }
 at::Tensor MulTensors(const at::Tensor& a, const at::Tensor& b) {
   at::Tensor result;
-  if (Binary(op::mul, a, b, &result)) return result;
+  if (BinaryFast(op::mul, a, b, &result)) return result;
   CommonDevice("mul", {&a, &b});
   return slow::mul(a, b);
 }
@@ -105,7 +119,7 @@ at::Tensor& MulInPlace(at::Tensor& a, const at::Tensor& b) {
 }
 at::Tensor DivTensors(const at::Tensor& a, const at::Tensor& b) {
   at::Tensor result;
-  if (at::isFloatingType(a.scalar_type()) && Binary(op::div, a, b, &result)) return result;
+  if (at::isFloatingType(a.scalar_type()) && BinaryFast(op::div, a, b, &result)) return result;
   CommonDevice("div", {&a, &b});
   return slow::div(a, b);
 }
@@ -126,11 +140,6 @@ at::Tensor WithNumber(const at::Tensor& a, const at::Scalar& number) {
   return kTensors(a, wrapped);
 }
 
-template <ServerOp& kOp, at::Tensor (*kSlow)(const at::Tensor&)>
-at::Tensor Unary(const at::Tensor& x) {
-  if (IsPlainFloat(x)) return MakeTensor(Push(kOp, {Read(x)}), DeviceOf(x));
-  return kSlow(x);
-}
 at::Tensor Gelu(const at::Tensor& x, c10::string_view approximate) {
   if (!IsPlainFloat(x)) return slow::gelu(x, approximate);
   return MakeTensor(
@@ -261,10 +270,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("div_.Tensor", DivInPlace);
   m.impl("mul.Scalar", WithNumber<op::mul, MulTensors>);
   m.impl("div.Scalar", WithNumber<op::div, DivTensors>);
-  m.impl("exp", Unary<op::exp, slow::exp>);
-  m.impl("sigmoid", Unary<op::sigmoid, slow::sigmoid>);
-  m.impl("silu", Unary<op::silu, slow::silu>);
-  m.impl("tanh", Unary<op::tanh, slow::tanh>);
+  m.impl("exp", UnaryFast<op::exp, slow::exp>);
+  m.impl("sigmoid", UnaryFast<op::sigmoid, slow::sigmoid>);
+  m.impl("silu", UnaryFast<op::silu, slow::silu>);
+  m.impl("tanh", UnaryFast<op::tanh, slow::tanh>);
   m.impl("gelu", Gelu);
   m.impl("mm", Mm);
   m.impl("bmm", Bmm);

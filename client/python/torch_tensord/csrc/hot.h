@@ -1,0 +1,30 @@
+// Helpers of the ops with a fast path (hot.cc, hot_elementwise.cc).
+#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_HOT_H_
+#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_HOT_H_
+
+#include "kernels.h"
+
+namespace torch_tensord {
+
+inline bool IsPlain(const at::Tensor& x) { return IsOurs(x) && IsRowMajor(x); }
+inline bool IsPlainFloat(const at::Tensor& x) {
+  return IsPlain(x) && at::isFloatingType(x.scalar_type());
+}
+// Returns whether the two have the same sizes, dtype and device.
+inline bool AreAlike(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.device() == b.device() &&
+         a.sizes().equals(b.sizes());
+}
+
+// If the fast path of an op of two operands applies, sets `*result` and returns true.
+bool BinaryFast(ServerOp& op, const at::Tensor& a, const at::Tensor& b, at::Tensor* result);
+
+template <ServerOp& kOp, at::Tensor (*kSlow)(const at::Tensor&)>
+at::Tensor UnaryFast(const at::Tensor& x) {
+  if (IsPlainFloat(x)) return MakeTensor(Push(kOp, {Read(x)}), DeviceOf(x));
+  return kSlow(x);
+}
+
+}  // namespace torch_tensord
+
+#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_HOT_H_

@@ -1,0 +1,176 @@
+// Fast paths of elementwise ops, and of reductions with two results. hot.cc explains them.
+#include <ATen/ops/acos_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/acosh_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/asin_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/asinh_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/atan2_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/atan_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/atanh_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/ceil_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/clamp_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/copysign_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/cos_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/cosh_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/eq_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/erf_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/erfinv_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/expm1_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/floor_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/ge_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/gt_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/le_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/log10_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/log1p_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/log2_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/log_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/lt_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/max_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/maximum_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/min_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/minimum_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/ne_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/neg_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/pow_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/rsqrt_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/sin_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/sinh_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/sqrt_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/tan_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/threshold_backward_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/trunc_compositeexplicitautogradnonfunctional_dispatch.h>
+
+#include <cmath>
+
+#include "hot.h"
+
+namespace torch_tensord {
+namespace {
+
+namespace slow = at::compositeexplicitautogradnonfunctional;
+
+template <ServerOp& kOp, at::Tensor (*kSlow)(const at::Tensor&, const at::Tensor&)>
+at::Tensor FastOrSlow(const at::Tensor& a, const at::Tensor& b) {
+  at::Tensor result;
+  if (BinaryFast(kOp, a, b, &result)) return result;
+  CommonDevice(kOp.name(), {&a, &b});
+  return kSlow(a, b);
+}
+template <ServerOp& kOp, at::Tensor (*kSlow)(const at::Tensor&, const at::Tensor&)>
+at::Tensor FastOrSlowFloat(const at::Tensor& a, const at::Tensor& b) {
+  if (!at::isFloatingType(a.scalar_type())) {
+    CommonDevice(kOp.name(), {&a, &b});
+    return kSlow(a, b);
+  }
+  return FastOrSlow<kOp, kSlow>(a, b);
+}
+
+// Returns whether the number doesn't change the dtype of ops on `x`.
+bool Fits(const at::Scalar& number, const at::Tensor& x) {
+  if (number.isBoolean() || number.isComplex()) return false;
+  return IsPlainFloat(x) ||
+         (IsPlain(x) && x.scalar_type() == at::kLong && number.isIntegral(false));
+}
+
+template <ServerOp& kOp, at::Tensor (*kSlow)(const at::Tensor&, const at::Scalar&)>
+at::Tensor CompareWithNumber(const at::Tensor& x, const at::Scalar& number) {
+  if (!Fits(number, x)) return kSlow(x, number);
+  return MakeTensor(Push(kOp, {Read(x), In(number, x.scalar_type())}), DeviceOf(x));
+}
+
+at::Tensor PowOfTensor(const at::Tensor& x, const at::Scalar& exponent) {
+  if (!IsPlainFloat(x) || exponent.isComplex() || exponent.isBoolean())
+    return slow::pow(x, exponent);
+  const Value base = Read(x);
+  if (exponent.equal(2)) return MakeTensor(Push(op::mul, {base, base}), DeviceOf(x));
+  return MakeTensor(Push(op::pow, {base, In(exponent, x.scalar_type())}), DeviceOf(x));
+}
+
+at::Tensor ClampToNumbers(const at::Tensor& x, const std::optional<at::Scalar>& low,
+                          const std::optional<at::Scalar>& high) {
+  const auto is_limit = [](const std::optional<at::Scalar>& number) {
+    return !number.has_value() || (!number->isComplex() && !std::isnan(number->toDouble()));
+  };
+  if (!IsPlainFloat(x) || !is_limit(low) || !is_limit(high) ||
+      !(low.has_value() || high.has_value())) {
+    return slow::clamp(x, low, high);
+  }
+  Value value = Read(x);
+  if (low.has_value()) value = Push(op::maximum, {value, Number(*low, value)});
+  if (high.has_value()) value = Push(op::minimum, {value, Number(*high, value)});
+  return MakeTensor(value, DeviceOf(x));
+}
+
+at::Tensor ThresholdBackward(const at::Tensor& gradient, const at::Tensor& x,
+                             const at::Scalar& threshold) {
+  if (!IsPlainFloat(x) || !IsPlain(gradient) || !AreAlike(gradient, x) || threshold.isComplex())
+    return slow::threshold_backward(gradient, x, threshold);
+  const Value value = Read(x);
+  const Value below = Push(op::le, {value, Number(threshold, value)});
+  return MakeTensor(Where(below, Number(0, value), Read(gradient)), DeviceOf(x));
+}
+
+template <const char* const& kName, const char* const& kArgName,
+          std::tuple<at::Tensor, at::Tensor> (*kSlow)(const at::Tensor&, int64_t, bool)>
+std::tuple<at::Tensor, at::Tensor> ExtremumOfAxis(const at::Tensor& x, int64_t dim, bool keepdims) {
+  if (!IsPlainFloat(x) || x.dim() == 0 || x.numel() == 0) return kSlow(x, dim, keepdims);
+  const int64_t axes[] = {at::maybe_wrap_dim(dim, x.dim())};
+  const Value value = Read(x);
+  return {MakeTensor(Reduce(kName, value, axes, keepdims), DeviceOf(x)),
+          MakeTensor(Reduce(kArgName, value, axes, keepdims), DeviceOf(x))};
+}
+constexpr const char* kMaximum = "max";
+constexpr const char* kMinimum = "min";
+constexpr const char* kArgMaximum = "argmax";
+constexpr const char* kArgMinimum = "argmin";
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+#define TENSORD_REGISTER(name) m.impl(#name, UnaryFast<op::name, slow::name>);
+  TENSORD_REGISTER(acos)
+  TENSORD_REGISTER(acosh)
+  TENSORD_REGISTER(asin)
+  TENSORD_REGISTER(asinh)
+  TENSORD_REGISTER(atan)
+  TENSORD_REGISTER(atanh)
+  TENSORD_REGISTER(cos)
+  TENSORD_REGISTER(cosh)
+  TENSORD_REGISTER(erf)
+  TENSORD_REGISTER(erfinv)
+  TENSORD_REGISTER(expm1)
+  TENSORD_REGISTER(log)
+  TENSORD_REGISTER(log10)
+  TENSORD_REGISTER(log1p)
+  TENSORD_REGISTER(log2)
+  TENSORD_REGISTER(rsqrt)
+  TENSORD_REGISTER(sin)
+  TENSORD_REGISTER(sinh)
+  TENSORD_REGISTER(sqrt)
+  TENSORD_REGISTER(tan)
+  TENSORD_REGISTER(ceil)
+  TENSORD_REGISTER(floor)
+  TENSORD_REGISTER(neg)
+  TENSORD_REGISTER(trunc)
+#undef TENSORD_REGISTER
+#define TENSORD_REGISTER(name)                               \
+  m.impl(#name ".Tensor", FastOrSlow<op::name, slow::name>); \
+  m.impl(#name ".Scalar", CompareWithNumber<op::name, slow::name>);
+  TENSORD_REGISTER(eq)
+  TENSORD_REGISTER(ne)
+  TENSORD_REGISTER(lt)
+  TENSORD_REGISTER(le)
+  TENSORD_REGISTER(gt)
+  TENSORD_REGISTER(ge)
+#undef TENSORD_REGISTER
+  m.impl("maximum", FastOrSlow<op::maximum, slow::maximum>);
+  m.impl("minimum", FastOrSlow<op::minimum, slow::minimum>);
+  m.impl("atan2", FastOrSlowFloat<op::atan2, slow::atan2>);
+  m.impl("copysign.Tensor", FastOrSlowFloat<op::copysign, slow::copysign>);
+  m.impl("pow.Tensor_Scalar", PowOfTensor);
+  m.impl("clamp", ClampToNumbers);
+  m.impl("threshold_backward", ThresholdBackward);
+  m.impl("max.dim", ExtremumOfAxis<kMaximum, kArgMaximum, slow::max>);
+  m.impl("min.dim", ExtremumOfAxis<kMinimum, kArgMinimum, slow::min>);
+}
+
+}  // namespace torch_tensord
