@@ -175,8 +175,9 @@ at::Tensor& ScatterReduceOut(const at::Tensor& self, int64_t dim, const at::Tens
                            : reduce == "prod"                  ? "mul"
                            : reduce == "amax"                  ? "max"
                                                                : "min";
-  Value made = Push("scatter", {Read(base), RefuseNegative(Read(index)), Read(source)},
-                    {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"reduce", name}});
+  Value made =
+      Push("scatter", {Read(base), Read(index), Read(source)},
+           {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"reduce", name}, {"from_end", false}});
   made = Named(kScatterReduce, DeviceOf(self), std::move(made));
   if (reduce == "mean") {
     const at::Tensor one = at::ones(index.sizes(), index.options());

@@ -177,10 +177,11 @@ Value IndexSelectValue(const at::Tensor& self, int64_t dim, const at::Tensor& in
                     "index_select(): Index is supposed to be a vector, but got dim: ", index.dim());
   CommonDevice("index_select", {&self, &index});
   RequireIndex(kIndexSelect, index);
-  const Value places = Line(RefuseNegative(ReadIndex(index, DeviceOf(self))));
-  const Value picked = Named(
-      kIndexSelect, DeviceOf(self),
-      Push("index", {Line(Read(self)), places}, {{"axis", at::maybe_wrap_dim(dim, self.dim())}}));
+  const Value places = Line(ReadIndex(index, DeviceOf(self)));
+  const Value picked =
+      Named(kIndexSelect, DeviceOf(self),
+            Push("index", {Line(Read(self)), places},
+                 {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"from_end", false}}));
   return self.dim() == 0 ? Reshape(picked, {}) : picked;
 }
 at::Tensor IndexSelect(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
@@ -194,7 +195,7 @@ at::Tensor& IndexSelectOut(const at::Tensor& self, int64_t dim, const at::Tensor
 Value PutAlong(const Origin& origin, const at::Tensor& self, int64_t dim, const at::Tensor& index,
                const Value& source, const char* reduce) {
   RequireIndex(origin, index);
-  const Value places = Line(RefuseNegative(ReadIndex(index, DeviceOf(self))));
+  const Value places = Line(ReadIndex(index, DeviceOf(self)));
   const Value x = Line(Read(self));
   const int64_t axis = at::maybe_wrap_dim(dim, self.dim());
   Value values = source;
@@ -204,7 +205,8 @@ Value PutAlong(const Origin& origin, const at::Tensor& self, int64_t dim, const 
     values = source->dim() == 0 && sizes.size() > 1 ? source : Reshape(source, sizes);
   }
   if (values->dim() == 0 && places->numel() == 1 && x->dim() == 1) values = Reshape(values, {1});
-  const Value made = Push("index_put", {x, places, values}, {{"axis", axis}, {"reduce", reduce}});
+  const Value made = Push("index_put", {x, places, values},
+                          {{"axis", axis}, {"reduce", reduce}, {"from_end", false}});
   return Reshape(Named(origin, DeviceOf(self), made), self.sizes());
 }
 at::Tensor& IndexAddOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
@@ -243,16 +245,18 @@ at::Tensor& GatherOut(const at::Tensor& self, int64_t dim, const at::Tensor& ind
                       at::Tensor& out) {
   CommonDevice("gather", {&self, &index});
   if (index.numel() == 0) return out;
-  const Value x = Line(Read(self)), places = Line(RefuseNegative(Read(index)));
-  const Value made = Push("gather", {x, places}, {{"axis", at::maybe_wrap_dim(dim, self.dim())}});
+  const Value x = Line(Read(self)), places = Line(Read(index));
+  const Value made = Push("gather", {x, places},
+                          {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"from_end", false}});
   return WriteOut(out, Reshape(Named(kGather, DeviceOf(self), made), index.sizes()));
 }
 
 Value ScatterValue(const Origin& origin, const at::Tensor& self, int64_t dim, const Value& index,
                    const Value& source, const char* reduce) {
   const Value values = source->dim() == 0 ? source : Line(source);
-  const Value made = Push("scatter", {Line(Read(self)), Line(RefuseNegative(index)), values},
-                          {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"reduce", reduce}});
+  const Value made = Push(
+      "scatter", {Line(Read(self)), Line(index), values},
+      {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"reduce", reduce}, {"from_end", false}});
   return Reshape(Named(origin, DeviceOf(self), made), self.sizes());
 }
 const char* ReduceName(c10::string_view name) {
@@ -357,7 +361,8 @@ at::Tensor Embedding(const at::Tensor& weight, const at::Tensor& indices, int64_
       "Long, Int; but got ",
       indices.scalar_type(), " instead (while checking arguments for embedding)");
   const c10::DeviceIndex device = CommonDevice("embedding", {&weight, &indices});
-  const Value made = Push("index", {Read(weight), RefuseNegative(Read(indices))}, {{"axis", 0}});
+  const Value made =
+      Push("index", {Read(weight), Read(indices)}, {{"axis", 0}, {"from_end", false}});
   return MakeTensor(Named(kEmbedding, device, made), device);
 }
 at::Tensor EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& indices, int64_t rows,

@@ -2,8 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <limits>
-
 namespace torch_tensord {
 
 c10::DeviceIndex CommonDevice(const char* name, Operands operands) {
@@ -113,17 +111,6 @@ at::Tensor InMemoryOrder(const at::Tensor& tensor, const c10::DimVector& order) 
     strides.push_back(tensor.stride(axis));
   }
   return Alias(tensor, sizes, strides, tensor.storage_offset());
-}
-
-Value RefuseNegative(const Value& indices) {
-  const at::ScalarType dtype = indices->dtype();
-  if (dtype != at::kLong && dtype != at::kInt) return indices;
-  // Read as unsigned numbers, negative ones are the largest.
-  const bool wide = dtype == at::kLong;
-  const Value bits = Bitcast(indices, wide ? at::kUInt64 : at::kUInt32);
-  const int64_t largest =
-      wide ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int32_t>::max();
-  return Bitcast(Push(op::minimum, {bits, Number(largest, bits)}), dtype);
 }
 
 }  // namespace torch_tensord

@@ -98,9 +98,6 @@ inline c10::DeviceIndex DeviceOf(const at::Tensor& tensor) { return tensor.devic
 inline bool IsGiven(const std::optional<at::Tensor>& tensor) {
   return tensor.has_value() && tensor->defined();
 }
-// Returns indices in which a negative number is replaced by one that is out of range. The server
-// counts negative indices from the end, and most ops of PyTorch refuse them.
-Value RefuseNegative(const Value& indices);
 // Returns the number that a value with one element has. Waits.
 at::Scalar Fetch(const Value& value);
 

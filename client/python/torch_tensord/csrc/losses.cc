@@ -154,11 +154,12 @@ Nll ReadNll(const at::Tensor& self, const at::Tensor& target,
   }
   const Value raw = Cast(Read(target), at::kLong);
   nll.valid = Push(op::ne, {raw, Number(ignore_index, raw)});
-  nll.target = RefuseNegative(Where(nll.valid, raw, Number(0, raw)));
+  nll.target = Where(nll.valid, raw, Number(0, raw));
   nll.weight = Cast(nll.valid, dtype);
   if (IsGiven(weight)) {
-    const Value picked = Named(
-        kNllWeight, device, Push("index", {Cast(Read(*weight), dtype), nll.target}, {{"axis", 0}}));
+    const Value picked = Named(kNllWeight, device,
+                               Push("index", {Cast(Read(*weight), dtype), nll.target},
+                                    {{"axis", 0}, {"from_end", false}}));
     nll.weight = Mul(nll.weight, picked);
   }
   return nll;
@@ -177,9 +178,9 @@ std::tuple<at::Tensor&, at::Tensor&> NllOut(const at::Tensor& self, const at::Te
     return {output, total};
   }
   const Nll nll = ReadNll(self, target, weight, ignore_index, dtype);
-  const Value picked =
-      Named(kNll, DeviceOf(self),
-            Push("gather", {Read(self), Reshape(nll.target, nll.column)}, {{"axis", nll.axis}}));
+  const Value picked = Named(kNll, DeviceOf(self),
+                             Push("gather", {Read(self), Reshape(nll.target, nll.column)},
+                                  {{"axis", nll.axis}, {"from_end", false}}));
   const Value loss = Push(op::neg, {Mul(Reshape(Cast(picked, dtype), target.sizes()), nll.weight)});
   const Value sum = Reduce("sum", nll.weight, {}, false);
   if (reduction == at::Reduction::None) {
@@ -207,7 +208,7 @@ at::Tensor& NllBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
   const Value zeros = Zeros(DeviceOf(self), self.sizes(), dtype);
   const Value made =
       Push("scatter", {zeros, Reshape(nll.target, nll.column), Reshape(g, nll.column)},
-           {{"axis", nll.axis}, {"reduce", "none"}}, 1);
+           {{"axis", nll.axis}, {"reduce", "none"}, {"from_end", false}}, 1);
   return WriteOut(out, Named(kNllBackward, DeviceOf(self), made));
 }
 std::tuple<at::Tensor, at::Tensor> Nll2d(const at::Tensor& self, const at::Tensor& target,

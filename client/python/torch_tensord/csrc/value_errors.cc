@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -197,15 +196,6 @@ std::string ExplainOrigins(const Origin* origins, const std::string& op, std::st
   return joined;
 }
 
-// RefuseNegative() has replaced negative indices by these numbers.
-void RenameNegative(std::string* text) {
-  for (const char* const largest : {"index 9223372036854775807 ", "index 2147483647 "}) {
-    if (const size_t at = text->find(largest); at != std::string::npos) {
-      text->replace(at, std::strlen(largest), "a negative index ");
-    }
-  }
-}
-
 // Returns whether messages name the line of Python that called the op.
 bool NamesLines() {
   const char* const modes = std::getenv("TENSORD_DEBUG");
@@ -306,7 +296,6 @@ std::string ExplainValueError(std::string message) {
   } else if (const Origin* origin = FindOrigin(parts->handle); origin != nullptr) {
     function = ExplainOrigins(origin, op, &parts->text);
   }
-  RenameNegative(&parts->text);
   const std::string name = c10::str(parts->op, " (tensor ", parts->handle, ")");
   const std::string inner = parts->inner.empty() ? "" : c10::str(": ", parts->inner);
   message = function.empty()
