@@ -1,6 +1,8 @@
 // Fast paths of elementwise ops, and of reductions with two results. hot.cc explains them.
 #include <ATen/ops/acos_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <ATen/ops/acosh_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/addcdiv_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/addcmul_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <ATen/ops/asin_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <ATen/ops/asinh_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <ATen/ops/atan2_compositeexplicitautogradnonfunctional_dispatch.h>
@@ -19,6 +21,7 @@
 #include <ATen/ops/ge_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <ATen/ops/gt_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <ATen/ops/le_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/ops/lerp_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <ATen/ops/log10_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <ATen/ops/log1p_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <ATen/ops/log2_compositeexplicitautogradnonfunctional_dispatch.h>
@@ -39,6 +42,7 @@
 #include <ATen/ops/threshold_backward_compositeexplicitautogradnonfunctional_dispatch.h>
 #include <ATen/ops/trunc_compositeexplicitautogradnonfunctional_dispatch.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "hot.h"
@@ -109,6 +113,50 @@ at::Tensor ThresholdBackward(const at::Tensor& gradient, const at::Tensor& x,
   return MakeTensor(Where(below, Number(0, value), Read(gradient)), DeviceOf(x));
 }
 
+// ---- in place
+
+// Returns whether the operands of an op in place are plain, alike, of float32 or float64, and `self`
+// shares its storage with none of the others.
+bool AreSeparate(const at::Tensor& self, std::initializer_list<const at::Tensor*> others) {
+  const at::ScalarType dtype = self.scalar_type();
+  if ((dtype != at::kFloat && dtype != at::kDouble) || !IsPlain(self) || self.numel() == 0)
+    return false;
+  return std::all_of(others.begin(), others.end(), [&self](const at::Tensor* each) {
+    return IsPlain(*each) && AreAlike(*each, self) && CellOf(*each) != CellOf(self);
+  });
+}
+
+// self += added. The server may overwrite the former value.
+void AddInto(const at::Tensor& self, const Value& added) {
+  const at::Tensor tensor = MakeTensor(added, DeviceOf(self));
+  if (TryInPlace(op::add, self, self, &tensor, self.scalar_type())) return;
+  Write(self, Push(op::add, {Read(self), added}));
+}
+
+template <ServerOp& kOp, at::Tensor& (*kSlow)(at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                              const at::Scalar&)>
+at::Tensor& AddProductInPlace(at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                              const at::Scalar& factor) {
+  if (!AreSeparate(self, {&a, &b}) || factor.isComplex()) return kSlow(self, a, b, factor);
+  const Value product = Push(kOp, {Read(a), Read(b)});
+  AddInto(self, factor.equal(1) ? product : Mul(product, factor));
+  return self;
+}
+
+at::Tensor& LerpInPlace(at::Tensor& self, const at::Tensor& end, const at::Scalar& weight) {
+  if (!AreSeparate(self, {&end}) || weight.isComplex()) return slow::lerp_(self, end, weight);
+  const double w = weight.toDouble();
+  const Value difference = Push(op::sub, {Read(end), Read(self)});
+  if (w < 0.5) {
+    AddInto(self, Mul(difference, weight));
+  } else {
+    Write(self, Push(op::sub, {Read(end), Mul(difference, at::Scalar(1 - w))}));
+  }
+  return self;
+}
+
+// ---- two results
+
 template <const char* const& kName, const char* const& kArgName,
           std::tuple<at::Tensor, at::Tensor> (*kSlow)(const at::Tensor&, int64_t, bool)>
 std::tuple<at::Tensor, at::Tensor> ExtremumOfAxis(const at::Tensor& x, int64_t dim, bool keepdims) {
@@ -168,6 +216,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("copysign.Tensor", FastOrSlowFloat<op::copysign, slow::copysign>);
   m.impl("pow.Tensor_Scalar", PowOfTensor);
   m.impl("clamp", ClampToNumbers);
+  m.impl("addcmul_", AddProductInPlace<op::mul, slow::addcmul_>);
+  m.impl("addcdiv_", AddProductInPlace<op::div, slow::addcdiv_>);
+  m.impl("lerp_.Scalar", LerpInPlace);
   m.impl("threshold_backward", ThresholdBackward);
   m.impl("max.dim", ExtremumOfAxis<kMaximum, kArgMaximum, slow::max>);
   m.impl("min.dim", ExtremumOfAxis<kMinimum, kArgMinimum, slow::min>);
