@@ -50,7 +50,7 @@ struct Session::Connection {
   Counters counters;
   CommandQueue queue;
   ReplyTable replies;
-  std::atomic<uint64_t> num_marks{0};  // that SendMark has sent
+  std::atomic<uint64_t> num_mark_calls{0};  // calls of SendMark
   CallRegistry calls;
   SharedMemory shared_memory;
   UploadConnections upload_connections;

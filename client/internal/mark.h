@@ -10,9 +10,10 @@
 namespace tensord::internal {
 
 // Sends a mark, and returns its number. The server answers it when everything that was sent before
-// has run. Each 16384th call of a session waits until this is so for the earlier marks. Other calls
-// don't wait, unless the command queue is full. The caller ends each mark with AwaitMark or
-// ForgetMark.
+// has run. Waits if the command queue is full. Each 16384th call of a session also waits until
+// everything that was sent before has run. If the session has ended, returns the reason. If the
+// calling thread is interrupted while it waits, returns CANCELLED. The caller ends each mark with
+// AwaitMark or ForgetMark. Thread-safe.
 absl::StatusOr<uint64_t> SendMark(Session& session);
 // Returns whether AwaitMark would return at once.
 bool MarkPassed(Session& session, uint64_t mark);

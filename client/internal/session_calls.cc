@@ -142,11 +142,12 @@ absl::Status Session::Synchronize() {
 }
 
 absl::StatusOr<uint64_t> SendMark(Session& session) {
-  // The server ends a session that leaves 65536 answers unacknowledged.
+  // If more than 65536 answers aren't acknowledged, the server ends the session. The barrier reads
+  // all earlier answers, and the next message acknowledges them.
   constexpr uint64_t kMarksPerBarrier = 1 << 14;
   if (InForkedChild()) return ForkedError();
   Session::Connection& connection = session.connection();
-  if (++connection.num_marks % kMarksPerBarrier == 0) {
+  if (++connection.num_mark_calls % kMarksPerBarrier == 0) {
     const HookedWait hooked;
     TENSORD_RETURN_IF_ERROR(session.Barrier());
   }

@@ -1,4 +1,4 @@
-// Calls of the library's user around a wait that hides in an op.
+// Functions that a user of the library sets, and that the library calls around a wait within an op.
 #pragma once
 
 #include <atomic>
@@ -11,9 +11,9 @@ namespace tensord::internal {
 // An op waits while the command queue is full. A language with a global lock must release it
 // meanwhile: the Python extension sets these functions. The library calls both on the waiting
 // thread: `before` when a wait begins, and `after` when it has ended, with the result of `before`.
-// `after` takes the global lock. So a mutex that a thread holds while it queues ops is taken with
-// HookedMutexLock. Otherwise the thread would wait in `after` for the holder of the global lock,
-// which would wait for the mutex.
+// `after` takes the global lock. If the library holds a mutex while it queues ops, it must take the
+// mutex with HookedMutexLock. Otherwise, two threads could wait for each other: one holds the mutex
+// and waits in `after` for the global lock, which the other holds while it waits for the mutex.
 struct WaitHooks {
   void* (*before)();
   void (*after)(void* state);
@@ -39,7 +39,8 @@ class HookedWait {
   void* state_ = nullptr;
 };
 
-// Holds a mutex during its lifetime. If another thread has the mutex, waits with the hooks.
+// Holds a mutex during its lifetime. If another thread holds the mutex, waits for it between the
+// calls of the hooks. The mutex must outlive this object.
 class ABSL_SCOPED_LOCKABLE HookedMutexLock {
  public:
   explicit HookedMutexLock(Mutex* mu) ABSL_EXCLUSIVE_LOCK_FUNCTION(mu) : mu_(mu) {
