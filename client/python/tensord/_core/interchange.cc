@@ -187,11 +187,11 @@ Tensor FromHostArray(PyObject* object, const Device& device, bool* known,
                      const TransferOptions& options) {
   *known = true;
   const std::string type = TypeName(object);
-  // The buffers of NumPy's times and durations contain plain bytes.
+  // NumPy exports the buffer of such an object as plain bytes, which aren't its value.
   const bool is_time = type == "numpy.datetime64" || type == "numpy.timedelta64";
   if (Buffer buffer; !is_time && PyObject_CheckBuffer(object) && buffer.Open(object))
     return Upload(buffer.array(), device, options);
-  // NumPy exports what has no buffer format neither by DLPack.
+  // If an array of NumPy has no buffer format, NumPy can't export it by DLPack either.
   const bool is_numpy = type == "numpy.ndarray";
   if (!is_numpy && PyObject_HasAttrString(object, "__dlpack__") == 1)
     return FromDlpack(object, device);

@@ -28,8 +28,8 @@ class Side {
   Scalar scalar_ = false;
 };
 
-// Returns NotImplemented, with which Python asks the other object. NumPy's answer wouldn't say what
-// to do, so an array raises TypeError.
+// Returns NotImplemented, so that Python calls the operator of the other object. If one operand is
+// a numpy.ndarray, raises TypeError, because NumPy's message wouldn't say what to do.
 PyObject* RefuseOperands(PyObject* a, PyObject* b) {
   for (PyObject* const object : {a, b}) {
     if (TypeName(object) != "numpy.ndarray") continue;
