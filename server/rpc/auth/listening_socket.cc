@@ -55,9 +55,10 @@ int BindTcp(const addrinfo& at) {
   return -1;
 }
 
-// Listens on those of the addresses that this machine has, on the same port: a name such as
-// localhost may stand for several addresses. If `*port` is 0, sets it to a port that is free at the
-// first of them. Returns 0, or the errno of the failure; `sockets` is then empty.
+// Listens at those of the addresses that this machine has, all on the same port: a name such as
+// localhost may stand for several addresses. `*port` is in network byte order. If it is 0, sets it
+// to a port that is free at the first address. Returns 0, or an errno. If it returns an errno,
+// `sockets` is empty.
 int BindAll(addrinfo* addresses, in_port_t* port, std::vector<OwnedFd>* sockets) {
   int missing = 0;
   for (addrinfo* each = addresses; each != nullptr; each = each->ai_next) {
@@ -95,7 +96,7 @@ absl::Status ListenTcp(const std::string& address, std::vector<ListeningSocket>*
   in_port_t port = wanted;
   std::vector<OwnedFd> bound_sockets;
   int failure = BindAll(found, &port, &bound_sockets);
-  // A port that the system has chosen for the first address may be in use at another one.
+  // A port that the system has chosen for the first address may be in use at another address.
   for (int i = 1; failure == EADDRINUSE && wanted == 0 && i < kMaxAttempts; ++i) {
     port = 0;
     failure = BindAll(found, &port, &bound_sockets);
