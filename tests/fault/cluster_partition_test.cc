@@ -83,7 +83,7 @@ class ClusterPartitionTest : public testing::Test {
   Cluster cluster_;
 };
 
-// For tests that wait until the timeout has passed.
+// Has a short timeout, for tests that wait until it has passed.
 class ClusterPartitionTimeoutTest : public ClusterPartitionTest {
  protected:
   ClusterPartitionTimeoutTest() : ClusterPartitionTest(/*peer_timeout_seconds=*/5) {}

@@ -18,9 +18,9 @@
 
 namespace tensord::integration {
 
-// Polls `condition` until it is true. Returns false if that takes more than 30 seconds. After a
-// longer time, the default lease of a session or the life of a ticket may end, which frees tensors,
-// too.
+// Polls `condition` until it is true. If that takes more than 30 seconds, returns false. The limit
+// isn't longer, because the default lease of a session or a ticket may end later, which also frees
+// tensors.
 inline bool Eventually(const std::function<bool()>& condition) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (!condition()) {
@@ -30,8 +30,8 @@ inline bool Eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-// Waits until `used` returns `bytes`. When a client learns of the end of an op or a call, a thread
-// of the server may still hold the tensor, so its memory may be freed after it was dropped.
+// Waits until `used` returns `bytes`. When a client gets the answer to an op or a call, a thread of
+// the server may still hold a dropped tensor. The server then frees the memory a little later.
 inline void ExpectEventuallyUsed(const std::function<int64_t()>& used, int64_t bytes) {
   EXPECT_TRUE(Eventually([&] { return used() == bytes; })) << used() << " bytes, not " << bytes;
 }

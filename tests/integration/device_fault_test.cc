@@ -60,9 +60,9 @@ class DeviceFaultTest : public testing::Test {
   void ExpectLost() { ASSERT_EQ(watch_->Next(), Health::NOT_SERVING) << daemon_->Output(); }
   void ExpectBack() { ASSERT_EQ(watch_->Next(), Health::SERVING) << daemon_->Output(); }
 
-  // Waits until cpu:0 serves again after this number of restarts. The health service needn't report
-  // each loss: if a device is lost while the service sends that it is back, a quick restart makes
-  // the new status equal to the one that was sent.
+  // Waits until cpu:0 has restarted `restarts` times and serves again. The health service doesn't
+  // always report a loss: if the device restarts before the service has sent the loss, the status
+  // is the same as the last one that was sent.
   void ExpectRestarts(int64_t restarts) {
     EXPECT_TRUE(Eventually([&] {
       const auto devices = client_[0].ListDevices();

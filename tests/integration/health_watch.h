@@ -14,7 +14,7 @@ namespace tensord::integration {
 
 namespace health_v1 = grpc::health::v1;
 
-// A Watch call with a deadline of ten minutes, which is longer than a test may take.
+// A Watch call with a deadline of ten minutes, the default time limit of a test.
 class Watch {
  public:
   Watch(const std::string& address, const std::string& service)

@@ -252,7 +252,7 @@ TEST_F(TokenTest, RevocationEndsAReadWhoseClientDoesNotRead) {
 }
 
 TEST_F(TokenTest, ExpiryOfATokenEndsItsStream) {
-  // Until the token expires, the test has time for the calls that use it.
+  // The token is valid for long enough that the calls below succeed on a busy machine.
   WriteTokens(Line("expiring", "expiring", absl::Now() + absl::Seconds(8)));
   daemon_->Signal(SIGHUP);  // reloads the file at once
   ASSERT_TRUE(Eventually([&] { return Ask("expiring").ok(); }));

@@ -1,4 +1,4 @@
-// Daemons that fetch tensors from each other, and uploads of which a test controls the progress.
+// Daemons that fetch tensors from each other, and uploads whose progress a test controls.
 #pragma once
 
 #include <algorithm>
@@ -184,8 +184,8 @@ class Node {
   std::atomic<uint64_t> commands = 0;
 };
 
-// An upload of a promised tensor that the test sends piece by piece. A copy of the tensor can't end
-// before SendTo() has sent all bytes.
+// An upload of a promised tensor, which the test sends piece by piece. A copy of the tensor can't
+// end before all bytes have been sent.
 class PartialUpload {
  public:
   // Promises the tensor on `node`, which must outlive this object, and begins the upload.

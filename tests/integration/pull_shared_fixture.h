@@ -43,6 +43,7 @@ inline int MemoryFiles(const Node& node) {
 
 class PullSharedTest : public testing::Test {
  protected:
+  // The servers use one connection, because a FakeSource can't split a copy into parts.
   explicit PullSharedTest(int peer_timeout_seconds = 10)
       : flags_({Node::kAnyPeer, "--peer-connections=1",
                 absl::StrCat("--peer-timeout-seconds=", peer_timeout_seconds)}) {}
@@ -65,7 +66,7 @@ class PullSharedTest : public testing::Test {
     return ticket.ok() ? ticket->ticket() : "";
   }
 
-  // Starts an upload to server a, which sends nothing yet.
+  // Starts an upload to server a. `upload_` sends the bytes later.
   void BeginUpload(uint64_t handle, const std::string& bytes) {
     upload_.emplace(a_, handle, Bytes(static_cast<int64_t>(bytes.size())), bytes);
   }
@@ -119,14 +120,13 @@ class PullSharedTest : public testing::Test {
     return call.Finish();
   }
 
-  // One connection, because a FakeSource can't split a copy into parts.
   const std::vector<std::string> flags_;
   Node a_{flags_};
   Node b_{flags_};
   std::optional<PartialUpload> upload_;
 };
 
-// For tests that wait until the timeout has passed.
+// Has a short timeout, for tests that wait until it has passed.
 class PullSharedTimeoutTest : public PullSharedTest {
  protected:
   PullSharedTimeoutTest() : PullSharedTest(/*peer_timeout_seconds=*/2) {}

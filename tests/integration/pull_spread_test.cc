@@ -94,8 +94,8 @@ TEST_F(PullSpreadTest, UsesOneConnectionIfMoreAreNotAllowed) {
   EXPECT_TRUE(*single_.Bytes(2) == *a_.Bytes(1));
 }
 
-// In the following tests, the source is an upload of which the last bytes are missing, so the copy
-// can't end before its connections are cut, or its source or session is lost.
+// In the following tests, the source is an upload that has not sent its last bytes. So the copy
+// can't end before the test cuts the connections, kills the source or closes the session.
 TEST_F(PullSpreadTest, ResumesAfterConnectionsAreCut) {
   PartialUpload upload(a_, 3, kLarge, Pattern(kSize));
   auto pulled = PullAsync(3);

@@ -43,7 +43,7 @@ class PullTest : public testing::Test {
   Node b_;
 };
 
-// For tests that wait until the timeout has passed.
+// Has a short timeout, for tests that wait until it has passed.
 class PullTimeoutTest : public PullTest {
  protected:
   PullTimeoutTest() : PullTest(/*peer_timeout_seconds=*/2) {}

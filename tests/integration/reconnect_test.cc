@@ -27,7 +27,7 @@ class ReconnectTest : public testing::Test {
     auto daemon = DaemonProcess::Start({"--devices=cpu=1GiB,cpu=64MiB"});
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     daemon_ = *std::move(daemon);
-    // The proxy counts bytes that it holds, and a cut loses them.
+    // A cut loses the bytes that the proxy holds, so the proxy holds few.
     auto proxy = DelayProxy::Start({.target = daemon_->address(), .max_buffered_bytes = 2 << 20});
     ASSERT_TRUE(proxy.ok()) << proxy.status();
     proxy_ = *std::move(proxy);

@@ -17,8 +17,8 @@ v1::TensorSpec ToProto(const TensorSpec& spec);
 TensorSpec FromProto(const v1::TensorSpec& proto);
 v1::AttrValue ToProto(const AttrValue& value);
 
-// A lease for tests that wait until it has expired. It is long enough for a few calls in a row on a
-// busy machine: if a pause between two of them is longer, the session ends.
+// The lease of sessions in tests that wait until it has expired. If a pause between two calls is
+// longer, the session ends. So the lease leaves time for a few calls on a busy machine.
 inline constexpr int64_t kShortLeaseSeconds = 3;
 
 // A session, and calls that use it. The destructor doesn't close the session.

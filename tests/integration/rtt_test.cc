@@ -104,8 +104,8 @@ class RttTest : public testing::Test {
 };
 
 TEST_F(RttTest, ConnectingTakesThreeRoundTrips) {
-  // Connect() attaches the stream without waiting. The answer to that must not be counted, so it
-  // never arrives.
+  // Connect() attaches the stream, and doesn't wait for the answer. The proxy holds the answer
+  // back, so that it isn't counted as a round trip.
   proxy_->SetCallFault({.position = {.method = "/tensord.v1.TensorService/SessionStream",
                                      .direction = Direction::kToClient},
                         .cut = false});

@@ -19,7 +19,7 @@ using Code = absl::StatusCode;
 constexpr int64_t kMiB = 1 << 20;
 constexpr int kMaxRings = 32;
 constexpr int kMaxRingsPerSession = 2;
-constexpr int64_t kPatienceMs = 60'000;
+constexpr int64_t kReceiveTimeoutMs = 60'000;
 
 std::vector<uint8_t> Pattern(int64_t size) {
   std::vector<uint8_t> bytes(size);
@@ -236,7 +236,7 @@ TEST_F(SharedMemoryTest, OnlyTheSecretGetsARegionAndOnlyOnce) {
   EXPECT_EQ(ReceiveRegion(ring.socket_name(), ring.secret().substr(1)), -1);
   EXPECT_EQ(ReceiveRegion(ring.socket_name(), ring.secret() + "0"), -1);
   EXPECT_EQ(ReceiveRegion(ring.socket_name(), session_->id()), -1);
-  const int fd = ReceiveRegion(ring.socket_name(), ring.secret(), kPatienceMs);
+  const int fd = ReceiveRegion(ring.socket_name(), ring.secret(), kReceiveTimeoutMs);
   ASSERT_GE(fd, 0);
   EXPECT_EQ(ReceiveRegion(ring.socket_name(), ring.secret()), -1) << "it has been used";
   struct stat info = {};
@@ -256,7 +256,7 @@ TEST_F(SharedMemoryTest, OnlyTheSecretGetsARegionAndOnlyOnce) {
 TEST_F(SharedMemoryTest, KeptDescriptorHoldsNoMemoryAfterTheCall) {
   v1::SharedRing ring;
   auto call = Open(&ring);
-  const int fd = ReceiveRegion(ring.socket_name(), ring.secret(), kPatienceMs);
+  const int fd = ReceiveRegion(ring.socket_name(), ring.secret(), kReceiveTimeoutMs);
   ASSERT_GE(fd, 0);
   const auto blocks = [fd] {
     struct stat info = {};

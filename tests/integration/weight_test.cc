@@ -55,8 +55,8 @@ class Caller {
   uint64_t last_ = kInput;
 };
 
-// Kernels take 25 milliseconds each. A caller that waits for a processor on a busy machine then
-// falls behind by a few kernels only.
+// Kernels take 25 milliseconds each. On a busy machine, a caller may wait for a processor: this
+// takes no longer than a few kernels.
 class WeightTest : public IdentityFixture {
  protected:
   void SetUp() override {
