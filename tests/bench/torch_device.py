@@ -14,9 +14,9 @@ them on the same server through a proxy (TENSORD_DELAY_PROXY). The proxy adds MS
 passes 1 GiB a second. The first side goes through a proxy without delay, because a proxy takes processor time. A step
 uploads its batch, and no step waits. At the end of a round, the program waits once.
 
---host instead measures what one call of an op takes of the calling thread, in nanoseconds: the least processor time
-over the rounds, on tensors of a few elements, called from C++ in inference mode. It compiles torch_host_ops.cc, which
-has the list of ops and their goals.
+--host instead measures the processor time that a call of an op takes on the calling thread, in nanoseconds. A row has
+the least time of a round. The operands have a few elements. The calls come from C++, in inference mode. The script
+compiles torch_host_ops.cc, which has the list of ops and their goals.
 """
 
 import argparse
@@ -380,7 +380,7 @@ def save_results():
 
 
 def load_host_ops():
-    """Compiles torch_host_ops.cc, and returns its functions."""
+    """Compiles torch_host_ops.cc if it has changed, and returns its functions."""
     from torch.utils import cpp_extension
 
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_host_ops.cc")
@@ -392,7 +392,7 @@ def report_host_times(calls=500):
     ops = load_host_ops()
     chosen = [(i, name, goal) for i, (name, goal) in enumerate(zip(ops.names(), ops.goals())) if selected(name)]
     best = {(i, device): float("inf") for i, _, _ in chosen for device in DEVICES}
-    for _ in range(4 * arguments.rounds + 1):
+    for _ in range(4 * arguments.rounds + 1):  # these rounds are short, so there are more of them
         for i, device in best:
             best[i, device] = min(best[i, device], 1e3 * ops.measure(device, i, calls))
     print("| a call | PyTorch's CPU, ns | tensord, ns | ratio | goal, ns | met |", flush=True)

@@ -1,5 +1,5 @@
-// Calls ops of PyTorch in C++, and measures the processor time of the calling thread. For
-// torch_device.py --host, which compiles this file and alternates between devices.
+// Calls ops of PyTorch in C++, and measures the processor time of the calling thread.
+// torch_device.py --host compiles this file, and alternates between devices.
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -14,7 +14,8 @@ namespace {
 
 using at::Tensor;
 
-// Tensors of a few elements, so that the CPU spends its time on the calls, too.
+// The operands of the ops. They have a few elements, so that PyTorch's CPU, too, spends nearly all
+// its time on the calls.
 struct Operands {
   explicit Operands(const at::Device& device) : options(at::TensorOptions(device)) {
     std::tie(normal, mean, rstd) = at::native_layer_norm(a, {4}, row, row, 1e-5);
@@ -54,6 +55,7 @@ struct Case {
   int num_ops = 1;  // the time is divided by this number
 };
 
+// Goals, in microseconds.
 constexpr double kHot = 0.5, kAny = 1, kNone = 0;
 
 const std::vector<Case>& Cases() {
@@ -214,12 +216,12 @@ std::vector<double> Goals() {
 }
 
 void Synchronize(const at::Device& device) {
-  if (device.is_cpu() || device.is_meta()) return;  // their functions wait
+  if (device.is_cpu()) return;  // ops on the CPU are synchronous
   c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
-// Returns the microseconds of the calling thread for one of `calls` calls of an op. The wait for
-// the device isn't part of it.
+// Calls the op with this number in Cases() `calls` times. Returns the processor time of the calling
+// thread for one call, in microseconds. The wait for the device isn't included.
 double Measure(const at::Device& device, int64_t number, int64_t calls) {
   const c10::InferenceMode inference;
   const Case& measured = Cases().at(static_cast<size_t>(number));
