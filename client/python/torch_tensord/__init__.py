@@ -22,8 +22,8 @@ def _has_cuda():
     return torch.version.cuda is not None and torch.cuda.device_count() > 0
 
 
-def _library():
-    """Returns the path of the library for this version of PyTorch. Raises ImportError if there is none."""
+def _find_library():
+    """Returns the path of the library for this version of PyTorch. If there is none, raises ImportError."""
     import torch
 
     folder = pathlib.Path(__file__).parent
@@ -31,8 +31,8 @@ def _library():
     if not library.exists():
         versions = ", ".join(each.name[3:-3] for each in sorted(folder.glob("_C.*.so")))
         raise ImportError(
-            f"torch_tensord is compiled for PyTorch {versions}, and PyTorch {torch.__version__} is installed: compile it "
-            "again, by `pip install --force-reinstall --no-deps --no-build-isolation ./client/python/torch_tensord`"
+            f"torch_tensord is compiled for PyTorch {versions}, and PyTorch {torch.__version__} is installed: compile "
+            "it again, by `pip install --force-reinstall --no-deps --no-build-isolation ./client/python/torch_tensord`"
         )
     return str(library)
 
@@ -58,7 +58,7 @@ def _load():
         raise ImportError(
             f"torch_tensord can't be used with the device {name!r} in one process: PyTorch has one such device"
         )
-    torch.ops.load_library(_library())
+    torch.ops.load_library(_find_library())
     address = ctypes.pythonapi.PyCapsule_GetPointer
     address.restype = ctypes.c_void_p
     address.argtypes = [ctypes.py_object, ctypes.c_char_p]

@@ -82,8 +82,8 @@ def _refuse(function):
 
 
 def _adapt_optimizers():
-    """Removes a check from optimizers' steps: whether the accelerator captures a graph. tensord never does, and the
-    check would connect, also in a program that uses only the CPU."""
+    """Removes a check from the steps of optimizers, which asks whether the accelerator captures a graph. tensord never
+    captures one, and the check would connect, even in a program that uses only the CPU."""
     check = "_accelerator_graph_capture_health_check"
     if hasattr(torch.optim.Optimizer, check):
         setattr(torch.optim.Optimizer, check, lambda self: None)

@@ -81,7 +81,8 @@ def _of_cuda(function):
 
 
 def _properties(device=None):
-    """Returns the properties of torch.cuda.get_device_properties() that programs read. The numbers are made up."""
+    """Returns the properties of torch.cuda.get_device_properties() that programs read. Waits for the server, which
+    doesn't report `major`, `minor` and `multi_processor_count`: these are constants."""
     properties = _module.get_device_properties(_translate(device))
     properties.major, properties.minor, properties.multi_processor_count = 8, 0, 1
     return properties

@@ -10,8 +10,8 @@ import torch
 
 _ops = torch.ops.tensord
 _MODES = ("default", "warn", "error")
-_PAUSE_SECONDS = 10.0
-_next_try = 0.0  # the time from which is_available() may connect, by time.monotonic()
+_RETRY_SECONDS = 10.0
+_next_try = 0.0  # the earliest time at which is_available() connects, by time.monotonic()
 
 
 def _index(device):
@@ -32,14 +32,14 @@ def _index(device):
 def is_available():
     """Returns True if there is a device. Connects, if the process has no connection.
 
-    If that failed in the last ten seconds, returns False at once, because torch.compile calls this for each op.
+    If connecting failed in the last ten seconds, returns False at once, because torch.compile calls this for each op.
     """
     global _next_try
     if not is_initialized() and time.monotonic() < _next_try:
         return False
     if device_count() > 0:
         return True
-    _next_try = time.monotonic() + _PAUSE_SECONDS
+    _next_try = time.monotonic() + _RETRY_SECONDS
     return False
 
 
@@ -330,12 +330,12 @@ def set_rng_state_all(new_states):
 
 
 def __getattr__(name):
-    """Before inductor compiles, it asks for its classes by these names."""
+    """Returns a class that inductor asks for by its name before it compiles."""
     if name not in ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import compile
 
-    return compile.inductor_class(name)
+    return compile.make_inductor_class(name)
 
 
 # ---- ops

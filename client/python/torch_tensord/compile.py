@@ -123,8 +123,9 @@ def compile_graph(module, examples, **options):
 
 
 @functools.cache
-def inductor_class(name):
-    """Returns a class that stands for inductor's class of this name. Its error names the backend to use."""
+def make_inductor_class(name):
+    """Returns a class that replaces inductor's class of this name. If inductor uses it, it raises
+    NotImplementedError, whose message names the backend to use."""
     from torch._inductor import scheduler
     from torch._inductor.codegen import common, wrapper
 

@@ -162,7 +162,7 @@ def test_a_program_records_events_without_a_limit():
     assert x.tolist() == [1, 1, 1]
 
 
-def test_the_streams_of_two_devices_of_a_server_are_both_at_rest_in_the_end():
+def test_the_streams_of_two_devices_of_a_server_both_become_idle():
     made = [torch.ones(100, 100, device=f"{DEVICE}:{i}") @ torch.ones(100, device=f"{DEVICE}:{i}") for i in range(2)]
     streams = [torch.tensord.current_stream(i) for i in range(2)]
     deadline = time.monotonic() + 60
