@@ -6,6 +6,7 @@ import time
 import types
 import warnings
 
+import tensord
 import torch
 
 _ops = torch.ops.tensord
@@ -35,7 +36,7 @@ def is_available():
     If connecting failed in the last ten seconds, returns False at once, because torch.compile calls this for each op.
     """
     global _next_try
-    if not is_initialized() and time.monotonic() < _next_try:
+    if not is_initialized() and tensord.current_connection() is None and time.monotonic() < _next_try:
         return False
     if device_count() > 0:
         return True

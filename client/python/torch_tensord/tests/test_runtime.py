@@ -49,6 +49,21 @@ print(x.grad.tolist())
     assert done.stdout.strip() == "[2.0, 2.0, 2.0]" and "tensord" not in done.stderr
 
 
+def test_a_new_connection_is_available_at_once(run_python, address):
+    program = """
+import os, warnings
+import tensord, torch
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    before = torch.tensord.is_available()
+client = tensord.connect(os.environ["LATER"])
+print(before, torch.tensord.is_available())
+"""
+    done = run_python(program, TENSORD_SERVER="127.0.0.1:1", LATER=address)
+    assert done.stdout.split() == ["False", "True"], done.stderr
+
+
 def test_memory_figures_and_waits():
     free, total = torch.tensord.mem_get_info()
     assert 0 < free <= total and torch.tensord.memory_allocated() >= 0
