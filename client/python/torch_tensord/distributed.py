@@ -317,7 +317,10 @@ class ProcessGroupTensord(dist.ProcessGroup):
         return self.recv(tensors, None, tag)
 
     def _find_messages(self, receive, deadline):
-        """Sets the source and the keys of a receive. Receives that were called earlier get the earlier messages."""
+        """Sets the source and the keys of a receive. Receives that were called earlier get the earlier messages.
+
+        At the deadline, a time by time.monotonic(), raises DistStoreError.
+        """
         lock, receives = self._receives[receive.tag]
         with lock:
             while receive.keys is None:
@@ -328,14 +331,14 @@ class ProcessGroupTensord(dist.ProcessGroup):
                 receives.popleft()
 
     def _await_source(self, tag, deadline):
-        """Waits for a message from any member, and returns the member."""
+        """Waits for a message from any member, and returns the member. At the deadline, raises DistStoreError."""
         sources = [rank for rank in range(self._member_count) if rank != self._member_rank]
         while True:
             for source in sources:
                 if self._store.check([self._next_key(source, self._member_rank, tag)]):
                     return source
             if time.monotonic() >= deadline:
-                raise _no_message("no member has sent", tag)
+                raise _timeout_error("no member has sent", tag)
             time.sleep(_POLL_SECONDS)
 
     def shutdown(self):
@@ -396,8 +399,9 @@ def _deliver():
         group._await_delivery()
 
 
-def _no_message(sender, tag):
-    return dist.DistStoreError(f"torch.distributed: recv: {sender} a message with the tag {tag} in time")
+def _timeout_error(no_sender, tag):
+    """Returns the error of a receive at its timeout. `no_sender` begins its sentence, as in "no member has sent"."""
+    return dist.DistStoreError(f"torch.distributed: recv: {no_sender} a message with the tag {tag} in time")
 
 
 def _taken_key(sender):
@@ -432,7 +436,9 @@ class _Receive(dist.Work):
 
     @torch.no_grad()
     def wait(self, timeout=None):
-        """`timeout` is a datetime.timedelta, or None for the group's. After a timeout, wait() may be called again."""
+        """Blocks until all messages have come. `timeout` is a datetime.timedelta; if it is None or 0, the group's
+        timeout applies. If it passes, raises DistStoreError, and wait() may be called again. If a message can't be
+        opened, raises an error, and the next call raises it again."""
         seconds = timeout.total_seconds() if timeout else self._group._timeout
         deadline = time.monotonic() + seconds
         self._group._find_messages(self, deadline)
@@ -443,12 +449,12 @@ class _Receive(dist.Work):
             try:
                 store.wait([key], datetime.timedelta(seconds=left))
             except dist.DistStoreError:
-                raise _no_message(f"member {self.source} has not sent", self.tag) from None
+                raise _timeout_error(f"member {self.source} has not sent", self.tag) from None
             message = json.loads(bytes(store.get(key)))
-            store.delete_key(key)
-            self._taken += 1
             client = _client(message["server"])
             found = as_torch(client.open(message["name"]))
+            store.delete_key(key)
+            self._taken += 1
             client.unpublish(message["name"])
             store.add(_taken_key(self.source), 1)
             if list(tensor.shape) != message["shape"] or str(tensor.dtype) != message["dtype"]:

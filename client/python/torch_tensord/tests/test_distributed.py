@@ -40,7 +40,7 @@ x, y = torch.randn(8, 6).to(device), torch.randint(3, (8,)).to(device)
 
 @pytest.fixture
 def run_ranks(address):
-    """Returns a function that runs a program as two processes, and returns what each printed as JSON."""
+    """Returns a function that runs a program as `size` processes, and returns what each printed as JSON."""
 
     def run(program, size=2):
         # As torchrun does, this process has the store, on a port that no other process can take.
@@ -241,6 +241,32 @@ dist.destroy_process_group()
 print(json.dumps(answer))
 """)
     assert "recv: member 1 has not sent a message with the tag 4 in time" in first
+
+
+def test_a_receive_that_fails_is_not_complete(run_ranks):
+    first, second = run_ranks("""
+import tensord
+dist.init_process_group("tensord")
+errors = []
+if rank == 0:
+    received = torch.zeros(1, device=device)
+    work = dist.irecv(received, 1)
+    current_connection, tensord.current_connection = tensord.current_connection, lambda: None
+    for _ in range(2):
+        try:
+            work.wait()
+        except RuntimeError as error:
+            errors.append(str(error))
+    assert not work.is_completed()
+    tensord.current_connection = current_connection
+    work.wait()
+    assert received.item() == 5 and work.is_completed()
+else:
+    dist.send(torch.full((1,), 5.0, device=device), 0)
+dist.destroy_process_group()
+print(json.dumps(errors))
+""")
+    assert len(first) == 2 and all("this process has no connection" in error for error in first)
 
 
 def test_operations_write_to_parameters(run_ranks):
