@@ -243,7 +243,7 @@ at::Tensor& UpdateScale(at::Tensor& scale, at::Tensor& growth_tracker, const at:
 
 // ---- group normalization
 
-// PyTorch 2.14 and earlier views the input, which may be channels-last.
+// PyTorch 2.14 and earlier call view() on the input, which fails if the input is channels-last.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNorm(const at::Tensor& self,
                                                          const std::optional<at::Tensor>& weight,
                                                          const std::optional<at::Tensor>& bias,

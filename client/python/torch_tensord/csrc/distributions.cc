@@ -73,8 +73,8 @@ Tensor& Geometric(Tensor& self, double p, MaybeGenerator generator) {
   return self.copy_(u.neg_().log1p_().div_(std::log1p(-p)).ceil_().clamp_min_(1));
 }
 
-// Returns an empty tensor of `count` times the shape of `like`.
-Tensor Many(int64_t count, const Tensor& like) {
+// Returns an uninitialized tensor: a new first axis of size `count`, then the axes of `like`.
+Tensor EmptyStack(int64_t count, const Tensor& like) {
   c10::DimVector sizes = {count};
   sizes.append(like.sizes().begin(), like.sizes().end());
   return at::empty(sizes, like.options());
@@ -94,7 +94,7 @@ Tensor StandardGamma(const Tensor& self, MaybeGenerator generator) {
   // Γ(α) = Γ(α + 1)·U^(1/α)
   const Tensor shape = at::where(small, alpha.add(1), alpha);
   const Tensor d = shape.sub(1.0 / 3), c = d.mul(9).rsqrt();
-  const Tensor many = Many(kProposals, alpha);
+  const Tensor many = EmptyStack(kProposals, alpha);
   const Tensor x = NormalLike(many, generator), u = UniformLike(many, generator);
   const Tensor root = x.mul(c).add(1), v = root.mul(root).mul(root);
   const Tensor bound = x.mul(x).mul(0.5).add(d).sub(v.mul(d)).add(v.log().mul(d));
@@ -113,24 +113,25 @@ Tensor SampleDirichlet(const Tensor& self, MaybeGenerator generator) {
 
 // ---- numbers of events
 
-// If fewer events than this are expected, their number is that of the waiting times that fit.
-// Otherwise, it is sampled by transformed rejection.
+// If fewer events than this are expected, the op samples the waiting times between events, and
+// counts the events that come in time. Otherwise, it samples the count by transformed rejection.
 constexpr double kManyEvents = 10;
 // If fewer than kManyEvents are expected, the probability of more than kMaxEvents is below 1e-16.
 constexpr int64_t kMaxEvents = 48;
 // More than 70 of 100 proposals are accepted, so the probability that all are rejected is below
 // 1e-12.
-constexpr int64_t kProposalsOfEvents = 24;
+constexpr int64_t kEventProposals = 24;
 
-// The proposals of transformed rejection with a triangle-like hat of the scales a and b.
+// Proposals of transformed rejection. The first axis of each tensor is kEventProposals.
 struct EventProposals {
-  Tensor k;
-  Tensor accepted;    // without a look at the density
-  Tensor log_height;  // log(v / (a/us² + b)), which the density at k must exceed
+  Tensor k;           // the proposed counts
+  Tensor accepted;    // bool: the squeeze accepts k, so the density needn't be compared
+  Tensor log_height;  // log(v / (a/us² + b)), to compare with the logarithm of the density at k
 };
+// The hat has the scales `a` and `b`, and the center `center`. `squeeze` bounds v.
 EventProposals ProposeEvents(const Tensor& a, const Tensor& b, const Tensor& center,
                              const Tensor& squeeze, const MaybeGenerator& generator) {
-  const Tensor many = Many(kProposalsOfEvents, a);
+  const Tensor many = EmptyStack(kEventProposals, a);
   const Tensor u = UniformLike(many, generator).sub_(0.5), v = UniformLike(many, generator);
   const Tensor us = u.abs().neg_().add_(0.5);
   const Tensor k = a.mul(2).div(us).add(b).mul(u).add(center).floor();
@@ -157,14 +158,14 @@ Tensor Poisson(const Tensor& self, MaybeGenerator generator) {
     rate = MakeTensor(Require(value, {{AllAtLeast(value, 0), Rule::kPoissonRate}}), DeviceOf(self));
   }
   rate = rate.to(at::kDouble);
-  const Tensor waits = UniformLike(Many(kMaxEvents, rate), generator).log_().neg_();
+  const Tensor waits = UniformLike(EmptyStack(kMaxEvents, rate), generator).log_().neg_();
   const Tensor few = waits.cumsum(0).le(rate).sum(0).to(at::kDouble);
   const Tensor many = SampleManyPoisson(rate.clamp_min(kManyEvents), generator);
   return at::where(rate.lt(kManyEvents), few, many).to(self.scalar_type());
 }
 
-// Samples by Hörmann, "The generation of binomial random variates", 1993, algorithm BTRD without
-// its table. `p` is at most 1/2.
+// Samples by Hörmann, "The generation of binomial random variates", 1993, algorithm BTRS. `p`
+// is at most 1/2.
 Tensor SampleManyBinomial(const Tensor& n, const Tensor& p, const MaybeGenerator& generator) {
   const Tensor q = p.neg().add(1), deviation = n.mul(p).mul(q).sqrt(), odds = p.div(q);
   const Tensor b = deviation.mul(2.53).add(1.15), a = b.mul(0.0248).add(p.mul(0.01)).sub(0.0873);
@@ -189,8 +190,8 @@ Tensor Binomial(const Tensor& count, const Tensor& prob, MaybeGenerator generato
   const Tensor &n = both[0], flipped = both[1].gt(0.5);
   if (n.numel() == 0) return at::empty(n.sizes(), count.options());
   const Tensor p = at::where(flipped, both[1].neg().add(1), both[1]);
-  // The trials up to each success.
-  const Tensor u = UniformLike(Many(kMaxEvents, p.contiguous()), generator);
+  // The number of trials from one success to the next has a geometric distribution.
+  const Tensor u = UniformLike(EmptyStack(kMaxEvents, p.contiguous()), generator);
   const Tensor trials = u.log_().div(p.neg().log1p()).floor_().add_(1);
   const Tensor few = trials.cumsum(0).le(n).sum(0).to(at::kDouble);
   const Tensor is_few = n.mul(p).lt(kManyEvents);

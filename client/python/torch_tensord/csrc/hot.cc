@@ -26,7 +26,7 @@ namespace torch_tensord {
 
 namespace {
 
-// Returns true for a Python number that doesn't change the dtype of `x`.
+// Returns whether `number` is a Python number that doesn't change the dtype of `x`.
 bool KeepsDType(const at::Tensor& number, const at::Tensor& x) {
   if (!IsNumber(number) || !number.unsafeGetTensorImpl()->is_wrapped_number()) return false;
   const at::ScalarType dtype = x.scalar_type();

@@ -68,7 +68,7 @@ at::Tensor FastOrSlowFloat(const at::Tensor& a, const at::Tensor& b) {
   return FastOrSlow<kOp, kSlow>(a, b);
 }
 
-// Returns whether the number doesn't change the dtype of ops on `x`.
+// Returns whether a fast path applies to `x` and a number: the number doesn't change the dtype.
 bool Fits(const at::Scalar& number, const at::Tensor& x) {
   if (number.isBoolean() || number.isComplex()) return false;
   return IsPlainFloat(x) ||
@@ -115,8 +115,8 @@ at::Tensor ThresholdBackward(const at::Tensor& gradient, const at::Tensor& x,
 
 // ---- in place
 
-// Returns whether the operands of an op in place are plain, alike, of float32 or float64, and `self`
-// shares its storage with none of the others.
+// Returns whether a fast path applies to an op in place. All operands must be plain, alike, and of
+// float32 or float64, and no other operand may share the storage of `self`.
 bool AreSeparate(const at::Tensor& self, std::initializer_list<const at::Tensor*> others) {
   const at::ScalarType dtype = self.scalar_type();
   if ((dtype != at::kFloat && dtype != at::kDouble) || !IsPlain(self) || self.numel() == 0)
@@ -126,7 +126,7 @@ bool AreSeparate(const at::Tensor& self, std::initializer_list<const at::Tensor*
   });
 }
 
-// self += added. The server may overwrite the former value.
+// Computes self += added. The server may overwrite the former value.
 void AddInto(const at::Tensor& self, const Value& added) {
   const at::Tensor tensor = MakeTensor(added, DeviceOf(self));
   if (TryInPlace(op::add, self, self, &tensor, self.scalar_type())) return;

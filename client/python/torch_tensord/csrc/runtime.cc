@@ -62,10 +62,11 @@ bool HasRunAll(c10::DeviceIndex device) {
   struct Mark {
     std::shared_ptr<TensordEvent> event;
     int connection = 0;
-    int64_t commands = 0;  // sent up to the mark, and the mark itself
+    int64_t commands = 0;  // the number of commands up to the mark, which is one of them
   };
   static std::mutex mutex;
-  // By server: its devices share the commands, and a mark for one device is a command for another.
+  // The key is the server. Its devices share the commands: if each device had a mark, the mark of
+  // one would be a newer command for the others.
   static auto* const marks = new std::map<std::string, Mark>;
   const std::string server = Api().device_server(DeviceAt(device));
   Mark mark;
@@ -87,15 +88,16 @@ bool HasRunAll(c10::DeviceIndex device) {
   return HasHappened(mark.event.get());
 }
 
-// Returns at least as many as the devices that the process will have when it connects.
-c10::DeviceIndex GuessNumDevices() {
-  constexpr int64_t kDevicesOfAServer = 16;
+// Returns an estimate of the number of devices that the process will have when it connects: 16 for
+// each address in the environment. Doesn't connect.
+c10::DeviceIndex EstimateNumDevices() {
+  constexpr int64_t kDevicesPerServer = 16;
   const char* addresses = std::getenv("TENSORD_SERVERS");
   if (addresses == nullptr) addresses = std::getenv("TENSORD_SERVER");
   const std::string_view text = addresses == nullptr ? "" : addresses;
   const int64_t servers = 1 + std::count(text.begin(), text.end(), ',');
   return static_cast<c10::DeviceIndex>(
-      std::min<int64_t>(servers * kDevicesOfAServer, std::numeric_limits<c10::DeviceIndex>::max()));
+      std::min<int64_t>(servers * kDevicesPerServer, std::numeric_limits<c10::DeviceIndex>::max()));
 }
 
 // A device has one stream. The server orders ops by what they depend on.
@@ -112,10 +114,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     SetCurrentDevice(device.index());
   }
   // The first backward pass of the process calls this, even if all tensors are on the CPU, and
-  // starts as many threads. Such a program must not connect, so before the connection this is a
-  // guess. Only Hooks::deviceCount() answers programs.
+  // starts as many threads. A program that uses only the CPU must not connect, so this returns an
+  // estimate before the process connects. Programs call torch.tensord.device_count(), also by
+  // torch.accelerator.device_count(), which returns the exact number.
   c10::DeviceIndex deviceCount() const noexcept override {
-    return IsInitialized() ? static_cast<c10::DeviceIndex>(TryNumDevices()) : GuessNumDevices();
+    return IsInitialized() ? static_cast<c10::DeviceIndex>(TryNumDevices()) : EstimateNumDevices();
   }
 
   c10::Stream getStream(at::Device device) const override {

@@ -86,8 +86,8 @@ void WriteKey(Key& key, const char* name, Attrs attrs) {
   }
 }
 
-// The key of an op in the cache of a thread. In place of texts it has their addresses: they are
-// constants, so a text at the same address is the same. This takes less time than a Key.
+// The key of an op in the cache of a thread. In place of texts, it has their addresses: a text is a
+// constant, so texts at the same address are equal. This takes less time than a Key.
 using Words = c10::SmallVector<uint64_t, 48>;
 
 uint64_t AddressWord(const char* text) { return reinterpret_cast<uintptr_t>(text); }

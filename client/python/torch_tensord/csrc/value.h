@@ -75,8 +75,8 @@ TENSORD_SERVER_OPS(TENSORD_DECLARE_OP)
 #undef TENSORD_DECLARE_OP
 }  // namespace op
 
-// An attribute of an op. Names of ops and attributes, and texts as values, must be constants: the
-// cache of prepared ops compares their addresses.
+// An attribute of an op. Names of ops and attributes, and texts as values, must have static
+// storage: the cache of prepared ops compares their addresses.
 struct Attr {
   template <typename Bool, std::enable_if_t<std::is_same_v<Bool, bool>, int> = 0>
   Attr(const char* name, Bool value) : Attr(name, at::Scalar(value)) {}
