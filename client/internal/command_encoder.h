@@ -24,7 +24,7 @@ class CommandEncoder {
     if (step_size_ > step_.size() - wire::kMaxVarintBytes) FlushStep();
     step_size_ += wire::WriteVarint(word, &step_[step_size_]);
   }
-  // Appends words that are encoded already (PreparedOp::words).
+  // Appends words that have been encoded as varints (PreparedOp::words).
   void AppendEncoded(const std::string& words) {
     if (words.size() > step_.size() - step_size_) FlushStep();
     if (words.size() > step_.size()) {

@@ -47,7 +47,8 @@ absl::StatusOr<Tensors> EnqueueAll(absl::string_view op, absl::Span<const Tensor
                                    const Attributes& attrs, absl::Span<const int> donate,
                                    absl::Span<const ScalarInput> scalars = {});
 
-// Does the same for a prepared op. Appends the outputs to `*outputs`, which must be empty.
+// Does the same as EnqueueAll for a prepared op. Sets `*outputs`, which must be empty, to the
+// outputs.
 absl::Status EnqueuePrepared(const PreparedOp& op, absl::Span<const Tensor* const> inputs,
                              absl::Span<const int> donate, absl::Span<const ScalarInput> scalars,
                              Tensors* outputs);

@@ -30,8 +30,8 @@ struct QueuedInput {
   const TensorSpec* spec;  // for a scalar, of shape []
 };
 
-// The name and the attributes of an op that is called many times. What depends on them alone is
-// computed once.
+// The name and the attributes of an op that is called many times. The constructor computes what
+// depends on them alone. Thread-safe.
 struct PreparedOp {
   PreparedOp(absl::string_view op, Attributes attributes);
   PreparedOp(const PreparedOp&) = delete;
@@ -41,7 +41,7 @@ struct PreparedOp {
   const Attributes attrs;
   const uint64_t id;  // no other prepared op of the process has or had it
   const uint64_t hash;
-  const std::string words;        // of the attributes, as each step has them
+  const std::string words;        // the encoded values for which IsWordAttr() is true
   const char* const schema_name;  // OpSchema::name. Null: there is no such op
 };
 
@@ -77,9 +77,9 @@ class OpTable {
   void set_dtype_support(DTypeSupport support) { support_ = std::move(support); }
 
   // Appends the op's outputs to `*outputs`, which must be empty, and returns its definition for
-  // steps. Attributes that may vary are words of each step (IsWordAttr). If inference fails, returns
-  // its error. If there are more outputs than the caller takes, returns INVALID_ARGUMENT. An op with
-  // an attribute of bytes has no definition: returns number 0.
+  // steps. Attributes that may vary are words of each step (IsWordAttr). If inference fails,
+  // returns its error. If there are more outputs than the caller takes, returns INVALID_ARGUMENT.
+  // An op with an attribute of bytes has no definition: returns number 0.
   absl::StatusOr<Definition> Find(const OpToQueue& op, OutputSpecs* outputs);
 
   // Makes room for `count` definitions that are then made by DefineForProgram(). These numbers

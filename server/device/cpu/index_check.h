@@ -10,9 +10,10 @@
 namespace tensord::server::cpu {
 
 // Checks that elements of call.inputs[input], of int32 or int64, are indices into an axis of `size`
-// elements: in [-size, size), or, without the op's attribute `from_end`, in [0, size). A kernel whose output doesn't overwrite an input may check the
-// indices block by block, each block before it uses it. This is faster than CheckIndices(), because
-// the indices are then in the cache.
+// elements. If the op's attribute `from_end` is true, the range is [-size, size), otherwise it is
+// [0, size). A kernel whose output doesn't overwrite an input may check the indices block by block,
+// each block before it uses it. This is faster than CheckIndices(), because the indices are then in
+// the cache.
 class IndexCheck {
  public:
   // `ctx` and `call` must outlive the object.

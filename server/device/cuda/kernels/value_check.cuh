@@ -40,11 +40,12 @@ __device__ inline void ReportBadIndex(const CheckCell& cell, const CheckRecord& 
   }
 }
 
-// Returns the index for `value`: in [0, size). With `from_end`, negative values count from the end;
-// without it, they are out of range. If the value is out of range, reports it to `cell` and returns 0, so the kernel's accesses stay inside
-// its operands. `input` is the number of the op's input that has the value, and `position` the
-// value's position in the row-major order of that input. `axis` and `size` are those of the tensor
-// that is indexed. `size` must be positive: inference refuses indices into an axis of size 0.
+// Returns the index for `value`, which is in [0, size). If `from_end` is true, negative values
+// count from the end, otherwise they are out of range. If the value is out of range, reports it to
+// `cell` and returns 0, so the kernel's accesses stay inside its operands. `input` is the number of
+// the op's input that has the value, and `position` the value's position in the row-major order of
+// that input. `axis` and `size` are those of the tensor that is indexed. `size` must be positive:
+// inference refuses indices into an axis of size 0.
 __device__ inline int64_t CheckedIndex(const CheckCell& cell, int input, int64_t position,
                                        int64_t value, int axis, int64_t size, bool from_end) {
   const int64_t index = value < 0 && from_end ? value + size : value;
