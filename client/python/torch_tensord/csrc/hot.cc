@@ -75,9 +75,10 @@ bool InPlace(ServerOp& op, const at::Tensor& self, const at::Tensor& b) {
 bool Scaled(ServerOp& op, const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha,
             at::Tensor* result) {
   if (alpha.isIntegral(false) && alpha.toLong() == 1) return BinaryFast(op, a, b, result);
-  // 16-bit dtypes are computed in float32.
-  if (!IsPlain(a) || !IsPlain(b) || ComputeDType(a.scalar_type()) != a.scalar_type() ||
-      !at::isFloatingType(a.scalar_type()) || !AreAlike(a, b)) {
+  // PyTorch refuses an alpha of bool or complex. 16-bit dtypes are computed in float32.
+  if (alpha.isBoolean() || alpha.isComplex() || !IsPlain(a) || !IsPlain(b) ||
+      ComputeDType(a.scalar_type()) != a.scalar_type() || !at::isFloatingType(a.scalar_type()) ||
+      !AreAlike(a, b)) {
     return false;
   }
   *result = MakeTensor(Push(op, {Read(a), Mul(Read(b), alpha)}), DeviceOf(a));

@@ -77,6 +77,15 @@ def test_an_op_on_a_list_takes_a_tensor_without_a_value():
         assert all(torch.equal(each.cpu(), torch.zeros(shape)) for each in x)
 
 
+@pytest.mark.parametrize("alpha", [True, 1j])
+@pytest.mark.parametrize("function", [torch.add, torch.sub])
+def test_an_alpha_of_bool_or_complex_is_refused(function, alpha):
+    for device in ("cpu", DEVICE):
+        x = torch.ones(2, device=device)
+        with pytest.raises(RuntimeError, match="alpha"):
+            function(x, x, alpha=alpha)
+
+
 NEGATIVE = {
     "embedding": lambda x, i: F.embedding(i, x),
     "embedding of int32": lambda x, i: F.embedding(i.int(), x),
