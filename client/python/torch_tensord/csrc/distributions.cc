@@ -186,7 +186,9 @@ Tensor Binomial(const Tensor& count, const Tensor& prob, MaybeGenerator generato
   TORCH_CHECK(at::isFloatingType(count.scalar_type()) && count.scalar_type() == prob.scalar_type(),
               "binomial needs a count and a prob of the same floating dtype, but got ",
               count.scalar_type(), " and ", prob.scalar_type());
-  const auto both = at::broadcast_tensors({count.to(at::kDouble), prob.to(at::kDouble)});
+  // As on the CPU, a count below 0 is taken as 0, and a probability outside [0, 1] as 0 or 1.
+  const auto both =
+      at::broadcast_tensors({count.to(at::kDouble).clamp_min(0), prob.to(at::kDouble).clamp(0, 1)});
   const Tensor &n = both[0], flipped = both[1].gt(0.5);
   if (n.numel() == 0) return at::empty(n.sizes(), count.options());
   const Tensor p = at::where(flipped, both[1].neg().add(1), both[1]);

@@ -76,6 +76,7 @@ def test_numbers_of_events_that_are_certain():
     assert torch.binomial(number([5.0, 5.0]), p).tolist() == [0, 5]
     assert torch.binomial(number([500.0, 500.0]), p).tolist() == [0, 500]
     assert torch.binomial(number([0.0]), number([0.3])).tolist() == [0]
+    assert torch.binomial(number([5.0, 5.0, -2.0]), number([-0.5, 1.5, 0.7])).tolist() == [0, 5, 0]
     assert torch.poisson(number([0.0])).tolist() == [0]
     assert torch.poisson(torch.ones(2, 0, device=DEVICE)).shape == (2, 0)
     assert torch.poisson(torch.full((3,), 4.0, dtype=torch.float16, device=DEVICE)).dtype == torch.float16
