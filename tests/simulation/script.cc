@@ -219,8 +219,8 @@ void Script::Send(const std::string& op, std::vector<ValueRef> inputs, const Att
   const ValueRef first = inputs[0];
   const bool donates = MayDonate(first);
   internal::QueuedOp sent;
-  const absl::Status status =
-      client_->queue().PushOp({op, queued, &attrs, donates ? 1u : 0u}, &sent);
+  const absl::Status status = client_->queue().PushOp(
+      {.op = op, .inputs = queued, .attrs = &attrs, .donate = donates ? 1u : 0u}, &sent);
   if (!status.ok()) {
     if (client_->status().ok()) trace_->Fail(op, ": ", status.ToString());
     return;

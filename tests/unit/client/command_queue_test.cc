@@ -97,7 +97,8 @@ absl::StatusOr<QueuedOp> PushOp(CommandQueue* queue, absl::string_view op,
                                 std::vector<QueuedInput> inputs, const Attributes& attrs = {},
                                 uint32_t scalars = 0) {
   QueuedOp queued;
-  const absl::Status status = queue->PushOp({op, inputs, &attrs, /*donate=*/0, scalars}, &queued);
+  const absl::Status status =
+      queue->PushOp({.op = op, .inputs = inputs, .attrs = &attrs, .scalars = scalars}, &queued);
   if (!status.ok()) return status;
   return queued;
 }
