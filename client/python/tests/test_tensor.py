@@ -84,6 +84,25 @@ def test_operators_with_an_array_of_numpy_say_how_to_convert_it():
             operation()
 
 
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_operators_with_an_array_of_a_subclass_of_numpy_say_how_to_convert_it(tmp_path):
+    x = tensord.ones((1, 1))
+    memmap = np.memmap(tmp_path / "array", dtype=np.float32, mode="w+", shape=(1, 1))
+    for array in memmap, np.ma.array([[1.0]]), np.matrix([[1.0]]):
+        for operation in lambda: x + array, lambda: array + x:
+            with pytest.raises(TypeError, match=r"tensord.asarray\(array\)"):
+                operation()
+
+
+def test_functions_with_an_array_of_numpy_say_how_to_convert_it():
+    x, array = tensord.ones(2), np.ones(2)
+    for function in lambda: tensord.add(array, x), lambda: tensord.add(x, array), lambda: tensord.relu(array):
+        with pytest.raises(TypeError, match=r"must be a Tensor.*, not numpy.ndarray; .*tensord.asarray\(array\)"):
+            function()
+    with pytest.raises(TypeError, match=r"must be a Tensor or a number, not str$"):
+        tensord.add(x, "1")
+
+
 def test_an_operator_in_place_changes_the_object_and_not_its_slices():
     x = tensord.asarray([1.0, 2.0])
     same, part, clone = x, x[0:1], x.clone()

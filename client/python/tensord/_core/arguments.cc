@@ -20,10 +20,12 @@ Scalar ReadLong(PyObject* object) {
   return static_cast<uint64_t>(large);
 }
 
-// NumPy's scalars that aren't subclasses of Python's numbers. Arrays aren't scalars.
+bool IsOfNumPy(PyObject* object) { return absl::StartsWith(TypeName(object), "numpy."); }
+
+// NumPy's scalars that aren't subclasses of Python's numbers. Arrays, which are sequences, aren't
+// scalars: neither numpy.ndarray nor numpy.memmap or numpy.ma.MaskedArray.
 bool IsNumPyScalar(PyObject* object) {
-  const std::string name = TypeName(object);
-  return absl::StartsWith(name, "numpy.") && name != "numpy.ndarray" && PyNumber_Check(object) != 0;
+  return PyNumber_Check(object) != 0 && PySequence_Check(object) == 0 && IsOfNumPy(object);
 }
 
 }  // namespace
@@ -55,6 +57,10 @@ bool ReadScalar(PyObject* object, Scalar* scalar) {
     *scalar = PyFloat_AsDouble(real.ptr());
   }
   return true;
+}
+
+bool IsNumPyArray(PyObject* object) {
+  return PyNumber_Check(object) != 0 && PySequence_Check(object) != 0 && IsOfNumPy(object);
 }
 
 int64_t ReadInt(PyObject* object, const char* what) {

@@ -134,6 +134,9 @@ std::vector<Tensor> ReadTensors(PyObject* object, const char* what);
 // Reads a Python number. Returns false for any other object. Raises OverflowError for an integer
 // that neither int64 nor uint64 holds.
 bool ReadScalar(PyObject* object, Scalar* scalar);
+// Returns whether the object is an array of NumPy, of the class numpy.ndarray or of one of NumPy's
+// subclasses, such as numpy.memmap.
+bool IsNumPyArray(PyObject* object);
 int64_t ReadInt(PyObject* object, const char* what);
 // Reads a sequence of ints, or one int.
 std::vector<int64_t> ReadInts(PyObject* object, const char* what);

@@ -225,8 +225,11 @@ PyObject* Call::object(int i) const {
 }
 
 void Call::RaiseWrongType(int i, const char* expected) const {
-  RaiseTypeError(absl::StrCat(spec_.name, "(): ", name(i), " must be ", expected, ", not ",
-                              TypeName(values_[i])));
+  const bool is_array_for_tensor =
+      absl::StartsWith(expected, "a Tensor") && IsNumPyArray(values_[i]);
+  RaiseTypeError(absl::StrCat(
+      spec_.name, "(): ", name(i), " must be ", expected, ", not ", TypeName(values_[i]),
+      is_array_for_tensor ? "; copy the array to the device with tensord.asarray(array)" : ""));
 }
 
 const Tensor& Call::tensor(int i) const {
@@ -237,7 +240,9 @@ const Tensor& Call::tensor(int i) const {
 
 Operand Call::operand(int i) const {
   if (const Tensor* tensor = TensorOrNull(object(i))) return *tensor;
-  return scalar(i);
+  Scalar scalar = false;
+  if (!ReadScalar(object(i), &scalar)) RaiseWrongType(i, "a Tensor or a number");
+  return scalar;
 }
 
 std::vector<Tensor> Call::tensors(int i) const {

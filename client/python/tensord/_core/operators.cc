@@ -32,10 +32,10 @@ class Side {
 // a numpy.ndarray, raises TypeError, because NumPy's message wouldn't say what to do.
 PyObject* RefuseOperands(PyObject* a, PyObject* b) {
   for (PyObject* const object : {a, b}) {
-    if (TypeName(object) != "numpy.ndarray") continue;
-    RaiseTypeError(
-        "an operator got a tensord.Tensor and a numpy.ndarray; copy the array to the device with "
-        "tensord.asarray(array), or the tensor to the host with x.numpy()");
+    if (!IsNumPyArray(object)) continue;
+    RaiseTypeError(absl::StrCat("an operator got a tensord.Tensor and a ", TypeName(object),
+                                "; copy the array to the device with tensord.asarray(array), or "
+                                "the tensor to the host with x.numpy()"));
   }
   Py_RETURN_NOTIMPLEMENTED;
 }
