@@ -25,6 +25,7 @@ TensordNumber ToNumber(const at::Scalar& number) {
     result.kind = TENSORD_NUMBER_FLOAT64;
     result.value.f = number.toDouble();
   } else {
+    if (number.isComplex()) ToServerDType(number.type());  // throws
     result.kind = TENSORD_NUMBER_INT64;
     result.value.i = number.toLong();
   }

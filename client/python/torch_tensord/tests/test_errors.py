@@ -86,6 +86,8 @@ def test_a_tensor_of_the_package_tensord_is_refused_with_its_conversion():
         (lambda x: torch.complex(x, x), "tensord has no dtype ComplexFloat: keep complex tensors on the CPU"),
         (lambda x: x.to(torch.complex64), "tensord has no dtype ComplexFloat: keep complex tensors on the CPU"),
         (lambda x: torch.zeros(2, dtype=torch.complex64).to(DEVICE), "tensord has no dtype ComplexFloat"),
+        (lambda x: x * 1j, "tensord has no dtype ComplexDouble: keep complex tensors on the CPU"),
+        (lambda x: x.fill_(1j), "tensord has no dtype ComplexDouble: keep complex tensors on the CPU"),
         (lambda x: x.to(torch.float8_e4m3fn), "no dtype Float8_e4m3fn: convert the tensor"),
         (lambda x: x.to_sparse(), "tensord has no sparse tensors"),
         (lambda x: torch.eye(2).to_sparse().to(DEVICE), "tensord has no sparse tensors"),
