@@ -70,6 +70,8 @@ std::pair<int64_t, int64_t> NextStream(const std::optional<at::Generator>& given
   }
   TORCH_CHECK(given->device().type() == at::kPrivateUse1,
               "expected a generator of tensord, but got one of ", given->device());
+  // The dispatcher calls this device's kernel also if only the generator is of tensord.
+  TORCH_CHECK(device >= 0, "expected a generator of cpu, but got one of ", given->device());
   return static_cast<Generator*>(given->unsafeGetGeneratorImpl())->Next();
 }
 

@@ -82,6 +82,14 @@ def test_numbers_of_events_that_are_certain():
     assert torch.poisson(torch.full((3,), 4.0, dtype=torch.float16, device=DEVICE)).dtype == torch.float16
 
 
+def test_a_generator_of_another_device_is_refused():
+    with pytest.raises(RuntimeError, match="expected a generator of tensord, but got one of cpu"):
+        torch.rand(2, device=DEVICE, generator=torch.Generator())
+    for f in lambda g: torch.rand(2, generator=g), lambda g: torch.poisson(torch.ones(2), generator=g):
+        with pytest.raises(RuntimeError, match="expected a generator of cpu, but got one of tensord:0"):
+            f(torch.Generator(DEVICE))
+
+
 @pytest.mark.parametrize("f", [lambda x: x.log_normal_(0.5, 0.2).log_(), lambda x: x.cauchy_(0.5, 0.1)])
 def test_samples_have_the_median(f):
     torch.manual_seed(2)
