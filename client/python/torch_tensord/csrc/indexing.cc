@@ -23,7 +23,7 @@ constexpr Origin kIndexCopy{"index_put", "index_copy", "the index"};
 constexpr Origin kIndexFill{"index_put", "index_fill", "the index"};
 constexpr Origin kGather{"gather", "gather", "the index"};
 constexpr Origin kScatter{"scatter", "scatter", "the index"};
-constexpr Origin kScatterValue{"scatter", "scatter (which one_hot calls)", "the index"};
+constexpr Origin kScatterValue{"scatter", "scatter (also called by one_hot)", "the index"};
 constexpr Origin kScatterAdd{"scatter", "scatter_add", "the index"};
 constexpr Origin kScatterReduce{"scatter", "scatter_reduce", "the index"};
 constexpr Origin kTake{"index", "take", "the index"};

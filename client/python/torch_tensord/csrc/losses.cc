@@ -129,8 +129,8 @@ at::Tensor BceBackward(const at::Tensor& gradient, const at::Tensor& self, const
 
 // ---- negative log likelihood
 
-constexpr Origin kNll{"gather", "nll_loss (which cross_entropy calls)", "the target", true};
-constexpr Origin kNllWeight{"index", "nll_loss (which cross_entropy calls)", "the target"};
+constexpr Origin kNll{"gather", "nll_loss (also called by cross_entropy)", "the target", true};
+constexpr Origin kNllWeight{"index", "nll_loss (also called by cross_entropy)", "the target"};
 constexpr Origin kNllBackward{"scatter", "nll_loss_backward", "the target", true};
 
 // The classes are axis 1 of (N, C, …), or axis 0 of (C).
