@@ -439,6 +439,8 @@ class _Receive(dist.Work):
         """Blocks until all messages have come. `timeout` is a datetime.timedelta; if it is None or 0, the group's
         timeout applies. If it passes, raises DistStoreError, and wait() may be called again. If a message can't be
         opened, raises an error, and the next call raises it again."""
+        if timeout is not None and not isinstance(timeout, datetime.timedelta):
+            raise TypeError(f"wait(): timeout must be a datetime.timedelta, not {type(timeout).__name__}")
         seconds = timeout.total_seconds() if timeout else self._group._timeout
         deadline = time.monotonic() + seconds
         self._group._find_messages(self, deadline)

@@ -230,6 +230,10 @@ if rank == 0:
         work.wait(datetime.timedelta(milliseconds=50))
     except RuntimeError as error:
         answer = str(error)
+    try:
+        work.wait(5)
+    except TypeError as error:
+        assert "must be a datetime.timedelta, not int" in str(error)
     assert not work.is_completed()
     dist.barrier()
     work.wait()
