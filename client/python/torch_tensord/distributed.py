@@ -115,6 +115,13 @@ class ProcessGroupTensord(dist.ProcessGroup):
         self._join(tensor.device)
         return tensor
 
+    def _check_rank(self, name, rank):
+        if not 0 <= rank < self._member_count:
+            raise ValueError(
+                f"torch.distributed: {name}: the group has no member {rank}: ranks are from 0 to"
+                f" {self._member_count - 1}"
+            )
+
     def _own_part(self, gathered):
         """Returns this member's part of the first axis of each tensor of (members, …)."""
         return gathered.unflatten(1, (self._member_count, -1))[:, self._member_rank]
@@ -162,6 +169,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
 
     def broadcast(self, tensors, opts=None):
         root = opts.rootRank if opts is not None else 0
+        self._check_rank("broadcast", root)
         for tensor in tensors:
             given = as_tensord(self._prepare("broadcast", tensor))
             tensor.copy_(as_torch(self._member.broadcast(given, root)))
@@ -208,6 +216,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def reduce(self, tensors, opts):
+        self._check_rank("reduce", opts.rootRank)
         # All members compute it, and the root keeps it.
         for tensor in tensors:
             made = self._reduce("reduce", tensor, opts, self._all_reduce)
@@ -216,6 +225,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
         return _done(tensors)
 
     def gather(self, output_tensors, input_tensors, opts):
+        self._check_rank("gather", opts.rootRank)
         for i, tensor in enumerate(input_tensors):
             gathered = self._gather("gather", tensor)
             if self._member_rank == opts.rootRank:
@@ -224,6 +234,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
         return _done(input_tensors)
 
     def scatter(self, output_tensors, input_tensors, opts):
+        self._check_rank("scatter", opts.rootRank)
         for i, output in enumerate(output_tensors):
             here = self._prepare("scatter", output)
             if self._member_rank == opts.rootRank:
@@ -290,6 +301,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
 
     def send(self, tensors, dst, tag=0):
         """Waits until the device has computed the tensor, but doesn't wait for the receiver."""
+        self._check_rank("send", dst)
         for tensor in tensors:
             if tensor.device.type == "cpu":
                 tensor = tensor.to(self._device or torch.device("tensord", torch.tensord.current_device()))
@@ -307,6 +319,8 @@ class ProcessGroupTensord(dist.ProcessGroup):
 
     def recv(self, tensors, src, tag=0):
         """Returns a work. Its wait() blocks until the message is in the store, and copies the tensor."""
+        if src is not None:
+            self._check_rank("recv", src)
         receive = _Receive(self, tensors, src, tag)
         self._receives[tag][1].append(receive)
         return receive

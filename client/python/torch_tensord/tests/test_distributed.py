@@ -218,6 +218,26 @@ dist.destroy_process_group()
     assert "recv: no member has sent a message with the tag 3 in time" in message
 
 
+def test_a_rank_outside_the_group_is_an_error(run_ranks):
+    (messages,) = run_ranks("""
+dist.init_process_group("tensord")
+x = torch.zeros(1, device=device)
+messages = []
+for call in (
+    lambda: dist.send(x, 7), lambda: dist.irecv(x, 7), lambda: dist.broadcast(x, 7),
+    lambda: dist.reduce(x, 7), lambda: dist.gather(x, dst=7), lambda: dist.scatter(x, src=7),
+):
+    try:
+        call()
+    except ValueError as error:
+        messages.append(str(error))
+dist.destroy_process_group()
+print(json.dumps(messages))
+""", size=1)
+    assert len(messages) == 6
+    assert all("the group has no member 7: ranks are from 0 to 0" in message for message in messages)
+
+
 def test_a_receive_continues_after_a_timeout(run_ranks):
     first, second = run_ranks("""
 import datetime
