@@ -14,16 +14,16 @@ namespace tensord::server::cuda {
 // after one. Finalize() returns it.
 class CudnnDescriptor {
  public:
-  CudnnDescriptor(const CudnnLibrary& library, cudnn::DescriptorType type) : library_(&library) {
+  CudnnDescriptor(const CudnnLibrary& library, cudnn::DescriptorType type) : cudnn_(&library) {
     Keep(library.CreateDescriptor(type, &descriptor_), "cudnnBackendCreateDescriptor");
   }
   CudnnDescriptor(CudnnDescriptor&& other) noexcept
-      : library_(other.library_),
+      : cudnn_(other.cudnn_),
         descriptor_(std::exchange(other.descriptor_, nullptr)),
         status_(std::move(other.status_)) {}
   CudnnDescriptor& operator=(CudnnDescriptor&&) = delete;
   ~CudnnDescriptor() {
-    if (descriptor_ != nullptr) library_->DestroyDescriptor(descriptor_);
+    if (descriptor_ != nullptr) cudnn_->DestroyDescriptor(descriptor_);
   }
 
   cudnn::Descriptor get() const { return descriptor_; }
@@ -33,7 +33,7 @@ class CudnnDescriptor {
   CudnnDescriptor& Set(cudnn::Attribute attribute, cudnn::AttributeType type, int64_t count,
                        const void* values) {
     if (status_.ok()) {
-      Keep(library_->SetAttribute(descriptor_, attribute, type, count, values),
+      Keep(cudnn_->SetAttribute(descriptor_, attribute, type, count, values),
            "cudnnBackendSetAttribute");
     }
     return *this;
@@ -72,7 +72,7 @@ class CudnnDescriptor {
 
   // Makes the attributes final. No attribute may be set after it.
   absl::Status Finalize() {
-    if (status_.ok()) Keep(library_->Finalize(descriptor_), "cudnnBackendFinalize");
+    if (status_.ok()) Keep(cudnn_->Finalize(descriptor_), "cudnnBackendFinalize");
     return status_;
   }
 
@@ -82,17 +82,17 @@ class CudnnDescriptor {
   absl::Status Get(cudnn::Attribute attribute, cudnn::AttributeType type, int64_t capacity,
                    int64_t* count, void* values) const {
     if (!status_.ok()) return status_;
-    return library_->ToStatus(
-        library_->GetAttribute(descriptor_, attribute, type, capacity, count, values),
+    return cudnn_->ToStatus(
+        cudnn_->GetAttribute(descriptor_, attribute, type, capacity, count, values),
         "cudnnBackendGetAttribute");
   }
 
  private:
   void Keep(cudnn::Status result, absl::string_view call) {
-    if (result != cudnn::Status::kSuccess) status_ = library_->ToStatus(result, call);
+    if (result != cudnn::Status::kSuccess) status_ = cudnn_->ToStatus(result, call);
   }
 
-  const CudnnLibrary* const library_;
+  const CudnnLibrary* const cudnn_;
   cudnn::Descriptor descriptor_ = nullptr;
   absl::Status status_;
 };
