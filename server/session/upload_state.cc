@@ -52,6 +52,11 @@ void UploadState::Abandon() {
   FailAbandoned();
 }
 
+bool UploadState::abandoned() const {
+  MutexLock lock(&mu_);
+  return abandoned_;
+}
+
 void UploadState::FailAbandoned() {
   tensor_->Finish(absl::FailedPreconditionError(
       absl::StrCat("tensor ", tensor_->handle(),

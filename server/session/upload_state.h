@@ -91,6 +91,8 @@ class UploadState {
   // the upload is ANNOUNCED or PARKED, fails the tensor. If a writer is active, it may still
   // finish; if it parks instead, Park() fails the tensor.
   void Abandon();
+  // Returns whether Abandon() was called.
+  bool abandoned() const;
 
   // Fails the tensor with `error`, even if a writer is active. No later writer can claim the
   // upload. If the tensor is done already, does nothing.

@@ -362,6 +362,21 @@ TEST_F(StreamTest, InvalidCommandsFailAlone) {
   EXPECT_THAT(*session_->ReadFloats(1), ElementsAre(1)) << "the first tensor of this handle stays";
 }
 
+TEST_F(StreamTest, ADroppedPromiseIsAnErrorOnlyForOpsThatUseIt) {
+  v1::SessionStreamRequest message = AttachMessage();
+  AddPromise(message, 1, {DType::kFloat32, {2}});
+  AddPromise(message, 2, {DType::kFloat32, {2}});
+  AddOp(message, "add", {2, 2}, 3);
+  v1::Drop* drop = message.add_commands()->mutable_drop();
+  for (const uint64_t handle : {1, 2}) drop->add_handles(handle);
+  AddBarrier(message, 4);
+  const Answers answers = Run({message});
+  EXPECT_THAT(answers.barriers, ElementsAre(4));
+  ASSERT_EQ(answers.errors.size(), 1u);
+  EXPECT_EQ(answers.errors[0].handle(), 3u);
+  EXPECT_THAT(answers.errors[0].message(), testing::HasSubstr("tensor 2 was promised"));
+}
+
 TEST_F(StreamTest, CancelledStreamKeepsItsSession) {
   {
     auto stream = client_->SessionStream();

@@ -268,6 +268,8 @@ void SessionCommands::Watch(const TensorRef& tensor, uint64_t number) {
     self->Notify();
   };
   tensor->WhenDone([raw = tensor.get(), report] {
+    // A deleted handle isn't an error. Ops that have used the promise report its error themselves.
+    if (raw->upload() != nullptr && raw->upload()->abandoned()) return;
     if (!raw->status().ok()) return report(raw->status());
     if (raw->checks() == nullptr) return;
     // The status may still turn into an error.
