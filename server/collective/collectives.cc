@@ -87,12 +87,20 @@ class MemberTable final : public SessionMembers {
     return member;
   }
 
-  // Makes End() end a member that TakeOut() has returned, and that still runs its last operations.
+  // Makes End() and AppendUnfinished() reach a member that TakeOut() has returned, and that still runs its last operations.
   void AddLeavingMember(const std::shared_ptr<CollectiveMember>& leaving) {
     MutexLock lock(&mu_);
-    if (ended_) return leaving->Leave(SessionEndedError());
+    if (ended_) return leaving->LeaveAfterReady(SessionEndedError());
     RemoveEndedLocked();
     leaving_.push_back(leaving);
+  }
+
+  void AppendUnfinished(std::vector<TensorRef>* results) override {
+    MutexLock lock(&mu_);
+    for (const auto& [number, member] : members_) member->AppendUnfinished(results);
+    for (const auto& weak : leaving_) {
+      if (const auto member = weak.lock()) member->AppendUnfinished(results);
+    }
   }
 
   void End() override {
@@ -104,9 +112,9 @@ class MemberTable final : public SessionMembers {
       members.swap(members_);
       leaving.swap(leaving_);
     }
-    for (const auto& [number, member] : members) member->Leave(SessionEndedError());
+    for (const auto& [number, member] : members) member->LeaveAfterReady(SessionEndedError());
     for (const auto& weak : leaving) {
-      if (const auto member = weak.lock()) member->Leave(SessionEndedError());
+      if (const auto member = weak.lock()) member->LeaveAfterReady(SessionEndedError());
     }
   }
 

@@ -18,7 +18,8 @@
 
 namespace tensord::server {
 
-// Thread-safe. A member ends with its session at the latest.
+// Thread-safe. When its session ends, a member still runs the operations whose inputs are complete,
+// because the other members need them, and then ends.
 class Collectives {
  public:
   static constexpr uint32_t kMaxGroupSize = 1024;

@@ -153,7 +153,9 @@ bool CollectiveMember::IsConnected() {
 
 absl::Status CollectiveMember::LeaveStatus() {
   MutexLock lock(&mu_);
-  return leaving_ && queue_.empty() ? HasLeft() : absl::OkStatus();
+  if (leaving_ && queue_.empty()) return HasLeft();
+  const bool can_run = connected_ && IsFrontReadyLocked() && queue_.front()->status.ok();
+  return can_run ? absl::OkStatus() : leave_after_ready_;
 }
 
 void CollectiveMember::Leave(absl::Status why) {
@@ -164,11 +166,30 @@ void CollectiveMember::Leave(absl::Status why) {
   communicator_->Cancel(std::move(why));
 }
 
+void CollectiveMember::LeaveAfterReady(absl::Status why) {
+  bool may_run = false;
+  {
+    MutexLock lock(&mu_);
+    may_run = connected_;
+    if (may_run) leave_after_ready_ = why;
+  }
+  may_run ? communicator_->Wake() : Leave(std::move(why));
+}
+
+void CollectiveMember::AppendUnfinished(std::vector<TensorRef>* results) {
+  MutexLock lock(&mu_);
+  if (running_ != nullptr) results->push_back(running_);
+  for (const WorkRef& work : queue_) {
+    if (work->output != nullptr) results->push_back(work->output);
+  }
+}
+
 CollectiveMember::WorkRef CollectiveMember::TakeReady() {
   MutexLock lock(&mu_);
-  if (!connected_ || queue_.empty() || !queue_.front()->ready) return nullptr;
+  if (!connected_ || !IsFrontReadyLocked()) return nullptr;
   WorkRef work = std::move(queue_.front());
   queue_.pop_front();
+  running_ = work->output;
   return work;
 }
 
@@ -180,7 +201,9 @@ void CollectiveMember::Serve() {
     status = LeaveStatus();
     // Other members may still run the last operation. So this member waits for their messages
     // before it leaves.
-    if (!status.ok() && IsConnected()) communicator_->Exchange(EncodeLeaveIntent()).IgnoreError();
+    if (absl::IsCancelled(status) && IsConnected()) {
+      communicator_->Exchange(EncodeLeaveIntent()).IgnoreError();
+    }
     if (!status.ok()) break;
     const WorkRef work = TakeReady();
     status = work == nullptr ? communicator_->Watch() : RunNow(*work);
@@ -259,6 +282,10 @@ absl::Status CollectiveMember::RunNow(Work& work) {
 void CollectiveMember::Finish(Work& work, absl::StatusOr<BufferRef> result) {
   if (work.session == nullptr) return;
   work.input.reset();
+  {
+    MutexLock lock(&mu_);
+    running_.reset();
+  }
   work.output->Finish(std::move(result));
   work.session->ops().End(kOperationHostBytes);
 }

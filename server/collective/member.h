@@ -61,6 +61,13 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   void LeaveWhenDone();
   // Ends now: queued and later operations fail with `why`.
   void Leave(absl::Status why);
+  // Ends after the running operation and the queued ones whose inputs are complete. Others fail with
+  // `why`. If LeaveWhenDone() was called, and no operation is left, the member still waits for the
+  // other members. Accepts no more operations.
+  void LeaveAfterReady(absl::Status why);
+
+  // Appends the results of the operations that haven't ended.
+  void AppendUnfinished(std::vector<TensorRef>* results);
 
  private:
   struct Work {
@@ -79,11 +86,15 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   absl::StatusOr<TensorRef> FindInput(const Session& session,
                                       const CollectiveRequest& request) const;
   void AwaitInput(const WorkRef& work, const TensorRef& input);
-  // Returns CANCELLED if the member must leave and has no more operations.
+  // Returns CANCELLED if the member must leave and has no more operations. After LeaveAfterReady(),
+  // returns its status if the next operation can't run.
   absl::Status LeaveStatus();
   bool IsConnected();
   // Returns the first operation if its input is complete, and null otherwise.
   WorkRef TakeReady();
+  bool IsFrontReadyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !queue_.empty() && queue_.front()->ready;
+  }
   absl::Status ConnectNow();
   // Runs one operation. If the group has failed, returns the error. If only this operation fails,
   // returns OK.
@@ -108,6 +119,8 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   std::vector<std::string> addresses_ ABSL_GUARDED_BY(mu_);
   std::vector<std::function<void(absl::Status)>> connecting_ ABSL_GUARDED_BY(mu_);
   std::deque<WorkRef> queue_ ABSL_GUARDED_BY(mu_);
+  TensorRef running_ ABSL_GUARDED_BY(mu_);  // the result of the operation that TakeReady() returned
+  absl::Status leave_after_ready_ ABSL_GUARDED_BY(mu_);
   uint64_t sequence_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Status ended_ ABSL_GUARDED_BY(mu_);
 };

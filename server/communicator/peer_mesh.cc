@@ -85,7 +85,7 @@ absl::Status PeerMesh::Watch() {
   expecting_ = false;
   while (!woken_) {
     for (int rank = 0; rank < size(); ++rank) {
-      if (peers_[rank].disconnected) return Fail(DisconnectError(rank));
+      if (peers_[rank].disconnected) return Fail(DisconnectError(rank), kLeftBetweenOperations);
     }
     TENSORD_RETURN_IF_ERROR(Progress(Clock::now() + std::chrono::hours(1)));
   }
@@ -315,7 +315,10 @@ absl::Status PeerMesh::EndFrame(Peer* peer, int rank) {
   if (code != absl::StatusCode::kAborted && code != absl::StatusCode::kDeadlineExceeded) {
     return Reject(rank, "an unknown error code");
   }
-  return Fail(absl::Status(code, peer->content));
+  absl::Status error(code, peer->content);
+  if (peer->frame.slot != kLeftBetweenOperations) return Fail(std::move(error));
+  peer->leave_error = std::move(error);
+  return HandleDisconnect(rank, "has left it");
 }
 
 absl::StatusOr<size_t> PeerMesh::ReadSome(Peer* peer, int rank, void* data, size_t bytes) {
@@ -347,6 +350,7 @@ absl::Status PeerMesh::HandleDisconnect(int rank, absl::string_view reason) {
 }
 
 absl::Status PeerMesh::DisconnectError(int rank) const {
+  if (!peers_[rank].leave_error.ok()) return peers_[rank].leave_error;
   return absl::AbortedError(absl::StrCat(names_.Describe(rank), " of the group ",
                                          peers_[rank].disconnect_reason,
                                          "; make another group to continue"));
@@ -363,14 +367,16 @@ absl::Status PeerMesh::Reject(int rank, absl::string_view what) {
                                               "; make another group to continue")));
 }
 
-absl::Status PeerMesh::Fail(absl::Status status) {
+absl::Status PeerMesh::Fail(absl::Status status, LeaveTime time) {
   if (!error_.ok()) return error_;
   error_ = std::move(status);
-  Leave(error_);
+  Leave(error_, time);
   return error_;
 }
 
-void PeerMesh::Leave(const absl::Status& why) {
+void PeerMesh::Leave(const absl::Status& why) { Leave(why, kLeftInOperation); }
+
+void PeerMesh::Leave(const absl::Status& why, LeaveTime time) {
   if (error_.ok()) error_ = absl::AbortedError("this member has left its group");
   const bool failed = absl::IsAborted(why) || absl::IsDeadlineExceeded(why);
   const std::string message = failed ? ToUtf8(why.message(), kMaxLeaveBytes) : "";
@@ -380,7 +386,7 @@ void PeerMesh::Leave(const absl::Status& why) {
     if (peer.fd < 0) continue;
     // Sends the leave frame only if nothing else is queued. Doesn't wait for room in the socket.
     if (peer.sends.empty()) {
-      Frame frame{kLeave, code, 0, message.size()};
+      Frame frame{kLeave, code, time, message.size()};
       iovec parts[2] = {{&frame, sizeof(frame)},
                         {const_cast<char*>(message.data()), message.size()}};
       msghdr leave = {};

@@ -24,7 +24,9 @@ namespace tensord::server {
 // Any thread may call Wake() and Cancel(). All other functions are for one thread at a time. After
 // the first error all calls return that error. ABORTED means that a member is lost, or has sent
 // something invalid. DEADLINE_EXCEEDED means that this member or another one waited too long. The
-// member that finds an error sends it to all other members before it closes its connections.
+// member that finds an error sends it to all other members before it closes its connections. If the
+// member finds the error in Watch(), it has run its operations, so the other members end theirs
+// before they return the error.
 class PeerMesh {
  public:
   using Clock = std::chrono::steady_clock;
@@ -86,6 +88,8 @@ class PeerMesh {
     uint64_t bytes;
   };
   enum Kind : uint32_t { kWord = 0x7a01, kData, kLeave };
+  // The slot of a leave frame with an error. After kLeftInOperation, the other members fail at once.
+  enum LeaveTime : uint64_t { kLeftInOperation, kLeftBetweenOperations };
 
   struct Outgoing {
     Frame frame;
@@ -113,6 +117,7 @@ class PeerMesh {
     std::deque<std::string> words;  // not yet returned by Exchange(), the oldest first
     bool disconnected = false;
     std::string disconnect_reason;  // how the connection ended: "has left it"
+    absl::Status leave_error;       // with which the peer has left between operations
   };
 
   // Blocks until bytes can be sent or received, and transfers them. Returns OK at the deadline.
@@ -132,7 +137,8 @@ class PeerMesh {
   absl::Status DisconnectError(int rank) const;
   absl::Status TimeoutError(const std::string& what) const;
   // Records the first error, and leaves with it. Returns the first error.
-  absl::Status Fail(absl::Status status);
+  absl::Status Fail(absl::Status status, LeaveTime time = kLeftInOperation);
+  void Leave(const absl::Status& why, LeaveTime time);
   // Calls Fail() with the error that a peer has sent something invalid.
   absl::Status Reject(int rank, absl::string_view what);
 

@@ -297,8 +297,20 @@ std::vector<TensorRef> Session::List(Handle after, size_t limit) const {
 }
 
 std::vector<TensorRef> Session::Pending() const {
-  MutexLock lock(&mu_);
-  return PendingOf(tensors_);
+  std::vector<TensorRef> pending;
+  std::shared_ptr<SessionMembers> members;
+  {
+    MutexLock lock(&mu_);
+    pending = PendingOf(tensors_);
+    members = members_;
+  }
+  if (members == nullptr) return pending;
+  members->AppendUnfinished(&pending);
+  std::sort(pending.begin(), pending.end(), [](const TensorRef& a, const TensorRef& b) {
+    return std::make_pair(a->handle(), a.get()) < std::make_pair(b->handle(), b.get());
+  });
+  pending.erase(std::unique(pending.begin(), pending.end()), pending.end());
+  return pending;
 }
 
 void Session::FailWaiting(const DeviceSlot& slot, const absl::Status& error) {

@@ -37,6 +37,8 @@ class StreamState {
 class SessionMembers {
  public:
   virtual ~SessionMembers() = default;
+  // Appends the results of the operations that haven't ended, also if their handles were deleted.
+  virtual void AppendUnfinished(std::vector<TensorRef>* results) = 0;
   // Session::Close() calls this function. Must not block.
   virtual void End() = 0;
 };
@@ -145,7 +147,8 @@ class Session {
   // an earlier one. Never blocks.
   int64_t num_handles() const { return num_handles_.load(std::memory_order_relaxed); }
 
-  // Returns the tensors that are not done yet, in order of handle.
+  // Returns the tensors that are not done yet, in order of handle. Includes the results of group
+  // operations whose handles were deleted: the other members need these operations.
   std::vector<TensorRef> Pending() const;
 
   // Fails the pending tensors of a device that were not posted to its executor: they wait for an

@@ -129,6 +129,22 @@ TEST_F(CollectiveEndTest, ClosingASessionEndsItsMembers) {
   for (const auto& made : waiting.get()) ExpectError(made, Code::kAborted, {"rank 3", "left"});
 }
 
+TEST_F(CollectiveEndTest, OperationOfAClosedSessionEndsForTheOtherMembers) {
+  MakeGroup();
+  auto waiting = std::async(std::launch::async, [&] { return Run(3, Barrier(2)); });
+  ASSERT_TRUE(Eventually([&] {
+    const auto list = session(3).List();
+    return list.ok() && list->tensors_size() == 1;
+  }));
+  ASSERT_TRUE(session(3).Close().ok());
+  EXPECT_FALSE(waiting.get().ok());
+  const auto run_others = [&](uint64_t output) {
+    return AtOnce(3, [&](int rank) { return Run(rank, Barrier(output)); });
+  };
+  for (const auto& made : run_others(2)) EXPECT_TRUE(made.ok()) << made.status();
+  for (const auto& made : run_others(3)) ExpectError(made, Code::kAborted, {"rank 3", "left"});
+}
+
 // Returns the number of open descriptors of a daemon.
 int64_t Descriptors(const DaemonProcess& daemon) {
   int64_t count = 0;

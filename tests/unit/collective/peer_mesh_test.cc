@@ -143,6 +143,36 @@ TEST_F(PeerMeshTest, PeerMayLeaveAfterItsLastMessage) {
   EXPECT_TRUE(absl::IsAborted(left_->Watch()));
 }
 
+// Two peers have ended an operation, and leave one after the other: the first one because it is
+// done, the second one because it finds that the first one has left. The third member still waits.
+TEST_F(PeerMeshTest, PeersThatLeaveBetweenOperationsDoNotEndTheRunningOperation) {
+  int fds[3][2];
+  for (auto& pair : fds) ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+  std::vector<std::unique_ptr<PeerMesh>> meshes;
+  for (int rank = 0; rank < 3; ++rank) {
+    meshes.push_back(std::make_unique<PeerMesh>(rank, 3, milliseconds(20000)));
+    for (int next = 1; next < 3; ++next) {
+      const int peer = (rank + next) % 3;
+      meshes[rank]->Adopt(peer, next == 1 ? fds[rank][0] : fds[peer][1]);
+    }
+  }
+  auto first = std::async(std::launch::async, [&] { return meshes[0]->Exchange("0"); });
+  auto second = std::async(std::launch::async, [&] { return meshes[1]->Exchange("1"); });
+  ASSERT_TRUE(meshes[2]->Exchange("2").ok());
+  ASSERT_TRUE(first.get().ok());
+  ASSERT_TRUE(second.get().ok());
+  char element = 'x', received = 0;
+  int sent = 0, receives = 0;
+  meshes[1]->Send(2, 1, &element, 1, &sent);
+  meshes[0]->Leave(absl::OkStatus());
+  const absl::Status found = meshes[1]->Watch();
+  EXPECT_THAT(std::string(found.message()), testing::HasSubstr("rank 0 of the group has left"));
+  meshes[2]->Receive(1, 1, &received, 1, &receives);
+  EXPECT_TRUE(meshes[2]->Await(&receives).ok());
+  EXPECT_EQ(received, 'x');
+  EXPECT_EQ(meshes[2]->Watch(), found);
+}
+
 TEST_F(PeerMeshTest, InvalidFramesEndOnlyTheGroup) {
   const std::string zeros(64, '\0');
   const std::vector<std::pair<RawFrame, std::string>> nonsense = {

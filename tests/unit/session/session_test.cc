@@ -97,6 +97,31 @@ TEST_F(SessionTest, PendingListsTensorsThatAreNotDone) {
   EXPECT_EQ(pending[0]->handle(), 2u);
 }
 
+// Members whose operations have the results `unfinished`.
+class FakeMembers final : public SessionMembers {
+ public:
+  explicit FakeMembers(std::vector<TensorRef> unfinished) : unfinished_(std::move(unfinished)) {}
+  void AppendUnfinished(std::vector<TensorRef>* results) override {
+    results->insert(results->end(), unfinished_.begin(), unfinished_.end());
+  }
+  void End() override {}
+
+ private:
+  const std::vector<TensorRef> unfinished_;
+};
+
+TEST_F(SessionTest, PendingListsDroppedResultsOfGroupOperations) {
+  const TensorRef kept = Make(1), dropped = Make(2);
+  ASSERT_TRUE(session_.Insert(kept).ok());
+  ASSERT_TRUE(session_.Insert(dropped).ok());
+  session_.Drop({2});
+  const auto make = [&] {
+    return std::make_shared<FakeMembers>(std::vector<TensorRef>{dropped, kept});
+  };
+  ASSERT_TRUE(session_.Members(make).ok());
+  EXPECT_THAT(session_.Pending(), ElementsAre(kept, dropped)) << "each of them once";
+}
+
 // The state that a stream keeps in its session. Counts its instances.
 class CountedState : public StreamState {
  public:
