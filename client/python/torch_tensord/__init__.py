@@ -7,6 +7,7 @@ package tensord. If there is none, it connects as tensord.connect() does.
 
 import copyreg
 import ctypes
+import functools
 import os
 import pathlib
 import sys
@@ -83,20 +84,34 @@ def as_cuda():
 
 
 def _register_process_groups():
-    """Makes the backend "tensord" known to torch.distributed, which asks for it by name."""
+    """Makes the backend "tensord" known to torch.distributed.
+
+    If a program names no backend, its tensors on the CPU use Gloo, as without this package. PyTorch would choose the
+    backend of the accelerator alone, and would ask whether it is available, which connects.
+    """
+    import torch
     import torch.distributed as dist
 
     if not dist.is_available():
         return
-    dist.Backend.register_backend("tensord", _create_process_group, devices=["tensord"])
-    # Programs for CPUs that name no backend get Gloo alone, as without this package.
-    dist.Backend.default_device_backend_map.pop("tensord", None)
+    dist.Backend.register_backend("tensord", _create_process_group, extended_api=True, devices=["tensord"])
+    config = dist.distributed_c10d.BackendConfig
+    choose = config.__init__
+
+    @functools.wraps(choose)
+    def choose_for_each_device(self, backend):
+        accelerator = torch.accelerator.current_accelerator()
+        if backend == dist.Backend.UNDEFINED and accelerator is not None and accelerator.type == "tensord":
+            backend = "cpu:gloo,tensord:tensord" if dist.is_gloo_available() else "tensord"
+        choose(self, backend)
+
+    config.__init__ = choose_for_each_device
 
 
-def _create_process_group(store, rank, size, timeout):
+def _create_process_group(options, _backend_options):
     from . import distributed
 
-    return distributed.create_process_group(store, rank, size, timeout)
+    return distributed.create_process_group(options)
 
 
 def resume(addresses=None, **options):

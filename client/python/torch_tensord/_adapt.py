@@ -89,10 +89,20 @@ def _adapt_optimizers():
         setattr(torch.optim.Optimizer, check, lambda self: None)
 
 
+def _adapt_barrier():
+    """Makes dist.barrier() name the accelerator without connecting, even in a program that uses only the CPU."""
+
+    def get_accelerator(check=None):
+        return torch.accelerator.current_accelerator(check_available=bool(check)) or torch.device("cpu")
+
+    torch._C._get_accelerator = get_accelerator
+
+
 def adapt():
     """Makes the changes. Call it once."""
     _adapt_data_parallel()
     _adapt_optimizers()
+    _adapt_barrier()
     torch.Tensor.__dlpack__ = _refuse(torch.Tensor.__dlpack__)
     torch.Tensor.__dlpack_device__ = _refuse(torch.Tensor.__dlpack_device__)
     torch.to_dlpack = torch.utils.dlpack.to_dlpack = _refuse(torch.utils.dlpack.to_dlpack)

@@ -6,6 +6,9 @@ exchange the elements directly, by Gloo between CPUs and by NCCL between GPUs. T
 carries the members' addresses, and the names and shapes of messages. A tensor on the CPU is copied to the device, and
 the result back, which waits.
 
+init_process_group() without a backend means "cpu:gloo,tensord:tensord": PyTorch's Gloo takes the tensors on the CPU.
+The process connects to a server only when an operation gets a tensor on tensord.
+
 The servers' groups have all-reduce by sum, mean and maximum, all-gather, reduce-scatter and broadcast. The other
 collective operations consist of these. send() publishes a tensor at its server under a name, and recv() copies it from
 that server.
@@ -37,22 +40,33 @@ _COMBINATIONS = {
     dist.ReduceOp.BXOR: lambda x: functools.reduce(torch.bitwise_xor, x.unbind(0)),
 }
 _POLL_SECONDS = 0.001  # the pause between two looks at the store, in a receive from any member and in shutdown()
-_MAX_DELIVERY_SECONDS = 30.0  # the longest time that shutdown() waits for receivers
-_MAX_TIMEOUT_SECONDS = 30.0  # for an operation that waits for its last member
+_MAX_DELIVERY_SECONDS = 30.0  # the longest time that the end of a program waits for other members
+_MAX_TIMEOUT_SECONDS = 3600.0  # the longest timeout that servers accept
 
 
 class ProcessGroupTensord(dist.ProcessGroup):
     """A process group whose tensors are on devices of tensord. Operations return at once, and run in the order of the
     calls. An error of the servers is raised at the next wait for a result."""
 
-    def __init__(self, store, rank, size, timeout):
+    supports_splitting = False  # PyTorch then makes subgroups by new_group, and split_group raises its error
+
+    def __init__(self, store, rank, size, timeout, host=None, device=None):
+        """`host` is a process group for the tensors on the CPU. If it is None, the servers' group takes them. `device`
+        is init_process_group's device_id. If it is None, it is the current device at the first operation."""
         super().__init__(rank, size)
         self._member_rank, self._member_count = rank, size
         self._store, self._exchanges = store, 0
-        seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
-        self._timeout = max(1.0, min(seconds, 3600.0))
+        self._timeout = max(1.0, min(timeout.total_seconds(), _MAX_TIMEOUT_SECONDS))
+        self._host = host
+        if host is not None:  # PyTorch's hooks for processes need a backend of the base class
+            gloo = dist.ProcessGroup.BackendType.GLOO
+            self._set_default_backend(gloo)
+            self._register_backend(torch.device("cpu"), gloo, host._get_backend(torch.device("cpu")))
+        self._name = self._description = ""
+        self._destroyed = False
         self._member = None
-        self._device = None
+        self._device = None  # the member's
+        self._given_device = device  # not bound_device_id, for which PyTorch demands groups that can be split
         self._messages = collections.Counter()  # messages sent and received, by sender, receiver and tag
         # By tag: the receives whose messages aren't known yet, in the order of the calls.
         self._receives = collections.defaultdict(lambda: (threading.Lock(), collections.deque()))
@@ -65,7 +79,37 @@ class ProcessGroupTensord(dist.ProcessGroup):
         return "tensord"
 
     def _get_backend(self, device):
-        return self  # batch_isend_irecv reads properties of the backend
+        if self._host is not None and torch.device(device).type == "cpu":
+            return self._host._get_backend(torch.device("cpu"))
+        return self  # PyTorch reads properties of the backend
+
+    @property
+    def _device_types(self):
+        return [] if self._host is None else [torch.device("cpu"), torch.device("tensord")]
+
+    # PyTorch reads these by group_name and group_desc, and calls the setters by _set_group_name and _set_group_desc.
+
+    def getGroupName(self):
+        return self._name
+
+    def setGroupName(self, name):
+        self._name = name
+        if self._host is not None:
+            self._host._set_group_name(name)
+
+    def getGroupDesc(self):
+        return self._description
+
+    def setGroupDesc(self, description):
+        self._description = description
+        if self._host is not None:
+            self._host._set_group_desc(description)
+
+    def _start_coalescing(self, device):
+        """Does nothing: each operation is sent at its call."""
+
+    def _end_coalescing(self, device):
+        return _done([])
 
     def size(self):
         return self._member_count
@@ -93,7 +137,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
         if self._member is None:
             owner = as_tensord(torch.zeros(1, device=device)).device
             self._member = tensord.GroupMember(
-                owner, self._member_rank, self._member_count, self._exchange, min(self._timeout, _MAX_TIMEOUT_SECONDS)
+                owner, self._member_rank, self._member_count, self._exchange, self._timeout
             )
             self._device = device
         if device != self._device:
@@ -103,10 +147,13 @@ class ProcessGroupTensord(dist.ProcessGroup):
             )
         return self._member
 
+    def _own_device(self):
+        return self._device or self._given_device or torch.device("tensord", torch.tensord.current_device())
+
     def _prepare(self, name, tensor):
         """Returns the tensor on this member's device: PyTorch gives objects, such as pickled ones, on the CPU."""
         if tensor.device.type == "cpu":
-            tensor = tensor.to(self._device or torch.device("tensord", torch.tensord.current_device()))
+            tensor = tensor.to(self._own_device())
         if tensor.device.type != "tensord":
             raise RuntimeError(
                 f"torch.distributed: {name}: the tensor is on {tensor.device}, and the backend tensord takes tensors"
@@ -156,12 +203,19 @@ class ProcessGroupTensord(dist.ProcessGroup):
     def _reduce_scatter(self, tensor, reduction):
         return as_torch(self._member.reduce_scatter(as_tensord(tensor), reduction))
 
+    def _check_parts(self, name, parts):
+        if len(parts) != self._member_count:
+            raise ValueError(
+                f"torch.distributed: {name}: the list has {len(parts)} tensors, and must have one for each of the"
+                f" {self._member_count} members"
+            )
+
     # ---- the operations
 
     def allreduce(self, tensors, opts=None):
         opts = opts or dist.AllreduceOptions()
         for tensor in tensors:
-            tensor.copy_(self._reduce("all_reduce", tensor, opts, self._all_reduce))
+            _write("all_reduce", tensor, self._reduce("all_reduce", tensor, opts, self._all_reduce))
         return _done(tensors)
 
     def allreduce_coalesced(self, tensors, opts=None):
@@ -172,18 +226,22 @@ class ProcessGroupTensord(dist.ProcessGroup):
         self._check_rank("broadcast", root)
         for tensor in tensors:
             given = as_tensord(self._prepare("broadcast", tensor))
-            tensor.copy_(as_torch(self._member.broadcast(given, root)))
+            _write("broadcast", tensor, as_torch(self._member.broadcast(given, root)))
         return _done(tensors)
 
     def allgather(self, output_tensors, input_tensors, opts=None):
         for outputs, tensor in zip(output_tensors, input_tensors):
+            self._check_parts("all_gather", outputs)
+            for output in outputs:
+                _check_output("all_gather", output, tensor.numel(), tensor.dtype)
             gathered = self._gather("all_gather", tensor)
             for output, part in zip(outputs, gathered):
-                output.copy_(part)
+                _write("all_gather", output, part)
         return _done([each for outputs in output_tensors for each in outputs], output_tensors)
 
     def all_gather_single(self, output, input, opts=None):
-        output.view(-1).copy_(self._gather("all_gather", input).reshape(-1))
+        _check_output("all_gather_into_tensor", output, input.numel() * self._member_count, input.dtype)
+        _write("all_gather_into_tensor", output, self._gather("all_gather_into_tensor", input))
         return _done([output])
 
     _allgather_base = all_gather_single
@@ -197,13 +255,20 @@ class ProcessGroupTensord(dist.ProcessGroup):
 
     def reduce_scatter(self, output_tensors, input_tensors, opts=None):
         for output, parts in zip(output_tensors, input_tensors):
+            self._check_parts("reduce_scatter", parts)
             self.reduce_scatter_single(output, torch.cat([part.reshape(-1) for part in parts]), opts)
         return _done(output_tensors)
 
     def reduce_scatter_single(self, output, input, opts=None):
         opts = opts or dist.ReduceScatterOptions()
+        if input.numel() != output.numel() * self._member_count:
+            raise ValueError(
+                f"torch.distributed: reduce_scatter: the input has {input.numel()} elements, and must have"
+                f" {self._member_count} times the {output.numel()} elements of the output"
+            )
+        _check_output("reduce_scatter", output, output.numel(), input.dtype)
         made = self._reduce("reduce_scatter", input.reshape(self._member_count, -1), opts, self._reduce_scatter)
-        output.view(-1).copy_(made.reshape(-1))
+        _write("reduce_scatter", output, made)
         return _done([output])
 
     _reduce_scatter_base = reduce_scatter_single
@@ -221,16 +286,21 @@ class ProcessGroupTensord(dist.ProcessGroup):
         for tensor in tensors:
             made = self._reduce("reduce", tensor, opts, self._all_reduce)
             if self._member_rank == opts.rootRank:
-                tensor.copy_(made)
+                _write("reduce", tensor, made)
         return _done(tensors)
 
     def gather(self, output_tensors, input_tensors, opts):
         self._check_rank("gather", opts.rootRank)
+        is_root = self._member_rank == opts.rootRank
         for i, tensor in enumerate(input_tensors):
+            if is_root:
+                self._check_parts("gather", output_tensors[i])
+                for output in output_tensors[i]:
+                    _check_output("gather", output, tensor.numel(), tensor.dtype)
             gathered = self._gather("gather", tensor)
-            if self._member_rank == opts.rootRank:
+            if is_root:
                 for output, part in zip(output_tensors[i], gathered):
-                    output.copy_(part)
+                    _write("gather", output, part)
         return _done(input_tensors)
 
     def scatter(self, output_tensors, input_tensors, opts):
@@ -238,18 +308,23 @@ class ProcessGroupTensord(dist.ProcessGroup):
         for i, output in enumerate(output_tensors):
             here = self._prepare("scatter", output)
             if self._member_rank == opts.rootRank:
-                parts = torch.stack([self._prepare("scatter", part) for part in input_tensors[i]])
+                self._check_parts("scatter", input_tensors[i])
+                for part in input_tensors[i]:
+                    _check_output("scatter", output, part.numel(), part.dtype)
+                parts = torch.stack([self._prepare("scatter", part.view(output.shape)) for part in input_tensors[i]])
             else:
                 parts = torch.zeros(self._member_count, *here.shape, dtype=here.dtype, device=here.device)
             made = as_torch(self._member.broadcast(as_tensord(parts), opts.rootRank))
-            output.copy_(made[self._member_rank])
+            _write("scatter", output, made[self._member_rank])
         return _done(output_tensors)
 
     def alltoall(self, output_tensors, input_tensors, opts=None):
+        self._check_parts("all_to_all", input_tensors)
+        self._check_parts("all_to_all", output_tensors)
         parts = [self._prepare("all_to_all", each).reshape(-1) for each in input_tensors]
         made = self._all_to_all(torch.cat(parts), [part.numel() for part in parts])
         for output, part in zip(output_tensors, made):
-            output.copy_(part.view(output.shape))
+            _write("all_to_all", output, part)
         return _done(output_tensors)
 
     def all_to_all_single(self, output, input, output_split_sizes=None, input_split_sizes=None, opts=None):
@@ -261,11 +336,11 @@ class ProcessGroupTensord(dist.ProcessGroup):
                     f" the output {tuple(output.shape)} must be the same multiple of the {count} members"
                 )
             made = self._own_part(self._gather("all_to_all_single", input))
-            output.copy_(made.reshape(output.shape))
+            _write("all_to_all_single", output, made)
             return _done([output])
         sizes = list(input_split_sizes or [input.shape[0] // count] * count)
         made = self._all_to_all(self._prepare("all_to_all_single", input), sizes)
-        output.copy_(torch.cat(made).reshape(output.shape))
+        _write("all_to_all_single", output, torch.cat(made))
         return _done([output])
 
     alltoall_base = all_to_all_single
@@ -304,7 +379,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
         self._check_rank("send", dst)
         for tensor in tensors:
             if tensor.device.type == "cpu":
-                tensor = tensor.to(self._device or torch.device("tensord", torch.tensord.current_device()))
+                tensor = tensor.to(self._own_device())
             address = torch.tensord.get_device_server(tensor.device)
             name = f"torch.distributed/{uuid.uuid4()}"
             try:
@@ -356,18 +431,33 @@ class ProcessGroupTensord(dist.ProcessGroup):
             time.sleep(_POLL_SECONDS)
 
     def shutdown(self):
-        """Waits for this member's part of all operations. destroy_process_group() calls this. If this process ended
-        earlier, the other members' results would be lost."""
-        if self._member is not None:
-            try:
-                torch.tensord.synchronize(self._device)
-            except RuntimeError:
-                pass  # the program's wait for a result raises the error
-        self._await_delivery()
+        """Ends the group, after the other members have got what they need. destroy_process_group() calls this."""
+        self._leave(self._timeout)
+        if self._host is not None:
+            self._host.shutdown()
 
-    def _await_delivery(self):
+    def _leave(self, seconds):
+        """Waits for this member's part of all operations, and for the receivers of its messages. Then leaves.
+
+        The end of this process's session would take the results from the other members. Waits for `seconds` at most.
+        """
+        self._destroyed = True
+        if self._member is not None:
+            self._await_operations(time.monotonic() + seconds)
+            self._member = None
+        self._await_delivery(time.monotonic() + min(seconds, _MAX_DELIVERY_SECONDS))
+
+    def _await_operations(self, deadline):
+        try:
+            last = torch.tensord.Event()
+            last.record(torch.tensord.current_stream(self._device))
+            while not last.query() and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+        except RuntimeError:  # the session has ended
+            pass
+
+    def _await_delivery(self, deadline):
         """Waits until the receivers have taken the messages, which the end of this process's session deletes."""
-        deadline = time.monotonic() + min(self._timeout, _MAX_DELIVERY_SECONDS)
         while self._sent > 0 and time.monotonic() < deadline:
             try:
                 if self._store.add(_taken_key(self._member_rank), 0) >= self._sent:
@@ -377,7 +467,8 @@ class ProcessGroupTensord(dist.ProcessGroup):
             time.sleep(_POLL_SECONDS)
 
     def barrier(self, opts=None):
-        self._join(torch.device("tensord", torch.tensord.current_device())).barrier()
+        ids = opts.device_ids if opts is not None else []
+        self._join(torch.device("tensord", ids[0]) if ids else self._own_device()).barrier()
         return _done([])
 
     def _gather(self, name, tensor):
@@ -385,15 +476,62 @@ class ProcessGroupTensord(dist.ProcessGroup):
         return as_torch(self._member.all_gather(as_tensord(tensor.reshape(1, *tensor.shape))))
 
 
-# torch.compile breaks its graph at an operation, and doesn't look into it. Autograd doesn't record the operations: they
-# may write to parameters.
+def _check_output(name, output, count, dtype):
+    """Raises an error if the output can't get `count` elements of `dtype`, before the operation begins."""
+    if output.dtype != dtype:
+        raise TypeError(f"torch.distributed: {name}: the output has the dtype {output.dtype}, and the result {dtype}")
+    if output.numel() != count:
+        raise ValueError(
+            f"torch.distributed: {name}: the output has the shape {tuple(output.shape)}, and the result has {count}"
+            " elements"
+        )
+
+
+def _write(name, output, value):
+    """Writes the elements. As with PyTorch's backends, this doesn't count as a change that backward() would refuse."""
+    _check_output(name, output, value.numel(), value.dtype)
+    output.data.copy_(value.reshape(output.shape))
+
+
+def _is_on_cpu(arguments):
+    """Returns whether the first tensor of an operation's arguments is on the CPU; None if there is no tensor."""
+    for each in arguments:
+        found = each.device.type == "cpu" if isinstance(each, torch.Tensor) else None
+        if found is None and isinstance(each, (list, tuple)):
+            found = _is_on_cpu(each)
+        if found is not None:
+            return found
+    return None
+
+
+def _operation(name):
+    """Returns the method of ProcessGroupTensord with its checks.
+
+    torch.compile breaks its graph at an operation, and doesn't look into it. Autograd doesn't record the operations:
+    they may write to parameters.
+    """
+    method = torch.no_grad()(getattr(ProcessGroupTensord, name))
+
+    @functools.wraps(method)
+    def call(self, *arguments, **options):
+        if self._destroyed:
+            raise RuntimeError(f"torch.distributed: {name}: the process group was destroyed")
+        if self._host is not None:
+            on_cpu = _is_on_cpu((*arguments, *options.values()))
+            if on_cpu or on_cpu is None and self._member is None:  # a barrier of a program without tensors on tensord
+                return getattr(self._host, name)(*arguments, **options)
+        return method(self, *arguments, **options)
+
+    return torch.compiler.disable(call)
+
+
 for _name in (
     "allreduce allreduce_coalesced broadcast allgather all_gather_single _allgather_base all_gather_single_coalesced"
     " allgather_into_tensor_coalesced reduce_scatter reduce_scatter_single _reduce_scatter_base"
     " reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced reduce gather scatter alltoall alltoall_base"
     " all_to_all_single send recv recv_anysource barrier"
 ).split():
-    setattr(ProcessGroupTensord, _name, torch.compiler.disable(torch.no_grad()(getattr(ProcessGroupTensord, _name))))
+    setattr(ProcessGroupTensord, _name, _operation(_name))
 
 
 def _done(tensors, value=None):
@@ -407,10 +545,10 @@ _groups = weakref.WeakSet()
 
 
 @atexit.register
-def _deliver():
-    """Waits for the receivers of all groups, because programs may end without destroy_process_group()."""
+def _leave_groups():
+    """Leaves all groups, because programs may end without destroy_process_group()."""
     for group in list(_groups):
-        group._await_delivery()
+        group._leave(_MAX_DELIVERY_SECONDS)
 
 
 def _timeout_error(no_sender, tag):
@@ -478,16 +616,30 @@ class _Receive(dist.Work):
                     f"torch.distributed: recv: the message has the shape {message['shape']} and the dtype "
                     f"{message['dtype']}, and the tensor has {list(tensor.shape)} and {tensor.dtype}"
                 )
-            tensor.copy_(found)
+            _write("recv", tensor, found)
         return True
 
     def is_completed(self):
-        return self._taken == len(self.tensors)
+        """Takes the messages that have come. Returns whether these are all."""
+        if self._taken == len(self.tensors):
+            return True
+        try:
+            self._group._find_messages(self, time.monotonic())
+            return self._group._store.check(self.keys[self._taken :]) and self.wait()
+        except RuntimeError:  # no message yet; if it is another error, wait() raises it
+            return False
 
     is_success = is_completed
 
     def exception(self):
         return None
+
+    def get_future(self):
+        """Waits as wait() does, and returns a future that is done."""
+        self.wait()
+        future = torch.futures.Future()
+        future.set_result(self.tensors)
+        return future
 
     def result(self):
         return self.tensors
@@ -498,6 +650,9 @@ class _Receive(dist.Work):
     _source_rank = source_rank
 
 
-def create_process_group(store, rank, size, timeout):
-    """Makes the process group. torch.distributed.init_process_group calls this."""
-    return ProcessGroupTensord(store, rank, size, timeout)
+def create_process_group(options):
+    """Makes the process group. torch.distributed.init_process_group calls this. `options` are those of PyTorch."""
+    made_first = options.process_group  # has the backends of the device types that come before tensord
+    host = made_first if torch.device("cpu") in made_first._device_types else None
+    device = made_first.bound_device_id or getattr(dist.group.WORLD, "_given_device", None)
+    return ProcessGroupTensord(options.store, options.group_rank, options.group_size, options.timeout, host, device)

@@ -1,6 +1,7 @@
 """A daemon of two CPU devices, and one connection for all tests. Without PyTorch nothing is collected."""
 
 import importlib.util
+import json
 import os
 import pathlib
 import subprocess
@@ -10,6 +11,15 @@ import time
 import pytest
 
 START_SECONDS = 60
+RANK_SETUP = """
+import json, os, sys
+import torch
+import torch.distributed as dist
+from torch import nn
+rank = int(os.environ["RANK"])
+device = torch.device("tensord", rank)
+torch.tensord.set_device(rank)
+"""
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torch_tensord") is None:
     collect_ignore_glob = ["test_*.py"]
 
@@ -106,3 +116,31 @@ def start_daemon(tmp_path):
         process.kill()
         process.stdin.close()
         process.wait()
+
+
+@pytest.fixture
+def run_ranks(address):
+    """Returns a function that runs a program as `size` processes, and returns what each printed as JSON."""
+
+    def run(program, size=2, setup=RANK_SETUP):
+        import torch
+
+        # As torchrun does, this process has the store, on a port that no other process can take.
+        store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        processes = []
+        for rank in range(size):
+            variables = {
+                **os.environ, "TENSORD_SERVER": address, "RANK": str(rank), "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port),
+                "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
+            }
+            processes.append(subprocess.Popen([sys.executable, "-c", setup + program], env=variables, text=True,
+                                              stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        answers = []
+        for process in processes:
+            out, err = process.communicate(timeout=240)
+            assert process.returncode == 0, err[-3000:]
+            answers.append(json.loads(out.splitlines()[-1]))
+        return answers
+
+    return run

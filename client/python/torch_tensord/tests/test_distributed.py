@@ -1,24 +1,10 @@
 """torch.distributed with the backend "tensord": a process for each device, as torchrun starts them."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="PyTorch without torch.distributed")
 
-SETUP = """
-import json, os, sys
-import torch
-import torch.distributed as dist
-from torch import nn
-rank = int(os.environ["RANK"])
-device = torch.device("tensord", rank)
-torch.tensord.set_device(rank)
-"""
 TRAINING = """
 def make_model():
     torch.manual_seed(0)
@@ -36,32 +22,6 @@ def train(model, x, y, steps=5):
 torch.manual_seed(1)
 x, y = torch.randn(8, 6).to(device), torch.randint(3, (8,)).to(device)
 """
-
-
-@pytest.fixture
-def run_ranks(address):
-    """Returns a function that runs a program as `size` processes, and returns what each printed as JSON."""
-
-    def run(program, size=2):
-        # As torchrun does, this process has the store, on a port that no other process can take.
-        store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        processes = []
-        for rank in range(size):
-            variables = {
-                **os.environ, "TENSORD_SERVER": address, "RANK": str(rank), "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port),
-                "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
-            }
-            processes.append(subprocess.Popen([sys.executable, "-c", SETUP + program], env=variables, text=True,
-                                              stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-        answers = []
-        for process in processes:
-            out, err = process.communicate(timeout=240)
-            assert process.returncode == 0, err[-3000:]
-            answers.append(json.loads(out.splitlines()[-1]))
-        return answers
-
-    return run
 
 
 def test_operations(run_ranks):
@@ -322,6 +282,175 @@ else:
 dist.destroy_process_group()
 """)
     assert first == [1, 1, 1]
+
+
+@pytest.mark.parametrize("end", ["dist.destroy_process_group()", "", "raise SystemExit(0)"])
+def test_a_member_that_drops_its_results_and_leaves_takes_none_from_the_others(run_ranks, end):
+    first, second = run_ranks("""
+dist.init_process_group("tensord")
+store = dist.distributed_c10d._get_default_store()
+x = torch.ones(1000, device=device)
+dist.barrier()
+results = []
+if rank == 0:
+    store.wait(["called"])  # the other member has called all operations, and is leaving
+for _ in range(10):
+    y = torch.empty(2000, device=device)
+    dist.all_gather_into_tensor(y, x)
+    if rank == 0: results.append(y)
+    del y
+if rank == 1: store.set("called", "")
+print(json.dumps(sum(each.sum() for each in results).item() if rank == 0 else None), flush=True)
+""" + end)
+    assert first == 20000
+
+
+def test_a_message_that_the_receiver_drops_is_not_an_error(run_ranks):
+    answers = run_ranks("""
+dist.init_process_group("tensord")
+for _ in range(5):
+    x = torch.ones(16, device=device)
+    work = dist.isend(x, 1) if rank == 0 else dist.irecv(x, 0)
+    work.wait()
+    del x, work
+    torch.tensord.synchronize()
+dist.destroy_process_group()
+print(json.dumps("done"))
+""")
+    assert answers == ["done", "done"]
+
+
+def test_operations_keep_the_versions_of_tensors(run_ranks):
+    first, second = run_ranks("""
+dist.init_process_group("tensord")
+def x(): return torch.tensor([1.0 + rank, 3.0], device=device)
+changed = []
+def check(name, tensors, call):
+    versions = [tensor._version for tensor in tensors]
+    work = call()
+    if work is not None: work.wait()
+    if versions != [tensor._version for tensor in tensors]: changed.append(name)
+t, parts, double, half = x(), [x(), x()], torch.zeros(4, device=device), torch.zeros(1, device=device)
+check("all_reduce", [t], lambda: dist.all_reduce(t))
+check("broadcast", [t], lambda: dist.broadcast(t, 0))
+check("reduce", [t], lambda: dist.reduce(t, 0))
+check("all_gather", parts + [t], lambda: dist.all_gather(parts, t))
+check("all_gather_into_tensor", [double, t], lambda: dist.all_gather_into_tensor(double, t))
+check("reduce_scatter", [half], lambda: dist.reduce_scatter(half, list(t.split(1))))
+check("reduce_scatter_tensor", [half, t], lambda: dist.reduce_scatter_tensor(half, t))
+check("gather", parts, lambda: dist.gather(t, parts if rank == 0 else None, dst=0))
+check("scatter", [t], lambda: dist.scatter(t, parts if rank == 0 else None, src=0))
+check("all_to_all", parts, lambda: dist.all_to_all(parts, [x(), x()]))
+check("all_to_all_single", [t], lambda: dist.all_to_all_single(t, x()))
+check("all_to_all_single with sizes", [t], lambda: dist.all_to_all_single(t, x(), [1, 1], [1, 1]))
+check("recv", [t], lambda: dist.recv(t, 1) and None if rank == 0 else dist.send(x(), 0))
+check("irecv", [t], lambda: dist.irecv(t, 1) if rank == 0 else dist.isend(x(), 0))
+cpu = torch.ones(2); check("all_reduce on the CPU", [cpu], lambda: dist.all_reduce(cpu))
+w = x().requires_grad_()
+y = w.exp()                         # backward() reads y
+dist.all_reduce(y.detach(), async_op=True).wait()
+y.sum().backward()
+with torch.inference_mode(): dist.all_reduce(torch.ones(2, device=device))
+dist.barrier()
+dist.destroy_process_group()
+print(json.dumps([changed, (w.grad - y).abs().max().item()]))
+""")
+    assert first == second == [[], 0]
+
+
+def test_works_tell_their_state_and_results(run_ranks):
+    first, second = run_ranks("""
+dist.init_process_group("tensord")
+x = torch.full((2,), 1.0 + rank, device=device)
+work = dist.all_reduce(x, async_op=True)
+assert work.wait() and work.is_completed()
+half = work.get_future().then(lambda future: future.value()[0] / 2).wait()
+answers = [half.tolist(), work.result()[0].tolist()]
+received = [torch.zeros(1, device=device) for _ in range(2)]
+works = [dist.irecv(each, 1 - rank, tag=5) for each in received]
+assert not works[0].is_completed()
+dist.barrier()
+for i in range(2): dist.isend(torch.full((1,), 10.0 * rank + i, device=device), 1 - rank, tag=5)
+while not works[0].is_completed(): pass
+works[1].get_future().wait()
+assert works[1].is_completed() and works[0].wait()
+answers.append([each.item() for each in received])
+dist.barrier()
+dist.destroy_process_group()
+print(json.dumps(answers))
+""")
+    assert first == [[1.5, 1.5], [3, 3], [10, 11]] and second == [[1.5, 1.5], [3, 3], [0, 1]]
+
+
+def test_invalid_arguments_are_errors_and_the_group_continues(run_ranks):
+    first, second = run_ranks("""
+dist.init_process_group("tensord")
+def x(*shape, **options): return torch.ones(*shape, device=device, **options)
+errors = []
+for call in (
+    lambda: dist.all_gather_into_tensor(x(3), x(2)),
+    lambda: dist.all_gather_into_tensor(x(4, dtype=torch.int64), x(2)),
+    lambda: dist.all_gather([x(2), x(1)], x(2)),
+    lambda: dist.all_gather([x(2)], x(2)),
+    lambda: dist.reduce_scatter_tensor(x(3), x(4)),
+    lambda: dist.reduce_scatter(x(2), [x(2)]),
+    lambda: dist.all_to_all([x(2)], [x(2)]),
+    lambda: dist.all_to_all_single(x(2, dtype=torch.int64), x(2)),
+):
+    try:
+        call()
+        errors.append("none")
+    except (TypeError, ValueError) as error:
+        errors.append(type(error).__name__)
+t = x(2); dist.all_reduce(t); assert t.tolist() == [2, 2]
+group = dist.new_group([0, 1])
+dist.all_reduce(t, group=group); assert t.tolist() == [4, 4]
+dist.destroy_process_group(group)
+for call in (lambda: group.allreduce([t]), lambda: dist.all_reduce(t, group=group)):
+    try:
+        call()
+    except (RuntimeError, ValueError) as error:
+        errors.append(str(error))
+try:
+    dist.split_group(split_ranks=[[0, 1]])
+except RuntimeError as error:
+    errors.append(str(error))
+dist.barrier()
+dist.destroy_process_group()
+print(json.dumps(errors))
+""")
+    for errors in (first, second):
+        assert errors[:8] == ["ValueError", "TypeError", "ValueError", "ValueError", "ValueError", "ValueError", "ValueError", "ValueError"]
+        assert errors[8] == "torch.distributed: allreduce: the process group was destroyed"
+        assert "is not initialized" in errors[9]
+        assert "does not support splitting" in errors[10]
+
+
+def test_objects_and_coalesced_operations(run_ranks):
+    first, second = run_ranks("""
+from torch.distributed.distributed_c10d import _coalescing_manager
+dist.init_process_group("tensord")
+answers = {}
+objects = [rank, {"rank": rank}]; dist.broadcast_object_list(objects, 1); answers["broadcast"] = objects
+objects = [None, None] if rank == 0 else None; dist.gather_object(rank, objects, dst=0); answers["gather"] = objects
+objects = [None]; dist.scatter_object_list(objects, ["a", "b"] if rank == 0 else None, src=0); answers["scatter"] = objects
+a, b, c = torch.ones(2, device=device), torch.ones(3, device=device), torch.zeros(4, device=device)
+with _coalescing_manager(async_ops=True) as works:
+    dist.all_reduce(a); dist.all_reduce(b)
+works.wait()
+with _coalescing_manager(device=device, async_ops=True) as works:
+    dist.all_gather_into_tensor(c, a * (rank + 1))
+works.wait()
+answers["coalesced"] = [a.tolist(), b.tolist(), c.tolist()]
+dist.barrier(device_ids=[rank]); dist.barrier(async_op=True).wait()
+dist.destroy_process_group()
+print(json.dumps(answers))
+""")
+    for answers in (first, second):
+        assert answers["broadcast"] == [1, {"rank": 1}]
+        assert answers["coalesced"] == [[2, 2], [2, 2, 2], [2, 2, 4, 4]]
+    assert (first["gather"], second["gather"]) == ([0, 1], None)
+    assert (first["scatter"], second["scatter"]) == (["a"], ["b"])
 
 
 def test_all_to_all_sends_a_part_from_each_member_to_each(run_ranks):
