@@ -82,6 +82,13 @@ class DroppedCopyTest : public ClusterFixture {
     EXPECT_TRUE(Eventually([&] { return client->ListAllTensors()->size() == count; }));
   }
 
+  // Expects that the destination reports no error of the dropped copy to the client.
+  void ExpectNoError() {
+    Client destination = cluster_.servers()[1].client;
+    const absl::Status status = destination.Synchronize();
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
   // Requests a ticket for another tensor of the source, and revokes it.
   absl::Status RequestTicket() {
     RpcClient client(addresses_[0]);
@@ -111,6 +118,7 @@ TEST_F(DroppedCopyTest, FreesItsTicket) {
   AwaitRelease();
   ExpectHandles(0);
   EXPECT_TRUE(RequestTicket().ok());
+  ExpectNoError();
 }
 
 // The program drops the copy before the destination fetches it.
@@ -119,6 +127,7 @@ TEST_F(DroppedCopyTest, FreesItsTicketIfItIsDroppedAtOnce) {
   AwaitRelease();
   ExpectHandles(0);
   EXPECT_TRUE(RequestTicket().ok());
+  ExpectNoError();
 }
 
 TEST_F(DroppedCopyTest, ContinuesIfAnOpUsesIt) {
@@ -214,6 +223,7 @@ TEST_F(DroppedRelayTest, FreesItsHandle) {
   ExpectHandles(1);
   copy = Tensor();
   ExpectHandles(0);
+  ExpectNoError();
 }
 
 TEST_F(DroppedRelayTest, ContinuesIfItsSourceIsDonated) {
