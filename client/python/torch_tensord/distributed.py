@@ -58,7 +58,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
         self._store, self._exchanges = store, 0
         self._timeout = max(1.0, min(timeout.total_seconds(), _MAX_TIMEOUT_SECONDS))
         self._host = host
-        if host is not None:  # PyTorch's hooks for processes need a backend of the base class
+        if host is not None:  # PyTorch's hooks of a process group need a backend of the base class
             gloo = dist.ProcessGroup.BackendType.GLOO
             self._set_default_backend(gloo)
             self._register_backend(torch.device("cpu"), gloo, host._get_backend(torch.device("cpu")))
@@ -311,7 +311,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
                 self._check_parts("scatter", input_tensors[i])
                 for part in input_tensors[i]:
                     _check_output("scatter", output, part.numel(), part.dtype)
-                parts = torch.stack([self._prepare("scatter", part.view(output.shape)) for part in input_tensors[i]])
+                parts = torch.stack([self._prepare("scatter", part.reshape(output.shape)) for part in input_tensors[i]])
             else:
                 parts = torch.zeros(self._member_count, *here.shape, dtype=here.dtype, device=here.device)
             made = as_torch(self._member.broadcast(as_tensord(parts), opts.rootRank))
