@@ -18,6 +18,7 @@
 #include "tensord/client/internal/choose_device.h"
 #include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/fork_guard.h"
+#include "tensord/client/internal/interruption.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/common/gpu_names.h"
 #include "tensord/common/status_details.h"
@@ -118,12 +119,17 @@ std::string FromEnvironment() {
   return "";
 }
 
+// The threads have the calling thread's interruption, whose `check` must be null.
 template <typename Do>
 void ForEachInParallel(size_t count, Do work) {
+  internal::Interruption* const interruption = internal::Interruption::OfThisThread();
   for (size_t begin = 0; begin < count; begin += kMaxThreads) {
     std::vector<std::thread> threads;
     for (size_t i = begin; i < std::min(count, begin + kMaxThreads); ++i) {
-      threads.emplace_back([&work, i] { work(i); });
+      threads.emplace_back([&work, i, interruption] {
+        const internal::Interruption::Scope scope(interruption);
+        work(i);
+      });
     }
     for (std::thread& thread : threads) thread.join();
   }

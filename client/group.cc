@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/fork_guard.h"
+#include "tensord/client/internal/interruption.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/tensor_state.h"
 #include "tensord/client/internal/wait_hooks.h"
@@ -110,6 +111,7 @@ absl::Status CallAllServers(absl::Span<const Device> devices, absl::Duration tim
   struct PendingCall {
     explicit PendingCall(internal::CallRegistry* calls) : call(calls) {}
     internal::CallRegistry::Call call;
+    const internal::Interruption::CallScope interruptible{call.context()};
     std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> reader;
     grpc::Status status;
   };
@@ -128,9 +130,7 @@ absl::Status CallAllServers(absl::Span<const Device> devices, absl::Duration tim
   }
   absl::Status first;
   for (size_t left = requests.size(); left > 0; --left) {
-    void* tag = nullptr;
-    bool ok = false;
-    queue.Next(&tag, &ok);
+    void* const tag = internal::NextOrCheck(&queue);
     // After the first failure, the other calls can't succeed: cancels them.
     if (static_cast<PendingCall*>(tag)->status.ok() || !first.ok()) continue;
     for (size_t i = 0; i < calls.size(); ++i) {

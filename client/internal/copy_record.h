@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "tensord/client/copy_report.h"
+#include "tensord/client/internal/interruption.h"
 #include "tensord/common/util/mutex.h"
 
 namespace tensord::internal {
@@ -48,10 +49,11 @@ class CopyRecord {
   // Returns whether the copy may still be running. For a copy within a server, returns false.
   bool runs() const { return !within_server_ && !ended_.load(std::memory_order_relaxed); }
 
-  // Blocks until there is an outcome.
+  // Blocks until there is an outcome. If the calling thread is interrupted, returns CANCELLED.
   absl::StatusOr<CopyReport> Await() {
     MutexLock lock(&mu_);
-    while (!done_) finished_.Wait(&mu_);
+    while (!done_ && !Interruption::Interrupted()) WaitOrCheck(&finished_, &mu_);
+    if (!done_) return InterruptedError();
     return outcome_;
   }
 

@@ -1,8 +1,11 @@
 #include "tensord/client/internal/interruption.h"
 
 #include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
 
 #include <algorithm>
+
+#include "absl/time/clock.h"
 
 namespace tensord::internal {
 
@@ -39,6 +42,31 @@ void WaitOrCheck(CondVar* changed, Mutex* mu) {
   mu->Unlock();
   interruption->Check();
   mu->Lock();
+}
+
+void* NextOrCheck(grpc::CompletionQueue* queue) {
+  void* tag = nullptr;
+  bool ok = false;
+  Interruption* const interruption = Interruption::OfThisThread();
+  if (interruption == nullptr) {
+    queue->Next(&tag, &ok);
+    return tag;
+  }
+  const auto soon = [] { return std::chrono::system_clock::now() + Interruption::kCheckInterval; };
+  while (queue->AsyncNext(&tag, &ok, soon()) == grpc::CompletionQueue::TIMEOUT) {
+    interruption->Check();
+  }
+  return tag;
+}
+
+void SleepUnlessInterrupted(absl::Duration duration) {
+  Interruption* const interruption = Interruption::OfThisThread();
+  if (interruption == nullptr) return absl::SleepFor(duration);
+  const absl::Time end = absl::Now() + duration;
+  for (absl::Duration left = duration; left > absl::ZeroDuration() && !interruption->Check();
+       left = end - absl::Now()) {
+    absl::SleepFor(std::min(left, absl::FromChrono(Interruption::kCheckInterval)));
+  }
 }
 
 absl::Status InterruptedError() { return absl::CancelledError("the wait was interrupted"); }

@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "tensord/common/util/mutex.h"
 
 namespace grpc {
 class ClientContext;
-}
+class CompletionQueue;
+}  // namespace grpc
 
 namespace tensord::internal {
 
@@ -21,11 +23,13 @@ namespace tensord::internal {
 // that the thread has sent before. Uploads under way are dropped.
 //
 // An interruption ends waits for the command stream (reads of at most 1 MiB, Synchronize, room in
-// the command queue), for calls of a session (Tensor::Wait, larger reads, uploads), and for
-// reconnection.
+// the command queue), for calls of a session (Tensor::Wait, larger reads, uploads), for connecting
+// and closing, for a group, for a copy's report, and for reconnection.
+// If the server has stopped reading, an upload over the network ends when
+// ConnectOptions::keepalive_timeout is over: gRPC uses the caller's memory until then.
 class Interruption {
  public:
-  // How often a wait for the command stream, or in Tensor::Wait, calls `check`.
+  // How often a wait for the command stream, in Tensor::Wait, or for a group calls `check`.
   static constexpr auto kCheckInterval = std::chrono::milliseconds(20);
 
   // `check` returns whether to interrupt. The thread of the Scope calls it, without a lock held,
@@ -40,7 +44,7 @@ class Interruption {
   bool interrupted() const { return interrupted_.load(std::memory_order_acquire); }
 
   // Makes `interruption` the interruption of the calling thread. The destructor restores the one
-  // before.
+  // before. If `check` is null, several threads may have a Scope of it.
   class Scope {
    public:
     explicit Scope(Interruption* interruption) : outer_(std::exchange(current, interruption)) {}
@@ -84,6 +88,13 @@ class Interruption {
 // Waits on `changed` like CondVar::Wait. If the calling thread has an interruption, returns after
 // at most Interruption::kCheckInterval. `mu` must be held; it isn't held while `check` runs.
 void WaitOrCheck(CondVar* changed, Mutex* mu) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+// Waits for the next event of `queue`, and returns its tag. If the calling thread has an
+// interruption, checks it meanwhile. That cancels the calls that have a CallScope, which then end.
+void* NextOrCheck(grpc::CompletionQueue* queue);
+
+// Sleeps. If the calling thread is interrupted, returns earlier.
+void SleepUnlessInterrupted(absl::Duration duration);
 
 // Returns the error of a wait that was interrupted.
 absl::Status InterruptedError();

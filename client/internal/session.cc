@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/fork_guard.h"
+#include "tensord/client/internal/interruption.h"
 #include "tensord/client/internal/session_retry.h"
 #include "tensord/client/internal/stream_connection.h"
 #include "tensord/client/internal/wire.h"
@@ -231,13 +232,15 @@ bool Session::connected() const { return !InForkedChild() && connection_->stream
 
 ClientStats Session::stats() const { return StatsFromCounters(connection_->counters); }
 
-// If the call doesn't reach the server, the lease ends the session.
+// If the call doesn't reach the server, or the calling thread is interrupted, the lease ends the
+// session.
 void Session::EndAtServer(bool alive, bool connected) {
   const absl::Time deadline =
       absl::Now() + (connected ? kCloseTimeout : kCloseTimeoutWhileReconnecting);
   for (int attempt = 0; attempt < kMaxAttempts && absl::Now() < deadline; ++attempt) {
     PauseBefore(attempt);
     grpc::ClientContext context;
+    const Interruption::CallScope interruptible(&context);
     connection_->calls.credentials().AddTo(&context);
     context.set_deadline(absl::ToChronoTime(deadline));
     context.set_wait_for_ready(alive);

@@ -29,19 +29,12 @@ using Stub = v1::TensorService::Stub;
 // cancels the call (Interruption::CallScope).
 grpc::Status GetTensor(Stub* stub, grpc::ClientContext* context,
                        const v1::GetTensorRequest& request, v1::Tensor* tensor) {
-  Interruption* const interruption = Interruption::OfThisThread();
-  if (interruption == nullptr) return stub->GetTensor(context, request, tensor);
+  if (Interruption::OfThisThread() == nullptr) return stub->GetTensor(context, request, tensor);
   grpc::CompletionQueue queue;
   const auto call = stub->AsyncGetTensor(context, request, &queue);
   grpc::Status status;
   call->Finish(tensor, &status, call.get());
-  const auto ended = [&queue] {
-    void* tag = nullptr;
-    bool ok = false;
-    const auto deadline = std::chrono::system_clock::now() + Interruption::kCheckInterval;
-    return queue.AsyncNext(&tag, &ok, deadline) != grpc::CompletionQueue::TIMEOUT;
-  };
-  while (!ended()) interruption->Check();
+  NextOrCheck(&queue);
   return status;
 }
 

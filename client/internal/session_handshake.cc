@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/connect_failure.h"
 #include "tensord/client/internal/connection.h"
+#include "tensord/client/internal/interruption.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/session_retry.h"
 #include "tensord/client/internal/wire.h"
@@ -81,9 +82,11 @@ absl::Status Session::Handshake(const ConnectOptions& options) {
     };
     while (true) {
       CallRegistry::Call registered(&connection_->calls);
+      const Interruption::CallScope interruptible(registered.context());
       registered.context()->set_deadline(absl::ToChronoTime(deadline));
       const grpc::Status status =
           (connection_->stub.get()->*method)(registered.context(), request, response);
+      if (Interruption::Interrupted()) return InterruptedError();
       if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) return no_answer();
       const ConnectFailure failure = ClassifyConnectFailure(status.error_message());
       if (!IsBroken(status)) return StatusFromGrpc(status, address_);
@@ -94,7 +97,7 @@ absl::Status Session::Handshake(const ConnectOptions& options) {
       }
       if (absl::Now() + pause > deadline) return no_answer();
       if (failure == ConnectFailure::kBroken) continue;
-      absl::SleepFor(pause);
+      SleepUnlessInterrupted(pause);
       pause = std::min(2 * pause, kMaxConnectPause);
       // The old channel would fail calls with its last failure until its own backoff is over.
       connection_->RenewUnaryChannel();

@@ -45,33 +45,45 @@ class _PrivateServer:
     def __init__(self) -> None:
         binary = _binary()
         self.pid = os.getpid()
-        self._folder = Path(tempfile.mkdtemp(prefix="tensord-"))  # mode 0700
-        socket, ready, log = (self._folder / name for name in ("socket", "ready", "log"))
-        self.address = f"unix:{socket}"
-        arguments = [binary, "--until-eof", f"--listen={self.address}", f"--port-file={ready}"]
-        devices = os.environ.get("TENSORD_LOCAL_DEVICES")
-        if devices:
-            arguments.append(f"--devices={devices}")
-        with log.open("wb") as log_file:
-            self._process = subprocess.Popen(
-                arguments,
-                stdin=subprocess.PIPE,
-                stdout=log_file,
-                stderr=log_file,
-                start_new_session=True,  # Ctrl-C in a terminal is for this process alone
-            )
-        deadline = time.monotonic() + _START_SECONDS
-        while not ready.exists():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                text = log.read_text(errors="replace").strip()
-                self.stop()
-                raise UnavailableError(f"the private server {binary} didn't start: {text or 'no output'}")
-            time.sleep(0.002)
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix="tensord-"))  # mode 0700
+            self.address = f"unix:{self._folder / 'socket'}"
+            self._process = self._start(binary)
+        except OSError as e:
+            raise UnavailableError(f"the private server {binary} can't be started: {e}") from e
+        try:
+            self._await_ready(binary)
+        except BaseException:  # also KeyboardInterrupt
+            self._process.kill()
+            self.stop()
+            raise
         print(
             f"tensord: started a private server (pid {self._process.pid}, {binary}); it ends with this process."
             " To use another one, call tensord.connect(address) or set TENSORD_SERVER",
             file=sys.stderr,
         )
+
+    def _start(self, binary: str) -> subprocess.Popen[bytes]:
+        arguments = [binary, "--until-eof", f"--listen={self.address}", f"--port-file={self._folder / 'ready'}"]
+        devices = os.environ.get("TENSORD_LOCAL_DEVICES")
+        if devices:
+            arguments.append(f"--devices={devices}")
+        with (self._folder / "log").open("wb") as log:
+            return subprocess.Popen(
+                arguments,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in a terminal is for this process alone
+            )
+
+    def _await_ready(self, binary: str) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not (self._folder / "ready").exists():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                text = (self._folder / "log").read_text(errors="replace").strip()
+                raise UnavailableError(f"the private server {binary} didn't start: {text or 'no output'}")
+            time.sleep(0.002)
 
     def alive(self) -> bool:
         return self.pid == os.getpid() and self._process.poll() is None

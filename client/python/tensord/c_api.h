@@ -156,7 +156,8 @@ typedef struct TensordApi {
   /* Sets `devices` to the devices of the current connection, in the order of its servers, and
      `*num_devices` to their number. If there are more than `capacity`, sets the first ones, and
      `*num_devices` to the number of all. If the process has no connection, connects as
-     tensord.connect() does. Takes the interpreter's lock. May block. */
+     tensord.connect() does. If that raises an exception other than tensord.Error, returns CANCELLED
+     (1), and the exception is set. Takes the interpreter's lock. May block. */
   int (*list_devices)(TensordDevice** devices, size_t capacity, size_t* num_devices,
                       TensordError** error);
   void (*retain_device)(TensordDevice* device);
@@ -264,7 +265,8 @@ typedef struct TensordApi {
   /* Returns 1 if the calling thread has an exception of Python, 0 if not. Takes the lock. */
   int (*raised)(void);
   /* Blocks until `ready(state)` returns a number other than 0, and calls it repeatedly. Releases the
-     interpreter's lock while it waits, if the calling thread has it. */
+     interpreter's lock while it waits, if the calling thread has it. If a signal's handler raises an
+     exception meanwhile, returns earlier. The exception is set then, and `raised` returns 1. */
   void (*wait_until)(int (*ready)(void* state), void* state);
 
   /* ---- events: moments in the order of the commands for a device's server */

@@ -170,7 +170,11 @@ int ListDevices(TensordDevice** devices, size_t capacity, size_t* num_devices,
   try {
     all = AllDevices();
   } catch (nb::python_error& e) {
-    return Finish(ToStatus(e), error);
+    if (e.matches(nb::module_::import_("tensord._errors").attr("Error"))) {
+      return Finish(ToStatus(e), error);
+    }
+    e.restore();
+    return Finish(internal::InterruptedError(), error);
   }
   *num_devices = all.size();
   for (size_t i = 0; i < std::min(capacity, all.size()); ++i) {
@@ -551,11 +555,7 @@ int Raised() {
 }
 
 void WaitUntil(int (*ready)(void* state), void* state) {
-  const auto wait = [&] {
-    while (ready(state) == 0) absl::SleepFor(absl::Microseconds(50));
-    return absl::OkStatus();
-  };
-  (void)(PyGILState_Check() != 0 ? WithoutGil(wait) : wait());
+  WaitInterruptibly([&] { return PollUntil([&] { return ready(state) != 0; }); }).IgnoreError();
 }
 
 // ---------------------------------------------------------------- events
@@ -584,7 +584,9 @@ int QueryEvent(TensordEvent* event, int* happened, TensordError** error) {
 
 int WaitEvent(TensordEvent* event, int64_t* nanoseconds, TensordError** error) {
   const auto wait = [&] {
-    const std::lock_guard<std::mutex> lock(event->mutex);
+    std::unique_lock<std::mutex> lock(event->mutex, std::defer_lock);
+    if (const absl::Status held = PollUntil([&] { return lock.try_lock(); }); !held.ok())
+      return held;
     if (!event->outcome.has_value())
       event->outcome = internal::AwaitMark(*event->session, event->mark);
     absl::Status status = event->outcome->status();

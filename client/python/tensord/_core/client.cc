@@ -20,6 +20,7 @@
 #include "tensord/client/cluster.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/python/tensord/_core/core.h"
+#include "tensord/client/python/tensord/_core/waits.h"
 
 namespace tensord::python {
 namespace {
@@ -163,10 +164,11 @@ nb::object Connect(const std::vector<std::string>& addresses, bool allow_missing
                    const nb::kwargs& arguments) {
   const ConnectOptions options = ReadOptions(arguments);
   if (addresses.size() == 1 && !allow_missing) {
-    Client client = Unwrap(WithoutGil([&] { return Client::Connect(addresses[0], options); }));
+    Client client =
+        Unwrap(InterruptibleCall([&] { return Client::Connect(addresses[0], options); }));
     return AddConnection(client);
   }
-  Cluster cluster = Unwrap(WithoutGil([&] {
+  Cluster cluster = Unwrap(InterruptibleCall([&] {
     return Cluster::Connect(addresses, {.connect = options, .allow_missing = allow_missing});
   }));
   return AddConnection(cluster);
@@ -293,6 +295,25 @@ std::vector<Device> CurrentDevices() {
   return {};
 }
 
+// Closes a connection. If a signal's handler raises an exception meanwhile, doesn't wait for the
+// server's answer, and raises it.
+template <typename C>
+void CloseConnection(C connection) {
+  const auto use_other = [] {
+    if (!IsOpen(CurrentDevices())) SetCurrent(LastOpenConnection());
+  };
+  try {
+    InterruptibleCall([&] {
+      connection.Close();
+      return true;
+    });
+  } catch (nb::python_error&) {
+    use_other();
+    throw;
+  }
+  use_other();
+}
+
 // The methods that Client and Cluster share.
 template <typename C>
 nb::class_<C> BindConnection(nb::module_& m, const char* name, const char* doc) {
@@ -317,12 +338,7 @@ nb::class_<C> BindConnection(nb::module_& m, const char* name, const char* doc) 
           "has raised.")
       .def("_repr_html_", [](const C& c) { return ToHtml(c.devices()); })
       .def(
-          "close",
-          [](C& c) {
-            C connection = c;
-            WithoutGil([&] { connection.Close(); });
-            if (!IsOpen(CurrentDevices())) SetCurrent(LastOpenConnection());
-          },
+          "close", [](const C& c) { CloseConnection(c); },
           "Ends the session, and frees its tensors. A second call has no effect.")
       .def(
           "__enter__", [](nb::handle self) { return nb::borrow(self); },
@@ -372,11 +388,8 @@ void BindDevice(nb::module_& m) {
 void ConnectIfThereIsNone() {
   static std::mutex mutex;
   std::unique_lock<std::mutex> lock(mutex, std::defer_lock);
-  {
-    // The thread that connects needs the interpreter's lock.
-    const nb::gil_scoped_release release;
-    lock.lock();
-  }
+  // The thread that connects needs the interpreter's lock.
+  RaiseIfError(Interruptible([&] { return PollUntil([&] { return lock.try_lock(); }); }));
   if (!std::holds_alternative<std::monostate>(TheProcess().current)) return;
   nb::module_::import_("tensord._connect").attr("connect")();
 }
@@ -441,8 +454,8 @@ void BindClient(nb::module_& m) {
           "list_devices",
           [](const Client& c) {
             const Client client = c;
-            return ToList(
-                Unwrap<std::vector<DeviceInfo>>(WithoutGil([&] { return client.ListDevices(); })));
+            return ToList(Unwrap<std::vector<DeviceInfo>>(
+                InterruptibleCall([&] { return client.ListDevices(); })));
           },
           nb::sig("def list_devices(self) -> list[dict[str, Any]]"),
           "Waits, and returns what the server reports about its devices.")
@@ -450,7 +463,7 @@ void BindClient(nb::module_& m) {
           "memory",
           [](const Client& c, const Device& device) {
             const Client client = c;
-            return ToDict(Unwrap(WithoutGil([&] { return client.memory(device); })));
+            return ToDict(Unwrap(InterruptibleCall([&] { return client.memory(device); })));
           },
           nb::arg("device"), nb::sig("def memory(self, device: Device, /) -> dict[str, int]"),
           "Waits, and returns the memory figures of a device.")
@@ -458,8 +471,8 @@ void BindClient(nb::module_& m) {
           "list_tensors",
           [](const Client& c) {
             const Client client = c;
-            return ToList(
-                Unwrap<std::vector<TensorInfo>>(WithoutGil([&] { return client.ListTensors(); })));
+            return ToList(Unwrap<std::vector<TensorInfo>>(
+                InterruptibleCall([&] { return client.ListTensors(); })));
           },
           nb::sig("def list_tensors(self) -> list[dict[str, Any]]"),
           "Waits, and returns the tensors of this session.")
@@ -469,7 +482,8 @@ void BindClient(nb::module_& m) {
              const std::vector<std::string>& principals) {
             const Client client = c;
             const Tensor value = tensor.value;
-            RaiseIfError(WithoutGil([&] { return client.Publish(value, name, principals); }));
+            RaiseIfError(
+                InterruptibleCall([&] { return client.Publish(value, name, principals); }));
           },
           nb::arg("tensor"), nb::arg("name"), nb::arg("principals") = std::vector<std::string>(),
           "Shares a tensor under a name with these identities, and with other sessions of this "
@@ -478,14 +492,14 @@ void BindClient(nb::module_& m) {
           "unpublish",
           [](const Client& c, const std::string& name) {
             const Client client = c;
-            RaiseIfError(WithoutGil([&] { return client.Unpublish(name); }));
+            RaiseIfError(InterruptibleCall([&] { return client.Unpublish(name); }));
           },
           nb::arg("name"), "Ends the sharing. Tensors that were opened stay valid.")
       .def(
           "open",
           [](const Client& c, const std::string& name, const std::string& owner) {
             const Client client = c;
-            return Wrap(Unwrap(WithoutGil([&] { return client.Open(name, owner); })));
+            return Wrap(Unwrap(InterruptibleCall([&] { return client.Open(name, owner); })));
           },
           nb::arg("name"), nb::arg("owner") = "",
           nb::sig("def open(self, name: str, owner: str = \"\") -> Tensor"),
@@ -537,6 +551,18 @@ void BindClient(nb::module_& m) {
       },
       nb::sig("def _connect(addresses: list[str], allow_missing: bool, /, **options: Any) -> "
               "Client | Cluster"));
+  nb::class_<internal::Interruption>(m, "_Interruption",
+                                     "Ends the waits of a thread early (aio.py).")
+      .def("__init__", [](internal::Interruption* self) { new (self) internal::Interruption(); })
+      .def(
+          "run",
+          [](internal::Interruption& self, nb::handle function) {
+            const internal::Interruption::Scope scope(&self);
+            return nb::object(function());
+          },
+          nb::sig("def run(self, function: Callable[[], Any], /) -> Any"),
+          "Calls the function, whose waits interrupt() ends with an error.")
+      .def("interrupt", [](internal::Interruption& self) { self.Interrupt(); });
   m.def("_close_at_exit", [] {
     KeepOtherThreadsOut();
     CloseAll();

@@ -26,7 +26,7 @@ SafetensorsFile Open(nb::handle path) {
 nb::dict LoadAll(const SafetensorsFile& file, nb::handle device, nb::handle progress) {
   const Device place = ReadDevice(device.ptr());
   const TransferOptions options = ReadProgress(progress);
-  const auto tensors = Unwrap(WithoutGil([&] { return file.LoadAll(place, options); }));
+  const auto tensors = Unwrap(InterruptibleCall([&] { return file.LoadAll(place, options); }));
   nb::dict result;
   for (const std::string& name : file.names()) result[name.c_str()] = Wrap(tensors.at(name));
   return result;
@@ -65,7 +65,7 @@ void BindFiles(nb::module_& m) {
             const SafetensorsFile file = f;
             const Device place = ReadDevice(device.ptr());
             const TransferOptions options = ReadProgress(progress);
-            return Wrap(Unwrap(WithoutGil([&] { return file.Load(place, name, options); })));
+            return Wrap(Unwrap(InterruptibleCall([&] { return file.Load(place, name, options); })));
           },
           nb::arg("name"), nb::arg("device") = nb::none(), nb::kw_only(),
           nb::arg("progress") = nb::none(),
@@ -108,7 +108,7 @@ void BindFiles(nb::module_& m) {
           values[nb::cast<std::string>(name)] = *tensor;
         }
         const std::string file = ReadPath(path);
-        RaiseIfError(WithoutGil([&] { return SaveSafetensors(file, values, metadata); }));
+        RaiseIfError(InterruptibleCall([&] { return SaveSafetensors(file, values, metadata); }));
       },
       nb::arg("tensors"), nb::arg("path"),
       nb::arg("metadata") = std::map<std::string, std::string>(),

@@ -24,7 +24,7 @@ Group Create(nb::handle devices, double timeout) {
   std::vector<Device> members;
   for (const nb::handle device : nb::iter(devices)) members.push_back(ReadDevice(device.ptr()));
   return Unwrap(
-      WithoutGil([&] { return Group::Create(members, {.timeout = absl::Seconds(timeout)}); }));
+      Interruptible([&] { return Group::Create(members, {.timeout = absl::Seconds(timeout)}); }));
 }
 
 // Calls a Python function that takes and returns bytes. This thread doesn't hold the interpreter's
@@ -32,6 +32,8 @@ Group Create(nb::handle devices, double timeout) {
 absl::StatusOr<std::vector<std::string>> CallExchange(nb::handle exchange, const std::string& own,
                                                       std::optional<nb::python_error>* raised) {
   nb::gil_scoped_acquire lock;
+  // After Ctrl-C, the other processes wait for this one until their time limit.
+  if (PyErr_Occurred() != nullptr) return internal::InterruptedError();
   try {
     std::vector<std::string> all;
     for (const nb::handle each : nb::iter(exchange(nb::bytes(own.data(), own.size())))) {
@@ -51,7 +53,7 @@ absl::StatusOr<std::vector<std::string>> CallExchange(nb::handle exchange, const
 GroupMember Join(nb::handle device, int rank, int size, nb::handle exchange, double timeout) {
   const Device own = ReadDevice(device.ptr());
   std::optional<nb::python_error> raised;
-  absl::StatusOr<GroupMember> member = WithoutGil([&] {
+  absl::StatusOr<GroupMember> member = Interruptible([&] {
     return GroupMember::Join(
         own, rank, size,
         [&](const std::string& text) { return CallExchange(exchange, text, &raised); },

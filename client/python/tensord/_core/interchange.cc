@@ -106,23 +106,22 @@ class SequenceReader {
               : kind_ == 2 ? (has_large_ ? DType::kUInt64 : DType::kInt64)
                            : DType::kFloat32;
     }
-    const Shape shape(absl::MakeConstSpan(shape_));
     // A float dtype rounds the numbers once. An integer dtype refuses those that it can't hold.
-    if (IsFloating(dtype)) return MakeOf<double>(DType::kFloat64, dtype, shape, device);
+    if (IsFloating(dtype)) return MakeOf<double>(DType::kFloat64, dtype, device);
     if (IsComplex(dtype)) RaiseTypeError("make a complex tensor from a NumPy array");
     if (IsBool(dtype)) {
       std::vector<uint8_t> bytes;
       for (const Scalar& value : values_) {
         bytes.push_back(std::visit([](auto v) { return v != 0; }, value.value()));
       }
-      return FromBytes(device, {DType::kBool, shape}, bytes);
+      return Send(bytes, DType::kBool, device);
     }
     return WithElementType(dtype, [&](auto element) -> Tensor {
       using T = decltype(element);
       if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
         std::vector<T> elements(values_.size());
         for (size_t i = 0; i < values_.size(); ++i) elements[i] = ToInteger<T>(values_[i], dtype);
-        return FromSpan<T>(device, shape, elements);
+        return Send(elements, dtype, device);
       } else {
         return Tensor();  // not reached
       }
@@ -161,7 +160,12 @@ class SequenceReader {
   }
 
   template <typename T>
-  Tensor MakeOf(DType element, DType dtype, const Shape& shape, const Device& device) const {
+  Tensor Send(const std::vector<T>& elements, DType dtype, const Device& device) const {
+    return Upload({reinterpret_cast<const uint8_t*>(elements.data()), dtype, shape_, {}}, device);
+  }
+
+  template <typename T>
+  Tensor MakeOf(DType element, DType dtype, const Device& device) const {
     std::vector<T> elements;
     elements.reserve(values_.size());
     for (const Scalar& value : values_) {
@@ -169,9 +173,9 @@ class SequenceReader {
     }
     if (dtype == DType::kFloat32) {
       const std::vector<float> narrow(elements.begin(), elements.end());
-      return FromSpan<float>(device, shape, narrow);
+      return Send(narrow, dtype, device);
     }
-    const Tensor wide = FromSpan<T>(device, shape, elements);
+    const Tensor wide = Send(elements, element, device);
     return dtype == element ? wide : wide.To(dtype);
   }
 

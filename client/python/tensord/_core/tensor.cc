@@ -170,7 +170,7 @@ std::vector<Tensor> ReadTensors(PyObject* object, const char* what) {
 }
 
 nb::object ReportOf(const Tensor& copy) {
-  const CopyReport report = Unwrap(WithoutGil([&] { return copy.copy_report(); }));
+  const CopyReport report = Unwrap(Interruptible([&] { return copy.copy_report(); }));
   nb::dict dict;
   dict["path"] = CopyPathName(report.path);
   dict["bytes"] = report.bytes;
