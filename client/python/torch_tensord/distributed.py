@@ -39,6 +39,7 @@ _COMBINATIONS = {
     dist.ReduceOp.BOR: lambda x: functools.reduce(torch.bitwise_or, x.unbind(0)),
     dist.ReduceOp.BXOR: lambda x: functools.reduce(torch.bitwise_xor, x.unbind(0)),
 }
+_WAIT_SECONDS = 0.2  # of one wait for the store, in which PyTorch doesn't look for signals
 _POLL_SECONDS = 0.001  # the pause between two looks at the store, in a receive from any member and in shutdown()
 _MAX_DELIVERY_SECONDS = 30.0  # the longest time that the end of a program waits for other members
 _MAX_TIMEOUT_SECONDS = 3600.0  # the longest timeout that servers accept
@@ -127,7 +128,9 @@ class ProcessGroupTensord(dist.ProcessGroup):
         self._exchanges += 1
         name = f"tensord/{self._exchanges}"
         self._store.set(f"{name}/{self._member_rank}", own)
-        made = [bytes(self._store.get(f"{name}/{rank}")) for rank in range(self._member_count)]
+        keys = [f"{name}/{rank}" for rank in range(self._member_count)]
+        _await_keys(self._store, keys, time.monotonic() + self._store.timeout.total_seconds())
+        made = [bytes(self._store.get(key)) for key in keys]
         if self._exchanges > 1:  # all members have begun this exchange, so they have read the last one
             self._store.delete_key(f"tensord/{self._exchanges - 1}/{self._member_rank}")
         return made
@@ -551,6 +554,20 @@ def _leave_groups():
         group._leave(_MAX_DELIVERY_SECONDS)
 
 
+def _await_keys(store, keys, deadline):
+    """Waits until the store has the keys. Ctrl-C ends the wait.
+
+    At the deadline, a time by time.monotonic(), raises DistStoreError.
+    """
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            return store.wait(keys, datetime.timedelta(seconds=max(min(left, _WAIT_SECONDS), 0.001)))
+        except dist.DistStoreError:
+            if left <= _WAIT_SECONDS:
+                raise
+
+
 def _timeout_error(no_sender, tag):
     """Returns the error of a receive at its timeout. `no_sender` begins its sentence, as in "no member has sent"."""
     return dist.DistStoreError(f"torch.distributed: recv: {no_sender} a message with the tag {tag} in time")
@@ -599,9 +616,8 @@ class _Receive(dist.Work):
         store = self._group._store
         while self._taken < len(self.tensors):
             tensor, key = self.tensors[self._taken], self.keys[self._taken]
-            left = max(deadline - time.monotonic(), 0.001)
             try:
-                store.wait([key], datetime.timedelta(seconds=left))
+                _await_keys(store, [key], deadline)
             except dist.DistStoreError:
                 raise _timeout_error(f"member {self.source} has not sent", self.tag) from None
             message = json.loads(bytes(store.get(key)))

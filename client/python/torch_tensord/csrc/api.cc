@@ -91,11 +91,13 @@ void SetApi(int64_t address) {
   table = given;
 }
 
+void ThrowInterrupted() { throw python_error(); }
+
 void ThrowError(int code, TensordError* error, const char* what) {
   constexpr int kCancelled = 1, kUnimplemented = 12, kUnavailable = 14, kDataLoss = 15;
   if (code == kCancelled && Api().raised() != 0) {
     Api().release_error(error);
-    throw python_error();
+    ThrowInterrupted();
   }
   std::string message = error == nullptr ? "an error without a text" : Api().error_message(error);
   const std::string reason = error == nullptr ? "" : Api().error_reason(error);
@@ -176,10 +178,12 @@ int ReplaceDevices() {
   return static_cast<int>(found.size());
 }
 
-int TryNumDevices(std::string* reason) noexcept {
+int TryNumDevices(std::string* reason) {
   std::string error;
   try {
     return NumDevices();
+  } catch (const python_error&) {
+    throw;
   } catch (const c10::Error& e) {
     error = e.what_without_backtrace();
   } catch (const std::exception& e) {

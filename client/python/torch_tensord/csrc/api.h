@@ -17,7 +17,9 @@ void SetApi(int64_t address);
 // Throws the exception for `code`, and releases the error. The exception is OutOfMemoryError,
 // AcceleratorError for a lost server, NotImplementedError, or else RuntimeError. If a signal's
 // handler has raised an exception of Python, throws that. `what` names the op.
-void ThrowError(int code, TensordError* error, const char* what);
+[[noreturn]] void ThrowError(int code, TensordError* error, const char* what);
+// Throws the exception of Python that a signal's handler has raised while this thread waited.
+[[noreturn]] void ThrowInterrupted();
 // `error` is a reference, so that it is read after the call that sets it.
 inline void Check(int code, TensordError* const& error, const char* what) {
   if (C10_UNLIKELY(code != 0)) ThrowError(code, error, what);
@@ -31,8 +33,9 @@ TensordDevice* DeviceAt(c10::DeviceIndex index);
 // Returns the number of the device that has the tensor, or -1 if it belongs to another connection.
 c10::DeviceIndex DeviceOf(const TensordTensor* tensor);
 // Returns the number of devices. If the connection fails, returns 0, and sets `*reason` to the
-// error. If `reason` is null, warns instead. A later call tries again.
-int TryNumDevices(std::string* reason = nullptr) noexcept;
+// error. If `reason` is null, warns instead. A later call tries again. If a signal's handler raises
+// an exception while this connects, throws that.
+int TryNumDevices(std::string* reason = nullptr);
 // Replaces the devices by those of the package tensord's current connection, and closes the
 // previous connection. Blocks. Returns the number of devices.
 int ReplaceDevices();

@@ -112,65 +112,75 @@ Cell::Cell(size_t size_bytes, c10::DataPtr data, bool resizable)
     : StorageImpl(use_byte_size_t(), static_cast<int64_t>(size_bytes), std::move(data),
                   &address_allocator, resizable) {}
 
+bool Cell::Look(Value& value) const {
+  std::lock_guard<SpinLock> lock(lock_);
+  if (taker_ != nullptr && taker_->thread_ != std::this_thread::get_id()) return false;
+  value = taker_ == nullptr ? value_ : taker_->value_;
+  return true;
+}
+
 // The thread that has taken the value sends one op, and then sets the new value. So this rarely
 // waits longer than a few microseconds. If the queue of commands is full, it may take longer, and
 // the other thread may need the interpreter's lock, which wait_until releases.
 Value Cell::AwaitValue() const {
   constexpr int kYields = 256;
-  struct Look {
+  struct State {
     const Cell* cell;
     Value found;
-    bool Done() {
-      std::lock_guard<SpinLock> lock(cell->lock_);
-      found = cell->value_;
-      return !cell->taken_;
-    }
-  } look{this, {}};
+    bool done = false;
+    bool Look() { return done = cell->Look(found); }
+  } state{this, {}};
   for (int i = 0; i < kYields; ++i) {
-    if (look.Done()) return look.found;
+    if (state.Look()) return state.found;
     std::this_thread::yield();
   }
-  Api().wait_until([](void* state) -> int { return static_cast<Look*>(state)->Done() ? 1 : 0; },
-                   &look);
-  return look.found;
+  Api().wait_until([](void* each) -> int { return static_cast<State*>(each)->Look() ? 1 : 0; },
+                   &state);
+  if (!state.done) ThrowInterrupted();
+  return state.found;
 }
 
 Value Cell::SetIfEmpty(const Value& value) {
   while (true) {
     {
       std::lock_guard<SpinLock> lock(lock_);
-      if (!taken_) {
+      if (taker_ == nullptr) {
         if (!value_) value_ = value;
         return value_;
       }
-    }
-    AwaitValue();
-  }
-}
-
-Value Cell::Take() {
-  std::unique_ptr<std::vector<CachedView>> views;  // released after the lock
-  Value taken;
-  while (true) {
-    {
-      std::lock_guard<SpinLock> lock(lock_);
-      if (C10_LIKELY(!taken_)) {
-        taken_ = true;
-        views.swap(views_);
-        taken.swap(value_);
-        break;
+      if (taker_->thread_ == std::this_thread::get_id()) {
+        return taker_->value_ ? taker_->value_ : value;
       }
     }
     AwaitValue();
   }
-  return taken;
 }
 
-void Cell::Restore(Value value) {
-  std::lock_guard<SpinLock> lock(lock_);
-  if (!taken_) return;
-  taken_ = false;
-  value_.swap(value);
+void Cell::Take(TakenValue& taker) {
+  std::unique_ptr<std::vector<CachedView>> views;  // released after the lock
+  while (true) {
+    {
+      std::lock_guard<SpinLock> lock(lock_);
+      if (C10_LIKELY(taker_ == nullptr)) {
+        taker_ = &taker;
+        views.swap(views_);
+        taker.value_.swap(value_);
+        return;
+      }
+      TORCH_CHECK(taker_->thread_ != taker.thread_,
+                  "tensord: a signal's handler can't change a tensor in place while the op that it "
+                  "has interrupted changes the same tensor: set a flag in the handler, and change "
+                  "the tensor after the op");
+    }
+    AwaitValue();
+  }
+}
+
+TakenValue::~TakenValue() {
+  std::lock_guard<SpinLock> lock(cell_->lock_);
+  if (cell_->taker_ != this) return;
+  cell_->taker_ = nullptr;
+  cell_->value_.swap(value_);
 }
 
 Value Cell::FindView(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
@@ -311,20 +321,17 @@ void Write(const at::Tensor& tensor, Value value) {
   if (CoversStorage(tensor)) return cell->Set(Permute(value, MemoryOrder(tensor)));
   at::assert_no_internal_overlap(tensor);
   const Value part = std::move(value);
-  Value old = cell->Take();
-  try {
-    const Value base = StorageOf(old, cell, dtype);
-    const bool only_here = base.use_count() == (base == old ? 2 : 1);
+  {
+    TakenValue taken(cell);
+    const Value base = StorageOf(taken.get(), cell, dtype);
+    const bool only_here = base.use_count() == (base == taken.get() ? 2 : 1);
     value = Push("as_strided_scatter", {base, part},
                  {{"shape", tensor.sizes()},
                   {"strides", tensor.strides()},
                   {"offset", tensor.storage_offset()}},
                  only_here ? 1 : 0);
-  } catch (...) {
-    cell->Restore(std::move(old));
-    throw;
+    taken.Set(value);
   }
-  cell->Set(value);
   // A read of the part finds what was written, unless that would keep much memory.
   if (tensor.nbytes() > kMaxKeptPartBytes || !part->sizes().equals(tensor.sizes())) return;
   cell->AddView(value, {c10::DimVector(tensor.sizes()), c10::DimVector(tensor.strides()),

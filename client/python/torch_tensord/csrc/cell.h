@@ -13,6 +13,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "value.h"
@@ -39,6 +40,8 @@ class SpinLock {
   std::atomic_flag flag_;
 };
 
+class TakenValue;
+
 class Cell final : public c10::StorageImpl {
  public:
   Cell(size_t size_bytes, c10::DataPtr data, bool resizable);
@@ -46,7 +49,8 @@ class Cell final : public c10::StorageImpl {
 
   // Null if the storage was never written. It may have another dtype or number of elements than the
   // storage, if the storage was resized or written as another dtype. If another thread has taken
-  // the value, waits until that thread calls Set.
+  // the value (TakenValue), waits until that thread has replaced it or put it back. If a signal's
+  // handler raises an exception meanwhile, throws it.
   Value value() const {
     {
       std::lock_guard<SpinLock> lock(lock_);
@@ -57,30 +61,56 @@ class Cell final : public c10::StorageImpl {
   void Set(Value value) {
     std::unique_ptr<std::vector<CachedView>> views;  // released after the lock
     std::lock_guard<SpinLock> lock(lock_);
-    taken_ = false;
+    taker_ = nullptr;
     views.swap(views_);
     value_.swap(value);
   }
-  // If the storage was never written, sets the value. Returns the value that it has now.
+  // If the storage was never written, sets the value. Returns the value that it has now. Waits as
+  // value() does.
   Value SetIfEmpty(const Value& value);
-  // Takes the value out, so that the caller can donate it. If another thread has taken it, waits.
-  // The caller must call Set or Restore afterwards, and must not read the cell before. If the
-  // storage was never written, returns null.
-  Value Take();
-  // Puts a taken value back, which may be null. If Set was called since, has no effect.
-  void Restore(Value value);
 
   Value FindView(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
                  at::ScalarType dtype) const;
   void AddView(const Value& of, CachedView view);
 
  private:
+  friend class TakenValue;
+  // Sets `value` to the value, and returns true. If another thread has taken it, returns false.
+  bool Look(Value& value) const;
   Value AwaitValue() const;
+  void Take(TakenValue& taker);
 
   mutable SpinLock lock_;
-  bool taken_ = false;  // a thread has taken the value, and will call Set
+  TakenValue* taker_ = nullptr;  // has the value
   Value value_;
   std::unique_ptr<std::vector<CachedView>> views_;
+};
+
+// The value of a cell, taken out of it, so that the op that computes the new value may overwrite
+// it. Other threads that read the cell wait as long as this object has the value. If the op waits,
+// and a signal's handler reads the cell on the same thread, the handler gets the old value.
+class TakenValue {
+ public:
+  // If another thread has taken the value, waits as Cell::value() does. The cell must outlive this
+  // object.
+  explicit TakenValue(Cell* cell) : cell_(cell) { cell->Take(*this); }
+  // Unless Set was called, puts the value back.
+  ~TakenValue();
+  TakenValue(const TakenValue&) = delete;
+  TakenValue& operator=(const TakenValue&) = delete;
+
+  // Null if the storage was never written.
+  const Value& get() const { return value_; }
+  // Returns 1 if nothing else has the value, otherwise 0: the bit for Push's `donated`.
+  uint32_t donated() const { return value_.use_count() == 1 ? 1 : 0; }
+  // Gives the cell its new value.
+  void Set(Value value) { cell_->Set(std::move(value)); }
+
+ private:
+  friend class Cell;
+  Cell* const cell_;
+  const std::thread::id thread_ = std::this_thread::get_id();
+  Value value_;
 };
 
 // The allocator that only cells have.

@@ -43,23 +43,20 @@ bool ArePlain(TensorList self, std::initializer_list<TensorList> others = {}) {
   return true;
 }
 
-// Replaces the value of a tensor by function(old, donated). `donated` is 1 if the server may
-// overwrite the old value.
+// Replaces the value of a tensor by function(old, donated), which has its dtype and shape. `donated`
+// is 1 if the server may overwrite the old value.
 template <typename Function>
 void Update(const at::Tensor& tensor, Function function) {
-  Cell* const cell = CellOf(tensor);
-  Value old = cell->Take();
-  if (C10_UNLIKELY(!old || old->dtype() != tensor.scalar_type() ||
-                   !old->sizes().equals(tensor.sizes()))) {
-    cell->Restore(std::move(old));
-    return Write(tensor, function(Read(tensor), 0));
+  if (tensor.numel() == 0) return;
+  {
+    TakenValue taken(CellOf(tensor));
+    const Value& old = taken.get();
+    if (C10_LIKELY(old && old->dtype() == tensor.scalar_type() &&
+                   old->sizes().equals(tensor.sizes()))) {
+      return taken.Set(function(old, taken.donated()));
+    }
   }
-  try {
-    Write(tensor, function(old, old.use_count() == 1 ? 1 : 0));
-  } catch (...) {
-    cell->Restore(std::move(old));
-    throw;
-  }
+  Write(tensor, function(Read(tensor), 0));
 }
 
 // Return the second operand of tensor i: one number for all tensors, or one for each.
@@ -151,7 +148,7 @@ TENSORD_FOREACH_UNARY(Neg, neg)
 
 // Multiplies all tensors by one factor, as clip_grad_norm_ does.
 void MulTensor(TensorList self, const at::Tensor& factor) {
-  bool plain = factor.dim() == 0 && ArePlain(self);
+  bool plain = !self.empty() && factor.dim() == 0 && ArePlain(self);
   for (const at::Tensor& each : self) {
     plain = plain && (IsNumber(factor) || (factor.device() == each.device() &&
                                            factor.scalar_type() == each.scalar_type()));

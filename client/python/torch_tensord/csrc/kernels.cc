@@ -58,20 +58,13 @@ bool TryInPlace(ServerOp& op, const at::Tensor& out, const at::Tensor& a, const 
       inputs.emplace_back(second);
     }
   }
-  Value first = cell->Take();
+  TakenValue first(cell);
   // A value of another shape was not written as this tensor.
-  if (!first || first->dtype() != dtype || !first->sizes().equals(out.sizes())) {
-    cell->Restore(std::move(first));
+  if (!first.get() || first.get()->dtype() != dtype || !first.get()->sizes().equals(out.sizes())) {
     return false;
   }
-  inputs[0] = first;
-  try {
-    const uint32_t donated = first.use_count() == 1 ? 1 : 0;
-    cell->Set(Cast(Push(op.get(), op.name(), inputs, donated), dtype));
-  } catch (...) {
-    cell->Restore(std::move(first));
-    throw;
-  }
+  inputs[0] = first.get();
+  first.Set(Cast(Push(op.get(), op.name(), inputs, first.donated()), dtype));
   return true;
 }
 

@@ -1,4 +1,4 @@
-// Softmax, normalization, and their gradients; the optimizers SGD and Adam.
+// Softmax, normalization, and their gradients.
 #include <ATen/native/layer_norm.h>
 
 #include "kernels.h"
@@ -175,149 +175,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNormBackward(
                    device);
 }
 
-// ---- Adam
-
-struct Adam {
-  double lr, beta1, beta2, weight_decay, eps;
-  bool amsgrad, maximize, decoupled;
-};
-// The values of tensors that an op overwrites. If the op fails, the tensors get them back.
-class DonatedValues {
- public:
-  explicit DonatedValues(c10::ArrayRef<const at::Tensor*> tensors) : tensors_(tensors) {
-    for (const at::Tensor* each : tensors) values_.push_back(Read(*each));
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      Cell* const cell = CellOf(*tensors[i]);
-      taken_.push_back(cell->value() == values_[i]);
-      if (!taken_.back()) continue;
-      values_[i].reset();
-      values_[i] = cell->Take();
-    }
-  }
-  ~DonatedValues() {
-    for (size_t i = 0; i < values_.size(); ++i) {
-      if (taken_[i]) CellOf(*tensors_[i])->Set(std::move(values_[i]));
-    }
-  }
-  DonatedValues(const DonatedValues&) = delete;
-  DonatedValues& operator=(const DonatedValues&) = delete;
-
-  c10::ArrayRef<Value> get() const { return values_; }
-  // Bit i is set if nothing else has value i.
-  uint32_t mask() const {
-    uint32_t mask = 0;
-    for (size_t i = 0; i < values_.size(); ++i) {
-      if (values_[i].use_count() == 1) mask |= 1U << i;
-    }
-    return mask;
-  }
-  // Gives the tensors the op's results.
-  void Replace(std::vector<Value> results) {
-    values_.clear();
-    for (const bool taken : {true, false}) {  // a write to a part of a storage may fail
-      for (size_t i = 0; i < results.size(); ++i) {
-        if (taken_[i] == taken) Write(*tensors_[i], std::move(results[i]));
-      }
-    }
-  }
-
- private:
-  const c10::ArrayRef<const at::Tensor*> tensors_;
-  c10::SmallVector<Value, 4> values_;
-  c10::SmallVector<bool, 4> taken_;
-};
-
-void AdamStep(const Adam& adam, const at::Tensor& p, const at::Tensor& gradient,
-              const at::Tensor& m, const at::Tensor& v, const at::Tensor* vmax,
-              const at::Tensor& step, const at::Tensor* lr) {
-  // The state, as inputs and as outputs. The server overwrites a value that nothing else has.
-  c10::SmallVector<const at::Tensor*, 4> state = {&p, &m, &v};
-  if (vmax != nullptr) state.push_back(vmax);
-  const Value g = Cast(Read(gradient), p.scalar_type());
-  const Value count = ReadAs(step, step.scalar_type(), DeviceOf(p));
-  const bool has_rate = lr != nullptr && IsOurs(*lr);
-  const Value rate = has_rate ? Read(*lr) : Value();
-  const at::Scalar number = lr == nullptr ? at::Scalar(adam.lr) : has_rate ? 0 : lr->item();
-  DonatedValues values(state);
-  c10::SmallVector<In, 7> inputs;
-  for (const Value& each : values.get()) inputs.emplace_back(each);
-  inputs.insert(inputs.begin() + 1, In(g));
-  inputs.emplace_back(count);
-  inputs.push_back(has_rate ? In(rate) : In(number, at::kDouble));
-  // The gradient is input 1.
-  const uint32_t mask = values.mask(), donated = (mask & 1) | (mask & ~1U) << 1;
-  std::vector<Value> made = PushAll("adam_step", inputs,
-                                    {{"beta1", adam.beta1},
-                                     {"beta2", adam.beta2},
-                                     {"eps", adam.eps},
-                                     {"weight_decay", adam.weight_decay},
-                                     {"decoupled", adam.decoupled},
-                                     {"amsgrad", adam.amsgrad},
-                                     {"maximize", adam.maximize}},
-                                    donated);
-  values.Replace(std::move(made));
-}
-void AdamSteps(const Adam& adam, at::TensorList self, at::TensorList grads, at::TensorList m,
-               at::TensorList v, at::TensorList vmax, at::TensorList steps, const at::Tensor* lr,
-               const std::optional<at::Tensor>& grad_scale,
-               const std::optional<at::Tensor>& found_inf) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !IsGiven(grad_scale) && !IsGiven(found_inf),
-      "a fused optimizer with a GradScaler isn't implemented on tensord: use foreach=True");
-  for (size_t i = 0; i < self.size(); ++i) {
-    AdamStep(adam, self[i], grads[i], m[i], v[i], adam.amsgrad ? &vmax[i] : nullptr, steps[i], lr);
-  }
-}
-template <bool kDecoupled>
-void FusedAdam(at::TensorList self, at::TensorList grads, at::TensorList m, at::TensorList v,
-               at::TensorList vmax, at::TensorList steps, double lr, double beta1, double beta2,
-               double weight_decay, double eps, bool amsgrad, bool maximize,
-               const std::optional<at::Tensor>& grad_scale,
-               const std::optional<at::Tensor>& found_inf) {
-  AdamSteps({lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, kDecoupled}, self, grads, m, v,
-            vmax, steps, nullptr, grad_scale, found_inf);
-}
-template <bool kDecoupled>
-void FusedAdamTensor(at::TensorList self, at::TensorList grads, at::TensorList m, at::TensorList v,
-                     at::TensorList vmax, at::TensorList steps, const at::Tensor& lr, double beta1,
-                     double beta2, double weight_decay, double eps, bool amsgrad, bool maximize,
-                     const std::optional<at::Tensor>& grad_scale,
-                     const std::optional<at::Tensor>& found_inf) {
-  AdamSteps({0, beta1, beta2, weight_decay, eps, amsgrad, maximize, kDecoupled}, self, grads, m, v,
-            vmax, steps, &lr, grad_scale, found_inf);
-}
-
-// ---- stochastic gradient descent
-
-template <typename Rate>
-void FusedSgd(at::TensorList self, at::TensorList grads, at::TensorList buffers,
-              double weight_decay, double momentum, Rate lr, double dampening, bool nesterov,
-              bool maximize, bool is_first_step, const std::optional<at::Tensor>& grad_scale,
-              const std::optional<at::Tensor>& found_inf) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !IsGiven(grad_scale) && !IsGiven(found_inf),
-      "a fused optimizer with a GradScaler isn't implemented on tensord: use foreach=True");
-  for (size_t i = 0; i < self.size(); ++i) {
-    const at::Tensor& p = self[i];
-    at::Tensor g = maximize ? grads[i].neg() : grads[i];
-    if (weight_decay != 0) g = g.add(p, weight_decay);
-    if (momentum != 0) {
-      const at::Tensor& buffer = buffers[i];
-      if (is_first_step) {
-        buffer.copy_(g);
-      } else {
-        buffer.mul_(momentum).add_(g, 1 - dampening);
-      }
-      g = nesterov ? g.add(buffer, momentum) : buffer;
-    }
-    if constexpr (std::is_same_v<Rate, double>) {
-      p.add_(g, -lr);
-    } else {
-      p.sub_(g.mul(lr));
-    }
-  }
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -331,12 +188,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_native_batch_norm_legit", BatchNormInPlace);
   m.impl("_native_batch_norm_legit.no_stats", BatchNormOfBatch);
   m.impl("native_batch_norm_backward", BatchNormBackward);
-  m.impl("_fused_sgd_", FusedSgd<double>);
-  m.impl("_fused_sgd_.tensor_lr", FusedSgd<const at::Tensor&>);
-  m.impl("_fused_adam_", FusedAdam<false>);
-  m.impl("_fused_adamw_", FusedAdam<true>);
-  m.impl("_fused_adam_.tensor_lr", FusedAdamTensor<false>);
-  m.impl("_fused_adamw_.tensor_lr", FusedAdamTensor<true>);
 }
 
 }  // namespace torch_tensord

@@ -31,7 +31,7 @@ MODULES_SKIPPED = {
     "nn.FractionalMaxPool3d": "no kernel",
 }
 OPTIMIZERS_SKIPPED = {"SparseAdam": "sparse gradients"}
-FUSED = ("Adam", "AdamW", "SGD")
+FUSED = ("Adagrad", "Adam", "AdamW", "SGD")
 
 needs_expecttest = pytest.mark.skipif(
     importlib.util.find_spec("expecttest") is None, reason="torch.testing needs expecttest"

@@ -67,6 +67,7 @@ def test_an_op_and_its_gradient_do_not_wait(waits_are_errors, name):
         lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
         lambda p: torch.optim.Adam(p, foreach=True),
         lambda p: torch.optim.AdamW(p, fused=True),
+        lambda p: torch.optim.Adagrad(p, lr_decay=0.1, fused=True),
         lambda p: torch.optim.RMSprop(p),
     ],
 )
@@ -78,3 +79,14 @@ def test_a_step_of_an_optimizer_does_not_wait(waits_are_errors, make):
         layer(torch.ones(2, 4, device=DEVICE)).sum().backward()
         nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
         optimizer.step()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad])
+def test_a_fused_step_with_a_gradient_scaler_does_not_wait(waits_are_errors, kind):
+    layer = nn.Linear(4, 4).to(DEVICE)
+    optimizer, scaler = kind(layer.parameters(), fused=True), torch.amp.GradScaler(DEVICE)
+    for _ in range(2):
+        optimizer.zero_grad()
+        scaler.scale(layer(torch.ones(2, 4, device=DEVICE)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
