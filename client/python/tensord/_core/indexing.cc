@@ -55,6 +55,11 @@ bool IsArray(PyObject* part) {
          PyObject_HasAttrString(part, "__array__") == 1;
 }
 
+[[noreturn]] void RaiseIndexError(const std::string& message) {
+  PyErr_SetString(PyExc_IndexError, message.c_str());
+  throw nb::python_error();
+}
+
 class KeyReader {
  public:
   KeyReader(const Tensor& x, PyObject* key) : x_(x) {
@@ -89,11 +94,6 @@ class KeyReader {
   }
 
  private:
-  [[noreturn]] static void RaiseIndexError(const std::string& message) {
-    PyErr_SetString(PyExc_IndexError, message.c_str());
-    throw nb::python_error();
-  }
-
   // Returns how many axes of x the part takes.
   int64_t AxesOf(PyObject* part) {
     if (part == Py_None || part == Py_Ellipsis || PyBool_Check(part)) return 0;
@@ -119,6 +119,7 @@ class KeyReader {
 
   int64_t AxisSize() const { return x_.shape().dim(static_cast<int>(key_.ranges.size())); }
   void AddRange(Range range) {
+    if (range.count == 0) range = {};  // Python's start may be outside the axis
     key_.order.push_back(static_cast<int>(key_.ranges.size()));
     key_.whole = key_.whole && range.start == 0 && range.step == 1 && range.count == AxisSize();
     key_.ranges.push_back(range);
@@ -216,11 +217,21 @@ Tensor SelectBox(const Tensor& x, const Key& key) {
   return box;
 }
 
-// Returns the arrays broadcast to one shape, in the order of their axes.
+// Returns the arrays, in the order of their axes.
 std::vector<Tensor> Indices(const Key& key) {
   std::vector<Tensor> indices;
   for (const auto& [axis, tensor] : key.arrays) indices.push_back(tensor);
   return indices;
+}
+
+// Returns the shape to which the arrays broadcast. If there is none, raises IndexError.
+Shape CommonShape(const Key& key) {
+  absl::StatusOr<Shape> common = Shape();
+  for (const auto& [axis, tensor] : key.arrays) {
+    if (common.ok()) common = BroadcastShapes(*common, tensor.shape());
+  }
+  if (!common.ok()) RaiseIndexError(absl::StrCat("the index arrays: ", common.status().message()));
+  return *std::move(common);
 }
 
 bool Adjacent(const Key& key) {
@@ -233,6 +244,7 @@ bool Adjacent(const Key& key) {
 Tensor Select(const Tensor& x, const Key& key) {
   const Tensor box = SelectBox(x, key);
   if (key.arrays.empty()) return box;
+  CommonShape(key);
   if (Adjacent(key)) return Index(box, Indices(key), key.arrays[0].first);
   // The axes of the arrays come first, as in NumPy.
   std::vector<int64_t> axes;
@@ -288,13 +300,9 @@ Tensor SetArrays(const Box& box, const Key& key, const Tensor& value) {
     const std::vector<Tensor> indices = Indices(key);
     const int axis = key.arrays[0].first;
     // The shape of x[key], which needs no op.
-    absl::StatusOr<Shape> common = indices[0].shape();
-    for (const Tensor& index : indices) {
-      if (common.ok()) common = BroadcastShapes(*common, index.shape());
-    }
-    RaiseIfError(common.status());
+    const Shape common = CommonShape(key);
     std::vector<int64_t> shape(x.shape().dims().begin(), x.shape().dims().begin() + axis);
-    shape.insert(shape.end(), common->dims().begin(), common->dims().end());
+    shape.insert(shape.end(), common.dims().begin(), common.dims().end());
     shape.insert(shape.end(),
                  x.shape().dims().begin() + axis + static_cast<std::ptrdiff_t>(indices.size()),
                  x.shape().dims().end());
