@@ -1,10 +1,17 @@
 #include "tensord/client/internal/interruption.h"
 
+#include <arpa/inet.h>
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
+#include "tensord/client/client.h"
+#include "tensord/client/internal/copy_record.h"
 #include "tensord/client/internal/reply_table.h"
 
 namespace tensord::internal {
@@ -72,6 +79,43 @@ TEST(InterruptionTest, ACallOfAnInterruptedThreadIsRegisteredUntilItsEnd) {
   }
   interruption.Interrupt();  // the contexts are gone
   EXPECT_TRUE(Interruption::Interrupted());
+}
+
+TEST(InterruptionTest, EndsASleepWhenTheCheckSaysSo) {
+  int checks = 0;
+  Interruption interruption([&] { return ++checks == 2; });
+  const Interruption::Scope scope(&interruption);
+  SleepUnlessInterrupted(absl::InfiniteDuration());
+  EXPECT_EQ(checks, 2);
+}
+
+TEST(InterruptionTest, EndsAWaitForTheReportOfACopy) {
+  CopyRecord record(/*within_server=*/false);
+  Interruption interruption([] { return true; });
+  const Interruption::Scope scope(&interruption);
+  EXPECT_EQ(record.Await().status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(InterruptionTest, EndsConnectingToAPortThatAcceptsAndStaysSilent) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t size = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(bind(listener, any, size), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  ASSERT_EQ(getsockname(listener, any, &size), 0);
+  const std::string target = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  Interruption interruption;
+  std::thread connecting([&] {
+    const Interruption::Scope scope(&interruption);
+    const auto client = Client::Connect(target, {.connect_timeout = absl::Hours(1)});
+    EXPECT_EQ(client.status().code(), absl::StatusCode::kCancelled);
+  });
+  const int accepted = accept(listener, nullptr, nullptr);
+  interruption.Interrupt();
+  connecting.join();
+  close(accepted);
+  close(listener);
 }
 
 }  // namespace

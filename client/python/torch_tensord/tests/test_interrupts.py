@@ -22,11 +22,14 @@ stop_server()
 event.record()
 begun = threading.Event()
 
-def interrupt():
-    begun.wait()
+def wait_for_the_last_command():
     sent = -1
     while sent != (sent := client.stats["commands_sent"]):
         time.sleep(0.05)
+
+def interrupt():
+    begun.wait()
+    wait_for_the_last_command()
     os.kill(os.getpid(), signal.SIGINT)
 
 threading.Thread(target=interrupt, daemon=True).start()
@@ -153,18 +156,15 @@ print(p.sum().item())
 
 
 def test_ctrl_c_ends_the_wait_for_an_op_in_place_of_another_thread(run):
-    wait = """
+    setup = """
     def change():
-        try:
-            while True:
-                y.mul_(1)
-        except RuntimeError:
-            pass
+        while True:
+            y.mul_(1)
 
     threading.Thread(target=change, daemon=True).start()
-    while True:
-        y + 1"""
-    done = run(wait, "max_pending_commands=8", after="os._exit(0)")
+    wait_for_the_last_command()  # the thread has taken the value, and waits for room in the queue
+    begun.set()"""
+    done = run("y + 1", "max_pending_commands=8", setup, after="print(flush=True); os._exit(0)")
     assert done.stdout.split()[:2] == ["interrupted", "12.0"], done.stdout + done.stderr
 
 
