@@ -40,6 +40,7 @@ def parameters(device, dtypes):
     for dtype, shape in itertools.product(dtypes, [(3, 4), (), (0,), (2, 0), (5,)]):
         made.append(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).to(device))
     made.append(torch.randn(4, 3, generator=generator).to(dtypes[0]).to(device).t())
+    made += torch.randn(12, generator=generator).to(dtypes[0]).to(device).split(5)  # parts of one storage
     return [nn.Parameter(each) for each in made]
 
 
@@ -159,6 +160,23 @@ def test_training_with_a_gradient_scaler_agrees_with_the_cpu(kind, options):
             scaler.update()
         result = [p.detach().cpu() for p in model.parameters()] + state_of(optimizer)
         made.append([*result, torch.tensor(scaler.get_scale())])
+    assert_agree(made[1], made[0])
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD, torch.optim.Adagrad])
+def test_a_gradient_scaler_takes_parameters_of_two_devices(kind):
+    made = []
+    for devices in (["cpu", "cpu"], [f"{DEVICE}:0", f"{DEVICE}:1"]):
+        tensors = [nn.Parameter(torch.ones(3, device=device)) for device in devices]
+        optimizer, scaler = kind(tensors, lr=0.1, fused=True), torch.amp.GradScaler(devices[0][:7], init_scale=2.0)
+        for step in range(3):
+            for p in tensors:
+                # In the second step, the gradient on the second device is infinite.
+                p.grad = torch.full_like(p, torch.inf if step == 1 and p is tensors[1] else 3.0)
+            scaler.scale(tensors[0].sum())  # makes the scale
+            scaler.step(optimizer)
+            scaler.update()
+        made.append([p.detach().cpu() for p in tensors] + [torch.tensor(scaler.get_scale())])
     assert_agree(made[1], made[0])
 
 

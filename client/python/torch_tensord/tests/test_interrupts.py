@@ -168,6 +168,15 @@ def test_ctrl_c_ends_the_wait_for_an_op_in_place_of_another_thread(run):
     assert done.stdout.split()[:2] == ["interrupted", "12.0"], done.stdout + done.stderr
 
 
+def test_ctrl_c_ends_the_wait_for_an_event_for_which_another_thread_waits(run):
+    setup = """
+    threading.Thread(target=event.synchronize, daemon=True).start()
+    wait_for_the_last_command()
+    begun.set()"""
+    done = run("event.synchronize()", before_wait=setup)
+    assert done.stdout.split() == ["interrupted", "12.0", "True", "True"], done.stdout + done.stderr
+
+
 HANDLERS = {
     "reads": ("print(y.sum().item())", "12.0"),
     "changes": ("y.add_(1)", "RuntimeError: tensord: a signal's handler can't change a tensor in place while the op"),
