@@ -382,6 +382,7 @@ absl::StatusOr<std::vector<Tensor>> Send(const Operation& operation, GroupState*
   }
   std::vector<Tensor> outputs;
   const internal::HookedMutexLock lock(&state->mu);
+  if (lock.interrupted()) return internal::InterruptedError();
   for (size_t i = 0; i < state->members.size(); ++i) {
     const GroupState::Member& member = state->members[i];
     const std::shared_ptr<Session>& session = member.device.session();

@@ -71,4 +71,20 @@ void SleepUnlessInterrupted(absl::Duration duration) {
 
 absl::Status InterruptedError() { return absl::CancelledError("the wait was interrupted"); }
 
+absl::Status PollUntil(absl::FunctionRef<bool()> ready) {
+  constexpr auto kPause = std::chrono::microseconds(50);
+  Interruption* const interruption = Interruption::OfThisThread();
+  const auto next_check = [] {
+    return std::chrono::steady_clock::now() + Interruption::kCheckInterval;
+  };
+  auto check = next_check();
+  while (!ready()) {
+    absl::SleepFor(absl::FromChrono(kPause));
+    if (interruption == nullptr || std::chrono::steady_clock::now() < check) continue;
+    if (interruption->Check()) return InterruptedError();
+    check = next_check();
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace tensord::internal

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "tensord/common/util/mutex.h"
@@ -98,5 +99,9 @@ void SleepUnlessInterrupted(absl::Duration duration);
 
 // Returns the error of a wait that was interrupted.
 absl::Status InterruptedError();
+
+// Blocks until `ready` returns true, and calls it repeatedly. If the calling thread is interrupted
+// meanwhile, returns CANCELLED.
+absl::Status PollUntil(absl::FunctionRef<bool()> ready);
 
 }  // namespace tensord::internal

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "absl/base/thread_annotations.h"
+#include "tensord/client/internal/interruption.h"
 #include "tensord/common/util/mutex.h"
 
 namespace tensord::internal {
@@ -40,20 +41,28 @@ class HookedWait {
 };
 
 // Holds a mutex during its lifetime. If another thread holds the mutex, waits for it between the
-// calls of the hooks. The mutex must outlive this object.
+// calls of the hooks. If the calling thread is interrupted meanwhile, doesn't get the mutex:
+// interrupted() is true then, and the caller must not use what the mutex guards. The mutex must
+// outlive this object.
 class ABSL_SCOPED_LOCKABLE HookedMutexLock {
  public:
-  explicit HookedMutexLock(Mutex* mu) ABSL_EXCLUSIVE_LOCK_FUNCTION(mu) : mu_(mu) {
+  explicit HookedMutexLock(Mutex* mu)
+      ABSL_EXCLUSIVE_LOCK_FUNCTION(mu) ABSL_NO_THREAD_SAFETY_ANALYSIS : mu_(mu) {
     if (mu->TryLock()) return;
     const HookedWait hooked;
-    mu->Lock();
+    interrupted_ = !PollUntil([mu] { return mu->TryLock(); }).ok();
   }
-  ~HookedMutexLock() ABSL_UNLOCK_FUNCTION() { mu_->Unlock(); }
+  ~HookedMutexLock() ABSL_UNLOCK_FUNCTION() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (!interrupted_) mu_->Unlock();
+  }
   HookedMutexLock(const HookedMutexLock&) = delete;
   HookedMutexLock& operator=(const HookedMutexLock&) = delete;
 
+  bool interrupted() const { return interrupted_; }
+
  private:
   Mutex* const mu_;
+  bool interrupted_ = false;
 };
 
 }  // namespace tensord::internal

@@ -45,17 +45,19 @@ class _PrivateServer:
     def __init__(self) -> None:
         binary = _binary()
         self.pid = os.getpid()
+        self._process: subprocess.Popen[bytes] | None = None
         try:
             self._folder = Path(tempfile.mkdtemp(prefix="tensord-"))  # mode 0700
-            self.address = f"unix:{self._folder / 'socket'}"
-            self._process = self._start(binary)
         except OSError as e:
             raise UnavailableError(f"the private server {binary} can't be started: {e}") from e
+        self.address = f"unix:{self._folder / 'socket'}"
         try:
-            self._await_ready(binary)
+            self._process = self._start(binary)
+            self._await_ready(binary, self._process)
         except BaseException:  # also KeyboardInterrupt
-            self._process.kill()
-            self.stop()
+            if self._process is not None:
+                self._process.kill()
+            self.stop()  # without the process, which ends at the end of its standard input, removes the folder
             raise
         print(
             f"tensord: started a private server (pid {self._process.pid}, {binary}); it ends with this process."
@@ -68,36 +70,40 @@ class _PrivateServer:
         devices = os.environ.get("TENSORD_LOCAL_DEVICES")
         if devices:
             arguments.append(f"--devices={devices}")
-        with (self._folder / "log").open("wb") as log:
-            return subprocess.Popen(
-                arguments,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C in a terminal is for this process alone
-            )
+        try:
+            with (self._folder / "log").open("wb") as log:
+                return subprocess.Popen(
+                    arguments,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl-C in a terminal is for this process alone
+                )
+        except OSError as e:
+            raise UnavailableError(f"the private server {binary} can't be started: {e}") from e
 
-    def _await_ready(self, binary: str) -> None:
+    def _await_ready(self, binary: str, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while not (self._folder / "ready").exists():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if process.poll() is not None or time.monotonic() > deadline:
                 text = (self._folder / "log").read_text(errors="replace").strip()
                 raise UnavailableError(f"the private server {binary} didn't start: {text or 'no output'}")
             time.sleep(0.002)
 
     def alive(self) -> bool:
-        return self.pid == os.getpid() and self._process.poll() is None
+        return self.pid == os.getpid() and self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
         if self.pid != os.getpid():
             return  # a forked child: the server is the parent's
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            try:
+                self._process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

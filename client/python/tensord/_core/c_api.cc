@@ -555,7 +555,9 @@ int Raised() {
 }
 
 void WaitUntil(int (*ready)(void* state), void* state) {
-  WaitInterruptibly([&] { return PollUntil([&] { return ready(state) != 0; }); }).IgnoreError();
+  WaitInterruptibly([&] {
+    return internal::PollUntil([&] { return ready(state) != 0; });
+  }).IgnoreError();
 }
 
 // ---------------------------------------------------------------- events
@@ -585,7 +587,7 @@ int QueryEvent(TensordEvent* event, int* happened, TensordError** error) {
 int WaitEvent(TensordEvent* event, int64_t* nanoseconds, TensordError** error) {
   const auto wait = [&] {
     std::unique_lock<std::mutex> lock(event->mutex, std::defer_lock);
-    if (const absl::Status held = PollUntil([&] { return lock.try_lock(); }); !held.ok())
+    if (const absl::Status held = internal::PollUntil([&] { return lock.try_lock(); }); !held.ok())
       return held;
     if (!event->outcome.has_value())
       event->outcome = internal::AwaitMark(*event->session, event->mark);

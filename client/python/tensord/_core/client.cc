@@ -20,7 +20,6 @@
 #include "tensord/client/cluster.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/python/tensord/_core/core.h"
-#include "tensord/client/python/tensord/_core/waits.h"
 
 namespace tensord::python {
 namespace {
@@ -389,7 +388,7 @@ void ConnectIfThereIsNone() {
   static std::mutex mutex;
   std::unique_lock<std::mutex> lock(mutex, std::defer_lock);
   // The thread that connects needs the interpreter's lock.
-  RaiseIfError(Interruptible([&] { return PollUntil([&] { return lock.try_lock(); }); }));
+  RaiseIfError(Interruptible([&] { return internal::PollUntil([&] { return lock.try_lock(); }); }));
   if (!std::holds_alternative<std::monostate>(TheProcess().current)) return;
   nb::module_::import_("tensord._connect").attr("connect")();
 }

@@ -1,33 +1,12 @@
 // Waits of threads that don't hold the interpreter's lock, such as those of PyTorch's ops.
 #pragma once
 
-#include <chrono>
 #include <functional>
 
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "tensord/client/internal/interruption.h"
 
 namespace tensord::python {
-
-// Blocks until `ready` returns true, and calls it repeatedly. If the calling thread is interrupted
-// meanwhile, returns CANCELLED.
-template <typename Ready>
-absl::Status PollUntil(Ready ready) {
-  internal::Interruption* const interruption = internal::Interruption::OfThisThread();
-  const auto next_check = [] {
-    return std::chrono::steady_clock::now() + internal::Interruption::kCheckInterval;
-  };
-  auto check = next_check();
-  while (!ready()) {
-    absl::SleepFor(absl::Microseconds(50));
-    if (interruption == nullptr || std::chrono::steady_clock::now() < check) continue;
-    if (interruption->Check()) return internal::InterruptedError();
-    check = next_check();
-  }
-  return absl::OkStatus();
-}
 
 // Runs the handlers of signals that have come, and returns whether one raised an exception, which
 // stays set. Only the main thread may call this, without the lock.
