@@ -130,8 +130,8 @@ Tensor TruncNormal(const Device& device, const Shape& shape, RandomSource source
                                 " above 0, and mean ", mean, " finite"));
   }
   // erfinv(u) √2 is normally distributed if u is uniform in (-1, 1).
-  const auto cumulative = [&](double bound) {
-    return std::erf((bound - mean) / stddev * std::sqrt(0.5));
+  const auto cumulative = [&options](double bound) {
+    return std::erf((bound - options.mean) / options.stddev * std::sqrt(0.5));
   };
   const DType drawn = DrawnDType(dtype);
   double first = cumulative(low);

@@ -170,9 +170,10 @@ absl::Status CommandQueue::PushOp(const OpToQueue& op, QueuedOp* queued) {
     if (op.prepared != nullptr) {
       encoder_.AppendEncoded(op.prepared->words);
     } else {
+      CommandEncoder* const encoder = &encoder_;
       for (const auto& [name, value] : *op.attrs) {
         if (!IsWordAttr(value)) continue;
-        ForEachWord(value, [this](uint64_t word) { encoder_.AppendWord(word); });
+        ForEachWord(value, [encoder](uint64_t word) { encoder->AppendWord(word); });
       }
     }
     encoder_.EndStep(num_outputs);

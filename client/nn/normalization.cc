@@ -9,9 +9,6 @@
 namespace tensord::nn {
 namespace {
 
-Parameter* PointerTo(std::optional<Parameter>& parameter) {
-  return parameter.has_value() ? &*parameter : nullptr;
-}
 const Parameter* PointerTo(const std::optional<Parameter>& parameter) {
   return parameter.has_value() ? &*parameter : nullptr;
 }

@@ -14,7 +14,6 @@ namespace tensord::nn {
 Recurrent::Recurrent(std::string name, int gates, int state_parts, int64_t input_size,
                      int64_t hidden_size, const RecurrentOptions& options)
     : name_(std::move(name)),
-      gates_(gates),
       state_parts_(state_parts),
       input_size_(input_size),
       hidden_size_(hidden_size),

@@ -76,7 +76,6 @@ class Recurrent : public Module {
   int64_t directions() const { return bidirectional_ ? 2 : 1; }
 
   std::string name_;
-  int gates_;
   int state_parts_;
   int64_t input_size_;
   int64_t hidden_size_;

@@ -37,7 +37,8 @@ struct SlabAllocator {
   explicit SlabAllocator(const SlabAllocator<U>& /*other*/) {}
 
   T* allocate(size_t count) {
-    static_assert(sizeof(T) <= Slabs::kMaxBlockBytes && alignof(T) <= 32);
+    static_assert(sizeof(T) <= Slabs::kMaxBlockBytes);
+    static_assert(alignof(T) <= 32);
     void* const block = Slabs::Allocate(static_cast<int64_t>(count * sizeof(T)));
     if (block == nullptr) throw std::bad_alloc();
     return static_cast<T*>(block);

@@ -47,22 +47,25 @@ absl::Status SessionEndedError() {
 }
 
 bool Session::Table::Insert(TensorRef tensor) {
-  Session& session = *session_;
+  AssertHeld();
   const Handle handle = tensor->handle();
   const bool full =
-      static_cast<int64_t>(session.tensors_.size()) >= session.limits_.max_handles_per_session;
-  if (handle == 0 || full || session.closed()) return false;
-  const auto [place, is_new] = session.tensors_.try_emplace(handle);
+      static_cast<int64_t>(session_->tensors_.size()) >= session_->limits_.max_handles_per_session;
+  if (handle == 0 || full || session_->closed()) return false;
+  const auto [place, is_new] = session_->tensors_.try_emplace(handle);
   if (!is_new) return false;
-  if (session.TakeHandle(*tensor).ok()) {
+  if (session_->TakeHandle(*tensor).ok()) {
     place->second = std::move(tensor);
     return true;
   }
-  session.tensors_.erase(place);
+  session_->tensors_.erase(place);
   return false;
 }
 
-TensorRef Session::Table::TakeOut(Handle handle) { return session_->TakeOut(handle); }
+TensorRef Session::Table::TakeOut(Handle handle) {
+  AssertHeld();
+  return session_->TakeOut(handle);
+}
 
 Session::Session(HostCharge host, std::string id, uint64_t number, std::string client_name,
                  std::chrono::seconds lease, const Limits& limits,
@@ -362,8 +365,8 @@ void Session::NotifyReceived(uint64_t number) {
     MutexLock lock(&mu_);
     commands_received_ = number;
     last_active_ = clock_();
-    auto later = std::partition(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
-      return waiting.number > commands_received_;
+    auto later = std::partition(waiting_.begin(), waiting_.end(), [number](const Waiting& waiting) {
+      return waiting.number > number;
     });
     std::move(later, waiting_.end(), std::back_inserter(due));
     waiting_.erase(later, waiting_.end());

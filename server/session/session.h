@@ -273,35 +273,40 @@ class ABSL_SCOPED_LOCKABLE Session::Table {
  public:
   explicit Table(Session* session) ABSL_EXCLUSIVE_LOCK_FUNCTION(session->mu_)
       : session_(session), lock_(&session->mu_) {}
-  ~Table() ABSL_UNLOCK_FUNCTION() ABSL_NO_THREAD_SAFETY_ANALYSIS { session_->UpdateNumHandles(); }
+  ~Table() ABSL_UNLOCK_FUNCTION() {
+    AssertHeld();
+    session_->UpdateNumHandles();
+  }
 
   // Returns nullptr if there is no such handle. The pointer is valid until the next Insert() or
   // TakeOut().
-  const TensorRef* Find(Handle handle) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  const TensorRef* Find(Handle handle) const {
+    AssertHeld();
     const auto it = session_->tensors_.find(handle);
     return it == session_->tensors_.end() ? nullptr : &it->second;
   }
 
   // Adds the tensor under its handle. If Session::Insert() would refuse it, returns false.
-  bool Insert(TensorRef tensor) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  bool Insert(TensorRef tensor);
 
   // DetachTensor() drops the table's reference to the tensor of a handle, which the caller holds.
   // AttachTensor() restores it; until then, only it and DetachTensor() may be called. Both do
   // nothing if there is no such handle.
-  void DetachTensor(Handle handle) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    const auto it = session_->tensors_.find(handle);
-    if (it != session_->tensors_.end()) it->second.reset();
-  }
-  void AttachTensor(Handle handle, const TensorRef& tensor) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  void DetachTensor(Handle handle) { AttachTensor(handle, nullptr); }
+  void AttachTensor(Handle handle, const TensorRef& tensor) {
+    AssertHeld();
     const auto it = session_->tensors_.find(handle);
     if (it != session_->tensors_.end()) it->second = tensor;
   }
 
   // Removes the handle and returns its tensor; null if there is none. After the Table is destroyed,
   // the caller must call AbandonUploads() and drop the tensor.
-  TensorRef TakeOut(Handle handle) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  TensorRef TakeOut(Handle handle);
 
  private:
+  // Tells the compiler's analysis that lock_ holds the session's mutex.
+  void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK(session_->mu_) {}
+
   Session* const session_;
   const MutexLock lock_;
 };

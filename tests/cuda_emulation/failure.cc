@@ -91,7 +91,7 @@ int CountCall(const char* call) {
   Injection& injection = TheInjection();
   if (!injection.active) return 0;
   MutexLock lock(&injection.mu);
-  const Failure& failure = injection.failure;
+  const Failure failure = injection.failure;
   if (!IsOfKind(call, failure.call)) return 0;
   ++injection.calls;
   const bool fails = injection.calls >= failure.at && injection.calls - failure.at < failure.times;

@@ -35,10 +35,10 @@ class Fiber {
   static void Start();
 
   void (*const entry_)();
-  char* mapping_ = nullptr;        // a guard page and the stack
-  void* stack_pointer_ = nullptr;  // while suspended
-  void* fake_stack_ = nullptr;     // AddressSanitizer's
-  void* tsan_fiber_ = nullptr;     // ThreadSanitizer's
+  char* mapping_ = nullptr;                      // a guard page and the stack
+  void* stack_pointer_ = nullptr;                // while suspended
+  [[maybe_unused]] void* fake_stack_ = nullptr;  // AddressSanitizer's
+  [[maybe_unused]] void* tsan_fiber_ = nullptr;  // ThreadSanitizer's
 };
 
 }  // namespace tensord::cuda_emulation

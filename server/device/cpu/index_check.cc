@@ -17,8 +17,7 @@ int64_t ValueAt(const Operand& indices, int64_t i) {
 
 IndexCheck::IndexCheck(const Context& ctx, const KernelCall& call, int input, int axis,
                        int64_t size)
-    : call_(call),
-      input_(input),
+    : input_(input),
       axis_(axis),
       size_(size),
       from_end_(call.attrs->Bool("from_end")),

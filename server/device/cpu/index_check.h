@@ -16,7 +16,7 @@ namespace tensord::server::cpu {
 // the cache.
 class IndexCheck {
  public:
-  // `ctx` and `call` must outlive the object.
+  // The inputs of `call` must outlive the object.
   IndexCheck(const Context& ctx, const KernelCall& call, int input, int axis, int64_t size);
 
   // The number of elements to check at a time. They stay in the first-level cache.
@@ -32,7 +32,6 @@ class IndexCheck {
   absl::Status status() const;
 
  private:
-  const KernelCall& call_;
   const int input_, axis_;
   const int64_t size_;
   const bool from_end_;

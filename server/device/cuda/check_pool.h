@@ -39,7 +39,7 @@ class CheckPool : public std::enable_shared_from_this<CheckPool> {
   };
 
   absl::StatusOr<Cell> Take(cudaStream_t stream);
-  absl::Status AddBlock(cudaStream_t stream);
+  absl::Status AddBlock(cudaStream_t stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Return(Cell cell);
   absl::StatusOr<CheckRecord> Read(const Cell& cell) const;
 

@@ -122,17 +122,17 @@ bool FusedKernels::Evict() {
   return false;
 }
 
+absl::StatusOr<FusedCodeRef> FusedKernels::Use(Entries::iterator entry) {
+  entries_.splice(entries_.begin(), entries_, entry);
+  if (!entry->code->kernel.ok()) return entry->code->kernel.status();
+  return entry->code;
+}
+
 absl::StatusOr<FusedCodeRef> FusedKernels::Find(const std::string& source, const char* name) {
-  const auto use = [this](Entries::iterator entry)
-                       ABSL_NO_THREAD_SAFETY_ANALYSIS -> absl::StatusOr<FusedCodeRef> {
-    entries_.splice(entries_.begin(), entries_, entry);
-    if (!entry->code->kernel.ok()) return entry->code->kernel.status();
-    return entry->code;
-  };
   {
     MutexLock lock(&mu_);
     if (const auto found = by_source_.find(source); found != by_source_.end()) {
-      return use(found->second);
+      return Use(found->second);
     }
   }
   // Compiles without the lock, because it takes long. If two threads compile the same source, the
@@ -143,12 +143,12 @@ absl::StatusOr<FusedCodeRef> FusedKernels::Find(const std::string& source, const
   const bool is_new = found == by_source_.end();
   if (!is_new || (entries_.size() >= kMaxKernels && !Evict())) {
     if (made.cuda_library != nullptr) Unload(made.cuda_library);
-    if (!is_new) return use(found->second);
+    if (!is_new) return Use(found->second);
     return absl::UnimplementedError("cuda: too many different fused kernels are in use");
   }
   entries_.push_front({source, std::make_shared<const FusedCode>(std::move(made))});
   by_source_[entries_.front().source] = entries_.begin();
-  return use(entries_.begin());
+  return Use(entries_.begin());
 }
 
 absl::StatusOr<std::unique_ptr<PreparedKernel>> CudaDevice::PrepareFused(const FusedSpec& spec) {

@@ -54,6 +54,8 @@ class FusedKernels {
   absl::StatusOr<FusedCode> Make(const std::string& source, const char* name) const;
   // Unloads one kernel. Returns false if all kernels have references.
   bool Evict() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Makes the entry the most recently used, and returns its code, or the error of its compilation.
+  absl::StatusOr<FusedCodeRef> Use(Entries::iterator entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int major_, minor_;
   const cudaStream_t stream_;

@@ -184,13 +184,13 @@ class SessionCommands final : public StreamState,
   ServiceContext* const context_;
   const SessionRef session_;
 
-  Mutex apply_mu_;  // held while commands are applied
+  Mutex apply_mu_ ABSL_ACQUIRED_BEFORE(mu_);  // held while commands are applied
   Message message_ ABSL_GUARDED_BY(apply_mu_);
   PackedOps packed_ ABSL_GUARDED_BY(apply_mu_);
   uint64_t taken_ ABSL_GUARDED_BY(apply_mu_) = 0;              // commands that have taken effect
   int64_t posted_since_await_ ABSL_GUARDED_BY(apply_mu_) = 0;  // since AwaitPostedCommands() waited
 
-  mutable Mutex mu_;  // acquired after apply_mu_
+  mutable Mutex mu_;
   std::weak_ptr<CommandWire> wire_ ABSL_GUARDED_BY(mu_);
   const CommandWire* owner_ ABSL_GUARDED_BY(mu_) = nullptr;  // wire_, even if it has expired
   bool resumable_ ABSL_GUARDED_BY(mu_) = false;

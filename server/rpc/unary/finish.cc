@@ -75,8 +75,11 @@ void FinishWhenAllDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse se
     }
     call->Finish(status);
   };
-  const auto waiting = std::make_shared<Waiting>(call->weak_from_this(), owner, std::move(tensors),
-                                                 std::move(describe));
+  const auto waiting = std::make_shared<Waiting>();
+  waiting->call = call->weak_from_this();
+  waiting->owner = owner;
+  waiting->tensors = std::move(tensors);
+  waiting->describe = std::move(describe);
   waiting->left = waiting->tensors.size() + 1;
   const auto one_done = [waiting, finish] {
     if (waiting->left.fetch_sub(1, std::memory_order_acq_rel) == 1) finish(*waiting);

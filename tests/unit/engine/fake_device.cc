@@ -148,13 +148,9 @@ FakeDevice::FakeDevice(int index, Options options) : options_(options) {
 
 FakeDevice::~FakeDevice() { ReleaseFences(); }
 
-bool FakeDevice::Await(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    changed_.WaitFor(&mu_, std::chrono::milliseconds(100));
-  }
-  return true;
+bool FakeDevice::AwaitChange(std::chrono::steady_clock::time_point deadline) {
+  const auto left = deadline - std::chrono::steady_clock::now();
+  return left.count() > 0 && changed_.WaitFor(&mu_, left);
 }
 
 void FakeDevice::Hold() {
@@ -170,7 +166,10 @@ void FakeDevice::Release() {
 
 bool FakeDevice::WaitUntilHeld() {
   MutexLock lock(&mu_);
-  return Await([this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return waiting_ > 0; });
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
+  while (waiting_ == 0 && AwaitChange(deadline)) {
+  }
+  return waiting_ > 0;
 }
 
 void FakeDevice::HoldFences() {
@@ -190,7 +189,10 @@ void FakeDevice::ReleaseFences() {
 
 bool FakeDevice::WaitUntilFenceHeld() {
   MutexLock lock(&mu_);
-  return Await([this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !fences_.empty(); });
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
+  while (fences_.empty() && AwaitChange(deadline)) {
+  }
+  return !fences_.empty();
 }
 
 void FakeDevice::FailNext(std::string op, absl::Status error) {
@@ -213,9 +215,11 @@ absl::Status FakeDevice::Begin(const std::string& op) {
   MutexLock lock(&mu_);
   ++waiting_;
   changed_.SignalAll();
-  const bool released = Await([this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !held_; });
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
+  while (held_ && AwaitChange(deadline)) {
+  }
   --waiting_;
-  if (!released) return absl::DeadlineExceededError("the test never released the device");
+  if (held_) return absl::DeadlineExceededError("the test never released the device");
   launched_.push_back(op);
   if (op != failing_op_) return absl::OkStatus();
   failing_op_.clear();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -73,7 +74,9 @@ class FakeDevice : public Device {
   struct Recorded;
 
   absl::Status Begin(const std::string& op);
-  bool Await(const std::function<bool()>& condition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Waits for a signal. Returns false if `deadline` passed before it.
+  bool AwaitChange(std::chrono::steady_clock::time_point deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
   DeviceInfo info_;

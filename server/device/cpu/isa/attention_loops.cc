@@ -1,5 +1,7 @@
 #include <math.h>
 
+#include <utility>
+
 #include "tensord/server/device/cpu/isa/lanes.h"
 
 // The compiler fuses products and sums in this file, so the instruction sets round differently.
@@ -305,6 +307,21 @@ void Finish(const AttentionSums& sums, int64_t rows, int64_t value_depth, void* 
 
 // ---------------------------------------------------------------- few rows
 
+// Returns lane i of (a, b) after a shuffle by which each run of 2 kRun lanes becomes kRun lanes of a,
+// and kRun of b.
+template <typename T, int kRun>
+constexpr int ShuffledLane(int i) {
+  const int vector = i % (2 * kRun) < kRun ? 0 : kLanes<T>;
+  return vector + i / (2 * kRun) * 2 * kRun + i % kRun;
+}
+
+// Returns the sums of pairs of runs of kRun lanes: from a and from b in turn.
+template <typename T, int kRun, int... kLane>
+Native<T> AddRuns(Native<T> a, Native<T> b, std::integer_sequence<int, kLane...>) {
+  return __builtin_shufflevector(a, b, ShuffledLane<T, kRun>(kLane)...) +
+         __builtin_shufflevector(a, b, (ShuffledLane<T, kRun>(kLane) + kRun)...);
+}
+
 // Returns the sum of the lanes of x[i] in lane i. `kCount` vectors are left, in which runs of
 // kLanes / kCount lanes are to be added.
 template <typename T, int kCount>
@@ -312,21 +329,10 @@ Native<T> SumOfEach(Native<T>* x) {
   if constexpr (kCount == 1) {
     return x[0];
   } else {
-    constexpr int kHalf = kCount / 2, kWidth = kLanes<T>, kRun = kHalf;
-    typedef Bits<T> Mask __attribute__((vector_size(kNativeBytes)));
-    Mask low, high;
-    for (int i = 0; i < kWidth; ++i) {
-      // Each run of 2 kRun lanes becomes kRun sums of one vector, and kRun of the other.
-      const int run = i / (2 * kRun) * 2 * kRun, at = i % kRun;
-      const int vector = i % (2 * kRun) < kRun ? 0 : kWidth;
-      low[i] = vector + run + at;
-      high[i] = vector + run + kRun + at;
-    }
+    constexpr int kHalf = kCount / 2;
+    constexpr auto kEach = std::make_integer_sequence<int, kLanes<T>>();
 #pragma GCC unroll 16
-    for (int i = 0; i < kHalf; ++i) {
-      x[i] =
-          __builtin_shuffle(x[i], x[i + kHalf], low) + __builtin_shuffle(x[i], x[i + kHalf], high);
-    }
+    for (int i = 0; i < kHalf; ++i) x[i] = AddRuns<T, kHalf>(x[i], x[i + kHalf], kEach);
     return SumOfEach<T, kHalf>(x);
   }
 }

@@ -50,7 +50,7 @@ __device__ int64_t BlockSum(int64_t value) {
   __shared__ int64_t partial[kThreads];
   __syncthreads();  // an earlier sum has been read
   partial[threadIdx.x] = value;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
+  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
     __syncthreads();
     if (threadIdx.x < half) partial[threadIdx.x] += partial[threadIdx.x + half];
   }
@@ -64,7 +64,7 @@ __device__ int BlockScan(int value, int* total) {
   __shared__ int sums[kThreads];
   __syncthreads();  // an earlier scan has been read
   sums[threadIdx.x] = value;
-  for (int step = 1; step < kThreads; step *= 2) {
+  for (unsigned step = 1; step < kThreads; step *= 2) {
     __syncthreads();
     const int before = threadIdx.x >= step ? sums[threadIdx.x - step] : 0;
     __syncthreads();
@@ -102,7 +102,7 @@ __global__ void StoreNonzeroKernel(NonzeroJob job) {
   const auto* in = static_cast<const Unit*>(job.in);
   int64_t before = 0, all = 0;
   for (int b = threadIdx.x; b < job.blocks; b += kThreads) {
-    before += b < blockIdx.x ? job.counts[b] : 0;
+    before += b < static_cast<int>(blockIdx.x) ? job.counts[b] : 0;
     all += job.counts[b];
   }
   before = BlockSum(before);
