@@ -55,6 +55,7 @@ std::vector<std::string> NamesOf(const std::vector<std::string>& addresses) {
   absl::flat_hash_map<std::string, int> uses;
   for (const std::string& address : addresses) ++uses[HostOf(address)];
   std::vector<std::string> names;
+  names.reserve(addresses.size());
   for (const std::string& address : addresses) {
     names.push_back(uses[HostOf(address)] > 1 ? address : HostOf(address));
   }
@@ -161,8 +162,8 @@ absl::StatusOr<Cluster> Cluster::Connect(const std::vector<std::string>& address
     server.name = names[i];
     server.address = addresses[i];
     auto session = internal::Session::Open(addresses[i], options.connect, names[i]);
-    if (session.ok()) server.client = Client(*std::move(session));
     server.unreached = session.status();
+    if (session.ok()) server.client = Client(*std::move(session));
   });
 
   std::vector<std::string> problems;

@@ -34,8 +34,8 @@ class Operand {
   Operand(const Tensor& tensor) : tensor_(&tensor) {}  // NOLINT(google-explicit-constructor)
   Operand(Scalar scalar) : scalar_(scalar) {}          // NOLINT(google-explicit-constructor)
   template <typename T>
-  requires std::is_arithmetic_v<T> Operand(T value)
-      : scalar_(value) {}  // NOLINT(google-explicit-constructor)
+  requires std::is_arithmetic_v<T> Operand(T value)  // NOLINT(google-explicit-constructor)
+      : scalar_(value) {}
 
   // Returns the tensor. If the operand is a scalar, returns null.
   const Tensor* tensor() const { return tensor_; }

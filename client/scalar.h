@@ -17,8 +17,8 @@ class Scalar {
   using Value = std::variant<bool, int64_t, uint64_t, double>;
 
   template <typename T>
-  requires std::is_arithmetic_v<T> Scalar(T value)
-      : value_(Widen(value)) {}  // NOLINT(google-explicit-constructor)
+  requires std::is_arithmetic_v<T> Scalar(T value)  // NOLINT(google-explicit-constructor)
+      : value_(Widen(value)) {}
 
   bool is_bool() const { return std::holds_alternative<bool>(value_); }
   bool is_int() const { return std::holds_alternative<int64_t>(value_) || is_large(); }
