@@ -1,4 +1,4 @@
-// Tells ThreadSanitizer how an uninstrumented library orders our threads.
+// Tells ThreadSanitizer how an uninstrumented library orders our threads, and which lock a thread holds.
 #pragma once
 
 #ifdef __SANITIZE_THREAD__  // GCC
@@ -25,6 +25,23 @@ inline void TsanAcquire(void* what) { __tsan_acquire(what); }
 #else
 inline void TsanRelease(void* /*what*/) {}
 inline void TsanAcquire(void* /*what*/) {}
+#endif
+
+// A thread calls TsanLocked() when it has acquired a lock that isn't a mutex, and TsanUnlocked()
+// before it releases the lock. ThreadSanitizer then reports threads that acquire this lock and
+// others in different orders. In builds without ThreadSanitizer both functions do nothing.
+#ifdef TENSORD_TSAN
+inline void TsanLocked(void* lock) {
+  __tsan_mutex_pre_lock(lock, 0);
+  __tsan_mutex_post_lock(lock, 0, 0);
+}
+inline void TsanUnlocked(void* lock) {
+  __tsan_mutex_pre_unlock(lock, 0);
+  __tsan_mutex_post_unlock(lock, 0);
+}
+#else
+inline void TsanLocked(void* /*lock*/) {}
+inline void TsanUnlocked(void* /*lock*/) {}
 #endif
 
 }  // namespace tensord

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "tensord/common/util/tsan_annotations.h"
+
 namespace tensord::server {
 
 // The executor's mu_ guards queues and owners. A lane refers to its owner and to its queue. An
@@ -137,6 +139,7 @@ Executor::InlineLock::InlineLock(Executor* executor, const Lane* lane, int64_t s
     : lane_(lane) {
   bool waited = false;
   if (!executor->AcquireInline(&waited)) return;
+  TsanLocked(executor);
   executor_ = executor;
   began_ = since == 0 || waited ? executor->clock_() : since;
 }
@@ -162,6 +165,7 @@ bool Executor::AcquireInline(bool* waited) {
 }
 
 int64_t Executor::ReleaseInline(const Lane* lane, int64_t began) {
+  TsanUnlocked(this);
   const int64_t now = clock_();
   bool wake = false;
   {
