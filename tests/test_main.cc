@@ -1,8 +1,63 @@
-// The main() of all GoogleTest programs. After a crash, prints a stack trace.
+// The main() of all GoogleTest programs. After a crash, prints a stack trace. A test that leaves a
+// file descriptor open fails.
 #include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <thread>
 
 #include "absl/debugging/failure_signal_handler.h"
 #include "absl/debugging/symbolize.h"
+
+namespace {
+
+// What the open descriptors of this process refer to, by number. Leaves out the descriptors by
+// which the event loops of gRPC's threads wait: gRPC opens them at any time, and keeps them.
+std::map<std::string, std::string> OpenDescriptors() {
+  std::map<std::string, std::string> open;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    const bool of_event_loop = target.rfind("anon_inode:", 0) == 0;
+    const bool of_iteration = target.rfind("/proc/", 0) == 0;
+    if (!error && !of_event_loop && !of_iteration) open.emplace(entry.path().filename(), target);
+  }
+  return open;
+}
+
+class DescriptorListener : public testing::EmptyTestEventListener {
+  static constexpr auto kTimeout = std::chrono::seconds(10);
+
+  void OnTestStart(const testing::TestInfo& /*test*/) override { before_ = OpenDescriptors(); }
+
+  // gRPC closes the sockets of a destroyed channel a little later, on its own threads.
+  void OnTestEnd(const testing::TestInfo& test) override {
+    const auto deadline = std::chrono::steady_clock::now() + kTimeout;
+    std::string left = NewDescriptors();
+    while (!left.empty() && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      left = NewDescriptors();
+    }
+    if (!left.empty()) {
+      ADD_FAILURE() << test.test_suite_name() << "." << test.name() << " left open:" << left;
+    }
+  }
+
+  std::string NewDescriptors() const {
+    std::string text;
+    for (const auto& [number, target] : OpenDescriptors()) {
+      const auto it = before_.find(number);
+      if (it == before_.end() || it->second != target) text += " " + number + " (" + target + ")";
+    }
+    return text;
+  }
+
+  std::map<std::string, std::string> before_;
+};
+
+}  // namespace
 
 int main(int argc, char** argv) {
   absl::InitializeSymbolizer(argv[0]);
@@ -10,5 +65,6 @@ int main(int argc, char** argv) {
   absl::InstallFailureSignalHandler(absl::FailureSignalHandlerOptions());
 #endif
   testing::InitGoogleTest(&argc, argv);
+  testing::UnitTest::GetInstance()->listeners().Append(new DescriptorListener);
   return RUN_ALL_TESTS();
 }
