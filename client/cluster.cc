@@ -55,7 +55,6 @@ std::vector<std::string> NamesOf(const std::vector<std::string>& addresses) {
   absl::flat_hash_map<std::string, int> uses;
   for (const std::string& address : addresses) ++uses[HostOf(address)];
   std::vector<std::string> names;
-  names.reserve(addresses.size());
   for (const std::string& address : addresses) {
     names.push_back(uses[HostOf(address)] > 1 ? address : HostOf(address));
   }

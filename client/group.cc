@@ -174,7 +174,6 @@ absl::Status Join(const std::vector<Device>& devices, absl::Duration timeout, Gr
                   std::vector<v1::JoinGroupResponse>* joined) {
   const std::string id = NewGroupId();
   std::vector<std::string> names;
-  names.reserve(devices.size());
   for (const Device& device : devices) names.push_back(device.name());
   std::vector<v1::JoinGroupRequest> requests;
   for (size_t rank = 0; rank < devices.size(); ++rank) {
@@ -212,7 +211,6 @@ absl::Status MakeGroup(const std::vector<Device>& devices, absl::Duration timeou
     }
   }
   std::vector<std::string> addresses;
-  addresses.reserve(joined.size());
   for (const v1::JoinGroupResponse& member : joined) addresses.push_back(member.address());
   return Connect(devices, timeout, *state, addresses);
 }

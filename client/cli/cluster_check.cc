@@ -100,7 +100,6 @@ std::vector<PairGroup> GroupPairs(const ClusterCheck& check) {
     if (group.status.ok()) group.status = FailureOf(pair);
   }
   std::vector<PairGroup> list;
-  list.reserve(groups.size());
   for (auto& [key, group] : groups) list.push_back(std::move(group));
   return list;
 }

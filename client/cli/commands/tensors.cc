@@ -71,7 +71,6 @@ absl::StatusOr<int> RunTensorsOfAll(CommandContext& context) {
     return TensorsOf(context, server, &of_each[i]);
   });
   std::vector<ServerListing> listings;
-  listings.reserve(servers.size());
   for (const ClusterServer& server : servers) {
     listings.push_back({server.name, server.address, server.status, {}, {}});
   }
