@@ -10,6 +10,7 @@
 
 #include "absl/debugging/failure_signal_handler.h"
 #include "absl/debugging/symbolize.h"
+#include "absl/strings/str_cat.h"
 
 namespace {
 
@@ -49,7 +50,8 @@ class DescriptorListener : public testing::EmptyTestEventListener {
     std::string text;
     for (const auto& [number, target] : OpenDescriptors()) {
       const auto it = before_.find(number);
-      if (it == before_.end() || it->second != target) text += " " + number + " (" + target + ")";
+      if (it == before_.end() || it->second != target)
+        absl::StrAppend(&text, " ", number, " (", target, ")");
     }
     return text;
   }

@@ -10,7 +10,6 @@ namespace tensord::server {
 namespace {
 
 using Code = absl::StatusCode;
-using testing::Each;
 using testing::ElementsAre;
 
 constexpr FakeDevice::Options kLate{.host_accessible = false, .defers_checks = true};
