@@ -1,10 +1,14 @@
 #include "tensord/client/internal/connect_failure.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <iterator>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace tensord::internal {
 namespace {
@@ -43,6 +47,16 @@ std::string DescribeFinalFailure(absl::string_view message) {
       Cause(message), ")");
 }
 
+// Returns the first of the variables that is set and not empty, or null.
+template <size_t kSize>
+const char* FirstSet(const char* const (&variables)[kSize]) {
+  for (const char* const variable : variables) {
+    const char* const value = std::getenv(variable);
+    if (value != nullptr && *value != '\0') return variable;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 ConnectFailure ClassifyConnectFailure(absl::string_view message) {
@@ -77,6 +91,26 @@ std::string DescribeConnectFailure(absl::string_view message, bool uses_tls) {
       }
       return std::string(message);
   }
+}
+
+std::string DescribeProxy(absl::string_view address) {
+  static constexpr const char* kProxies[] = {"grpc_proxy", "https_proxy", "http_proxy"};
+  static constexpr const char* kExceptions[] = {"no_grpc_proxy", "no_proxy"};
+  const char* const proxy = FirstSet(kProxies);
+  if (proxy == nullptr || absl::StartsWith(address, "unix:")) return "";
+  absl::string_view host = address.substr(0, address.rfind(':'));
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  const char* const exceptions = FirstSet(kExceptions);
+  if (exceptions != nullptr) {
+    for (const absl::string_view suffix :
+         absl::StrSplit(std::getenv(exceptions), ',', absl::SkipWhitespace())) {
+      if (absl::EndsWithIgnoreCase(host, absl::StripAsciiWhitespace(suffix))) return "";
+    }
+  }
+  return absl::StrCat("; the environment variable ", proxy,
+                      " sends the connection through a proxy: to connect without it, ",
+                      exceptions == nullptr ? absl::StrCat("set no_proxy=", host)
+                                            : absl::StrCat("add ", host, " to ", exceptions));
 }
 
 }  // namespace tensord::internal

@@ -27,4 +27,8 @@ ConnectFailure ClassifyConnectFailure(absl::string_view message);
 // `uses_tls` says whether the client tried TLS.
 std::string DescribeConnectFailure(absl::string_view message, bool uses_tls);
 
+// If the environment names a proxy for `address`, returns a clause that names the variable, and how
+// to connect without the proxy. Otherwise returns an empty text. gRPC reads the same variables.
+std::string DescribeProxy(absl::string_view address);
+
 }  // namespace tensord::internal

@@ -78,7 +78,8 @@ absl::Status Session::Handshake(const ConnectOptions& options) {
     const auto no_answer = [&] {
       return absl::UnavailableError(absl::StrCat("tensord server at ", address_, ": no answer in ",
                                                  absl::FormatDuration(options.connect_timeout),
-                                                 last_failure.empty() ? "" : "; ", last_failure));
+                                                 last_failure.empty() ? "" : "; ", last_failure,
+                                                 DescribeProxy(address_)));
     };
     while (true) {
       CallRegistry::Call registered(&connection_->calls);
@@ -92,8 +93,9 @@ absl::Status Session::Handshake(const ConnectOptions& options) {
       if (!IsBroken(status)) return StatusFromGrpc(status, address_);
       last_failure = DescribeConnectFailure(status.error_message(), uses_tls);
       if (failures.ShouldGiveUp(failure)) {
-        return StatusFromGrpc({status.error_code(), last_failure, status.error_details()},
-                              address_);
+        return StatusFromGrpc(
+            {status.error_code(), last_failure + DescribeProxy(address_), status.error_details()},
+            address_);
       }
       if (absl::Now() + pause > deadline) return no_answer();
       if (failure == ConnectFailure::kBroken) continue;

@@ -92,6 +92,16 @@ void AddTlsErrors(ErrorsPage* page, const std::string& plain_address) {
       Client::Connect(server->address(), WithTls({.ca_file = folder.Write("text", "hello")})));
 }
 
+// Adds a row for a connection through a proxy that doesn't exist.
+void AddProxyErrors(ErrorsPage* page, const std::string& address, const std::string& proxy) {
+  ASSERT_EQ(setenv("http_proxy", ("http://" + proxy).c_str(), /*overwrite=*/1), 0);
+  page->Add("with `http_proxy`, where no proxy listens", Client::Connect(address));
+  ASSERT_EQ(setenv("no_proxy", "localhost,127.0.0.1,::1", /*overwrite=*/1), 0);
+  EXPECT_TRUE(Client::Connect(address).ok());
+  unsetenv("http_proxy");
+  unsetenv("no_proxy");
+}
+
 // Adds a row for a command: its exit code, and its error without the reference to the help text.
 void AddCommand(ErrorsPage* page, const std::string& arguments) {
   const TestFolder folder;
@@ -119,6 +129,7 @@ void AddConnectErrors(ErrorsPage* page) {
   page->Add("to an address with a scheme", Client::Connect("http://gpu-a:50051"));
   page->Add("to an address whose port is too large", Client::Connect("gpu-a:99999"));
   page->Add("to a port on which no server listens", Client::Connect(port.address()));
+  AddProxyErrors(page, server->address(), port.address());
   page->Add("to a host that doesn't exist", Client::Connect("no-such-host.invalid:50051"));
   port.Listen();
   ConnectOptions options;
