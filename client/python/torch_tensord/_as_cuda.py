@@ -1,14 +1,24 @@
-"""as_cuda(): programs that say "cuda" run on devices of tensord."""
+"""as_cuda(): programs that say "cuda" run on devices of tensord.
+
+as_cuda() replaces the functions, methods and classes of PyTorch that take devices, for all threads of the process. The
+replacements translate devices of CUDA. A module that took one of these functions by `from torch.cuda import …` gets the
+replacement, too: as_cuda() looks for the functions in all modules.
+"""
 
 import functools
+import importlib
+import re
+import sys
+import threading
 
 import torch
-from torch.overrides import TorchFunctionMode
+import torch.utils._device
 
-from . import _module
+from . import _cuda_names, _module
 
 _active = None
-_IS_CUDA = torch.Tensor.is_cuda.__get__
+_lock = threading.Lock()
+_TYPE = re.compile(r"torch\.cuda\.(\w+)Tensor")
 
 
 def _translate(device):
@@ -26,22 +36,46 @@ def _translate_map(map_location):
     return _translate(map_location)
 
 
-class _Mode(TorchFunctionMode):
-    """Translates the devices among the arguments of PyTorch's functions and methods."""
+# ---- functions and methods
 
-    def __torch_function__(self, function, types, arguments=(), options=None):
-        options = options or {}
-        if function is torch.Tensor.cuda:
-            return _to_device(*arguments, **options)
-        if function == _IS_CUDA:
-            return arguments[0].device.type in ("tensord", "cuda")
+
+def _with_option(function):
+    """Returns the function with a translated option `device`."""
+
+    @functools.wraps(function)
+    def call(*arguments, **options):
         if "device" in options:
-            options = {**options, "device": _translate(options["device"])}
-        # Only `to` takes the name of a device as an argument without a keyword.
-        names = (str, torch.device) if function is torch.Tensor.to else torch.device
-        if any(isinstance(each, names) for each in arguments):
-            arguments = tuple(_translate(each) if isinstance(each, names) else each for each in arguments)
+            options["device"] = _translate(options["device"])
         return function(*arguments, **options)
+
+    return call
+
+
+def _with_argument(function, position, name="device", **defaults):
+    """Returns the function with a translated argument. `defaults` are options of a call that gives neither."""
+
+    @functools.wraps(function)
+    def call(*arguments, **options):
+        if len(arguments) > position:
+            arguments = (*arguments[:position], _translate_map(arguments[position]), *arguments[position + 1 :])
+        elif name in options:
+            options[name] = _translate_map(options[name])
+        else:
+            options.update(defaults)
+        return function(*arguments, **options)
+
+    return call
+
+
+def _with_all(function):
+    """Returns the function with all arguments translated."""
+
+    @functools.wraps(function)
+    def call(*arguments, **options):
+        arguments = [_translate(each) for each in arguments]
+        return function(*arguments, **{name: _translate(value) for name, value in options.items()})
+
+    return call
 
 
 def _to_device(tensor, device=None, non_blocking=False, memory_format=torch.preserve_format):
@@ -55,37 +89,64 @@ def _storage_to_device(storage, device=None, non_blocking=False):
     return _to_device(torch.empty(0, dtype=torch.uint8).set_(storage), device, non_blocking).untyped_storage()
 
 
-def _with_device(function, position, name="device"):
-    """Returns the function with a translated argument."""
-
-    @functools.wraps(function)
-    def call(*arguments, **options):
-        if len(arguments) > position:
-            arguments = (*arguments[:position], _translate_map(arguments[position]), *arguments[position + 1:])
-        if name in options:
-            options = {**options, name: _translate_map(options[name])}
-        return function(*arguments, **options)
-
-    return call
-
-
-def _of_cuda(function):
-    """Returns a function of torch.tensord that takes devices of CUDA."""
-
-    @functools.wraps(function)
-    def call(*arguments, **options):
-        arguments = [_translate(each) for each in arguments]
-        return function(*arguments, **{name: _translate(value) for name, value in options.items()})
+def _to_type(convert):
+    @functools.wraps(convert)
+    def call(self, dtype=None, non_blocking=False, **options):
+        if isinstance(dtype, _TensorType):
+            return self.to(torch.device("tensord"), dtype.dtype, non_blocking=non_blocking)
+        found = _TYPE.fullmatch(dtype) if isinstance(dtype, str) else None
+        if found is not None:
+            return call(self, getattr(torch.cuda, f"{found[1]}Tensor"), non_blocking)
+        return convert(self, *(() if dtype is None else (dtype,)), non_blocking=non_blocking, **options)
 
     return call
 
 
-def _properties(device=None):
-    """Returns the properties of torch.cuda.get_device_properties() that programs read. Waits for the server, which
-    doesn't report `major`, `minor` and `multi_processor_count`: these are constants."""
-    properties = _module.get_device_properties(_translate(device))
-    properties.major, properties.minor, properties.multi_processor_count = 8, 0, 1
-    return properties
+def _set_default_type(function):
+    @functools.wraps(function)
+    def call(kind):
+        found = _TYPE.fullmatch(kind) if isinstance(kind, str) else None
+        kind = getattr(torch.cuda, f"{found[1]}Tensor") if found is not None else kind
+        if not isinstance(kind, _TensorType):
+            return function(kind)
+        torch.set_default_dtype(kind.dtype)
+        torch.set_default_device("tensord")
+
+    return call
+
+
+# ---- classes
+
+
+class _ClassOf(type):
+    """The type of a class that makes objects of `original`, of which isinstance() asks `_has`."""
+
+    def __instancecheck__(cls, instance):
+        return cls._has(instance)
+
+
+class Stream(metaclass=_ClassOf):
+    """A torch.Stream of a device of tensord: the stream of the device."""
+
+    def __new__(cls, device=None, priority=0, **unused):
+        return _module.Stream(_translate(device), priority)
+
+    @staticmethod
+    def _has(instance):
+        return isinstance(instance, torch.Stream) and instance.device.type == "tensord"
+
+
+class StreamContext:
+    """Does nothing: a device has one stream."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __enter__(self):
+        return self.stream
+
+    def __exit__(self, *unused):
+        return False
 
 
 class _Device(_module.device):
@@ -93,39 +154,185 @@ class _Device(_module.device):
         super().__init__(_translate(device))
 
 
-_FUNCTIONS = (
-    "is_available device_count current_device set_device get_device_name synchronize current_stream default_stream"
-    " stream set_stream Stream Event mem_get_info memory_allocated memory_reserved max_memory_allocated"
-    " max_memory_reserved empty_cache reset_peak_memory_stats reset_accumulated_memory_stats reset_max_memory_allocated"
-    " reset_max_memory_cached memory_stats memory_stats_as_nested_dict memory_summary manual_seed manual_seed_all"
-    " initial_seed seed seed_all get_rng_state set_rng_state get_rng_state_all set_rng_state_all is_initialized"
-    " is_bf16_supported"
-).split()
+class _DeviceOf(_module.device):
+    """A context in which tensors are made on the device of a tensor. If that is the CPU, does nothing."""
+
+    def __init__(self, obj):
+        super().__init__(obj.device if obj.device.type == "tensord" else None)
 
 
-def _replacements():
-    """Yields (object, name, value): the attributes that are replaced."""
-    for name in _FUNCTIONS:
-        ours = getattr(_module, name, None)
-        if ours is not None:
-            yield torch.cuda, name, ours if isinstance(ours, type) else _of_cuda(ours)
-    yield torch.cuda, "device", _Device
-    yield torch.cuda, "is_bf16_supported", lambda including_emulation=True: True
-    yield torch.cuda, "get_device_properties", _properties
-    yield torch.cuda, "get_device_capability", lambda device=None: (8, 0)
-    yield torch.cuda, "is_current_stream_capturing", lambda: False
-    yield torch.cuda, "_lazy_init", lambda: None
-    yield torch.autocast, "__init__", _with_device(torch.autocast.__init__, 1, "device_type")
-    scaler = torch.amp.GradScaler.__init__
+def _make_generator_class(original):
+    class Generator(metaclass=_ClassOf):
+        def __new__(cls, device="cpu"):
+            return original(device=_translate(device))
 
-    @functools.wraps(scaler)
-    def make_scaler(self, device="cuda", *arguments, **options):
-        scaler(self, _translate(device), *arguments, **options)
+        @staticmethod
+        def _has(instance):
+            return isinstance(instance, original)
 
-    yield torch.amp.GradScaler, "__init__", make_scaler
-    yield torch, "load", _with_device(torch.load, 1, "map_location")
+    return Generator
+
+
+class _TensorType(_ClassOf):
+    """The type of torch.cuda.FloatTensor and its siblings."""
+
+
+def _make_tensor_class(name):
+    on_cpu = getattr(torch, name)
+
+    class Tensor(metaclass=_TensorType):
+        dtype = on_cpu.dtype
+        is_cuda = True
+
+        def __new__(cls, *arguments):
+            return on_cpu(*arguments).to("tensord")
+
+        @staticmethod
+        def _has(instance):
+            return isinstance(instance, torch.Tensor) and (instance.device.type, instance.dtype) == (
+                "tensord",
+                on_cpu.dtype,
+            )
+
+    Tensor.__name__ = Tensor.__qualname__ = name
+    return Tensor
+
+
+# ---- process groups
+
+
+def _make_backend(original):
+    @functools.wraps(original)
+    def make(cls, name):
+        if isinstance(name, str):
+            name = re.sub(r"(?i)\bnccl(2|-legacy|-lazy)?(?![\w-])", "tensord", re.sub(r"(?i)\bcuda:", "tensord:", name))
+        return original(cls, name)
+
+    return staticmethod(make)
+
+
+# ---- the tables of replacements
+
+
+def _functions_of_cuda():
+    """Yields (original, replacement): the functions and classes of torch.cuda and of its submodules."""
+    given = {"device": _Device, "device_of": _DeviceOf, "Stream": Stream, "StreamContext": StreamContext}
+    for name in _cuda_names.OURS:
+        given.setdefault(name, getattr(_module, name))
+    for name in _cuda_names.TENSOR_TYPES:
+        given[name] = _make_tensor_class(name)
+    given = {
+        name: value if isinstance(value, type) else _with_all(value)
+        for name, value in {**given, **_cuda_names.FUNCTIONS}.items()
+    }
+    given["get_device_properties"] = _with_all(_cuda_names.get_device_properties)
+    for name, value in given.items():
+        original = vars(torch.cuda).get(name)
+        if original is not None:
+            yield original, value
+    done = {id(vars(torch.cuda).get(name)) for name in given}
+    for path in _cuda_names.SUBMODULES:
+        module = importlib.import_module(path) if path in sys.modules else None
+        if module is None:
+            continue
+        own = _cuda_names.OF_SUBMODULES.get(path, {})
+        for name, original in list(vars(module).items()):
+            if id(original) in done or not _cuda_names.is_public(path, name, original):
+                continue
+            yield original, own.get(name) or _cuda_names.refuse(path, name, original)
+
+
+def _functions():
+    """Yields (original, replacement): functions that are replaced in all modules."""
+    yield from _functions_of_cuda()
+    factories = set(torch.utils._device._device_constructors())
+    factories |= {getattr(torch, name) for name in _cuda_names.FACTORIES}
+    for original in factories:
+        yield original, _with_option(original)
+    for owner, name, position, argument, defaults in _cuda_names.DEVICE_ARGUMENTS:
+        original = getattr(owner, name, None)
+        if original is not None:
+            yield original, _with_argument(original, position, argument, **defaults)
+    yield torch.set_default_tensor_type, _set_default_type(torch.set_default_tensor_type)
+    yield torch.get_autocast_gpu_dtype, functools.partial(torch.get_autocast_dtype, "tensord")
+    yield torch.set_autocast_gpu_dtype, functools.partial(torch.set_autocast_dtype, "tensord")
+    yield torch.Generator, _make_generator_class(torch.Generator)
+    for name in _cuda_names.ACCELERATOR:
+        original = getattr(torch.accelerator, name, None)
+        if original is not None:
+            yield original, _with_all(original)
+    import torch.distributed as dist
+
+    if dist.is_available():
+        yield dist.init_process_group, _with_option_named(dist.init_process_group, "device_id")
+        yield dist.is_nccl_available, lambda: True
+
+
+def _with_option_named(function, name):
+    return _with_argument(function, sys.maxsize, name)
+
+
+def _attributes():
+    """Yields (object, name, value): attributes of classes, and of modules that other modules don't take by name."""
+    kind = torch.Tensor
+    yield kind, "to", _with_argument(kind.to, 1)
+    yield kind, "cuda", _to_device
+    yield kind, "type", _to_type(kind.type)
+    yield kind, "is_cuda", property(lambda self: self.device.type in ("tensord", "cuda"))
+    for name in "new new_empty new_empty_strided new_full new_ones new_tensor new_zeros".split():
+        yield kind, name, _with_option(getattr(kind, name))
+    for name in ("pin_memory", "is_pinned"):
+        yield kind, name, _with_argument(getattr(kind, name), 1)
+    yield torch.nn.Module, "type", _to_type_of_module(torch.nn.Module.type)
     yield torch.UntypedStorage, "cuda", _storage_to_device
-    yield torch, "set_default_device", _with_device(torch.set_default_device, 0)
+    yield torch.UntypedStorage, "is_cuda", property(lambda self: self.device.type in ("tensord", "cuda"))
+    context = torch.utils._device.DeviceContext
+    yield context, "__init__", _with_argument(context.__init__, 1)
+    yield torch.autocast, "__init__", _with_argument(torch.autocast.__init__, 1, "device_type")
+    scaler = torch.amp.GradScaler
+    yield scaler, "__init__", _with_argument(scaler.__init__, 1, device="tensord")
+    yield torch.cuda, "_lazy_init", lambda: None
+    yield torch.cuda, "_is_in_bad_fork", _module._is_in_bad_fork
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return
+    yield dist.Backend, "__new__", _make_backend(dist.Backend.__new__)
+    mesh = importlib.import_module("torch.distributed.device_mesh")
+    yield mesh.DeviceMesh, "__init__", _with_argument(mesh.DeviceMesh.__init__, 1, "device_type")
+
+
+def _to_type_of_module(convert):
+    @functools.wraps(convert)
+    def call(self, dst_type):
+        return self._apply(lambda each: each.type(dst_type))
+
+    return call
+
+
+def _replace_in_modules(pairs):
+    """Sets `replacement` for each (original, replacement) in all modules that have the original under some name.
+
+    Leaves the modules of dynamo and inductor as they are: they look up functions by identity.
+    """
+    wanted = {id(original): (original, replacement) for original, replacement in pairs}
+    for module in list(sys.modules.values()):
+        name = getattr(module, "__name__", "")
+        names = getattr(module, "__dict__", None)
+        if not isinstance(names, dict) or not isinstance(name, str) or name.startswith(_cuda_names.KEPT_MODULES):
+            continue
+        for key, value in list(names.items()):
+            found = wanted.get(id(value))
+            if found is not None and found[0] is value:
+                names[key] = found[1]
+
+
+def _register_for_script(pairs):
+    """Makes torch.jit.script take a replacement for the builtin function that it replaces."""
+    for original, replacement in pairs:
+        builtin = torch.jit._builtins._find_builtin(original)
+        if builtin is not None:
+            torch.jit._builtins._register_builtin(replacement, builtin)
 
 
 def _restore(storage, location):
@@ -143,28 +350,44 @@ class AsCuda:
 
     def __init__(self):
         global _active
-        if _active is not None:
-            raise RuntimeError("torch_tensord.as_cuda() is in effect already")
-        if torch.cuda.is_available():
-            raise RuntimeError("torch_tensord.as_cuda(): this machine has devices of CUDA")
-        _active = self
-        self._mode = _Mode()
-        self._saved = []
-        for owner, name, value in _replacements():
+        with _lock:
+            if _active is not None:
+                raise RuntimeError("torch_tensord.as_cuda() is in effect already")
+            if torch.cuda.is_available():
+                raise RuntimeError("torch_tensord.as_cuda(): this machine has devices of CUDA")
+            self._saved = []
+            self._pairs = []
+            try:
+                self._replace()
+            except BaseException:
+                self._restore()
+                raise
+            _active = self
+
+    def _replace(self):
+        pairs = list(_functions())
+        _register_for_script(pairs)
+        for owner, name, value in list(_attributes()):
             self._saved.append((owner, name, owner.__dict__.get(name)))
             setattr(owner, name, value)
-        self._mode.__enter__()
+        self._pairs = pairs
+        _replace_in_modules(pairs)
+
+    def _restore(self):
+        _replace_in_modules((replacement, original) for original, replacement in self._pairs)
+        for owner, name, value in reversed(self._saved):
+            if value is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+        self._saved, self._pairs = [], []
 
     def __enter__(self):
         return self
 
     def __exit__(self, *unused):
         global _active
-        self._mode.__exit__(None, None, None)
-        for owner, name, value in reversed(self._saved):
-            if value is None:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
-        _active = None
+        with _lock:
+            self._restore()
+            _active = None
         return False
