@@ -8,6 +8,8 @@ import warnings
 import torch
 from torch.utils._pytree import tree_map
 
+from . import _torchvision
+
 
 def _takes(module):
     """Returns whether DataParallel(module) uses tensord.
@@ -103,6 +105,7 @@ def adapt():
     _adapt_data_parallel()
     _adapt_optimizers()
     _adapt_barrier()
+    _torchvision.register()
     torch.Tensor.__dlpack__ = _refuse(torch.Tensor.__dlpack__)
     torch.Tensor.__dlpack_device__ = _refuse(torch.Tensor.__dlpack_device__)
     torch.to_dlpack = torch.utils.dlpack.to_dlpack = _refuse(torch.utils.dlpack.to_dlpack)

@@ -73,7 +73,7 @@ FUNCTIONS = {
     "reset_peak_host_memory_stats": _nothing,
 }
 
-_SUBMODULES = "gds graph_annotations graphs green_contexts jiterator memory nccl nvtx profiler streams tunable"
+_SUBMODULES = "gds graph_annotations graphs green_contexts jiterator memory nccl nvtx profiler sparse streams tunable"
 SUBMODULES = ["torch.cuda", *(f"torch.cuda.{name}" for name in _SUBMODULES.split())]
 
 OF_SUBMODULES = {
@@ -104,9 +104,8 @@ _KEPT = (
 
 def is_public(path, name, value):
     """Returns whether a module of torch.cuda has a function or a class of its own by this name."""
-    if name.startswith("_") or name in _KEPT or name.endswith("Storage") or not callable(value):
-        return False
-    return getattr(value, "__module__", None) == path and (inspect.isclass(value) or inspect.isroutine(value))
+    home = getattr(value, "__module__", None)
+    return callable(value) and home == path and not name.startswith("_") and name not in _KEPT
 
 
 def refuse(path, name, original):
@@ -117,9 +116,10 @@ def refuse(path, name, original):
             f"{path}.{name}: tensord has no such function, because it needs CUDA in this process: leave out the call"
         )
 
-    if not inspect.isclass(original):
+    if inspect.isroutine(original):
         return functools.wraps(original)(fail)
-    return type(name, (), {"__new__": fail, "__doc__": original.__doc__})
+    bases = (original,) if name.endswith("Storage") else ()  # files with checkpoints name these classes
+    return type(name, bases, {"__new__": fail, "__module__": path})
 
 
 # Functions of PyTorch with an option `device`, beside those that torch.device() as a context changes.
