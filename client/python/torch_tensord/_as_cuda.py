@@ -1,8 +1,8 @@
 """as_cuda(): programs that say "cuda" run on devices of tensord.
 
 as_cuda() replaces the functions, methods and classes of PyTorch that take devices, for all threads of the process. The
-replacements translate devices of CUDA. A module that took one of these functions by `from torch.cuda import …` gets the
-replacement, too: as_cuda() looks for the functions in all modules.
+replacements translate devices of CUDA. A module that took one of these functions by `from torch.cuda import …` gets
+the replacement, too: as_cuda() looks for the functions in all modules.
 """
 
 import functools
@@ -232,8 +232,9 @@ def _functions_of_cuda():
             yield original, value
     done = {id(vars(torch.cuda).get(name)) for name in given}
     for path in _cuda_names.SUBMODULES:
-        module = importlib.import_module(path) if path in sys.modules else None
-        if module is None:
+        try:
+            module = importlib.import_module(path)
+        except ModuleNotFoundError:  # this version of PyTorch doesn't have it
             continue
         own = _cuda_names.OF_SUBMODULES.get(path, {})
         for name, original in list(vars(module).items()):
@@ -283,7 +284,6 @@ def _attributes():
         yield kind, name, _with_option(getattr(kind, name))
     for name in ("pin_memory", "is_pinned"):
         yield kind, name, _with_argument(getattr(kind, name), 1)
-    yield torch.nn.Module, "type", _to_type_of_module(torch.nn.Module.type)
     yield torch.UntypedStorage, "cuda", _storage_to_device
     yield torch.UntypedStorage, "is_cuda", property(lambda self: self.device.type in ("tensord", "cuda"))
     context = torch.utils._device.DeviceContext
@@ -300,14 +300,6 @@ def _attributes():
     yield dist.Backend, "__new__", _make_backend(dist.Backend.__new__)
     mesh = importlib.import_module("torch.distributed.device_mesh")
     yield mesh.DeviceMesh, "__init__", _with_argument(mesh.DeviceMesh.__init__, 1, "device_type")
-
-
-def _to_type_of_module(convert):
-    @functools.wraps(convert)
-    def call(self, dst_type):
-        return self._apply(lambda each: each.type(dst_type))
-
-    return call
 
 
 def _replace_in_modules(pairs):
