@@ -136,6 +136,17 @@ class Stream(metaclass=_ClassOf):
         return isinstance(instance, torch.Stream) and instance.device.type == "tensord"
 
 
+class Event(metaclass=_ClassOf):
+    """A torch.Event of tensord."""
+
+    def __new__(cls, enable_timing=False, blocking=False, interprocess=False):
+        return _module.Event(enable_timing, blocking, interprocess)
+
+    @staticmethod
+    def _has(instance):
+        return isinstance(instance, _module.Event)
+
+
 class StreamContext:
     """Does nothing: a device has one stream."""
 
@@ -216,11 +227,10 @@ def _make_backend(original):
 
 def _functions_of_cuda():
     """Yields (original, replacement): the functions and classes of torch.cuda and of its submodules."""
-    given = {"device": _Device, "device_of": _DeviceOf, "Stream": Stream, "StreamContext": StreamContext}
-    for name in _cuda_names.OURS:
-        given.setdefault(name, getattr(_module, name))
-    for name in _cuda_names.TENSOR_TYPES:
-        given[name] = _make_tensor_class(name)
+    given = {"device": _Device, "device_of": _DeviceOf, "StreamContext": StreamContext}
+    given |= {"Event": Event, "Stream": Stream}
+    given |= {name: getattr(_module, name) for name in _cuda_names.OURS}
+    given |= {name: _make_tensor_class(name) for name in _cuda_names.TENSOR_TYPES}
     given = {
         name: value if isinstance(value, type) else _with_all(value)
         for name, value in {**given, **_cuda_names.FUNCTIONS}.items()
@@ -240,7 +250,7 @@ def _functions_of_cuda():
         for name, original in list(vars(module).items()):
             if id(original) in done or not _cuda_names.is_public(path, name, original):
                 continue
-            yield original, own.get(name) or _cuda_names.refuse(path, name, original)
+            yield original, _with_all(own[name]) if name in own else _cuda_names.refuse(path, name, original)
 
 
 def _functions():
@@ -303,7 +313,8 @@ def _attributes():
 
 
 def _replace_in_modules(pairs):
-    """Sets `replacement` for each (original, replacement) in all modules that have the original under some name.
+    """Sets `replacement` for each (original, replacement) in all modules that have the original under some name. No two
+    originals have one replacement, so that the same function restores the originals.
 
     Leaves the modules of dynamo and inductor as they are: they look up functions by identity.
     """

@@ -16,7 +16,7 @@ from . import _module
 # Names of torch.tensord.
 OURS = (
     "is_available device_count current_device set_device get_device_name synchronize current_stream default_stream"
-    " stream set_stream Event mem_get_info memory_allocated memory_reserved max_memory_allocated max_memory_reserved"
+    " stream set_stream mem_get_info memory_allocated memory_reserved max_memory_allocated max_memory_reserved"
     " empty_cache reset_peak_memory_stats reset_accumulated_memory_stats reset_max_memory_allocated"
     " reset_max_memory_cached memory_stats memory_stats_as_nested_dict memory_summary manual_seed manual_seed_all"
     " initial_seed seed seed_all get_rng_state set_rng_state get_rng_state_all set_rng_state_all is_initialized init"

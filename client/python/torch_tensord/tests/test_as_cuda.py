@@ -253,7 +253,16 @@ def test_an_error_while_replacing_leaves_pytorch_as_it_was(monkeypatch):
         assert torch.zeros(1, device="cuda").is_cuda
 
 
+def _names():
+    with torch_tensord.as_cuda():  # imports all submodules of torch.cuda
+        pass
+    modules = [module for name, module in sys.modules.items() if name.startswith(("torch.cuda", "torch.amp"))]
+    owners = [torch, torch.Tensor, torch.nn.Module, torch.autocast, torch.distributed, torch.random, *modules]
+    return {(owner, name): value for owner in owners for name, value in list(vars(owner).items())}
+
+
 def test_end_of_the_context_restores_pytorch():
+    before = _names()
     with torch_tensord.as_cuda():
         with pytest.raises(RuntimeError, match="in effect already"):
             torch_tensord.as_cuda()
@@ -261,6 +270,11 @@ def test_end_of_the_context_restores_pytorch():
     with pytest.raises((RuntimeError, AssertionError)):
         torch.zeros(1, device="cuda")
     assert torch.autocast("cpu", dtype=torch.bfloat16)
+    after = _names()
+    assert [name for name, value in before.items() if after.get(name, None) is not value] == []
+    for module in (torch.cuda, torch.cuda.nvtx, torch.cuda.profiler, torch.cuda.tunable):
+        own = [(n, v) for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__]
+        assert [n for n, v in own if getattr(v, "__name__", n) != n and hasattr(v, "__code__")] == []
 
 
 @pytest.mark.parametrize("named", ["cuda", "tensord"])
