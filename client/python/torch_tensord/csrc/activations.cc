@@ -1,6 +1,7 @@
 // Activations, and the gradients of all of them. 16-bit dtypes are computed in float32, and rounded
 // once.
 #include <limits>
+#include <utility>
 
 #include "kernels.h"
 
@@ -35,10 +36,16 @@ at::Tensor MakeResult(const at::Tensor& a, const at::Tensor& b) {
                         DeviceOf(a));
 }
 
+void CheckFloating(const char* name, const at::Tensor& x) {
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(x.scalar_type()), name, " isn't implemented for ",
+                              x.scalar_type());
+}
+
 // Computes out = function(self) in ComputeDType.
 template <typename Function>
 at::Tensor& Unary(const char* name, const at::Tensor& self, const at::Tensor& out,
                   Function function) {
+  CheckFloating(name, self);
   FitOut(out, self);
   Elementwise(name, out, {&self}, ComputeDType(self.scalar_type()),
               [&](const Inputs& in) { return function(Own(in[0])); });
@@ -48,6 +55,7 @@ at::Tensor& Unary(const char* name, const at::Tensor& self, const at::Tensor& ou
 template <typename Function>
 at::Tensor& Backward(const char* name, const at::Tensor& gradient, const at::Tensor& x,
                      const at::Tensor& out, Function function) {
+  CheckFloating(name, x);
   FitOut(out, x, gradient);
   Elementwise(name, out, {&gradient, &x}, ComputeDType(x.scalar_type()),
               [&](const Inputs& in) { return function(Own(in[0]), Own(in[1])); });
@@ -108,10 +116,14 @@ at::Tensor& SiluBackwardOut(const at::Tensor& gradient, const at::Tensor& self, 
 
 at::Tensor& ThresholdOut(const at::Tensor& self, const at::Scalar& threshold,
                          const at::Scalar& value, at::Tensor& out) {
+  const at::ScalarType dtype = self.scalar_type();
+  TORCH_CHECK_NOT_IMPLEMENTED(dtype != at::kBool, "threshold isn't implemented for bool");
+  Checked(threshold, ComputeDType(dtype));
+  const In replacement = Checked(value, dtype);
   FitOut(out, self);
-  Elementwise("threshold", out, {&self}, self.scalar_type(), [&](const Inputs& in) {
+  Elementwise("threshold", out, {&self}, dtype, [&](const Inputs& in) {
     const Value x = Own(in[0]);
-    return Where(Push(op::le, {x, Number(threshold, x)}), Number(value, x), x);
+    return Where(Push(op::le, {x, Number(threshold, x)}), replacement, x);
   });
   return out;
 }
@@ -126,6 +138,7 @@ at::Tensor& ThresholdBackwardOut(const at::Tensor& gradient, const at::Tensor& s
   return out;
 }
 at::Tensor& LeakyReluOut(const at::Tensor& self, const at::Scalar& slope, at::Tensor& out) {
+  if (at::isFloatingType(self.scalar_type())) Checked(slope, ComputeDType(self.scalar_type()));
   return Unary("leaky_relu", self, out,
                [&](const Value& x) { return Where(Greater(x, 0), x, Mul(x, slope)); });
 }
@@ -138,9 +151,10 @@ at::Tensor& LeakyReluBackwardOut(const at::Tensor& gradient, const at::Tensor& s
 at::Tensor& EluOut(const at::Tensor& self, const at::Scalar& alpha, const at::Scalar& scale,
                    const at::Scalar& input_scale, at::Tensor& out) {
   return Unary("elu", self, out, [&](const Value& x) {
+    for (const at::Scalar& each : {alpha, scale, input_scale}) Checked(each, x->dtype());
     const Value negative =
         Mul(Push(op::expm1, {Mul(x, input_scale)}), Const(alpha.toDouble() * scale.toDouble()));
-    return Where(Greater(x, 0), Mul(x, scale), negative);
+    return Where(Less(x, 0), negative, Mul(x, scale));
   });
 }
 at::Tensor& EluBackwardOut(const at::Tensor& gradient, const at::Scalar& alpha,
@@ -156,6 +170,7 @@ at::Tensor& EluBackwardOut(const at::Tensor& gradient, const at::Scalar& alpha,
 at::Tensor& SoftplusOut(const at::Tensor& self, const at::Scalar& beta, const at::Scalar& threshold,
                         at::Tensor& out) {
   return Unary("softplus", self, out, [&](const Value& x) {
+    for (const at::Scalar& each : {beta, threshold}) Checked(each, x->dtype());
     const Value scaled = Mul(x, beta);
     const Value soft = Div(Push(op::log1p, {Push(op::exp, {scaled})}), beta);
     return Where(Greater(scaled, threshold), x, soft);
@@ -169,16 +184,26 @@ at::Tensor& SoftplusBackwardOut(const at::Tensor& gradient, const at::Tensor& se
     return Where(Greater(scaled, threshold), g, Mul(g, Sigmoid(scaled)));
   });
 }
+// The limits of hardtanh are numbers of the dtype's kind, so they don't change the dtype.
+std::pair<at::Scalar, at::Scalar> HardtanhLimits(const at::Tensor& self, const at::Scalar& low,
+                                                 const at::Scalar& high) {
+  TORCH_CHECK_NOT_IMPLEMENTED(self.scalar_type() != at::kBool,
+                              "hardtanh isn't implemented for bool");
+  if (at::isFloatingType(self.scalar_type())) return {low, high};
+  return {low.toLong(), high.toLong()};
+}
 at::Tensor& HardtanhOut(const at::Tensor& self, const at::Scalar& low, const at::Scalar& high,
                         at::Tensor& out) {
-  return Unary("hardtanh", self, out, [&](const Value& x) { return ClampTo(x, low, high); });
+  const auto [least, greatest] = HardtanhLimits(self, low, high);
+  return at::clamp_out(out, self, least, greatest);
 }
 at::Tensor Hardtanh(const at::Tensor& self, const at::Scalar& low, const at::Scalar& high) {
-  at::Tensor out = MakeLike(self);
-  return HardtanhOut(self, low, high, out);
+  const auto [least, greatest] = HardtanhLimits(self, low, high);
+  return at::clamp(self, least, greatest);
 }
 at::Tensor& HardtanhInPlace(at::Tensor& self, const at::Scalar& low, const at::Scalar& high) {
-  return HardtanhOut(self, low, high, self);
+  const auto [least, greatest] = HardtanhLimits(self, low, high);
+  return at::clamp_(self, least, greatest);
 }
 at::Tensor HardtanhBackward(const at::Tensor& gradient, const at::Tensor& self,
                             const at::Scalar& low, const at::Scalar& high) {
@@ -244,14 +269,27 @@ at::Tensor LogSigmoidBackward(const at::Tensor& gradient, const at::Tensor& self
                   [](const Value& g, const Value& x) { return Mul(g, Sigmoid(Negative(x))); });
 }
 at::Tensor& LogitOut(const at::Tensor& self, std::optional<double> eps, at::Tensor& out) {
+  const at::ScalarType dtype = FloatDType(self.scalar_type());
+  if (eps.has_value()) Checked(*eps, dtype);
   FitOut(out, self);
-  Elementwise("logit", out, {&self}, ComputeDType(FloatDType(self.scalar_type())),
-              [&](const Inputs& in) {
-                Value x = Own(in[0]);
-                if (eps.has_value()) x = ClampTo(x, *eps, 1 - *eps);
-                return Push(op::log, {Div(x, From(1, x))});
-              });
+  Elementwise("logit", out, {&self}, ComputeDType(dtype), [&](const Inputs& in) {
+    Value x = Own(in[0]);
+    if (eps.has_value()) {
+      // PyTorch compares with the lower limit first: if it exceeds the upper one, it counts.
+      const double high = 1 - *eps;
+      x = Where(Less(x, *eps), Number(*eps, x), Where(Greater(x, high), Number(high, x), x));
+    }
+    return Push(op::log, {Div(x, From(1, x))});
+  });
   return out;
+}
+at::Tensor Logit(const at::Tensor& self, std::optional<double> eps) {
+  at::Tensor out = MakeLike(self, FloatDType(self.scalar_type()));
+  return LogitOut(self, eps, out);
+}
+at::Tensor& LogitInPlace(at::Tensor& self, std::optional<double> eps) {
+  CheckResultCast(FloatDType(self.scalar_type()), self);
+  return LogitOut(self, eps, self);
 }
 
 at::Tensor PreluKernel(const at::Tensor& self, const at::Tensor& weight) {
@@ -329,7 +367,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("mish_backward", MishBackward);
   m.impl("log_sigmoid_forward", LogSigmoid);
   m.impl("log_sigmoid_backward", LogSigmoidBackward);
+  m.impl("logit", Logit);
   m.impl("logit.out", LogitOut);
+  m.impl("logit_", LogitInPlace);
   m.impl("_prelu_kernel", PreluKernel);
   m.impl("_prelu_kernel_backward", PreluKernelBackward);
   m.impl("glu.out", GluOut);

@@ -3,6 +3,7 @@
 #include <ATen/ops/bitwise_left_shift.h>
 #include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/remainder.h>
+#include <ATen/ops/result_type.h>
 
 #include <cmath>
 
@@ -31,6 +32,11 @@ void ResizeBroadcast(const at::Tensor& out, const at::Tensor& a, const at::Tenso
   if (!out.sizes().equals(sizes)) ResizeWithStrides(out, sizes, a);
 }
 
+void CheckResultCast(at::ScalarType dtype, const at::Tensor& out) {
+  TORCH_CHECK(c10::canCast(dtype, out.scalar_type()), "result type ", dtype,
+              " can't be cast to the desired output type ", out.scalar_type());
+}
+
 at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
                        const at::Tensor& out, at::ScalarType dtype) {
   auto& result = const_cast<at::Tensor&>(out);
@@ -45,16 +51,37 @@ namespace {
 
 enum Rule { kFloat, kSame };
 
+// Refuses to divide integers by the number 0, as PyTorch does on the CPU.
+void CheckDivisor(const char* name, const at::Tensor& a, const at::Tensor& b,
+                  at::ScalarType dtype) {
+  if (!IsNumber(b) || a.numel() == 0 || !at::isIntegralType(dtype, false)) return;
+  TORCH_CHECK(NumberOf(b, dtype).input.number.value.i != 0, "ZeroDivisionError: ", name,
+              ": integers can't be divided by 0");
+}
+
 template <ServerOp& kOp, Rule kRule>
 at::Tensor& BinaryOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&a, &b});
+  if constexpr (&kOp == &op::remainder) CheckDivisor("remainder", a, b, dtype);
   return BinaryInto(kOp, a, b, out, kRule == kFloat ? FloatDType(dtype) : dtype);
+}
+
+// Returns the dtype in which a product or quotient is computed. PyTorch doesn't round a number to
+// 16 bits.
+at::ScalarType ScaledDType(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype) {
+  if (ComputeDType(dtype) == dtype) return dtype;
+  for (const at::Tensor* each : {&a, &b}) {
+    if (IsNumber(*each) && !IsExact(NumberOf(*each, at::kFloat), dtype)) return at::kFloat;
+  }
+  return dtype;
 }
 
 // a + alpha * b
 at::Tensor& AddScaled(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
                       const at::Scalar& alpha, const at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&a, &b});
+  // PyTorch subtracts by adding -alpha times the operand.
+  Checked(&op == &op::sub ? -alpha : alpha, dtype);
   if (alpha.equal(1)) {
     return BinaryInto(dtype == at::kBool && &op == &op::add ? op::bitwise_or : op, a, b, out,
                       dtype);
@@ -67,9 +94,11 @@ at::Tensor& AddScaled(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
     }
     const In& second = in[1];
     if (second.is_number()) {
-      const at::Scalar scaled = at::isFloatingType(dtype)
-                                    ? at::Scalar(second.input.number.value.f * alpha.toDouble())
-                                    : at::Scalar(second.input.number.value.i * alpha.toLong());
+      const at::Scalar scaled =
+          at::isFloatingType(dtype)
+              ? at::Scalar(second.input.number.value.f * alpha.toDouble())
+              : at::Scalar(static_cast<int64_t>(second.input.number.value.u *
+                                                static_cast<uint64_t>(alpha.toLong())));
       return Push(op, {in[0], In(scaled, second.dtype())});
     }
     return Push(op, {in[0], Push(op::mul, {second, In(alpha, ComputeDType(dtype))})});
@@ -87,15 +116,18 @@ at::Tensor& SubOut(const at::Tensor& a, const at::Tensor& b, const at::Scalar& a
 }
 at::Tensor& MulOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&a, &b});
-  return BinaryInto(dtype == at::kBool ? op::bitwise_and : op::mul, a, b, out, dtype);
+  return BinaryInto(dtype == at::kBool ? op::bitwise_and : op::mul, a, b, out,
+                    ScaledDType(a, b, dtype));
 }
 at::Tensor& DivOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-  return BinaryInto(op::div, a, b, out, FloatDType(ResultType({&a, &b})));
+  const at::ScalarType dtype = FloatDType(ResultType({&a, &b}));
+  return BinaryInto(op::div, a, b, out, ScaledDType(a, b, dtype));
 }
 at::Tensor& DivModeOut(const at::Tensor& a, const at::Tensor& b,
                        std::optional<c10::string_view> mode, at::Tensor& out) {
   if (!mode.has_value()) return DivOut(a, b, out);
   const at::ScalarType dtype = ResultType({&a, &b});
+  CheckDivisor("div", a, b, dtype);
   if (*mode == "floor") return BinaryInto(op::floor_divide, a, b, out, dtype);
   ResizeBroadcast(out, a, b);
   Elementwise("div", out, {&a, &b}, ComputeDType(dtype), [&](const Inputs& in) {
@@ -110,7 +142,10 @@ at::Tensor& DivModeOut(const at::Tensor& a, const at::Tensor& b,
   return out;
 }
 at::Tensor& FloorDivideOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-  return BinaryInto(op::floor_divide, a, b, out, ResultType({&a, &b}));
+  const at::ScalarType dtype = ResultType({&a, &b});
+  CheckResultCast(dtype, out);
+  CheckDivisor("floor_divide", a, b, dtype);
+  return BinaryInto(op::floor_divide, a, b, out, dtype);
 }
 at::Tensor FloorDivide(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor& ours = IsOurs(a) ? a : b;
@@ -138,18 +173,24 @@ at::Tensor ShiftRight(const at::Tensor& self, const Count& count) {
 }
 template <typename Count>
 at::Tensor& ShiftLeftInPlace(at::Tensor& self, const Count& count) {
+  CheckResultCast(at::result_type(self, count), self);
   return self.bitwise_left_shift_(count);
 }
 template <typename Count>
 at::Tensor& ShiftRightInPlace(at::Tensor& self, const Count& count) {
+  CheckResultCast(at::result_type(self, count), self);
   return self.bitwise_right_shift_(count);
 }
 
 // The remainder with the sign of the dividend.
 at::Tensor& FmodOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&a, &b});
+  CheckDivisor("fmod", a, b, dtype);
   ResizeBroadcast(out, a, b);
-  Elementwise("fmod", out, {&a, &b}, ComputeDType(dtype), [&](const Inputs& in) {
+  // PyTorch rounds the divisor to the dtype.
+  const bool rounds = IsNumber(b) && ComputeDType(dtype) != dtype;
+  const at::Tensor divisor = rounds ? ToDType(b, dtype, DeviceOf(a)) : b;
+  Elementwise("fmod", out, {&a, &divisor}, ComputeDType(dtype), [&](const Inputs& in) {
     if (at::isFloatingType(dtype)) {
       // Of numbers that aren't negative, both remainders are the same, and exact.
       Value kept[2];
@@ -190,7 +231,10 @@ at::Tensor& IgnoreNanOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& o
     const Value best = Push(kOp.get(), kOp.name(), in);
     Value result = best;
     for (int i = 0; i < 2; ++i) {
-      if (in[i].is_number()) continue;
+      if (in[i].is_number()) {
+        if (std::isnan(in[i].input.number.value.f)) return Own(in[1 - i]);
+        continue;
+      }
       result = Push(op::where, {Push(op::ne, {in[i], in[i]}), in[1 - i], result});
     }
     return result;
@@ -215,6 +259,11 @@ at::Tensor& CompareNumberOut(const at::Tensor& a, const at::Scalar& b, at::Tenso
 at::Tensor& PowNumberOut(const at::Tensor& base, const at::Scalar& exponent, at::Tensor& out) {
   const at::Tensor wrapped = WrappedNumber(exponent);
   const at::ScalarType dtype = ResultType({&base, &wrapped});
+  if (dtype != at::kFloat) Checked(exponent, dtype);
+  if (dtype == at::kBool) {
+    ResizeBroadcast(out, base, wrapped);
+    return exponent.toBool() ? out.copy_(base) : out.fill_(true);
+  }
   if (exponent.equal(2)) {
     ResizeBroadcast(out, base, wrapped);
     Elementwise("pow", out, {&base}, dtype, [](const Inputs& in) {
@@ -232,10 +281,11 @@ at::Tensor& PowOfNumberOut(const at::Scalar& base, const at::Tensor& exponent, a
 template <ServerOp& kOp>
 at::Tensor& LogicalOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
   ResizeBroadcast(out, a, b);
-  Elementwise(kOp.name(), out, {&a, &b}, at::ScalarType::Undefined, [](const Inputs& in) {
+  Elementwise(kOp.name(), out, {&a, &b}, ResultType({&a, &b}), [](const Inputs& in) {
     const auto truth = [](const In& x) {
-      if (x.is_number()) return In(x.input.number.value.i != 0, at::kBool);
-      return x;
+      const TensordNumber& number = x.input.number;
+      const bool floats = number.kind == TENSORD_NUMBER_FLOAT64;
+      return In(floats ? number.value.f != 0 : number.value.i != 0, at::kBool);
     };
     c10::SmallVector<Value, 2> kept;
     Inputs truths;
@@ -259,12 +309,17 @@ at::Tensor& XlogyOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) 
   ResizeBroadcast(out, a, b);
   Elementwise("xlogy", out, {&a, &b}, ComputeDType(dtype), [&](const Inputs& in) {
     const at::ScalarType computed = ComputeDType(dtype);
-    if (in[1].is_number())
-      return Push(op::mul, {in[0], In(std::log(in[1].input.number.value.f), computed)});
+    const In zero(0, computed);
+    if (in[1].is_number()) {
+      const double log = std::log(in[1].input.number.value.f);
+      const Value product = Push(op::mul, {in[0], In(log, computed)});
+      if (std::isnan(in[1].input.number.value.f)) return product;
+      return Push(op::where, {Push(op::eq, {in[0], zero}), zero, product});
+    }
     const Value product = Push(op::mul, {in[0], Push(op::log, {in[1]})});
     Value result = product;
     if (!in[0].is_number()) {
-      result = Push(op::where, {Push(op::eq, {in[0], In(0, computed)}), In(0, computed), product});
+      result = Push(op::where, {Push(op::eq, {in[0], zero}), zero, product});
     } else if (in[0].input.number.value.f == 0) {
       result = Mul(Cast(Push(op::ne, {in[1], in[1]}), computed), at::Scalar(0));
     }

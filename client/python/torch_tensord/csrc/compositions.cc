@@ -27,6 +27,9 @@ at::Tensor& SoftshrinkOut(const at::Tensor& self, const at::Scalar& lambda, at::
 }
 at::Tensor& HardshrinkOut(const at::Tensor& self, const at::Scalar& lambda, at::Tensor& out) {
   const double l = lambda.toDouble();
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(self.scalar_type()),
+                              "hardshrink isn't implemented for ", self.scalar_type());
+  Checked(lambda, self.scalar_type());
   if (!out.sizes().equals(self.sizes())) at::native::resize_output(out, self.sizes());
   Elementwise("hardshrink", out, {&self}, self.scalar_type(), [&](const Inputs& in) {
     const Value x = Own(in[0]);
@@ -61,7 +64,8 @@ Value NanSum(const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdims
   Value x = Read(self);
   if (at::isFloatingType(x->dtype())) x = Where(Push(op::ne, {x, x}), Number(0, x), x);
   if (dtype.has_value()) x = Cast(x, *dtype);
-  return Reduce("sum", x, Axes(dims, self.dim()), keepdims);
+  x = Reduce("sum", x, Axes(dims, self.dim()), keepdims);
+  return dtype.has_value() ? Cast(x, *dtype) : x;
 }
 at::Tensor NanSumOf(const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdims,
                     std::optional<at::ScalarType> dtype) {
@@ -105,20 +109,6 @@ at::Tensor& RoundDecimalsOut(const at::Tensor& self, int64_t decimals, at::Tenso
 }
 at::Tensor RsubTensor(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
   return other.sub(self, alpha);
-}
-at::Tensor Logit(const at::Tensor& self, std::optional<double> eps) {
-  at::Tensor out = MakeLike(self, FloatDType(self.scalar_type()));
-  const at::ScalarType dtype = ComputeDType(out.scalar_type());
-  Elementwise("logit", out, {&self}, dtype, [&](const Inputs& in) {
-    Value x = Own(in[0]);
-    if (eps.has_value()) {
-      // PyTorch compares with the lower limit first: if it exceeds the upper one, it counts.
-      const Value low = Push(op::lt, {x, Number(*eps, x)});
-      x = Where(low, Number(*eps, x), Push(op::minimum, {x, Number(1 - *eps, x)}));
-    }
-    return Push(op::log, {Div(x, Push(op::sub, {Number(1, x), x}))});
-  });
-  return out;
 }
 at::Tensor LogitBackward(const at::Tensor& gradient, const at::Tensor& self,
                          std::optional<double> eps) {
@@ -303,7 +293,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("heaviside.out", HeavisideOut);
   m.impl("round.decimals_out", RoundDecimalsOut);
   m.impl("rsub.Tensor", RsubTensor);
-  m.impl("logit", Logit);
   m.impl("logit_backward", LogitBackward);
   m.impl("scatter_reduce.two_out", ScatterReduceOut);
   m.impl("unfold_backward", UnfoldBackward);

@@ -165,7 +165,8 @@ void MulTensor(TensorList self, const at::Tensor& factor) {
 void LerpNumber(TensorList self, TensorList ends, const at::Scalar& weight) {
   const double w = weight.toDouble();
   // From a weight of 1/2 on, PyTorch computes from the end.
-  if (!ArePlain(self, {ends}) || w >= 0.5) return composed::_foreach_lerp_(self, ends, weight);
+  if (!ArePlain(self, {ends}) || !(std::abs(w) < 0.5))
+    return composed::_foreach_lerp_(self, ends, weight);
   for (size_t i = 0; i < self.size(); ++i) {
     const Value end = Read(ends[i]);
     Update(self[i], [&](const Value& x, uint32_t donated) {

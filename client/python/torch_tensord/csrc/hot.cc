@@ -26,12 +26,16 @@ namespace torch_tensord {
 
 namespace {
 
-// Returns whether `number` is a Python number that doesn't change the dtype of `x`.
-bool KeepsDType(const at::Tensor& number, const at::Tensor& x) {
+// Returns whether `number` is a Python number that doesn't change the dtype of `x`, and that the op
+// takes in this dtype. PyTorch refuses to subtract a bool, and doesn't round a factor to 16 bits.
+bool KeepsDType(const ServerOp& op, const at::Tensor& number, const at::Tensor& x) {
   if (!IsNumber(number) || !number.unsafeGetTensorImpl()->is_wrapped_number()) return false;
+  if (number.scalar_type() == at::kBool) return false;
   const at::ScalarType dtype = x.scalar_type();
-  if (at::isFloatingType(dtype)) return true;
-  return dtype != at::kBool && at::isIntegralType(number.scalar_type(), true);
+  if (!at::isFloatingType(dtype))
+    return dtype != at::kBool && at::isIntegralType(number.scalar_type(), false);
+  const bool scales = &op == &op::mul || &op == &op::div;
+  return !scales || ComputeDType(dtype) == dtype || IsExact(NumberOf(number, at::kFloat), dtype);
 }
 
 }  // namespace
@@ -44,7 +48,7 @@ bool BinaryFast(ServerOp& op, const at::Tensor& a, const at::Tensor& b, at::Tens
     *result = MakeTensor(Push(op, {Read(a), Read(b)}), DeviceOf(a));
     return true;
   }
-  if (!KeepsDType(b, a)) return false;
+  if (!KeepsDType(op, b, a)) return false;
   *result = MakeTensor(Push(op, {Read(a), NumberOf(b, a.scalar_type())}), DeviceOf(a));
   return true;
 }
@@ -56,7 +60,7 @@ namespace slow = at::compositeexplicitautogradnonfunctional;
 bool InPlace(ServerOp& op, const at::Tensor& self, const at::Tensor& b) {
   if (!IsPlain(self) || self.scalar_type() == at::kBool) return false;
   if (IsOurs(b) ? (b.scalar_type() != self.scalar_type() || b.device() != self.device())
-                : !KeepsDType(b, self)) {
+                : !KeepsDType(op, b, self)) {
     return false;
   }
   if (TryInPlace(op, self, self, &b, self.scalar_type())) return true;
@@ -81,7 +85,8 @@ bool Scaled(ServerOp& op, const at::Tensor& a, const at::Tensor& b, const at::Sc
       !AreAlike(a, b)) {
     return false;
   }
-  *result = MakeTensor(Push(op, {Read(a), Mul(Read(b), alpha)}), DeviceOf(a));
+  const Value scaled = Push(op::mul, {Read(b), Checked(alpha, a.scalar_type())});
+  *result = MakeTensor(Push(op, {Read(a), scaled}), DeviceOf(a));
   return true;
 }
 
@@ -133,7 +138,9 @@ at::Tensor& DivInPlace(at::Tensor& a, const at::Tensor& b) {
 // The overloads for C++ numbers, which PyTorch would turn into tensors.
 template <ServerOp& kOp, at::Tensor (*kTensors)(const at::Tensor&, const at::Tensor&)>
 at::Tensor WithNumber(const at::Tensor& a, const at::Scalar& number) {
-  if (IsPlainFloat(a) && !number.isBoolean() && !number.isComplex()) {
+  if (IsPlainFloat(a) && !number.isBoolean() && !number.isComplex() &&
+      (ComputeDType(a.scalar_type()) == a.scalar_type() ||
+       IsExact(In(number, at::kFloat), a.scalar_type()))) {
     return MakeTensor(Push(kOp, {Read(a), In(number, a.scalar_type())}), DeviceOf(a));
   }
   at::Tensor wrapped = c10::scalar_to_tensor(number);

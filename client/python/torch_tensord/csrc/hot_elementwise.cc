@@ -85,6 +85,7 @@ at::Tensor PowOfTensor(const at::Tensor& x, const at::Scalar& exponent) {
   if (!IsPlainFloat(x) || exponent.isComplex() || exponent.isBoolean())
     return slow::pow(x, exponent);
   const Value base = Read(x);
+  if (ComputeDType(x.scalar_type()) != x.scalar_type()) Checked(exponent, x.scalar_type());
   if (exponent.equal(2)) return MakeTensor(Push(op::mul, {base, base}), DeviceOf(x));
   return MakeTensor(Push(op::pow, {base, In(exponent, x.scalar_type())}), DeviceOf(x));
 }
@@ -99,8 +100,8 @@ at::Tensor ClampToNumbers(const at::Tensor& x, const std::optional<at::Scalar>& 
     return slow::clamp(x, low, high);
   }
   Value value = Read(x);
-  if (low.has_value()) value = Push(op::maximum, {value, Number(*low, value)});
-  if (high.has_value()) value = Push(op::minimum, {value, Number(*high, value)});
+  if (low.has_value()) value = Push(op::maximum, {value, Checked(*low, value->dtype())});
+  if (high.has_value()) value = Push(op::minimum, {value, Checked(*high, value->dtype())});
   return MakeTensor(value, DeviceOf(x));
 }
 
@@ -138,16 +139,18 @@ template <ServerOp& kOp, at::Tensor& (*kSlow)(at::Tensor&, const at::Tensor&, co
 at::Tensor& AddProductInPlace(at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
                               const at::Scalar& factor) {
   if (!AreSeparate(self, {&a, &b}) || factor.isComplex()) return kSlow(self, a, b, factor);
+  const In number = Checked(factor, self.scalar_type());
   const Value product = Push(kOp, {Read(a), Read(b)});
-  AddInto(self, factor.equal(1) ? product : Mul(product, factor));
+  AddInto(self, factor.equal(1) ? product : Push(op::mul, {product, number}));
   return self;
 }
 
 at::Tensor& LerpInPlace(at::Tensor& self, const at::Tensor& end, const at::Scalar& weight) {
   if (!AreSeparate(self, {&end}) || weight.isComplex()) return slow::lerp_(self, end, weight);
+  Checked(weight, self.scalar_type());
   const double w = weight.toDouble();
   const Value difference = Push(op::sub, {Read(end), Read(self)});
-  if (w < 0.5) {
+  if (std::abs(w) < 0.5) {
     AddInto(self, Mul(difference, weight));
   } else {
     Write(self, Push(op::sub, {Read(end), Mul(difference, at::Scalar(1 - w))}));

@@ -27,6 +27,8 @@ constexpr Origin kScatterValue{"scatter", "scatter (also called by one_hot)", "t
 constexpr Origin kScatterAdd{"scatter", "scatter_add", "the index"};
 constexpr Origin kScatterReduce{"scatter", "scatter_reduce", "the index"};
 constexpr Origin kTake{"index", "take", "the index"};
+constexpr Origin kMaskedScatter{"index", "masked_scatter (source has too few elements)",
+                                "the places in source"};
 constexpr Origin kEmbedding{"index", "embedding", "the indices"};
 constexpr Origin kEmbeddingBackward{nullptr, "embedding_dense_backward", "the indices"};
 
@@ -214,7 +216,8 @@ at::Tensor& IndexAddOut(const at::Tensor& self, int64_t dim, const at::Tensor& i
   CommonDevice("index_add", {&self, &index, &source});
   if (index.numel() == 0) return WriteOut(out, Read(self));
   Value values = Read(source);
-  if (!alpha.equal(1)) values = Mul(values, alpha);
+  const In factor = Checked(alpha, values->dtype());
+  if (!alpha.equal(1)) values = Push(op::mul, {values, factor});
   return WriteOut(out, PutAlong(kIndexAdd, self, dim, index, values, "add"));
 }
 at::Tensor& IndexCopyOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
@@ -227,7 +230,7 @@ at::Tensor& IndexFillScalar(at::Tensor& self, int64_t dim, const at::Tensor& ind
                             const at::Scalar& value) {
   if (index.numel() == 0 || self.numel() == 0) return self;
   RequireIndex(kIndexFill, index);
-  const Value number = Full(DeviceOf(self), {}, value, self.scalar_type());
+  const Value number = Full(DeviceOf(self), {}, Checked(value, self.scalar_type()));
   const Value places = Line(ReadIndex(index, DeviceOf(self)));
   const Value made = Push("index_put", {Line(Read(self)), places, number},
                           {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"reduce", "none"}});
@@ -278,7 +281,7 @@ at::Tensor& ScatterNumber(const at::Tensor& self, int64_t dim, const at::Tensor&
                           const at::Scalar& value, const char* reduce, at::Tensor& out) {
   CommonDevice("scatter", {&self, &index});
   if (index.numel() == 0) return WriteOut(out, Read(self));
-  const Value number = Full(DeviceOf(self), {}, value, self.scalar_type());
+  const Value number = Full(DeviceOf(self), {}, Checked(value, self.scalar_type()));
   return WriteOut(out, ScatterValue(kScatterValue, self, dim, Read(index), number, reduce));
 }
 at::Tensor& ScatterSrcOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
@@ -330,15 +333,28 @@ at::Tensor NonZeroOf(const at::Tensor& self) {
   if (self.numel() == 0) return MakeContiguous({0, self.dim()}, at::kLong, DeviceOf(self));
   return MakeTensor(NonZero(Read(self)), DeviceOf(self));
 }
-// Elements of `source` go where the mask is true, in order. Doesn't wait.
+// Elements of `source` go where the mask is true, in order. If there are too few of them, the result
+// has an error. Waits only if the source is empty.
 at::Tensor& MaskedScatter(at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {
   CommonDevice("masked_scatter_", {&self, &mask, &source});
-  if (self.numel() == 0 || source.numel() == 0) return self;
+  TORCH_CHECK(self.scalar_type() == source.scalar_type(),
+              "masked_scatter_: expected self and source to have same dtypes but got ",
+              self.scalar_type(), " and ", source.scalar_type());
+  TORCH_CHECK(mask.scalar_type() == at::kBool,
+              "masked_scatter_ only supports boolean masks, but got mask with dtype ",
+              mask.scalar_type());
+  if (self.numel() == 0) return self;
+  if (source.numel() == 0) {
+    const int64_t selected = Fetch(Reduce("count_nonzero", Read(mask), {}, false)).toLong();
+    TORCH_CHECK(selected == 0, "masked_scatter_: the mask selects elements, but source is empty");
+    return self;
+  }
   const Value where = Reshape(BroadcastTo(ReadForBroadcast(mask), self.sizes()), {self.numel()});
   const Value counts = Push("cumsum", {where}, {{"axis", 0}});
   const Value place = Push(op::maximum, {Sub(counts, at::Scalar(1)), In(0, at::kLong)});
-  const Value last = Push(op::minimum, {place, In(source.numel() - 1, at::kLong)});
-  const Value moved = Push("index", {Reshape(Read(source), {source.numel()}), last}, {{"axis", 0}});
+  const Value line = Reshape(Read(source), {source.numel()});
+  const Value moved =
+      Named(kMaskedScatter, DeviceOf(self), Push("index", {line, place}, {{"axis", 0}}));
   Write(self, Reshape(Where(where, moved, Reshape(Read(self), {self.numel()})), self.sizes()));
   return self;
 }

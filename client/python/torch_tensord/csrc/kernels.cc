@@ -68,20 +68,24 @@ bool TryInPlace(ServerOp& op, const at::Tensor& out, const at::Tensor& a, const 
   return true;
 }
 
+at::Tensor ToDType(const at::Tensor& tensor, at::ScalarType dtype, c10::DeviceIndex device) {
+  if (IsOurs(tensor)) return tensor.to(dtype);
+  return MakeTensor(Full(device, {}, NumberOf(tensor, dtype)), device);
+}
+
 Value ReadAs(const at::Tensor& tensor, at::ScalarType dtype, c10::DeviceIndex device) {
-  if (!IsOurs(tensor)) return Full(device, {}, tensor.item(), dtype);
+  if (!IsOurs(tensor)) return Full(device, {}, NumberOf(tensor, dtype));
   return Cast(ReadForBroadcast(tensor), dtype);
 }
 
 void ReadAll(ReadInputs& read, Operands operands, at::ScalarType dtype, c10::DeviceIndex device) {
   // The first tensor operand must exist: a number alone has no device.
   for (const at::Tensor* each : operands) {
-    const at::ScalarType own = dtype == at::ScalarType::Undefined ? each->scalar_type() : dtype;
     if (IsOurs(*each)) {
-      read.values.push_back(Cast(ReadForBroadcast(*each), own));
+      read.values.push_back(Cast(ReadForBroadcast(*each), dtype));
       read.inputs.emplace_back(read.values.back());
     } else {
-      read.inputs.push_back(NumberOf(*each, own));
+      read.inputs.push_back(NumberOf(*each, dtype));
     }
   }
   (void)device;

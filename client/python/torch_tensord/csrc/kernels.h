@@ -5,6 +5,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TypeProperties.h>
@@ -37,6 +38,10 @@ inline bool IsNumber(const at::Tensor& tensor) { return tensor.is_cpu() && tenso
 // Returns an operand in a dtype. A tensor without dimensions on the CPU becomes a number.
 In NumberOf(const at::Tensor& tensor, at::ScalarType dtype);
 Value ReadAs(const at::Tensor& tensor, at::ScalarType dtype, c10::DeviceIndex device);
+
+// Returns a tensor in a dtype. A tensor on the CPU, which must have no dimensions, becomes a tensor
+// on `device` without a wait.
+at::Tensor ToDType(const at::Tensor& tensor, at::ScalarType dtype, c10::DeviceIndex device);
 
 // Returns the dtype in which ops on 16-bit floating dtypes are computed: float32 for these.
 inline at::ScalarType ComputeDType(at::ScalarType dtype) {
@@ -75,6 +80,8 @@ bool TryInPlace(ServerOp& op, const at::Tensor& out, const at::Tensor& a, const 
 at::ScalarType ResultType(std::initializer_list<const at::Tensor*> operands);
 // Resizes `out`. If `like` has these sizes, `out` gets its strides, as in PyTorch.
 void ResizeWithStrides(const at::Tensor& out, at::IntArrayRef sizes, const at::Tensor& like);
+// If PyTorch can't cast results of `dtype` to the dtype of `out`, throws its error.
+void CheckResultCast(at::ScalarType dtype, const at::Tensor& out);
 void ResizeBroadcast(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
                        const at::Tensor& out, at::ScalarType dtype);
@@ -104,6 +111,7 @@ at::Scalar Fetch(const Value& value);
 inline c10::DimVector Axes(at::OptionalIntArrayRef dims, int64_t rank) {
   c10::DimVector axes;
   if (dims.has_value()) {
+    at::dim_list_to_bitset(*dims, rank);  // refuses an axis that is named twice
     for (const int64_t dim : *dims) axes.push_back(at::maybe_wrap_dim(dim, rank));
   }
   if (rank == 0) axes.clear();

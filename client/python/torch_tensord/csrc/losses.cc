@@ -75,6 +75,8 @@ at::Tensor& SmoothL1BackwardOut(const at::Tensor& gradient, const at::Tensor& se
 }
 at::Tensor HuberLoss(const at::Tensor& self, const at::Tensor& target, int64_t reduction,
                      double delta) {
+  TORCH_CHECK(delta > 0, "huber_loss does not support non-positive values for delta, but got ",
+              delta);
   const auto [x, y] = ReadPair("huber_loss", self, target);
   return ToTensor(Reduced(Huber(Sub(x, y), delta, 1), reduction), self.scalar_type(),
                   DeviceOf(self));

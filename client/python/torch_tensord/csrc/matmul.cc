@@ -67,11 +67,12 @@ Value AddProduct(const at::Tensor& self, const at::Tensor& a, const at::Tensor& 
     }
   }
   const at::ScalarType computed = plain ? dtype : ComputeDType(dtype);
+  const In product_scale = Checked(alpha, computed), self_scale = Checked(beta, computed);
   Value product = Product(a, b, computed);
-  if (!alpha.equal(1)) product = Mul(product, alpha);
+  if (!alpha.equal(1)) product = Push(op::mul, {product, product_scale});
   if (beta.equal(0)) return product;
   Value added = Cast(ReadForBroadcast(self), computed);
-  if (!beta.equal(1)) added = Mul(added, beta);
+  if (!beta.equal(1)) added = Push(op::mul, {added, self_scale});
   return Add(product, added);
 }
 

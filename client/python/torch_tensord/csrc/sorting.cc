@@ -1,4 +1,6 @@
 // Sorting and searching.
+#include <ATen/ScalarOps.h>
+
 #include "kernels.h"
 
 namespace torch_tensord {
@@ -54,8 +56,22 @@ at::Tensor SearchSorted(const at::Tensor& sorted, const at::Tensor& self, bool i
                            right || (side.has_value() && *side == "right"), int32),
                     DeviceOf(sorted));
 }
+// Returns a number as an operand, of the default dtype for its kind.
+at::Tensor NumberTensor(const at::Scalar& number, const at::Tensor& like) {
+  const at::Tensor host = at::native::wrapped_scalar_tensor(number);
+  return ToDType(host, ResultType({&host, &like}), DeviceOf(like));
+}
+at::Tensor SearchNumber(const at::Tensor& sorted, const at::Scalar& number, bool int32, bool right,
+                        std::optional<c10::string_view> side,
+                        const std::optional<at::Tensor>& sorter) {
+  return SearchSorted(sorted, NumberTensor(number, sorted), int32, right, side, sorter);
+}
 at::Tensor Bucketize(const at::Tensor& self, const at::Tensor& boundaries, bool int32, bool right) {
   return SearchSorted(boundaries, self, int32, right, std::nullopt, std::nullopt);
+}
+at::Tensor BucketizeNumber(const at::Scalar& number, const at::Tensor& boundaries, bool int32,
+                           bool right) {
+  return Bucketize(NumberTensor(number, boundaries), boundaries, int32, right);
 }
 
 at::Tensor& IsinOut(const at::Tensor& elements, const at::Tensor& tests, bool, bool invert,
@@ -71,6 +87,14 @@ at::Tensor& IsinOut(const at::Tensor& elements, const at::Tensor& tests, bool, b
   // A NaN is found among the sorted elements, but equals none of them.
   if (at::isFloatingType(dtype)) found = Push(op::bitwise_and, {found, Push(op::eq, {x, x})});
   return WriteOut(out, invert ? Push(op::ne, {found, In(true, at::kBool)}) : found);
+}
+at::Tensor& NumberIsinOut(const at::Scalar& element, const at::Tensor& tests, bool unique,
+                          bool invert, at::Tensor& out) {
+  return IsinOut(at::native::wrapped_scalar_tensor(element), tests, unique, invert, out);
+}
+at::Tensor& IsinNumberOut(const at::Tensor& elements, const at::Scalar& test, bool unique,
+                          bool invert, at::Tensor& out) {
+  return IsinOut(elements, at::native::wrapped_scalar_tensor(test), unique, invert, out);
 }
 
 struct Unique {
@@ -108,8 +132,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> Results(const Unique& unique, con
 std::tuple<at::Tensor, at::Tensor, at::Tensor> Unique2(const at::Tensor& self, bool, bool inverse,
                                                        bool counts) {
   if (self.numel() == 0) {
-    const at::Tensor none = MakeContiguous({0}, at::kLong, DeviceOf(self));
-    return {MakeContiguous({0}, self.scalar_type(), DeviceOf(self)), none, none};
+    const auto indices = [&](at::IntArrayRef sizes) {
+      return MakeContiguous(sizes, at::kLong, DeviceOf(self));
+    };
+    return {MakeContiguous({0}, self.scalar_type(), DeviceOf(self)),
+            inverse ? indices(self.sizes()) : indices({0}), indices({0})};
   }
   const Value line = Reshape(Read(self), {self.numel()});
   const std::vector<Value> sorted = PushAll("sort", In(line), {{"axis", 0}});
@@ -132,8 +159,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("sort.values_stable", SortOut);
   m.impl("topk.values", TopkOut);
   m.impl("searchsorted.Tensor", SearchSorted);
+  m.impl("searchsorted.Scalar", SearchNumber);
   m.impl("bucketize.Tensor", Bucketize);
+  m.impl("bucketize.Scalar", BucketizeNumber);
   m.impl("isin.Tensor_Tensor_out", IsinOut);
+  m.impl("isin.Tensor_Scalar_out", IsinNumberOut);
+  m.impl("isin.Scalar_Tensor_out", NumberIsinOut);
   m.impl("_unique2", Unique2);
   m.impl("unique_consecutive", UniqueConsecutive);
 }

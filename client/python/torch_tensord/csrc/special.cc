@@ -113,8 +113,9 @@ Tensor& PolyGammaOut(int64_t n, const Tensor& self, Tensor& out) {
   return CopyToOut(out, PolyGamma(n, Double(self)));
 }
 Tensor& ZetaOut(const Tensor& self, const Tensor& other, Tensor& out) {
-  CommonDevice("special_zeta", {&self, &other});
-  const auto both = at::broadcast_tensors({Double(self), Double(other)});
+  const c10::DeviceIndex device = CommonDevice("special_zeta", {&self, &other});
+  const auto both = at::broadcast_tensors(
+      {ToDType(self, at::kDouble, device), ToDType(other, at::kDouble, device)});
   return CopyToOut(out, Zeta(both[0], both[1]));
 }
 
@@ -159,8 +160,9 @@ Tensor BesselI1(const Tensor& x) { return ScaledBessel(x, 1).mul(x.abs().exp());
 Tensor BesselI1e(const Tensor& x) { return ScaledBessel(x, 1); }
 
 Tensor& XLog1pYOut(const Tensor& self, const Tensor& other, Tensor& out) {
-  CommonDevice("special_xlog1py", {&self, &other});
-  const Tensor x = self.to(out.scalar_type()), y = other.to(out.scalar_type());
+  const c10::DeviceIndex device = CommonDevice("special_xlog1py", {&self, &other});
+  const at::ScalarType dtype = ComputeDType(FloatDType(ResultType({&self, &other})));
+  const Tensor x = ToDType(self, dtype, device), y = ToDType(other, dtype, device);
   const Tensor value = x.mul(y.log1p());
   const Tensor zero = x.eq(0).logical_and(y.eq(y));
   return CopyToOut(out, at::where(zero, at::zeros_like(value), value));
@@ -185,9 +187,15 @@ Tensor& LinalgCrossOut(const Tensor& self, const Tensor& other, int64_t dim, Ten
 Tensor AddBmm(const Tensor& self, const Tensor& a, const Tensor& b, const at::Scalar& beta,
               const at::Scalar& alpha) {
   CommonDevice("addbmm", {&self, &a, &b});
-  const Tensor sum = at::bmm(a, b).sum(0).mul(alpha);
+  const at::ScalarType dtype = a.scalar_type();
+  // The result keeps the dtype of the operands, also that of integers.
+  const auto scaled = [dtype](const Tensor& x, const at::Scalar& factor) {
+    Checked(factor, ComputeDType(dtype));
+    return x.mul(at::isIntegralType(dtype, true) ? at::Scalar(factor.toLong()) : factor);
+  };
+  const Tensor sum = scaled(at::bmm(a, b).sum(at::IntArrayRef{0}, false, dtype), alpha);
   // If beta is 0, PyTorch ignores NaN in `self`.
-  return beta.toDouble() == 0 ? sum : sum.add(self.mul(beta));
+  return beta.toDouble() == 0 ? sum : sum.add(scaled(self, beta));
 }
 Tensor& AddBmmOut(const Tensor& self, const Tensor& a, const Tensor& b, const at::Scalar& beta,
                   const at::Scalar& alpha, Tensor& out) {
@@ -218,6 +226,7 @@ Tensor UpperIndices(int64_t rows, int64_t columns, int64_t offset, at::TensorOpt
 Tensor& LogspaceOut(const at::Scalar& start, const at::Scalar& end, int64_t steps, double base,
                     Tensor& out) {
   TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
+  for (const at::Scalar& each : {start, end}) Checked(each, out.scalar_type());
   const Tensor powers = at::linspace(start, end, steps, out.options().dtype(at::kDouble));
   if (out.numel() != steps) at::native::resize_output(out, {steps});
   return out.copy_(at::pow(base, powers).view_as(out));

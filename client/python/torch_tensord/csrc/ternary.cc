@@ -1,4 +1,6 @@
 // where, clamp, masked_fill, lerp, addcmul and addcdiv, and fills.
+#include <cmath>
+
 #include "kernels.h"
 
 namespace torch_tensord {
@@ -49,20 +51,35 @@ at::ScalarType ClampType(const at::Tensor& self, const at::OptionalScalarRef& lo
   return at::native::result_type(state);
 }
 
+// Returns a limit of clamp, or nothing if it is beyond the dtype's range on the side where it changes
+// no element. If it is beyond the range on the other side, throws PyTorch's error.
+std::optional<In> Limit(const at::Scalar& number, at::ScalarType dtype, bool is_least) {
+  if (!at::isIntegralType(dtype, false)) return Checked(number, dtype);
+  const In cast(number, dtype);
+  const int64_t value = cast.input.number.value.i;
+  const bool is_large = number.type() == at::kUInt64;  // exceeds int64
+  if (!is_large && number.toLong() == value) return cast;
+  const bool exceeds = is_large || number.toLong() > 0;
+  TORCH_CHECK(exceeds != is_least, "Clamp ", is_least ? "min" : "max", " value ", number,
+              " is outside the representable range of ", dtype);
+  return std::nullopt;
+}
+
 at::Tensor& ClampOut(const at::Tensor& self, const std::optional<at::Scalar>& low,
                      const std::optional<at::Scalar>& high, at::Tensor& out) {
   at::OptionalScalarRef low_ref, high_ref;
   if (low.has_value()) low_ref = at::OptionalScalarRef(*low);
   if (high.has_value()) high_ref = at::OptionalScalarRef(*high);
   const at::ScalarType dtype = ClampType(self, low_ref, high_ref);
+  TORCH_CHECK_NOT_IMPLEMENTED(dtype != at::kBool, "clamp isn't implemented for bool");
+  std::optional<In> least, greatest;
+  if (low.has_value()) least = Limit(*low, dtype, true);
+  if (high.has_value()) greatest = Limit(*high, dtype, false);
   ResizeTo(out, self.sizes());
   const auto is_nan = [](const std::optional<at::Scalar>& x) {
     return x.has_value() && x->isFloatingPoint() && x->toDouble() != x->toDouble();
   };
   Elementwise("clamp", out, {&self}, dtype, [&](const Inputs& in) {
-    std::optional<In> least, greatest;
-    if (low.has_value()) least.emplace(*low, dtype);
-    if (high.has_value()) greatest.emplace(*high, dtype);
     if (is_nan(low) || is_nan(high)) {
       const Value zero = Push(op::mul, {in[0], In(0, dtype)});
       return Push(op::add, {zero, is_nan(low) ? *least : *greatest});
@@ -112,34 +129,52 @@ template <ServerOp& kOp>
 at::Tensor& AddProductOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
                           const at::Scalar& value, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&self, &a, &b}), computed = ComputeDType(dtype);
+  TORCH_CHECK_NOT_IMPLEMENTED(dtype != at::kBool, "addcmul isn't implemented for bool");
+  const In factor = Checked(value, computed);
   ResizeTo(out, BroadcastSizes({&self, &a, &b}));
   Elementwise("addcmul", out, {&self, &a, &b}, computed, [&](const Inputs& in) {
     Value product = Push(kOp, {in[1], in[2]});
-    if (!value.equal(1)) product = Mul(product, value);
+    if (!value.equal(1)) product = Push(op::mul, {product, factor});
     return Push(op::add, {in[0], product});
   });
   return out;
 }
 
+at::ScalarType LerpType(const at::Tensor& self) {
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(self.scalar_type()), "lerp isn't implemented for ",
+                              self.scalar_type());
+  return ComputeDType(self.scalar_type());
+}
 at::Tensor& LerpOut(const at::Tensor& self, const at::Tensor& end, const at::Scalar& weight,
                     at::Tensor& out) {
-  const at::ScalarType dtype = ComputeDType(self.scalar_type());
+  const at::ScalarType dtype = LerpType(self);
+  Checked(weight, dtype);
   ResizeTo(out, BroadcastSizes({&self, &end}));
   Elementwise("lerp", out, {&self, &end}, dtype, [&](const Inputs& in) {
     const double w = weight.toDouble();
     const Value difference = Push(op::sub, {in[1], in[0]});
-    if (w < 0.5) return Push(op::add, {in[0], Mul(difference, weight)});
+    if (std::abs(w) < 0.5) return Push(op::add, {in[0], Mul(difference, weight)});
     return Push(op::sub, {in[1], Mul(difference, at::Scalar(1 - w))});
   });
   return out;
 }
 at::Tensor& LerpTensorOut(const at::Tensor& self, const at::Tensor& end, const at::Tensor& weight,
                           at::Tensor& out) {
-  const at::ScalarType dtype = ComputeDType(self.scalar_type());
+  const at::ScalarType dtype = LerpType(self);
   ResizeTo(out, BroadcastSizes({&self, &end, &weight}));
   Elementwise("lerp", out, {&self, &end, &weight}, dtype, [&](const Inputs& in) {
     const Value difference = Push(op::sub, {in[1], in[0]});
-    return Push(op::add, {in[0], Push(op::mul, {difference, in[2]})});
+    const auto scaled = [&](const In& weight) { return Push(op::mul, {difference, weight}); };
+    const Value from_start = Push(op::add, {in[0], scaled(in[2])});
+    if (in[2].is_number()) {
+      const double w = in[2].input.number.value.f;
+      return std::abs(w) < 0.5 ? from_start
+                               : Push(op::sub, {in[1], scaled(In(at::Scalar(1 - w), dtype))});
+    }
+    // From a weight of 1/2 on, PyTorch computes from the end, so that a weight of 1 gives the end.
+    const Value rest = Push(op::sub, {In(1, dtype), in[2]});
+    const Value near = Push(op::lt, {Push(op::abs, {in[2]}), In(0.5, dtype)});
+    return Where(near, from_start, Push(op::sub, {in[1], scaled(rest)}));
   });
   return out;
 }
@@ -148,10 +183,11 @@ at::Tensor& MaskedFillScalar(at::Tensor& self, const at::Tensor& mask, const at:
   TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_fill_ only supports boolean masks, but got ",
               mask.scalar_type());
   CommonDevice("masked_fill_", {&self, &mask});
+  const In number = Checked(value, self.scalar_type());
   at::infer_size_dimvector(self.sizes(), mask.sizes());
   const at::Tensor& out = self;
   if (out.numel() == 0) return self;
-  Write(out, Where(ReadForBroadcast(mask), In(value, self.scalar_type()), Read(self)));
+  Write(out, Where(ReadForBroadcast(mask), number, Read(self)));
   return self;
 }
 at::Tensor& MaskedFillTensor(at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
@@ -165,28 +201,30 @@ at::Tensor& MaskedFillTensor(at::Tensor& self, const at::Tensor& mask, const at:
   return self;
 }
 
-at::Tensor& FillScalar(at::Tensor& self, const at::Scalar& value) {
+at::Tensor& FillNumber(at::Tensor& self, const In& value) {
   if (self.numel() == 0) return self;
   const bool covers = CoversStorage(self);
   const c10::DeviceIndex device = self.device().index();
   if (covers) {
-    CellOf(self)->Set(Full(device,
-                           self.is_contiguous() ? self.sizes() : at::IntArrayRef({self.numel()}),
-                           value, self.scalar_type()));
+    CellOf(self)->Set(
+        Full(device, self.is_contiguous() ? self.sizes() : at::IntArrayRef({self.numel()}), value));
   } else {
-    Write(self, Full(device, self.sizes(), value, self.scalar_type()));
+    Write(self, Full(device, self.sizes(), value));
   }
   return self;
+}
+at::Tensor& FillScalar(at::Tensor& self, const at::Scalar& value) {
+  return FillNumber(self, Checked(value, self.scalar_type()));
 }
 at::Tensor& FillTensor(at::Tensor& self, const at::Tensor& value) {
   TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
               value.dim(), " dimensions.");
-  if (IsNumber(value)) return FillScalar(self, value.item());
+  if (IsNumber(value)) return FillNumber(self, NumberOf(value, self.scalar_type()));
   CommonDevice("fill_", {&self, &value});
   Write(self, Read(value));
   return self;
 }
-at::Tensor& Zero(at::Tensor& self) { return FillScalar(self, 0); }
+at::Tensor& Zero(at::Tensor& self) { return FillNumber(self, In(0, self.scalar_type())); }
 
 }  // namespace
 

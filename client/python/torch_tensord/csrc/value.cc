@@ -26,10 +26,34 @@ TensordNumber ToNumber(const at::Scalar& number) {
     result.value.f = number.toDouble();
   } else {
     if (number.isComplex()) ToServerDType(number.type());  // throws
+    if (number.type() == at::kUInt64) {
+      result.kind = TENSORD_NUMBER_UINT64;
+      result.value.u = number.toUInt64();
+      return result;
+    }
     result.kind = TENSORD_NUMBER_INT64;
     result.value.i = number.toLong();
   }
   return result;
+}
+
+// Returns the bits of the integer that PyTorch's cast to an integer dtype gives.
+uint64_t Wrapped(const at::Scalar& number, at::ScalarType dtype) {
+  uint64_t bits;
+  if (number.isFloatingPoint()) {
+    // Outside of int64's range, the processor's instruction gives the smallest integer.
+    constexpr double kLimit = 9223372036854775808.0;
+    const double value = number.toDouble();
+    const bool fits = value >= -kLimit && value < kLimit;
+    bits = static_cast<uint64_t>(fits ? static_cast<int64_t>(value)
+                                      : std::numeric_limits<int64_t>::min());
+  } else {
+    bits =
+        number.type() == at::kUInt64 ? number.toUInt64() : static_cast<uint64_t>(number.toLong());
+  }
+  const size_t unused = 64 - 8 * c10::elementSize(dtype);
+  if (!c10::isSignedType(dtype)) return bits << unused >> unused;
+  return static_cast<uint64_t>(static_cast<int64_t>(bits << unused) >> unused);
 }
 
 double Largest(at::ScalarType dtype) {
@@ -199,29 +223,48 @@ void ThrowOtherDevice(const char* name, at::Device wanted, at::Device found) {
               wanted, "')");
 }
 
-In::In(const at::Scalar& number, at::ScalarType dtype)
-    : input{nullptr, ToServerDType(dtype), ToNumber(number)} {
+In::In(const at::Scalar& number, at::ScalarType dtype) : input{nullptr, ToServerDType(dtype), {}} {
+  if (number.isComplex()) ToServerDType(number.type());  // throws
   if (at::isFloatingType(dtype)) {
-    // PyTorch rounds a number that exceeds the range to an infinity.
     double value = number.toDouble();
     if (std::isfinite(value) && std::abs(value) > Largest(dtype)) {
       value = std::copysign(std::numeric_limits<double>::infinity(), value);
     }
     input.number.kind = TENSORD_NUMBER_FLOAT64;
     input.number.value.f = value;
-  } else if (dtype != at::kBool && !number.isIntegral(false)) {
-    input.number.kind = TENSORD_NUMBER_INT64;
-    input.number.value.i = number.toLong();
-  }
-  // PyTorch wraps negative numbers of an unsigned dtype.
-  const bool is_unsigned = dtype == at::kByte || dtype == at::kUInt16 || dtype == at::kUInt32;
-  if (is_unsigned && input.number.value.i < 0) {
-    input.number.value.i &= (int64_t{1} << 8 * c10::elementSize(dtype)) - 1;
-  }
-  if (dtype == at::kBool) {
+  } else if (dtype == at::kBool) {
     input.number.kind = TENSORD_NUMBER_BOOL;
     input.number.value.i = number.toBool() ? 1 : 0;
+  } else {
+    input.number.kind = dtype == at::kUInt64 ? TENSORD_NUMBER_UINT64 : TENSORD_NUMBER_INT64;
+    input.number.value.u = Wrapped(number, dtype);
   }
+}
+
+In Checked(const at::Scalar& number, at::ScalarType dtype) {
+  if (number.isComplex()) return In(number, dtype);  // throws
+  switch (dtype) {
+#define TENSORD_CHECK(type, name)         \
+  case at::ScalarType::name:              \
+    static_cast<void>(number.to<type>()); \
+    break;
+    AT_FORALL_SCALAR_TYPES_AND3(Bool, Half, BFloat16, TENSORD_CHECK)
+    TENSORD_CHECK(uint16_t, UInt16)
+    TENSORD_CHECK(uint32_t, UInt32)
+    TENSORD_CHECK(uint64_t, UInt64)
+#undef TENSORD_CHECK
+    default:
+      break;
+  }
+  return In(number, dtype);
+}
+
+bool IsExact(const In& number, at::ScalarType dtype) {
+  const double value = number.input.number.value.f;
+  if (std::isnan(value)) return true;
+  if (dtype == at::kHalf) return static_cast<double>(c10::Half(static_cast<float>(value))) == value;
+  if (dtype != at::kBFloat16) return true;
+  return static_cast<double>(c10::BFloat16(static_cast<float>(value))) == value;
 }
 
 const TensordOp* ServerOp::Prepare() {
@@ -353,13 +396,13 @@ Value AsStrided(const Value& x, at::IntArrayRef sizes, at::IntArrayRef strides, 
 Value Zeros(c10::DeviceIndex device, at::IntArrayRef sizes, at::ScalarType dtype) {
   return Create("zeros", device, {{"shape", sizes}, {"dtype", dtype}});
 }
-Value Full(c10::DeviceIndex device, at::IntArrayRef sizes, const at::Scalar& number,
-           at::ScalarType dtype) {
-  const In in(number, dtype);  // a number that the dtype has
-  at::Scalar value = in.input.number.value.f;
-  if (in.input.number.kind == TENSORD_NUMBER_BOOL) value = in.input.number.value.i != 0;
-  if (in.input.number.kind == TENSORD_NUMBER_INT64) value = in.input.number.value.i;
-  return Create("full", device, {{"shape", sizes}, {"value", value}, {"dtype", dtype}});
+Value Full(c10::DeviceIndex device, at::IntArrayRef sizes, const In& number) {
+  const TensordNumber& given = number.input.number;
+  at::Scalar value = given.value.f;
+  if (given.kind == TENSORD_NUMBER_BOOL) value = given.value.i != 0;
+  if (given.kind == TENSORD_NUMBER_INT64) value = given.value.i;
+  if (given.kind == TENSORD_NUMBER_UINT64) value = given.value.u;
+  return Create("full", device, {{"shape", sizes}, {"value", value}, {"dtype", number.dtype()}});
 }
 Value Arange(c10::DeviceIndex device, int64_t stop) {
   return Create("arange", device, {{"stop", at::Scalar(stop)}, {"dtype", at::kLong}});

@@ -35,7 +35,9 @@ using Value = c10::intrusive_ptr<Handle>;
 // Throws the error of an op whose tensors are on several devices, of which `wanted` is one of ours.
 [[noreturn]] void ThrowOtherDevice(const char* name, at::Device wanted, at::Device found);
 
-// An input of an op: a value, or a number of a dtype, which is sent with the op.
+// An input of an op: a value, or a number of a dtype, which is sent with the op. A number is cast to
+// the dtype as PyTorch casts an operand: an integer wraps, and a floating number that exceeds the
+// range becomes an infinity.
 struct In {
   In(const Value& value) : input{value->tensor, 0, {}} {}  // NOLINT: implicit
   In(const at::Scalar& number, at::ScalarType dtype);
@@ -43,6 +45,12 @@ struct In {
   bool is_number() const { return input.tensor == nullptr; }
   TensordInput input;
 };
+
+// Returns a number that the caller of an op gives as a parameter, such as the value of fill_. If the
+// dtype doesn't have it, throws PyTorch's error.
+In Checked(const at::Scalar& number, at::ScalarType dtype);
+// Returns whether the dtype has this number without rounding it.
+bool IsExact(const In& number, at::ScalarType dtype);
 
 // An op of the server without attributes, prepared at its first use.
 class ServerOp {
@@ -115,8 +123,11 @@ Value Narrow(const Value& x, int64_t axis, int64_t start, int64_t stop);
 Value Concat(c10::ArrayRef<Value> parts, int64_t axis);
 Value AsStrided(const Value& x, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset);
 Value Zeros(c10::DeviceIndex device, at::IntArrayRef sizes, at::ScalarType dtype);
-Value Full(c10::DeviceIndex device, at::IntArrayRef sizes, const at::Scalar& number,
-           at::ScalarType dtype);
+Value Full(c10::DeviceIndex device, at::IntArrayRef sizes, const In& number);
+inline Value Full(c10::DeviceIndex device, at::IntArrayRef sizes, const at::Scalar& number,
+                  at::ScalarType dtype) {
+  return Full(device, sizes, In(number, dtype));
+}
 Value Arange(c10::DeviceIndex device, int64_t stop);
 // Reduces by the op `name`: "sum", "mean", "max", …. If `axes` is empty, reduces over all axes.
 Value Reduce(const char* name, const Value& x, at::IntArrayRef axes, bool keepdims);
