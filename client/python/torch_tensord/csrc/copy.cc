@@ -29,7 +29,8 @@ at::Tensor Download(const at::Tensor& source) {
   if (ReportsWaits()) ReportWait("a copy to the CPU");
   at::Tensor host = at::empty(source.sizes(), source.options().device(at::kCPU));
   if (source.numel() == 0) return host;
-  const Value value = Read(source);
+  Value value = Read(source);
+  if (source.is_neg()) value = Push(op::neg, {value});
   TensordError* error = nullptr;
   Check(Api().download(value->tensor, host.mutable_data_ptr(), host.nbytes(), &error), error, "");
   return host;
@@ -49,27 +50,32 @@ at::Tensor UploadTensor(const at::Tensor& source, c10::DeviceIndex device) {
 
 namespace {
 
+// Unlike other kernels, this one gets views whose elements PyTorch negates when they are read.
 void CopyInto(const at::Tensor& target, const at::Tensor& source, bool non_blocking) {
+  TORCH_CHECK(!target._is_zerotensor(),
+              "ZeroTensors are immutable. Please materialize the tensor using `.clone()`, if you "
+              "want a mutable zero tensor.");
   if (!IsOurs(target)) {
     target.copy_(Download(source));
     return;
   }
   if (target.numel() == 0) return;
   const c10::DeviceIndex device = target.device().index();
+  // An upload has the negated elements already.
+  const bool negates = (IsOurs(source) && source.is_neg()) != target.is_neg();
+  Value value;
   if (!IsOurs(source)) {
     if (!source.is_cpu()) return CopyInto(target, source.cpu(), non_blocking);
     // Sends the smaller dtype, and a number in place of a broadcast tensor.
     const bool smaller = source.element_size() < target.element_size();
     const at::Tensor host = smaller ? source : source.to(target.scalar_type());
-    return Write(target, Upload(host, device, non_blocking));
-  }
-  Value value;
-  if (source.device() != target.device()) {
+    value = Upload(host, device, non_blocking);
+  } else if (source.device() != target.device()) {
     TensordTensor* copy = nullptr;
     TensordError* error = nullptr;
     Check(Api().copy(Read(source)->tensor, DeviceAt(device), &copy, &error), error, "copy_");
     value = c10::make_intrusive<Handle>(copy);
-  } else if (target.strides().equals(source.strides()) && CoversStorage(target) &&
+  } else if (!negates && target.strides().equals(source.strides()) && CoversStorage(target) &&
              CoversStorage(source) && target.sizes().equals(source.sizes())) {
     // Both have the same order: the target gets the same value, and nothing is sent.
     return CellOf(target)->Set(
@@ -77,6 +83,7 @@ void CopyInto(const at::Tensor& target, const at::Tensor& source, bool non_block
   } else {
     value = ReadForBroadcast(source);
   }
+  if (negates) value = Push(op::neg, {Cast(value, target.scalar_type())});
   Write(target, std::move(value));
 }
 

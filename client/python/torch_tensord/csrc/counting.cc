@@ -98,7 +98,9 @@ Tensor OrderOfRows(const Tensor& rows) {
   Tensor order = at::arange(rows.size(0), rows.options().dtype(at::kLong));
   for (int64_t i = columns.size(0) - 1; i >= 0; --i) {
     const Tensor keys = columns[i].index_select(0, order);
-    const auto [sorted, moves] = keys.sort(/*stable=*/true, 0, false);
+    // A NaN comes before all numbers: a stable sort of the negative keys in descending order.
+    const bool floats = at::isFloatingType(keys.scalar_type());
+    const auto [sorted, moves] = (floats ? keys.neg() : keys).sort(/*stable=*/true, 0, floats);
     order = order.index_select(0, moves);
   }
   return order;

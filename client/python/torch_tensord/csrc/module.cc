@@ -153,7 +153,7 @@ at::Tensor FromTensord(int64_t object) {
 // Returns a reference to a new tensord.Tensor.
 int64_t ToTensord(const at::Tensor& tensor) {
   TORCH_CHECK_TYPE(IsOurs(tensor), "as_tensord needs a tensor on a device of tensord");
-  void* const made = Api().to_python(Read(tensor)->tensor);
+  void* const made = Api().to_python(Read(tensor.resolve_neg())->tensor);
   TORCH_CHECK(made != nullptr, "as_tensord has failed");
   return reinterpret_cast<int64_t>(made);
 }

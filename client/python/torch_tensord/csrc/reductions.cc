@@ -36,9 +36,9 @@ at::Tensor& ProdIntOut(const at::Tensor& self, int64_t dim, bool keepdims,
                                   at::IntArrayRef(dims), keepdims));
 }
 at::Tensor Prod(const at::Tensor& self, std::optional<at::ScalarType> dtype) {
-  return MakeTensor(
-      ReduceOver("prod", Cast(Read(self), SumType(self.scalar_type(), dtype)), {}, false),
-      self.device().index());
+  const at::ScalarType type = SumType(self.scalar_type(), dtype);
+  const Value product = ReduceOver("prod", Cast(Read(self), type), {}, false);
+  return MakeTensor(Cast(product, type), DeviceOf(self));
 }
 
 // ---- extrema

@@ -348,7 +348,7 @@ Tensor& EmbeddingRenorm(Tensor& self, const Tensor& indices, double max_norm, do
   CommonDevice("embedding_renorm_", {&self, &indices});
   const OriginScope scope(kRenorm);
   if (indices.numel() == 0) return self;
-  const Tensor places = indices.reshape({-1});
+  const Tensor places = indices.reshape({-1}).to(at::kLong);
   const Tensor rows = self.index_select(0, places);
   const Tensor norms = at::linalg_vector_norm(rows, p, at::IntArrayRef({1}), true);
   return self.index_copy_(0, places, rows.mul(LimitingFactor(norms, max_norm)));
