@@ -84,6 +84,17 @@ Tensor FirstAccepted(const Tensor& proposals, const Tensor& accepted) {
   return proposals.gather(0, accepted.to(at::kByte).argmax(0, true)).squeeze(0);
 }
 
+// Return the least positive normal number of a dtype, and the distance from 1 to the next number.
+double LeastNormal(at::ScalarType dtype) {
+  if (dtype == at::kDouble) return std::numeric_limits<double>::min();
+  return dtype == at::kHalf ? std::ldexp(1.0, -14) : std::numeric_limits<float>::min();
+}
+double EpsilonOf(at::ScalarType dtype) {
+  if (dtype == at::kDouble) return std::numeric_limits<double>::epsilon();
+  if (dtype == at::kHalf) return std::ldexp(1.0, -10);
+  return dtype == at::kBFloat16 ? std::ldexp(1.0, -7) : std::numeric_limits<float>::epsilon();
+}
+
 // Samples by the method of Marsaglia and Tsang: makes kProposals proposals for each element, and
 // takes the first accepted one. More than 95 of 100 proposals are accepted, so the probability that
 // all are rejected is below 1e-20.
@@ -102,13 +113,14 @@ Tensor StandardGamma(const Tensor& self, MaybeGenerator generator) {
   const Tensor value = FirstAccepted(v, accepted).mul(d);
   const Tensor power = UniformLike(alpha, generator).log().div(alpha).exp();
   const Tensor result = at::where(small, value.mul(power), value);
-  const double least = self.scalar_type() == at::kDouble ? std::numeric_limits<double>::min()
-                                                         : std::numeric_limits<float>::min();
-  return result.clamp_min(least).to(self.scalar_type());
+  return result.clamp_min(LeastNormal(self.scalar_type())).to(self.scalar_type());
 }
 Tensor SampleDirichlet(const Tensor& self, MaybeGenerator generator) {
-  const Tensor gamma = StandardGamma(self, generator);
-  return gamma.div(gamma.sum(-1, true));
+  const Tensor gamma = StandardGamma(self.to(at::kDouble), generator);
+  const Tensor samples = gamma.div(gamma.sum(-1, true));
+  // As on the CPU, a sample is a normal number below 1.
+  const at::ScalarType dtype = self.scalar_type();
+  return samples.clamp(LeastNormal(dtype), 1 - EpsilonOf(dtype) / 2).to(dtype);
 }
 
 // ---- numbers of events

@@ -1,5 +1,6 @@
 // Concatenation, order of elements, sequences, and triangles.
 #include <ATen/core/IListRef.h>
+#include <ATen/native/RangeUtils.h>
 
 #include "kernels.h"
 #include "value_errors.h"
@@ -37,9 +38,7 @@ c10::DimVector RowMajorStrides(at::IntArrayRef sizes) {
 at::Tensor Flip(const at::Tensor& self, at::IntArrayRef dims) {
   c10::DimVector strides = RowMajorStrides(self.sizes());
   int64_t offset = 0;
-  for (const int64_t dim : dims) {
-    const int64_t d = at::maybe_wrap_dim(dim, self.dim());
-    if (self.dim() == 0) continue;
+  for (const int64_t d : Axes(dims, self.dim())) {
     offset += (self.size(d) - 1) * strides[d];
     strides[d] = -strides[d];
   }
@@ -87,14 +86,10 @@ at::Tensor& TriangleOut(const at::Tensor& self, int64_t diagonal, at::Tensor& ou
 at::Tensor& ArangeOut(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step,
                       at::Tensor& out) {
   const at::ScalarType dtype = out.scalar_type();
-  TORCH_CHECK(step.toDouble() != 0, "step must be nonzero");
   const bool integers = start.isIntegral(true) && end.isIntegral(true) && step.isIntegral(true);
-  // A double doesn't represent all large integers, so their difference is computed first.
-  const double span = integers ? static_cast<double>(end.toLong() - start.toLong())
-                               : end.toDouble() - start.toDouble();
-  TORCH_CHECK(span == 0 || (span > 0) == (step.toDouble() > 0),
-              "upper bound and lower bound inconsistent with step sign");
-  const auto size = static_cast<int64_t>(std::ceil(span / step.toDouble()));
+  const int64_t size = dtype == at::kLong
+                           ? at::native::compute_arange_size<int64_t>(start, end, step)
+                           : at::native::compute_arange_size<double>(start, end, step);
   const int64_t sizes[] = {size};
   if (out.numel() != size) at::native::resize_output(out, sizes);
   if (size == 0) return out;
@@ -120,10 +115,9 @@ at::Tensor& LinspaceOut(const at::Scalar& start, const at::Scalar& end, int64_t 
   if (out.numel() != steps) at::native::resize_output(out, sizes);
   if (steps == 0) return out;
   const c10::DeviceIndex device = DeviceOf(out);
-  if (steps == 1) {
-    Write(out, Reshape(Full(device, {}, start, at::kDouble), out.sizes()));
-    return out;
-  }
+  Checked(start, out.scalar_type());
+  if (steps == 1) return out.fill_(start);
+  Checked(end, out.scalar_type());
   // From both ends, so that both are exact.
   const double step = (end.toDouble() - start.toDouble()) / static_cast<double>(steps - 1);
   const Value position = Cast(Arange(device, steps), at::kDouble);
@@ -152,7 +146,8 @@ bool Equal(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // Returns each index, repeated by its count. Waits for the sum of the counts.
-at::Tensor RepeatInterleave(const at::Tensor& repeats, std::optional<int64_t> output_size) {
+at::Tensor RepeatInterleave(const at::Tensor& given, std::optional<int64_t> output_size) {
+  const at::Tensor repeats = given.resolve_neg();  // PyTorch doesn't resolve it for this op
   TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
   const c10::DeviceIndex device = DeviceOf(repeats);
   if (repeats.numel() == 0) return MakeContiguous({0}, repeats.scalar_type(), device);

@@ -1,5 +1,8 @@
 // Random numbers: functions of the generator's seed and stream. They differ from PyTorch's numbers
 // of the CPU and of CUDA.
+#include <ATen/native/DistributionTemplates.h>
+#include <ATen/native/TensorFactories.h>
+
 #include <limits>
 
 #include "generator.h"
@@ -98,11 +101,25 @@ int64_t LastOf(at::ScalarType dtype) {
       return std::numeric_limits<int64_t>::max() - 1;
   }
 }
+// Moves the bounds to the next numbers of a floating dtype that lie inside.
+void FitRange(at::ScalarType dtype, int64_t* from, int64_t* to) {
+  if (!at::isFloatingType(dtype)) return;
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, dtype, "random_", [&] {
+    *from = at::native::templates::update_from<scalar_t>(*from);
+    *to = at::native::templates::update_to<scalar_t>(*to);
+  });
+  TORCH_CHECK(*from < *to,
+              "random_ expects 'from' casted to dtype to be less than 'to' casted to "
+              "dtype, but got from=",
+              *from, " >= to=", *to);
+}
 at::Tensor& RandomFrom(at::Tensor& self, int64_t from, std::optional<int64_t> to,
                        MaybeGenerator generator) {
-  const int64_t high = to.has_value() ? *to : LastOf(self.scalar_type()) + 1;
+  int64_t high = to.has_value() ? *to : LastOf(self.scalar_type()) + 1;
   TORCH_CHECK(from < high, "random_ expects 'from' to be less than 'to', but got from=", from,
               " >= to=", high);
+  if (to.has_value()) FitRange(self.scalar_type(), &from, &high);
+  at::native::templates::check_from_to_in_range(from, high - 1, self.dtype());
   if (self.numel() > 0) Write(self, RandInt(DeviceOf(self), self.sizes(), from, high, generator));
   return self;
 }
@@ -155,6 +172,7 @@ at::Tensor& Exponential(at::Tensor& self, double lambda, MaybeGenerator generato
 }
 at::Tensor& RandpermOut(int64_t n, MaybeGenerator generator, at::Tensor& out) {
   TORCH_CHECK(n >= 0, "n must be non-negative, got ", n);
+  at::native::check_supported_max_int_with_precision(n, out);
   const int64_t sizes[] = {n};
   if (out.numel() != n) at::native::resize_output(out, sizes);
   if (n == 0) return out;

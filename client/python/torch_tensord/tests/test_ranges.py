@@ -1,0 +1,78 @@
+"""Ranges of sequences and of random numbers: what a dtype lacks is refused, as on the CPU."""
+
+import math
+
+import pytest
+import torch
+from torch import distributions
+
+DEVICE = "tensord"
+LARGE = 1449629115440469
+
+REFUSED = {
+    "random_ of int8": lambda d: torch.zeros(3, dtype=torch.int8, device=d).random_(0, 1000),
+    "random_ of uint8 below 0": lambda d: torch.zeros(3, dtype=torch.uint8, device=d).random_(-1, 5),
+    "random_ of bool": lambda d: torch.zeros(3, dtype=torch.bool, device=d).random_(0, 3),
+    "random_ of float16": lambda d: torch.zeros(3, dtype=torch.half, device=d).random_(2**60),
+    "random_ from int8": lambda d: torch.zeros(3, dtype=torch.int8, device=d).random_(-1000, None),
+    "randint of uint8": lambda d: torch.randint(0, 257, (3,), dtype=torch.uint8, device=d),
+    "randperm of int8": lambda d: torch.randperm(300, dtype=torch.int8, device=d),
+    "randperm of float16": lambda d: torch.randperm(2050, dtype=torch.half, device=d),
+    "linspace of int8": lambda d: torch.linspace(-200, 200, 5, dtype=torch.int8, device=d),
+    "logspace of uint8": lambda d: torch.logspace(0, 300, 3, dtype=torch.uint8, device=d),
+    "full of float32": lambda d: torch.full((2,), 1e300, device=d),
+    "full of float16": lambda d: torch.full((2,), 1e5, dtype=torch.half, device=d),
+    "arange with an infinity": lambda d: torch.arange(0, math.inf, device=d),
+    "arange with NaN": lambda d: torch.arange(math.nan, 3, device=d),
+    "arange with a step of 0": lambda d: torch.arange(0, 3, 0, device=d),
+    "arange with a step of NaN": lambda d: torch.arange(0, 3, math.nan, device=d),
+    "arange upwards with a negative step": lambda d: torch.arange(0, 3, -1, device=d),
+    "linspace with a negative number of steps": lambda d: torch.linspace(0, 1, -1, device=d),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_range_that_the_dtype_lacks_is_refused(name):
+    with pytest.raises(Exception) as expected:
+        REFUSED[name]("cpu")
+    with pytest.raises(type(expected.value)):
+        REFUSED[name](DEVICE)
+
+
+SEQUENCES = {
+    "large integers": lambda d: torch.arange(0, 100 * LARGE, LARGE, device=d),
+    "large integers downwards": lambda d: torch.arange(100 * LARGE + 1, 0, -LARGE, device=d),
+    "near the largest integer": lambda d: torch.arange(2**63 - 10, 2**63 - 1, 3, device=d),
+    "float32": lambda d: torch.arange(0.0, 1.0, 0.1, device=d),
+    "int32 of floats": lambda d: torch.arange(0.5, 9.5, 2.5, dtype=torch.int32, device=d),
+    "no elements": lambda d: torch.arange(3, 3, -1, device=d),
+    "linspace of int8": lambda d: torch.linspace(-100, 100, 7, dtype=torch.int8, device=d),
+    "one step": lambda d: torch.linspace(3, 9, 1, dtype=torch.int32, device=d),
+    "logspace": lambda d: torch.logspace(-1, 2, 5, device=d),
+    "full wraps -1": lambda d: torch.full((2,), -1, dtype=torch.uint8, device=d),
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_sequences_are_those_of_the_cpu(name):
+    torch.testing.assert_close(SEQUENCES[name](DEVICE).cpu(), SEQUENCES[name]("cpu"))
+
+
+@pytest.mark.filterwarnings("ignore:to - 1 is out of bounds")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_random_numbers_stay_below_the_bound_after_rounding(dtype):
+    x = torch.empty(20_000, dtype=dtype, device=DEVICE).random_(0, 300).cpu()
+    assert x.max().item() < 300 and x.min().item() >= 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("concentration", [1e-3, 1e-2, 0.5])
+def test_samples_of_beta_and_dirichlet_lie_inside(concentration, dtype):
+    torch.manual_seed(1)
+    c = torch.tensor(concentration, dtype=dtype, device=DEVICE)
+    beta = distributions.Beta(c, c)
+    x = beta.sample((20_000,))
+    assert x.dtype == dtype and 0 < x.min().item() and x.max().item() < 1
+    assert torch.isfinite(beta.log_prob(x)).all().item()
+    y = distributions.Dirichlet(c.expand(3)).sample((5_000,))
+    assert 0 < y.min().item() and y.max().item() < 1
