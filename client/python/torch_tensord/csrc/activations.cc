@@ -21,19 +21,8 @@ Value ClampTo(const Value& x, const at::Scalar& low, const at::Scalar& high) {
   return Push(op::minimum, {Push(op::maximum, {x, Number(low, x)}), Number(high, x)});
 }
 
-void FitOut(const at::Tensor& out, const at::Tensor& like) {
-  if (!out.sizes().equals(like.sizes())) at::native::resize_output(out, like.sizes());
-}
-// vmap() gives gradients and values of different shapes, which broadcast.
-void FitOut(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
-  if (a.sizes().equals(b.sizes())) return FitOut(out, a);
-  const at::DimVector sizes = at::infer_size_dimvector(a.sizes(), b.sizes());
-  if (!out.sizes().equals(sizes)) at::native::resize_output(out, sizes);
-}
 at::Tensor MakeResult(const at::Tensor& a, const at::Tensor& b) {
-  if (a.sizes().equals(b.sizes())) return MakeLike(a);
-  return MakeContiguous(at::infer_size_dimvector(a.sizes(), b.sizes()), a.scalar_type(),
-                        DeviceOf(a));
+  return MakeElementwise({&a, &b}, a.scalar_type(), DeviceOf(a));
 }
 
 void CheckFloating(const char* name, const at::Tensor& x) {
@@ -46,7 +35,7 @@ template <typename Function>
 at::Tensor& Unary(const char* name, const at::Tensor& self, const at::Tensor& out,
                   Function function) {
   CheckFloating(name, self);
-  FitOut(out, self);
+  Resize(out, self.sizes());
   Elementwise(name, out, {&self}, ComputeDType(self.scalar_type()),
               [&](const Inputs& in) { return function(Own(in[0])); });
   return const_cast<at::Tensor&>(out);
@@ -56,7 +45,7 @@ template <typename Function>
 at::Tensor& Backward(const char* name, const at::Tensor& gradient, const at::Tensor& x,
                      const at::Tensor& out, Function function) {
   CheckFloating(name, x);
-  FitOut(out, x, gradient);
+  ResizeBroadcast(out, x, gradient);
   Elementwise(name, out, {&gradient, &x}, ComputeDType(x.scalar_type()),
               [&](const Inputs& in) { return function(Own(in[0]), Own(in[1])); });
   return const_cast<at::Tensor&>(out);
@@ -65,7 +54,7 @@ at::Tensor& Backward(const char* name, const at::Tensor& gradient, const at::Ten
 // ---- gelu
 
 at::Tensor& GeluOut(const at::Tensor& self, c10::string_view approximate, at::Tensor& out) {
-  FitOut(out, self);
+  Resize(out, self.sizes());
   const char* const name = approximate == "tanh" ? "tanh" : "none";
   Elementwise("gelu", out, {&self}, self.scalar_type(), [&](const Inputs& in) {
     return Push("gelu", {in[0]}, {{"approximate", name}});
@@ -120,8 +109,9 @@ at::Tensor& ThresholdOut(const at::Tensor& self, const at::Scalar& threshold,
   TORCH_CHECK_NOT_IMPLEMENTED(dtype != at::kBool, "threshold isn't implemented for bool");
   Checked(threshold, ComputeDType(dtype));
   const In replacement = Checked(value, dtype);
-  FitOut(out, self);
-  Elementwise("threshold", out, {&self}, dtype, [&](const Inputs& in) {
+  Resize(out, self.sizes());
+  // PyTorch allows an output of which several elements are one: all get the same number.
+  Elementwise("threshold", WithoutRepeats(out), {&self}, dtype, [&](const Inputs& in) {
     const Value x = Own(in[0]);
     return Where(Push(op::le, {x, Number(threshold, x)}), replacement, x);
   });
@@ -129,7 +119,7 @@ at::Tensor& ThresholdOut(const at::Tensor& self, const at::Scalar& threshold,
 }
 at::Tensor& ThresholdBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
                                  const at::Scalar& threshold, at::Tensor& out) {
-  FitOut(out, self, gradient);
+  ResizeBroadcast(out, self, gradient);
   Elementwise("threshold_backward", out, {&gradient, &self}, self.scalar_type(),
               [&](const Inputs& in) {
                 const Value x = Own(in[1]);
@@ -271,7 +261,7 @@ at::Tensor LogSigmoidBackward(const at::Tensor& gradient, const at::Tensor& self
 at::Tensor& LogitOut(const at::Tensor& self, std::optional<double> eps, at::Tensor& out) {
   const at::ScalarType dtype = FloatDType(self.scalar_type());
   if (eps.has_value()) Checked(*eps, dtype);
-  FitOut(out, self);
+  Resize(out, self.sizes());
   Elementwise("logit", out, {&self}, ComputeDType(dtype), [&](const Inputs& in) {
     Value x = Own(in[0]);
     if (eps.has_value()) {
@@ -304,7 +294,8 @@ at::Tensor PreluKernel(const at::Tensor& self, const at::Tensor& weight) {
 std::tuple<at::Tensor, at::Tensor> PreluKernelBackward(const at::Tensor& gradient,
                                                        const at::Tensor& self,
                                                        const at::Tensor& weight) {
-  at::Tensor gx = MakeResult(MakeResult(self, weight), gradient), gw = MakeLike(gx);
+  at::Tensor gx = MakeElementwise({&self, &weight, &gradient}, self.scalar_type(), DeviceOf(self));
+  at::Tensor gw = MakeLike(gx);
   const c10::DeviceIndex device = CommonDevice("prelu_backward", {&gradient, &self, &weight});
   const at::ScalarType dtype = ComputeDType(self.scalar_type());
   const Value g = ReadAs(gradient, dtype, device), x = ReadAs(self, dtype, device);
@@ -339,7 +330,7 @@ at::Tensor GluBackward(const at::Tensor& gradient, const at::Tensor& self, int64
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("gelu.out", GeluOut);
   m.impl("gelu_backward.grad_input", GeluBackwardOut);
   m.impl("sigmoid_backward.grad_input", SigmoidBackwardOut);

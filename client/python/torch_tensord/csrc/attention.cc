@@ -261,7 +261,7 @@ REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &torch_tensord::ChooseAtte
 
 namespace torch_tensord {
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("_fused_sdp_choice", ChooseAttention);
   m.impl("_scaled_dot_product_fused_attention_overrideable", Attention);
   m.impl("_scaled_dot_product_fused_attention_overrideable_backward", AttentionBackward);

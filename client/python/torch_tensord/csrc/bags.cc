@@ -272,7 +272,7 @@ Tensor CtcLossBackward(const Tensor& gradient, const Tensor& log_probs, const Te
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("_embedding_bag", EmbeddingBag);
   m.impl("_embedding_bag_forward_only", EmbeddingBag);
   m.impl("_embedding_bag_backward", EmbeddingBagBackwardOf);

@@ -19,17 +19,9 @@ at::ScalarType ResultType(std::initializer_list<const at::Tensor*> operands) {
   return at::native::result_type(state);
 }
 
-void ResizeWithStrides(const at::Tensor& out, at::IntArrayRef sizes, const at::Tensor& like) {
-  const bool resized = at::native::resize_output(out, sizes);
-  if (resized && like.sizes().equals(sizes) && like.is_non_overlapping_and_dense()) {
-    out.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, like.strides());
-  }
-}
-
 void ResizeBroadcast(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   if (out.sizes().equals(a.sizes()) && (b.dim() == 0 || a.sizes().equals(b.sizes()))) return;
-  const c10::DimVector sizes = at::infer_size_dimvector(a.sizes(), b.sizes());
-  if (!out.sizes().equals(sizes)) ResizeWithStrides(out, sizes, a);
+  Resize(out, at::infer_size_dimvector(a.sizes(), b.sizes()));
 }
 
 void CheckResultCast(at::ScalarType dtype, const at::Tensor& out) {
@@ -149,8 +141,7 @@ at::Tensor& FloorDivideOut(const at::Tensor& a, const at::Tensor& b, at::Tensor&
 }
 at::Tensor FloorDivide(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor& ours = IsOurs(a) ? a : b;
-  at::Tensor out = MakeContiguous(at::infer_size_dimvector(a.sizes(), b.sizes()),
-                                  ResultType({&a, &b}), ours.device().index());
+  at::Tensor out = MakeElementwise({&a, &b}, ResultType({&a, &b}), ours.device().index());
   return FloorDivideOut(a, b, out);
 }
 at::Tensor& FloorDivideInPlace(at::Tensor& self, const at::Tensor& b) {
@@ -330,7 +321,7 @@ at::Tensor& XlogyOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) 
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
 #define TENSORD_REGISTER(name, server_op, rule) m.impl(name, BinaryOut<op::server_op, rule>);
   TENSORD_BINARY_OPS(TENSORD_REGISTER)
 #undef TENSORD_REGISTER

@@ -239,10 +239,20 @@ at::Tensor MakeTensor(const Value& value, c10::DeviceIndex device) {
 }
 
 at::Tensor MakeLike(const at::Tensor& like, at::ScalarType dtype) {
-  if (like.is_contiguous() || !like.is_non_overlapping_and_dense()) {
-    return MakeContiguous(like.sizes(), dtype, like.device().index());
-  }
-  return MakeStrided(like.sizes(), like.strides(), dtype, like.device().index());
+  const c10::DeviceIndex device = like.device().index();
+  if (IsRowMajor(like)) return MakeContiguous(like.sizes(), dtype, device);
+  if (like.is_non_overlapping_and_dense())
+    return MakeStrided(like.sizes(), like.strides(), dtype, device);
+  return MakeStrided(like.sizes(), at::infer_dense_strides(like.sizes(), like.strides()), dtype,
+                     device);
+}
+
+at::Tensor MakeInFormat(const Value& value, c10::DeviceIndex device, at::MemoryFormat format) {
+  if (C10_LIKELY(format == at::MemoryFormat::Contiguous)) return MakeTensor(value, device);
+  at::Tensor made = MakeContiguous(value->sizes(), value->dtype(), device);
+  made.unsafeGetTensorImpl()->empty_tensor_restride(format);
+  Write(made, value);
+  return made;
 }
 
 at::Tensor Alias(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides,
@@ -299,18 +309,19 @@ Value Read(const at::Tensor& tensor) {
   return view;
 }
 
-Value ReadForBroadcast(const at::Tensor& tensor) {
-  if (C10_LIKELY(tensor.is_contiguous())) return Read(tensor);
+at::Tensor WithoutRepeats(const at::Tensor& tensor) {
+  if (C10_LIKELY(tensor.is_contiguous())) return tensor;
   c10::DimVector sizes(tensor.sizes());
-  bool broadcast = false;
+  bool repeats = false;
   for (int64_t d = 0; d < tensor.dim(); ++d) {
     if (tensor.stride(d) != 0 || sizes[d] <= 1) continue;
     sizes[d] = 1;
-    broadcast = true;
+    repeats = true;
   }
-  return broadcast ? Read(Alias(tensor, sizes, tensor.strides(), tensor.storage_offset()))
-                   : Read(tensor);
+  return repeats ? Alias(tensor, sizes, tensor.strides(), tensor.storage_offset()) : tensor;
 }
+
+Value ReadForBroadcast(const at::Tensor& tensor) { return Read(WithoutRepeats(tensor)); }
 
 void Write(const at::Tensor& tensor, Value value) {
   Cell* const cell = CellOf(tensor);

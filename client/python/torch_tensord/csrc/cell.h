@@ -137,7 +137,9 @@ at::Tensor MakeStrided(at::IntArrayRef sizes, at::IntArrayRef strides, at::Scala
                        c10::DeviceIndex device);
 // Makes a contiguous tensor with this value.
 at::Tensor MakeTensor(const Value& value, c10::DeviceIndex device);
-// Makes a tensor of the sizes, dtype and device of `like`, with its strides if these are dense.
+// Makes a tensor with this value and the strides of a memory format.
+at::Tensor MakeInFormat(const Value& value, c10::DeviceIndex device, at::MemoryFormat format);
+// Makes a tensor of the sizes, dtype and device of `like`, with the order of its axes in memory.
 at::Tensor MakeLike(const at::Tensor& like, at::ScalarType dtype);
 inline at::Tensor MakeLike(const at::Tensor& like) { return MakeLike(like, like.scalar_type()); }
 // Makes another tensor on the storage of `tensor`.
@@ -163,6 +165,8 @@ inline bool IsRowMajor(const at::Tensor& tensor) {
   }
   return true;
 }
+// Returns an alias in which each axis with the stride 0 has the size 1.
+at::Tensor WithoutRepeats(const at::Tensor& tensor);
 // Returns whether the tensor has each element of its storage once, in any order of axes.
 bool CoversStorage(const at::Tensor& tensor);
 // Returns the axes from the greatest stride to the smallest.

@@ -15,7 +15,7 @@ namespace {
 at::Tensor& SoftshrinkOut(const at::Tensor& self, const at::Scalar& lambda, at::Tensor& out) {
   const double l = lambda.toDouble();
   const at::ScalarType dtype = ComputeDType(self.scalar_type());
-  if (!out.sizes().equals(self.sizes())) at::native::resize_output(out, self.sizes());
+  Resize(out, self.sizes());
   Elementwise("softshrink", out, {&self}, dtype, [&](const Inputs& in) {
     const Value x = Own(in[0]);
     // NaN stays NaN.
@@ -30,7 +30,7 @@ at::Tensor& HardshrinkOut(const at::Tensor& self, const at::Scalar& lambda, at::
   TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(self.scalar_type()),
                               "hardshrink isn't implemented for ", self.scalar_type());
   Checked(lambda, self.scalar_type());
-  if (!out.sizes().equals(self.sizes())) at::native::resize_output(out, self.sizes());
+  Resize(out, self.sizes());
   Elementwise("hardshrink", out, {&self}, self.scalar_type(), [&](const Inputs& in) {
     const Value x = Own(in[0]);
     return Where(Push(op::le, {Push(op::abs, {x}), Number(l, x)}), Number(0, x), x);
@@ -41,7 +41,7 @@ at::Tensor& HardshrinkOut(const at::Tensor& self, const at::Scalar& lambda, at::
 at::Tensor& ShrinkBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
                               const at::Scalar& lambda, at::Tensor& out) {
   const double l = lambda.toDouble();
-  if (!out.sizes().equals(self.sizes())) at::native::resize_output(out, self.sizes());
+  Resize(out, self.sizes());
   Elementwise("shrink_backward", out, {&gradient, &self}, self.scalar_type(),
               [&](const Inputs& in) {
                 const Value g = Own(in[0]), x = Own(in[1]);
@@ -98,7 +98,7 @@ at::Tensor& HeavisideOut(const at::Tensor& self, const at::Tensor& values, at::T
   return out;
 }
 at::Tensor& RoundDecimalsOut(const at::Tensor& self, int64_t decimals, at::Tensor& out) {
-  if (!out.sizes().equals(self.sizes())) at::native::resize_output(out, self.sizes());
+  Resize(out, self.sizes());
   const double scale = std::pow(10.0, std::abs(static_cast<double>(decimals)));
   Elementwise("round", out, {&self}, ComputeDType(self.scalar_type()), [&](const Inputs& in) {
     const Value x = Own(in[0]);
@@ -151,8 +151,10 @@ at::Tensor& ScatterReduceOut(const at::Tensor& self, int64_t dim, const at::Tens
                              const at::Tensor& source, c10::string_view reduce, bool include_self,
                              at::Tensor& out) {
   CommonDevice("scatter_reduce", {&self, &index, &source});
-  TORCH_CHECK_NOT_IMPLEMENTED(self.scalar_type() != at::kBool,
-                              "scatter_reduce of bool isn't implemented on tensord");
+  if (self.scalar_type() == at::kBool && source.scalar_type() == at::kBool) {
+    return CopyToOut(out, at::scatter_reduce(self.to(at::kInt), dim, index, source.to(at::kInt),
+                                             reduce, include_self));
+  }
   if (index.numel() == 0) return WriteOut(out, Read(self));
   if (self.dim() == 0) {
     const at::Tensor sums = at::scatter_reduce(self.unsqueeze(0), 0, index.reshape({-1}),
@@ -240,8 +242,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNorm(const at::Tensor& self,
                                                          int64_t n, int64_t channels,
                                                          int64_t pixels, int64_t groups,
                                                          double epsilon) {
-  return at::native::math_group_norm(self.contiguous(), weight, bias, n, channels, pixels, groups,
-                                     epsilon);
+  auto result = at::native::math_group_norm(self.contiguous(), weight, bias, n, channels, pixels,
+                                            groups, epsilon);
+  std::get<0>(result) = std::get<0>(result).contiguous(self.suggest_memory_format());
+  return result;
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNormBackward(
@@ -266,7 +270,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNormBackward(
     const Value average = Reduce("mean", scaled, {2, 3}, true);
     const Value along = Reduce("mean", Mul(scaled, normal), {2, 3}, true);
     const Value gx = Mul(r, Sub(Sub(scaled, average), Mul(normal, along)));
-    std::get<0>(result) = MakeTensor(Cast(Reshape(gx, self.sizes()), self.scalar_type()), device);
+    std::get<0>(result) = MakeInFormat(Cast(Reshape(gx, self.sizes()), self.scalar_type()), device,
+                                       self.suggest_memory_format());
   }
   if (mask[1]) {
     std::get<1>(result) = MakeTensor(
@@ -281,7 +286,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNormBackward(
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("softshrink.out", SoftshrinkOut);
   m.impl("hardshrink.out", HardshrinkOut);
   m.impl("softshrink_backward.grad_input", ShrinkBackwardOut);

@@ -34,6 +34,12 @@ Value Convolve(const Value& x, const Value& weight, const Geometry& g) {
   return Conv(inputs, g);
 }
 
+// Returns the memory format of the result, as that of PyTorch on the CPU.
+at::MemoryFormat FormatOf(const at::Tensor& input, const at::Tensor& weight) {
+  const at::MemoryFormat format = input.suggest_memory_format();
+  return format == at::MemoryFormat::Contiguous ? weight.suggest_memory_format() : format;
+}
+
 // Checks the devices before PyTorch chooses an implementation by the device of the input alone.
 at::Tensor CheckedConvolution(const at::Tensor& input, const at::Tensor& weight,
                               const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
@@ -66,6 +72,7 @@ at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight,
                               "aten::convolution_overrideable of ", input.scalar_type(),
                               " isn't implemented on tensord: convert it to a floating dtype");
   const Geometry geometry = {stride, padding, dilation, groups};
+  const at::MemoryFormat format = FormatOf(input, weight);
   const Value x = Read(transposed ? PadInput(input, stride, output_padding) : input),
               w = Read(weight);
   Value shift;
@@ -76,7 +83,7 @@ at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight,
   if (!transposed) {
     c10::SmallVector<In, 3> inputs = {x, w};
     if (shift) inputs.emplace_back(shift);
-    return MakeTensor(Conv(inputs, geometry), device);
+    return MakeInFormat(Conv(inputs, geometry), device, format);
   }
   c10::DimVector sizes = {input.size(0), weight.size(1) * groups};
   for (int64_t d = 2; d < input.dim(); ++d) {
@@ -84,14 +91,17 @@ at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight,
     sizes.push_back((input.size(d) - 1) * stride[i] - 2 * padding[i] +
                     dilation[i] * (weight.size(d) - 1) + output_padding[i] + 1);
   }
-  if (!shift) return MakeTensor(Gradient("conv_backward_input", x, w, sizes, geometry), device);
+  if (!shift) {
+    return MakeInFormat(Gradient("conv_backward_input", x, w, sizes, geometry), device, format);
+  }
   c10::DimVector channels(sizes.size(), 1);
   channels[1] = sizes[1];
   // In 16-bit dtypes, the sum is rounded once.
   const at::ScalarType dtype = x->dtype(), computed = ComputeDType(dtype);
   const Value y =
       Gradient("conv_backward_input", Cast(x, computed), Cast(w, computed), sizes, geometry);
-  return MakeTensor(Cast(Add(y, Cast(Reshape(shift, channels), computed)), dtype), device);
+  return MakeInFormat(Cast(Add(y, Cast(Reshape(shift, channels), computed)), dtype), device,
+                      format);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> ConvolutionBackward(
@@ -101,6 +111,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> ConvolutionBackward(
   const c10::DeviceIndex device =
       CommonDevice("convolution_backward", {&gradient, &input, &weight});
   const Geometry geometry = {stride, padding, dilation, groups};
+  const at::MemoryFormat format = FormatOf(input, weight);
   const Value g = Read(gradient);
   at::Tensor results[3];
   if (mask[0]) {
@@ -112,13 +123,13 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> ConvolutionBackward(
     } else {
       gx = Gradient("conv_backward_input", g, w, input.sizes(), geometry);
     }
-    results[0] = MakeTensor(gx, device);
+    results[0] = MakeInFormat(gx, device, format);
   }
   if (mask[1]) {
     const Value x = Read(transposed ? PadInput(input, stride, output_padding) : input);
-    results[1] = MakeTensor(Gradient("conv_backward_weight", transposed ? x : g, transposed ? g : x,
-                                     weight.sizes(), geometry),
-                            device);
+    results[1] = MakeInFormat(Gradient("conv_backward_weight", transposed ? x : g,
+                                       transposed ? g : x, weight.sizes(), geometry),
+                              device, format);
   }
   if (mask[2]) {
     c10::DimVector axes = {0};
@@ -130,7 +141,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> ConvolutionBackward(
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("convolution", CheckedConvolution);
   m.impl("convolution_overrideable", Convolution);
   m.impl("convolution_backward_overrideable", ConvolutionBackward);

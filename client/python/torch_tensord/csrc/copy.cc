@@ -2,7 +2,6 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
-#include <torch/library.h>
 
 #include "kernels.h"
 
@@ -63,6 +62,7 @@ void CopyInto(const at::Tensor& target, const at::Tensor& source, bool non_block
   const c10::DeviceIndex device = target.device().index();
   // An upload has the negated elements already.
   const bool negates = (IsOurs(source) && source.is_neg()) != target.is_neg();
+  if (IsOurs(source)) at::assert_no_partial_overlap(target, source);
   Value value;
   if (!IsOurs(source)) {
     if (!source.is_cpu()) return CopyInto(target, source.cpu(), non_blocking);
@@ -99,7 +99,7 @@ at::Tensor CopyFrom(const at::Tensor& source, const at::Tensor& target, bool non
 }
 
 at::Tensor CopyFromAndResize(const at::Tensor& source, const at::Tensor& target) {
-  at::native::resize_output(target, source.sizes());
+  Resize(target, source.sizes());
   CopyInto(target, source, false);
   return target;
 }
@@ -111,7 +111,7 @@ at::Scalar LocalScalar(const at::Tensor& self) {
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("copy_", CopyInPlace);
   m.impl("_copy_from", CopyFrom);
   m.impl("_copy_from_and_resize", CopyFromAndResize);

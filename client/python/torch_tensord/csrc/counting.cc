@@ -141,7 +141,7 @@ Unique UniqueDimConsecutive(const Tensor& self, int64_t dim, bool inverse, bool 
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("histogram.bins_tensor", CountBetween);
   m.impl("histogram.bins_tensor_out", CountBetweenOut);
   m.impl("histogram.bin_ct", CountInRange);

@@ -239,7 +239,7 @@ Tensor& RReluInPlace(Tensor& self, Tensor& noise, const at::Scalar& lower, const
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("normal.Tensor_float", NormalTensorFloat);
   m.impl("normal.float_Tensor", NormalFloatTensor);
   m.impl("normal.Tensor_Tensor", NormalTensorTensor);

@@ -220,7 +220,7 @@ std::vector<at::Tensor> MulNumberOf(TensorList self, const at::Scalar& number) {
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("_foreach_add_.Scalar", AddNumber);
   m.impl("_foreach_add_.ScalarList", AddNumbers);
   m.impl("_foreach_add_.List", AddList);

@@ -223,7 +223,7 @@ std::tuple<Tensor, Tensor> GridSamplerBackward(const Tensor& gradient, const Ten
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("grid_sampler_2d", GridSampler);
   m.impl("grid_sampler_3d", GridSampler);
   m.impl("grid_sampler_2d_backward", GridSamplerBackward);

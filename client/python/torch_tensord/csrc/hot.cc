@@ -267,7 +267,7 @@ constexpr const char* kLogSoftmax = "log_softmax";
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("add.Tensor", AddTensors);
   m.impl("add_.Tensor", AddInPlace);
   m.impl("sub.Tensor", SubTensors);

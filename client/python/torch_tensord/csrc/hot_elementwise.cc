@@ -176,7 +176,7 @@ constexpr const char* kArgMinimum = "argmin";
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
 #define TENSORD_REGISTER(name) m.impl(#name, UnaryFast<op::name, slow::name>);
   TENSORD_REGISTER(acos)
   TENSORD_REGISTER(acosh)

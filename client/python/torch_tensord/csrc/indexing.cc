@@ -6,12 +6,14 @@
 
 namespace torch_tensord {
 
-// Returns the indices of the elements that aren't zero, (count, rank). Waits for the count.
-Value NonZero(const Value& x) {
+// Returns the indices of the elements that aren't zero, (rank, count). Waits for the count.
+Value NonZeroLines(const Value& x) {
   const Value line = x->dim() == 0 ? Reshape(x, {1}) : x;
   const int64_t count = Fetch(Reduce("count_nonzero", line, {}, false)).toLong();
-  return Transpose(Push("nonzero", {line}, {{"size", count}}), 0, 1);
+  return Push("nonzero", {line}, {{"size", count}});
 }
+// Returns them as (count, rank).
+Value NonZero(const Value& x) { return Transpose(NonZeroLines(x), 0, 1); }
 
 namespace {
 
@@ -54,6 +56,21 @@ Value ReadIndex(const at::Tensor& index, c10::DeviceIndex device) {
              : value;
 }
 
+c10::DimVector BroadcastSizes(const std::vector<Value>& indices) {
+  c10::DimVector sizes;
+  for (const Value& index : indices) {
+    if (!at::are_expandable(sizes, index->sizes())) {
+      std::ostringstream shapes;
+      for (const Value& each : indices) shapes << (shapes.tellp() > 0 ? ", " : "") << each->sizes();
+      TORCH_CHECK_INDEX(
+          false, "shape mismatch: indexing tensors could not be broadcast together with shapes ",
+          shapes.str());
+    }
+    sizes = at::infer_size_dimvector(sizes, index->sizes());
+  }
+  return sizes;
+}
+
 Selection Select(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& given) {
   TORCH_CHECK_INDEX(static_cast<int64_t>(given.size()) <= self.dim(),
                     "too many indices for tensor of dimension ", self.dim(), " (got ", given.size(),
@@ -66,6 +83,11 @@ Selection Select(const at::Tensor& self, const c10::List<std::optional<at::Tenso
     if (!IsGiven(each)) {
       ++axis;
       continue;
+    }
+    if (each->scalar_type() == at::kByte) {
+      TORCH_WARN(
+          "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool "
+          "instead.");
     }
     const Value index = ReadIndex(*each, DeviceOf(self));
     if (index->dtype() != at::kBool && index->dtype() != at::kByte) {
@@ -100,9 +122,11 @@ Selection Select(const at::Tensor& self, const c10::List<std::optional<at::Tenso
     result.x = Permute(result.x, result.order);
     result.axis = 0;
   }
-  c10::DimVector broadcast;
-  for (const Value& index : result.indices)
-    broadcast = at::infer_size_dimvector(broadcast, index->sizes());
+  const c10::DimVector broadcast = BroadcastSizes(result.indices);
+  for (const int64_t each : axes) {
+    TORCH_CHECK_INDEX(self.size(each) > 0 || c10::multiply_integers(broadcast) == 0,
+                      "index is out of bounds for dimension ", each, " with size 0");
+  }
   const at::IntArrayRef sizes = result.x->sizes();
   result.selected.append(sizes.begin(), sizes.begin() + result.axis);
   result.selected.append(broadcast.begin(), broadcast.end());
@@ -132,7 +156,11 @@ at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>
               "Index put requires the source and destination dtypes match, got ",
               self.scalar_type(), " for the destination and ", values.scalar_type(),
               " for the source.");
-  if (self.numel() == 0) return self;
+  at::assert_no_overlap(self, values);
+  for (const std::optional<at::Tensor>& each : indices) {
+    if (IsGiven(each)) at::assert_no_overlap(self, *each);
+  }
+  if (self.numel() == 0 && values.numel() == 0) return self;
   const Value source = ReadAs(values, self.scalar_type(), device);
   // A mask of all axes, and one value: no wait.
   if (!accumulate && source->numel() == 1 && indices.size() == 1) {
@@ -228,6 +256,10 @@ at::Tensor& IndexCopyOut(const at::Tensor& self, int64_t dim, const at::Tensor& 
 }
 at::Tensor& IndexFillScalar(at::Tensor& self, int64_t dim, const at::Tensor& index,
                             const at::Scalar& value) {
+  TORCH_CHECK(index.dim() <= 1, "Index has to be a vector/scalar");
+  TORCH_CHECK_INDEX(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
+                    "index_fill_(): Expected dtype int64 for index.");
+  at::assert_no_overlap(self, index);
   if (index.numel() == 0 || self.numel() == 0) return self;
   RequireIndex(kIndexFill, index);
   const Value number = Full(DeviceOf(self), {}, Checked(value, self.scalar_type()));
@@ -247,7 +279,10 @@ at::Tensor& IndexFillTensor(at::Tensor& self, int64_t dim, const at::Tensor& ind
 at::Tensor& GatherOut(const at::Tensor& self, int64_t dim, const at::Tensor& index, bool,
                       at::Tensor& out) {
   CommonDevice("gather", {&self, &index});
-  if (index.numel() == 0) return out;
+  if (index.numel() == 0) {
+    Resize(out, index.sizes());
+    return out;
+  }
   const Value x = Line(Read(self)), places = Line(Read(index));
   const Value made = Push("gather", {x, places},
                           {{"axis", at::maybe_wrap_dim(dim, self.dim())}, {"from_end", false}});
@@ -331,7 +366,8 @@ at::Tensor NonZeroOf(const at::Tensor& self) {
     return MakeContiguous({count, 0}, at::kLong, DeviceOf(self));
   }
   if (self.numel() == 0) return MakeContiguous({0, self.dim()}, at::kLong, DeviceOf(self));
-  return MakeTensor(NonZero(Read(self)), DeviceOf(self));
+  // As on the CPU, an index for each axis lies in one piece.
+  return MakeTensor(NonZeroLines(Read(self)), DeviceOf(self)).t();
 }
 // Elements of `source` go where the mask is true, in order. If there are too few of them, the result
 // has an error. Waits only if the source is empty.
@@ -343,6 +379,8 @@ at::Tensor& MaskedScatter(at::Tensor& self, const at::Tensor& mask, const at::Te
   TORCH_CHECK(mask.scalar_type() == at::kBool,
               "masked_scatter_ only supports boolean masks, but got mask with dtype ",
               mask.scalar_type());
+  at::assert_no_internal_overlap(self);
+  at::assert_no_partial_overlap(self, mask);
   if (self.numel() == 0) return self;
   if (source.numel() == 0) {
     const int64_t selected = Fetch(Reduce("count_nonzero", Read(mask), {}, false)).toLong();
@@ -362,6 +400,8 @@ at::Tensor& MaskedScatter(at::Tensor& self, const at::Tensor& mask, const at::Te
 at::Tensor Take(const at::Tensor& self, const at::Tensor& index) {
   CommonDevice("take", {&self, &index});
   RequireIndex(kTake, index);
+  TORCH_CHECK_INDEX(self.numel() > 0 || index.numel() == 0,
+                    "take(): tried to take from an empty tensor");
   const Value made =
       Push("index", {Reshape(Read(self), {self.numel()}), Read(index)}, {{"axis", 0}});
   return MakeTensor(Named(kTake, DeviceOf(self), made), DeviceOf(self));
@@ -408,7 +448,7 @@ at::Tensor EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& indic
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("index.Tensor", Index);
   m.impl("index.Tensor_out", IndexOut);
   m.impl("_index_put_impl_", IndexPut);

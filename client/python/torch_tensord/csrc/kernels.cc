@@ -1,5 +1,6 @@
 #include "kernels.h"
 
+#include <ATen/TensorIterator.h>
 #include <c10/util/Exception.h>
 
 namespace torch_tensord {
@@ -22,6 +23,21 @@ c10::DeviceIndex CommonDevice(const char* name, Operands operands) {
   }
   TORCH_CHECK(first != nullptr, name, ": no operand is on tensord");
   return first->device().index();
+}
+
+at::Tensor MakeElementwise(Operands operands, at::ScalarType dtype, c10::DeviceIndex device) {
+  const at::IntArrayRef sizes = operands[0]->sizes();
+  if (std::all_of(operands.begin(), operands.end(), [&](const at::Tensor* each) {
+        return IsOurs(*each) && each->sizes().equals(sizes) && IsRowMajor(*each);
+      })) {
+    return MakeContiguous(sizes, dtype, device);
+  }
+  at::TensorIteratorConfig config;
+  config.check_all_same_dtype(false).check_all_same_device(false);
+  config.add_owned_output(at::Tensor());
+  for (const at::Tensor* each : operands) config.add_owned_const_input(*each);
+  config.declare_static_dtype_and_device(dtype, at::Device(at::kPrivateUse1, device));
+  return config.build().output();
 }
 
 In NumberOf(const at::Tensor& tensor, at::ScalarType dtype) {

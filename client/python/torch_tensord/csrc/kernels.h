@@ -11,6 +11,7 @@
 #include <ATen/native/TypeProperties.h>
 
 #include "cell.h"
+#include "registration.h"
 
 namespace torch_tensord {
 
@@ -64,6 +65,9 @@ void Elementwise(const char* name, const at::Tensor& out,
   Elementwise(name, out, Operands(operands.begin(), operands.size()), dtype, std::move(function));
 }
 
+// Makes the result of an elementwise op, with the sizes and strides that PyTorch gives it.
+at::Tensor MakeElementwise(Operands operands, at::ScalarType dtype, c10::DeviceIndex device);
+
 // Returns the value of an operand that is a tensor.
 inline Value Own(const In& in) {
   Api().retain(in.input.tensor);
@@ -78,8 +82,6 @@ bool TryInPlace(ServerOp& op, const at::Tensor& out, const at::Tensor& a, const 
 // ---- two operands (binary.cc)
 
 at::ScalarType ResultType(std::initializer_list<const at::Tensor*> operands);
-// Resizes `out`. If `like` has these sizes, `out` gets its strides, as in PyTorch.
-void ResizeWithStrides(const at::Tensor& out, at::IntArrayRef sizes, const at::Tensor& like);
 // If PyTorch can't cast results of `dtype` to the dtype of `out`, throws its error.
 void CheckResultCast(at::ScalarType dtype, const at::Tensor& out);
 void ResizeBroadcast(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
@@ -88,16 +90,21 @@ at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
 
 // ---- outputs
 
-// Writes a value to `out`. If the sizes differ, resizes `out` first, with PyTorch's warning.
+// If the sizes differ, resizes `out`, with PyTorch's warning. The registration of a kernel checks an
+// output that the caller gives (registration.h).
+inline void Resize(const at::Tensor& out, at::IntArrayRef sizes) {
+  if (!out.sizes().equals(sizes)) at::native::resize_output(out, sizes);
+}
+// Writes a value to `out`, which gets its sizes and keeps its own dtype.
 inline at::Tensor& WriteOut(const at::Tensor& out, Value value) {
-  if (!out.sizes().equals(value->sizes())) at::native::resize_output(out, value->sizes());
+  Resize(out, value->sizes());
   Write(out, std::move(value));
   return const_cast<at::Tensor&>(out);
 }
 
 // Copies `value` to `out`, which gets its sizes and keeps its own dtype.
 inline at::Tensor& CopyToOut(at::Tensor& out, const at::Tensor& value) {
-  at::native::resize_output(out, value.sizes());
+  Resize(out, value.sizes());
   return out.copy_(value);
 }
 

@@ -233,7 +233,7 @@ at::Tensor Nll2dBackward(const at::Tensor& gradient, const at::Tensor& self,
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("mse_loss.out", MseOut);
   m.impl("mse_loss_backward", MseBackward);
   m.impl("smooth_l1_loss.out", SmoothL1Out);

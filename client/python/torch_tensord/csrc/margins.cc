@@ -135,7 +135,7 @@ Tensor& MultiLabelBackwardOut(const Tensor& gradient, const Tensor& self, const 
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("multi_margin_loss", MultiMarginLoss);
   m.impl("multi_margin_loss.out", MultiMarginLossOut);
   m.impl("multi_margin_loss_backward", MultiMarginBackward);

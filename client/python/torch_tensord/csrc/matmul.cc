@@ -39,7 +39,7 @@ bool ResizeEmpty(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out
   c10::DimVector sizes(a.sizes().slice(0, a.dim() - 1));
   if (b.dim() > 1) sizes.push_back(b.size(-1));
   if (c10::multiply_integers(sizes) != 0) return false;
-  at::native::resize_output(out, sizes);
+  Resize(out, sizes);
   return true;
 }
 
@@ -108,7 +108,7 @@ at::Tensor Dot(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("mm.out", ProductOut<kMm>);
   m.impl("bmm.out", ProductOut<kBmm>);
   m.impl("addmm.out", AddmmOut);

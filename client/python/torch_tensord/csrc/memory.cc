@@ -7,9 +7,9 @@
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
-#include <torch/library.h>
 
 #include "cell.h"
+#include "registration.h"
 
 namespace torch_tensord {
 namespace {
@@ -117,7 +117,7 @@ bool HasCompatibleShallowCopyType(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   // A device has one stream, so no other stream can use the memory after it is freed.
   m.impl("record_stream", [](at::Tensor&, c10::Stream) {});
   m.impl("empty.memory_format", Empty);

@@ -1,6 +1,8 @@
 // Concatenation, order of elements, sequences, and triangles.
 #include <ATen/core/IListRef.h>
 #include <ATen/native/RangeUtils.h>
+#include <ATen/ops/pixel_shuffle_native.h>
+#include <ATen/ops/pixel_unshuffle_native.h>
 
 #include "kernels.h"
 #include "value_errors.h"
@@ -35,6 +37,14 @@ c10::DimVector RowMajorStrides(at::IntArrayRef sizes) {
   return strides;
 }
 
+// Makes a tensor with this value and with the strides of an elementwise result of `like`.
+at::Tensor MakeAs(const at::Tensor& like, const Value& value) {
+  if (C10_LIKELY(IsRowMajor(like))) return MakeTensor(value, DeviceOf(like));
+  const at::Tensor made = MakeLike(like);
+  Write(made, value);
+  return made;
+}
+
 at::Tensor Flip(const at::Tensor& self, at::IntArrayRef dims) {
   c10::DimVector strides = RowMajorStrides(self.sizes());
   int64_t offset = 0;
@@ -42,8 +52,8 @@ at::Tensor Flip(const at::Tensor& self, at::IntArrayRef dims) {
     offset += (self.size(d) - 1) * strides[d];
     strides[d] = -strides[d];
   }
-  if (self.numel() == 0) return MakeContiguous(self.sizes(), self.scalar_type(), DeviceOf(self));
-  return MakeTensor(AsStrided(Read(self), self.sizes(), strides, offset), DeviceOf(self));
+  if (self.numel() == 0) return MakeLike(self);
+  return MakeAs(self, AsStrided(Read(self), self.sizes(), strides, offset));
 }
 
 Value RollOne(const Value& x, int64_t shift, int64_t axis) {
@@ -67,7 +77,14 @@ at::Tensor Roll(const at::Tensor& self, at::IntArrayRef shifts, at::IntArrayRef 
               "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:", dims.size());
   for (size_t i = 0; i < dims.size(); ++i)
     x = RollOne(x, shifts[i], at::maybe_wrap_dim(dims[i], self.dim()));
-  return MakeTensor(x, DeviceOf(self));
+  return MakeInFormat(x, DeviceOf(self), self.suggest_memory_format());
+}
+
+at::Tensor PixelShuffle(const at::Tensor& self, int64_t factor) {
+  return at::native::math_pixel_shuffle(self, factor).contiguous(self.suggest_memory_format());
+}
+at::Tensor PixelUnshuffle(const at::Tensor& self, int64_t factor) {
+  return at::native::math_pixel_unshuffle(self, factor).contiguous(self.suggest_memory_format());
 }
 
 template <ServerOp& kKeeps>
@@ -91,7 +108,7 @@ at::Tensor& ArangeOut(const at::Scalar& start, const at::Scalar& end, const at::
                            ? at::native::compute_arange_size<int64_t>(start, end, step)
                            : at::native::compute_arange_size<double>(start, end, step);
   const int64_t sizes[] = {size};
-  if (out.numel() != size) at::native::resize_output(out, sizes);
+  if (out.numel() != size) Resize(out, sizes);
   if (size == 0) return out;
   Value made = Arange(DeviceOf(out), size);
   if (integers) {
@@ -112,7 +129,7 @@ at::Tensor& LinspaceOut(const at::Scalar& start, const at::Scalar& end, int64_t 
                         at::Tensor& out) {
   TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
   const int64_t sizes[] = {steps};
-  if (out.numel() != steps) at::native::resize_output(out, sizes);
+  if (out.numel() != steps) Resize(out, sizes);
   if (steps == 0) return out;
   const c10::DeviceIndex device = DeviceOf(out);
   Checked(start, out.scalar_type());
@@ -166,10 +183,12 @@ at::Tensor RepeatInterleave(const at::Tensor& given, std::optional<int64_t> outp
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("cat.out", CatOut);
   m.impl("flip", Flip);
   m.impl("roll", Roll);
+  m.impl("pixel_shuffle", PixelShuffle);
+  m.impl("pixel_unshuffle", PixelUnshuffle);
   m.impl("tril.out", TriangleOut<op::le>);
   m.impl("triu.out", TriangleOut<op::ge>);
   m.impl("arange.start_out", ArangeOut);

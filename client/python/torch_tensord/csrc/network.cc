@@ -67,15 +67,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LayerNorm(const at::Tensor& self,
   return {MakeTensor(made[0], device), MakeTensor(made[1], device), MakeTensor(made[2], device)};
 }
 
-// Returns the gradients for which the mask is true, in the order of the server's outputs.
+// Returns the gradients for which the mask is true, in the order of the server's outputs. The first
+// one gets the memory format.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> Gradients(const char* name, c10::ArrayRef<In> inputs,
                                                          Attrs attrs, const Mask& mask,
-                                                         c10::DeviceIndex device) {
+                                                         c10::DeviceIndex device,
+                                                         at::MemoryFormat format) {
   const std::vector<Value> made = PushAll(name, inputs, attrs);
   at::Tensor results[3];
   size_t next = 0;
   for (int i = 0; i < 3; ++i) {
-    if (mask[i]) results[i] = MakeTensor(made.at(next++), device);
+    if (!mask[i]) continue;
+    results[i] =
+        MakeInFormat(made.at(next++), device, i == 0 ? format : at::MemoryFormat::Contiguous);
   }
   return {results[0], results[1], results[2]};
 }
@@ -105,7 +109,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LayerNormBackward(
   return Gradients("layer_norm_backward", inputs,
                    {{"normalized_rank", static_cast<int64_t>(shape.size())},
                     {"gradients", at::IntArrayRef(positions)}},
-                   mask, device);
+                   mask, device, at::MemoryFormat::Contiguous);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNorm(
@@ -125,13 +129,15 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNorm(
   for (const Value& each : inputs) given.emplace_back(each);
   const std::vector<Value> made =
       PushAll("batch_norm", given, {{"training", training}, {"momentum", momentum}, {"eps", eps}});
+  const at::MemoryFormat format = self.suggest_memory_format();
   if (!training) {
-    return {MakeTensor(made[0], device), MakeContiguous({0}, dtype, device),
+    return {MakeInFormat(made[0], device, format), MakeContiguous({0}, dtype, device),
             MakeContiguous({0}, dtype, device)};
   }
   if (IsGiven(running_mean)) Write(*running_mean, made[3]);
   if (IsGiven(running_var)) Write(*running_var, made[4]);
-  return {MakeTensor(made[0], device), MakeTensor(made[1], device), MakeTensor(made[2], device)};
+  return {MakeInFormat(made[0], device, format), MakeTensor(made[1], device),
+          MakeTensor(made[2], device)};
 }
 
 // AOTAutograd's graphs have these two forms.
@@ -172,12 +178,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNormBackward(
   }
   return Gradients("batch_norm_backward", inputs,
                    {{"training", training}, {"gradients", at::IntArrayRef(positions)}}, mask,
-                   device);
+                   device, self.suggest_memory_format());
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("_softmax.out", SoftmaxOut<kSoftmax>);
   m.impl("_log_softmax.out", SoftmaxOut<kLogSoftmax>);
   m.impl("_softmax_backward_data.out", SoftmaxBackwardOut<false>);

@@ -266,7 +266,7 @@ void FusedAdagrad(TensorList self, TensorList grads, TensorList sums, TensorList
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("_fused_adam_", FusedAdam<false, double>);
   m.impl("_fused_adamw_", FusedAdam<true, double>);
   m.impl("_fused_adam_.tensor_lr", FusedAdam<false, const at::Tensor&>);

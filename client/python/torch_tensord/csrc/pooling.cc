@@ -70,7 +70,8 @@ struct MaxPool {
     at::Tensor out = MakeContiguous({0}, self.scalar_type(), DeviceOf(self));
     at::Tensor indices = MakeContiguous({0}, at::kLong, DeviceOf(self));
     Out(self, kernel, stride, padding, dilation, ceil_mode, out, indices);
-    return {out, indices};
+    const at::MemoryFormat format = self.suggest_memory_format();
+    return {out.contiguous(format), indices.contiguous(format)};
   }
   static at::Tensor Backward(const at::Tensor& gradient, const at::Tensor& self,
                              at::IntArrayRef kernel, at::IntArrayRef stride,
@@ -180,7 +181,7 @@ struct AdaptiveAvgPool {
     return ApplyAll(AverageMaps<kAxes>(Spatial<kAxes>(self), size), self);
   }
   static at::Tensor Run(const at::Tensor& self, at::IntArrayRef size) {
-    return MakeTensor(Compute(self, size), DeviceOf(self));
+    return MakeInFormat(Compute(self, size), DeviceOf(self), self.suggest_memory_format());
   }
   static at::Tensor& Out(const at::Tensor& self, at::IntArrayRef size, at::Tensor& out) {
     return WriteOut(out, Compute(self, size));
@@ -193,7 +194,7 @@ struct AdaptiveAvgPool {
     return ApplyAllTransposed(AverageMaps<kAxes>(in, out), gradient);
   }
   static at::Tensor Backward(const at::Tensor& gradient, const at::Tensor& self) {
-    return MakeTensor(Gradient(gradient, self), DeviceOf(self));
+    return MakeInFormat(Gradient(gradient, self), DeviceOf(self), self.suggest_memory_format());
   }
   static at::Tensor& BackwardOut(const at::Tensor& gradient, const at::Tensor& self,
                                  at::Tensor& out) {
@@ -213,8 +214,8 @@ struct AdaptiveMaxPool {
     c10::DimVector sizes(self.sizes().slice(0, outer));
     sizes.append(size.begin(), size.end());
     if (c10::multiply_integers(sizes) == 0) {
-      at::native::resize_output(out, sizes);
-      at::native::resize_output(indices, sizes);
+      Resize(out, sizes);
+      Resize(indices, sizes);
       return {out, indices};
     }
     Value x = Read(self);
@@ -306,7 +307,7 @@ Value Unpool(const at::Tensor& self, const at::Tensor& indices, at::IntArrayRef 
   return Reshape(Named(kUnpool, DeviceOf(self), made), result);
 }
 at::Tensor Unpool2(const at::Tensor& self, const at::Tensor& indices, at::IntArrayRef size) {
-  return MakeTensor(Unpool<2>(self, indices, size), DeviceOf(self));
+  return MakeInFormat(Unpool<2>(self, indices, size), DeviceOf(self), self.suggest_memory_format());
 }
 at::Tensor& Unpool2Out(const at::Tensor& self, const at::Tensor& indices, at::IntArrayRef size,
                        at::Tensor& out) {
@@ -314,7 +315,7 @@ at::Tensor& Unpool2Out(const at::Tensor& self, const at::Tensor& indices, at::In
 }
 at::Tensor Unpool3(const at::Tensor& self, const at::Tensor& indices, at::IntArrayRef size,
                    at::IntArrayRef, at::IntArrayRef) {
-  return MakeTensor(Unpool<3>(self, indices, size), DeviceOf(self));
+  return MakeInFormat(Unpool<3>(self, indices, size), DeviceOf(self), self.suggest_memory_format());
 }
 at::Tensor& Unpool3Out(const at::Tensor& self, const at::Tensor& indices, at::IntArrayRef size,
                        at::IntArrayRef, at::IntArrayRef, at::Tensor& out) {
@@ -451,7 +452,7 @@ at::Tensor& Col2ImOut(const at::Tensor& self, at::IntArrayRef image, at::IntArra
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("max_pool2d_with_indices.out", MaxPool<2>::Out);
   m.impl("max_pool2d_with_indices_backward.grad_input", MaxPool<2>::BackwardOut);
   m.impl("max_pool3d_with_indices", MaxPool<3>::Run);

@@ -148,7 +148,7 @@ at::Tensor& BernoulliTensor(at::Tensor& self, const at::Tensor& p, MaybeGenerato
   return self;
 }
 at::Tensor& BernoulliOut(const at::Tensor& self, MaybeGenerator generator, at::Tensor& out) {
-  if (!out.sizes().equals(self.sizes())) at::native::resize_output(out, self.sizes());
+  Resize(out, self.sizes());
   return BernoulliTensor(out, self, generator);
 }
 // Returns samples of the exponential distribution with the rate 1, none of which is 0. If a uniform
@@ -174,7 +174,7 @@ at::Tensor& RandpermOut(int64_t n, MaybeGenerator generator, at::Tensor& out) {
   TORCH_CHECK(n >= 0, "n must be non-negative, got ", n);
   at::native::check_supported_max_int_with_precision(n, out);
   const int64_t sizes[] = {n};
-  if (out.numel() != n) at::native::resize_output(out, sizes);
+  if (out.numel() != n) Resize(out, sizes);
   if (n == 0) return out;
   const Value keys = RandInt(DeviceOf(out), sizes, 0, int64_t{1} << 62, generator);
   return WriteOut(out, PushAll("sort", In(keys), {{"axis", 0}})[1]);
@@ -215,41 +215,55 @@ at::Tensor Multinomial(const at::Tensor& self, int64_t samples, bool replacement
   return MakeTensor(RequireProbabilities(made, p, total), device);
 }
 
-std::tuple<at::Tensor, at::Tensor> NativeDropout(const at::Tensor& self, double p,
-                                                 std::optional<bool> train) {
-  const c10::DeviceIndex device = DeviceOf(self);
-  if (!train.value_or(true) || self.numel() == 0) {
-    return {MakeTensor(Read(self), device),
-            MakeTensor(Full(device, self.sizes(), true, at::kBool), device)};
-  }
-  const Value x = Read(self);
+// Returns the result of dropout and its mask.
+std::pair<Value, Value> Dropout(const Value& x, double p, c10::DeviceIndex device) {
   if (C10_UNLIKELY(IsRecording())) {
     // The mask is the same as that of the op outside of a graph.
-    const Value mask =
-        MakeForEachRun([=, sizes = c10::DimVector(self.sizes()), dtype = x->dtype()] {
-          const auto [seed, stream] = NextStream(std::nullopt, device);
-          const Value zeros = Zeros(device, sizes, dtype);
-          return PushAll("dropout", In(zeros),
-                         {{"p", p}, {"seed", seed}, {"stream", stream}, {"mask", true}})[1];
-        });
+    const Value mask = MakeForEachRun([=, sizes = c10::DimVector(x->sizes()), dtype = x->dtype()] {
+      const auto [seed, stream] = NextStream(std::nullopt, device);
+      const Value zeros = Zeros(device, sizes, dtype);
+      return PushAll("dropout", In(zeros),
+                     {{"p", p}, {"seed", seed}, {"stream", stream}, {"mask", true}})[1];
+    });
     const double scale = p == 1 ? 0 : 1 / (1 - p);
-    return {MakeTensor(Mul(Mul(x, Cast(mask, x->dtype())), at::Scalar(scale)), device),
-            MakeTensor(mask, device)};
+    return {Mul(Mul(x, Cast(mask, x->dtype())), at::Scalar(scale)), mask};
   }
   const auto [seed, stream] = NextStream(std::nullopt, device);
   const std::vector<Value> both =
       PushAll("dropout", In(x), {{"p", p}, {"seed", seed}, {"stream", stream}, {"mask", true}});
-  return {MakeTensor(both[0], device), MakeTensor(both[1], device)};
+  return {both[0], both[1]};
+}
+std::tuple<at::Tensor, at::Tensor> NativeDropout(const at::Tensor& self, double p,
+                                                 std::optional<bool> train) {
+  const c10::DeviceIndex device = DeviceOf(self);
+  const bool is_plain = IsRowMajor(self);
+  const at::Tensor out = is_plain ? self : MakeLike(self);
+  const bool moves = !is_plain && SharesMemoryOrder(out, {&self});
+  const c10::DimVector order = moves ? MemoryOrder(out) : c10::DimVector();
+  const Value x = Read(moves ? InMemoryOrder(self, order) : self);
+  const bool drops = train.value_or(true) && self.numel() > 0;
+  const auto [kept, mask] =
+      drops ? Dropout(x, p, device)
+            : std::pair<Value, Value>(x, Full(device, x->sizes(), true, at::kBool));
+  if (C10_LIKELY(is_plain)) return {MakeTensor(kept, device), MakeTensor(mask, device)};
+  const at::Tensor flags = MakeLike(out, at::kBool);
+  Write(moves ? InMemoryOrder(out, order) : out, kept);
+  Write(moves ? InMemoryOrder(flags, order) : flags, mask);
+  return {out, flags};
 }
 at::Tensor NativeDropoutBackward(const at::Tensor& gradient, const at::Tensor& mask, double scale) {
-  const Value g = Read(gradient);
-  return MakeTensor(Mul(Mul(g, Cast(Read(mask), g->dtype())), at::Scalar(scale)),
-                    DeviceOf(gradient));
+  const at::Tensor out =
+      MakeElementwise({&gradient, &mask}, gradient.scalar_type(), DeviceOf(gradient));
+  Elementwise("native_dropout_backward", out, {&gradient, &mask}, gradient.scalar_type(),
+              [&](const Inputs& in) {
+                return Mul(Push(op::mul, {in[0], in[1]}), at::Scalar(scale));
+              });
+  return out;
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("uniform_", UniformInPlace);
   m.impl("normal_", NormalInPlace);
   m.impl("random_", Random);

@@ -94,7 +94,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> GruCellBa
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("_thnn_fused_lstm_cell", LstmCell);
   m.impl("_thnn_fused_lstm_cell_backward_impl", LstmCellBackward);
   m.impl("_thnn_fused_gru_cell", GruCell);

@@ -220,7 +220,7 @@ constexpr const char* kCumProd = "cumprod";
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("sum.IntList_out", SumOut);
   m.impl("mean.out", MeanOut);
   m.impl("prod", Prod);

@@ -268,7 +268,7 @@ at::Tensor& InterpolateOut(Filter filter, const at::Tensor& self, at::IntArrayRe
   c10::DimVector sizes = {self.size(0), self.size(1)};
   sizes.append(size.begin(), size.end());
   if (c10::multiply_integers(sizes) == 0) {
-    at::native::resize_output(out, sizes);
+    Resize(out, sizes);
     return const_cast<at::Tensor&>(out);
   }
   return WriteOut(
@@ -279,7 +279,7 @@ at::Tensor& InterpolateGradient(Filter filter, const at::Tensor& gradient, at::I
                                 at::IntArrayRef input_size, bool align_corners,
                                 std::initializer_list<Scale> scales, const at::Tensor& out) {
   if (c10::multiply_integers(input_size) == 0) {
-    at::native::resize_output(out, input_size);
+    Resize(out, input_size);
     return const_cast<at::Tensor&>(out);
   }
   return WriteOut(out, ApplyAllTransposed(MapsOf(filter, gradient.scalar_type(), input_size, size,
@@ -346,7 +346,8 @@ at::Tensor& PadOut(const at::Tensor& self, at::IntArrayRef padding, at::Tensor& 
 }
 template <bool kReflects>
 at::Tensor Pad(const at::Tensor& self, at::IntArrayRef padding) {
-  return MakeTensor(ApplyAll(PaddingOf<kReflects>(self, padding), self), DeviceOf(self));
+  return MakeInFormat(ApplyAll(PaddingOf<kReflects>(self, padding), self), DeviceOf(self),
+                      self.suggest_memory_format());
 }
 template <bool kReflects>
 at::Tensor& PadBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
@@ -365,7 +366,7 @@ using S = Scale;
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("upsample_nearest1d.out", Nearest<Filter::kNearest, S>::Out);
   m.impl("upsample_nearest2d.out", Nearest<Filter::kNearest, S, S>::Out);
   m.impl("upsample_nearest3d.out", Nearest<Filter::kNearest, S, S, S>::Out);
@@ -407,6 +408,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("reflection_pad3d_backward.grad_input", PadBackwardOut<true>);
   m.impl("replication_pad1d.out", PadOut<false>);
   m.impl("replication_pad1d_backward.grad_input", PadBackwardOut<false>);
+  m.impl("replication_pad2d", Pad<false>);
   m.impl("replication_pad2d.out", PadOut<false>);
   m.impl("replication_pad2d_backward", PadBackward<false>);
   m.impl("replication_pad2d_backward.grad_input", PadBackwardOut<false>);

@@ -26,11 +26,16 @@ std::tuple<at::Tensor&, at::Tensor&> TopkOut(const at::Tensor& self, int64_t k, 
                                              bool largest, bool, at::Tensor& values,
                                              at::Tensor& indices) {
   const Value x = Read(self);
-  if (self.dim() == 0 || values.numel() == 0) {
-    if (self.dim() == 0) {
-      WriteOut(values, x);
-      WriteOut(indices, Zeros(DeviceOf(self), {}, at::kLong));
-    }
+  if (self.dim() == 0) {
+    WriteOut(values, x);
+    WriteOut(indices, Zeros(DeviceOf(self), {}, at::kLong));
+    return {values, indices};
+  }
+  if (k == 0 || self.numel() == 0) {
+    c10::DimVector sizes(self.sizes());
+    sizes[at::maybe_wrap_dim(dim, self.dim())] = k;
+    Resize(values, sizes);
+    Resize(indices, sizes);
     return {values, indices};
   }
   const std::vector<Value> both =
@@ -52,7 +57,7 @@ at::Tensor SearchSorted(const at::Tensor& sorted, const at::Tensor& self, bool i
   if (IsGiven(sorter))
     return SearchSorted(sorted.gather(-1, *sorter), self, int32, right, side, std::nullopt);
   const at::ScalarType dtype = ResultType({&sorted, &self});
-  return MakeTensor(Search(Cast(Read(sorted), dtype), Cast(Read(self), dtype),
+  return MakeTensor(Search(Cast(Read(sorted), dtype), ReadAs(self, dtype, DeviceOf(sorted)),
                            right || (side.has_value() && *side == "right"), int32),
                     DeviceOf(sorted));
 }
@@ -155,7 +160,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> UniqueConsecutive(const at::Tenso
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("sort.values_stable", SortOut);
   m.impl("topk.values", TopkOut);
   m.impl("searchsorted.Tensor", SearchSorted);

@@ -228,7 +228,7 @@ Tensor& LogspaceOut(const at::Scalar& start, const at::Scalar& end, int64_t step
   TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
   for (const at::Scalar& each : {start, end}) Checked(each, out.scalar_type());
   const Tensor powers = at::linspace(start, end, steps, out.options().dtype(at::kDouble));
-  if (out.numel() != steps) at::native::resize_output(out, {steps});
+  if (out.numel() != steps) Resize(out, {steps});
   return out.copy_(at::pow(base, powers).view_as(out));
 }
 
@@ -308,12 +308,17 @@ constexpr Origin kIndexReduce{nullptr, "index_reduce", "the index"};
 
 Tensor& Put(Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
   CommonDevice("put_", {&self, &index, &source});
-  TORCH_CHECK_INDEX(index.scalar_type() == at::kLong, "put_(): Expected a long tensor for index");
+  TORCH_CHECK(index.scalar_type() == at::kLong,
+              "put_(): Expected a long tensor for index, but got ", index.scalar_type());
   TORCH_CHECK(self.scalar_type() == source.scalar_type(),
               "put_(): self and source expected to have the same dtype");
   TORCH_CHECK(index.numel() == source.numel(),
               "put_(): Expected source and index to have the same number of elements");
+  at::assert_no_internal_overlap(self);
+  at::assert_no_overlap(self, index);
+  at::assert_no_overlap(self, source);
   if (index.numel() == 0) return self;
+  TORCH_CHECK_INDEX(self.numel() > 0, "put_(): tried to put elements into an empty tensor");
   const OriginScope scope(kPut);
   const Tensor line = self.reshape({-1}).clone();
   c10::List<std::optional<Tensor>> places;
@@ -343,7 +348,7 @@ Tensor& IndexReduceOut(const Tensor& self, int64_t dim, const Tensor& index, con
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("lgamma.out", SpecialOut<LogGamma>);
   m.impl("digamma.out", SpecialOut<DiGamma>);
   m.impl("polygamma.out", PolyGammaOut);

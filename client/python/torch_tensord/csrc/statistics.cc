@@ -374,7 +374,7 @@ std::tuple<Tensor, Tensor> WeightNormBackward(const Tensor& gradient, const Tens
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("kthvalue.values", KthValueOut);
   m.impl("median", Median<false>);
   m.impl("median.dim_values", MedianOut<false>);

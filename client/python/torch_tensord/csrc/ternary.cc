@@ -11,9 +11,6 @@ c10::DimVector BroadcastSizes(std::initializer_list<const at::Tensor*> operands)
   for (const at::Tensor* each : operands) sizes = at::infer_size_dimvector(sizes, each->sizes());
   return sizes;
 }
-void ResizeTo(const at::Tensor& out, at::IntArrayRef sizes) {
-  if (!out.sizes().equals(sizes)) at::native::resize_output(out, sizes);
-}
 
 at::Tensor& WhereOut(const at::Tensor& condition, const at::Tensor& a, const at::Tensor& b,
                      at::Tensor& out) {
@@ -22,7 +19,16 @@ at::Tensor& WhereOut(const at::Tensor& condition, const at::Tensor& a, const at:
               condition.scalar_type());
   const c10::DeviceIndex device = CommonDevice("where", {&condition, &a, &b});
   const at::ScalarType dtype = ResultType({&a, &b});
-  ResizeTo(out, BroadcastSizes({&condition, &a, &b}));
+  Resize(out, BroadcastSizes({&condition, &a, &b}));
+  if (C10_UNLIKELY(!out.is_contiguous()) && SharesMemoryOrder(out, {&condition, &a, &b})) {
+    const c10::DimVector order = MemoryOrder(out);
+    const auto move = [&](const at::Tensor& x) {
+      return x.dim() == 0 ? x : InMemoryOrder(x, order);
+    };
+    at::Tensor moved = InMemoryOrder(out, order);
+    WhereOut(move(condition), move(a), move(b), moved);
+    return out;
+  }
   ReadInputs read;
   ReadAll(read, Operands({&a, &b}), dtype, device);
   const Value mask = ReadAs(condition, at::kBool, device);
@@ -31,8 +37,7 @@ at::Tensor& WhereOut(const at::Tensor& condition, const at::Tensor& a, const at:
 }
 at::Tensor WhereSelf(const at::Tensor& condition, const at::Tensor& a, const at::Tensor& b) {
   const c10::DeviceIndex device = CommonDevice("where", {&condition, &a, &b});
-  const c10::DimVector sizes = BroadcastSizes({&condition, &a, &b});
-  at::Tensor out = MakeContiguous(sizes, ResultType({&a, &b}), device);
+  at::Tensor out = MakeElementwise({&condition, &a, &b}, ResultType({&a, &b}), device);
   return WhereOut(condition, a, b, out);
 }
 
@@ -75,7 +80,7 @@ at::Tensor& ClampOut(const at::Tensor& self, const std::optional<at::Scalar>& lo
   std::optional<In> least, greatest;
   if (low.has_value()) least = Limit(*low, dtype, true);
   if (high.has_value()) greatest = Limit(*high, dtype, false);
-  ResizeTo(out, self.sizes());
+  Resize(out, self.sizes());
   const auto is_nan = [](const std::optional<at::Scalar>& x) {
     return x.has_value() && x->isFloatingPoint() && x->toDouble() != x->toDouble();
   };
@@ -108,7 +113,7 @@ at::Tensor& ClampTensorOut(const at::Tensor& self, const std::optional<at::Tenso
     sizes = at::infer_size_dimvector(sizes, each->sizes());
   }
   const at::ScalarType dtype = at::native::result_type(state);
-  ResizeTo(out, sizes);
+  Resize(out, sizes);
   ReadInputs read;
   ReadAll(read, operands, dtype, device);
   std::optional<In> least, greatest;
@@ -131,7 +136,7 @@ at::Tensor& AddProductOut(const at::Tensor& self, const at::Tensor& a, const at:
   const at::ScalarType dtype = ResultType({&self, &a, &b}), computed = ComputeDType(dtype);
   TORCH_CHECK_NOT_IMPLEMENTED(dtype != at::kBool, "addcmul isn't implemented for bool");
   const In factor = Checked(value, computed);
-  ResizeTo(out, BroadcastSizes({&self, &a, &b}));
+  Resize(out, BroadcastSizes({&self, &a, &b}));
   Elementwise("addcmul", out, {&self, &a, &b}, computed, [&](const Inputs& in) {
     Value product = Push(kOp, {in[1], in[2]});
     if (!value.equal(1)) product = Push(op::mul, {product, factor});
@@ -149,7 +154,7 @@ at::Tensor& LerpOut(const at::Tensor& self, const at::Tensor& end, const at::Sca
                     at::Tensor& out) {
   const at::ScalarType dtype = LerpType(self);
   Checked(weight, dtype);
-  ResizeTo(out, BroadcastSizes({&self, &end}));
+  Resize(out, BroadcastSizes({&self, &end}));
   Elementwise("lerp", out, {&self, &end}, dtype, [&](const Inputs& in) {
     const double w = weight.toDouble();
     const Value difference = Push(op::sub, {in[1], in[0]});
@@ -161,7 +166,7 @@ at::Tensor& LerpOut(const at::Tensor& self, const at::Tensor& end, const at::Sca
 at::Tensor& LerpTensorOut(const at::Tensor& self, const at::Tensor& end, const at::Tensor& weight,
                           at::Tensor& out) {
   const at::ScalarType dtype = LerpType(self);
-  ResizeTo(out, BroadcastSizes({&self, &end, &weight}));
+  Resize(out, BroadcastSizes({&self, &end, &weight}));
   Elementwise("lerp", out, {&self, &end, &weight}, dtype, [&](const Inputs& in) {
     const Value difference = Push(op::sub, {in[1], in[0]});
     const auto scaled = [&](const In& weight) { return Push(op::mul, {difference, weight}); };
@@ -185,9 +190,9 @@ at::Tensor& MaskedFillScalar(at::Tensor& self, const at::Tensor& mask, const at:
   CommonDevice("masked_fill_", {&self, &mask});
   const In number = Checked(value, self.scalar_type());
   at::infer_size_dimvector(self.sizes(), mask.sizes());
-  const at::Tensor& out = self;
-  if (out.numel() == 0) return self;
-  Write(out, Where(ReadForBroadcast(mask), number, Read(self)));
+  at::assert_no_partial_overlap(self, mask);
+  if (self.numel() == 0) return self;
+  Write(self, Where(ReadForBroadcast(mask), number, Read(self)));
   return self;
 }
 at::Tensor& MaskedFillTensor(at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
@@ -196,6 +201,7 @@ at::Tensor& MaskedFillTensor(at::Tensor& self, const at::Tensor& mask, const at:
               value.dim(), " dimension(s).");
   if (IsNumber(value)) return MaskedFillScalar(self, mask, value.item());
   CommonDevice("masked_fill_", {&self, &mask, &value});
+  at::assert_no_partial_overlap(self, mask);
   if (self.numel() == 0) return self;
   Write(self, Where(ReadForBroadcast(mask), Cast(Read(value), self.scalar_type()), Read(self)));
   return self;
@@ -203,14 +209,15 @@ at::Tensor& MaskedFillTensor(at::Tensor& self, const at::Tensor& mask, const at:
 
 at::Tensor& FillNumber(at::Tensor& self, const In& value) {
   if (self.numel() == 0) return self;
-  const bool covers = CoversStorage(self);
   const c10::DeviceIndex device = self.device().index();
-  if (covers) {
+  if (CoversStorage(self)) {
     CellOf(self)->Set(
         Full(device, self.is_contiguous() ? self.sizes() : at::IntArrayRef({self.numel()}), value));
-  } else {
-    Write(self, Full(device, self.sizes(), value));
+    return self;
   }
+  // PyTorch fills a tensor of which several elements are one.
+  const at::Tensor once = WithoutRepeats(self);
+  Write(once, Full(device, once.sizes(), value));
   return self;
 }
 at::Tensor& FillScalar(at::Tensor& self, const at::Scalar& value) {
@@ -228,7 +235,7 @@ at::Tensor& Zero(at::Tensor& self) { return FillNumber(self, In(0, self.scalar_t
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
   m.impl("where.self", WhereSelf);
   m.impl("where.self_out", WhereOut);
   m.impl("clamp.out", ClampOut);

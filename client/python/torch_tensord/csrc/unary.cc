@@ -9,10 +9,6 @@ namespace {
 
 enum Rule { kFloat, kSame };
 
-void ResizeLike(const at::Tensor& out, const at::Tensor& self) {
-  if (!out.sizes().equals(self.sizes())) ResizeWithStrides(out, self.sizes(), self);
-}
-
 at::ScalarType DTypeBy(Rule rule, const at::Tensor& self) {
   return rule == kFloat ? FloatDType(self.scalar_type()) : self.scalar_type();
 }
@@ -21,7 +17,7 @@ template <ServerOp& kOp, Rule kRule>
 at::Tensor& UnaryOut(const at::Tensor& self, at::Tensor& out) {
   const at::ScalarType dtype = DTypeBy(kRule, self);
   if (TryInPlace(kOp, out, self, nullptr, dtype)) return out;
-  ResizeLike(out, self);
+  Resize(out, self.sizes());
   Elementwise(kOp.name(), out, {&self}, dtype,
               [](const Inputs& in) { return Push(kOp.get(), kOp.name(), in); });
   return out;
@@ -61,7 +57,7 @@ Value IsNan(const Value& x) { return Push(op::ne, {x, x}); }
 // Computes in float32 for the 16-bit dtypes, so that the result is rounded once.
 template <Value (*kFunction)(const Value&), Rule kRule>
 at::Tensor& ComposedOut(const at::Tensor& self, at::Tensor& out) {
-  ResizeLike(out, self);
+  Resize(out, self.sizes());
   const at::ScalarType dtype = ComputeDType(DTypeBy(kRule, self));
   CommonDevice("", {&self});
   Elementwise("", out, {&self}, dtype, [](const Inputs& in) {
@@ -79,7 +75,7 @@ at::Tensor IsNanOf(const at::Tensor& self) {
 at::Tensor& NanToNumOut(const at::Tensor& self, std::optional<double> nan,
                         std::optional<double> posinf, std::optional<double> neginf,
                         at::Tensor& out) {
-  ResizeLike(out, self);
+  Resize(out, self.sizes());
   Value x = Read(self);
   if (at::isFloatingType(self.scalar_type())) {
     double largest = std::numeric_limits<double>::max();
@@ -108,7 +104,7 @@ at::Tensor& UnstructuredInPlace(at::Tensor& self) {
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TENSORD_KERNELS(m) {
 #define TENSORD_REGISTER(name, server_op, rule) m.impl(#name ".out", UnaryOut<op::server_op, rule>);
   TENSORD_UNARY_OPS(TENSORD_REGISTER)
 #undef TENSORD_REGISTER

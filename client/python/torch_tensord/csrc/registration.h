@@ -1,0 +1,79 @@
+// Registers the kernels. A kernel that writes to arguments "out" is registered with their check.
+#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_REGISTRATION_H_
+#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_REGISTRATION_H_
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <string>
+#include <tuple>
+
+namespace torch_tensord {
+
+// Checks the outputs that a caller gives to an op, and resizes them, as PyTorch does on the CPU:
+// their devices, dtypes, sizes and overlaps.
+class OutputCheck {
+ public:
+  explicit OutputCheck(const char* name) : name_(name) {}
+  // `stack` has the arguments, of which the last `count` are the outputs.
+  void operator()(torch::jit::Stack stack, size_t count) const;
+
+ private:
+  const std::string name_;
+};
+
+template <typename Return>
+constexpr size_t kOutputs = 0;
+template <>
+inline constexpr size_t kOutputs<at::Tensor&> = 1;
+template <typename... Tensors>
+constexpr size_t kOutputs<std::tuple<Tensors&...>> = sizeof...(Tensors);
+
+class Kernels {
+ public:
+  explicit Kernels(torch::Library& library) : library_(library) {}
+
+  template <typename Return, typename... Args>
+  void impl(const char* name, Return (*kernel)(Args...)) {
+    constexpr size_t count = kOutputs<Return>;
+    if constexpr (count > 0 && count < sizeof...(Args)) {
+      using Last = std::tuple_element_t<sizeof...(Args) - 1, std::tuple<Args...>>;
+      if constexpr (std::is_same_v<Last, at::Tensor&>) {
+        library_.impl(name, [kernel, check = OutputCheck(name)](Args... args) -> Return {
+          // If PyTorch makes the outputs, it has computed their geometry, and nothing else has them.
+          const auto all = std::tie(args...);
+          if (C10_UNLIKELY(std::get<sizeof...(Args) - 1>(all).use_count() > 1)) {
+            torch::jit::Stack stack;
+            torch::jit::push(stack, args...);
+            check(std::move(stack), count);
+          }
+          return kernel(std::forward<Args>(args)...);
+        });
+        return;
+      }
+    }
+    library_.impl(name, kernel);
+  }
+  template <typename Function>
+  void impl(const char* name, Function function) {
+    library_.impl(name, std::move(function));
+  }
+
+ private:
+  torch::Library& library_;
+};
+
+// Begins a block that registers kernels: TENSORD_KERNELS(m) { m.impl("exp.out", …); … }
+#define TENSORD_KERNELS(m)                         \
+  static void RegisterKernels(Kernels& m);         \
+  TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) { \
+    Kernels kernels(library);                      \
+    RegisterKernels(kernels);                      \
+  }                                                \
+  static void RegisterKernels(Kernels& m)
+
+}  // namespace torch_tensord
+
+#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_REGISTRATION_H_

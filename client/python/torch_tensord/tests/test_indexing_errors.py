@@ -1,0 +1,93 @@
+"""The exceptions of indexing that are known at the call are those of the CPU."""
+
+import warnings
+
+import pytest
+import torch
+
+DEVICE = "tensord"
+
+
+def ints(*values, device):
+    return torch.tensor(values, dtype=torch.long, device=device)
+
+
+CALLS = [
+    lambda d, x: torch.zeros(10, 0, device=d)[:, [0, 1]],
+    lambda d, x: x[False, [0, 1]],
+    lambda d, x: x[ints(0, 1, device=d), ints(0, 1, 0, device=d)],
+    lambda d, x: x[0, 0, 0, 0],
+    lambda d, x: x[ints(0, device=d), ints(0, device=d), ints(0, device=d), ints(0, device=d)],
+    lambda d, x: x[5],
+    lambda d, x: x[torch.tensor([0.5], device=d)],
+    lambda d, x: x[torch.ones(3, dtype=torch.bool, device=d)],
+    lambda d, x: x[torch.ones(2, 5, dtype=torch.bool, device=d)],
+    lambda d, x: x.__setitem__((ints(0, 1, device=d), ints(0, 1, 0, device=d)), 1.0),
+    lambda d, x: x.__setitem__(ints(0, 1, device=d), torch.ones(5, device=d)),
+    lambda d, x: x.index_put_((ints(0, device=d),), torch.ones(1, dtype=torch.int32, device=d)),
+    lambda d, x: x.select(5, 0),
+    lambda d, x: x.select(0, 2),
+    lambda d, x: x.narrow(0, 1, 5),
+    lambda d, x: x.unbind(4),
+    lambda d, x: x.squeeze(4),
+    lambda d, x: x.gather(5, ints(0, device=d)),
+    lambda d, x: x.gather(0, ints(0, device=d)),
+    lambda d, x: x.gather(0, torch.zeros(1, 1, 1, device=d)),
+    lambda d, x: x.scatter(0, ints(0, device=d), 1.0),
+    lambda d, x: x.scatter(7, torch.zeros(1, 1, 1, dtype=torch.long, device=d), 1.0),
+    lambda d, x: x.scatter_add(0, torch.zeros(1, 1, 1, device=d), x),
+    lambda d, x: x.index_select(0, ints(0, device=d)[None, None]),
+    lambda d, x: x.index_select(5, ints(0, device=d)),
+    lambda d, x: x.index_select(0, torch.zeros(1, device=d)),
+    lambda d, x: x.index_add(0, torch.zeros(1, device=d), x[:1]),
+    lambda d, x: x.index_add(0, ints(0, 1, device=d), x[:1]),
+    lambda d, x: x.index_add(5, ints(0, device=d), x[:1]),
+    lambda d, x: x.index_copy(0, ints(0, 1, device=d), x[:1]),
+    lambda d, x: x.index_copy(0, torch.zeros(1, device=d), x[:1]),
+    lambda d, x: x.index_fill(0, torch.zeros(1, device=d), 1.0),
+    lambda d, x: x.index_fill(5, ints(0, device=d), 1.0),
+    lambda d, x: x.index_fill(0, ints(0, device=d)[None], 1.0),
+    lambda d, x: x.take(torch.zeros(1, device=d)),
+    lambda d, x: torch.zeros(0, device=d).take(ints(0, device=d)),
+    lambda d, x: x.put_(torch.zeros(1, device=d), torch.ones(1, device=d)),
+    lambda d, x: torch.zeros(0, device=d).put_(ints(0, device=d), torch.ones(1, device=d)),
+    lambda d, x: x.flip(5),
+    lambda d, x: x.roll(1, 5),
+    lambda d, x: x.sum(5),
+    lambda d, x: x.sort(5),
+    lambda d, x: x.topk(9),
+    lambda d, x: x.kthvalue(9),
+    lambda d, x: x.cumsum(4),
+    lambda d, x: torch.cat([x, x], 4),
+    lambda d, x: x.take_along_dim(torch.zeros(2, 3, 4, device=d), 0),
+    lambda d, x: x.masked_select(torch.zeros(2, 3, 4, device=d)),
+    lambda d, x: x.max(4),
+    lambda d, x: torch.zeros(0, device=d).max(0),
+    lambda d, x: torch.zeros(0, device=d).argmax(),
+]
+
+
+def exception_of(call, device):
+    try:
+        call(device, torch.ones(2, 3, 4, device=device))
+    except Exception as e:
+        return type(e).__name__
+    return None
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_the_exception_is_that_of_the_cpu(call):
+    expected = exception_of(call, "cpu")
+    assert expected is not None and exception_of(call, DEVICE) == expected
+
+
+def test_an_index_of_uint8_gives_the_warning_of_the_cpu():
+    def texts(device):
+        mask = torch.tensor([1, 0, 1], dtype=torch.uint8, device=device)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            x = torch.arange(3.0, device=device)
+            assert x[mask].tolist() == [0, 2]
+        return [str(w.message).split("(Triggered")[0] for w in caught]
+
+    assert texts(DEVICE) == texts("cpu") != []

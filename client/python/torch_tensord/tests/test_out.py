@@ -1,0 +1,183 @@
+"""`out=`: dtypes, sizes, overlaps and expanded memory, and variants of ops, as on the CPU."""
+
+import warnings
+
+import pytest
+import torch
+
+DEVICE = "tensord"
+DTYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64)
+
+
+def outcome(function, device):
+    """Returns the name of the exception, or the results as (dtype, strides, values), and the texts of warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            results = function(device)
+        except Exception as e:
+            return "RuntimeError" if isinstance(e, RuntimeError) else type(e).__name__
+    results = results if isinstance(results, (tuple, list)) else (results,)
+    tensors = [(x.dtype, tuple(x.shape), x.stride(), x.cpu().double().mul(1e4).round().nan_to_num(-1).tolist()) for x in results]
+    return tensors, sorted(str(w.message).split("(Triggered")[0][:60] for w in caught)
+
+
+def check(function):
+    expected, got = outcome(function, "cpu"), outcome(function, DEVICE)
+    assert got == expected
+
+
+NUMBERS = torch.tensor([[3.0, 1.0], [2.0, 4.0]])
+TWO_OPERANDS = "add sub mul div floor_divide remainder fmod pow atan2 maximum minimum fmax hypot eq lt logical_and gcd"
+ONE_OPERAND = "abs neg exp sqrt sigmoid floor sign isposinf logical_not reciprocal nan_to_num square logit cumsum"
+PAIRS = "max min median mode kthvalue sort topk cummax aminmax"
+REDUCTIONS = "sum mean prod amax argmax all any norm var logsumexp"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+@pytest.mark.parametrize("name", f"{TWO_OPERANDS} {ONE_OPERAND} {REDUCTIONS} cat where gather index_select mm tril".split())
+def test_a_dtype_of_out_is_accepted_or_refused_as_on_the_cpu(name, dtype):
+    def run(device, out_dtype):
+        x = NUMBERS.to(device, dtype)
+        index = torch.tensor([[1, 0], [0, 1]], device=device)
+        arguments = {
+            "cat": ([x],), "where": (x > 2, x, x), "gather": (x, 0, index), "index_select": (x, 0, index[0]),
+            "mm": (x, x), "cumsum": (x, 0), "norm": (x, None, 1),
+            **{n: (x, x) for n in TWO_OPERANDS.split()},
+        }.get(name, (x, 1) if name in REDUCTIONS.split() else (x,))  # fmt: skip
+        shape = (2,) if name in REDUCTIONS.split() else (2, 2)
+        return getattr(torch, name)(*arguments, out=torch.zeros(shape, dtype=out_dtype, device=device))
+
+    for out_dtype in DTYPES:
+        if name == "cumsum" and out_dtype == torch.bool:
+            continue  # the CPU has no kernel
+        check(lambda device: run(device, out_dtype))
+
+
+@pytest.mark.parametrize("name", PAIRS.split())
+def test_dtypes_of_two_outputs_are_accepted_or_refused_as_on_the_cpu(name):
+    arguments = {"sort": (1,), "topk": (2, 1), "kthvalue": (1, 1)}.get(name, (1,))
+    if name == "aminmax":
+        arguments = ()
+    for values in (torch.float32, torch.float64, torch.int64):
+        for indices in (torch.int64, torch.int32, torch.float32):
+
+            def run(device):
+                outputs = tuple(torch.zeros(0, dtype=t, device=device) for t in (values, indices))
+                options = {"dim": 1} if name == "aminmax" else {}
+                return getattr(torch, name)(NUMBERS.to(device), *arguments, **options, out=outputs)
+
+            check(run)
+
+
+@pytest.mark.parametrize("size", [(0,), (2, 2), (3,), (4, 1)])
+@pytest.mark.parametrize("function", [
+    torch.exp,
+    torch.logical_not,
+    lambda x, out: torch.add(x, 1, out=out),
+    lambda x, out: torch.sum(x, 0, out=out),
+    lambda x, out: torch.cat([x, x], out=out),
+])  # fmt: skip
+def test_out_of_another_size_is_resized_with_a_warning(function, size):
+    check(lambda device: function(NUMBERS.to(device), out=torch.zeros(size, device=device)))
+
+
+def test_out_gets_the_strides_of_permuted_operands():
+    check(lambda device: torch.exp(torch.zeros(2, 3, 4, device=device).permute(2, 0, 1), out=torch.zeros(0, device=device)))
+
+
+@pytest.mark.parametrize("device", ["cpu", "tensord:1"])
+def test_out_on_another_device_is_refused(device):
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.exp(NUMBERS.to(DEVICE), out=torch.zeros(2, 2, device=device))
+
+
+# ---- memory that is shared
+
+
+@pytest.mark.parametrize("write", [
+    lambda x: x[:4].copy_(x[1:]),
+    lambda x: torch.sin(x[:4], out=x[1:]),
+    lambda x: torch.add(x[:4], 1, out=x[1:]),
+    lambda x: torch.cumsum(x[:4], 0, out=x[1:]),
+    lambda x: x.put_(torch.tensor([0, 1], device=x.device), x[:2]),
+    lambda x: x.index_put_((torch.tensor([0, 1], device=x.device),), x[:2]),
+    lambda x: x.masked_scatter_(x > 2, x),
+    lambda x: x[1:].add_(x[:4]),
+    lambda x: x.copy_(x),
+    lambda x: x.add_(x),
+    lambda x: torch.sin(x, out=x),
+    lambda x: x[:2].copy_(x[2:4]),
+])  # fmt: skip
+def test_outputs_that_overlap_operands(write):
+    def run(device):
+        x = torch.arange(5.0, device=device)
+        write(x)
+        return x
+
+    check(run)
+
+
+@pytest.mark.parametrize("write", [
+    lambda x: x.fill_(2),
+    lambda x: x.fill_(torch.tensor(3.0, device=x.device)),
+    lambda x: x.zero_(),
+    lambda x: torch.nn.functional.threshold(x, 1.5, 7.0, inplace=True),
+    lambda x: x.add_(1),
+    lambda x: x.copy_(torch.ones(3, 3, device=x.device)),
+    lambda x: x.uniform_(),
+    lambda x: torch.relu_(x),
+    lambda x: torch.exp(torch.ones(3, 3, device=x.device), out=x),
+])  # fmt: skip
+def test_tensors_whose_elements_are_one(write):
+    def run(device):
+        x = torch.ones(1, 3, device=device).expand(3, 3)
+        write(x)
+        return x
+
+    check(run)
+
+
+# ---- variants
+
+
+@pytest.mark.parametrize("function", [
+    lambda d: torch.nonzero(NUMBERS.to(d) > 1, out=torch.zeros(0, dtype=torch.long, device=d)),
+    lambda d: torch.nonzero(NUMBERS.to(d) > 1),
+    lambda d: torch.argwhere(NUMBERS.to(d) > 1),
+    lambda d: torch.nonzero(NUMBERS.to(d), out=torch.zeros(0, device=d)),
+    lambda d: torch.isin(NUMBERS.to(d), 2),
+    lambda d: torch.isin(NUMBERS.to(d), 2, invert=True),
+    lambda d: torch.isin(2, NUMBERS.to(d)),
+    lambda d: torch.bucketize(2.5, NUMBERS.to(d).flatten().sort()[0]),
+    lambda d: torch.bucketize(NUMBERS.to(d), torch.tensor([1.0, 2.5], device=d), out=torch.zeros(2, 2, dtype=torch.long, device=d)),
+    lambda d: torch.searchsorted(torch.tensor([1, 3, 5], device=d), 4),
+    lambda d: torch.searchsorted(torch.tensor([1.0, 3.0], device=d), NUMBERS.to(d), out=torch.zeros(2, 2, device=d)),
+    lambda d: torch.take(NUMBERS.to(d), torch.tensor([3, 0], device=d), out=torch.zeros(2, device=d)),
+    lambda d: (NUMBERS.to(d) / 8).clone().logit_(),
+    lambda d: torch.max(NUMBERS.to(d), out=torch.zeros((), device=d)),
+    lambda d: torch.range(0, 3, out=torch.zeros(0, device=d)),
+    lambda d: torch.range(5, 0, -2, out=torch.zeros(0, dtype=torch.int64, device=d)),
+    lambda d: torch.zeros(4, dtype=torch.bool, device=d).scatter_reduce(
+        0, torch.tensor([0, 2], device=d), torch.tensor([True, False], device=d), "amax"),
+    lambda d: torch._C._nn.mse_loss(NUMBERS.to(d), NUMBERS.to(d) + 1, out=torch.zeros((), device=d)),
+    lambda d: torch._C._nn.huber_loss(NUMBERS.to(d), NUMBERS.to(d) + 1, out=torch.zeros((), device=d)),
+    lambda d: torch._C._nn.log_sigmoid(NUMBERS.to(d), out=torch.zeros(0, device=d)),
+])  # fmt: skip
+def test_variants_give_what_they_give_on_the_cpu(function):
+    check(function)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_frexp(dtype):
+    finfo = torch.finfo(dtype)
+    numbers = [0.0, -0.0, 1.0, -1.0, 0.75, 3.0, -1e-3, finfo.max, finfo.tiny, finfo.tiny / 4, float("inf")]
+    x = torch.tensor(numbers, dtype=dtype)
+    got = torch.frexp(x.to(DEVICE))
+    for a, b in zip(got, torch.frexp(x)):
+        assert a.dtype == b.dtype and torch.equal(a.cpu(), b)
+
+
+def test_is_set_to():
+    x = torch.zeros(2, device=DEVICE)
+    assert x.is_set_to(x.detach()) and not x.is_set_to(torch.zeros(2, device=DEVICE)) and not x.is_set_to(x[:1])
