@@ -1,4 +1,7 @@
-"""A daemon of two CPU devices, and one connection for all tests. Without PyTorch nothing is collected."""
+"""A daemon of two devices, and one connection for all tests. Without PyTorch nothing is collected.
+
+TENSORD_TEST_DEVICES names the devices, such as cuda:0,cuda:1 (default: cpu,cpu), and TENSORD_BINARY the daemon.
+"""
 
 import importlib.util
 import json
@@ -33,7 +36,8 @@ def daemon_binary():
 def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("daemon")
     port_file = folder / "port"
-    flags = ["--until-eof", "--listen=127.0.0.1:0", f"--port-file={port_file}", "--devices=cpu,cpu"]
+    devices = os.environ.get("TENSORD_TEST_DEVICES") or "cpu,cpu"
+    flags = ["--until-eof", "--listen=127.0.0.1:0", f"--port-file={port_file}", f"--devices={devices}"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([daemon_binary(), *flags], stdin=subprocess.PIPE, stdout=log, stderr=log)
     deadline = time.monotonic() + START_SECONDS
