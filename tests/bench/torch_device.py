@@ -51,8 +51,10 @@ def start_server():
     listen = f"unix:{folder}/socket" if arguments.latency is None else "127.0.0.1:0"
     command = [binary, "--until-eof", f"--listen={listen}", f"--port-file={folder}/ready"]
     process = subprocess.Popen(
-        [*command, "--devices=cpu", f"--cpu-threads={arguments.threads}"], stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL)
+        [*command, "--devices=cpu", f"--cpu-threads={arguments.threads}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
     while not os.path.exists(f"{folder}/ready"):
         if process.poll() is not None:
             sys.exit(f"{binary} didn't start")
@@ -65,8 +67,11 @@ def start_server():
 def start_proxy(address, *limits):
     """Starts a proxy to the server, and returns its address. It ends with this process."""
     process = subprocess.Popen(
-        [os.environ["TENSORD_DELAY_PROXY"], address, *limits], stdout=subprocess.PIPE, text=True,
-        preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGTERM))
+        [os.environ["TENSORD_DELAY_PROXY"], address, *limits],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGTERM),
+    )
     return re.search(r"127\.0\.0\.1:\d+", process.stdout.readline())[0]
 
 
@@ -77,9 +82,9 @@ if arguments.latency is not None:
     far = start_proxy(address, f"--delay-ms={arguments.latency / 2}", f"--bytes-per-second={1 << 30}")
     os.environ["TENSORD_SERVERS"] = f"{start_proxy(address)},{far}"
 
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 torch.set_num_threads(arguments.threads)
 DEVICES = ("cpu", "tensord:0") if arguments.latency is None else ("tensord:0", "tensord:1")
@@ -192,7 +197,11 @@ TINY = {
     "MLP, batch 8, Adam": (mlp, images(8, 784), adam, 50),
     "ResNet-18, width 8, batch 1, SGD momentum": (lambda: ResNet18(8), images(1, 3, 32, 32), momentum, 5),
     "Transformer, 4 layers of 32, batch 2x16, AdamW": (
-        lambda: Transformer(32, 4, 4, 100), tokens(2, 16, 100), adamw, 8),
+        lambda: Transformer(32, 4, 4, 100),
+        tokens(2, 16, 100),
+        adamw,
+        8,
+    ),
     "RNN, 32 steps of 32, batch 4, SGD": (lambda: Recurrent(16, 32), sequence(32, 4, 16), sgd, 20),
 }
 REAL = {
@@ -200,7 +209,11 @@ REAL = {
     "MLP, batch 256, Adam": (mlp, images(256, 784), adam, 20),
     "ResNet-18, width 32, batch 16, SGD momentum": (lambda: ResNet18(32), images(16, 3, 32, 32), momentum, 1),
     "Transformer, 4 layers of 256, batch 8x64, AdamW": (
-        lambda: Transformer(256, 8, 4, 1000), tokens(8, 64, 1000), adamw, 1),
+        lambda: Transformer(256, 8, 4, 1000),
+        tokens(8, 64, 1000),
+        adamw,
+        1,
+    ),
     "RNN, 32 steps of 256, batch 64, SGD": (lambda: Recurrent(128, 256), sequence(32, 64, 128), sgd, 3),
 }
 
@@ -276,8 +289,7 @@ class Layer(nn.Module):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = Attention(width, heads)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
 
     def forward(self, x, cache):
         x = x + self.attention(self.norm1(x), cache)
@@ -401,7 +413,9 @@ def report_host_times(calls=500):
         peer, own = (best[i, device] for device in DEVICES)
         goal *= 1e3
         met = own <= goal if goal else None
-        results.append(dict(name=name, peer_ns=peer, ns=own, ratio=peer / own, goal_ns=goal or None, met=met))
+        results.append(
+            {"name": name, "peer_ns": peer, "ns": own, "ratio": peer / own, "goal_ns": goal or None, "met": met}
+        )
         text = f"{goal:.0f} | {'yes' if met else 'no'}" if goal else "|"
         print(f"| {name} | {peer:,.0f} | {own:,.0f} | {peer / own:.2f} | {text} |", flush=True)
 

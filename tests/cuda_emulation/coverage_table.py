@@ -2,6 +2,7 @@
 
 usage: coverage_table.py BUILD_FOLDER
 """
+
 import collections
 import gzip
 import json
@@ -19,8 +20,13 @@ def read_counts(build):
     data_files = [str(path.resolve()) for path in build.rglob("*.gcda")]
     with tempfile.TemporaryDirectory() as folder:
         for data in data_files:
-            subprocess.run(["gcov", "--json-format", data], cwd=folder, check=True,
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            subprocess.run(
+                ["gcov", "--json-format", data],
+                cwd=folder,
+                check=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
             for result in pathlib.Path(folder).glob("*.gcov.json.gz"):
                 report = json.loads(gzip.decompress(result.read_bytes()))
                 result.unlink()

@@ -31,8 +31,7 @@ OPTIONS = None
 
 def containers(*words, check=True):
     program = shlex.split(os.environ.get("TENSORD_TEST_CONTAINERS", "docker"))
-    done = subprocess.run(program + list(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          timeout=PATIENCE_SECONDS, text=True, check=False)
+    done = subprocess.run(program + list(words), capture_output=True, timeout=PATIENCE_SECONDS, text=True, check=False)
     if check and done.returncode != 0:
         raise AssertionError(f"{words}: {done.stderr}")
     return done
@@ -47,13 +46,27 @@ class ContainersTest(unittest.TestCase):
         self.names = [f"{self.network}-{i}" for i in range(len(ADDRESSES))]
         for name, address in zip(self.names, ADDRESSES):
             self.addCleanup(containers, "rm", "--force", name, check=False)
-            containers("run", "--detach", "--name", name, "--network", self.network, "--ip", address,
-                       "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges",
-                       *shlex.split(os.environ.get("TENSORD_TEST_RUN", "")),
-                       os.environ["TENSORD_TEST_IMAGE"],
-                       f"--listen=0.0.0.0:{PORT}", "--allow-insecure-remote", "--devices=cpu=1GiB",
-                       f"--advertise={address}:{PORT}", f"--peers={','.join(self.servers)}",
-                       f"--collectives={address}")
+            containers(
+                "run",
+                "--detach",
+                "--name",
+                name,
+                "--network",
+                self.network,
+                "--ip",
+                address,
+                "--read-only",
+                "--cap-drop=ALL",
+                "--security-opt=no-new-privileges",
+                *shlex.split(os.environ.get("TENSORD_TEST_RUN", "")),
+                os.environ["TENSORD_TEST_IMAGE"],
+                f"--listen=0.0.0.0:{PORT}",
+                "--allow-insecure-remote",
+                "--devices=cpu=1GiB",
+                f"--advertise={address}:{PORT}",
+                f"--peers={','.join(self.servers)}",
+                f"--collectives={address}",
+            )
         for name, server in zip(self.names, self.servers):
             self.await_health(name, server)
 
@@ -66,12 +79,14 @@ class ContainersTest(unittest.TestCase):
             time.sleep(0.2)
 
     def tensorctl(self, *words):
-        return subprocess.run([OPTIONS.tensorctl, *words], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, timeout=PATIENCE_SECONDS, text=True, check=False)
+        return subprocess.run(
+            [OPTIONS.tensorctl, *words], capture_output=True, timeout=PATIENCE_SECONDS, text=True, check=False
+        )
 
     def test_each_copies_to_the_other_and_both_are_a_group(self):
-        check = self.tensorctl("--servers", ",".join(self.servers), "cluster", "check", "--json",
-                               f"--measure={COPIED_MIB}")
+        check = self.tensorctl(
+            "--servers", ",".join(self.servers), "cluster", "check", "--json", f"--measure={COPIED_MIB}"
+        )
         self.assertEqual(check.returncode, 0, check.stdout + check.stderr)
         result = json.loads(check.stdout)
         self.assertEqual(result["problems"], [])
@@ -79,11 +94,10 @@ class ContainersTest(unittest.TestCase):
         for pair in result["pairs"]:
             self.assertEqual(pair["measured"]["path"], "network", pair)
             self.assertEqual(pair["measured"]["bytes"], COPIED_MIB << 20)
-            print(f'{pair["from"]} to {pair["to"]}: {pair["measured"]["bytes_per_second"] / 2**30:.2f} GiB/s')
+            print(f"{pair['from']} to {pair['to']}: {pair['measured']['bytes_per_second'] / 2**30:.2f} GiB/s")
 
     def test_the_image_can_check_itself(self):
-        done = containers("exec", self.names[0], "tensorctl", "--servers", ",".join(self.servers),
-                          "cluster", "check")
+        done = containers("exec", self.names[0], "tensorctl", "--servers", ",".join(self.servers), "cluster", "check")
         self.assertEqual(done.returncode, 0)
 
 

@@ -45,7 +45,6 @@ def is_part(part, whole):
 
 
 class DeployTest(unittest.TestCase):
-
     @classmethod
     def setUpClass(cls):
         cls.flags = flags_of(OPTIONS.daemon, "--help")
@@ -76,22 +75,20 @@ class DeployTest(unittest.TestCase):
 
 
 class KubernetesTest(DeployTest):
-
     def each(self):
         for kind in ("cpu", "gpu"):
             documents = kustomized(OPTIONS.source, f"deploy/kubernetes/{kind}")
             by_kind = {document["kind"]: document for document in documents}
             self.assertEqual(len(by_kind), len(documents))
             pod = by_kind["StatefulSet"]["spec"]["template"]
-            container, = pod["spec"]["containers"]
+            (container,) = pod["spec"]["containers"]
             yield kind, by_kind, pod, container
 
     @staticmethod
     def arguments(pod_name, container):
         """Returns the arguments that the kubelet gives to the program."""
         text = "\n".join(container["args"])
-        for name, value in (("POD_NAME", pod_name), ("POD_NAMESPACE", NAMESPACE),
-                            ("POD_IP", "10.244.1.2")):
+        for name, value in (("POD_NAME", pod_name), ("POD_NAMESPACE", NAMESPACE), ("POD_IP", "10.244.1.2")):
             text = text.replace(f"$({name})", value)
         return text.split("\n")
 
@@ -107,13 +104,14 @@ class KubernetesTest(DeployTest):
             labels = pod["metadata"]["labels"]
             stateful = by_kind["StatefulSet"]["spec"]
             self.assertTrue(is_part(stateful["selector"]["matchLabels"], labels))
-            self.assertEqual(stateful["selector"]["matchLabels"].get("app.kubernetes.io/component"),
-                             kind, "each StatefulSet must select only its own pods")
+            self.assertEqual(
+                stateful["selector"]["matchLabels"].get("app.kubernetes.io/component"),
+                kind,
+                "each StatefulSet must select only its own pods",
+            )
             self.assertTrue(is_part(by_kind["Service"]["spec"]["selector"], labels))
-            self.assertTrue(is_part(
-                by_kind["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"], labels))
-            self.assertTrue(is_part(by_kind["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"],
-                                    labels))
+            self.assertTrue(is_part(by_kind["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"], labels))
+            self.assertTrue(is_part(by_kind["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"], labels))
             self.assertEqual(stateful["serviceName"], by_kind["Service"]["metadata"]["name"])
             self.assertEqual(by_kind["Service"]["spec"]["clusterIP"], "None")
 
@@ -121,16 +119,15 @@ class KubernetesTest(DeployTest):
         for _, by_kind, _, container in self.each():
             listens = flag_values(container["args"])["--listen"].split(",")
             tcp = [port_of(at) for at in listens if "unix:" not in at]
-            port, = container["ports"]
+            (port,) = container["ports"]
             self.assertEqual([port["containerPort"]], tcp)
-            service, = by_kind["Service"]["spec"]["ports"]
+            (service,) = by_kind["Service"]["spec"]["ports"]
             self.assertEqual(service["targetPort"], port["name"])
             self.assertEqual(service["port"], port["containerPort"])
             ingress = by_kind["NetworkPolicy"]["spec"]["ingress"]
             for rule in ingress:
                 self.assertTrue(rule["from"], "each rule must restrict its sources")
-                among_themselves = rule["from"] == [{
-                    "podSelector": by_kind["NetworkPolicy"]["spec"]["podSelector"]}]
+                among_themselves = rule["from"] == [{"podSelector": by_kind["NetworkPolicy"]["spec"]["podSelector"]}]
                 ports = [entry["port"] for entry in rule.get("ports", [])]
                 self.assertEqual(ports, [] if among_themselves else [port["name"]])
 
@@ -145,8 +142,7 @@ class KubernetesTest(DeployTest):
             command, verdict = script.split(";")
             self.assert_probe(command.split(), listens)
             for code, alive in ((0, True), (1, True), (2, False), (127, False)):
-                ran = subprocess.run([shell, dash_c, f"(exit {code});{verdict}"], timeout=60,
-                                     check=False)
+                ran = subprocess.run([shell, dash_c, f"(exit {code});{verdict}"], timeout=60, check=False)
                 self.assertEqual(ran.returncode == 0, alive, f"exit status {code}")
             for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
                 words = " ".join(container[probe]["exec"]["command"])
@@ -163,27 +159,29 @@ class KubernetesTest(DeployTest):
             volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
             mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
             self.assertEqual(set(volumes), set(mounts))
-            paths = [value for name, value in flag_values(container["args"]).items()
-                     if name.startswith(("--tls-", "--peer-tls-")) and "/" in value]
+            paths = [
+                value
+                for name, value in flag_values(container["args"]).items()
+                if name.startswith(("--tls-", "--peer-tls-")) and "/" in value
+            ]
             paths.append(flag_values(container["args"])["--token-file"])
-            paths += [entry["value"] for entry in container["env"]
-                      if entry["name"] == "TENSORD_TLS_CA"]
+            paths += [entry["value"] for entry in container["env"] if entry["name"] == "TENSORD_TLS_CA"]
             mounted = set()
             for name, volume in volumes.items():
                 if "secret" not in volume:
                     continue
                 self.assertTrue(mounts[name]["readOnly"])
                 self.assertEqual(volume["secret"]["defaultMode"] & 0o227, 0)
-                mounted |= {os.path.join(mounts[name]["mountPath"], file)
-                            for file in made[volume["secret"]["secretName"]]}
+                mounted |= {
+                    os.path.join(mounts[name]["mountPath"], file) for file in made[volume["secret"]["secretName"]]
+                }
             self.assertEqual(set(paths), mounted)
             # Secrets belong to root, and the program reads them through its group.
-            self.assertEqual(pod["spec"]["securityContext"]["fsGroup"],
-                             pod["spec"]["securityContext"]["runAsGroup"])
-            sockets = [at[len("unix:"):] for at in
-                       flag_values(container["args"])["--listen"].split(",") if "unix:" in at]
-            writable = [mounts[name]["mountPath"]
-                        for name in volumes if "emptyDir" in volumes[name]]
+            self.assertEqual(pod["spec"]["securityContext"]["fsGroup"], pod["spec"]["securityContext"]["runAsGroup"])
+            sockets = [
+                at[len("unix:") :] for at in flag_values(container["args"])["--listen"].split(",") if "unix:" in at
+            ]
+            writable = [mounts[name]["mountPath"] for name in volumes if "emptyDir" in volumes[name]]
             for socket in sockets:
                 self.assertIn(os.path.dirname(socket), writable)
 
@@ -199,8 +197,9 @@ class KubernetesTest(DeployTest):
                 self.assertEqual(flags["--peers"], f"*{domain}:50051")
                 self.assertIn(f"*{domain}", names, "the certificate must match each server")
                 self.assertEqual(flags["--peer-principals"], f"dns:{names[0]}")
-            server_name, = [entry["value"] for entry in container["env"]
-                            if entry["name"] == "TENSORD_TLS_SERVER_NAME"]
+            (server_name,) = [
+                entry["value"] for entry in container["env"] if entry["name"] == "TENSORD_TLS_SERVER_NAME"
+            ]
             self.assertIn(server_name.replace("$(POD_NAMESPACE)", NAMESPACE), names)
             self.assertIn("app.kubernetes.io/name", str(by_kind["NetworkPolicy"]), kind)
 
@@ -210,41 +209,57 @@ class KubernetesTest(DeployTest):
         for kind, _, _, container in self.each():
             with tempfile.TemporaryDirectory(prefix="tensord_pod.") as folder:
                 certs = os.path.join(OPTIONS.source, "deploy/certs")
-                subprocess.run([certs, f"{folder}/tls", *names], stdout=subprocess.DEVNULL,
-                               timeout=60, check=True)
-                for made, mounted in (("server.pem", "tls.crt"), ("server.key", "tls.key"),
-                                      ("ca.pem", "ca.crt")):
+                subprocess.run([certs, f"{folder}/tls", *names], stdout=subprocess.DEVNULL, timeout=60, check=True)
+                for made, mounted in (("server.pem", "tls.crt"), ("server.key", "tls.key"), ("ca.pem", "ca.crt")):
                     os.rename(f"{folder}/tls/{made}", f"{folder}/tls/{mounted}")
                 os.mkdir(f"{folder}/tokens")
-                subprocess.run([OPTIONS.tensorctl, "token", "alice", "--add",
-                                f"{folder}/tokens/tokens"], stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL, timeout=60, check=True)
+                subprocess.run(
+                    [OPTIONS.tensorctl, "token", "alice", "--add", f"{folder}/tokens/tokens"],
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    timeout=60,
+                    check=True,
+                )
                 self.serve_and_probe(kind, container, folder)
 
     @staticmethod
     def has_collectives():
         """Returns whether the daemon was built with collectives. Without them it refuses the flag."""
-        tried = subprocess.run([OPTIONS.daemon, "--collectives=127.0.0.1", "--listen=nowhere"],
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                               timeout=PATIENCE_SECONDS, check=False)
+        tried = subprocess.run(
+            [OPTIONS.daemon, "--collectives=127.0.0.1", "--listen=nowhere"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
         return "--collectives" not in tried.stdout
 
     def serve_and_probe(self, kind, container, folder):
 
         def here(word):
-            for there, instead in (("/etc/tensord", folder), ("/run/tensord", folder),
-                                   ("$(POD_NAMESPACE)", NAMESPACE), ("10.244.1.2", "127.0.0.1"),
-                                   ("0.0.0.0:50051", "127.0.0.1:0"),
-                                   ("cuda:0,cpu=16GiB", "cpu=64MiB"), ("6GiB", "64MiB"),
-                                   ("/16", "")):
+            for there, instead in (
+                ("/etc/tensord", folder),
+                ("/run/tensord", folder),
+                ("$(POD_NAMESPACE)", NAMESPACE),
+                ("10.244.1.2", "127.0.0.1"),
+                ("0.0.0.0:50051", "127.0.0.1:0"),
+                ("cuda:0,cpu=16GiB", "cpu=64MiB"),
+                ("6GiB", "64MiB"),
+                ("/16", ""),
+            ):
                 word = word.replace(there, instead)
             return word
 
         arguments = [here(word) for word in self.arguments(f"tensord-{kind}-0", container)]
         if not self.has_collectives():
             arguments = [word for word in arguments if not word.startswith("--collectives=")]
-        daemon = subprocess.Popen([OPTIONS.daemon, *arguments, f"--port-file={folder}/port"],
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        daemon = subprocess.Popen(
+            [OPTIONS.daemon, *arguments, f"--port-file={folder}/port"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         try:
             deadline = time.monotonic() + PATIENCE_SECONDS
             while not os.path.exists(f"{folder}/port"):
@@ -254,15 +269,15 @@ class KubernetesTest(DeployTest):
                 time.sleep(0.01)
             with open(f"{folder}/port", encoding="utf-8") as file:
                 address = file.read().split()[0]
-            environment = dict(os.environ, PATH=os.path.dirname(OPTIONS.tensorctl) + ":" +
-                               os.environ["PATH"])
-            environment.update({entry["name"]: here(entry["value"])
-                                for entry in container["env"] if "value" in entry})
+            environment = dict(os.environ, PATH=os.path.dirname(OPTIONS.tensorctl) + ":" + os.environ["PATH"])
+            environment.update({entry["name"]: here(entry["value"]) for entry in container["env"] if "value" in entry})
             for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-                command = [here(word).replace("127.0.0.1:50051", address)
-                           for word in container[probe]["exec"]["command"]]
-                asked = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True,
-                                       timeout=PATIENCE_SECONDS, check=False)
+                command = [
+                    here(word).replace("127.0.0.1:50051", address) for word in container[probe]["exec"]["command"]
+                ]
+                asked = subprocess.run(
+                    command, env=environment, stdout=subprocess.PIPE, text=True, timeout=PATIENCE_SECONDS, check=False
+                )
                 self.assertEqual(asked.returncode, 0, f"{kind}, {probe}: {asked.stdout}")
         finally:
             daemon.terminate()
@@ -274,12 +289,16 @@ class KubernetesTest(DeployTest):
         readme = read(OPTIONS.source, "deploy/kubernetes/README.md").replace("\\\n", " ")
         for _, by_kind, _, _ in self.each():
             ways = by_kind["NetworkPolicy"]["spec"]["ingress"][0]["from"]
-            self.assertTrue(any(is_part(way["podSelector"]["matchLabels"],
-                                        client["metadata"]["labels"])
-                                for way in ways if "podSelector" in way))
-        container, = client["spec"]["containers"]
-        volume, = client["spec"]["volumes"]
-        mount, = container["volumeMounts"]
+            self.assertTrue(
+                any(
+                    is_part(way["podSelector"]["matchLabels"], client["metadata"]["labels"])
+                    for way in ways
+                    if "podSelector" in way
+                )
+            )
+        (container,) = client["spec"]["containers"]
+        (volume,) = client["spec"]["volumes"]
+        (mount,) = container["volumeMounts"]
         created = re.search(rf"create secret generic {volume['secret']['secretName']} (.*)", readme)
         for entry in container["env"]:
             if entry.get("value", "").startswith("/"):
@@ -293,12 +312,15 @@ class KubernetesTest(DeployTest):
             self.assertFalse(spec["automountServiceAccountToken"])
             self.assertTrue(spec["securityContext"]["runAsNonRoot"])
             self.assertEqual(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault")
-            self.assertEqual(container["securityContext"], {
-                "allowPrivilegeEscalation": False,
-                "privileged": False,
-                "readOnlyRootFilesystem": True,
-                "capabilities": {"drop": ["ALL"]}
-            })
+            self.assertEqual(
+                container["securityContext"],
+                {
+                    "allowPrivilegeEscalation": False,
+                    "privileged": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+            )
             for name in ("hostNetwork", "hostPID", "hostIPC"):
                 self.assertNotIn(name, spec)
             user = spec["securityContext"]["runAsUser"]
@@ -307,23 +329,23 @@ class KubernetesTest(DeployTest):
             self.assertIn(f" AS {target}\n", read(OPTIONS.source, "deploy/Dockerfile"))
             self.assertEqual("nvidia.com/gpu" in container["resources"]["limits"], kind == "gpu")
             if kind == "gpu":
-                self.assertIn("requiredDuringSchedulingIgnoredDuringExecution",
-                              spec["affinity"]["podAntiAffinity"], "one server on each node")
+                self.assertIn(
+                    "requiredDuringSchedulingIgnoredDuringExecution",
+                    spec["affinity"]["podAntiAffinity"],
+                    "one server on each node",
+                )
 
     def test_time_and_memory_suffice(self):
         for kind, _, pod, container in self.each():
             flags = flag_values(container["args"])
-            self.assertGreaterEqual(pod["spec"]["terminationGracePeriodSeconds"],
-                                    int(flags["--grace-seconds"]) + 10)
+            self.assertGreaterEqual(pod["spec"]["terminationGracePeriodSeconds"], int(flags["--grace-seconds"]) + 10)
             *gpus, cpu = flags["--devices"].split(",")
             limits = container["resources"]["limits"]
-            self.assertLess(bytes_of(re.fullmatch(r"cpu=(\w+)", cpu).group(1)),
-                            bytes_of(limits["memory"]), kind)
+            self.assertLess(bytes_of(re.fullmatch(r"cpu=(\w+)", cpu).group(1)), bytes_of(limits["memory"]), kind)
             self.assertEqual(gpus, [f"cuda:{i}" for i in range(int(limits.get("nvidia.com/gpu", 0)))])
 
 
 class ComposeTest(DeployTest):
-
     def each(self):
         files = sorted(glob.glob(os.path.join(OPTIONS.source, "deploy/compose*.yaml")))
         self.assertGreaterEqual(len(files), 3)
@@ -363,19 +385,26 @@ class ComposeTest(DeployTest):
             self.assertEqual(set(flag_values(service["command"])["--peers"].split(",")), addresses)
         text = read(OPTIONS.source, "deploy/compose.multi.yaml")
         named = re.search(r"TENSORD_SERVERS=(\S+)", text).group(1).split(",")
-        self.assertEqual(
-            named, [":".join(service["ports"][0].split(":")[:2]) for service in services.values()])
+        self.assertEqual(named, [":".join(service["ports"][0].split(":")[:2]) for service in services.values()])
 
 
 class ScriptTest(DeployTest):
-
     def test_flags_are_known(self):
-        paths = ["deploy/quickstart", "deploy/slurm/tensord.sbatch", "deploy/README.md",
-                 "deploy/kubernetes/README.md", "README.md", "server/SECURITY.md",
-                 "server/metrics/README.md", "client/README.md",
-                 "client/examples/README.md"]
-        paths += [os.path.relpath(path, OPTIONS.source) for path in
-                  glob.glob(os.path.join(OPTIONS.source, "deploy/**/*.service"), recursive=True)]
+        paths = [
+            "deploy/quickstart",
+            "deploy/slurm/tensord.sbatch",
+            "deploy/README.md",
+            "deploy/kubernetes/README.md",
+            "README.md",
+            "server/SECURITY.md",
+            "server/metrics/README.md",
+            "client/README.md",
+            "client/examples/README.md",
+        ]
+        paths += [
+            os.path.relpath(path, OPTIONS.source)
+            for path in glob.glob(os.path.join(OPTIONS.source, "deploy/**/*.service"), recursive=True)
+        ]
         lines = 0
         for path in paths:
             for flags in commands_in(read(OPTIONS.source, path), "tensord"):
@@ -391,9 +420,14 @@ class ScriptTest(DeployTest):
         known = set()
         for command in ("devices", "tensors", "info", "health", "cluster", "token", "tour"):
             known |= flags_of(OPTIONS.tensorctl, "help", command)
-        for path in ("deploy/quickstart", "deploy/slurm/tensord.sbatch", "deploy/README.md",
-                     "deploy/kubernetes/README.md", "deploy/compose.multi.yaml",
-                     "server/SECURITY.md"):
+        for path in (
+            "deploy/quickstart",
+            "deploy/slurm/tensord.sbatch",
+            "deploy/README.md",
+            "deploy/kubernetes/README.md",
+            "deploy/compose.multi.yaml",
+            "server/SECURITY.md",
+        ):
             for flags in commands_in(read(OPTIONS.source, path), "tensorctl"):
                 self.assertLessEqual(set(flags), known, path)
 

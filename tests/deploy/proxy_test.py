@@ -60,8 +60,14 @@ def hpack(name, value):
 
 
 def headers_of(token, *more, path=LIST_DEVICES):
-    pairs = [(":method", "POST"), (":scheme", "https"), (":path", path), (":authority", "tensord"),
-             ("te", "trailers"), ("content-type", "application/grpc")]
+    pairs = [
+        (":method", "POST"),
+        (":scheme", "https"),
+        (":path", path),
+        (":authority", "tensord"),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+    ]
     if token:
         pairs.append(("authorization", f"Bearer {token}"))
     return b"".join(hpack(name, value) for name, value in [*pairs, *more])
@@ -113,16 +119,27 @@ class Proxy:
         self.folder = tempfile.TemporaryDirectory(prefix="tensord_proxy.")
         self.processes = []
         certs = self.path("certs")
-        subprocess.run([os.path.join(OPTIONS.source, "deploy/certs"), certs, "localhost", "127.0.0.1"],
-                       stdout=subprocess.DEVNULL, timeout=PATIENCE_SECONDS, check=True)
+        subprocess.run(
+            [os.path.join(OPTIONS.source, "deploy/certs"), certs, "localhost", "127.0.0.1"],
+            stdout=subprocess.DEVNULL,
+            timeout=PATIENCE_SECONDS,
+            check=True,
+        )
         with open(self.path("haproxy.pem"), "w", encoding="utf-8", opener=private) as both:
             for part in ("server.pem", "server.key"):
                 with open(os.path.join(certs, part), encoding="utf-8") as file:
                     both.write(file.read())
         self.tls = ssl.create_default_context(cafile=os.path.join(certs, "ca.pem"))
         self.tls.set_alpn_protocols(["h2"])
-        made = subprocess.run([OPTIONS.tensorctl, "token", "alice", "--add", self.path("tokens")], timeout=60,
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, umask=0o077)
+        made = subprocess.run(
+            [OPTIONS.tensorctl, "token", "alice", "--add", self.path("tokens")],
+            timeout=60,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            check=True,
+            umask=0o077,
+        )
         self.token = made.stdout.strip()
         with open(self.path("alice.token"), "w", encoding="utf-8", opener=private) as file:
             file.write(self.token)
@@ -134,12 +151,18 @@ class Proxy:
 
     def start(self, *command, environment=None):
         with open(self.path("log"), "ab") as log:
-            self.processes.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log,
-                                                   stderr=log))
+            self.processes.append(
+                subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            )
 
     def start_daemon(self, flags):
-        self.start(OPTIONS.daemon, "--listen=127.0.0.1:0", "--devices=cpu=512MiB,cpu=512MiB", *flags,
-                   "--port-file=" + self.path("port"))
+        self.start(
+            OPTIONS.daemon,
+            "--listen=127.0.0.1:0",
+            "--devices=cpu=512MiB,cpu=512MiB",
+            *flags,
+            "--port-file=" + self.path("port"),
+        )
         self.wait("the daemon serves", lambda: os.path.exists(self.path("port")))
         with open(self.path("port"), encoding="utf-8") as file:
             self.server = file.read().strip()
@@ -149,11 +172,20 @@ class Proxy:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.address = f"127.0.0.1:{self.port}"
-        self.start("haproxy", "-db", "-f", os.path.join(OPTIONS.source, "deploy/proxy/haproxy.cfg"),
-                   environment=dict(os.environ, TENSORD_PROXY_UNPRIVILEGED="1", TENSORD_PROXY_LISTEN=self.address,
-                                    TENSORD_PROXY_SERVER=self.server,
-                                    TENSORD_PROXY_CERTIFICATE=self.path("haproxy.pem"),
-                                    TENSORD_PROXY_SOCKET=f"tensord-proxy-test-{os.getpid()}-{self.port}"))
+        self.start(
+            "haproxy",
+            "-db",
+            "-f",
+            os.path.join(OPTIONS.source, "deploy/proxy/haproxy.cfg"),
+            environment=dict(
+                os.environ,
+                TENSORD_PROXY_UNPRIVILEGED="1",
+                TENSORD_PROXY_LISTEN=self.address,
+                TENSORD_PROXY_SERVER=self.server,
+                TENSORD_PROXY_CERTIFICATE=self.path("haproxy.pem"),
+                TENSORD_PROXY_SOCKET=f"tensord-proxy-test-{os.getpid()}-{self.port}",
+            ),
+        )
 
     def wait(self, what, condition):
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -177,12 +209,21 @@ class Proxy:
     def run(self, *command, token=True):
         """Runs a client of the proxy that doesn't use shared memory."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TENSORD_")}
-        environment.update(TENSORD_TLS_CA=self.path("certs/ca.pem"), TENSORD_SERVER=self.address,
-                           TENSORD_SHARED_MEMORY="0")
+        environment.update(
+            TENSORD_TLS_CA=self.path("certs/ca.pem"), TENSORD_SERVER=self.address, TENSORD_SHARED_MEMORY="0"
+        )
         if token:
             environment["TENSORD_TOKEN_FILE"] = self.path("alice.token")
-        return subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=2 * PATIENCE_SECONDS, text=True, check=False)
+        return subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=2 * PATIENCE_SECONDS,
+            text=True,
+            check=False,
+        )
 
     def tensorctl(self, *words, **options):
         return self.run(OPTIONS.tensorctl, *words, **options)
@@ -203,7 +244,6 @@ def private(path, flags):
 
 
 class ProxyTest(unittest.TestCase):
-
     @classmethod
     def setUpClass(cls):
         cls.proxy = Proxy()
@@ -237,8 +277,9 @@ class ProxyTest(unittest.TestCase):
         self.assertIn("the proxy refuses the call: send a token", ran.stdout)
         self.assertIn(b"grpc-status\x0216", self.attack().call(1, headers_of("")))
         self.proxy.wait("the log names the caller", lambda: ATTACKER + ":" in self.proxy.log())
-        self.assertIn(b"grpc-status\x0216", self.attack().call(1, headers_of("unknown")),
-                      "tensord refuses unknown tokens")
+        self.assertIn(
+            b"grpc-status\x0216", self.attack().call(1, headers_of("unknown")), "tensord refuses unknown tokens"
+        )
 
     def test_rapid_reset_is_refused_while_other_clients_work(self):
         for token in ("unknown", self.proxy.token):
@@ -322,8 +363,14 @@ class UnsafeServerTest(unittest.TestCase):
     def test_server_with_anonymous_callers_isnt_used(self):
         with tempfile.TemporaryDirectory() as folder:
             tokens = os.path.join(folder, "tokens")
-            subprocess.run([OPTIONS.tensorctl, "token", "bob", "--add", tokens], stdout=subprocess.DEVNULL,
-                           stderr=subprocess.DEVNULL, timeout=PATIENCE_SECONDS, check=True, umask=0o077)
+            subprocess.run(
+                [OPTIONS.tensorctl, "token", "bob", "--add", tokens],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=PATIENCE_SECONDS,
+                check=True,
+                umask=0o077,
+            )
             self.assert_not_used("--token-file=" + tokens, "--allow-anonymous-local")
 
 

@@ -34,32 +34,31 @@ def kustomize_program():
 
 
 def kustomize(folder):
-    made = subprocess.run([*kustomize_program(), folder], stdout=subprocess.PIPE, text=True,
-                          timeout=60, check=True)
+    made = subprocess.run([*kustomize_program(), folder], stdout=subprocess.PIPE, text=True, timeout=60, check=True)
     return list(yaml.safe_load_all(made.stdout))
 
 
 def as_the_readme_says(source):
     """Yields the documents that Kustomize makes of the README's examples, for both kinds of servers."""
     readme = read(source, "deploy/kubernetes/README.md")
-    own, patches = [textwrap.dedent(block)
-                    for block in re.findall(r"^ *```yaml\n(.*?)^ *```", readme, re.S | re.M)]
+    own, patches = [textwrap.dedent(block) for block in re.findall(r"^ *```yaml\n(.*?)^ *```", readme, re.S | re.M)]
     with tempfile.TemporaryDirectory() as folder:
         os.symlink(os.path.join(source, "deploy"), os.path.join(folder, "deploy"))
         for kind, text in (("cpu", own), ("gpu", own.replace("cpu", "gpu") + patches)):
             os.mkdir(os.path.join(folder, kind))
-            with open(os.path.join(folder, kind, "kustomization.yaml"), "w",
-                      encoding="utf-8") as file:
+            with open(os.path.join(folder, kind, "kustomization.yaml"), "w", encoding="utf-8") as file:
                 file.write(text)
             documents = kustomize(os.path.join(folder, kind))
-            stateful, = [document for document in documents if document["kind"] == "StatefulSet"]
-            container, = stateful["spec"]["template"]["spec"]["containers"]
-            if (stateful["spec"]["replicas"] != 4 or
-                    not container["image"].startswith("registry.example.com/tensord:") or
-                    stateful["metadata"]["namespace"] != "tensord" or
-                    container["resources"]["limits"].get("nvidia.com/gpu", "8") != "8" or
-                    (kind == "gpu" and container["args"][1].count("cuda:") != 8) or
-                    sum(word.startswith("--devices=") for word in container["args"]) != 1):
+            (stateful,) = [document for document in documents if document["kind"] == "StatefulSet"]
+            (container,) = stateful["spec"]["template"]["spec"]["containers"]
+            if (
+                stateful["spec"]["replicas"] != 4
+                or not container["image"].startswith("registry.example.com/tensord:")
+                or stateful["metadata"]["namespace"] != "tensord"
+                or container["resources"]["limits"].get("nvidia.com/gpu", "8") != "8"
+                or (kind == "gpu" and container["args"][1].count("cuda:") != 8)
+                or sum(word.startswith("--devices=") for word in container["args"]) != 1
+            ):
                 raise ValueError(f"the README's example has no effect: {stateful}")
             yield f"README, {kind}", documents
 
@@ -93,8 +92,14 @@ def compose_program():
     for program in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(program[0]) is None:
             continue
-        known = subprocess.run([*program, "version", "--short"], stdout=subprocess.PIPE,
-                               stderr=subprocess.DEVNULL, text=True, timeout=60, check=False)
+        known = subprocess.run(
+            [*program, "version", "--short"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         # Version 1 uses another file format.
         if known.returncode == 0 and not known.stdout.lstrip("v").startswith("1."):
             return program
@@ -107,8 +112,7 @@ def check_compose(source):
         return skip("docker compose isn't installed")
     wrong = 0
     for path in sorted(glob.glob(os.path.join(source, "deploy/compose*.yaml"))):
-        checked = subprocess.run([*program, "-f", path, "config", "--quiet"], timeout=60,
-                                 check=False)
+        checked = subprocess.run([*program, "-f", path, "config", "--quiet"], timeout=60, check=False)
         print(("good  " if checked.returncode == 0 else "WRONG ") + os.path.basename(path))
         wrong += checked.returncode != 0
     return 1 if wrong else 0

@@ -62,7 +62,6 @@ exit 7
 
 
 class SlurmTest(unittest.TestCase):
-
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory(prefix="tensord_slurm.")
         self.addCleanup(self.folder.cleanup)
@@ -80,19 +79,30 @@ class SlurmTest(unittest.TestCase):
         return os.path.join(self.folder.name, *parts)
 
     def run_job(self, *program, **variables):
-        environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith(("TENSORD_", "SLURM"))}
-        environment.update(PATH=self.path("bin") + ":" + os.environ["PATH"], SLURM_JOB_ID="1234",
-                           SLURM_JOB_NODELIST="nodes[1-2]", SLURM_SUBMIT_DIR=OPTIONS.source,
-                           TENSORD_SHARED=self.shared, TENSORD_PORT="0",
-                           TENSORD_LISTEN="127.0.0.1", TENSORD_LOG=self.path("log"),
-                           TENSORD_OPTIONS="--devices=cpu=256MiB --cpu-threads=1")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("TENSORD_", "SLURM"))}
+        environment.update(
+            PATH=self.path("bin") + ":" + os.environ["PATH"],
+            SLURM_JOB_ID="1234",
+            SLURM_JOB_NODELIST="nodes[1-2]",
+            SLURM_SUBMIT_DIR=OPTIONS.source,
+            TENSORD_SHARED=self.shared,
+            TENSORD_PORT="0",
+            TENSORD_LISTEN="127.0.0.1",
+            TENSORD_LOG=self.path("log"),
+            TENSORD_OPTIONS="--devices=cpu=256MiB --cpu-threads=1",
+        )
         environment.update(variables)
         return subprocess.run(
             [os.path.join(OPTIONS.source, "deploy/slurm/tensord.sbatch"), *program],
-            env=environment, cwd=self.folder.name, stdin=subprocess.DEVNULL, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE_SECONDS, umask=0o022,
-            check=False)
+            env=environment,
+            cwd=self.folder.name,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            capture_output=True,
+            timeout=PATIENCE_SECONDS,
+            umask=0o022,
+            check=False,
+        )
 
     def assert_nothing_is_left(self):
         self.assertEqual(os.listdir(self.shared), [], "the script deletes the folder with the secrets")
@@ -104,8 +114,7 @@ class SlurmTest(unittest.TestCase):
                 pass  # the process has just ended
 
     def test_a_program_finds_its_servers(self):
-        job = self.run_job("bash", "-c", PROGRAM, "program", "one", "and two",
-                           SLURM_CPUS_PER_TASK="3")
+        job = self.run_job("bash", "-c", PROGRAM, "program", "one", "and two", SLURM_CPUS_PER_TASK="3")
         self.assertEqual(job.returncode, 7, job.stdout + job.stderr)
         said = dict(line.split(": ", 1) for line in job.stdout.splitlines())
         self.assertEqual(said["arguments"], "one, and two")
@@ -116,8 +125,7 @@ class SlurmTest(unittest.TestCase):
         self.assertEqual(said["others may read"].strip(), "")
         self.assertEqual(said["authority's key"], "")
         devices = json.loads(said["devices"])["devices"]
-        self.assertEqual([device["name"] for device in devices],
-                         ["localhost/cpu:0", "127.0.0.1/cpu:0"])
+        self.assertEqual([device["name"] for device in devices], ["localhost/cpu:0", "127.0.0.1/cpu:0"])
         check = json.loads(said["check"])
         self.assertEqual(check["problems"], [])
         self.assertEqual([pair["state"] for pair in check["pairs"]], ["ok", "ok"])

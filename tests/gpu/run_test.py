@@ -112,8 +112,23 @@ class GpuRunTest(unittest.TestCase):
         with open(os.path.join(self.folder, "report/bench.json"), encoding="utf-8") as file:
             rows = json.load(file)["rows"]
         names = " ".join(row["name"] for row in rows)
-        for word in ("float32", "tf32", "float16", "bfloat16", "gelu", "a row", "where", "sum of",
-                     "softmax", "transpose", "conv float16", "upload", "download", "one add", "program"):
+        for word in (
+            "float32",
+            "tf32",
+            "float16",
+            "bfloat16",
+            "gelu",
+            "a row",
+            "where",
+            "sum of",
+            "softmax",
+            "transpose",
+            "conv float16",
+            "upload",
+            "download",
+            "one add",
+            "program",
+        ):
             self.assertIn(word, names)
         for row in rows:
             if row["name"].startswith("conv"):  # only PyTorch is its reference
@@ -141,31 +156,31 @@ class GpuRunTest(unittest.TestCase):
 
     def test_shows_a_failed_test_with_its_output(self):
         # Too little memory to create a device.
-        result = self.run_pack("device", GTEST_FILTER="CudaTest.SumsAndMeans",
-                               TENSORD_EMULATED_MEMORY_MIB="8")
+        result = self.run_pack("device", GTEST_FILTER="CudaTest.SumsAndMeans", TENSORD_EMULATED_MEMORY_MIB="8")
         self.assertEqual(result.returncode, 1, result.stdout)
         self.assertEqual(self.last_line, "0 passed, 1 failed")
         self.assertIn("cuda_device_test: CudaTest.SumsAndMeans", result.stdout)
         self.assertIn("RESOURCE_EXHAUSTED: cudaMalloc failed", result.stdout)
 
     def test_counts_a_crash_as_a_failure_of_the_case_that_ran(self):
-        crash = "echo '[ RUN      ] A.Passes'\necho '[       OK ] A.Passes (0 ms)'\n" \
-                "echo '[ RUN      ] A.Crashes'\necho last words\nkill -SEGV $$\n"
+        crash = (
+            "echo '[ RUN      ] A.Passes'\necho '[       OK ] A.Passes (0 ms)'\n"
+            "echo '[ RUN      ] A.Crashes'\necho last words\nkill -SEGV $$\n"
+        )
         passes = "echo '[ RUN      ] B.Passes'\necho '[       OK ] B.Passes (0 ms)'\n"
-        programs = self.stub_programs(cuda_device_test=crash, cuda_fault_test=passes,
-                                      cuda_backend_test="echo started\nexit 3\n")
+        programs = self.stub_programs(
+            cuda_device_test=crash, cuda_fault_test=passes, cuda_backend_test="echo started\nexit 3\n"
+        )
         result = self.run_pack("--emulated", "--programs", programs, "device")
         self.assertEqual(result.returncode, 1)
         self.assertEqual(self.last_line, "2 passed, 2 failed")
-        self.assertIn("cuda_device_test: A.Crashes: the program ended with 139\n    last words",
-                      result.stdout)
+        self.assertIn("cuda_device_test: A.Crashes: the program ended with 139\n    last words", result.stdout)
         self.assertIn("cuda_backend_test: the program ended with 3\n    started", result.stdout)
 
     def test_ends_a_part_that_takes_too_long(self):
         hang = "echo '[ RUN      ] A.Hangs'\nexec sleep 100\n"
         good = "echo '[ RUN      ] A.B'\necho '[       OK ] A.B (0 ms)'\n"
-        programs = self.stub_programs(
-            cuda_device_test=good, cuda_backend_test=good, cuda_fault_test=hang)
+        programs = self.stub_programs(cuda_device_test=good, cuda_backend_test=good, cuda_fault_test=hang)
         result = self.run_pack("--emulated", "--programs", programs, "--limit", "10", "device")
         self.assertEqual(result.returncode, 1)
         self.assertEqual(self.last_line, "2 passed, 1 failed")
@@ -177,8 +192,7 @@ class GpuRunTest(unittest.TestCase):
         return self.run_pack("memcheck", TENSORD_COMPUTE_SANITIZER=tool)
 
     def test_passes_if_the_sanitizer_finds_nothing_and_the_tests_pass(self):
-        ok = 'echo "$@" >"${0%/*}/arguments"\n' \
-             '"${@: -1}" && echo "========= ERROR SUMMARY: 0 errors"\n'
+        ok = 'echo "$@" >"${0%/*}/arguments"\n"${@: -1}" && echo "========= ERROR SUMMARY: 0 errors"\n'
         result = self.sanitize(ok)
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertEqual(self.last_line, "1 passed, 0 failed")
@@ -186,8 +200,10 @@ class GpuRunTest(unittest.TestCase):
             self.assertIn("--tool memcheck --error-exitcode 99", file.read())
 
     def test_fails_if_the_sanitizer_reports_an_error(self):
-        found = '"${@: -1}"\necho "========= Invalid __global__ read of size 4 bytes"\n' \
-                'echo "=========     at Sum()"\necho "========= ERROR SUMMARY: 1 error"\nexit 99\n'
+        found = (
+            '"${@: -1}"\necho "========= Invalid __global__ read of size 4 bytes"\n'
+            'echo "=========     at Sum()"\necho "========= ERROR SUMMARY: 1 error"\nexit 99\n'
+        )
         result = self.sanitize(found)
         self.assertEqual(result.returncode, 1)
         self.assertEqual(self.last_line, "0 passed, 1 failed")
@@ -195,8 +211,9 @@ class GpuRunTest(unittest.TestCase):
         self.assertIn("at Sum()", result.stdout)
 
     def test_fails_if_racecheck_reports_a_warning(self):
-        result = self.sanitize('"${@: -1}"\necho "========= RACECHECK SUMMARY: '
-                               '1 hazard displayed (0 errors, 1 warning)"\n')
+        result = self.sanitize(
+            '"${@: -1}"\necho "========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)"\n'
+        )
         self.assertEqual(result.returncode, 1)
 
     def test_fails_if_the_sanitizer_ran_no_test(self):
@@ -219,18 +236,23 @@ class GpuRunTest(unittest.TestCase):
         toolkit = os.path.join(self.folder, "toolkit")
         site = os.path.join(self.folder, "site")
         listed = os.path.join(self.folder, "listed")
-        for path in (os.path.join(toolkit, "lib64/libtensordone.so.9"),
-                     os.path.join(site, "nvidia/cu9/lib/libtensordtwo.so.9"),
-                     os.path.join(listed, "libtensordthree.so.9")):
+        for path in (
+            os.path.join(toolkit, "lib64/libtensordone.so.9"),
+            os.path.join(site, "nvidia/cu9/lib/libtensordtwo.so.9"),
+            os.path.join(listed, "libtensordthree.so.9"),
+        ):
             os.makedirs(os.path.dirname(path))
             write_program(path, "")
         programs = tempfile.mkdtemp(dir=self.folder)
-        write_program(os.path.join(programs, "gpu_bench"),
-                      "if [[ $1 == --libraries ]]; then\n"
-                      "printf 'libtensord%s.so.9\\n' one two three four; exit\nfi\n"
-                      "echo \"path $LD_LIBRARY_PATH\"\nexit 3\n")
-        result = self.run_pack("--programs", programs, "device", CUDA_HOME=toolkit, PYTHONPATH=site,
-                               LD_LIBRARY_PATH=listed)
+        write_program(
+            os.path.join(programs, "gpu_bench"),
+            "if [[ $1 == --libraries ]]; then\n"
+            "printf 'libtensord%s.so.9\\n' one two three four; exit\nfi\n"
+            'echo "path $LD_LIBRARY_PATH"\nexit 3\n',
+        )
+        result = self.run_pack(
+            "--programs", programs, "device", CUDA_HOME=toolkit, PYTHONPATH=site, LD_LIBRARY_PATH=listed
+        )
         self.assertIn(f"path {listed}:{toolkit}/lib64:{site}/nvidia/cu9/lib\n", result.stdout)
         self.assertIn(f"libtensordone.so.9: {toolkit}/lib64\n", result.stdout)
         self.assertIn(f"libtensordthree.so.9: {listed}, which is in LD_LIBRARY_PATH\n", result.stdout)
@@ -285,8 +307,7 @@ class CudaSkipsTest(unittest.TestCase):
         self.assertIn("CudaTest.CopiesBetweenGpus: there is no second GPU", result.stdout)
 
     def test_permits_no_other_reason(self):
-        result = self.sort("skipped\tA.B\tthere is one GPU\n"
-                           "skipped\tFusedCudaTest.A\tNVRTC can't be loaded\n")
+        result = self.sort("skipped\tA.B\tthere is one GPU\nskipped\tFusedCudaTest.A\tNVRTC can't be loaded\n")
         self.assertEqual(result.returncode, 1)
         self.assertIn("doesn't permit:\n  FusedCudaTest.A: NVRTC can't be loaded", result.stdout)
 

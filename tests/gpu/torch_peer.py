@@ -82,9 +82,11 @@ OPS = {
     "linear": lambda flags, x, w, b: ACTIVATIONS[flags["activation"]](F.linear(x, w, b)),
     "conv": lambda flags, x, w, b: F.relu(F.conv2d(x, w, b, padding=int(flags["padding"]))),
     "conv_backward_input": lambda flags, g, w: torch.nn.grad.conv2d_input(
-        ints(flags["shape"]), w, g, padding=int(flags["padding"])),
+        ints(flags["shape"]), w, g, padding=int(flags["padding"])
+    ),
     "conv_backward_weight": lambda flags, g, x: torch.nn.grad.conv2d_weight(
-        x, ints(flags["shape"]), g, padding=int(flags["padding"])),
+        x, ints(flags["shape"]), g, padding=int(flags["padding"])
+    ),
     "add": lambda flags, a, b: a + b,
     "neg": lambda flags, x: -x,
     "exp": lambda flags, x: torch.exp(x),

@@ -34,8 +34,11 @@ def write_safetensors(path, tensors):
     for name, value in tensors.items():
         value = value.contiguous()
         raw = value.numpy().tobytes()
-        header[name] = {"dtype": DTYPES[value.dtype], "shape": list(value.shape),
-                        "data_offsets": [len(data), len(data) + len(raw)]}
+        header[name] = {
+            "dtype": DTYPES[value.dtype],
+            "shape": list(value.shape),
+            "data_offsets": [len(data), len(data) + len(raw)],
+        }
         data += raw
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
@@ -56,6 +59,7 @@ def read_safetensors(path):
 
 # ---------------------------------------------------------------- cases
 
+
 def forward(module, inputs):
     return {"y": module(inputs["x"])}
 
@@ -65,14 +69,22 @@ def attend(module, inputs):
     causal = "is_causal" in inputs
     length = query.shape[1 if module.batch_first else 0]
     mask = torch.ones(length, length).triu(1).bool() if causal else inputs.get("attn_mask")
-    return {"y": module(query, inputs.get("key", query), inputs.get("value", query),
-                        attn_mask=mask, key_padding_mask=inputs.get("key_padding_mask"),
-                        need_weights=False)[0]}
+    return {
+        "y": module(
+            query,
+            inputs.get("key", query),
+            inputs.get("value", query),
+            attn_mask=mask,
+            key_padding_mask=inputs.get("key_padding_mask"),
+            need_weights=False,
+        )[0]
+    }
 
 
 def encode(module, inputs):
-    return {"y": module(inputs["x"], src_mask=inputs.get("attn_mask"),
-                        src_key_padding_mask=inputs.get("key_padding_mask"))}
+    return {
+        "y": module(inputs["x"], src_mask=inputs.get("attn_mask"), src_key_padding_mask=inputs.get("key_padding_mask"))
+    }
 
 
 def recur(module, inputs):
@@ -96,8 +108,9 @@ def cases():
     normal = torch.randn
     image = normal(2, 4, 9, 8)
     recurrent = {"num_layers": 2, "batch_first": True, "bidirectional": True}
-    pools = nn.Sequential(nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(2, 1), nn.AdaptiveAvgPool2d((2, 1)),
-                          nn.Flatten(), nn.Identity())
+    pools = nn.Sequential(
+        nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(2, 1), nn.AdaptiveAvgPool2d((2, 1)), nn.Flatten(), nn.Identity()
+    )
     for x in (normal(2, 4, 11), normal(4, 11)):
         yield "conv1d", nn.Conv1d(4, 6, 3, 2, 1, groups=2), forward, {"x": x}
     for x in (image, image[0]):
@@ -108,8 +121,7 @@ def cases():
     yield "batch_norm1d", nn.BatchNorm1d(4), forward, {"x": normal(3, 4, 5)}
     yield "batch_norm2d", nn.BatchNorm2d(4, eps=1e-3), forward, {"x": image}
     yield "layer_norm", nn.LayerNorm((3, 5)), forward, {"x": normal(2, 3, 5)}
-    yield ("layer_norm_without_affine", nn.LayerNorm(5, elementwise_affine=False), forward,
-           {"x": normal(2, 5)})
+    yield ("layer_norm_without_affine", nn.LayerNorm(5, elementwise_affine=False), forward, {"x": normal(2, 5)})
     yield "rms_norm", nn.RMSNorm(5), forward, {"x": normal(2, 5)}
     yield "embedding", nn.Embedding(7, 5), forward, {"x": torch.randint(7, (2, 3))}
     attention = nn.MultiheadAttention(12, 3)
@@ -121,19 +133,32 @@ def cases():
     yield "attention", attention, attend, {"x": normal(4, 12)}
     yield "attention", attention, attend, {"x": x, "is_causal": torch.ones(1)}
     yield "attention", attention, attend, {"x": x, "key": memory, "value": memory, "attn_mask": mask}
-    yield ("attention", attention, attend,
-           {"x": x, "key": memory, "value": other, "key_padding_mask": padding})
-    yield ("attention", attention, attend,
-           {"x": x, "key": memory, "value": other, "attn_mask": mask, "key_padding_mask": padding})
-    yield ("attention", attention, attend,
-           {"x": x, "key": memory, "value": other, "attn_mask": normal(4, 5)})
-    yield ("attention_batch_first", nn.MultiheadAttention(12, 3, bias=False, batch_first=True),
-           attend, {"x": normal(2, 4, 12)})
-    yield ("encoder", nn.TransformerEncoderLayer(12, 3, 24, batch_first=True), encode,
-           {"x": normal(2, 5, 12), "key_padding_mask": padding})
-    yield ("encoder_norm_first",
-           nn.TransformerEncoderLayer(12, 3, 24, activation="gelu", norm_first=True, bias=False),
-           encode, {"x": normal(4, 2, 12), "attn_mask": mask[:, :4]})
+    yield ("attention", attention, attend, {"x": x, "key": memory, "value": other, "key_padding_mask": padding})
+    yield (
+        "attention",
+        attention,
+        attend,
+        {"x": x, "key": memory, "value": other, "attn_mask": mask, "key_padding_mask": padding},
+    )
+    yield ("attention", attention, attend, {"x": x, "key": memory, "value": other, "attn_mask": normal(4, 5)})
+    yield (
+        "attention_batch_first",
+        nn.MultiheadAttention(12, 3, bias=False, batch_first=True),
+        attend,
+        {"x": normal(2, 4, 12)},
+    )
+    yield (
+        "encoder",
+        nn.TransformerEncoderLayer(12, 3, 24, batch_first=True),
+        encode,
+        {"x": normal(2, 5, 12), "key_padding_mask": padding},
+    )
+    yield (
+        "encoder_norm_first",
+        nn.TransformerEncoderLayer(12, 3, 24, activation="gelu", norm_first=True, bias=False),
+        encode,
+        {"x": normal(4, 2, 12), "attn_mask": mask[:, :4]},
+    )
     lstm, gru = nn.LSTM(5, 4, **recurrent), nn.GRU(5, 4, **recurrent)
     x, h, c = normal(3, 6, 5), normal(4, 3, 4), normal(4, 3, 4)
     yield "lstm", lstm, recur, {"x": x}
@@ -169,8 +194,9 @@ def main():
         folder = pathlib.Path(folder)
         socket = f"unix:{folder}/socket"
         daemon = subprocess.Popen(
-            [options.daemon, f"--listen={socket}", "--devices=cpu", "--until-eof",
-             f"--port-file={folder}/port"], stdin=subprocess.PIPE)
+            [options.daemon, f"--listen={socket}", "--devices=cpu", "--until-eof", f"--port-file={folder}/port"],
+            stdin=subprocess.PIPE,
+        )
         try:
             for number, (name, module, function, inputs) in enumerate(cases()):
                 randomize(module)
@@ -179,7 +205,10 @@ def main():
                 write_safetensors(folder / "in", state | inputs)
                 result = subprocess.run(
                     [options.run_module, socket, name, folder / "in", folder / "out"],
-                    capture_output=True, text=True, timeout=120)
+                    capture_output=True,
+                    text=True,
+                    timeout=120,
+                )
                 count += 1
                 if result.returncode != 0:
                     print(f"{name}: {result.stderr}")
@@ -190,12 +219,12 @@ def main():
                     wanted = function(module, inputs)
                 for key, value in wanted.items():
                     if got[key].shape != value.shape:
-                        print(f"{name} (case {number}): {key} has shape {tuple(got[key].shape)}, "
-                              f"not {tuple(value.shape)}")
+                        print(
+                            f"{name} (case {number}): {key} has shape {tuple(got[key].shape)}, not {tuple(value.shape)}"
+                        )
                         failures += 1
                     elif not torch.allclose(got[key], value, rtol=1e-4, atol=1e-4):
-                        print(f"{name} (case {number}): {key} differs by "
-                              f"{(got[key] - value).abs().max().item():.2g}")
+                        print(f"{name} (case {number}): {key} differs by {(got[key] - value).abs().max().item():.2g}")
                         failures += 1
                 text = bytes(got["text"].numpy()).decode()
                 if type(module).__module__.startswith("torch.nn") and name not in TEXTS_DIFFER:

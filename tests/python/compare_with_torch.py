@@ -34,28 +34,37 @@ except ImportError as error:
 from torch_cases import CASES, FLOATING, OTHERS, Inputs, to_bytes
 
 TIMEOUT_SECONDS = 60
-NOT_COMPARED = {"uniform", "normal", "randint", "dropout",  # PyTorch has other generators
-                "floor_divide", "remainder"}  # PyTorch divides first, and rounds or overflows there
+NOT_COMPARED = {
+    "uniform",
+    "normal",
+    "randint",
+    "dropout",  # PyTorch has other generators
+    "floor_divide",
+    "remainder",
+}  # PyTorch divides first, and rounds or overflows there
 INTEGER_ONLY = {"bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
 NAMES = {dtype: name for name, dtype in (FLOATING | OTHERS).items()}
 # Bits of the significand, and the smallest exponent of a normal number as numpy.frexp returns it.
-PRECISION = {torch.float16: (11, -13), torch.bfloat16: (8, -125), torch.float32: (24, -125),
-             torch.float64: (53, -1021)}
+PRECISION = {torch.float16: (11, -13), torch.bfloat16: (8, -125), torch.float32: (24, -125), torch.float64: (53, -1021)}
 
 
 # ---------------------------------------------------------------- the daemon
+
 
 class Server:
     """Runs single ops on the daemon's CPU device."""
 
     def __init__(self, address, pb, types, stubs):
         self.pb, self.types = pb, types
-        self.stub = stubs.TensorServiceStub(grpc.insecure_channel(
-            address, options=[("grpc.max_receive_message_length", -1)]))
+        self.stub = stubs.TensorServiceStub(
+            grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)])
+        )
         self.session = self.stub.OpenSession(
-            pb.OpenSessionRequest(client_name="compare_with_torch.py", lease_seconds=3600)).session
-        self.number_of = {getattr(torch, name[len("DTYPE_"):].lower(), None): number
-                          for name, number in types.DType.items()}
+            pb.OpenSessionRequest(client_name="compare_with_torch.py", lease_seconds=3600)
+        ).session
+        self.number_of = {
+            getattr(torch, name[len("DTYPE_") :].lower(), None): number for name, number in types.DType.items()
+        }
         self.dtype_of = {number: dtype for dtype, number in self.number_of.items()}
 
     def ops(self):
@@ -75,23 +84,29 @@ class Server:
         outputs = list(range(len(handles) + 1, len(handles) + num_outputs + 1))
         for handle, x in zip(handles, case.inputs):
             spec = self.types.TensorSpec(dtype=self.number_of[x.dtype], shape=x.shape)
-            self.stub.CreateTensor(self.pb.CreateTensorRequest(
-                session=self.session, handle=handle, spec=spec, device="cpu:0", data=to_bytes(x)),
-                timeout=TIMEOUT_SECONDS)
-        op = self.types.Op(name=name, inputs=handles, output=outputs[0], num_outputs=num_outputs,
-                           device="" if case.inputs else "cpu:0",
-                           attrs={key: self.attribute(value) for key, value in case.attrs.items()})
-        self.stub.RunOps(self.pb.RunOpsRequest(session=self.session, ops=[op]),
-                         timeout=TIMEOUT_SECONDS)
+            self.stub.CreateTensor(
+                self.pb.CreateTensorRequest(
+                    session=self.session, handle=handle, spec=spec, device="cpu:0", data=to_bytes(x)
+                ),
+                timeout=TIMEOUT_SECONDS,
+            )
+        op = self.types.Op(
+            name=name,
+            inputs=handles,
+            output=outputs[0],
+            num_outputs=num_outputs,
+            device="" if case.inputs else "cpu:0",
+            attrs={key: self.attribute(value) for key, value in case.attrs.items()},
+        )
+        self.stub.RunOps(self.pb.RunOpsRequest(session=self.session, ops=[op]), timeout=TIMEOUT_SECONDS)
         results = [self.read(output) for output in outputs]
-        self.stub.DeleteTensors(
-            self.pb.DeleteTensorsRequest(session=self.session, handles=handles + outputs))
+        self.stub.DeleteTensors(self.pb.DeleteTensorsRequest(session=self.session, handles=handles + outputs))
         return results
 
     def read(self, handle):
         answer = self.stub.ReadTensor(
-            self.pb.ReadTensorRequest(session=self.session, handle=handle),
-            timeout=TIMEOUT_SECONDS)
+            self.pb.ReadTensorRequest(session=self.session, handle=handle), timeout=TIMEOUT_SECONDS
+        )
         shape, dtype = list(answer.spec.shape), self.dtype_of[answer.spec.dtype]
         if not answer.data:
             return torch.empty(shape, dtype=dtype)
@@ -100,6 +115,7 @@ class Server:
 
 
 # ---------------------------------------------------------------- differences
+
 
 class Difference:
     """The largest difference: in ulps, or the part that exceeds one ulp, in epsilons of S."""
@@ -155,12 +171,15 @@ def measure(got, want, scale, row, found):
     if not wrong.any():
         return None
     worst = numpy.unravel_index(numpy.nan_to_num(error - allowed, nan=numpy.inf).argmax(), b.shape)
-    return (f"{wrong.sum()} of {wrong.size} elements exceed the page's tolerance, most at "
-            f"{list(map(int, worst))}: {got[worst].item()!r} and not {want[worst].item()!r}, "
-            f"{error[worst] / ulp[worst]:.3g} ulp")
+    return (
+        f"{wrong.sum()} of {wrong.size} elements exceed the page's tolerance, most at "
+        f"{list(map(int, worst))}: {got[worst].item()!r} and not {want[worst].item()!r}, "
+        f"{error[worst] / ulp[worst]:.3g} ulp"
+    )
 
 
 # ---------------------------------------------------------------- the page
+
 
 class Row:
     """A row of the page: | ops | dtypes | largest difference | bound | rtol | atol |.
@@ -188,8 +207,7 @@ def read_page(path):
     header = [line.startswith("| ops | dtype | largest") for line in lines].index(True)
     begin = header + 2
     end = next(i for i in range(begin, len(lines)) if not lines[i].startswith("|"))
-    rows = [Row([cell.strip() for cell in line.strip("| ").split(" | ")])
-            for line in lines[begin:end]]
+    rows = [Row([cell.strip() for cell in line.strip("| ").split(" | ")]) for line in lines[begin:end]]
     return lines[:begin] + rows + lines[end:]
 
 
@@ -231,8 +249,7 @@ def compare_all(server, rows, verbose):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--daemon", required=True, help="path of tensord")
     parser.add_argument("--proto", required=True, help="the folder proto/")
     parser.add_argument("--page", required=True, help="path of client/TOLERANCES.md")

@@ -3,10 +3,9 @@
 import itertools
 
 import torch
-from torch.nn import functional as F
-
-from torch_case import Case
 import torch_network_cases
+from torch.nn import functional as F
+from torch_case import Case
 
 RANDOM_ELEMENTS = 50_000
 FLOATING = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32,

@@ -13,8 +13,9 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(channels)
         self.downsample = None
         if stride != 1 or before != channels:
-            self.downsample = nn.Sequential(nn.Conv2d(before, channels, 1, stride, bias=False),
-                                            nn.BatchNorm2d(channels))
+            self.downsample = nn.Sequential(
+                nn.Conv2d(before, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
+            )
 
     def forward(self, x):
         y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
@@ -30,8 +31,11 @@ class ResNet18(nn.Module):
         before = 64
         for i in range(1, 5):
             channels = 32 << i
-            setattr(self, f"layer{i}", nn.Sequential(BasicBlock(before, channels, 1 if i == 1 else 2),
-                                                     BasicBlock(channels, channels, 1)))
+            setattr(
+                self,
+                f"layer{i}",
+                nn.Sequential(BasicBlock(before, channels, 1 if i == 1 else 2), BasicBlock(channels, channels, 1)),
+            )
             before = channels
         self.fc = nn.Linear(before, classes)
 
@@ -49,15 +53,15 @@ class Gpt2Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attn = nn.ModuleDict({"c_attn": nn.Linear(width, 3 * width),
-                                   "c_proj": nn.Linear(width, width)})
-        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(width, 4 * width),
-                                  "c_proj": nn.Linear(4 * width, width)})
+        self.attn = nn.ModuleDict({"c_attn": nn.Linear(width, 3 * width), "c_proj": nn.Linear(width, width)})
+        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(width, 4 * width), "c_proj": nn.Linear(4 * width, width)})
 
     def forward(self, x, begin=0, cache=None):
         batch, length, width = x.shape
-        q, k, v = (part.reshape(batch, length, self.heads, -1).transpose(1, 2)
-                   for part in self.attn.c_attn(self.ln_1(x)).split(width, 2))
+        q, k, v = (
+            part.reshape(batch, length, self.heads, -1).transpose(1, 2)
+            for part in self.attn.c_attn(self.ln_1(x)).split(width, 2)
+        )
         if cache is not None:
             end = begin + length
             for all_positions, part in zip(cache, (k, v)):
@@ -77,7 +81,7 @@ class Gpt2(nn.Module):
         self.ln_f = nn.LayerNorm(width)
 
     def forward(self, tokens):
-        x = self.wte(tokens) + self.wpe.weight[:tokens.shape[1]]
+        x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
         for block in self.h:
             x = block(x)
         return self.ln_f(x) @ self.wte.weight.T
@@ -91,7 +95,7 @@ class Gpt2(nn.Module):
     def append(self, tokens, begin, cache):
         """Returns the logits after the last of the tokens, which come at the position `begin`. A
         later token comes alone."""
-        x = self.wte(tokens) + self.wpe.weight[begin:begin + tokens.shape[1]]
+        x = self.wte(tokens) + self.wpe.weight[begin : begin + tokens.shape[1]]
         for block, own in zip(self.h, cache):
             x = block(x, begin, own)
         return self.ln_f(x[:, -1]) @ self.wte.weight.T

@@ -4,7 +4,6 @@ import itertools
 
 import torch
 from torch.nn import functional as F
-
 from torch_case import Case
 
 

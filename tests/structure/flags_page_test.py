@@ -21,13 +21,14 @@ PATIENCE_SECONDS = 60
 
 # A flag, its value, its default, and its description. By its version, CLI11 writes "=4" or " [4]",
 # indents flags by 2 or by 10, and wraps descriptions.
-FLAG = re.compile(r" {2,12}(--[a-z-]+)(?: ([A-Z]+)(?:,\.\.\.)?)?(?:=(\S+)| (\[\S*\]))?(?: +\.\.\.)?"
-                  r"(?: +(\S.*))?")
+FLAG = re.compile(
+    r" {2,12}(--[a-z-]+)(?: ([A-Z]+)(?:,\.\.\.)?)?(?:=(\S+)| (\[\S*\]))?(?: +\.\.\.)?"
+    r"(?: +(\S.*))?"
+)
 GROUP = re.compile(r"([A-Z][A-Za-z ]+):")
 
 
 class Flag:
-
     def __init__(self, match):
         self.name, self.value, default, bracketed, self.text = match.groups(default="")
         self.default = (default or bracketed).strip("[]")
@@ -72,8 +73,9 @@ def main():
     parser.add_argument("--source", required=True, type=pathlib.Path)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    help_text = subprocess.run([options.daemon, "--help"], stdout=subprocess.PIPE, text=True,
-                               timeout=PATIENCE_SECONDS, check=True).stdout
+    help_text = subprocess.run(
+        [options.daemon, "--help"], stdout=subprocess.PIPE, text=True, timeout=PATIENCE_SECONDS, check=True
+    ).stdout
     groups = groups_of(help_text)
     number = sum(len(flags) for flags in groups.values())
     if number < MIN_FLAGS:

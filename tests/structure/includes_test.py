@@ -12,6 +12,7 @@ Checks five rules:
   4. The installed headers of client/ and common/ include neither gRPC, Protocol Buffers nor server/.
   5. A file declares no type that only a higher line defines, except those of the list ```opaque in server/README.md.
 """
+
 import argparse
 import collections
 import pathlib
@@ -30,8 +31,11 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
 def source_files():
     """Returns the paths of the product's source files, relative to the source folder."""
     return sorted(
-        str(path.relative_to(SOURCE)) for top in TOP_FOLDERS for path in (SOURCE / top).rglob("*")
-        if path.suffix in SUFFIXES)
+        str(path.relative_to(SOURCE))
+        for top in TOP_FOLDERS
+        for path in (SOURCE / top).rglob("*")
+        if path.suffix in SUFFIXES
+    )
 
 
 def all_includes(path):
@@ -61,13 +65,16 @@ def read_layers():
 def entry_of(path, layers):
     """Returns (number of the line, entry) of the longest entry that covers the file, or None."""
     stem = str(pathlib.PurePath(path).with_suffix(""))
-    covering = [(number, entry) for number, line in enumerate(layers) for entry in line
-                if stem == entry or stem.startswith(entry + "/")]
+    covering = [
+        (number, entry)
+        for number, line in enumerate(layers)
+        for entry in line
+        if stem == entry or stem.startswith(entry + "/")
+    ]
     return max(covering, key=lambda found: len(found[1]), default=None)
 
 
 class IncludesTest(unittest.TestCase):
-
     def test_no_file_includes_itself(self):
         graph = {path: own_includes(path) for path in source_files()}
         state = collections.defaultdict(int)  # 1: on the path, 2: done
@@ -102,9 +109,12 @@ class IncludesTest(unittest.TestCase):
         self.assertEqual(wrong, [], "\n" + "\n".join(wrong))
 
     def test_only_the_protocol_layers_include_proto(self):
-        wrong = [path for path in source_files()
-                 if not path.startswith(("server/rpc/", "client/internal/", "client/cli/health_probe.")) and
-                 any(name.startswith("proto/") for name in own_includes(path))]
+        wrong = [
+            path
+            for path in source_files()
+            if not path.startswith(("server/rpc/", "client/internal/", "client/cli/health_probe."))
+            and any(name.startswith("proto/") for name in own_includes(path))
+        ]
         self.assertEqual(wrong, [])
 
     def test_declared_types_of_higher_layers_are_listed(self):
@@ -131,14 +141,14 @@ class IncludesTest(unittest.TestCase):
                 self.assertTrue(exists or entry == "proto", f"the layer list names {entry}, which doesn't exist")
 
     def test_installed_headers_need_no_grpc(self):
-        reached = collections.deque(path for path in source_files()
-                                    if re.fullmatch(r"client/[^/]+\.h", path))
+        reached = collections.deque(path for path in source_files() if re.fullmatch(r"client/[^/]+\.h", path))
         self.assertIn("client/tensord.h", reached)
         seen = set(reached)
         while reached:
             path = reached.popleft()
-            self.assertFalse(path.startswith(("server/", "client/internal/", "proto/")),
-                             f"a public header of client/ reaches {path}")
+            self.assertFalse(
+                path.startswith(("server/", "client/internal/", "proto/")), f"a public header of client/ reaches {path}"
+            )
             for name in all_includes(path):
                 self.assertNotRegex(name, r"^(grpc|google/protobuf)", f"{path} includes <{name}>")
             for included in own_includes(path):

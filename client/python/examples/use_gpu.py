@@ -43,7 +43,9 @@ def main() -> None:
         called = time.perf_counter()
         total = a.sum().item()
         done = time.perf_counter()
-        print(f"ten products: the calls took {(called - start) * 1e3:.2f} ms, the result {(done - start) * 1e3:.0f} ms more")
+        print(
+            f"ten products: the calls took {(called - start) * 1e3:.2f} ms, the result {(done - start) * 1e3:.0f} ms more"
+        )
         print("the sum is", total)
 
 

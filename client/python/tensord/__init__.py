@@ -52,8 +52,7 @@ newaxis = None
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from . import aio as aio
-    from . import nn as nn
+    from . import aio as aio, nn as nn
 
 
 def __getattr__(name: str) -> object:

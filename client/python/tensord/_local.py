@@ -24,11 +24,15 @@ _server: _PrivateServer | None = None
 def _binary() -> str:
     """Returns the path of the daemon."""
     named = os.environ.get("TENSORD_BINARY")
-    candidates = [named] if named else [
-        str(Path(__file__).parent / "bin" / "tensord"),
-        str(Path(sys.executable).parent / "tensord"),
-        shutil.which("tensord") or "",
-    ]
+    candidates = (
+        [named]
+        if named
+        else [
+            str(Path(__file__).parent / "bin" / "tensord"),
+            str(Path(sys.executable).parent / "tensord"),
+            shutil.which("tensord") or "",
+        ]
+    )
     for path in candidates:
         if path and os.access(path, os.X_OK):
             return path

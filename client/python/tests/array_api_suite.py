@@ -9,8 +9,10 @@ import os
 
 os.environ.setdefault("ARRAY_API_TESTS_SKIP_DTYPES", "complex64")
 
-from array_api_tests import dtype_helpers as dh  # noqa: E402
-from array_api_tests import xp  # noqa: E402
+from array_api_tests import (
+    dtype_helpers as dh,
+    xp,
+)
 
 
 def _is_real(dtype):

@@ -7,7 +7,6 @@ import sys
 import time
 
 import pytest
-
 import tensord
 
 START_SECONDS = 60

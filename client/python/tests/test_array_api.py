@@ -8,7 +8,6 @@ import math
 
 import numpy as np
 import pytest
-
 import tensord
 import tensord.array_api as xp
 

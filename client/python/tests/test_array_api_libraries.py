@@ -3,7 +3,6 @@
 import textwrap
 
 import pytest
-
 import tensord.array_api as xp
 
 

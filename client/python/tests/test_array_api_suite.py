@@ -32,7 +32,7 @@ def test_suite_passes_but_for_the_listed_tests(address):
     }
     arguments = [
         *("-p", "array_api_suite", "-p", "no:cacheprovider", "-o", "xfail_strict=true", "-q", "--tb=short"),
-        *("--disable-deadline", f"--max-examples={os.environ.get('TENSORD_ARRAY_API_EXAMPLES', 20)}"),
+        *("--disable-deadline", f"--max-examples={os.environ.get('TENSORD_ARRAY_API_EXAMPLES', '20')}"),
         f"--xfails-file={HERE / 'array_api_xfails.txt'}",
         f"--skips-file={HERE / 'array_api_skips.txt'}",
         "array_api_tests",

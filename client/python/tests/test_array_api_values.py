@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from test_array_api import BY_NAME, check, make
-
 import tensord.array_api as xp
+from test_array_api import BY_NAME, check, make
 
 INPUTS = {
     "f": np.array([[0.5, -1.25, 2.0], [3.5, -0.0, 1.0]], "float32"),

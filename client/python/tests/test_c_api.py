@@ -9,7 +9,6 @@ import subprocess
 
 import numpy
 import pytest
-
 import tensord
 from tensord import _core
 

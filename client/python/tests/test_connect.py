@@ -5,7 +5,6 @@ import threading
 import time
 
 import pytest
-
 import tensord
 
 NO_SERVER = {"TENSORD_SERVER": "", "TENSORD_SERVERS": ""}
@@ -303,7 +302,9 @@ z = y + 1
 z.tolist()
 """
     assert ", in <module>" not in run_python(program).stderr.splitlines()[-1]
-    assert "The failed op was called at <string>:4, in <module>" in run_python(program, TENSORD_DEBUG="tracebacks").stderr
+    assert (
+        "The failed op was called at <string>:4, in <module>" in run_python(program, TENSORD_DEBUG="tracebacks").stderr
+    )
 
 
 def test_an_op_that_waits_for_room_releases_the_interpreter_lock(run_python):

@@ -4,7 +4,6 @@ import inspect
 
 import numpy as np
 import pytest
-
 import tensord
 from tensord import _core
 
@@ -44,14 +43,18 @@ VALUES = {
     "lerp": (lambda x, y: tensord.lerp(x, y, 0.25), A + 0.25 * (B - A)),
     "addcmul": (lambda x, y: tensord.addcmul(x, y, y, value=2), A + 2 * B * B),
     "matmul": (lambda x, y: tensord.matmul(x, y, transpose_b=True), A @ B.T),
-    "conv1d": (lambda x, y: tensord.conv1d(
-        x.reshape(1, 2, 3), tensord.asarray([[[1.0, 0, 0], [0, 0, 1]]]), padding="same"),
-        [[[5, -4.5, -2]]]),
-    "conv2d, activation": (lambda x, y: tensord.conv2d(
-        x.reshape(1, 1, 2, 3), tensord.ones(1, 1, 2, 2), activation="relu"), [[[[8.5, 0]]]]),
-    "conv_transpose1d": (lambda x, y: tensord.conv_transpose1d(
-        x.reshape(1, 2, 3), tensord.ones(2, 1, 1), stride=2, output_padding=1),
-        [[[5.5, 0, 3, 0, -5.75, 0]]]),
+    "conv1d": (
+        lambda x, y: tensord.conv1d(x.reshape(1, 2, 3), tensord.asarray([[[1.0, 0, 0], [0, 0, 1]]]), padding="same"),
+        [[[5, -4.5, -2]]],
+    ),
+    "conv2d, activation": (
+        lambda x, y: tensord.conv2d(x.reshape(1, 1, 2, 3), tensord.ones(1, 1, 2, 2), activation="relu"),
+        [[[[8.5, 0]]]],
+    ),
+    "conv_transpose1d": (
+        lambda x, y: tensord.conv_transpose1d(x.reshape(1, 2, 3), tensord.ones(2, 1, 1), stride=2, output_padding=1),
+        [[[5.5, 0, 3, 0, -5.75, 0]]],
+    ),
     "sum": (lambda x, y: x.sum(), A.sum()),
     "sum of an axis": (lambda x, y: tensord.sum(x, 1), A.sum(1)),
     "sum, PyTorch's names": (lambda x, y: tensord.sum(x, dim=-1, keepdim=True), A.sum(-1, keepdims=True)),
@@ -94,8 +97,10 @@ VALUES = {
     "nonzero": (lambda x, y: (x > 0).nonzero(), np.stack(np.nonzero(A > 0))),
     "gather": (lambda x, y: x.gather(tensord.asarray([[2], [0]]), axis=1), [[0.25], [4]]),
     "index_select": (lambda x, y: x.index_select(1, tensord.asarray([2, 0])), A[:, [2, 0]]),
-    "scatter": (lambda x, y: x.scatter(1, tensord.asarray([[0], [1]]), tensord.asarray([[1.0], [2.0]]), reduce="add"),
-                A + np.float32([[1, 0, 0], [0, 2, 0]])),
+    "scatter": (
+        lambda x, y: x.scatter(1, tensord.asarray([[0], [1]]), tensord.asarray([[1.0], [2.0]]), reduce="add"),
+        A + np.float32([[1, 0, 0], [0, 2, 0]]),
+    ),
     "one_hot": (lambda x, y: tensord.one_hot(tensord.asarray([1, 0]), 3), [[0, 1, 0], [1, 0, 0]]),
     "embedding": (lambda x, y: tensord.embedding(tensord.asarray([1, 1]), x), A[[1, 1]]),
     "zeros": (lambda x, y: tensord.zeros(2, 3), np.zeros((2, 3))),
@@ -106,7 +111,10 @@ VALUES = {
     "arange": (lambda x, y: tensord.arange(1, 10, 3), np.arange(1, 10, 3)),
     "arange, stop": (lambda x, y: tensord.arange(2.5), np.arange(2.5)),
     "linspace": (lambda x, y: tensord.linspace(0, 1, 5), np.linspace(0, 1, 5)),
-    "linspace without the end": (lambda x, y: tensord.linspace(0, 1, 5, endpoint=False), np.linspace(0, 1, 5, endpoint=False)),
+    "linspace without the end": (
+        lambda x, y: tensord.linspace(0, 1, 5, endpoint=False),
+        np.linspace(0, 1, 5, endpoint=False),
+    ),
     "linspace of one": (lambda x, y: tensord.linspace(3, 4, 1), [3]),
     "eye": (lambda x, y: tensord.eye(2, 3, k=1), np.eye(2, 3, 1)),
 }
@@ -161,6 +169,7 @@ def test_attention_takes_the_parameters_of_pytorch():
     def expected(scores):
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         return weights / weights.sum(-1, keepdims=True) @ np.repeat(v, 2, 0)
+
     attention = tensord.scaled_dot_product_attention
     got = attention(*inputs, tensord.asarray(mask), scale=0.5, enable_gqa=True)
     np.testing.assert_allclose(got.numpy(), expected(np.where(mask, scores, -np.inf)), 1e-5, 1e-6)

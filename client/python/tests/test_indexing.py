@@ -4,7 +4,6 @@ import random
 
 import numpy as np
 import pytest
-
 import tensord
 
 N = np.arange(24, dtype=np.float32).reshape(2, 3, 4)

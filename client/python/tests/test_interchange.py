@@ -5,7 +5,6 @@ import pickle
 
 import numpy as np
 import pytest
-
 import tensord
 
 DTYPES = [
@@ -28,7 +27,9 @@ def test_arrays_keep_their_elements_and_dtypes(dtype):
         assert x.tolist() == a.tolist() and x.tobytes() == a.tobytes()
 
 
-@pytest.mark.parametrize("view", [lambda a: a.T, lambda a: a[::-1], lambda a: a[:, ::2], lambda a: a[1:1], lambda a: a[1, 2]])
+@pytest.mark.parametrize(
+    "view", [lambda a: a.T, lambda a: a[::-1], lambda a: a[:, ::2], lambda a: a[1:1], lambda a: a[1, 2]]
+)
 @pytest.mark.parametrize("make", [tensord.asarray, tensord.from_dlpack])
 def test_strided_arrays(view, make):
     a = view(sample("float32"))

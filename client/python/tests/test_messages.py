@@ -4,7 +4,6 @@ import pathlib
 import re
 
 import pytest
-
 import tensord
 from tensord import _core
 

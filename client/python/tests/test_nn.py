@@ -7,7 +7,6 @@ import threading
 
 import numpy as np
 import pytest
-
 import tensord
 from tensord import nn
 
@@ -38,7 +37,14 @@ def test_module_structure():
     block = Block(4)
     names = [name for name, _ in block.named_parameters()]
     assert names == ["scale", "norm.weight", "norm.bias", "layers.0.weight", "layers.0.bias", "layers.2.weight"]
-    assert [type(m).__name__ for m in block.modules()] == ["Block", "LayerNorm", "Sequential", "Linear", "GELU", "Linear"]
+    assert [type(m).__name__ for m in block.modules()] == [
+        "Block",
+        "LayerNorm",
+        "Sequential",
+        "Linear",
+        "GELU",
+        "Linear",
+    ]
     assert "Linear(in_features=4, out_features=8, bias=True)" in repr(block)
     assert block.eval().training is block.layers[1].training is False
     with pytest.raises(AttributeError, match="no_such"):
@@ -228,7 +234,9 @@ def test_copy_reports_and_progress(client):
     report = x.to(client.devices[1]).copy_report()
     assert report["path"] == "peer" and report["bytes"] == 4 << 20
     seen = []
-    a = tensord.asarray(x.numpy(progress=lambda done, total: seen.append(done)), progress=lambda *_: seen.append(0)).numpy()
+    a = tensord.asarray(
+        x.numpy(progress=lambda done, total: seen.append(done)), progress=lambda *_: seen.append(0)
+    ).numpy()
     assert a.sum() == 1 << 20 and (4 << 20) in seen and 0 in seen
     assert x.numpy(progress=True).size == 1 << 20
     with pytest.raises(TypeError):
@@ -318,7 +326,9 @@ def test_attention_adds_floating_masks():
     expected = layer(x, attn_mask=causal, key_padding_mask=padding).numpy()
     for a in (causal, added(causal)):
         for b in (padding, added(padding)):
-            np.testing.assert_allclose(layer(x, attn_mask=a, key_padding_mask=b).numpy(), expected, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(
+                layer(x, attn_mask=a, key_padding_mask=b).numpy(), expected, rtol=1e-5, atol=1e-6
+            )
 
 
 def test_attention_refuses_sizes_that_do_not_fit():

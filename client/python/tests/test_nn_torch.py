@@ -1,7 +1,6 @@
 """The layers of tensord.nn beside PyTorch's: state dicts, results and texts. Skipped where torch is missing."""
 
 import pytest
-
 import tensord
 from tensord import nn
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-
 import tensord
 from tensord import _core
 
@@ -31,12 +30,20 @@ def test_imports_in_any_order(run_python, other):
 
 
 def test_the_module_uses_the_stable_abi():
-    if sys.version_info < (3, 12) or sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
+    if (
+        sys.version_info < (3, 12)
+        or sys.implementation.name != "cpython"
+        or not getattr(sys, "_is_gil_enabled", lambda: True)()
+    ):
         pytest.skip("the stable ABI needs CPython 3.12 or newer with its lock")
-    output = subprocess.run(["cmake", "--version"], capture_output=True, text=True).stdout if shutil.which("cmake") else ""
+    output = (
+        subprocess.run(["cmake", "--version"], capture_output=True, text=True).stdout if shutil.which("cmake") else ""
+    )
     version = tuple(int(part) for part in output.split()[2].split(".")[:2]) if output else (0, 0)
     if version < (3, 26):
-        pytest.skip(f"the stable ABI needs CMake 3.26 or newer, and this is {output.partition(chr(10))[0] or 'missing'}")
+        pytest.skip(
+            f"the stable ABI needs CMake 3.26 or newer, and this is {output.partition(chr(10))[0] or 'missing'}"
+        )
     assert _core.__file__.endswith(".abi3.so")
 
 
@@ -47,7 +54,7 @@ def test_import_loads_no_large_module(run_python):
 
 def test_stubs_name_what_the_module_has():
     stub = (PACKAGE / "_core.pyi").read_text()
-    for name, value in vars(_core).items():
+    for name in vars(_core):
         if not name.startswith("_"):
             assert f"def {name}(" in stub or f"class {name}" in stub or f"{name}: dtype" in stub, name
 
@@ -87,7 +94,9 @@ except tensord.OutOfMemoryError as error:
     command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--cache-dir", str(tmp_path / "cache")]
     done = subprocess.run([*command, str(program)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    program.write_text("import tensord\ntensord.relu('a')\ntensord.sum(tensord.zeros(2), axis='x')\ntensord.no_such()\n")
+    program.write_text(
+        "import tensord\ntensord.relu('a')\ntensord.sum(tensord.zeros(2), axis='x')\ntensord.no_such()\n"
+    )
     done = subprocess.run([*command, str(program)], capture_output=True, text=True)
     assert done.stdout.count("error:") == 3, done.stdout
 

@@ -5,7 +5,6 @@ import operator
 
 import numpy as np
 import pytest
-
 import tensord
 
 BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "le", "eq", "ne", "gt", "ge"]
@@ -166,7 +165,10 @@ def test_iteration_and_length():
 
 
 def test_repr_is_that_of_pytorch():
-    assert repr(tensord.asarray([[1.0, 2.5], [3, 4]])) == "tensor([[1.0000, 2.5000],\n        [3.0000, 4.0000]], device='cpu:0')"
+    assert (
+        repr(tensord.asarray([[1.0, 2.5], [3, 4]]))
+        == "tensor([[1.0000, 2.5000],\n        [3.0000, 4.0000]], device='cpu:0')"
+    )
     assert repr(tensord.asarray([1, 2], dtype="uint8")) == "tensor([1, 2], device='cpu:0', dtype=uint8)"
     assert f"{tensord.asarray(3)}" == "tensor(3, device='cpu:0')"
 

@@ -5,7 +5,6 @@ import itertools
 
 import numpy
 import pytest
-
 import tensord
 
 torch = pytest.importorskip("torch", reason="torch isn't installed; tests/run --torch installs it")

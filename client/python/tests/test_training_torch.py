@@ -4,7 +4,6 @@ tests are skipped."""
 import random
 
 import pytest
-
 import tensord
 
 torch = pytest.importorskip("torch", reason="torch isn't installed; tests/run --torch installs it")

@@ -20,8 +20,15 @@ def main():
     logging.getLogger("distributed").setLevel(logging.ERROR)
     folder = tempfile.TemporaryDirectory()
     cluster = LocalCluster(
-        local_directory=folder.name, n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None,
-        host="127.0.0.1", silence_logs=logging.ERROR, memory_limit=0)
+        local_directory=folder.name,
+        n_workers=1,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=None,
+        host="127.0.0.1",
+        silence_logs=logging.ERROR,
+        memory_limit=0,
+    )
     client = Client(cluster)
     small, big = numpy.zeros(64, dtype=numpy.float32), {}
 

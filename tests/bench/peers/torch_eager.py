@@ -35,8 +35,7 @@ def main():
         return 2e-9 * n * n * n * count / (time.perf_counter() - start)
 
     def linear(batch, features_in, features_out, count):
-        x, weight, bias = tensors(
-            "linear", (batch, features_in), (features_out, features_in), (features_out,))
+        x, weight, bias = tensors("linear", (batch, features_in), (features_out, features_in), (features_out,))
         start = time.perf_counter()
         for _ in range(count):
             torch.nn.functional.gelu(torch.nn.functional.linear(x, weight, bias))

@@ -29,9 +29,20 @@ def make(name):
         model = nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
         return model, torch.randn(512, 784), torch.randint(10, (512,))
     if name == "lenet":
-        model = nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(),
-                              nn.MaxPool2d(2), nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84),
-                              nn.ReLU(), nn.Linear(84, 10))
+        model = nn.Sequential(
+            nn.Conv2d(1, 6, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(400, 120),
+            nn.ReLU(),
+            nn.Linear(120, 84),
+            nn.ReLU(),
+            nn.Linear(84, 10),
+        )
         return model, torch.randn(256, 1, 28, 28), torch.randint(10, (256,))
     if name == "encoder":
         return nn.TransformerEncoderLayer(512, 8, 2048, dropout=0.1, batch_first=True), torch.randn(8, 256, 512), None
@@ -78,15 +89,16 @@ def peak_on_server(name, mode):
 
 
 def peak_on_cpu(name, mode):
-    import torch
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
         model, x, target = make(name)
         model.train(mode != "infer")
         run(model, x, target, mode)
-    events = sorted((event for event in trace.profiler.kineto_results.events() if event.name() == "[memory]"),
-                    key=lambda event: event.start_ns())
+    events = sorted(
+        (event for event in trace.profiler.kineto_results.events() if event.name() == "[memory]"),
+        key=lambda event: event.start_ns(),
+    )
     used = peak = 0
     for event in events:
         used += event.nbytes()

@@ -54,8 +54,7 @@ def main():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    worker = multiprocessing.get_context("spawn").Process(
-        target=run_worker, args=(port,), daemon=True)
+    worker = multiprocessing.get_context("spawn").Process(target=run_worker, args=(port,), daemon=True)
     worker.start()
     rpc.init_rpc("client", rank=0, world_size=2, rpc_backend_options=options(rpc, port))
     small, big = torch.zeros(64), {}

@@ -10,8 +10,7 @@ from typing import Any
 
 from .. import _core
 from .._core import Tensor, dtype
-from . import _arguments
-from . import _data_types as dt
+from . import _arguments, _data_types as dt
 
 
 def arange(

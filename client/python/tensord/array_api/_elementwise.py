@@ -12,8 +12,7 @@ from typing import Any
 
 from .. import _core
 from .._core import Tensor
-from . import _arguments
-from . import _data_types as dt
+from . import _arguments, _data_types as dt
 
 abs = _core.abs
 acos = _core.acos

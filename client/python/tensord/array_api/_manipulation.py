@@ -8,8 +8,7 @@ from typing import Any
 
 from .. import _core
 from .._core import Tensor
-from . import _arguments
-from . import _data_types as dt
+from . import _arguments, _data_types as dt
 
 _MAX_CONCAT = 1024  # the number of inputs that the op takes
 

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from .. import _core
 from .._core import Tensor
-from . import _arguments
-from . import _data_types as dt
+from . import _arguments, _data_types as dt
 from ._creation import asarray
 from ._manipulation import concat
 
@@ -63,9 +62,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     return tuple(indices[i] for i in range(x.ndim))
 
 
-def searchsorted(
-    x1: Tensor, x2: Tensor | float, /, *, side: str = "left", sorter: Tensor | None = None
-) -> Tensor:
+def searchsorted(x1: Tensor, x2: Tensor | float, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
     """For each element of x2, the index (int64) at which it can be inserted into x1, which is in ascending order.
 
     side: "left": before equal elements; "right": after them. NaN is greater than all numbers, as in sort().

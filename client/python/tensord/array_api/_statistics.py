@@ -9,8 +9,7 @@ from typing import Any
 
 from .. import _core
 from .._core import Tensor, dtype
-from . import _arguments
-from . import _data_types as dt
+from . import _arguments, _data_types as dt
 from ._manipulation import concat
 from ._searching import _only_axis
 

@@ -25,7 +25,7 @@ class _Parameter:
         self.value = value
 
 
-def Parameter(value: Tensor) -> Any:  # noqa: N802
+def Parameter(value: Tensor) -> Any:
     """Marks a tensor as a parameter for a module that gets it as an attribute: self.scale = nn.Parameter(tensor)."""
     return _Parameter(value)
 

@@ -74,7 +74,9 @@ class _Recurrent(Module):
             zeros = _core.zeros((batch, self.hidden_size), dtype=x.dtype, device=x.device)
             parts = [[zeros] * len(self._suffixes)] * self._parts
         else:
-            wanted = (len(self._suffixes), batch, self.hidden_size) if batched else (len(self._suffixes), self.hidden_size)
+            wanted = (
+                (len(self._suffixes), batch, self.hidden_size) if batched else (len(self._suffixes), self.hidden_size)
+            )
             for part in state:
                 if tuple(part.shape) != wanted:
                     raise ValueError(f"{name}: a state has shape {part.shape}, and must have {wanted}")
