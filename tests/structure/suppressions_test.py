@@ -17,7 +17,7 @@ KINDS = {
     "clang: locks that the analysis must assume": (r"\.(h|cc|cu)", r"ABSL_ASSERT_(EXCLUSIVE|SHARED)_LOCK", 1),
     "clang-tidy: NOLINT": (r"\.(h|cc|cu)", r"NOLINT", 33),
     "clang-format: off": (r"\.(h|cc|cu|cuh)", r"clang-format off", 3),
-    "ruff: noqa": (r"\.py", r"# (ruff: )?noqa", 10),
+    "ruff: noqa": (r"\.py", r"# (ruff: )?noqa", 9),
     "mypy: ignore": (r"\.py", r"# type: ignore", 2),
     "ShellCheck: disable": (r"(|\.sh|\.sbatch)", r"# shellcheck .*disable=", 2),
     "sanitizers: suppressed reports": (r"\.supp", r"^[a-z_]+:", 26),

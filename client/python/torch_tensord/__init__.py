@@ -12,18 +12,19 @@ import os
 import pathlib
 import sys
 import warnings
+from typing import Any
 
 _loaded = False
 
 
-def _has_cuda():
+def _has_cuda() -> bool:
     """Returns whether PyTorch is built for CUDA and finds a GPU."""
     import torch
 
     return torch.version.cuda is not None and torch.cuda.device_count() > 0
 
 
-def _find_library():
+def _find_library() -> str:
     """Returns the path of the library for this version of PyTorch. If there is none, raises ImportError."""
     import torch
 
@@ -38,7 +39,7 @@ def _find_library():
     return str(library)
 
 
-def _load():
+def _load() -> None:
     """Registers the device with PyTorch."""
     global _loaded
     if _loaded:
@@ -76,14 +77,14 @@ def _load():
     _register_process_groups()
 
 
-def as_cuda():
+def as_cuda() -> Any:
     """Runs programs that say "cuda" on devices of tensord: from this call on, or in `with torch_tensord.as_cuda():`."""
     from . import _as_cuda
 
     return _as_cuda.AsCuda()
 
 
-def _register_process_groups():
+def _register_process_groups() -> None:
     """Makes the backend "tensord" known to torch.distributed.
 
     If a program names no backend, its tensors on the CPU use Gloo, as without this package. PyTorch would choose the
@@ -99,7 +100,7 @@ def _register_process_groups():
     choose = config.__init__
 
     @functools.wraps(choose)
-    def choose_for_each_device(self, backend):
+    def choose_for_each_device(self: Any, backend: Any) -> None:
         accelerator = torch.accelerator.current_accelerator()
         if backend == dist.Backend.UNDEFINED and accelerator is not None and accelerator.type == "tensord":
             backend = "cpu:gloo,tensord:tensord" if dist.is_gloo_available() else "tensord"
@@ -108,13 +109,13 @@ def _register_process_groups():
     config.__init__ = choose_for_each_device
 
 
-def _create_process_group(options, _backend_options):
+def _create_process_group(options: Any, _backend_options: Any) -> Any:
     from . import distributed
 
     return distributed.create_process_group(options)
 
 
-def resume(addresses=None, **options):
+def resume(addresses: Any = None, **options: Any) -> Any:
     """Connects again, for example after a server was lost, and makes this the connection of the devices tensord:0, ….
 
     Takes the arguments of tensord.connect(), and returns what it returns. The devices' former connection is closed, so
@@ -129,14 +130,14 @@ def resume(addresses=None, **options):
     return connection
 
 
-def as_torch(x):
+def as_torch(x: Any) -> "torch.Tensor":
     """Returns a tensor of PyTorch with the value of a tensord.Tensor. Copies nothing, and doesn't wait."""
     import torch
 
     return torch.ops.tensord._from_tensord(id(x))
 
 
-def as_tensord(x):
+def as_tensord(x: "torch.Tensor") -> Any:
     """Returns a tensord.Tensor with the value that a tensor on a device of tensord has now. Copies nothing if x is
     contiguous, and doesn't wait."""
     import torch
@@ -148,14 +149,14 @@ def as_tensord(x):
         ctypes.pythonapi.Py_DecRef(made)  # the reference that _to_tensord returned
 
 
-def _restore_storage(elements, dtype, device):
+def _restore_storage(elements: Any, dtype: Any, device: str) -> Any:
     import torch
 
     storage = elements.to(device).untyped_storage()
     return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
 
 
-def _reduce_storage(storage):
+def _reduce_storage(storage: Any) -> Any:
     """Pickles a storage. PyTorch reads the memory of a storage, which ours doesn't have in this process."""
     import torch
 
@@ -166,7 +167,7 @@ def _reduce_storage(storage):
     return _restore_storage, (elements.cpu(), storage.dtype, str(device))
 
 
-def _autoload():
+def _autoload() -> None:
     """Loads the device unless this would harm programs for CUDA. `import torch` calls this at its end.
 
     If CUDA has a GPU, loads the device only if TENSORD_SERVERS or TENSORD_SERVER names a server. With the device,
@@ -174,11 +175,11 @@ def _autoload():
     """
     if os.environ.get("TENSORD_SERVERS") or os.environ.get("TENSORD_SERVER") or not _has_cuda():
         _load()
-    elif not __spec__._initializing:
+    elif not getattr(__spec__, "_initializing", False):
         sys.modules.pop(__name__)  # so that a later import runs this file again
 
 
-import torch  # noqa: E402  It may call _autoload, so the functions above come first.
+import torch  # It may call _autoload, so the functions above come first.
 
 if not getattr(torch.__spec__, "_initializing", False):
     _load()

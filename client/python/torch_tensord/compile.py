@@ -10,6 +10,8 @@ import functools
 import itertools
 import threading
 import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -20,25 +22,27 @@ _TRACE = ctypes.CFUNCTYPE(ctypes.c_int)
 class _Graph:
     """A graph that AOTAutograd has made. Calls take a list of inputs: tensors, and integers of dynamic shapes."""
 
-    def __init__(self, module, examples):
+    def __init__(self, module: Any, examples: Sequence[Any]) -> None:
         self.module = module
         self.runs_op_by_op = False
         self.has_integers = not all(isinstance(each, torch.Tensor) for each in examples)
-        self.numbers = {}  # by the integers among the inputs
-        self.shapes = {}  # by the integers: the outputs, with _TENSOR in place of each tensor; None if all are tensors
+        self.numbers: dict[tuple[Any, ...], int] = {}  # by the integers among the inputs
+        # By the integers: the outputs, with _TENSOR in place of each tensor; None if all are tensors.
+        self.shapes: dict[tuple[Any, ...], list[Any] | None] = {}
         self.call = threading.local()  # `inputs` of the call that this thread makes
-        self.error = None
+        self.error: Exception | None = None
         self.trace = _TRACE(self._trace)
         self.address = ctypes.cast(self.trace, ctypes.c_void_p).value
 
-    def __del__(self):
+    def __del__(self) -> None:
         for number in self.numbers.values():
             _ops._drop_graph(number)
 
-    def __call__(self, inputs):
+    def __call__(self, inputs: list[Any]) -> Any:
         if self.runs_op_by_op:
             return self._run_op_by_op(inputs)
-        key, tensors = (), inputs
+        key: tuple[Any, ...] = ()
+        tensors = inputs
         if self.has_integers:
             key = tuple(each for each in inputs if not isinstance(each, torch.Tensor))
             tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
@@ -59,12 +63,12 @@ class _Graph:
         inputs.clear()
         return outputs
 
-    def _run_op_by_op(self, inputs):
+    def _run_op_by_op(self, inputs: list[Any]) -> Any:
         given = list(inputs)
         inputs.clear()
         return self.module(*given)
 
-    def _trace(self):
+    def _trace(self) -> int:
         """Runs the graph on placeholders, and gives them the results. C++ calls this. Returns 0 for success."""
         try:
             numbers = itertools.count()
@@ -84,7 +88,7 @@ class _Graph:
             self.error = error
             return 1
 
-    def _give_up(self, tensors):
+    def _give_up(self, tensors: list[Any]) -> None:
         self.runs_op_by_op = True
         devices = sorted({str(each.device) for each in tensors})
         if self.error is not None:
@@ -102,17 +106,18 @@ class _Graph:
 _TENSOR = object()
 
 
-def _compile(module, examples):
+def _compile(module: Any, examples: Sequence[Any]) -> Callable[[list[Any]], Any]:
     graph = _Graph(module, examples)
 
-    def run(inputs):
+    def run(inputs: list[Any]) -> Any:
         return graph(inputs)
 
-    run._boxed_call = True  # AOTAutograd then passes one list
-    return run
+    boxed: Any = run
+    boxed._boxed_call = True  # AOTAutograd then passes one list
+    return boxed
 
 
-def compile_graph(module, examples, **options):
+def compile_graph(module: Any, examples: Sequence[Any], **options: Any) -> Any:
     """Compiles a graph that Dynamo has captured. torch.compile(backend="tensord") calls this."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -123,13 +128,13 @@ def compile_graph(module, examples, **options):
 
 
 @functools.cache
-def make_inductor_class(name):
+def make_inductor_class(name: str) -> type:
     """Returns a class that replaces inductor's class of this name. If inductor uses it, it raises
     NotImplementedError, whose message names the backend to use."""
     from torch._inductor import scheduler
     from torch._inductor.codegen import common, wrapper
 
-    def refuse(*unused):
+    def refuse(*unused: object) -> None:
         raise NotImplementedError('inductor generates no code for tensord: use torch.compile(model, backend="tensord")')
 
     common.register_device_op_overrides("tensord", common.DeviceOpOverrides())
