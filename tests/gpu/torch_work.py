@@ -86,7 +86,7 @@ class Gpt2(nn.Module):
         self.tokens, self.positions = nn.Embedding(tokens, width), nn.Embedding(context, width)
         self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
-        for name, p in self.named_parameters():
+        for p in self.parameters():
             if p.dim() > 1:
                 nn.init.normal_(p, std=0.02)
 
@@ -138,7 +138,7 @@ def train_resnet18(device, tiny, precision):
 
 def train_gpt2(device, tiny, precision):
     ids = torch.randint(97 if tiny else 50257, (2, 9) if tiny else (4, 257))
-    adam = lambda p: torch.optim.AdamW(p, lr=1e-4)  # noqa: E731
+    adam = lambda p: torch.optim.AdamW(p, lr=1e-4)
     return training(gpt2(tiny), ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), adam, device, precision)
 
 

@@ -148,7 +148,9 @@ inputs = [tensord.ones(4, device=each) for each in client.devices]
 
 def test_ctrl_c_while_closing_closes_the_connection(run_python, stopped_server):
     program = PROGRAM.format(wait="client.close()", options="", before_wait="begun.set()", setup="")
-    program = program[: program.rindex("print(")] + """
+    program = (
+        program[: program.rindex("print(")]
+        + """
 try:
     y + y
 except tensord.FailedPreconditionError:
@@ -156,6 +158,7 @@ except tensord.FailedPreconditionError:
 tensord.connect(os.environ["ADDRESS"])
 print(tensord.ones(3).sum().item())
 """
+    )
     address, pid = stopped_server
     done = run_python(program, ADDRESS=address, SERVER_PID=str(pid))
     assert done.stdout.split() == ["interrupted", "closed", "3.0"], done.stderr

@@ -58,12 +58,12 @@ FUNCTIONS = {
     "can_device_access_peer": _constant(False),
     "device_memory_used": _module.memory_allocated,
     "get_allocator_backend": _constant("tensord"),
-    "get_arch_list": lambda: [],
+    "get_arch_list": list,
     "get_device_capability": lambda device=None: CAPABILITY,
     "get_gencode_flags": _constant(""),
     "get_per_process_memory_fraction": _constant(1.0),
     "host_memory_stats": lambda: collections.OrderedDict(),
-    "host_memory_stats_as_nested_dict": lambda: {},
+    "host_memory_stats_as_nested_dict": dict,
     "ipc_collect": _nothing,
     "is_current_stream_capturing": _constant(False),
     "is_tf32_supported": _constant(False),
@@ -97,8 +97,7 @@ OF_SUBMODULES = {
 
 # Errors and the names of other types, which need no device.
 _KEPT = (
-    "AcceleratorError CudaError DeferredCudaCallError OutOfMemoryError cudaStatus check_error classproperty"
-    " SMPartition"
+    "AcceleratorError CudaError DeferredCudaCallError OutOfMemoryError cudaStatus check_error classproperty SMPartition"
 ).split()
 
 

@@ -40,7 +40,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 teacher = torch.randn(32, 4)
 
 torch.manual_seed(rank + 1)  # each process has its own part of the data
-for step in range(arguments.steps):
+for _ in range(arguments.steps):
     x = torch.randn(64, 32)
     y = (x @ teacher).argmax(1)
     loss = F.cross_entropy(model(x.to(device, non_blocking=True)), y.to(device, non_blocking=True))

@@ -37,8 +37,14 @@ training = TensorDataset(images[:1200], labels[:1200])
 loader = DataLoader(training, batch_size=100, shuffle=True, pin_memory=True)
 
 model = nn.Sequential(
-    nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
-    nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 16, 10),
+    nn.Conv2d(1, 16, 3, padding=1),
+    nn.BatchNorm2d(16),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Conv2d(16, 32, 3, padding=1),
+    nn.ReLU(),
+    nn.Flatten(),
+    nn.Linear(32 * 16, 10),
 ).to(arguments.device)
 optimizer = torch.optim.Adam(model.parameters(), lr=2e-3, fused=True)
 first = 0

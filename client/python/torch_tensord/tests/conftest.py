@@ -134,12 +134,25 @@ def run_ranks(address):
         processes = []
         for rank in range(size):
             variables = {
-                **os.environ, "TENSORD_SERVER": address, "RANK": str(rank), "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port),
-                "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
+                **os.environ,
+                "TENSORD_SERVER": address,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(size),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(store.port),
+                "TORCHELASTIC_USE_AGENT_STORE": "True",
+                "TORCHELASTIC_RESTART_COUNT": "0",
             }
-            processes.append(subprocess.Popen([sys.executable, "-c", setup + program], env=variables, text=True,
-                                              stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", setup + program],
+                    env=variables,
+                    text=True,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                )
+            )
         answers = []
         for process in processes:
             out, err = process.communicate(timeout=240)

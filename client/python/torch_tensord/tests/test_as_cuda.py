@@ -10,10 +10,9 @@ import warnings
 
 import pytest
 import torch
+import torch_tensord
 from torch import nn
 from torch.nn import functional as F
-
-import torch_tensord
 
 
 @pytest.fixture

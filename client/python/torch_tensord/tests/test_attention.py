@@ -103,7 +103,7 @@ def test_transforms_of_torch_func():
     many = torch.stack([q, k])
 
     def compute(device):
-        attend = lambda x: F.scaled_dot_product_attention(x, k.to(device), v.to(device))  # noqa: E731
+        attend = lambda x: F.scaled_dot_product_attention(x, k.to(device), v.to(device))
         tangent = torch.func.jvp(attend, (q.to(device),), (k.to(device),))[1]
         return tangent.cpu(), torch.func.vmap(attend)(many.to(device)).cpu()
 

@@ -134,7 +134,7 @@ def test_inputs_that_share_a_storage():
     run = compiled(lambda a, b: a + b)
     base = torch.arange(10.0, device=DEVICE)
     for start in (1, 2):
-        assert torch.equal(run(base[start:start + 3], base[5:8]).cpu(), torch.arange(3.0) * 2 + 5 + start)
+        assert torch.equal(run(base[start : start + 3], base[5:8]).cpu(), torch.arange(3.0) * 2 + 5 + start)
     other = torch.zeros(3, device=DEVICE)
     assert torch.equal(run(base[:3], other).cpu(), torch.arange(3.0))
 

@@ -329,9 +329,7 @@ def test_gradients_are_those_of_differences(name):
             continue
         for sample in spread(info.sample_inputs("cpu", torch.float64, requires_grad=True), 3 if LONG else 1):
             moved = []
-            arguments, args, kwargs = walk(
-                (sample.input, sample.args, sample.kwargs), lambda x: to_device(x, moved)
-            )
+            arguments, args, kwargs = walk((sample.input, sample.args, sample.kwargs), lambda x: to_device(x, moved))
             inputs = [b for _, b in moved if b.requires_grad and 0 < b.numel() < (200 if LONG else 30)]
             if not inputs:
                 continue

@@ -56,9 +56,18 @@ dist.destroy_process_group()
 print(json.dumps(answers))
 """)
     same = {
-        "SUM": [3, 10], "AVG": [1.5, 5], "MAX": [2, 10], "MIN": [1, 0], "bool": [True, False], "bytes": [0, 3], "broadcast": [2, 10],
-        "all_gather": [[1, 0], [2, 10]], "all_gather_into_tensor": [1, 0, 2, 10], "strided": [[0, 6], [3, 9]],
-        "cpu": [2, 1], "objects": [{"rank": 0}, {"rank": 1}],
+        "SUM": [3, 10],
+        "AVG": [1.5, 5],
+        "MAX": [2, 10],
+        "MIN": [1, 0],
+        "bool": [True, False],
+        "bytes": [0, 3],
+        "broadcast": [2, 10],
+        "all_gather": [[1, 0], [2, 10]],
+        "all_gather_into_tensor": [1, 0, 2, 10],
+        "strided": [[0, 6], [3, 9]],
+        "cpu": [2, 1],
+        "objects": [{"rank": 0}, {"rank": 1}],
     }
     for answers in (first, second):
         assert {name: answers[name] for name in same} == same
@@ -166,7 +175,8 @@ print(json.dumps(answers))
 
 
 def test_a_receive_from_any_member_ends_at_the_timeout(run_ranks):
-    (message,) = run_ranks("""
+    (message,) = run_ranks(
+        """
 import datetime
 dist.init_process_group("tensord", timeout=datetime.timedelta(seconds=3))
 try:
@@ -174,12 +184,15 @@ try:
 except RuntimeError as error:
     print(json.dumps(str(error)))
 dist.destroy_process_group()
-""", size=1)
+""",
+        size=1,
+    )
     assert "recv: no member has sent a message with the tag 3 in time" in message
 
 
 def test_a_rank_outside_the_group_is_an_error(run_ranks):
-    (messages,) = run_ranks("""
+    (messages,) = run_ranks(
+        """
 dist.init_process_group("tensord")
 x = torch.zeros(1, device=device)
 messages = []
@@ -193,7 +206,9 @@ for call in (
         messages.append(str(error))
 dist.destroy_process_group()
 print(json.dumps(messages))
-""", size=1)
+""",
+        size=1,
+    )
     assert len(messages) == 6
     assert all("the group has no member 7: ranks are from 0 to 0" in message for message in messages)
 
@@ -286,7 +301,8 @@ dist.destroy_process_group()
 
 @pytest.mark.parametrize("end", ["dist.destroy_process_group()", "", "raise SystemExit(0)"])
 def test_a_member_that_drops_its_results_and_leaves_takes_none_from_the_others(run_ranks, end):
-    first, second = run_ranks("""
+    first, second = run_ranks(
+        """
 dist.init_process_group("tensord")
 store = dist.distributed_c10d._get_default_store()
 x = torch.ones(1000, device=device)
@@ -301,7 +317,9 @@ for _ in range(10):
     del y
 if rank == 1: store.set("called", "")
 print(json.dumps(sum(each.sum() for each in results).item() if rank == 0 else None), flush=True)
-""" + end)
+"""
+        + end
+    )
     assert first == 20000
 
 
@@ -420,7 +438,16 @@ dist.destroy_process_group()
 print(json.dumps(errors))
 """)
     for errors in (first, second):
-        assert errors[:8] == ["ValueError", "TypeError", "ValueError", "ValueError", "ValueError", "ValueError", "ValueError", "ValueError"]
+        assert errors[:8] == [
+            "ValueError",
+            "TypeError",
+            "ValueError",
+            "ValueError",
+            "ValueError",
+            "ValueError",
+            "ValueError",
+            "ValueError",
+        ]
         assert errors[8] == "torch.distributed: allreduce: the process group was destroyed"
         assert "is not initialized" in errors[9]
         assert "does not support splitting" in errors[10]
@@ -491,7 +518,9 @@ print(json.dumps(answers))
 
 
 def test_data_parallel_training_is_that_of_one_process_with_the_whole_batch(run_ranks):
-    first, second = run_ranks(TRAINING + """
+    first, second = run_ranks(
+        TRAINING
+        + """
 dist.init_process_group("tensord")
 model = nn.parallel.DistributedDataParallel(make_model())
 part = slice(rank * 4, rank * 4 + 4)
@@ -503,7 +532,8 @@ compiled_losses = train(compiled, x[part], y[part])
 dist.all_reduce(compiled_losses, op=dist.ReduceOp.AVG)
 dist.destroy_process_group()
 print(json.dumps([losses.tolist(), weights, train(make_model(), x, y).tolist(), compiled_losses.tolist()]))
-""")
+"""
+    )
     losses, weights, alone, compiled_losses = first
     assert losses == pytest.approx(alone, rel=1e-5)
     assert compiled_losses == pytest.approx(alone, rel=1e-5)
@@ -511,12 +541,15 @@ print(json.dumps([losses.tolist(), weights, train(make_model(), x, y).tolist(), 
 
 
 def test_another_backend_refuses_the_device(run_ranks):
-    (message,) = run_ranks("""
+    (message,) = run_ranks(
+        """
 dist.init_process_group("gloo")
 try:
     dist.all_reduce(torch.zeros(1, device=device))
     print(json.dumps("no error"))
 except Exception as error:
     print(json.dumps(str(error)))
-""", size=1)
+""",
+        size=1,
+    )
     assert "tensord" in message

@@ -23,7 +23,9 @@ print((x + 1).sum().item())
 """
     done = run_python(program, TENSORD_SERVER=address)
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("memory: ") and "concat" in lines[0] and "its limit is" in lines[0], done.stdout + done.stderr
+    assert lines[0].startswith("memory: ") and "concat" in lines[0] and "its limit is" in lines[0], (
+        done.stdout + done.stderr
+    )
     assert lines[-1] == str(float(2 << 20))
 
 

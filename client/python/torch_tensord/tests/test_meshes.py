@@ -40,7 +40,8 @@ print(json.dumps(answers))
 
 
 def test_a_program_that_uses_only_the_cpu_has_gloo_and_no_connection(run_ranks):
-    answers = run_ranks("""
+    answers = run_ranks(
+        """
 import tensord
 dist.init_process_group()
 answers = []
@@ -59,12 +60,15 @@ answers.append(sum_of_ranks("tensord")); answers.append(sum_of_ranks("cpu"))
 dist.barrier()
 dist.destroy_process_group()
 print(json.dumps(answers))
-""", setup="import json, torch, torch.distributed as dist\n")
+""",
+        setup="import json, torch, torch.distributed as dist\n",
+    )
     assert answers == [[[1, 1], [0, 1], [1, 1], [1, 1]]] * 2
 
 
 def test_the_default_backend_of_the_device(run_ranks):
-    (answers,) = run_ranks("""
+    (answers,) = run_ranks(
+        """
 answers = [dist.get_default_backend_for_device(each) for each in ("tensord", device, "cpu")]
 for device_type in ("cpu", "tensord"):
     mesh = dist.init_device_mesh(device_type, (1,))
@@ -75,24 +79,31 @@ group = dist.group.WORLD
 answers += [dist.get_backend(), group.group_name != "", group.group_desc, group.name()]
 dist.destroy_process_group()
 print(json.dumps(answers))
-""", size=1)
+""",
+        size=1,
+    )
     assert answers == ["tensord", "tensord", "gloo", [1, 1], [1, 1], "tensord", True, "default_pg", "tensord"]
 
 
 def test_the_device_of_the_group_needs_not_be_the_current_one(run_ranks):
-    answers = run_ranks("""
+    answers = run_ranks(
+        """
 dist.init_process_group("tensord", device_id=torch.device("tensord", int(os.environ["RANK"])))
 dist.barrier()
 group = dist.new_group([0, 1]); dist.barrier(group=group)
 t = torch.ones(1); dist.all_reduce(t, group=group)
 dist.destroy_process_group()
 print(json.dumps(t.item()))
-""", setup="import json, os, torch, torch.distributed as dist\n")
+""",
+        setup="import json, os, torch, torch.distributed as dist\n",
+    )
     assert answers == [2, 2]
 
 
 def test_functional_collectives_and_distributed_tensors(run_ranks):
-    first, second = run_ranks(MODEL + """
+    first, second = run_ranks(
+        MODEL
+        + """
 import torch.distributed._functional_collectives as functional
 t, answers = torch.tensor([1.0 + rank, 2.0], device=device), {}
 def keep(name, *tensors): answers[name] = [each.tolist() for each in tensors]
@@ -116,10 +127,20 @@ keep("grid", t)
 gloo = dist.new_group([0, 1], backend="gloo"); t = torch.ones(1); dist.all_reduce(t, group=gloo)
 keep("gloo", t)
 keep("redistributed", rows.redistribute(mesh, [Shard(1)]).to_local())
-""" + END)
-    same = {"all_reduce": [[3, 4]], "all_gather": [[1, 2, 2, 2]], "broadcast": [[2, 2]], "coalesced": [[3, 4], [5, 6]],
-            "grid": [[3, 4]], "gloo": [[2]],
-            "rows": True, "partial": True, "scattered": True}
+"""
+        + END
+    )
+    same = {
+        "all_reduce": [[3, 4]],
+        "all_gather": [[1, 2, 2, 2]],
+        "broadcast": [[2, 2]],
+        "coalesced": [[3, 4], [5, 6]],
+        "grid": [[3, 4]],
+        "gloo": [[2]],
+        "rows": True,
+        "partial": True,
+        "scattered": True,
+    }
     for answers in (first, second):
         assert {name: answers[name] for name in same} == same
         assert answers["all_to_all"] == answers["all_to_all with sizes"]
@@ -130,7 +151,9 @@ keep("redistributed", rows.redistribute(mesh, [Shard(1)]).to_local())
 
 
 def test_parallel_modules_train_as_one_process_does(run_ranks):
-    answers = run_ranks(MODEL + """
+    answers = run_ranks(
+        MODEL
+        + """
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 answers, expected = {}, trained_on_the_cpu()
 own, own_y = x[part].to(device), y[part].to(device)
@@ -141,14 +164,18 @@ fully_shard(sharded[0], mesh=mesh); fully_shard(sharded, mesh=mesh)
 train(sharded, own, own_y); answers["fully_shard"] = differences(sharded, expected)
 split = parallelize_module(make_model().to(device), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
 train(split, x.to(device), y.to(device)); answers["parallelize_module"] = differences(split, expected)
-""" + END)
+"""
+        + END
+    )
     for answer in answers:
         assert set(answer) == {"DistributedDataParallel", "fully_shard", "parallelize_module"}
         assert all(difference < 1e-4 for difference in answer.values()), answer
 
 
 def test_a_pipeline_computes_the_gradients_of_its_stages(run_ranks):
-    answers = run_ranks(MODEL + """
+    answers = run_ranks(
+        MODEL
+        + """
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 model, expected = make_model(), make_model()
 nn.functional.mse_loss(expected(x), y).backward()
@@ -159,12 +186,16 @@ made = schedule.step(x.to(device)) if rank == 0 else schedule.step(target=y.to(d
 gradients = zip(parts[0][rank].parameters(), parts[1][rank].parameters())
 answers = [max((a.grad.cpu() - b.grad).abs().max().item() for a, b in gradients)]
 answers.append((made.cpu() - expected(x)).abs().max().item() if rank == 1 else 0.0)
-""" + END)
+"""
+        + END
+    )
     assert all(difference < 1e-5 for answer in answers for difference in answer), answers
 
 
 def test_a_checkpoint_of_a_sharded_model_is_loaded_again(run_ranks, tmp_path):
-    answers = run_ranks(MODEL + f"""
+    answers = run_ranks(
+        MODEL
+        + f"""
 import torch.distributed.checkpoint as checkpoint
 saved, loaded = make_model(seed=0).to(device), make_model(seed=5).to(device)
 fully_shard(saved, mesh=mesh); fully_shard(loaded, mesh=mesh)
@@ -173,5 +204,7 @@ state = {{"model": loaded.state_dict()}}
 checkpoint.load(state, checkpoint_id={str(tmp_path)!r})
 loaded.load_state_dict(state["model"])
 answers = differences(loaded, make_model(seed=0))
-""" + END)
+"""
+        + END
+    )
     assert answers == [0, 0]

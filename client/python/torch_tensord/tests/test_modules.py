@@ -74,8 +74,21 @@ def test_a_fused_step_that_fails_keeps_the_state():
     p, m, v = (torch.full((4,), float(i), device=DEVICE) for i in range(3))
     step = torch.ones((), device=DEVICE)
     with pytest.raises(RuntimeError, match="shape"):
-        torch._fused_adam_([p], [torch.ones(3, device=DEVICE)], [m], [v], [], [step], lr=0.1, beta1=0.9, beta2=0.99,
-                           weight_decay=0, eps=1e-8, amsgrad=False, maximize=False)
+        torch._fused_adam_(
+            [p],
+            [torch.ones(3, device=DEVICE)],
+            [m],
+            [v],
+            [],
+            [step],
+            lr=0.1,
+            beta1=0.9,
+            beta2=0.99,
+            weight_decay=0,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
     assert [t.tolist() for t in (p, m, v)] == [[0.0] * 4, [1.0] * 4, [2.0] * 4]
 
 

@@ -18,7 +18,10 @@ def outcome(function, device):
         except Exception as e:
             return "RuntimeError" if isinstance(e, RuntimeError) else type(e).__name__
     results = results if isinstance(results, (tuple, list)) else (results,)
-    tensors = [(x.dtype, tuple(x.shape), x.stride(), x.cpu().double().mul(1e4).round().nan_to_num(-1).tolist()) for x in results]
+    tensors = [
+        (x.dtype, tuple(x.shape), x.stride(), x.cpu().double().mul(1e4).round().nan_to_num(-1).tolist())
+        for x in results
+    ]
     return tensors, sorted(str(w.message).split("(Triggered")[0][:60] for w in caught)
 
 
@@ -35,7 +38,9 @@ REDUCTIONS = "sum mean prod amax argmax all any norm var logsumexp"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
-@pytest.mark.parametrize("name", f"{TWO_OPERANDS} {ONE_OPERAND} {REDUCTIONS} cat where gather index_select mm tril".split())
+@pytest.mark.parametrize(
+    "name", f"{TWO_OPERANDS} {ONE_OPERAND} {REDUCTIONS} cat where gather index_select mm tril".split()
+)
 def test_a_dtype_of_out_is_accepted_or_refused_as_on_the_cpu(name, dtype):
     def run(device, out_dtype):
         x = NUMBERS.to(device, dtype)
@@ -43,7 +48,7 @@ def test_a_dtype_of_out_is_accepted_or_refused_as_on_the_cpu(name, dtype):
         arguments = {
             "cat": ([x],), "where": (x > 2, x, x), "gather": (x, 0, index), "index_select": (x, 0, index[0]),
             "mm": (x, x), "cumsum": (x, 0), "norm": (x, None, 1),
-            **{n: (x, x) for n in TWO_OPERANDS.split()},
+            **dict.fromkeys(TWO_OPERANDS.split(), (x, x)),
         }.get(name, (x, 1) if name in REDUCTIONS.split() else (x,))  # fmt: skip
         shape = (2,) if name in REDUCTIONS.split() else (2, 2)
         return getattr(torch, name)(*arguments, out=torch.zeros(shape, dtype=out_dtype, device=device))
@@ -83,7 +88,11 @@ def test_out_of_another_size_is_resized_with_a_warning(function, size):
 
 
 def test_out_gets_the_strides_of_permuted_operands():
-    check(lambda device: torch.exp(torch.zeros(2, 3, 4, device=device).permute(2, 0, 1), out=torch.zeros(0, device=device)))
+    check(
+        lambda device: torch.exp(
+            torch.zeros(2, 3, 4, device=device).permute(2, 0, 1), out=torch.zeros(0, device=device)
+        )
+    )
 
 
 @pytest.mark.parametrize("device", ["cpu", "tensord:1"])

@@ -196,7 +196,7 @@ def make_resnet18(width, classes):
 def residual_network(device):
     layers = [nn.Conv2d(3, 8, 3, padding=1), Residual(8, 8), Residual(8, 16, 2), nn.AdaptiveAvgPool2d(1)]
     data = torch.randn(8, 3, 12, 12), torch.randint(0, 10, (8,))
-    optimizer = lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.9)  # noqa: E731
+    optimizer = lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.9)
     return train(nn.Sequential(*layers, nn.Flatten(), nn.Linear(16, 10)), data, classify, device, optimizer)
 
 
@@ -433,7 +433,7 @@ def speech_with_packed_sequences(device):
 
     lengths = torch.tensor([7, 5])
     data = torch.randn(2, 8, 7), torch.tensor([[1, 2], [3, 3]])
-    loss_of = lambda m, x, y: F.ctc_loss(m(x, lengths), y, lengths, torch.tensor([2, 2]))  # noqa: E731
+    loss_of = lambda m, x, y: F.ctc_loss(m(x, lengths), y, lengths, torch.tensor([2, 2]))
     return train(Recognizer(), data, loss_of, device, adam)
 
 
@@ -451,7 +451,7 @@ def segmentation_with_all_kinds_of_padding(device):
             x = F.silu(self.norm(self.first(x)))
             return self.last(torch.cat([x, self.up(self.second(F.max_pool2d(x, 2)))], 1))
 
-    loss_of = lambda m, x, y: F.binary_cross_entropy_with_logits(m(x), y)  # noqa: E731
+    loss_of = lambda m, x, y: F.binary_cross_entropy_with_logits(m(x), y)
     return train(Segmenter(), (torch.randn(2, 1, 8, 8), torch.rand(2, 1, 8, 8)), loss_of, device, adam)
 
 
@@ -483,7 +483,7 @@ def bags_of_words_and_a_graph(device):
             return self.head(x + mixed)
 
     data = torch.randint(0, 20, (15,)), torch.tensor([0, 4, 9]), torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
-    loss_of = lambda m, w, o, e: F.cross_entropy(m(w, o, e), torch.arange(3, device=w.device))  # noqa: E731
+    loss_of = lambda m, w, o, e: F.cross_entropy(m(w, o, e), torch.arange(3, device=w.device))
     return train(Classifier(), data, loss_of, device, sgd)
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch  # noqa: F401  Before pytest puts the folder of the source on the path.
 
-TRAINING = '''
+TRAINING = """
 import os, signal, sys, tempfile
 import torch
 import torch_tensord
@@ -86,7 +86,7 @@ if step is None:
     step = load(model, optimizer)
 train(model, optimizer, step, losses)
 print("equal" if losses == expected else (losses, expected))
-'''
+"""
 
 
 @pytest.mark.parametrize("keep", [True, False], ids=["the same objects", "new objects"])

@@ -15,7 +15,11 @@ def test_devices_have_names():
     assert torch.tensord.is_available() and torch.tensord.device_count() == 2
     assert torch.tensord.get_device_name(1) == "cpu:1" and torch.tensord.get_device_kind(0) == "cpu"
     properties = torch.tensord.get_device_properties(1)
-    assert (properties.name, properties.kind, properties.total_memory) == ("cpu:1", "cpu", torch.tensord.mem_get_info(1)[1])
+    assert (properties.name, properties.kind, properties.total_memory) == (
+        "cpu:1",
+        "cpu",
+        torch.tensord.mem_get_info(1)[1],
+    )
     assert torch.tensord.device_of("cpu:1") == torch.device("tensord:1")
     with torch.tensord.device(1):
         assert torch.tensord.current_device() == 1 and torch.zeros(1, device=DEVICE).device.index == 1

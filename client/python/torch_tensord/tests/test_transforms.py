@@ -59,7 +59,7 @@ def test_gradients_of_each_sample():
     def gradients(device):
         moved = copy.deepcopy(model).to(device)
         parameters = {name: p.detach() for name, p in moved.named_parameters()}
-        loss = lambda p, row: functional_call(moved, p, (row[None],)).square().sum()  # noqa: E731
+        loss = lambda p, row: functional_call(moved, p, (row[None],)).square().sum()
         return vmap(grad(loss), (None, 0))(parameters, x.to(device))
 
     expected = gradients("cpu")

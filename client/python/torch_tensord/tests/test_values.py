@@ -4,9 +4,8 @@ import math
 
 import pytest
 import torch
-from torch.nn import functional as F
-
 import torch_tensord
+from torch.nn import functional as F
 
 DEVICE = "tensord"
 NAN = math.nan

@@ -104,7 +104,7 @@ def test_calls_that_return_values_wait(call):
 
 
 NOT_WAITING = {
-    "indexing": lambda x: x[torch.tensor([1, 2], device=DEVICE)] + x[2:] .sum() + x[-1],
+    "indexing": lambda x: x[torch.tensor([1, 2], device=DEVICE)] + x[2:].sum() + x[-1],
     "masked_fill": lambda x: x.masked_fill(x > 0, 0.0),
     "where": lambda x: torch.where(x > 0, x, 0.0),
     "assignment": lambda x: x.__setitem__(slice(1, 3), 5.0),
