@@ -27,7 +27,7 @@ Value OneNumber(const at::Tensor& tensor, c10::DeviceIndex device) {
 // A learning rate: a number, or a tensor on the device.
 class Rate {
  public:
-  Rate(double number, c10::DeviceIndex) : number_(number) {}  // NOLINT: the same form as below
+  Rate(double number, c10::DeviceIndex) : number_(number) {}
   Rate(const at::Tensor& tensor, c10::DeviceIndex device) {
     if (IsOurs(tensor)) {
       value_ = OneNumber(tensor, device);

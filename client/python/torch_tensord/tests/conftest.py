@@ -3,12 +3,14 @@
 TENSORD_TEST_DEVICES names the devices, such as cuda:0,cuda:1 (default: cpu,cpu), and TENSORD_BINARY the daemon.
 """
 
+import contextlib
 import importlib.util
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -32,29 +34,51 @@ def daemon_binary():
     return os.environ.get("TENSORD_BINARY") or str(pathlib.Path(sys.executable).parent / "tensord")
 
 
+@contextlib.contextmanager
+def running_daemon():
+    """Runs a daemon, and gives its address."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        port_file = folder / "port"
+        devices = os.environ.get("TENSORD_TEST_DEVICES") or "cpu,cpu"
+        flags = ["--until-eof", "--listen=127.0.0.1:0", f"--port-file={port_file}", f"--devices={devices}"]
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen([daemon_binary(), *flags], stdin=subprocess.PIPE, stdout=log, stderr=log)
+        deadline = time.monotonic() + START_SECONDS
+        while not port_file.exists():
+            assert process.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
+            time.sleep(0.005)
+        yield port_file.read_text().strip()
+        process.stdin.close()
+        process.wait(timeout=120)
+
+
+_resources = contextlib.ExitStack()
+_address = _connection = None
+
+
+def pytest_sessionstart():
+    """Starts the daemon and connects. PyTorch's database of ops asks for devices when tests are collected."""
+    global _address, _connection
+    if importlib.util.find_spec("torch_tensord") is not None:
+        import tensord
+
+        _address = _resources.enter_context(running_daemon())
+        _connection = _resources.enter_context(tensord.connect(_address))
+
+
+def pytest_sessionfinish():
+    _resources.close()
+
+
 @pytest.fixture(scope="session")
-def address(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("daemon")
-    port_file = folder / "port"
-    devices = os.environ.get("TENSORD_TEST_DEVICES") or "cpu,cpu"
-    flags = ["--until-eof", "--listen=127.0.0.1:0", f"--port-file={port_file}", f"--devices={devices}"]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([daemon_binary(), *flags], stdin=subprocess.PIPE, stdout=log, stderr=log)
-    deadline = time.monotonic() + START_SECONDS
-    while not port_file.exists():
-        assert process.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
-        time.sleep(0.005)
-    yield port_file.read_text().strip()
-    process.stdin.close()
-    process.wait(timeout=120)
+def address():
+    return _address
 
 
-@pytest.fixture(scope="session", autouse=True)
-def connection(address):
-    import tensord
-
-    with tensord.connect(address) as client:
-        yield client
+@pytest.fixture(scope="session")
+def connection():
+    return _connection
 
 
 @pytest.fixture

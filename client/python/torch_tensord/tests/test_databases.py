@@ -1,4 +1,4 @@
-"""PyTorch's samples of modules, of optimizers, and of variants of ops give what they give on the CPU.
+"""PyTorch's samples of modules and of optimizers give what they give on the CPU, and gradients those of differences.
 
 TENSORD_TORCH_LONG=1 takes all samples in place of a few.
 """
@@ -10,12 +10,11 @@ import os
 
 import pytest
 import torch
-from test_ops import DEVICE, LOOSE, MODULES, RANDOM, SKIPPED, flat, to_device, walk
+from test_op_database import DEVICE, flat, to_device, walk
 
 LONG = os.environ.get("TENSORD_TORCH_LONG", "0") not in ("", "0")
 MODULE_SAMPLES = 1000 if LONG else 4
 OPTIMIZER_SAMPLES = 1000 if LONG else 6
-OP_SAMPLES = 20 if LONG else 1
 # Ops with a kernel, whose gradients are compared with differences in float64.
 DIFFERENTIATED = [
     "nn.functional.interpolate", "nn.functional.grid_sample", "nn.functional.pad", "nn.functional.unfold",
@@ -167,156 +166,7 @@ def test_optimizers_agree_with_the_cpu():
     assert compared >= 150
 
 
-# ---- variants of ops
-
-
-def infos():
-    from torch.testing._internal.common_methods_invocations import op_db
-
-    for info in op_db:
-        if info.name.startswith(MODULES) or info.name in RANDOM or info.name in SKIPPED or info.name in LOOSE:
-            continue
-        if torch.float32 in info.dtypes:
-            yield info
-
-
-def samples_of(info, count, **options):
-    try:
-        return spread(info.sample_inputs("cpu", torch.float32, **options), count)
-    except Exception:
-        return []
-
-
-def noncontiguous(x):
-    """Returns an equal tensor whose elements aren't neighbors."""
-    if x.dim() == 0 or x.numel() < 2:
-        return x
-    wide = torch.empty(*x.shape, 2, dtype=x.dtype)
-    wide[..., 0], wide[..., 1] = x, 0
-    return wide[..., 0]
-
-
-def check(wrong, name, run):
-    """Runs a comparison, and remembers the error. Returns the number of comparisons."""
-    try:
-        return run()
-    except NotImplementedError:
-        return 0
-    except Exception as e:
-        wrong[name] = f"{type(e).__name__}: {str(e)[:300]}"
-        return 0
-
-
-def assert_close(got, expected):
-    for a, b in zip(flat(expected), flat(got)):
-        torch.testing.assert_close(b.cpu(), a.cpu(), rtol=1e-4, atol=1e-5, equal_nan=True)
-
-
-def test_ops_take_operands_that_are_not_contiguous():
-    torch.manual_seed(0)
-    wrong, compared = {}, 0
-    for info in infos():
-        for sample in samples_of(info, OP_SAMPLES):
-
-            def run(info=info, sample=sample):
-                arguments = walk((sample.input, sample.args, sample.kwargs), noncontiguous)
-                try:
-                    expected = info(arguments[0], *arguments[1], **arguments[2])
-                except Exception:
-                    return 0
-                moved = walk(arguments, lambda x: to_device(x, []))
-                if "device" in moved[2]:
-                    moved[2]["device"] = DEVICE
-                assert_close(info(moved[0], *moved[1], **moved[2]), expected)
-                return 1
-
-            compared += check(wrong, f"{info.name} {info.variant_test_name}", run)
-    assert not wrong
-    assert compared >= 400
-
-
-def test_ops_in_place_agree_with_the_cpu():
-    torch.manual_seed(0)
-    wrong, compared = {}, 0
-    for info in infos():
-        variant = info.get_inplace()
-        if variant is None:
-            continue
-        for sample in samples_of(info, OP_SAMPLES):
-
-            def run(variant=variant, sample=sample):
-                if sample.broadcasts_input or not isinstance(sample.input, torch.Tensor):
-                    return 0
-                mine = walk((sample.input, sample.args, sample.kwargs), lambda x: to_device(x.clone(), []))
-                target = sample.input.clone()
-                try:
-                    variant(target, *sample.args, **sample.kwargs)
-                except Exception:
-                    return 0
-                base = mine[0].clone()
-                variant(base, *mine[1], **mine[2])
-                assert_close(base, target)
-                # The operand is a view: the elements around it stay.
-                if target.dim() and target.shape == sample.input.shape:
-                    wide = torch.stack([sample.input, sample.input], -1).to(DEVICE)
-                    variant(wide[..., 1], *mine[1], **mine[2])
-                    assert_close([wide[..., 0], wide[..., 1]], [sample.input, target])
-                return 1
-
-            compared += check(wrong, f"{info.name} {info.variant_test_name}", run)
-    assert not wrong
-    assert compared >= 120
-
-
-def empty_out(shape, dtype, device):
-    return torch.empty(0, dtype=dtype, device=device)
-
-
-def strided_out(shape, dtype, device):
-    return torch.zeros(*shape, 2, dtype=dtype, device=device)[..., 1]
-
-
-def test_ops_write_to_given_tensors():
-    torch.manual_seed(0)
-    wrong, compared = {}, 0
-    for info in infos():
-        if not info.supports_out:
-            continue
-        for sample in samples_of(info, OP_SAMPLES):
-
-            def run(info=info, sample=sample):
-                try:
-                    expected = info(sample.input, *sample.args, **sample.kwargs)
-                except Exception:
-                    return 0
-                results = flat(expected)
-                if not results or not isinstance(expected, (torch.Tensor, tuple)):
-                    return 0
-                mine = walk((sample.input, sample.args, sample.kwargs), lambda x: to_device(x, []))
-                if "device" in mine[2]:
-                    mine[2]["device"] = DEVICE
-
-                def run_into(device, make, arguments):
-                    given = [make(x.shape, x.dtype, device) for x in results]
-                    target = given[0] if isinstance(expected, torch.Tensor) else tuple(given)
-                    info(arguments[0], *arguments[1], **arguments[2], out=target)
-                    return given
-
-                # Empty tensors are resized. Others of the right sizes keep their strides.
-                for make in (empty_out, strided_out):
-                    try:
-                        wanted = run_into("cpu", make, (sample.input, sample.args, sample.kwargs))
-                        assert_close(wanted, results)
-                    except Exception:
-                        continue  # the CPU refuses it, or is wrong
-                    got = run_into(DEVICE, make, mine)
-                    assert_close(got, wanted)
-                    assert [x.stride() for x in got] == [x.stride() for x in wanted]
-                return 1
-
-            compared += check(wrong, f"{info.name} {info.variant_test_name}", run)
-    assert not wrong
-    assert compared >= 150
+# ---- gradients of ops
 
 
 @pytest.mark.parametrize("name", DIFFERENTIATED)
