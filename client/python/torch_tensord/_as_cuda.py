@@ -338,6 +338,13 @@ def _register_for_script(pairs):
             torch.jit._builtins._register_builtin(replacement, builtin)
 
 
+def _forget_for_script(pairs):
+    """Ends _register_for_script(). PyTorch's table has functions by address, which another function may get later."""
+    table = torch.jit._builtins._get_builtin_table()
+    for _original, replacement in pairs:
+        table.pop(id(replacement), None)
+
+
 def _restore(storage, location):
     """Restores a storage that a program saved on CUDA. PyTorch calls this before its own functions."""
     if _active is None or not location.startswith("cuda"):
@@ -377,6 +384,7 @@ class AsCuda:
         _replace_in_modules(pairs)
 
     def _restore(self):
+        _forget_for_script(self._pairs)
         _replace_in_modules((replacement, original) for original, replacement in self._pairs)
         for owner, name, value in reversed(self._saved):
             if value is None:

@@ -44,6 +44,16 @@ def _constant(value):
     return lambda *arguments, **options: value
 
 
+# At the end of as_cuda(), each name that has a replacement gets its former value. So no replacement may be an object
+# that other modules use, such as list.
+def _no_names():
+    return []
+
+
+def _no_statistics():
+    return {}
+
+
 def _nothing(*arguments, **options):
     """Does nothing."""
 
@@ -58,12 +68,12 @@ FUNCTIONS = {
     "can_device_access_peer": _constant(False),
     "device_memory_used": _module.memory_allocated,
     "get_allocator_backend": _constant("tensord"),
-    "get_arch_list": list,
+    "get_arch_list": _no_names,
     "get_device_capability": lambda device=None: CAPABILITY,
     "get_gencode_flags": _constant(""),
     "get_per_process_memory_fraction": _constant(1.0),
     "host_memory_stats": lambda: collections.OrderedDict(),
-    "host_memory_stats_as_nested_dict": dict,
+    "host_memory_stats_as_nested_dict": _no_statistics,
     "ipc_collect": _nothing,
     "is_current_stream_capturing": _constant(False),
     "is_tf32_supported": _constant(False),

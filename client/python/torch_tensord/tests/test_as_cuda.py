@@ -293,3 +293,19 @@ def test_data_parallel_uses_one_device(named, device_ids):
     messages = [str(each.message) for each in caught if "DistributedDataParallel" in str(each.message)]
     assert len(messages) == (0 if device_ids == [1] else 1)
     assert torch.equal(nn.DataParallel(nn.Identity())(torch.ones(2)).cpu(), torch.ones(2))
+
+
+def test_the_end_of_the_context_leaves_builtin_types_and_scripts(run_python):
+    done = run_python("""
+import builtins
+import torch, torch_tensord
+
+before = (builtins.list, builtins.dict)
+with torch_tensord.as_cuda():
+    torch.cuda.get_arch_list()
+assert (builtins.list, builtins.dict) == before
+functions = [lambda x: x for _ in range(5000)]
+assert all(torch.jit._builtins._find_builtin(f) is None for f in functions)
+print("right")
+""")
+    assert done.stdout.split() == ["right"], done.stderr
