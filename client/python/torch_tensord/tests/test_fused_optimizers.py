@@ -10,7 +10,7 @@ DEVICE = "tensord"
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 2e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 SCALE = 4.0
 
-OPTIMIZERS = {
+OPTIMIZERS: dict[str, tuple[type, list[dict]]] = {
     "Adam": (torch.optim.Adam, [{}, {"amsgrad": True}, {"weight_decay": 0.1, "maximize": True}]),
     "AdamW": (torch.optim.AdamW, [{}, {"amsgrad": True, "maximize": True}, {"weight_decay": 0.1, "betas": (0.8, 0.9)}]),
     "SGD": (
