@@ -29,10 +29,13 @@ def _answers(address: tuple[str, int]) -> bool:
         return False
 
 
-def _default_addresses() -> list[str]:
+def _named_addresses() -> list[str]:
     text = os.environ.get("TENSORD_SERVERS") or os.environ.get("TENSORD_SERVER") or ""
-    addresses = [part.strip() for part in text.split(",") if part.strip()]
-    if addresses:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _default_addresses() -> list[str]:
+    if addresses := _named_addresses():
         return addresses
     if _answers(_DEFAULT_ADDRESS):
         return [f"{_DEFAULT_ADDRESS[0]}:{_DEFAULT_ADDRESS[1]}"]
@@ -43,6 +46,15 @@ def _private_address() -> str:
     from . import _local  # imports subprocess, which most programs don't need
 
     return _local.address()
+
+
+def _starts_private_server() -> bool:
+    """Returns whether connect() without addresses would start a private server."""
+    if _named_addresses() or _answers(_DEFAULT_ADDRESS):
+        return False
+    from . import _local
+
+    return _local.can_start()
 
 
 def connect(

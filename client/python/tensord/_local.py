@@ -21,7 +21,7 @@ _lock = threading.Lock()
 _server: _PrivateServer | None = None
 
 
-def _binary() -> str:
+def _find_binary() -> str | None:
     """Returns the path of the daemon."""
     named = os.environ.get("TENSORD_BINARY")
     candidates = (
@@ -33,13 +33,29 @@ def _binary() -> str:
             shutil.which("tensord") or "",
         ]
     )
-    for path in candidates:
-        if path and os.access(path, os.X_OK):
-            return path
-    raise FailedPreconditionError(
-        "there is no server to connect to: give connect() an address, set TENSORD_SERVER, or put the program tensord on"
-        " PATH, so that a private server can be started" + (f" (TENSORD_BINARY is {named})" if named else "")
-    )
+    return next((path for path in candidates if path and os.access(path, os.X_OK)), None)
+
+
+def _is_allowed() -> bool:
+    return os.environ.get("TENSORD_LOCAL") != "0"
+
+
+def can_start() -> bool:
+    """Returns whether address() would start a private server, or has started one."""
+    return _is_allowed() and _find_binary() is not None
+
+
+def _binary() -> str:
+    """Returns the path of the daemon. If there is none, raises FailedPreconditionError."""
+    found = _find_binary()
+    if found is None:
+        named = os.environ.get("TENSORD_BINARY")
+        raise FailedPreconditionError(
+            "there is no server to connect to: give connect() an address, set TENSORD_SERVER, or put the program "
+            "tensord on PATH, so that a private server can be started"
+            + (f" (TENSORD_BINARY is {named})" if named else "")
+        )
+    return found
 
 
 class _PrivateServer:
@@ -114,7 +130,7 @@ class _PrivateServer:
 def address() -> str:
     """Returns the address of this process's private server. Starts it at the first call."""
     global _server
-    if os.environ.get("TENSORD_LOCAL") == "0":
+    if not _is_allowed():
         raise FailedPreconditionError(
             "there is no server to connect to, and TENSORD_LOCAL=0 forbids a private one: give connect() an address, or"
             " set TENSORD_SERVER"

@@ -5,7 +5,6 @@ TENSORD_SERVER must also be set (see _autoload). At its first use, the device ta
 package tensord. If there is none, it connects as tensord.connect() does.
 """
 
-import copyreg
 import ctypes
 import functools
 import os
@@ -68,9 +67,10 @@ def _load() -> None:
     torch.utils.rename_privateuse1_backend("tensord")
     from . import _module
 
+    _module.__name__ = "torch.tensord"  # programs take the kind of the device from the end of this name
     torch._register_device_module("tensord", _module)
-    copyreg.pickle(torch.storage.TypedStorage, _reduce_storage)
-    torch.utils.generate_methods_for_privateuse1_backend()
+    sys.modules["torch.tensord.memory"], sys.modules["torch.tensord.random"] = _module.memory, _module.random
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     from . import _adapt
 
     _adapt.adapt()
@@ -88,7 +88,7 @@ def _register_process_groups() -> None:
     """Makes the backend "tensord" known to torch.distributed.
 
     If a program names no backend, its tensors on the CPU use Gloo, as without this package. PyTorch would choose the
-    backend of the accelerator alone, and would ask whether it is available, which connects.
+    backend of the accelerator alone.
     """
     import torch
     import torch.distributed as dist
@@ -147,24 +147,6 @@ def as_tensord(x: "torch.Tensor") -> Any:
         return made.value
     finally:
         ctypes.pythonapi.Py_DecRef(made)  # the reference that _to_tensord returned
-
-
-def _restore_storage(elements: Any, dtype: Any, device: str) -> Any:
-    import torch
-
-    storage = elements.to(device).untyped_storage()
-    return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
-
-
-def _reduce_storage(storage: Any) -> Any:
-    """Pickles a storage. PyTorch reads the memory of a storage, which ours doesn't have in this process."""
-    import torch
-
-    device = storage._untyped_storage.device
-    if device.type != "tensord":
-        return storage.__reduce__()
-    elements = torch.empty(0, dtype=torch.uint8, device=device).set_(storage._untyped_storage)
-    return _restore_storage, (elements.cpu(), storage.dtype, str(device))
 
 
 def _autoload() -> None:

@@ -147,17 +147,8 @@ class Event(metaclass=_ClassOf):
         return isinstance(instance, _module.Event)
 
 
-class StreamContext:
+class StreamContext(_module.StreamContext):
     """Does nothing: a device has one stream."""
-
-    def __init__(self, stream):
-        self.stream = stream
-
-    def __enter__(self):
-        return self.stream
-
-    def __exit__(self, *unused):
-        return False
 
 
 class _Device(_module.device):
@@ -268,6 +259,7 @@ def _functions():
     yield torch.get_autocast_gpu_dtype, functools.partial(torch.get_autocast_dtype, "tensord")
     yield torch.set_autocast_gpu_dtype, functools.partial(torch.set_autocast_dtype, "tensord")
     yield torch.Generator, _make_generator_class(torch.Generator)
+    yield torch._utils._get_available_device_type, lambda: "tensord"
     for name in _cuda_names.ACCELERATOR:
         original = getattr(torch.accelerator, name, None)
         if original is not None:

@@ -160,5 +160,6 @@ ACCELERATOR = (
 # These modules look up functions of PyTorch by their identity.
 KEPT_MODULES = (
     *("torch._C", "torch._dynamo", "torch._inductor", "torch._decomp", "torch._refs", "torch.overrides"),
-    *("torch_tensord._as_cuda", "torch_tensord._cuda_names", "torch_tensord._module"),
+    *("torch_tensord._as_cuda", "torch_tensord._cuda_names", "torch_tensord._devices", "torch_tensord._memory"),
+    *("torch_tensord._generators", "torch.tensord"),
 )

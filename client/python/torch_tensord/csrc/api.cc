@@ -69,14 +69,25 @@ std::string ForTorch(std::string message) {
   return message;
 }
 
-// Makes this thread run the backward passes that it calls. PyTorch's default, a thread for each
-// device, helps devices whose kernels take the thread's time. Ours only send commands, so the
-// change of threads would cost more than it gains.
-void RunBackwardOnCallingThread() {
-  if (!at::hasCUDA()) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-}
+std::atomic<bool> engine_has_threads{true};
 
 }  // namespace
+
+void RunBackwardOnCallingThread() {
+  thread_local bool done = false;
+  const bool has_threads = engine_has_threads.load(std::memory_order_relaxed);
+  if (C10_LIKELY(done && has_threads)) return;
+  done = true;
+  c10::AutogradState& state = c10::AutogradState::get_tls_state();
+  if (!state.get_multithreading_enabled() || (has_threads && at::hasCUDA())) return;
+  state.set_multithreading_enabled(false);
+}
+
+c10::DeviceIndex NumBackwardThreads() {
+  const int count = NumKnownDevices();
+  if (count == 0) engine_has_threads.store(false);
+  return static_cast<c10::DeviceIndex>(count);
+}
 
 const TensordApi& Api() {
   TORCH_CHECK(table != nullptr, "tensord: import torch_tensord first");
@@ -137,25 +148,16 @@ void Release(const std::vector<TensordDevice*>& released) {
   for (TensordDevice* device : released) Api().release_device(device);
 }
 
-void Warn(const std::string& message) noexcept {
-  try {
-    TORCH_WARN("tensord has no devices: ", message);
-  } catch (...) {
-  }
-}
-
 }  // namespace
 
 int NumDevices() {
+  RunBackwardOnCallingThread();
+  if (const int count = NumKnownDevices(); count > 0) return count;
   Devices& known = devices();
-  if (const int count = known.count.load(std::memory_order_acquire); count > 0) return count;
   const std::vector<TensordDevice*> found = ListDevices();
   {
     std::lock_guard<std::mutex> lock(known.mutex);
-    if (known.count.load() == 0) {
-      RunBackwardOnCallingThread();
-      return known.Set(found);
-    }
+    if (known.count.load() == 0) return known.Set(found);
   }
   Release(found);
   return known.count.load();
@@ -178,28 +180,10 @@ int ReplaceDevices() {
   return static_cast<int>(found.size());
 }
 
-int TryNumDevices(std::string* reason) {
-  std::string error;
-  try {
-    return NumDevices();
-  } catch (const python_error&) {
-    throw;
-  } catch (const c10::Error& e) {
-    error = e.what_without_backtrace();
-  } catch (const std::exception& e) {
-    error = e.what();
-  }
-  if (reason == nullptr) {
-    Warn(error);
-  } else {
-    *reason = error;
-  }
-  return 0;
-}
-
 int ConnectionNumber() { return devices().connection.load(std::memory_order_relaxed); }
 
-bool IsInitialized() { return devices().count.load() > 0; }
+int NumKnownDevices() { return devices().count.load(std::memory_order_acquire); }
+bool IsInitialized() { return NumKnownDevices() > 0; }
 bool InBadFork() { return IsInitialized() && devices().process != getpid(); }
 
 TensordDevice* DeviceAt(c10::DeviceIndex index) {

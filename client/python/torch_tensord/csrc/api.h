@@ -32,10 +32,8 @@ int NumDevices();
 TensordDevice* DeviceAt(c10::DeviceIndex index);
 // Returns the number of the device that has the tensor, or -1 if it belongs to another connection.
 c10::DeviceIndex DeviceOf(const TensordTensor* tensor);
-// Returns the number of devices. If the connection fails, returns 0, and sets `*reason` to the
-// error. If `reason` is null, warns instead. A later call tries again. If a signal's handler raises
-// an exception while this connects, throws that.
-int TryNumDevices(std::string* reason = nullptr);
+// Returns the number of the connection's devices. If there is no connection, returns 0.
+int NumKnownDevices();
 // Replaces the devices by those of the package tensord's current connection, and closes the
 // previous connection. Blocks. Returns the number of devices.
 int ReplaceDevices();
@@ -45,6 +43,16 @@ int ConnectionNumber();
 bool IsInitialized();
 // Returns true in a forked child of a process that had a connection.
 bool InBadFork();
+
+// Makes this thread run the backward passes that it calls. PyTorch's default, a thread for each
+// device, helps devices whose kernels take the thread's time. Ours only send commands, so the
+// change of threads would cost more than it gains. After the first call on a thread, the program
+// may change this setting of PyTorch, unless PyTorch has no threads for our devices.
+void RunBackwardOnCallingThread();
+// Returns for how many devices PyTorch starts threads at the first backward pass of the process. If
+// there is no connection, returns 0: a program that uses only the CPU must be able to fork, and to
+// run backward passes in the child. All later backward passes then run on the calling thread.
+c10::DeviceIndex NumBackwardThreads();
 
 // Returns the memory of a device, of all its clients together. Waits for the server.
 TensordMemory MemoryOf(c10::DeviceIndex device);

@@ -56,7 +56,10 @@ REGISTER_ALLOCATOR(at::kPrivateUse1, &address_allocator);
 c10::intrusive_ptr<c10::StorageImpl> MakeCell(c10::StorageImpl::use_byte_size_t, c10::SymInt size,
                                               at::DataPtr data, at::Allocator*, bool resizable) {
   const auto bytes = static_cast<size_t>(size.guard_int(__FILE__, __LINE__));
-  if (!data && bytes > 0) data = FakeAddress(bytes, CurrentDevice());
+  if (!data) {
+    const at::Device device = data.device();
+    data = FakeAddress(bytes, device.is_privateuseone() ? device.index() : CurrentDevice());
+  }
   return c10::make_intrusive<Cell>(bytes, std::move(data), resizable);
 }
 const bool registered = [] {
@@ -103,14 +106,40 @@ void ThrowNotACell(const at::Tensor& tensor) {
   if (tensor.defined() && !IsOurs(tensor)) {
     ThrowOtherDevice("", {at::kPrivateUse1, CurrentDevice()}, tensor.device());
   }
+  ThrowNoPointers();
+}
+
+void ThrowNoPointers() {
   C10_THROW_ERROR(NotImplementedError,
                   "tensord: a tensor can't be made from a pointer, because devices have no "
                   "memory in this process; copy it with x.cpu() or x.to('tensord')");
 }
 
+// FakeAddress makes data pointers without a context. PyTorch makes a slice of a storage with a data
+// pointer into it, whose context is the storage.
 Cell::Cell(size_t size_bytes, c10::DataPtr data, bool resizable)
     : StorageImpl(use_byte_size_t(), static_cast<int64_t>(size_bytes), std::move(data),
-                  &address_allocator, resizable) {}
+                  &address_allocator, resizable),
+      base_(static_cast<Cell*>(static_cast<c10::StorageImpl*>(data_ptr().get_context()))),
+      start_(base_ == nullptr ? 0
+                              : static_cast<const char*>(data_ptr().get()) -
+                                    static_cast<const char*>(base_->data())) {}
+
+Value Cell::Part() const {
+  const Value all = Reshape(ReadStorage(base_, at::kByte), {static_cast<int64_t>(base_->nbytes())});
+  return Narrow(all, 0, start_, start_ + static_cast<int64_t>(nbytes()));
+}
+
+void Cell::SetPart(const Value& value) {
+  const Value bytes = Bitcast(Reshape(value, {value->numel()}), at::kByte);
+  const Value part = Reshape(bytes, {bytes->numel()});
+  TakenValue taken(base_);
+  const Value all =
+      Reshape(StorageOf(taken.get(), base_, at::kByte), {static_cast<int64_t>(base_->nbytes())});
+  taken.Set(
+      Push("as_strided_scatter", {all, part},
+           {{"shape", part->sizes()}, {"strides", at::IntArrayRef({1})}, {"offset", start_}}));
+}
 
 bool Cell::Look(Value& value) const {
   std::lock_guard<SpinLock> lock(lock_);
@@ -123,6 +152,7 @@ bool Cell::Look(Value& value) const {
 // waits longer than a few microseconds. If the queue of commands is full, it may take longer, and
 // the other thread may need the interpreter's lock, which wait_until releases.
 Value Cell::AwaitValue() const {
+  if (base_ != nullptr) return Part();
   constexpr int kYields = 256;
   struct State {
     const Cell* cell;
@@ -141,6 +171,7 @@ Value Cell::AwaitValue() const {
 }
 
 Value Cell::SetIfEmpty(const Value& value) {
+  if (base_ != nullptr) return Part();
   while (true) {
     {
       std::lock_guard<SpinLock> lock(lock_);
@@ -157,6 +188,10 @@ Value Cell::SetIfEmpty(const Value& value) {
 }
 
 void Cell::Take(TakenValue& taker) {
+  if (base_ != nullptr) {
+    taker.value_ = Part();
+    return;
+  }
   std::unique_ptr<std::vector<CachedView>> views;  // released after the lock
   while (true) {
     {
@@ -278,6 +313,13 @@ c10::DimVector MemoryOrder(const at::Tensor& tensor) {
     return strides[a] != strides[b] ? strides[a] > strides[b] : sizes[a] > sizes[b];
   });
   return axes;
+}
+
+void ResizeStorage(Cell* cell, size_t size_bytes) {
+  TORCH_CHECK(cell->resizable(), "Trying to resize storage that is not resizable");
+  cell->set_nbytes(size_bytes);
+  cell->set_data_ptr_noswap(FakeAddress(size_bytes, cell->device().index()));
+  if (size_bytes == 0) cell->Set({});
 }
 
 Value ReadStorage(Cell* cell, at::ScalarType dtype) {

@@ -59,6 +59,7 @@ class Cell final : public c10::StorageImpl {
     return AwaitValue();
   }
   void Set(Value value) {
+    if (C10_UNLIKELY(base_ != nullptr)) return SetPart(value);
     std::unique_ptr<std::vector<CachedView>> views;  // released after the lock
     std::lock_guard<SpinLock> lock(lock_);
     taker_ = nullptr;
@@ -79,7 +80,13 @@ class Cell final : public c10::StorageImpl {
   bool Look(Value& value) const;
   Value AwaitValue() const;
   void Take(TakenValue& taker);
+  Value Part() const;
+  void SetPart(const Value& value);
 
+  // A slice of another storage has that storage's bytes from `start_` on, and no value of its own.
+  // The data pointer keeps the other storage.
+  Cell* const base_ = nullptr;
+  const int64_t start_ = 0;
   mutable SpinLock lock_;
   TakenValue* taker_ = nullptr;  // has the value
   Value value_;
@@ -115,6 +122,8 @@ class TakenValue {
 
 // The allocator that only cells have.
 extern at::Allocator* const kCellAllocator;
+// Throws the error of a function that takes a pointer to memory of a device.
+[[noreturn]] void ThrowNoPointers();
 // Throws the error of a kernel that read a tensor without a cell.
 [[noreturn]] void ThrowNotACell(const at::Tensor& tensor);
 
@@ -172,6 +181,8 @@ bool CoversStorage(const at::Tensor& tensor);
 // Returns the axes from the greatest stride to the smallest.
 c10::DimVector MemoryOrder(const at::Tensor& tensor);
 
+// Changes the size of a storage, which must be resizable. At size 0, the server frees the memory.
+void ResizeStorage(Cell* cell, size_t size_bytes);
 // Returns all elements of the storage as a value of this dtype, of any shape.
 Value ReadStorage(Cell* cell, at::ScalarType dtype);
 // Returns the tensor's elements as a value with its sizes.

@@ -76,10 +76,7 @@ const at::Tensor& ResizeInPlace(const at::Tensor& self, c10::SymIntArrayRef size
   const size_t needed =
       static_cast<size_t>(self.numel() + self.storage_offset()) * self.element_size();
   Cell* const cell = CellOf(self);
-  if (self.numel() > 0 && needed > cell->nbytes()) {
-    cell->set_nbytes(needed);
-    cell->set_data_ptr_noswap(FakeAddress(needed, self.device().index()));
-  }
+  if (self.numel() > 0 && needed > cell->nbytes()) ResizeStorage(cell, needed);
   return self;
 }
 

@@ -195,13 +195,9 @@ TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
 
 TORCH_LIBRARY(tensord, m) {
   m.def("_set_api(int address) -> ()", [](int64_t address) { SetApi(address); });
-  m.def("_device_count() -> (int, str)", [] {
-    std::string reason;
-    const int64_t count = TryNumDevices(&reason);
-    return std::make_tuple(count, reason);
-  });
+  m.def("_num_known_devices() -> int", []() -> int64_t { return NumKnownDevices(); });
   m.def("_connect() -> int", []() -> int64_t { return NumDevices(); });
-  m.def("_is_initialized() -> bool", [] { return IsInitialized(); });
+  m.def("_is_initialized() -> bool", [] { return IsInitialized() && !InBadFork(); });
   m.def("_in_bad_fork() -> bool", [] { return InBadFork(); });
   m.def("_current_device() -> int", []() -> int64_t { return CurrentDevice(); });
   m.def("_set_device(int device) -> ()", [](int64_t device) {
@@ -223,6 +219,8 @@ TORCH_LIBRARY(tensord, m) {
   m.def("_wait_stats(int device) -> int[]", WaitStats);
   m.def("_replace_devices() -> int", []() -> int64_t { return ReplaceDevices(); });
   m.def("_synchronize(int device) -> ()", [](int64_t device) { SynchronizeDevice(Index(device)); });
+  m.def("_default_generator(int device) -> Generator?",
+        [](int64_t device) { return DefaultGenerator(Index(device)); });
   m.def("_manual_seed(int device, int seed) -> ()", [](int64_t device, int64_t seed) {
     at::Generator(DefaultGenerator(Index(device))).set_current_seed(static_cast<uint64_t>(seed));
   });

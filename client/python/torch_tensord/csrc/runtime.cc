@@ -5,13 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "cell.h"
@@ -88,18 +85,6 @@ bool HasRunAll(c10::DeviceIndex device) {
   return HasHappened(mark.event.get());
 }
 
-// Returns an estimate of the number of devices that the process will have when it connects: 16 for
-// each address in the environment. Doesn't connect.
-c10::DeviceIndex EstimateNumDevices() {
-  constexpr int64_t kDevicesPerServer = 16;
-  const char* addresses = std::getenv("TENSORD_SERVERS");
-  if (addresses == nullptr) addresses = std::getenv("TENSORD_SERVER");
-  const std::string_view text = addresses == nullptr ? "" : addresses;
-  const int64_t servers = 1 + std::count(text.begin(), text.end(), ',');
-  return static_cast<c10::DeviceIndex>(
-      std::min<int64_t>(servers * kDevicesPerServer, std::numeric_limits<c10::DeviceIndex>::max()));
-}
-
 // A device has one stream. The server orders ops by what they depend on.
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   at::DeviceType type() const override { return at::kPrivateUse1; }
@@ -113,15 +98,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(at::Device device) const noexcept override {
     SetCurrentDevice(device.index());
   }
-  // The first backward pass of the process calls this, even if all tensors are on the CPU, and
-  // starts as many threads. A program that uses only the CPU must not connect, so this returns an
-  // estimate before the process connects. Programs call torch.tensord.device_count(), also by
-  // torch.accelerator.device_count(), which returns the exact number.
-  c10::DeviceIndex deviceCount() const noexcept override {
-    return IsInitialized() ? static_cast<c10::DeviceIndex>(TryNumDevices()) : EstimateNumDevices();
-  }
+  // PyTorch's engine of backward passes calls this, also if all tensors are on the CPU. Programs call
+  // torch.tensord.device_count(), also by torch.accelerator.device_count().
+  c10::DeviceIndex deviceCount() const noexcept override { return NumBackwardThreads(); }
 
+  // PyTorch calls this for each node of a graph, when an op makes it.
   c10::Stream getStream(at::Device device) const override {
+    RunBackwardOnCallingThread();
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
   c10::Stream getDefaultStream(at::Device device) const override {
@@ -145,6 +128,18 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(c10::DeviceIndex device) const override {
     Synchronize(device < 0 ? CurrentDevice() : device);
   }
+
+#if __has_include(<c10/core/DeviceCapability.h>)
+  c10::DeviceCapability getDeviceCapability(at::Device) const override {
+    c10::DeviceCapability capability;
+    capability.capability_data.capability_bits = 0;
+    auto& has = capability.capability_data.supported_scalar_types;
+    has.has_Bool = has.has_Byte = has.has_Char = has.has_Short = has.has_Int = has.has_Long = 1;
+    has.has_UInt16 = has.has_UInt32 = has.has_UInt64 = 1;
+    has.has_Half = has.has_BFloat16 = has.has_Float = has.has_Double = 1;
+    return capability;
+  }
+#endif
 
   // An event is a TensordEvent*.
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
@@ -219,10 +214,11 @@ class PinnedMemory final : public at::Allocator {
 
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
-  bool isAvailable() const override { return TryNumDevices() > 0; }
+  // PyTorch must be able to ask without a connection. torch.tensord.is_available() knows more.
+  bool isAvailable() const override { return true; }
   bool hasPrimaryContext(at::DeviceIndex) const override { return IsInitialized(); }
   at::DeviceIndex deviceCount() const override {
-    return static_cast<at::DeviceIndex>(TryNumDevices());
+    return static_cast<at::DeviceIndex>(NumKnownDevices());
   }
   at::DeviceIndex getCurrentDevice() const override { return CurrentDevice(); }
   void setCurrentDevice(at::DeviceIndex device) const override {
@@ -237,7 +233,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   at::DeviceIndex maybeExchangeDevice(at::DeviceIndex device) const override {
     return exchangeDevice(device);
   }
-  at::Device getDeviceFromPtr(void*) const override { return {at::kPrivateUse1, CurrentDevice()}; }
+  at::Device getDeviceFromPtr(void*) const override { ThrowNoPointers(); }
   bool isPinnedPtr(const void* data) const override { return PinnedMemory::Get().Contains(data); }
   at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedMemory::Get(); }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
@@ -247,9 +243,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return at::make_generator<Generator>(device < 0 ? CurrentDevice() : device);
   }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size_bytes) const override {
-    auto* const cell = static_cast<Cell*>(storage.unsafeGetStorageImpl());
-    cell->set_nbytes(size_bytes);
-    cell->set_data_ptr_noswap(FakeAddress(size_bytes, cell->device().index()));
+    ResizeStorage(static_cast<Cell*>(storage.unsafeGetStorageImpl()), size_bytes);
   }
 };
 

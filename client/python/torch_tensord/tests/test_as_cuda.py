@@ -1,7 +1,6 @@
 """torch_tensord.as_cuda(): programs that say "cuda"."""
 
 import concurrent.futures
-import contextlib
 import importlib
 import io
 import subprocess
@@ -274,25 +273,6 @@ def test_end_of_the_context_restores_pytorch():
     for module in (torch.cuda, torch.cuda.nvtx, torch.cuda.profiler, torch.cuda.tunable):
         own = [(n, v) for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__]
         assert [n for n, v in own if getattr(v, "__name__", n) != n and hasattr(v, "__code__")] == []
-
-
-@pytest.mark.parametrize("named", ["cuda", "tensord"])
-@pytest.mark.parametrize("device_ids", [None, [1], [0, 1]])
-def test_data_parallel_uses_one_device(named, device_ids):
-    context = torch_tensord.as_cuda() if named == "cuda" else contextlib.nullcontext()
-    with context, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        module = nn.Linear(3, 2).to(f"{named}:{device_ids[0] if device_ids else 0}")
-        parallel = nn.DataParallel(module, device_ids)
-        x = torch.ones(4, 3)
-        made = parallel(x.to(module.weight.device))
-        assert torch.equal(made, module(x.to(module.weight.device))) and made.device == module.weight.device
-        assert parallel(x).device == module.weight.device  # DataParallel copies inputs from the CPU
-        made.sum().backward()
-    assert module.weight.grad.cpu().tolist() == [[4, 4, 4]] * 2
-    messages = [str(each.message) for each in caught if "DistributedDataParallel" in str(each.message)]
-    assert len(messages) == (0 if device_ids == [1] else 1)
-    assert torch.equal(nn.DataParallel(nn.Identity())(torch.ones(2)).cpu(), torch.ones(2))
 
 
 def test_the_end_of_the_context_leaves_builtin_types_and_scripts(run_python):
