@@ -1,5 +1,8 @@
 // Random numbers of distributions with parameters that are tensors, and of rarer distributions.
 // They are functions of uniform and normal numbers.
+#include <ATen/ops/_dirichlet_grad.h>
+#include <ATen/ops/_standard_gamma_grad.h>
+
 #include <cmath>
 #include <limits>
 
@@ -121,6 +124,16 @@ Tensor SampleDirichlet(const Tensor& self, MaybeGenerator generator) {
   // As on the CPU, a sample is a normal number below 1.
   const at::ScalarType dtype = self.scalar_type();
   return samples.clamp(LeastNormal(dtype), 1 - EpsilonOf(dtype) / 2).to(dtype);
+}
+
+// The derivatives of samples by the parameters (Figurnov et al., Implicit Reparameterization
+// Gradients, 2018). PyTorch approximates them piece by piece, so this machine's CPU computes them.
+// Waits.
+Tensor StandardGammaGrad(const Tensor& alpha, const Tensor& sample) {
+  return at::_standard_gamma_grad(alpha.cpu(), sample.cpu()).to(sample.device());
+}
+Tensor DirichletGrad(const Tensor& sample, const Tensor& alpha, const Tensor& total) {
+  return at::_dirichlet_grad(sample.cpu(), alpha.cpu(), total.cpu()).to(sample.device());
 }
 
 // ---- numbers of events
@@ -251,6 +264,8 @@ TENSORD_KERNELS(m) {
   m.impl("geometric_", Geometric);
   m.impl("_standard_gamma", StandardGamma);
   m.impl("_sample_dirichlet", SampleDirichlet);
+  m.impl("_standard_gamma_grad", StandardGammaGrad);
+  m.impl("_dirichlet_grad", DirichletGrad);
   m.impl("poisson", Poisson);
   m.impl("binomial", Binomial);
   m.impl("rrelu_with_noise", RRelu);

@@ -30,6 +30,40 @@ def test_gamma_samples_have_the_moments(alpha):
     assert x.min().item() > 0
 
 
+def derivative_of_gamma(alpha, x):
+    """Returns dx/dα of a sample at a fixed probability: the sum of xⁿ⁺¹ (ψ(α+n+1) - ln x) / (α (α+1) … (α+n))."""
+    term, total = x / alpha, torch.zeros_like(x)
+    for n in range(400):
+        total += term * (torch.digamma(alpha + n + 1) - x.log())
+        term = term * x / (alpha + n + 1)
+    return total
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.8, 1.0, 4.0, 30.0])
+def test_gamma_samples_have_gradients(alpha):
+    torch.manual_seed(2)
+    parameter = torch.full((64,), alpha, device=DEVICE, requires_grad=True)
+    sample = distributions.Gamma(parameter, 1.0).rsample()
+    sample.sum().backward()
+    expected = derivative_of_gamma(torch.full((64,), alpha, dtype=torch.float64), sample.detach().cpu().double())
+    torch.testing.assert_close(parameter.grad.cpu(), expected.float(), rtol=5e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("a", [0.5, 1.5, 8.0])
+def test_beta_and_dirichlet_samples_have_gradients(a):
+    """If the other parameter is 1, the distribution function of Beta is x^a, or 1 - (1 - x)^a."""
+    torch.manual_seed(3)
+    first, one = torch.full((64,), a, device=DEVICE, requires_grad=True), torch.ones(64, device=DEVICE)
+    x = distributions.Beta(first, one).rsample()
+    y = distributions.Beta(one, first).rsample()
+    z = distributions.Dirichlet(torch.stack([first, one], -1)).rsample()[:, 0]
+    of_x, of_y, of_z = (torch.autograd.grad(each.sum(), first)[0].cpu() for each in (x, y, z))
+    x, y, z = (each.detach().cpu().double() for each in (x, y, z))
+    torch.testing.assert_close(of_x, (-x * x.log() / a).float(), rtol=1e-2, atol=1e-4)
+    torch.testing.assert_close(of_y, ((1 - y) * (1 - y).log() / a).float(), rtol=1e-2, atol=1e-4)
+    torch.testing.assert_close(of_z, (-z * z.log() / a).float(), rtol=1e-2, atol=1e-4)
+
+
 CASES = {
     "Beta": lambda a: (distributions.Beta(a, a + 1), torch.full_like(a, 0.3)),
     "Gamma": lambda a: (distributions.Gamma(a, a + 1), a + 0.5),
