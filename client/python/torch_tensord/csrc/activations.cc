@@ -6,6 +6,13 @@
 #include "kernels.h"
 
 namespace torch_tensord {
+
+const char* GeluKind(c10::string_view approximate) {
+  TORCH_CHECK(approximate == "tanh" || approximate == "none",
+              "approximate argument must be either none or tanh.");
+  return approximate == "tanh" ? "tanh" : "none";
+}
+
 namespace {
 
 at::Scalar Const(double value) { return value; }
@@ -55,7 +62,7 @@ at::Tensor& Backward(const char* name, const at::Tensor& gradient, const at::Ten
 
 at::Tensor& GeluOut(const at::Tensor& self, c10::string_view approximate, at::Tensor& out) {
   Resize(out, self.sizes());
-  const char* const name = approximate == "tanh" ? "tanh" : "none";
+  const char* const name = GeluKind(approximate);
   Elementwise("gelu", out, {&self}, self.scalar_type(), [&](const Inputs& in) {
     return Push("gelu", {in[0]}, {{"approximate", name}});
   });
@@ -79,8 +86,9 @@ Value GeluTanhGradient(const Value& g, const Value& x) {
 }
 at::Tensor& GeluBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
                             c10::string_view approximate, at::Tensor& out) {
-  return Backward("gelu_backward", gradient, self, out,
-                  approximate == "tanh" ? GeluTanhGradient : GeluGradient);
+  return Backward(
+      "gelu_backward", gradient, self, out,
+      std::string_view(GeluKind(approximate)) == "tanh" ? GeluTanhGradient : GeluGradient);
 }
 
 // ---- gradients by the result or the input

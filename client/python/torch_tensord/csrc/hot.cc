@@ -150,9 +150,7 @@ at::Tensor WithNumber(const at::Tensor& a, const at::Scalar& number) {
 
 at::Tensor Gelu(const at::Tensor& x, c10::string_view approximate) {
   if (!IsPlainFloat(x)) return slow::gelu(x, approximate);
-  return MakeTensor(
-      Push("gelu", {Read(x)}, {{"approximate", approximate == "tanh" ? "tanh" : "none"}}),
-      DeviceOf(x));
+  return MakeTensor(Push("gelu", {Read(x)}, {{"approximate", GeluKind(approximate)}}), DeviceOf(x));
 }
 
 // ---- products

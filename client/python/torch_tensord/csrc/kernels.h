@@ -79,6 +79,10 @@ inline Value Own(const In& in) {
 bool TryInPlace(ServerOp& op, const at::Tensor& out, const at::Tensor& a, const at::Tensor* b,
                 at::ScalarType dtype);
 
+// Returns the name of gelu's approximation, "tanh" or "none". Others throw PyTorch's error.
+// (activations.cc)
+const char* GeluKind(c10::string_view approximate);
+
 // ---- two operands (binary.cc)
 
 at::ScalarType ResultType(std::initializer_list<const at::Tensor*> operands);

@@ -76,7 +76,7 @@ at::Tensor Roll(const at::Tensor& self, at::IntArrayRef shifts, at::IntArrayRef 
   TORCH_CHECK(shifts.size() == dims.size(),
               "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:", dims.size());
   for (size_t i = 0; i < dims.size(); ++i)
-    x = RollOne(x, shifts[i], at::maybe_wrap_dim(dims[i], self.dim()));
+    x = RollOne(x, shifts[i], at::maybe_wrap_dim(dims[i], self.dim(), false));
   return MakeInFormat(x, DeviceOf(self), self.suggest_memory_format());
 }
 

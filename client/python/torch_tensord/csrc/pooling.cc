@@ -30,6 +30,18 @@ Value ReadFloating(const at::Tensor& self) {
 
 // ---- maximum
 
+// Only the axis of the batch may have size 0.
+template <size_t kAxes>
+void CheckNotEmpty(const at::Tensor& self) {
+  const int64_t first = self.dim() == kAxes + 2 ? 1 : 0;
+  for (int64_t i = first; i < self.dim(); ++i) {
+    TORCH_CHECK(self.size(i) > 0, "max_pool", kAxes,
+                "d: Expected input to have non-zero size for non-batch dimensions, but input has "
+                "sizes ",
+                self.sizes(), " with dimension ", i, " being empty");
+  }
+}
+
 template <size_t kAxes>
 struct MaxPool {
   static std::tuple<at::Tensor&, at::Tensor&> Out(const at::Tensor& self, at::IntArrayRef kernel,
@@ -38,6 +50,7 @@ struct MaxPool {
                                                   at::Tensor& out, at::Tensor& indices) {
     const c10::DimVector k = PerAxis<kAxes>(kernel, {}), s = PerAxis<kAxes>(stride, k),
                          p = PerAxis<kAxes>(padding, {}), d = PerAxis<kAxes>(dilation, {});
+    CheckNotEmpty<kAxes>(self);
     const Value x = ReadFloating(self);
     const std::vector<Value> both = PushAll("max_pool", In(x),
                                             {{"kernel", at::IntArrayRef(k)},
@@ -291,6 +304,9 @@ constexpr Origin kUnpool{"scatter", "max_unpool", "the indices"};
 template <size_t kAxes>
 Value Unpool(const at::Tensor& self, const at::Tensor& indices, at::IntArrayRef size) {
   CommonDevice("max_unpool", {&self, &indices});
+  TORCH_CHECK(self.dim() == kAxes + 1 || self.dim() == kAxes + 2, "Input to max_unpooling", kAxes,
+              "d should be a ", kAxes + 1, "d or ", kAxes + 2, "d Tensor, but got a tensor with ",
+              self.dim(), " dimensions.");
   TORCH_CHECK(self.sizes().equals(indices.sizes()),
               "Expected shape of indices to be same as that of the input tensor (", self.sizes(),
               ") but got indices tensor with shape: ", indices.sizes());
@@ -313,12 +329,19 @@ at::Tensor& Unpool2Out(const at::Tensor& self, const at::Tensor& indices, at::In
                        at::Tensor& out) {
   return WriteOut(out, Unpool<2>(self, indices, size));
 }
+void CheckStride(at::IntArrayRef stride) {
+  for (const int64_t each : stride) {
+    TORCH_CHECK(each > 0, "strides should be greater than zero, but got stride: ", stride);
+  }
+}
 at::Tensor Unpool3(const at::Tensor& self, const at::Tensor& indices, at::IntArrayRef size,
-                   at::IntArrayRef, at::IntArrayRef) {
+                   at::IntArrayRef stride, at::IntArrayRef) {
+  CheckStride(stride);
   return MakeInFormat(Unpool<3>(self, indices, size), DeviceOf(self), self.suggest_memory_format());
 }
 at::Tensor& Unpool3Out(const at::Tensor& self, const at::Tensor& indices, at::IntArrayRef size,
-                       at::IntArrayRef, at::IntArrayRef, at::Tensor& out) {
+                       at::IntArrayRef stride, at::IntArrayRef, at::Tensor& out) {
+  CheckStride(stride);
   return WriteOut(out, Unpool<3>(self, indices, size));
 }
 

@@ -1,4 +1,7 @@
 // Reductions and scans. A reduced dtype of 16 bits is rounded once, by the server.
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/ReduceOpsUtils.h>
+
 #include "kernels.h"
 
 namespace torch_tensord {
@@ -51,7 +54,13 @@ template <const char* const& kName>
 at::Tensor& ExtremumOut(const at::Tensor& self, at::IntArrayRef dims, bool keepdims,
                         at::Tensor& out) {
   Value x = Read(self);
-  if (out.numel() == 0 && self.numel() == 0) return out;
+  if (self.numel() == 0) {
+    const auto sizes = at::meta::get_reduction_shape(self, dims, keepdims);
+    if (c10::multiply_integers(sizes) == 0) {
+      Resize(out, sizes);
+      return out;
+    }
+  }
   if (self.scalar_type() == at::kBool) x = Cast(x, at::kByte);
   return WriteOut(out, ReduceOver(kName, x, dims, keepdims));
 }
@@ -101,6 +110,8 @@ std::tuple<at::Tensor&, at::Tensor&> ExtremumDimOut(const at::Tensor& self, int6
 
 std::tuple<at::Tensor&, at::Tensor&> AminmaxOut(const at::Tensor& self, std::optional<int64_t> dim,
                                                 bool keepdims, at::Tensor& min, at::Tensor& max) {
+  TORCH_CHECK_VALUE(at::get_overlap_status(min, max) == at::MemOverlapStatus::No,
+                    "aminmax(): the `min` and `max` out= tensors must not overlap.");
   c10::DimVector dims;
   if (dim.has_value()) dims.push_back(*dim);
   ExtremumOut<kMin>(self, dims, keepdims, min);

@@ -3,6 +3,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "kernels.h"
@@ -174,11 +175,20 @@ void CheckDTypes(const Call& call, Rule rule) {
     RequireDType(call.outputs[i], i < values ? dtype : at::kLong);
 }
 
+// Ops whose outputs may not be operands either.
+constexpr std::string_view kNotInPlace[] = {"cat", "gather", "kthvalue", "masked_select", "take"};
+
 void CheckOverlaps(const Call& call) {
+  const bool may_be_operand = std::ranges::count(kNotInPlace, call.name) == 0;
   for (const at::Tensor& out : call.outputs) {
     at::assert_no_internal_overlap(out);
     for (const at::Tensor& each : call.inputs) {
-      if (IsOurs(each) && !each.is_same(out)) at::assert_no_partial_overlap(out, each);
+      if (!IsOurs(each)) continue;
+      if (!may_be_operand) {
+        at::assert_no_overlap(out, each);
+      } else if (!each.is_same(out)) {
+        at::assert_no_partial_overlap(out, each);
+      }
     }
   }
 }
@@ -214,7 +224,7 @@ void OutputCheck::operator()(torch::jit::Stack stack, size_t count) const {
   if (rule <= Rule::kIsBool)
     return CheckElementwise(call, name_ == "div.out_mode" ? Rule::kPromoted : rule);
   CheckDTypes(call, rule);
-  if (!is_in_place) CheckOverlaps(call);
+  if (!is_in_place || std::ranges::count(kNotInPlace, call.name) > 0) CheckOverlaps(call);
 }
 
 }  // namespace torch_tensord

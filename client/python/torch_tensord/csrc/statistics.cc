@@ -126,8 +126,8 @@ void CumExtremum(const Tensor& self, Tensor& values, Tensor& indices, int64_t di
 }
 
 Tensor LogCumSumExp(const Tensor& self, int64_t dim) {
-  if (self.dim() == 0 || self.numel() == 0) return self.clone();
   dim = at::maybe_wrap_dim(dim, self.dim());
+  if (self.dim() == 0 || self.numel() == 0) return self.clone();
   const int64_t size = self.size(dim);
   Tensor x = self;
   for (int64_t shift = 1; shift < size; shift *= 2) {
