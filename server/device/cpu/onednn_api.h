@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "tensord/server/device/conv_attributes.h"
 
 namespace tensord::server::cpu {
@@ -92,6 +93,15 @@ typename Backward::primitive_desc DescribeConvBackward(const dnnl::engine& engin
 #endif
 }
 
+// Returns the library's first implementation without AMX. If operands have infinite elements, the
+// code of oneDNN 2.6 for AMX gives NaN also for results that don't depend on them.
+template <typename Desc>
+Desc WithoutAmx(Desc desc) {
+  while (absl::StrContains(desc.impl_info_str(), "amx") && desc.next_impl()) {
+  }
+  return desc;
+}
+
 }  // namespace internal
 
 // Makes the primitive of a convolution or of a gradient. Throws dnnl::error. If the library has no
@@ -100,7 +110,7 @@ inline ConvPrimitive MakeConvPrimitive(const dnnl::engine& engine, ConvKind kind
                                        const ConvDescs& descs, const dnnl::primitive_attr& attr) {
   switch (kind) {
     case ConvKind::kForward: {
-      const auto desc = internal::DescribeConvForward(engine, descs, attr);
+      const auto desc = internal::WithoutAmx(internal::DescribeConvForward(engine, descs, attr));
       return {dnnl::convolution_forward(desc),
               desc.src_desc(),
               desc.weights_desc(),
@@ -110,7 +120,8 @@ inline ConvPrimitive MakeConvPrimitive(const dnnl::engine& engine, ConvKind kind
     }
     case ConvKind::kBackwardInput: {
       using Backward = dnnl::convolution_backward_data;
-      const auto desc = internal::DescribeConvBackward<Backward>(engine, descs, attr);
+      const auto desc =
+          internal::WithoutAmx(internal::DescribeConvBackward<Backward>(engine, descs, attr));
       return {Backward(desc),       desc.diff_src_desc(),   desc.weights_desc(),
               desc.diff_dst_desc(), desc.scratchpad_desc(), desc.impl_info_str()};
     }
@@ -118,7 +129,8 @@ inline ConvPrimitive MakeConvPrimitive(const dnnl::engine& engine, ConvKind kind
       break;
   }
   using Backward = dnnl::convolution_backward_weights;
-  const auto desc = internal::DescribeConvBackward<Backward>(engine, descs, attr);
+  const auto desc =
+      internal::WithoutAmx(internal::DescribeConvBackward<Backward>(engine, descs, attr));
   return {Backward(desc),       desc.src_desc(),        desc.diff_weights_desc(),
           desc.diff_dst_desc(), desc.scratchpad_desc(), desc.impl_info_str()};
 }
