@@ -51,6 +51,16 @@ struct ConvPrimitive {
 
 namespace internal {
 
+// Returns the library's first implementation without AMX. If operands have infinite elements, the
+// code of oneDNN 2.6 for AMX gives NaN also for results that don't depend on them. What `desc` was
+// made from must still exist.
+template <typename Desc>
+Desc WithoutAmx(Desc desc) {
+  while (absl::StrContains(desc.impl_info_str(), "amx") && desc.next_impl()) {
+  }
+  return desc;
+}
+
 inline dnnl::convolution_forward::primitive_desc DescribeConvForward(
     const dnnl::engine& engine, const ConvDescs& d, const dnnl::primitive_attr& attr) {
   using Forward = dnnl::convolution_forward;
@@ -59,18 +69,18 @@ inline dnnl::convolution_forward::primitive_desc DescribeConvForward(
   constexpr auto kKind = dnnl::prop_kind::forward_training;
   constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 #if DNNL_VERSION_MAJOR >= 3
-  return d.bias.has_value()
-             ? Forward::primitive_desc(engine, kKind, kDirect, d.x, d.weight, *d.bias, d.y,
-                                       d.stride, d.dilation, d.low, d.high, attr)
-             : Forward::primitive_desc(engine, kKind, kDirect, d.x, d.weight, d.y, d.stride,
-                                       d.dilation, d.low, d.high, attr);
+  return WithoutAmx(d.bias.has_value()
+                        ? Forward::primitive_desc(engine, kKind, kDirect, d.x, d.weight, *d.bias,
+                                                  d.y, d.stride, d.dilation, d.low, d.high, attr)
+                        : Forward::primitive_desc(engine, kKind, kDirect, d.x, d.weight, d.y,
+                                                  d.stride, d.dilation, d.low, d.high, attr));
 #else
   const Forward::desc desc =
       d.bias.has_value()
           ? Forward::desc(kKind, kDirect, d.x, d.weight, *d.bias, d.y, d.stride, d.dilation, d.low,
                           d.high)
           : Forward::desc(kKind, kDirect, d.x, d.weight, d.y, d.stride, d.dilation, d.low, d.high);
-  return {desc, attr, engine};
+  return WithoutAmx(Forward::primitive_desc(desc, attr, engine));
 #endif
 }
 
@@ -84,22 +94,13 @@ typename Backward::primitive_desc DescribeConvBackward(const dnnl::engine& engin
   const auto forward = DescribeConvForward(engine, d, dnnl::primitive_attr());
   constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 #if DNNL_VERSION_MAJOR >= 3
-  return typename Backward::primitive_desc(engine, kDirect, d.x, d.weight, d.y, d.stride,
-                                           d.dilation, d.low, d.high, forward, attr);
+  return WithoutAmx(typename Backward::primitive_desc(engine, kDirect, d.x, d.weight, d.y, d.stride,
+                                                      d.dilation, d.low, d.high, forward, attr));
 #else
   const typename Backward::desc desc(kDirect, d.x, d.weight, d.y, d.stride, d.dilation, d.low,
                                      d.high);
-  return {desc, attr, engine, forward};
+  return WithoutAmx(typename Backward::primitive_desc(desc, attr, engine, forward));
 #endif
-}
-
-// Returns the library's first implementation without AMX. If operands have infinite elements, the
-// code of oneDNN 2.6 for AMX gives NaN also for results that don't depend on them.
-template <typename Desc>
-Desc WithoutAmx(Desc desc) {
-  while (absl::StrContains(desc.impl_info_str(), "amx") && desc.next_impl()) {
-  }
-  return desc;
 }
 
 }  // namespace internal
@@ -110,7 +111,7 @@ inline ConvPrimitive MakeConvPrimitive(const dnnl::engine& engine, ConvKind kind
                                        const ConvDescs& descs, const dnnl::primitive_attr& attr) {
   switch (kind) {
     case ConvKind::kForward: {
-      const auto desc = internal::WithoutAmx(internal::DescribeConvForward(engine, descs, attr));
+      const auto desc = internal::DescribeConvForward(engine, descs, attr);
       return {dnnl::convolution_forward(desc),
               desc.src_desc(),
               desc.weights_desc(),
@@ -120,8 +121,7 @@ inline ConvPrimitive MakeConvPrimitive(const dnnl::engine& engine, ConvKind kind
     }
     case ConvKind::kBackwardInput: {
       using Backward = dnnl::convolution_backward_data;
-      const auto desc =
-          internal::WithoutAmx(internal::DescribeConvBackward<Backward>(engine, descs, attr));
+      const auto desc = internal::DescribeConvBackward<Backward>(engine, descs, attr);
       return {Backward(desc),       desc.diff_src_desc(),   desc.weights_desc(),
               desc.diff_dst_desc(), desc.scratchpad_desc(), desc.impl_info_str()};
     }
@@ -129,8 +129,7 @@ inline ConvPrimitive MakeConvPrimitive(const dnnl::engine& engine, ConvKind kind
       break;
   }
   using Backward = dnnl::convolution_backward_weights;
-  const auto desc =
-      internal::WithoutAmx(internal::DescribeConvBackward<Backward>(engine, descs, attr));
+  const auto desc = internal::DescribeConvBackward<Backward>(engine, descs, attr);
   return {Backward(desc),       desc.src_desc(),        desc.diff_weights_desc(),
           desc.diff_dst_desc(), desc.scratchpad_desc(), desc.impl_info_str()};
 }
