@@ -38,6 +38,14 @@ std::optional<uint64_t> NumberAfter(absl::string_view text, absl::string_view be
   return number;
 }
 
+// Returns whether this is the error of a value whose handle the client has deleted before its
+// upload finished. The server reports it only for tensors that are computed from the value.
+bool IsDroppedPromise(const Value& value, const absl::Status& error) {
+  return value.upload && absl::IsFailedPrecondition(error) &&
+         absl::StrContains(error.message(), "deleted before its upload") &&
+         NumberAfter(error.message(), "tensor ") == value.handle;
+}
+
 // Adds the value, and all values from which it is computed, to `found`.
 void Ancestors(const Value& value, std::set<const Value*>* found) {
   if (!found->insert(&value).second) return;
@@ -178,6 +186,10 @@ std::string Model::OnHandleError(const v1::HandleError& reported) {
   if (!value.error.ok()) {
     return absl::StrCat("a second error of tensor ", value.handle, ": ", error.ToString());
   }
+  if (IsDroppedPromise(value, error)) {
+    return absl::StrCat("the stream reports an error of tensor ", value.handle,
+                        ", which the client has dropped: ", error.ToString());
+  }
   return RecordFailure(value, error);
 }
 
@@ -192,6 +204,7 @@ std::string Model::Read(const Value& read, const absl::StatusOr<v1::Elements>& a
     return RecordSuccess(value);
   }
   const absl::Status& error = answer.status();
+  if (value.error.ok() && IsDroppedPromise(value, error)) return RecordFailure(value, error);
   if (value.error.ok()) {
     return absl::StrCat("a read of tensor ", value.handle, " fails with ", error.ToString(),
                         ", but the stream hasn't reported this error");
