@@ -23,8 +23,9 @@ class Report:
         if report.failed:
             self.cases[report.nodeid] = ("failed", str(report.longrepr))
         elif report.skipped:
-            # An expected failure counts as a skip, with the reason of the mark.
-            reason = getattr(report, "wasxfail", None) or report.longrepr[-1]
+            # An expected failure counts as a skip. Its mark may have no reason.
+            expected = hasattr(report, "wasxfail")
+            reason = report.wasxfail or "fails as expected" if expected else report.longrepr[-1]
             self.cases[report.nodeid] = ("skipped", reason.removeprefix("Skipped: "))
         elif report.when == "call":
             self.cases.setdefault(report.nodeid, ("passed", ""))
