@@ -3,7 +3,6 @@
 #include <ATen/ops/bitwise_left_shift.h>
 #include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/remainder.h>
-#include <ATen/ops/result_type.h>
 
 #include <cmath>
 
@@ -22,11 +21,6 @@ at::ScalarType ResultType(std::initializer_list<const at::Tensor*> operands) {
 void ResizeBroadcast(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   if (out.sizes().equals(a.sizes()) && (b.dim() == 0 || a.sizes().equals(b.sizes()))) return;
   Resize(out, at::infer_size_dimvector(a.sizes(), b.sizes()));
-}
-
-void CheckResultCast(at::ScalarType dtype, const at::Tensor& out) {
-  TORCH_CHECK(c10::canCast(dtype, out.scalar_type()), "result type ", dtype,
-              " can't be cast to the desired output type ", out.scalar_type());
 }
 
 at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
@@ -135,7 +129,6 @@ at::Tensor& DivModeOut(const at::Tensor& a, const at::Tensor& b,
 }
 at::Tensor& FloorDivideOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&a, &b});
-  CheckResultCast(dtype, out);
   CheckDivisor("floor_divide", a, b, dtype);
   return BinaryInto(op::floor_divide, a, b, out, dtype);
 }
@@ -145,6 +138,7 @@ at::Tensor FloorDivide(const at::Tensor& a, const at::Tensor& b) {
   return FloorDivideOut(a, b, out);
 }
 at::Tensor& FloorDivideInPlace(at::Tensor& self, const at::Tensor& b) {
+  CheckResultCast(ResultType({&self, &b}), self);
   return FloorDivideOut(self, b, self);
 }
 
@@ -164,12 +158,10 @@ at::Tensor ShiftRight(const at::Tensor& self, const Count& count) {
 }
 template <typename Count>
 at::Tensor& ShiftLeftInPlace(at::Tensor& self, const Count& count) {
-  CheckResultCast(at::result_type(self, count), self);
   return self.bitwise_left_shift_(count);
 }
 template <typename Count>
 at::Tensor& ShiftRightInPlace(at::Tensor& self, const Count& count) {
-  CheckResultCast(at::result_type(self, count), self);
   return self.bitwise_right_shift_(count);
 }
 

@@ -72,8 +72,8 @@ at::Tensor NanSumOf(const at::Tensor& self, at::OptionalIntArrayRef dims, bool k
   return MakeTensor(NanSum(self, dims, keepdims, dtype), DeviceOf(self));
 }
 at::Tensor& NanSumOut(const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdims,
-                      std::optional<at::ScalarType> dtype, at::Tensor& out) {
-  return WriteOut(out, NanSum(self, dims, keepdims, dtype));
+                      std::optional<at::ScalarType>, at::Tensor& out) {
+  return WriteOut(out, NanSum(self, dims, keepdims, out.scalar_type()));
 }
 
 // ---- two operands

@@ -3,6 +3,8 @@
 #include <ATen/TensorIterator.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 namespace torch_tensord {
 
 c10::DeviceIndex CommonDevice(const char* name, Operands operands) {
@@ -94,8 +96,7 @@ Value ReadAs(const at::Tensor& tensor, at::ScalarType dtype, c10::DeviceIndex de
   return Cast(ReadForBroadcast(tensor), dtype);
 }
 
-void ReadAll(ReadInputs& read, Operands operands, at::ScalarType dtype, c10::DeviceIndex device) {
-  // The first tensor operand must exist: a number alone has no device.
+void ReadAll(ReadInputs& read, Operands operands, at::ScalarType dtype) {
   for (const at::Tensor* each : operands) {
     if (IsOurs(*each)) {
       read.values.push_back(Cast(ReadForBroadcast(*each), dtype));
@@ -104,7 +105,6 @@ void ReadAll(ReadInputs& read, Operands operands, at::ScalarType dtype, c10::Dev
       read.inputs.push_back(NumberOf(*each, dtype));
     }
   }
-  (void)device;
 }
 
 bool SharesMemoryOrder(const at::Tensor& out, Operands operands) {

@@ -86,16 +86,14 @@ const char* GeluKind(c10::string_view approximate);
 // ---- two operands (binary.cc)
 
 at::ScalarType ResultType(std::initializer_list<const at::Tensor*> operands);
-// If PyTorch can't cast results of `dtype` to the dtype of `out`, throws its error.
-void CheckResultCast(at::ScalarType dtype, const at::Tensor& out);
 void ResizeBroadcast(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
                        const at::Tensor& out, at::ScalarType dtype);
 
 // ---- outputs
 
-// If the sizes differ, resizes `out`, with PyTorch's warning. The registration of a kernel checks an
-// output that the caller gives (registration.h).
+// If the sizes differ, resizes `out`, with PyTorch's warning. If the caller gives the output, the
+// registration has checked it (registration.h).
 inline void Resize(const at::Tensor& out, at::IntArrayRef sizes) {
   if (!out.sizes().equals(sizes)) at::native::resize_output(out, sizes);
 }
@@ -142,7 +140,7 @@ struct ReadInputs {
   c10::SmallVector<Value, 4> values;  // keeps what `inputs` points to
   Inputs inputs;
 };
-void ReadAll(ReadInputs& read, Operands operands, at::ScalarType dtype, c10::DeviceIndex device);
+void ReadAll(ReadInputs& read, Operands operands, at::ScalarType dtype);
 
 template <typename Function>
 void Elementwise(const char* name, const at::Tensor& out, Operands operands, at::ScalarType dtype,
@@ -157,11 +155,11 @@ void Elementwise(const char* name, const at::Tensor& out, Operands operands, at:
     c10::SmallVector<const at::Tensor*, 4> pointers;
     for (const at::Tensor& each : moved) pointers.push_back(&each);
     ReadInputs read;
-    ReadAll(read, pointers, dtype, device);
+    ReadAll(read, pointers, dtype);
     return Write(InMemoryOrder(out, order), function(read.inputs));
   }
   ReadInputs read;
-  ReadAll(read, operands, dtype, device);
+  ReadAll(read, operands, dtype);
   Write(out, function(read.inputs));
 }
 

@@ -16,30 +16,24 @@ Value ReduceOver(const char* name, const Value& x, at::OptionalIntArrayRef dims,
   return Reduce(name, x, axes, keepdims);
 }
 
-// Makes a reduction's result fit `out` where the server has another dtype, such as int64 of a sum.
-at::ScalarType SumType(at::ScalarType self, std::optional<at::ScalarType> dtype) {
-  if (dtype.has_value()) return *dtype;
-  return at::isIntegralType(self, true) ? at::kLong : self;
-}
+// The kernels with an output compute in its dtype, as PyTorch does.
 
+template <const char* const& kName>
 at::Tensor& SumOut(const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdims,
-                   std::optional<at::ScalarType> dtype, at::Tensor& out) {
-  const at::ScalarType type = dtype.has_value() ? *dtype : SumType(self.scalar_type(), {});
-  return WriteOut(out, ReduceOver("sum", Cast(Read(self), type), dims, keepdims));
+                   std::optional<at::ScalarType>, at::Tensor& out) {
+  return WriteOut(out, ReduceOver(kName, Cast(Read(self), out.scalar_type()), dims, keepdims));
 }
-at::Tensor& MeanOut(const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdims,
-                    std::optional<at::ScalarType> dtype, at::Tensor& out) {
-  return WriteOut(out, ReduceOver("mean", Cast(Read(self), dtype.value_or(self.scalar_type())),
-                                  dims, keepdims));
-}
+constexpr const char* kSum = "sum";
+constexpr const char* kMean = "mean";
+
 at::Tensor& ProdIntOut(const at::Tensor& self, int64_t dim, bool keepdims,
-                       std::optional<at::ScalarType> dtype, at::Tensor& out) {
-  const int64_t dims[] = {dim};
-  return WriteOut(out, ReduceOver("prod", Cast(Read(self), SumType(self.scalar_type(), dtype)),
-                                  at::IntArrayRef(dims), keepdims));
+                       std::optional<at::ScalarType>, at::Tensor& out) {
+  return WriteOut(
+      out, ReduceOver("prod", Cast(Read(self), out.scalar_type()), at::IntArrayRef(dim), keepdims));
 }
 at::Tensor Prod(const at::Tensor& self, std::optional<at::ScalarType> dtype) {
-  const at::ScalarType type = SumType(self.scalar_type(), dtype);
+  const at::ScalarType own = self.scalar_type();
+  const at::ScalarType type = dtype.value_or(at::isIntegralType(own, true) ? at::kLong : own);
   const Value product = ReduceOver("prod", Cast(Read(self), type), {}, false);
   return MakeTensor(Cast(product, type), DeviceOf(self));
 }
@@ -220,9 +214,9 @@ at::Tensor& VectorNormOut(const at::Tensor& self, const at::Scalar& ord,
 // ---- scans
 
 template <const char* const& kName>
-at::Tensor& ScanOut(const at::Tensor& self, int64_t dim, std::optional<at::ScalarType> dtype,
+at::Tensor& ScanOut(const at::Tensor& self, int64_t dim, std::optional<at::ScalarType>,
                     at::Tensor& out) {
-  const Value x = Cast(Read(self), SumType(self.scalar_type(), dtype));
+  const Value x = Cast(Read(self), out.scalar_type());
   if (x->dim() == 0) return WriteOut(out, x);
   return WriteOut(out, Push(kName, {x}, {{"axis", dim}}));
 }
@@ -232,8 +226,8 @@ constexpr const char* kCumProd = "cumprod";
 }  // namespace
 
 TENSORD_KERNELS(m) {
-  m.impl("sum.IntList_out", SumOut);
-  m.impl("mean.out", MeanOut);
+  m.impl("sum.IntList_out", SumOut<kSum>);
+  m.impl("mean.out", SumOut<kMean>);
   m.impl("prod", Prod);
   m.impl("prod.int_out", ProdIntOut);
   m.impl("amax.out", ExtremumOut<kMax>);

@@ -4,7 +4,11 @@
 #include <ATen/TensorIterator.h>
 
 #include <algorithm>
+#include <optional>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "kernels.h"
 
@@ -17,7 +21,7 @@ enum class Rule {
   kSame,      // elementwise: the output has the dtype of the operand
   kTruth,     // elementwise: the output may have any dtype
   kIsBool,    // elementwise: the output has bools
-  kSelf,      // the outputs have the dtype of the first operand, or that of the argument "dtype"
+  kSelf,      // the outputs have the dtype of the first operand
   kIndexed,   // as kSelf, and the last output has indices
   kIndex,     // the output has indices
   kBool,      // the output has bools, or uint8
@@ -26,29 +30,27 @@ enum class Rule {
   kAny,       // the output may have any dtype
 };
 
-// The names of the ops of each rule. An op that isn't here has kCastable.
+// The names of the ops of each rule. An op that isn't here has kCastable. If a call that isn't
+// elementwise has the argument "dtype", the output must have this dtype, whatever the rule.
 constexpr std::pair<Rule, std::string_view> kRules[] = {
     {Rule::kPromoted,
      "add addcdiv addcmul bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift "
-     "bitwise_xor "
-     "clamp clamp_max clamp_min elu_backward floor_divide fmax fmin fmod gcd gelu_backward "
-     "hardshrink_backward hardsigmoid_backward hardtanh_backward huber_loss_backward hypot igamma "
-     "igammac lcm leaky_relu_backward lerp log_sigmoid_backward logaddexp logaddexp2 "
-     "logit_backward "
-     "maximum minimum mse_loss_backward mul nextafter pow remainder sigmoid_backward silu_backward "
-     "smooth_l1_loss_backward softplus_backward softshrink_backward sub tanh_backward "
-     "threshold_backward"},
+     "bitwise_xor clamp clamp_max clamp_min elu_backward floor_divide fmax fmin fmod gcd "
+     "gelu_backward hardshrink_backward hardsigmoid_backward hardtanh_backward "
+     "huber_loss_backward hypot igamma igammac lcm leaky_relu_backward lerp log_sigmoid_backward "
+     "logaddexp logaddexp2 logit_backward maximum minimum mse_loss_backward mul nextafter pow "
+     "remainder sigmoid_backward silu_backward smooth_l1_loss_backward softplus_backward "
+     "softshrink_backward sub tanh_backward threshold_backward"},
     {Rule::kSame,
      "abs bitwise_not ceil elu floor frac gelu hardshrink hardsigmoid hardswish hardtanh "
-     "leaky_relu "
-     "mish nan_to_num neg round sgn sign silu softplus softshrink threshold trunc"},
+     "leaky_relu mish nan_to_num neg round sgn sign silu softplus softshrink threshold trunc"},
     {Rule::kIsBool, "isneginf isposinf signbit"},
     {Rule::kFloat,
      "acos acosh angle asin asinh atan atan2 atanh copysign cos cosh digamma div erf erfc erfinv "
      "exp exp2 expm1 i0 lgamma log log10 log1p log2 logit polygamma reciprocal rsqrt sigmoid sin "
      "sinc sinh special_entr special_i0e special_i1 special_i1e special_modified_bessel_i0 "
-     "special_modified_bessel_i1 special_spherical_bessel_j0 special_xlog1py special_zeta sqrt tan "
-     "tanh xlogy"},
+     "special_modified_bessel_i1 special_spherical_bessel_j0 special_xlog1py special_zeta sqrt "
+     "tan tanh xlogy"},
     {Rule::kTruth, "eq ge gt le logical_and logical_not logical_or logical_xor lt ne where"},
     {Rule::kSelf,
      "_log_softmax _log_softmax_backward_data _logcumsumexp _softmax _softmax_backward_data "
@@ -67,8 +69,8 @@ constexpr std::pair<Rule, std::string_view> kRules[] = {
     {Rule::kBool, "all any isin"},
     {Rule::kAny,
      "_native_batch_norm_legit arange bernoulli bucketize cumprod cumsum eye frexp histogram "
-     "linspace log_sigmoid_forward logspace nansum native_batch_norm normal prod randperm "
-     "range searchsorted sum"},
+     "linspace log_sigmoid_forward logspace nansum native_batch_norm normal prod randperm range "
+     "searchsorted sum"},
     {Rule::kFloating, "mean std var"},
 };
 Rule RuleOf(std::string_view name) {
@@ -143,8 +145,18 @@ void CheckElementwise(const Call& call, Rule rule) {
   config.build();
 }
 
+// Returns the argument "dtype" of a call.
+std::optional<at::ScalarType> GivenDType(const Call& call) {
+  for (size_t i = 0; i < call.stack.size(); ++i) {
+    if (call.schema.arguments()[i].name() == "dtype" && call.stack[i].isInt())
+      return static_cast<at::ScalarType>(call.stack[i].toInt());
+  }
+  return std::nullopt;
+}
+
 void CheckDTypes(const Call& call, Rule rule) {
   const at::Tensor& out = call.outputs[0];
+  if (const auto given = GivenDType(call); given.has_value()) return RequireDType(out, *given);
   if (rule == Rule::kIndex) return RequireDType(out, at::kLong);
   if (rule == Rule::kFloating) {
     TORCH_CHECK(at::isFloatingType(out.scalar_type()), call.name,
@@ -161,15 +173,9 @@ void CheckDTypes(const Call& call, Rule rule) {
     TORCH_CHECK_TYPE(call.name != "cat" || at::canCast(dtype, out.scalar_type()),
                      "torch.cat(): input types can't be cast to the desired output type ",
                      out.scalar_type());
-    TORCH_CHECK(at::canCast(dtype, out.scalar_type()), "result type ", dtype,
-                " can't be cast to the desired output type ", out.scalar_type());
-    return;
+    return CheckResultCast(dtype, out);
   }
-  at::ScalarType dtype = call.inputs[0].scalar_type();
-  for (size_t i = 0; i < call.stack.size(); ++i) {
-    if (call.schema.arguments()[i].name() == "dtype" && call.stack[i].isInt())
-      dtype = static_cast<at::ScalarType>(call.stack[i].toInt());
-  }
+  const at::ScalarType dtype = call.inputs[0].scalar_type();
   const size_t values = call.outputs.size() - (rule == Rule::kIndexed && call.outputs.size() > 1);
   for (size_t i = 0; i < call.outputs.size(); ++i)
     RequireDType(call.outputs[i], i < values ? dtype : at::kLong);
@@ -195,6 +201,11 @@ void CheckOverlaps(const Call& call) {
 
 }  // namespace
 
+void CheckResultCast(at::ScalarType dtype, const at::Tensor& out) {
+  TORCH_CHECK(at::canCast(dtype, out.scalar_type()), "result type ", dtype,
+              " can't be cast to the desired output type ", out.scalar_type());
+}
+
 void OutputCheck::operator()(torch::jit::Stack stack, size_t count) const {
   const size_t dot = name_.find('.');
   const std::string name = name_.substr(0, dot);
@@ -209,7 +220,7 @@ void OutputCheck::operator()(torch::jit::Stack stack, size_t count) const {
   }
   if (call.outputs.size() != count) return;
   const at::Tensor& first = call.outputs[0];
-  bool is_in_place = false, has_host = false;
+  bool has_host = false;
   for (const std::vector<at::Tensor>& tensors : {call.inputs, call.outputs}) {
     for (const at::Tensor& each : tensors) {
       if (IsOurs(each) && each.device() != first.device())
@@ -217,14 +228,16 @@ void OutputCheck::operator()(torch::jit::Stack stack, size_t count) const {
       has_host = has_host || (!IsOurs(each) && !IsNumber(each));
     }
   }
-  for (const at::Tensor& each : call.inputs) is_in_place = is_in_place || each.is_same(first);
   if (has_host) return;  // the kernel throws
-  // PyTorch has checked an op in place, unless the caller gives an operand as the output.
   const Rule rule = RuleOf(name);
   if (rule <= Rule::kIsBool)
     return CheckElementwise(call, name_ == "div.out_mode" ? Rule::kPromoted : rule);
   CheckDTypes(call, rule);
-  if (!is_in_place || std::ranges::count(kNotInPlace, call.name) > 0) CheckOverlaps(call);
+  // PyTorch checks the overlaps of an op in place.
+  const auto is_output = [&first](const at::Tensor& input) { return input.is_same(first); };
+  if (std::ranges::count(kNotInPlace, call.name) > 0 ||
+      std::none_of(call.inputs.begin(), call.inputs.end(), is_output))
+    CheckOverlaps(call);
 }
 
 }  // namespace torch_tensord

@@ -1,4 +1,5 @@
-// Registers the kernels. A kernel that writes to arguments "out" is registered with their check.
+// Registers the kernels. If a kernel writes to outputs that the caller gives, the registration adds
+// their check.
 #ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_REGISTRATION_H_
 #define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_REGISTRATION_H_
 
@@ -6,14 +7,18 @@
 #include <ATen/core/stack.h>
 #include <torch/library.h>
 
-#include <optional>
 #include <string>
 #include <tuple>
+#include <type_traits>
+#include <utility>
 
 namespace torch_tensord {
 
-// Checks the outputs that a caller gives to an op, and resizes them, as PyTorch does on the CPU:
-// their devices, dtypes, sizes and overlaps.
+// If PyTorch can't cast results of `dtype` to the dtype of `out`, throws its error.
+void CheckResultCast(at::ScalarType dtype, const at::Tensor& out);
+
+// Checks the devices, dtypes, sizes and overlaps of the outputs that a caller gives to an op, and
+// resizes the outputs, as PyTorch does on the CPU.
 class OutputCheck {
  public:
   explicit OutputCheck(const char* name) : name_(name) {}
@@ -42,7 +47,7 @@ class Kernels {
       using Last = std::tuple_element_t<sizeof...(Args) - 1, std::tuple<Args...>>;
       if constexpr (std::is_same_v<Last, at::Tensor&>) {
         library_.impl(name, [kernel, check = OutputCheck(name)](Args... args) -> Return {
-          // If PyTorch makes the outputs, it has computed their geometry, and nothing else has them.
+          // An output that PyTorch has made has the right geometry, and only one reference.
           const auto all = std::tie(args...);
           if (C10_UNLIKELY(std::get<sizeof...(Args) - 1>(all).use_count() > 1)) {
             torch::jit::Stack stack;

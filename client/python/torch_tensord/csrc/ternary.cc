@@ -30,7 +30,7 @@ at::Tensor& WhereOut(const at::Tensor& condition, const at::Tensor& a, const at:
     return out;
   }
   ReadInputs read;
-  ReadAll(read, Operands({&a, &b}), dtype, device);
+  ReadAll(read, Operands({&a, &b}), dtype);
   const Value mask = ReadAs(condition, at::kBool, device);
   Write(out, Push(op::where, {mask, read.inputs[0], read.inputs[1]}));
   return out;
@@ -115,7 +115,7 @@ at::Tensor& ClampTensorOut(const at::Tensor& self, const std::optional<at::Tenso
   const at::ScalarType dtype = at::native::result_type(state);
   Resize(out, sizes);
   ReadInputs read;
-  ReadAll(read, operands, dtype, device);
+  ReadAll(read, operands, dtype);
   std::optional<In> least, greatest;
   if (low.has_value()) least = read.inputs[1];
   if (high.has_value()) greatest = read.inputs.back();

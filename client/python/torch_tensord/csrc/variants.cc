@@ -96,25 +96,29 @@ bool IsSetTo(const at::Tensor& self, const at::Tensor& other) {
   return at::native::is_set_to(self, other);
 }
 
-// start, start + step, … up to and with `end`
+// start, start + step, … up to and with `end`. For an integer dtype, PyTorch truncates these first.
 at::Tensor& RangeOut(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step,
                      at::Tensor& out) {
-  const double first = start.toDouble(), last = end.toDouble(), width = step.toDouble();
-  TORCH_CHECK(width != 0, "step must be nonzero");
-  TORCH_CHECK(std::isfinite(first) && std::isfinite(last), "unsupported range: ", first, " -> ",
-              last);
-  TORCH_CHECK((width > 0 && last >= first) || (width < 0 && last <= first),
-              "upper bound and lower bound inconsistent with step sign");
-  const auto size = static_cast<int64_t>((last - first) / width + 1);
-  Resize(out, {size});
+  for (const at::Scalar& each : {start, end, step})
+    TORCH_CHECK(std::isfinite(each.toDouble()), "range: a number must be finite, but got ", each);
   const bool integers = at::isIntegralType(out.scalar_type(), true);
+  const auto convert = [integers](const at::Scalar& number) {
+    return integers ? at::Scalar(number.toLong()) : at::Scalar(number.toDouble());
+  };
+  const at::Scalar first = convert(start), last = convert(end), width = convert(step);
+  const double span = last.toDouble() - first.toDouble(), direction = width.toDouble();
+  TORCH_CHECK(direction != 0, "step must be nonzero");
+  TORCH_CHECK(direction > 0 ? span >= 0 : span <= 0,
+              "upper bound and lower bound inconsistent with step sign");
+  const int64_t size = integers ? (last.toLong() - first.toLong()) / width.toLong() + 1
+                                : static_cast<int64_t>(span / direction + 1);
+  Resize(out, {size});
   const Value places = Arange(DeviceOf(out), size);
-  Write(out, integers ? Add(Mul(places, at::Scalar(step.toLong())), at::Scalar(start.toLong()))
-                      : Add(Mul(Cast(places, at::kDouble), step), start));
+  Write(out, Add(Mul(integers ? places : Cast(places, at::kDouble), width), first));
   return out;
 }
 
-// Splits x into mantissa 2^exponent with 0.5 <= |mantissa| < 1, by the bits of the number.
+// Splits x into mantissa · 2^exponent with 0.5 <= |mantissa| < 1, by the bits of the number.
 std::tuple<at::Tensor&, at::Tensor&> FrexpOut(const at::Tensor& self, at::Tensor& mantissa,
                                               at::Tensor& exponent) {
   TORCH_CHECK(at::isFloatingType(self.scalar_type()),
@@ -123,9 +127,7 @@ std::tuple<at::Tensor&, at::Tensor&> FrexpOut(const at::Tensor& self, at::Tensor
               "torch.frexp() expects mantissa to have dtype ", self.scalar_type(), " but got ",
               mantissa.scalar_type());
   TORCH_CHECK(exponent.scalar_type() == at::kInt,
-              "torch.frexp() expects exponent to have int dtype"
-              " but got ",
-              exponent.scalar_type());
+              "torch.frexp() expects exponent to have int dtype but got ", exponent.scalar_type());
   const bool wide = self.scalar_type() == at::kDouble;
   const at::ScalarType bits_type = wide ? at::kLong : at::kInt;
   const int64_t digits = wide ? 52 : 23, mask = wide ? 0x7ff : 0xff, bias = mask / 2;

@@ -1,5 +1,6 @@
 """`out=`: dtypes, sizes, overlaps and expanded memory, and variants of ops, as on the CPU."""
 
+import math
 import warnings
 
 import pytest
@@ -16,7 +17,8 @@ def outcome(function, device):
         try:
             results = function(device)
         except Exception as e:
-            return "RuntimeError" if isinstance(e, RuntimeError) else type(e).__name__
+            known = (NotImplementedError, RuntimeError)  # the device raises other subclasses of RuntimeError
+            return next((kind.__name__ for kind in known if isinstance(e, kind)), type(e).__name__)
     results = results if isinstance(results, (tuple, list)) else (results,)
     tensors = [
         (x.dtype, tuple(x.shape), x.stride(), x.cpu().double().mul(1e4).round().nan_to_num(-1).tolist())
@@ -30,11 +32,13 @@ def check(function):
     assert got == expected
 
 
-NUMBERS = torch.tensor([[3.0, 1.0], [2.0, 4.0]])
+NUMBERS = torch.tensor([[3.4, 1.6], [2.7, 4.9]])
 TWO_OPERANDS = "add sub mul div floor_divide remainder fmod pow atan2 maximum minimum fmax hypot eq lt logical_and gcd"
-ONE_OPERAND = "abs neg exp sqrt sigmoid floor sign isposinf logical_not reciprocal nan_to_num square logit cumsum"
+ONE_OPERAND = (
+    "abs neg exp sqrt sigmoid floor sign isposinf logical_not reciprocal nan_to_num square logit cumsum cumprod"
+)
 PAIRS = "max min median mode kthvalue sort topk cummax aminmax"
-REDUCTIONS = "sum mean prod amax argmax all any norm var logsumexp"
+REDUCTIONS = "sum nansum mean prod amax argmax all any norm var logsumexp"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
@@ -47,16 +51,30 @@ def test_a_dtype_of_out_is_accepted_or_refused_as_on_the_cpu(name, dtype):
         index = torch.tensor([[1, 0], [0, 1]], device=device)
         arguments = {
             "cat": ([x],), "where": (x > 2, x, x), "gather": (x, 0, index), "index_select": (x, 0, index[0]),
-            "mm": (x, x), "cumsum": (x, 0), "norm": (x, None, 1),
+            "mm": (x, x), "cumsum": (x, 0), "cumprod": (x, 0), "norm": (x, None, 1),
             **dict.fromkeys(TWO_OPERANDS.split(), (x, x)),
         }.get(name, (x, 1) if name in REDUCTIONS.split() else (x,))  # fmt: skip
         shape = (2,) if name in REDUCTIONS.split() else (2, 2)
         return getattr(torch, name)(*arguments, out=torch.zeros(shape, dtype=out_dtype, device=device))
 
     for out_dtype in DTYPES:
-        if name == "cumsum" and out_dtype == torch.bool:
+        if outcome(lambda device: run(device, out_dtype), "cpu") == "NotImplementedError":
             continue  # the CPU has no kernel
         check(lambda device: run(device, out_dtype))
+
+
+@pytest.mark.parametrize("name", ["sum", "nansum", "mean", "prod", "cumsum", "cumprod"])
+def test_out_has_the_dtype_that_the_call_names(name):
+    for dtype in (torch.float32, torch.float64, torch.int64):
+        for out_dtype in DTYPES:
+
+            def run(device):
+                shape = (2, 2) if name.startswith("cum") else (2,)
+                out = torch.zeros(shape, dtype=out_dtype, device=device)
+                return getattr(torch, name)(NUMBERS.to(device), 0, dtype=dtype, out=out)
+
+            if outcome(run, "cpu") != "NotImplementedError":  # the CPU has a kernel
+                check(run)
 
 
 @pytest.mark.parametrize("name", PAIRS.split())
@@ -159,7 +177,8 @@ def test_tensors_whose_elements_are_one(write):
     lambda d: torch.isin(NUMBERS.to(d), 2, invert=True),
     lambda d: torch.isin(2, NUMBERS.to(d)),
     lambda d: torch.bucketize(2.5, NUMBERS.to(d).flatten().sort()[0]),
-    lambda d: torch.bucketize(NUMBERS.to(d), torch.tensor([1.0, 2.5], device=d), out=torch.zeros(2, 2, dtype=torch.long, device=d)),
+    lambda d: torch.bucketize(
+        NUMBERS.to(d), torch.tensor([1.0, 2.5], device=d), out=torch.zeros(2, 2, dtype=torch.long, device=d)),
     lambda d: torch.searchsorted(torch.tensor([1, 3, 5], device=d), 4),
     lambda d: torch.searchsorted(torch.tensor([1.0, 3.0], device=d), NUMBERS.to(d), out=torch.zeros(2, 2, device=d)),
     lambda d: torch.take(NUMBERS.to(d), torch.tensor([3, 0], device=d), out=torch.zeros(2, device=d)),
@@ -167,6 +186,9 @@ def test_tensors_whose_elements_are_one(write):
     lambda d: torch.max(NUMBERS.to(d), out=torch.zeros((), device=d)),
     lambda d: torch.range(0, 3, out=torch.zeros(0, device=d)),
     lambda d: torch.range(5, 0, -2, out=torch.zeros(0, dtype=torch.int64, device=d)),
+    lambda d: torch.range(0.5, 3.7, 1.5, dtype=torch.int64, device=d),
+    lambda d: torch.range(2**62, 2**62 + 3, dtype=torch.int64, device=d),
+    lambda d: torch.range(0, 3, math.nan, device=d),
     lambda d: torch.zeros(4, dtype=torch.bool, device=d).scatter_reduce(
         0, torch.tensor([0, 2], device=d), torch.tensor([True, False], device=d), "amax"),
     lambda d: torch._C._nn.mse_loss(NUMBERS.to(d), NUMBERS.to(d) + 1, out=torch.zeros((), device=d)),
@@ -175,6 +197,11 @@ def test_tensors_whose_elements_are_one(write):
 ])  # fmt: skip
 def test_variants_give_what_they_give_on_the_cpu(function):
     check(function)
+
+
+def test_a_range_of_integers_whose_step_is_truncated_to_0_is_refused():  # on the CPU, the program ends
+    with pytest.raises(RuntimeError, match="step must be nonzero"):
+        torch.range(0, 3, 0.5, dtype=torch.int64, device=DEVICE)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
