@@ -56,14 +56,16 @@ at::ScalarType ClampType(const at::Tensor& self, const at::OptionalScalarRef& lo
   return at::native::result_type(state);
 }
 
-// Returns a limit of clamp, or nothing if it is beyond the dtype's range on the side where it changes
-// no element. If it is beyond the range on the other side, throws PyTorch's error.
+// Returns a limit of clamp. If the limit is beyond the dtype's range, and so changes no element,
+// returns nothing. If it is beyond the range on the other side, throws PyTorch's error.
 std::optional<In> Limit(const at::Scalar& number, at::ScalarType dtype, bool is_least) {
   if (!at::isIntegralType(dtype, false)) return Checked(number, dtype);
   const In cast(number, dtype);
-  const int64_t value = cast.input.number.value.i;
   const bool is_large = number.type() == at::kUInt64;  // exceeds int64
-  if (!is_large && number.toLong() == value) return cast;
+  const bool fits = dtype == at::kUInt64
+                        ? is_large || number.toLong() >= 0
+                        : !is_large && number.toLong() == cast.input.number.value.i;
+  if (fits) return cast;
   const bool exceeds = is_large || number.toLong() > 0;
   TORCH_CHECK(exceeds != is_least, "Clamp ", is_least ? "min" : "max", " value ", number,
               " is outside the representable range of ", dtype);
@@ -134,10 +136,11 @@ template <ServerOp& kOp>
 at::Tensor& AddProductOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
                           const at::Scalar& value, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&self, &a, &b}), computed = ComputeDType(dtype);
-  TORCH_CHECK_NOT_IMPLEMENTED(dtype != at::kBool, "addcmul isn't implemented for bool");
+  constexpr const char* kName = &kOp == &op::mul ? "addcmul" : "addcdiv";
+  TORCH_CHECK_NOT_IMPLEMENTED(dtype != at::kBool, kName, " isn't implemented for bool");
   const In factor = Checked(value, computed);
   Resize(out, BroadcastSizes({&self, &a, &b}));
-  Elementwise("addcmul", out, {&self, &a, &b}, computed, [&](const Inputs& in) {
+  Elementwise(kName, out, {&self, &a, &b}, computed, [&](const Inputs& in) {
     Value product = Push(kOp, {in[1], in[2]});
     if (!value.equal(1)) product = Push(op::mul, {product, factor});
     return Push(op::add, {in[0], product});
@@ -215,7 +218,7 @@ at::Tensor& FillNumber(at::Tensor& self, const In& value) {
         Full(device, self.is_contiguous() ? self.sizes() : at::IntArrayRef({self.numel()}), value));
     return self;
   }
-  // PyTorch fills a tensor of which several elements are one.
+  // PyTorch also fills a tensor whose elements share memory.
   const at::Tensor once = WithoutRepeats(self);
   Write(once, Full(device, once.sizes(), value));
   return self;
