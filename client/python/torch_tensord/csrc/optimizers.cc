@@ -1,4 +1,4 @@
-// The fused steps of the optimizers Adam, AdamW, SGD and Adagrad. Nothing waits.
+// The fused steps of the optimizers Adam, AdamW, SGD and Adagrad. None waits for the server.
 #include <array>
 #include <optional>
 #include <utility>
@@ -83,6 +83,12 @@ class Step {
     const Value unscaled = Div(g, Cast(scaling_.scale, dtype_));
     Replace(gradient, unscaled);
     return unscaled;
+  }
+  // Returns the gradient of what the step minimizes. `x` is the parameter's value.
+  Value Descent(const at::Tensor& gradient, const Value& x, bool maximize, double weight_decay) {
+    Value g = Gradient(gradient);
+    if (maximize) g = Push(op::neg, {g});
+    return weight_decay == 0 ? g : Push(op::add, {g, Mul(x, weight_decay)}, 2);
   }
   void Replace(const at::Tensor& tensor, const Value& made) {
     results_.emplace_back(&tensor, scaling_.Choose(Read(tensor), made));
@@ -184,7 +190,8 @@ void FusedAdam(TensorList self, TensorList grads, TensorList m, TensorList v, Te
                TensorList steps, Lr lr, double beta1, double beta2, double weight_decay, double eps,
                bool amsgrad, bool maximize, const MaybeTensor& grad_scale,
                const MaybeTensor& found_inf) {
-  CheckLengths("_fused_adam_", self, {grads, m, v, amsgrad ? vmax : self, steps});
+  CheckLengths(kDecoupled ? "_fused_adamw_" : "_fused_adam_", self,
+               {grads, m, v, amsgrad ? vmax : self, steps});
   if (self.empty()) return;
   const Adam adam{beta1, beta2, weight_decay, eps, amsgrad, maximize, kDecoupled};
   const Scaling scaling(DeviceOf(self[0]), grad_scale, found_inf);
@@ -212,9 +219,7 @@ void FusedSgd(TensorList self, TensorList grads, TensorList buffers, double weig
     if (p.numel() == 0) continue;
     Step step(scaling, p);
     const Value x = Cast(Read(p), step.dtype());
-    Value g = step.Gradient(grads[i]);
-    if (maximize) g = Push(op::neg, {g});
-    if (weight_decay != 0) g = Push(op::add, {g, Mul(x, weight_decay)}, 2);
+    Value g = step.Descent(grads[i], x, maximize, weight_decay);
     if (momentum != 0) {
       Value b = g;
       if (!is_first_step) {
@@ -244,9 +249,7 @@ void FusedAdagrad(TensorList self, TensorList grads, TensorList sums, TensorList
     if (p.numel() == 0) continue;
     Step step(scaling, p);
     const Value x = Cast(Read(p), step.dtype());
-    Value g = step.Gradient(grads[i]);
-    if (maximize) g = Push(op::neg, {g});
-    if (weight_decay != 0) g = Push(op::add, {g, Mul(x, weight_decay)}, 2);
+    Value g = step.Descent(grads[i], x, maximize, weight_decay);
     const Value squares = Push(op::mul, {g, g});
     const Value sum = Push(op::add, {Cast(Read(sums[i]), step.dtype()), squares}, 2);
     step.Replace(sums[i], sum);

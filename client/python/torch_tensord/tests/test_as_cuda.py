@@ -149,26 +149,6 @@ def test_autocast_of_cuda_is_that_of_tensord(as_cuda):
     assert x.grad.tolist() == [2, 2]
 
 
-@pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
-def test_fused_optimizers_take_a_scaler(kind, fused):
-    def train(device):
-        p = torch.arange(1.0, 4.0, device=device).requires_grad_()
-        optimizer = kind([p], lr=0.1, fused=fused)
-        scaler = torch.amp.GradScaler(device, init_scale=8.0)
-        for factor in (1.0, float("inf"), 2.0):
-            optimizer.zero_grad()
-            scaler.scale((p * p * factor).sum()).backward()
-            scaler.step(optimizer)
-            scaler.update()
-        return p.detach().cpu(), scaler.get_scale()
-
-    expected, scale = train("cpu")
-    made, made_scale = train("tensord")
-    torch.testing.assert_close(made, expected)
-    assert made_scale == scale == 4.0
-
-
 def _call(function):
     """Calls the function with several arguments, and returns the texts of its errors."""
     texts = []
@@ -261,10 +241,12 @@ def _names():
 
 def test_end_of_the_context_restores_pytorch():
     before = _names()
-    with torch_tensord.as_cuda():
+    with torch_tensord.as_cuda() as effect:
         with pytest.raises(RuntimeError, match="in effect already"):
             torch_tensord.as_cuda()
     assert not torch.cuda.is_available()
+    with pytest.raises(RuntimeError, match="effect has ended"), effect:
+        pass
     with pytest.raises((RuntimeError, AssertionError)):
         torch.zeros(1, device="cuda")
     assert torch.autocast("cpu", dtype=torch.bfloat16)

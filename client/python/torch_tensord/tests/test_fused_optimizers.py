@@ -1,4 +1,4 @@
-"""The fused optimizers agree with those of the CPU, also with a GradScaler."""
+"""The fused optimizers agree with those of the CPU. Optimizers also agree with a GradScaler."""
 
 import itertools
 
@@ -139,14 +139,15 @@ def test_a_step_with_an_infinite_gradient_changes_nothing(kind, options, scaled)
     assert set(counts) <= {2.0}
 
 
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "not fused"])
 @pytest.mark.parametrize("kind, options", CASES)
-def test_training_with_a_gradient_scaler_agrees_with_the_cpu(kind, options):
+def test_training_with_a_gradient_scaler_agrees_with_the_cpu(kind, options, fused):
     made = []
     for device in ("cpu", DEVICE):
         torch.manual_seed(5)
         model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).to(device)
         x = torch.randn(6, 16, 4).to(device)
-        optimizer = kind(model.parameters(), fused=True, **options)
+        optimizer = kind(model.parameters(), fused=fused, **options)
         scaler = torch.amp.GradScaler(device, init_scale=16.0, growth_interval=2)
         for step in range(6):
             optimizer.zero_grad()
@@ -185,3 +186,6 @@ def test_lists_of_different_lengths_are_refused():
     with pytest.raises(RuntimeError, match="_fused_sgd_: all lists must have one tensor"):
         torch._fused_sgd_(p, g, [], weight_decay=0.0, momentum=0.0, lr=0.1, dampening=0.0, nesterov=False,
                           maximize=False, is_first_step=False)  # fmt: skip
+    with pytest.raises(RuntimeError, match="_fused_adamw_: all lists must have one tensor"):
+        torch._fused_adamw_(p, g, p, p, [], p, lr=0.1, beta1=0.9, beta2=0.9, weight_decay=0.0, eps=1e-8, amsgrad=False,
+                            maximize=False)  # fmt: skip
