@@ -51,7 +51,8 @@ def _gather_out(tensors: Sequence[torch.Tensor], out: torch.Tensor, dim: int) ->
 def _adapt_parallel() -> None:
     """Makes the copies of torch.nn.parallel work between devices of tensord, so that DataParallel does.
 
-    PyTorch names a device by its number alone. If all given tensors are on the CPU, it is one of CUDA, if there is one.
+    PyTorch names devices by their numbers alone. If all given tensors are on the CPU, and the machine has devices of
+    CUDA, the numbers are theirs.
     """
 
     def choose(name: str, ours: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,7 +74,7 @@ def _adapt_parallel() -> None:
 
     for ours in (_broadcast, _broadcast_out, _broadcast_coalesced, _scatter, _scatter_out, _gather, _gather_out):
         setattr(torch._C, ours.__name__, choose(ours.__name__, ours))
-    # These functions take the number of a torch.device of CUDA only.
+    # The functions of this module accept a torch.device only if it is one of CUDA.
     module: Any = sys.modules["torch.nn.parallel.parallel_apply"]
     index_of = module._get_device_index
 
@@ -118,8 +119,10 @@ def _adapt_dlpack() -> None:
 
 
 def _adapt_storages() -> None:
-    """Makes the functions of storages that read or write memory use a copy on the CPU. Those of files are for
-    torch.save's older format, which pickle uses, too."""
+    """Makes the functions of storages that read or write memory use a copy on the CPU.
+
+    The functions of files are for torch.save's older format, which pickle also uses.
+    """
     kind = torch.UntypedStorage
     write, read, swap = kind._write_file, kind._set_from_file, kind._byteswap
 

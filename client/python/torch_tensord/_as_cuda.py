@@ -10,18 +10,23 @@ import importlib
 import re
 import sys
 import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
 
 import torch
 import torch.utils._device
 
 from . import _cuda_names, _module
 
-_active = None
+Function: TypeAlias = Callable[..., Any]
+Pair: TypeAlias = tuple[Any, Any]  # an original and its replacement
+
+_active: "AsCuda | None" = None
 _lock = threading.Lock()
 _TYPE = re.compile(r"torch\.cuda\.(\w+)Tensor")
 
 
-def _translate(device):
+def _translate(device: Any) -> Any:
     """Returns the device of tensord for a device of CUDA. Returns anything else as it is."""
     if isinstance(device, torch.device):
         return torch.device("tensord", device.index) if device.type == "cuda" else device
@@ -30,7 +35,7 @@ def _translate(device):
     return device
 
 
-def _translate_map(map_location):
+def _translate_map(map_location: Any) -> Any:
     if isinstance(map_location, dict):
         return {_translate(key): _translate(value) for key, value in map_location.items()}
     return _translate(map_location)
@@ -39,11 +44,11 @@ def _translate_map(map_location):
 # ---- functions and methods
 
 
-def _with_option(function):
+def _with_option(function: Function) -> Function:
     """Returns the function with a translated option `device`."""
 
     @functools.wraps(function)
-    def call(*arguments, **options):
+    def call(*arguments: Any, **options: Any) -> Any:
         if "device" in options:
             options["device"] = _translate(options["device"])
         return function(*arguments, **options)
@@ -51,11 +56,11 @@ def _with_option(function):
     return call
 
 
-def _with_argument(function, position, name="device", **defaults):
+def _with_argument(function: Function, position: int, name: str = "device", **defaults: Any) -> Function:
     """Returns the function with a translated argument. `defaults` are options of a call that gives neither."""
 
     @functools.wraps(function)
-    def call(*arguments, **options):
+    def call(*arguments: Any, **options: Any) -> Any:
         if len(arguments) > position:
             arguments = (*arguments[:position], _translate_map(arguments[position]), *arguments[position + 1 :])
         elif name in options:
@@ -67,31 +72,38 @@ def _with_argument(function, position, name="device", **defaults):
     return call
 
 
-def _with_all(function):
+def _with_all(function: Function) -> Function:
     """Returns the function with all arguments translated."""
 
     @functools.wraps(function)
-    def call(*arguments, **options):
-        arguments = [_translate(each) for each in arguments]
-        return function(*arguments, **{name: _translate(value) for name, value in options.items()})
+    def call(*arguments: Any, **options: Any) -> Any:
+        translated = [_translate(each) for each in arguments]
+        return function(*translated, **{name: _translate(value) for name, value in options.items()})
 
     return call
 
 
-def _to_device(tensor, device=None, non_blocking=False, memory_format=torch.preserve_format):
+def _to_device(
+    tensor: torch.Tensor,
+    device: Any = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format = torch.preserve_format,
+) -> torch.Tensor:
     device = torch.tensord.current_device() if device is None else _translate(device)
     if isinstance(device, int):
         device = torch.device("tensord", device)
     return tensor.to(device, non_blocking=non_blocking, memory_format=memory_format)
 
 
-def _storage_to_device(storage, device=None, non_blocking=False):
+def _storage_to_device(
+    storage: torch.UntypedStorage, device: Any = None, non_blocking: bool = False
+) -> torch.UntypedStorage:
     return _to_device(torch.empty(0, dtype=torch.uint8).set_(storage), device, non_blocking).untyped_storage()
 
 
-def _to_type(convert):
+def _to_type(convert: Function) -> Function:
     @functools.wraps(convert)
-    def call(self, dtype=None, non_blocking=False, **options):
+    def call(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **options: Any) -> Any:
         if isinstance(dtype, _TensorType):
             return self.to(torch.device("tensord"), dtype.dtype, non_blocking=non_blocking)
         found = _TYPE.fullmatch(dtype) if isinstance(dtype, str) else None
@@ -102,15 +114,16 @@ def _to_type(convert):
     return call
 
 
-def _set_default_type(function):
+def _set_default_type(function: Function) -> Function:
     @functools.wraps(function)
-    def call(kind):
+    def call(kind: Any) -> None:
         found = _TYPE.fullmatch(kind) if isinstance(kind, str) else None
         kind = getattr(torch.cuda, f"{found[1]}Tensor") if found is not None else kind
-        if not isinstance(kind, _TensorType):
-            return function(kind)
-        torch.set_default_dtype(kind.dtype)
-        torch.set_default_device("tensord")
+        if isinstance(kind, _TensorType):
+            torch.set_default_dtype(kind.dtype)
+            torch.set_default_device("tensord")
+        else:
+            function(kind)
 
     return call
 
@@ -119,32 +132,27 @@ def _set_default_type(function):
 
 
 class _ClassOf(type):
-    """The type of a class that makes objects of `original`, of which isinstance() asks `_has`."""
+    """The type of a class that makes objects of another class. isinstance() calls the class's `has`."""
 
-    def __instancecheck__(cls, instance):
-        return cls._has(instance)
+    has: Callable[[object], bool]
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return cls.has(instance)
 
 
 class Stream(metaclass=_ClassOf):
     """A torch.Stream of a device of tensord: the stream of the device."""
 
-    def __new__(cls, device=None, priority=0, **unused):
+    def __new__(cls, device: Any = None, priority: int = 0, **unused: object) -> Any:
         return _module.Stream(_translate(device), priority)
 
     @staticmethod
-    def _has(instance):
-        return isinstance(instance, torch.Stream) and instance.device.type == "tensord"
+    def has(instance: object) -> bool:
+        return isinstance(instance, _module.Stream)
 
 
-class Event(metaclass=_ClassOf):
+class Event(_module.Event):
     """A torch.Event of tensord."""
-
-    def __new__(cls, enable_timing=False, blocking=False, interprocess=False):
-        return _module.Event(enable_timing, blocking, interprocess)
-
-    @staticmethod
-    def _has(instance):
-        return isinstance(instance, _module.Event)
 
 
 class StreamContext(_module.StreamContext):
@@ -152,49 +160,47 @@ class StreamContext(_module.StreamContext):
 
 
 class _Device(_module.device):
-    def __init__(self, device):
+    def __init__(self, device: Any) -> None:
         super().__init__(_translate(device))
 
 
-class _DeviceOf(_module.device):
+class _DeviceOf(_module.device_of):
     """A context in which tensors are made on the device of a tensor. If that is the CPU, does nothing."""
 
-    def __init__(self, obj):
-        super().__init__(obj.device if obj.device.type == "tensord" else None)
 
-
-def _make_generator_class(original):
+def _make_generator_class(original: type) -> type:
     class Generator(metaclass=_ClassOf):
-        def __new__(cls, device="cpu"):
+        def __new__(cls, device: Any = "cpu") -> Any:
             return original(device=_translate(device))
 
         @staticmethod
-        def _has(instance):
+        def has(instance: object) -> bool:
             return isinstance(instance, original)
 
     return Generator
 
 
 class _TensorType(_ClassOf):
-    """The type of torch.cuda.FloatTensor and its siblings."""
+    """The type of torch.cuda.FloatTensor and of the classes for other dtypes."""
+
+    dtype: torch.dtype
 
 
-def _make_tensor_class(name):
+def _make_tensor_class(name: str) -> type:
     on_cpu = getattr(torch, name)
 
     class Tensor(metaclass=_TensorType):
         dtype = on_cpu.dtype
         is_cuda = True
 
-        def __new__(cls, *arguments):
+        def __new__(cls, *arguments: Any) -> Any:
             return on_cpu(*arguments).to("tensord")
 
         @staticmethod
-        def _has(instance):
-            return isinstance(instance, torch.Tensor) and (instance.device.type, instance.dtype) == (
-                "tensord",
-                on_cpu.dtype,
-            )
+        def has(instance: object) -> bool:
+            if not isinstance(instance, torch.Tensor):
+                return False
+            return instance.device.type == "tensord" and instance.dtype == on_cpu.dtype
 
     Tensor.__name__ = Tensor.__qualname__ = name
     return Tensor
@@ -203,9 +209,9 @@ def _make_tensor_class(name):
 # ---- process groups
 
 
-def _make_backend(original):
+def _make_backend(original: Function) -> Any:
     @functools.wraps(original)
-    def make(cls, name):
+    def make(cls: type, name: Any) -> Any:
         if isinstance(name, str):
             name = re.sub(r"(?i)\bnccl(2|-legacy|-lazy)?(?![\w-])", "tensord", re.sub(r"(?i)\bcuda:", "tensord:", name))
         return original(cls, name)
@@ -216,17 +222,16 @@ def _make_backend(original):
 # ---- the tables of replacements
 
 
-def _functions_of_cuda():
+def _functions_of_cuda() -> Iterator[Pair]:
     """Yields (original, replacement): the functions and classes of torch.cuda and of its submodules."""
-    given = {"device": _Device, "device_of": _DeviceOf, "StreamContext": StreamContext}
-    given |= {"Event": Event, "Stream": Stream}
+    given: dict[str, Any] = {"device": _Device, "device_of": _DeviceOf, "Event": Event, "Stream": Stream}
+    given["StreamContext"] = StreamContext
     given |= {name: getattr(_module, name) for name in _cuda_names.OURS}
     given |= {name: _make_tensor_class(name) for name in _cuda_names.TENSOR_TYPES}
     given = {
         name: value if isinstance(value, type) else _with_all(value)
         for name, value in {**given, **_cuda_names.FUNCTIONS}.items()
     }
-    given["get_device_properties"] = _with_all(_cuda_names.get_device_properties)
     for name, value in given.items():
         original = vars(torch.cuda).get(name)
         if original is not None:
@@ -244,7 +249,7 @@ def _functions_of_cuda():
             yield original, _with_all(own[name]) if name in own else _cuda_names.refuse(path, name, original)
 
 
-def _functions():
+def _functions() -> Iterator[Pair]:
     """Yields (original, replacement): functions that are replaced in all modules."""
     yield from _functions_of_cuda()
     factories = set(torch.utils._device._device_constructors())
@@ -267,15 +272,11 @@ def _functions():
     import torch.distributed as dist
 
     if dist.is_available():
-        yield dist.init_process_group, _with_option_named(dist.init_process_group, "device_id")
+        yield dist.init_process_group, _with_argument(dist.init_process_group, 8, "device_id")
         yield dist.is_nccl_available, lambda: True
 
 
-def _with_option_named(function, name):
-    return _with_argument(function, sys.maxsize, name)
-
-
-def _attributes():
+def _attributes() -> Iterator[tuple[Any, str, Any]]:
     """Yields (object, name, value): attributes of classes, and of modules that other modules don't take by name."""
     kind = torch.Tensor
     yield kind, "to", _with_argument(kind.to, 1)
@@ -304,11 +305,10 @@ def _attributes():
     yield mesh.DeviceMesh, "__init__", _with_argument(mesh.DeviceMesh.__init__, 1, "device_type")
 
 
-def _replace_in_modules(pairs):
-    """Sets `replacement` for each (original, replacement) in all modules that have the original under some name. No two
-    originals have one replacement, so that the same function restores the originals.
+def _replace_in_modules(pairs: Iterable[Pair]) -> None:
+    """For each (original, replacement), sets the replacement in all modules that have the original under some name.
 
-    Leaves the modules of dynamo and inductor as they are: they look up functions by identity.
+    No two originals have one replacement, so the same function restores the originals.
     """
     wanted = {id(original): (original, replacement) for original, replacement in pairs}
     for module in list(sys.modules.values()):
@@ -322,7 +322,7 @@ def _replace_in_modules(pairs):
                 names[key] = found[1]
 
 
-def _register_for_script(pairs):
+def _register_for_script(pairs: Iterable[Pair]) -> None:
     """Makes torch.jit.script take a replacement for the builtin function that it replaces."""
     for original, replacement in pairs:
         builtin = torch.jit._builtins._find_builtin(original)
@@ -330,14 +330,14 @@ def _register_for_script(pairs):
             torch.jit._builtins._register_builtin(replacement, builtin)
 
 
-def _forget_for_script(pairs):
+def _forget_for_script(pairs: Iterable[Pair]) -> None:
     """Ends _register_for_script(). PyTorch's table has functions by address, which another function may get later."""
     table = torch.jit._builtins._get_builtin_table()
     for _original, replacement in pairs:
         table.pop(id(replacement), None)
 
 
-def _restore(storage, location):
+def _restore(storage: Any, location: str) -> Any:
     """Restores a storage that a program saved on CUDA. PyTorch calls this before its own functions."""
     if _active is None or not location.startswith("cuda"):
         return None
@@ -348,17 +348,17 @@ torch.serialization.register_package(15, lambda storage: None, _restore)
 
 
 class AsCuda:
-    """The effect of as_cuda(). It ends when the object is left as a context manager."""
+    """The effect of as_cuda(). It ends when the program leaves the object as a context."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         global _active
         with _lock:
             if _active is not None:
                 raise RuntimeError("torch_tensord.as_cuda() is in effect already")
             if torch.cuda.is_available():
                 raise RuntimeError("torch_tensord.as_cuda(): this machine has devices of CUDA")
-            self._saved = []
-            self._pairs = []
+            self._saved: list[tuple[Any, str, Any]] = []
+            self._pairs: list[Pair] = []
             try:
                 self._replace()
             except BaseException:
@@ -366,7 +366,7 @@ class AsCuda:
                 raise
             _active = self
 
-    def _replace(self):
+    def _replace(self) -> None:
         pairs = list(_functions())
         _register_for_script(pairs)
         for owner, name, value in list(_attributes()):
@@ -375,7 +375,7 @@ class AsCuda:
         self._pairs = pairs
         _replace_in_modules(pairs)
 
-    def _restore(self):
+    def _restore(self) -> None:
         _forget_for_script(self._pairs)
         _replace_in_modules((replacement, original) for original, replacement in self._pairs)
         for owner, name, value in reversed(self._saved):
@@ -385,12 +385,13 @@ class AsCuda:
                 setattr(owner, name, value)
         self._saved, self._pairs = [], []
 
-    def __enter__(self):
+    def __enter__(self) -> "AsCuda":
+        if _active is not self:
+            raise RuntimeError("torch_tensord.as_cuda(): this object's effect has ended: call as_cuda() again")
         return self
 
-    def __exit__(self, *unused):
+    def __exit__(self, *unused: object) -> None:
         global _active
         with _lock:
             self._restore()
             _active = None
-        return False

@@ -1,7 +1,7 @@
-"""Whether a connection would have devices, and how many, found out without a connection of this process.
+"""Counts the devices that a connection would have. This process doesn't connect.
 
-A connection starts threads, and after that a forked child can't use the device. So another process connects and
-answers.
+A connection starts threads, and after that a forked child can't use the device. So another process connects, and
+prints the number.
 """
 
 import json
@@ -38,7 +38,7 @@ _answers: dict[tuple[object, ...], tuple[float, Any]] = {}
 
 
 def _once(ask: Callable[[], Any], succeeded: Callable[[Any], bool]) -> Any:
-    """Returns ask(), or an earlier result for the same addresses. Takes no lock, because another thread may fork."""
+    """Returns ask(), or its earlier result for the same addresses. Takes no lock, because another thread may fork."""
     names = ("TENSORD_SERVERS", "TENSORD_SERVER", "TENSORD_LOCAL")
     key = (ask, *(os.environ.get(name) for name in names))
     begin = time.monotonic()
@@ -66,7 +66,7 @@ def _ask() -> tuple[int, str] | None:
 
 
 def count_devices() -> tuple[int, str] | None:
-    """Returns the number of devices, and if it is 0, the reason. If no process can be asked, returns None."""
+    """Returns the number of devices, and if it is 0, the reason. If no other process can be started, returns None."""
     return _once(_ask, lambda answer: answer is None or answer[0] > 0)
 
 

@@ -8,6 +8,9 @@ import collections
 import contextlib
 import functools
 import inspect
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -26,9 +29,11 @@ OURS = (
 TENSOR_TYPES = [f"{kind}Tensor" for kind in "BFloat16 Bool Byte Char Double Float Half Int Long Short".split()]
 
 
-def get_device_properties(device=None):
-    """Returns the properties of torch.cuda.get_device_properties() that programs read. Waits for the server, which
-    doesn't report `major`, `minor` and `multi_processor_count`: these are constants."""
+def _get_device_properties(device: Any = None) -> types.SimpleNamespace:
+    """Returns the properties of torch.cuda.get_device_properties() that programs read. Waits for the server.
+
+    The server doesn't report `major`, `minor` and `multi_processor_count`, so these are constants.
+    """
     properties = _module.get_device_properties(device)
     properties.major, properties.minor = CAPABILITY
     properties.multi_processor_count = 1
@@ -40,39 +45,40 @@ def get_device_properties(device=None):
 CAPABILITY = (6, 0)
 
 
-def _constant(value):
+def _constant(value: Any) -> Callable[..., Any]:
     return lambda *arguments, **options: value
 
 
 # At the end of as_cuda(), each name that has a replacement gets its former value. So no replacement may be an object
 # that other modules use, such as list.
-def _no_names():
+def _no_names() -> list[str]:
     return []
 
 
-def _no_statistics():
-    return {}
+def _no_statistics() -> dict[str, Any]:
+    return collections.OrderedDict()
 
 
-def _nothing(*arguments, **options):
+def _nothing(*arguments: Any, **options: Any) -> None:
     """Does nothing."""
 
 
 @contextlib.contextmanager
-def _null_context(*arguments, **options):
+def _null_context(*arguments: Any, **options: Any) -> Iterator[None]:
     yield
 
 
-# Functions of torch.cuda that torch.tensord doesn't have.
-FUNCTIONS = {
+# Functions of torch.cuda that torch.tensord doesn't have, or has with other results.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     "can_device_access_peer": _constant(False),
     "device_memory_used": _module.memory_allocated,
     "get_allocator_backend": _constant("tensord"),
     "get_arch_list": _no_names,
     "get_device_capability": lambda device=None: CAPABILITY,
+    "get_device_properties": _get_device_properties,
     "get_gencode_flags": _constant(""),
     "get_per_process_memory_fraction": _constant(1.0),
-    "host_memory_stats": lambda: collections.OrderedDict(),
+    "host_memory_stats": _no_statistics,
     "host_memory_stats_as_nested_dict": _no_statistics,
     "ipc_collect": _nothing,
     "is_current_stream_capturing": _constant(False),
@@ -86,7 +92,7 @@ FUNCTIONS = {
 _SUBMODULES = "gds graph_annotations graphs green_contexts jiterator memory nccl nvtx profiler sparse streams tunable"
 SUBMODULES = ["torch.cuda", *(f"torch.cuda.{name}" for name in _SUBMODULES.split())]
 
-OF_SUBMODULES = {
+OF_SUBMODULES: dict[str, dict[str, Callable[..., Any]]] = {
     "torch.cuda.gds": {"is_available": _constant(False)},
     "torch.cuda.graph_annotations": {"is_available": _constant(False)},
     "torch.cuda.green_contexts": {"is_localization_supported": _constant(False)},
@@ -111,16 +117,16 @@ _KEPT = (
 ).split()
 
 
-def is_public(path, name, value):
+def is_public(path: str, name: str, value: Any) -> bool:
     """Returns whether a module of torch.cuda has a function or a class of its own by this name."""
     home = getattr(value, "__module__", None)
     return callable(value) and home == path and not name.startswith("_") and name not in _KEPT
 
 
-def refuse(path, name, original):
+def refuse(path: str, name: str, original: Any) -> Any:
     """Returns a function, or a class, that raises an error at a call."""
 
-    def fail(*arguments, **options):
+    def fail(*arguments: Any, **options: Any) -> None:
         raise RuntimeError(
             f"{path}.{name}: tensord has no such function, because it needs CUDA in this process: leave out the call"
         )
@@ -137,7 +143,7 @@ FACTORIES = (
 ).split()
 
 # (owner, name, position and name of the argument, options if it isn't given)
-DEVICE_ARGUMENTS = [
+DEVICE_ARGUMENTS: list[tuple[Any, str, int, str, dict[str, str]]] = [
     (torch, "load", 1, "map_location", {}),
     (torch.jit, "load", 1, "map_location", {}),
     (torch, "set_default_device", 0, "device", {}),
@@ -157,9 +163,8 @@ ACCELERATOR = (
     " reset_accumulated_memory_stats"
 ).split()
 
-# These modules look up functions of PyTorch by their identity.
+# Modules that keep their names: those of PyTorch that look up functions by identity, and those of this package.
 KEPT_MODULES = (
     *("torch._C", "torch._dynamo", "torch._inductor", "torch._decomp", "torch._refs", "torch.overrides"),
-    *("torch_tensord._as_cuda", "torch_tensord._cuda_names", "torch_tensord._devices", "torch_tensord._memory"),
-    *("torch_tensord._generators", "torch.tensord"),
+    *("torch_tensord.", "torch.tensord"),
 )

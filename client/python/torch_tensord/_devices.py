@@ -36,8 +36,8 @@ def _num_connected() -> int:
 def is_available() -> bool:
     """Returns True if there is a device. Doesn't connect, and starts no server.
 
-    If the environment names servers, asks them at the first call, by a process that connects and ends. Without servers,
-    returns True if a private server could be started. If the answer is False, asks again after ten seconds or later.
+    At the first call, another process connects to the servers and ends. If there is no server, returns True if a
+    private server could be started. After a result of False, a later call asks again, at the earliest in ten seconds.
     """
     if _num_connected() or _availability.starts_private_server():
         return True
@@ -48,7 +48,7 @@ def is_available() -> bool:
 def device_count() -> int:
     """Returns the number of devices of all servers. If there is none, warns, and returns 0.
 
-    Before this process has connected, another process connects, answers and ends. It does so once for the same servers.
+    Until this process has connected, another process connects, counts the devices and ends: once for the same servers.
     """
     count = _num_connected()
     if count:

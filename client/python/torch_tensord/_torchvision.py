@@ -3,6 +3,8 @@
 torchvision defines the ops when it is imported, before or after these kernels are registered.
 """
 
+from collections.abc import Iterator
+
 import torch
 
 _MAX_ELEMENTS = 1 << 25  # of the corners that roi_align reads at a time
@@ -10,18 +12,22 @@ _MAX_ELEMENTS = 1 << 25  # of the corners that roi_align reads at a time
 _library = torch.library.Library("torchvision", "IMPL", "PrivateUse1")
 
 
-def _nms(boxes, scores, iou_threshold):
-    """Returns the boxes to keep, by decreasing score. Waits, because their number depends on values. The CPU of this
-    machine chooses them: each choice depends on those before it."""
+def _nms(boxes: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
+    """Returns the indices of the boxes to keep, by decreasing score. Waits, because their number depends on values.
+
+    This machine's CPU chooses them, because each choice depends on those before it.
+    """
     kept = torch.ops.torchvision.nms(boxes.cpu(), scores.cpu(), iou_threshold)
     return kept.to(boxes.device)
 
 
-def _interpolation(start, size, bins, samples, limit):
-    """Returns indices and weights, (rois, bins, samples, 2), of the pixels on one axis that the bins of rois read.
+def _interpolation(
+    start: torch.Tensor, size: torch.Tensor, bins: int, samples: int, limit: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns indices and weights, (rois, bins, samples, 2), of the pixels that the bins read on one axis.
 
-    `start` is the first bin's, and `size` is that of a bin, (rois, 1, 1). If `samples` is 0, each roi has as many
-    samples as its bin has pixels, at least partly: then waits for the maximum.
+    `start` is where the first bin begins, and `size` is the size of a bin, both (rois, 1, 1). If `samples` is 0, a roi
+    has as many samples as one of its bins has pixels, rounded up. This function then waits for the maximum.
     """
     count = torch.full_like(size, samples) if samples > 0 else size.ceil()
     most = samples if samples > 0 else max(int(count.max().item()), 1)
@@ -36,9 +42,18 @@ def _interpolation(start, size, bins, samples, limit):
     return torch.stack((low, (low + 1).clamp(max=limit - 1)), -1).long(), weights
 
 
-def _corners(rois, shape, scale, pooled, sampling_ratio, aligned):
-    """Returns the rows of the input as (batch * height * width, channels) that each bin reads, and their weights: both
-    are (rois, bins, corners)."""
+def _corners(
+    rois: torch.Tensor,
+    shape: tuple[int, int, int, int],
+    scale: float,
+    pooled: tuple[int, int],
+    sampling_ratio: int,
+    aligned: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns which rows each bin reads of the input as (batch * height * width, channels), and the weights of the rows.
+
+    Both are (rois, bins, corners).
+    """
     _, _, height, width = shape
     batch = rois[:, 0].long()
     starts = rois[:, 1:3] * scale - (0.5 if aligned else 0.0)
@@ -57,13 +72,21 @@ def _corners(rois, shape, scale, pooled, sampling_ratio, aligned):
     return pixels.reshape(len(rois), bins, -1), (row_weights * column_weights).reshape(len(rois), bins, -1)
 
 
-def _chunks(pixels, channels):
-    """Yields slices of the rois, so that each reads a bounded number of elements."""
+def _chunks(pixels: torch.Tensor, channels: int) -> Iterator[slice]:
+    """Yields slices of the rois, each of which reads a bounded number of elements."""
     step = max(_MAX_ELEMENTS // max(pixels[0].numel() * channels, 1), 1)
     return (slice(i, i + step) for i in range(0, len(pixels), step))
 
 
-def _roi_align(features, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned):
+def _roi_align(
+    features: torch.Tensor,
+    rois: torch.Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    sampling_ratio: int,
+    aligned: bool,
+) -> torch.Tensor:
     channels, pooled = features.shape[1], (pooled_height, pooled_width)
     if len(rois) == 0:
         return features.new_zeros((0, channels, *pooled))
@@ -73,13 +96,22 @@ def _roi_align(features, rois, spatial_scale, pooled_height, pooled_width, sampl
     for part in _chunks(pixels, channels):
         read = rows.index_select(0, pixels[part].flatten()).view(*pixels[part].shape, channels)
         made.append((read.float() * weights[part][..., None]).sum(2))
-    made = torch.cat(made).transpose(1, 2).reshape(len(rois), channels, *pooled)
-    return made.to(features.dtype)
+    return torch.cat(made).transpose(1, 2).reshape(len(rois), channels, *pooled).to(features.dtype)
 
 
 def _roi_align_backward(
-    grad, rois, spatial_scale, pooled_height, pooled_width, batch_size, channels, height, width, sampling_ratio, aligned
-):
+    grad: torch.Tensor,
+    rois: torch.Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    batch_size: int,
+    channels: int,
+    height: int,
+    width: int,
+    sampling_ratio: int,
+    aligned: bool,
+) -> torch.Tensor:
     shape, pooled = (batch_size, channels, height, width), (pooled_height, pooled_width)
     rows = torch.zeros(batch_size * height * width, channels, device=grad.device)
     if len(rois) > 0:
@@ -90,7 +122,7 @@ def _roi_align_backward(
     return rows.view(batch_size, height, width, channels).permute(0, 3, 1, 2).to(grad.dtype).contiguous()
 
 
-def register():
+def register() -> None:
     """Registers the kernels. Call it once."""
     _library.impl("nms", _nms)
     _library.impl("roi_align", _roi_align)

@@ -10,19 +10,17 @@ init_process_group() without a backend means "cpu:gloo,tensord:tensord": PyTorch
 The process connects to a server only when an operation gets a tensor on tensord.
 
 The servers' groups have all-reduce by sum, mean and maximum, all-gather, reduce-scatter and broadcast. The other
-collective operations consist of these. send() publishes a tensor at its server under a name, and recv() copies it from
-that server.
+collective operations consist of these. _messages.py has send() and recv().
 """
 
 import atexit
-import collections
 import datetime
 import functools
 import json
-import threading
 import time
-import uuid
 import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import tensord
 import torch
@@ -30,17 +28,19 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import _create_work_from_future
 
 from . import as_tensord, as_torch
+from ._messages import POLL_SECONDS, Messages, await_keys
+
+Tensors: TypeAlias = Sequence[torch.Tensor]
+Run: TypeAlias = Callable[[torch.Tensor, str], torch.Tensor]
 
 _REDUCTIONS = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "mean", dist.ReduceOp.MAX: "max"}
 # These functions combine the gathered tensors of all members, (members, …) → (…).
-_COMBINATIONS = {
+_COMBINATIONS: dict[Any, Callable[[torch.Tensor], torch.Tensor]] = {
     dist.ReduceOp.PRODUCT: lambda x: x.prod(0).to(x.dtype),
     dist.ReduceOp.BAND: lambda x: functools.reduce(torch.bitwise_and, x.unbind(0)),
     dist.ReduceOp.BOR: lambda x: functools.reduce(torch.bitwise_or, x.unbind(0)),
     dist.ReduceOp.BXOR: lambda x: functools.reduce(torch.bitwise_xor, x.unbind(0)),
 }
-_WAIT_SECONDS = 0.2  # of one wait for the store, in which PyTorch doesn't look for signals
-_POLL_SECONDS = 0.001  # the pause between two looks at the store, in a receive from any member and in shutdown()
 _MAX_DELIVERY_SECONDS = 30.0  # the longest time that the end of a program waits for other members
 _MAX_TIMEOUT_SECONDS = 3600.0  # the longest timeout that servers accept
 
@@ -51,7 +51,15 @@ class ProcessGroupTensord(dist.ProcessGroup):
 
     supports_splitting = False  # PyTorch then makes subgroups by new_group, and split_group raises its error
 
-    def __init__(self, store, rank, size, timeout, host=None, device=None):
+    def __init__(
+        self,
+        store: dist.Store,
+        rank: int,
+        size: int,
+        timeout: datetime.timedelta,
+        host: dist.ProcessGroup | None = None,
+        device: torch.device | None = None,
+    ) -> None:
         """`host` is a process group for the tensors on the CPU. If it is None, the servers' group takes them. `device`
         is init_process_group's device_id. If it is None, it is the current device at the first operation."""
         super().__init__(rank, size)
@@ -65,77 +73,74 @@ class ProcessGroupTensord(dist.ProcessGroup):
             self._register_backend(torch.device("cpu"), gloo, host._get_backend(torch.device("cpu")))
         self._name = self._description = ""
         self._destroyed = False
-        self._member = None
-        self._device = None  # the member's
+        self._member: Any = None
+        self._device: torch.device | None = None  # the member's
         self._given_device = device  # not bound_device_id, for which PyTorch demands groups that can be split
-        self._messages = collections.Counter()  # messages sent and received, by sender, receiver and tag
-        # By tag: the receives whose messages aren't known yet, in the order of the calls.
-        self._receives = collections.defaultdict(lambda: (threading.Lock(), collections.deque()))
-        self._sent = 0  # messages that receivers may not have taken yet
+        self._messages = Messages(store, rank, size, self._timeout)
         _groups.add(self)
 
     # ---- methods that torch.distributed calls
 
-    def getBackendName(self):
+    def getBackendName(self) -> str:
         return "tensord"
 
-    def _get_backend(self, device):
+    def _get_backend(self, device: torch.device | str) -> Any:
         if self._host is not None and torch.device(device).type == "cpu":
             return self._host._get_backend(torch.device("cpu"))
         return self  # PyTorch reads properties of the backend
 
     @property
-    def _device_types(self):
+    def _device_types(self) -> list[torch.device]:
         return [] if self._host is None else [torch.device("cpu"), torch.device("tensord")]
 
     # PyTorch reads these by group_name and group_desc, and calls the setters by _set_group_name and _set_group_desc.
 
-    def getGroupName(self):
+    def getGroupName(self) -> str:
         return self._name
 
-    def setGroupName(self, name):
+    def setGroupName(self, name: str) -> None:
         self._name = name
         if self._host is not None:
             self._host._set_group_name(name)
 
-    def getGroupDesc(self):
+    def getGroupDesc(self) -> str:
         return self._description
 
-    def setGroupDesc(self, description):
+    def setGroupDesc(self, description: str) -> None:
         self._description = description
         if self._host is not None:
             self._host._set_group_desc(description)
 
-    def _start_coalescing(self, device):
+    def _start_coalescing(self, device: torch.device) -> None:
         """Does nothing: each operation is sent at its call."""
 
-    def _end_coalescing(self, device):
+    def _end_coalescing(self, device: torch.device) -> dist.Work:
         return _done([])
 
-    def size(self):
+    def size(self) -> int:
         return self._member_count
 
-    def rank(self):
+    def rank(self) -> int:
         return self._member_rank
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"ProcessGroupTensord(rank={self._member_rank}, size={self._member_count}, device={self._device})"
 
     # ---- the members
 
-    def _exchange(self, own):
+    def _exchange(self, own: bytes) -> list[bytes]:
         """Returns the bytes of all members by rank. The store carries them."""
         self._exchanges += 1
         name = f"tensord/{self._exchanges}"
         self._store.set(f"{name}/{self._member_rank}", own)
         keys = [f"{name}/{rank}" for rank in range(self._member_count)]
-        _await_keys(self._store, keys, time.monotonic() + self._store.timeout.total_seconds())
+        await_keys(self._store, keys, time.monotonic() + self._store.timeout.total_seconds())
         made = [bytes(self._store.get(key)) for key in keys]
         if self._exchanges > 1:  # all members have begun this exchange, so they have read the last one
             self._store.delete_key(f"tensord/{self._exchanges - 1}/{self._member_rank}")
         return made
 
-    def _join(self, device):
+    def _join(self, device: torch.device) -> Any:
         """Joins the group with the device of the first operation's tensor. All processes do so at the same time."""
         if self._member is None:
             owner = as_tensord(torch.zeros(1, device=device)).device
@@ -150,10 +155,10 @@ class ProcessGroupTensord(dist.ProcessGroup):
             )
         return self._member
 
-    def _own_device(self):
+    def _own_device(self) -> torch.device:
         return self._device or self._given_device or torch.device("tensord", torch.tensord.current_device())
 
-    def _prepare(self, name, tensor):
+    def _prepare(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Returns the tensor on this member's device: PyTorch gives objects, such as pickled ones, on the CPU."""
         if tensor.device.type == "cpu":
             tensor = tensor.to(self._own_device())
@@ -165,18 +170,18 @@ class ProcessGroupTensord(dist.ProcessGroup):
         self._join(tensor.device)
         return tensor
 
-    def _check_rank(self, name, rank):
+    def _check_rank(self, name: str, rank: int) -> None:
         if not 0 <= rank < self._member_count:
             raise ValueError(
                 f"torch.distributed: {name}: the group has no member {rank}: ranks are from 0 to"
                 f" {self._member_count - 1}"
             )
 
-    def _own_part(self, gathered):
+    def _own_part(self, gathered: torch.Tensor) -> torch.Tensor:
         """Returns this member's part of the first axis of each tensor of (members, …)."""
         return gathered.unflatten(1, (self._member_count, -1))[:, self._member_rank]
 
-    def _reduce(self, name, tensor, options, run):
+    def _reduce(self, name: str, tensor: torch.Tensor, options: Any, run: Run) -> torch.Tensor:
         """Calls run(tensor, reduction) for the reduction of `options`."""
         tensor = self._prepare(name, tensor)
         op = options.reduceOp
@@ -196,17 +201,17 @@ class ProcessGroupTensord(dist.ProcessGroup):
             " PRODUCT, BAND, BOR and BXOR"
         )
 
-    def _reduce_by(self, tensor, reduction, run):
+    def _reduce_by(self, tensor: torch.Tensor, reduction: str, run: Run) -> torch.Tensor:
         # Gloo and NCCL have no bool: a sum or a maximum of bytes is the same.
         return run(tensor.byte(), "max").bool() if tensor.dtype == torch.bool else run(tensor, reduction)
 
-    def _all_reduce(self, tensor, reduction):
+    def _all_reduce(self, tensor: torch.Tensor, reduction: str) -> torch.Tensor:
         return as_torch(self._member.all_reduce(as_tensord(tensor), reduction))
 
-    def _reduce_scatter(self, tensor, reduction):
+    def _reduce_scatter(self, tensor: torch.Tensor, reduction: str) -> torch.Tensor:
         return as_torch(self._member.reduce_scatter(as_tensord(tensor), reduction))
 
-    def _check_parts(self, name, parts):
+    def _check_parts(self, name: str, parts: Tensors) -> None:
         if len(parts) != self._member_count:
             raise ValueError(
                 f"torch.distributed: {name}: the list has {len(parts)} tensors, and must have one for each of the"
@@ -215,16 +220,16 @@ class ProcessGroupTensord(dist.ProcessGroup):
 
     # ---- the operations
 
-    def allreduce(self, tensors, opts=None):
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         opts = opts or dist.AllreduceOptions()
         for tensor in tensors:
             _write("all_reduce", tensor, self._reduce("all_reduce", tensor, opts, self._all_reduce))
         return _done(tensors)
 
-    def allreduce_coalesced(self, tensors, opts=None):
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         return self.allreduce(tensors, opts or dist.AllreduceCoalescedOptions())
 
-    def broadcast(self, tensors, opts=None):
+    def broadcast(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         root = opts.rootRank if opts is not None else 0
         self._check_rank("broadcast", root)
         for tensor in tensors:
@@ -232,7 +237,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
             _write("broadcast", tensor, as_torch(self._member.broadcast(given, root)))
         return _done(tensors)
 
-    def allgather(self, output_tensors, input_tensors, opts=None):
+    def allgather(self, output_tensors: Sequence[Tensors], input_tensors: Tensors, opts: Any = None) -> dist.Work:
         for outputs, tensor in zip(output_tensors, input_tensors):
             self._check_parts("all_gather", outputs)
             for output in outputs:
@@ -242,27 +247,27 @@ class ProcessGroupTensord(dist.ProcessGroup):
                 _write("all_gather", output, part)
         return _done([each for outputs in output_tensors for each in outputs], output_tensors)
 
-    def all_gather_single(self, output, input, opts=None):
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
         _check_output("all_gather_into_tensor", output, input.numel() * self._member_count, input.dtype)
         _write("all_gather_into_tensor", output, self._gather("all_gather_into_tensor", input))
         return _done([output])
 
     _allgather_base = all_gather_single
 
-    def all_gather_single_coalesced(self, outputs, inputs, opts=None):
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
         for output, tensor in zip(outputs, inputs):
             self.all_gather_single(output, tensor)
         return _done(outputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def reduce_scatter(self, output_tensors, input_tensors, opts=None):
+    def reduce_scatter(self, output_tensors: Tensors, input_tensors: Sequence[Tensors], opts: Any = None) -> dist.Work:
         for output, parts in zip(output_tensors, input_tensors):
             self._check_parts("reduce_scatter", parts)
             self.reduce_scatter_single(output, torch.cat([part.reshape(-1) for part in parts]), opts)
         return _done(output_tensors)
 
-    def reduce_scatter_single(self, output, input, opts=None):
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
         opts = opts or dist.ReduceScatterOptions()
         if input.numel() != output.numel() * self._member_count:
             raise ValueError(
@@ -276,14 +281,14 @@ class ProcessGroupTensord(dist.ProcessGroup):
 
     _reduce_scatter_base = reduce_scatter_single
 
-    def reduce_scatter_single_coalesced(self, outputs, inputs, opts=None):
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
         for output, tensor in zip(outputs, inputs):
             self.reduce_scatter_single(output, tensor, opts)
         return _done(outputs)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def reduce(self, tensors, opts):
+    def reduce(self, tensors: Tensors, opts: Any) -> dist.Work:
         self._check_rank("reduce", opts.rootRank)
         # All members compute it, and the root keeps it.
         for tensor in tensors:
@@ -292,7 +297,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
                 _write("reduce", tensor, made)
         return _done(tensors)
 
-    def gather(self, output_tensors, input_tensors, opts):
+    def gather(self, output_tensors: Sequence[Tensors], input_tensors: Tensors, opts: Any) -> dist.Work:
         self._check_rank("gather", opts.rootRank)
         is_root = self._member_rank == opts.rootRank
         for i, tensor in enumerate(input_tensors):
@@ -306,7 +311,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
                     _write("gather", output, part)
         return _done(input_tensors)
 
-    def scatter(self, output_tensors, input_tensors, opts):
+    def scatter(self, output_tensors: Tensors, input_tensors: Sequence[Tensors], opts: Any) -> dist.Work:
         self._check_rank("scatter", opts.rootRank)
         for i, output in enumerate(output_tensors):
             here = self._prepare("scatter", output)
@@ -321,7 +326,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
             _write("scatter", output, made[self._member_rank])
         return _done(output_tensors)
 
-    def alltoall(self, output_tensors, input_tensors, opts=None):
+    def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None) -> dist.Work:
         self._check_parts("all_to_all", input_tensors)
         self._check_parts("all_to_all", output_tensors)
         parts = [self._prepare("all_to_all", each).reshape(-1) for each in input_tensors]
@@ -330,7 +335,14 @@ class ProcessGroupTensord(dist.ProcessGroup):
             _write("all_to_all", output, part)
         return _done(output_tensors)
 
-    def all_to_all_single(self, output, input, output_split_sizes=None, input_split_sizes=None, opts=None):
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_split_sizes: Sequence[int] | None = None,
+        input_split_sizes: Sequence[int] | None = None,
+        opts: Any = None,
+    ) -> dist.Work:
         count = self._member_count
         if not output_split_sizes and not input_split_sizes:
             if input.shape[0] % count != 0 or output.numel() != input.numel():
@@ -348,7 +360,7 @@ class ProcessGroupTensord(dist.ProcessGroup):
 
     alltoall_base = all_to_all_single
 
-    def _all_to_all(self, x, sizes):
+    def _all_to_all(self, x: torch.Tensor, sizes: Sequence[int]) -> Tensors:
         """Splits the first axis of x into a part for each member. Returns the parts of all members for this member."""
         if sum(sizes) != x.shape[0]:
             raise ValueError(
@@ -365,81 +377,44 @@ class ProcessGroupTensord(dist.ProcessGroup):
             made.append(gathered[rank, start : start + each[self._member_rank]])
         return made
 
+    def barrier(self, opts: Any = None) -> dist.Work:
+        ids = opts.device_ids if opts is not None else []
+        self._join(torch.device("tensord", ids[0]) if ids else self._own_device()).barrier()
+        return _done([])
+
+    def _gather(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        tensor = self._prepare(name, tensor)
+        return as_torch(self._member.all_gather(as_tensord(tensor.reshape(1, *tensor.shape))))
+
     # ---- messages between two members
 
-    def _next_key(self, sender, receiver, tag):
-        """Returns the store's key of the next message. The sender and the receiver count the messages alike."""
-        return f"tensord/message/{sender}/{receiver}/{tag}/{self._messages[sender, receiver, tag] + 1}"
-
-    def _take_key(self, sender, receiver, tag):
-        """Returns the same as _next_key(), and counts the message."""
-        key = self._next_key(sender, receiver, tag)
-        self._messages[sender, receiver, tag] += 1
-        return key
-
-    def send(self, tensors, dst, tag=0):
-        """Waits until the device has computed the tensor, but doesn't wait for the receiver."""
+    def send(self, tensors: Tensors, dst: int, tag: int = 0) -> dist.Work:
+        """Waits until the device has computed the tensors, but doesn't wait for the receiver."""
         self._check_rank("send", dst)
         for tensor in tensors:
-            if tensor.device.type == "cpu":
-                tensor = tensor.to(self._own_device())
-            address = torch.tensord.get_device_server(tensor.device)
-            name = f"torch.distributed/{uuid.uuid4()}"
-            try:
-                _client(address).publish(as_tensord(tensor), name)
-            except tensord.Error:
-                tensor.reshape(-1)[:1].cpu()  # if the tensor has an error, this raises it as an exception of PyTorch
-                raise
-            message = {"server": address, "name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype)}
-            self._store.set(self._take_key(self._member_rank, dst, tag), json.dumps(message).encode())
-            self._sent += 1
+            self._messages.send(tensor.to(self._own_device()) if tensor.device.type == "cpu" else tensor, dst, tag)
         return _done(tensors)
 
-    def recv(self, tensors, src, tag=0):
-        """Returns a work. Its wait() blocks until the message is in the store, and copies the tensor."""
+    def recv(self, tensors: Tensors, src: int | None, tag: int = 0) -> dist.Work:
+        """Returns a work. Its wait() blocks until the messages are in the store, and copies the tensors."""
         if src is not None:
             self._check_rank("recv", src)
-        receive = _Receive(self, tensors, src, tag)
-        self._receives[tag][1].append(receive)
-        return receive
+        return self._messages.receive(tensors, src, tag)
 
-    def recv_anysource(self, tensors, tag=0):
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> dist.Work:
         if len(tensors) != 1:
             raise NotImplementedError("torch.distributed: recv from any member takes one tensor")
         return self.recv(tensors, None, tag)
 
-    def _find_messages(self, receive, deadline):
-        """Sets the source and the keys of a receive. Receives that were called earlier get the earlier messages.
+    # ---- the end
 
-        At the deadline, a time by time.monotonic(), raises DistStoreError.
-        """
-        lock, receives = self._receives[receive.tag]
-        with lock:
-            while receive.keys is None:
-                first = receives[0]
-                if first.source is None:
-                    first.source = self._await_source(first.tag, deadline)
-                first.keys = [self._take_key(first.source, self._member_rank, first.tag) for _ in first.tensors]
-                receives.popleft()
-
-    def _await_source(self, tag, deadline):
-        """Waits for a message from any member, and returns the member. At the deadline, raises DistStoreError."""
-        sources = [rank for rank in range(self._member_count) if rank != self._member_rank]
-        while True:
-            for source in sources:
-                if self._store.check([self._next_key(source, self._member_rank, tag)]):
-                    return source
-            if time.monotonic() >= deadline:
-                raise _timeout_error("no member has sent", tag)
-            time.sleep(_POLL_SECONDS)
-
-    def shutdown(self):
+    def shutdown(self) -> None:
         """Ends the group, after the other members have got what they need. destroy_process_group() calls this."""
         self._leave(self._timeout)
         if self._host is not None:
             self._host.shutdown()
 
-    def _leave(self, seconds):
+    def _leave(self, seconds: float) -> None:
         """Waits for this member's part of all operations, and for the receivers of its messages. Then leaves.
 
         The end of this process's session would take the results from the other members. Waits for `seconds` at most.
@@ -448,38 +423,19 @@ class ProcessGroupTensord(dist.ProcessGroup):
         if self._member is not None:
             self._await_operations(time.monotonic() + seconds)
             self._member = None
-        self._await_delivery(time.monotonic() + min(seconds, _MAX_DELIVERY_SECONDS))
+        self._messages.await_delivery(time.monotonic() + min(seconds, _MAX_DELIVERY_SECONDS))
 
-    def _await_operations(self, deadline):
+    def _await_operations(self, deadline: float) -> None:
         try:
             last = torch.tensord.Event()
             last.record(torch.tensord.current_stream(self._device))
             while not last.query() and time.monotonic() < deadline:
-                time.sleep(_POLL_SECONDS)
+                time.sleep(POLL_SECONDS)
         except RuntimeError:  # the session has ended
             pass
 
-    def _await_delivery(self, deadline):
-        """Waits until the receivers have taken the messages, which the end of this process's session deletes."""
-        while self._sent > 0 and time.monotonic() < deadline:
-            try:
-                if self._store.add(_taken_key(self._member_rank), 0) >= self._sent:
-                    self._sent = 0
-            except RuntimeError:  # the process that holds the store has ended
-                return
-            time.sleep(_POLL_SECONDS)
 
-    def barrier(self, opts=None):
-        ids = opts.device_ids if opts is not None else []
-        self._join(torch.device("tensord", ids[0]) if ids else self._own_device()).barrier()
-        return _done([])
-
-    def _gather(self, name, tensor):
-        tensor = self._prepare(name, tensor)
-        return as_torch(self._member.all_gather(as_tensord(tensor.reshape(1, *tensor.shape))))
-
-
-def _check_output(name, output, count, dtype):
+def _check_output(name: str, output: torch.Tensor, count: int, dtype: torch.dtype) -> None:
     """Raises an error if the output can't get `count` elements of `dtype`, before the operation begins."""
     if output.dtype != dtype:
         raise TypeError(f"torch.distributed: {name}: the output has the dtype {output.dtype}, and the result {dtype}")
@@ -490,13 +446,13 @@ def _check_output(name, output, count, dtype):
         )
 
 
-def _write(name, output, value):
+def _write(name: str, output: torch.Tensor, value: torch.Tensor) -> None:
     """Writes the elements. As with PyTorch's backends, this doesn't count as a change that backward() would refuse."""
     _check_output(name, output, value.numel(), value.dtype)
     output.data.copy_(value.reshape(output.shape))
 
 
-def _is_on_cpu(arguments):
+def _is_on_cpu(arguments: Iterable[Any]) -> bool | None:
     """Returns whether the first tensor of an operation's arguments is on the CPU; None if there is no tensor."""
     for each in arguments:
         found = each.device.type == "cpu" if isinstance(each, torch.Tensor) else None
@@ -507,7 +463,7 @@ def _is_on_cpu(arguments):
     return None
 
 
-def _operation(name):
+def _operation(name: str) -> Callable[..., Any]:
     """Returns the method of ProcessGroupTensord with its checks.
 
     torch.compile breaks its graph at an operation, and doesn't look into it. Autograd doesn't record the operations:
@@ -516,7 +472,7 @@ def _operation(name):
     method = torch.no_grad()(getattr(ProcessGroupTensord, name))
 
     @functools.wraps(method)
-    def call(self, *arguments, **options):
+    def call(self: ProcessGroupTensord, *arguments: Any, **options: Any) -> Any:
         if self._destroyed:
             raise RuntimeError(f"torch.distributed: {name}: the process group was destroyed")
         if self._host is not None:
@@ -537,136 +493,24 @@ for _name in (
     setattr(ProcessGroupTensord, _name, _operation(_name))
 
 
-def _done(tensors, value=None):
+def _done(tensors: Tensors, value: Any = None) -> dist.Work:
     """Returns the work of operations that have been sent. Later ops on the tensors come after them."""
     future = torch.futures.Future()
     future.set_result(tensors if value is None else value)
     return _create_work_from_future(future)
 
 
-_groups = weakref.WeakSet()
+_groups: weakref.WeakSet[ProcessGroupTensord] = weakref.WeakSet()
 
 
 @atexit.register
-def _leave_groups():
+def _leave_groups() -> None:
     """Leaves all groups, because programs may end without destroy_process_group()."""
     for group in list(_groups):
         group._leave(_MAX_DELIVERY_SECONDS)
 
 
-def _await_keys(store, keys, deadline):
-    """Waits until the store has the keys. Ctrl-C ends the wait.
-
-    At the deadline, a time by time.monotonic(), raises DistStoreError.
-    """
-    while True:
-        left = deadline - time.monotonic()
-        try:
-            return store.wait(keys, datetime.timedelta(seconds=max(min(left, _WAIT_SECONDS), 0.001)))
-        except dist.DistStoreError:
-            if left <= _WAIT_SECONDS:
-                raise
-
-
-def _timeout_error(no_sender, tag):
-    """Returns the error of a receive at its timeout. `no_sender` begins its sentence, as in "no member has sent"."""
-    return dist.DistStoreError(f"torch.distributed: recv: {no_sender} a message with the tag {tag} in time")
-
-
-def _taken_key(sender):
-    """Returns the store's key of the number of a sender's messages that receivers have taken."""
-    return f"tensord/taken/{sender}"
-
-
-def _client(address):
-    """Returns this process's client of the server at an address. If there is none, raises RuntimeError."""
-    connection = tensord.current_connection()
-    if isinstance(connection, tensord.Cluster):
-        try:
-            return connection.server(address)
-        except tensord.NotFoundError:
-            connection = None
-    if connection is None or connection.address != address:
-        raise RuntimeError(
-            f"torch.distributed: the message is at the server {address}, to which this process has no connection: start"
-            " all processes with the same TENSORD_SERVERS"
-        )
-    return connection
-
-
-class _Receive(dist.Work):
-    """The work of a receive. wait() takes the messages from the senders' servers. The source None is any member."""
-
-    def __init__(self, group, tensors, source, tag):
-        super().__init__()
-        self._group, self.tensors, self.source, self.tag = group, tensors, source, tag
-        self.keys = None  # not known yet
-        self._taken = 0  # the number of messages that have been taken
-
-    @torch.no_grad()
-    def wait(self, timeout=None):
-        """Blocks until all messages have come. `timeout` is a datetime.timedelta; if it is None or 0, the group's
-        timeout applies. If it passes, raises DistStoreError, and wait() may be called again. If a message can't be
-        opened, raises an error, and the next call raises it again."""
-        if timeout is not None and not isinstance(timeout, datetime.timedelta):
-            raise TypeError(f"wait(): timeout must be a datetime.timedelta, not {type(timeout).__name__}")
-        seconds = timeout.total_seconds() if timeout else self._group._timeout
-        deadline = time.monotonic() + seconds
-        self._group._find_messages(self, deadline)
-        store = self._group._store
-        while self._taken < len(self.tensors):
-            tensor, key = self.tensors[self._taken], self.keys[self._taken]
-            try:
-                _await_keys(store, [key], deadline)
-            except dist.DistStoreError:
-                raise _timeout_error(f"member {self.source} has not sent", self.tag) from None
-            message = json.loads(bytes(store.get(key)))
-            client = _client(message["server"])
-            found = as_torch(client.open(message["name"]))
-            store.delete_key(key)
-            self._taken += 1
-            client.unpublish(message["name"])
-            store.add(_taken_key(self.source), 1)
-            if list(tensor.shape) != message["shape"] or str(tensor.dtype) != message["dtype"]:
-                raise RuntimeError(
-                    f"torch.distributed: recv: the message has the shape {message['shape']} and the dtype "
-                    f"{message['dtype']}, and the tensor has {list(tensor.shape)} and {tensor.dtype}"
-                )
-            _write("recv", tensor, found)
-        return True
-
-    def is_completed(self):
-        """Takes the messages that have come. Returns whether these are all."""
-        if self._taken == len(self.tensors):
-            return True
-        try:
-            self._group._find_messages(self, time.monotonic())
-            return self._group._store.check(self.keys[self._taken :]) and self.wait()
-        except RuntimeError:  # no message yet; if it is another error, wait() raises it
-            return False
-
-    is_success = is_completed
-
-    def exception(self):
-        return None
-
-    def get_future(self):
-        """Waits as wait() does, and returns a future that is done."""
-        self.wait()
-        future = torch.futures.Future()
-        future.set_result(self.tensors)
-        return future
-
-    def result(self):
-        return self.tensors
-
-    def source_rank(self):
-        return self.source
-
-    _source_rank = source_rank
-
-
-def create_process_group(options):
+def create_process_group(options: Any) -> ProcessGroupTensord:
     """Makes the process group. torch.distributed.init_process_group calls this. `options` are those of PyTorch."""
     made_first = options.process_group  # has the backends of the device types that come before tensord
     host = made_first if torch.device("cpu") in made_first._device_types else None

@@ -376,7 +376,7 @@ print(json.dumps([changed, (w.grad - y).abs().max().item()]))
     assert first == second == [[], 0]
 
 
-def test_works_tell_their_state_and_results(run_ranks):
+def test_works_report_their_state_and_results(run_ranks):
     first, second = run_ranks("""
 dist.init_process_group("tensord")
 x = torch.full((2,), 1.0 + rank, device=device)
