@@ -1,4 +1,5 @@
-// Tells ThreadSanitizer how an uninstrumented library orders our threads, and which lock a thread holds.
+// Tells ThreadSanitizer how an uninstrumented library orders our threads, and which lock a thread
+// holds.
 #pragma once
 
 #ifdef __SANITIZE_THREAD__  // GCC

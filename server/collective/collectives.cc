@@ -87,7 +87,8 @@ class MemberTable final : public SessionMembers {
     return member;
   }
 
-  // Makes End() and AppendUnfinished() reach a member that TakeOut() has returned, and that still runs its last operations.
+  // TakeOut() has returned this member, which still runs its last operations. Makes End() and
+  // AppendUnfinished() reach it.
   void AddLeavingMember(const std::shared_ptr<CollectiveMember>& leaving) {
     MutexLock lock(&mu_);
     if (ended_) return leaving->LeaveAfterReady(SessionEndedError());

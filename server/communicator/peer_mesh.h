@@ -88,7 +88,8 @@ class PeerMesh {
     uint64_t bytes;
   };
   enum Kind : uint32_t { kWord = 0x7a01, kData, kLeave };
-  // The slot of a leave frame with an error. After kLeftInOperation, the other members fail at once.
+  // The slot of a leave frame with an error. After kLeftInOperation, the other members fail at
+  // once.
   enum LeaveTime : uint64_t { kLeftInOperation, kLeftBetweenOperations };
 
   struct Outgoing {

@@ -72,16 +72,16 @@ def run_peer(kind):
 
     print("ready " + json.dumps(versions(kind)), flush=True)
     work = None
-    with torch_work.flags():
-        for line in sys.stdin:
-            words = line.split()
-            try:
-                if words[0] == "load":
-                    work = None  # frees its memory
-                work, result = answer(work, words, torch.device(kind))
-                print("ok " + json.dumps(result), flush=True)
-            except Exception as error:  # only this row fails
-                print("error " + " ".join(f"{type(error).__name__}: {error}".split())[:500], flush=True)
+    torch_work.set_flags()
+    for line in sys.stdin:
+        words = line.split()
+        try:
+            if words[0] == "load":
+                work = None  # frees its memory
+            work, result = answer(work, words, torch.device(kind))
+            print("ok " + json.dumps(result), flush=True)
+        except Exception as error:  # only this row fails
+            print("error " + " ".join(f"{type(error).__name__}: {error}".split())[:500], flush=True)
 
 
 # --- The program that measures.

@@ -4,21 +4,17 @@ Work is called with a number of repetitions. It returns values that both devices
 steps, or sums of results.
 """
 
-import contextlib
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 
-@contextlib.contextmanager
-def flags():
-    """Settings of both peers: convolutions that give the same bits each time, as in the device layer."""
+def set_flags():
+    """Sets what both peers need: convolutions that give the same bits each time, as in the device layer."""
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-    yield
 
 
 def tolerance(row):

@@ -265,8 +265,8 @@ typedef struct TensordApi {
   /* Returns 1 if the calling thread has an exception of Python, 0 if not. Takes the lock. */
   int (*raised)(void);
   /* Blocks until `ready(state)` returns a number other than 0, and calls it repeatedly. Releases the
-     interpreter's lock while it waits, if the calling thread has it. If a signal's handler raises an
-     exception meanwhile, returns earlier. The exception is set then, and `raised` returns 1. */
+     interpreter's lock while it waits, if the calling thread has it. If a signal's handler raises
+     an exception meanwhile, returns earlier. The exception is set then, and `raised` returns 1. */
   void (*wait_until)(int (*ready)(void* state), void* state);
 
   /* ---- events: moments in the order of the commands for a device's server */

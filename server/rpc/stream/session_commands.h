@@ -154,8 +154,8 @@ class SessionCommands final : public StreamState,
   void Refuse(Handle handle, uint64_t number, const absl::Status& error);
   // Does the same for all outputs of an op: the handles from `first` on.
   void RefuseOutputs(Handle first, uint32_t count, uint64_t number, const absl::Status& error);
-  // Sends the error to the client if the tensor fails, unless its handle is deleted before an upload
-  // has filled it.
+  // If the tensor fails, sends the error to the client, unless the handle is deleted before an
+  // upload has filled the tensor.
   void Watch(const TensorRef& tensor, uint64_t number);
 
   // Counts an answer to message_ that will come later, unless ResetAnswersLocked() has been called

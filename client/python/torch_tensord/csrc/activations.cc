@@ -118,7 +118,7 @@ at::Tensor& ThresholdOut(const at::Tensor& self, const at::Scalar& threshold,
   Checked(threshold, ComputeDType(dtype));
   const In replacement = Checked(value, dtype);
   Resize(out, self.sizes());
-  // PyTorch allows an output of which several elements are one: all get the same number.
+  // PyTorch allows an output whose elements share memory: all get the same number.
   Elementwise("threshold", WithoutRepeats(out), {&self}, dtype, [&](const Inputs& in) {
     const Value x = Own(in[0]);
     return Where(Push(op::le, {x, Number(threshold, x)}), replacement, x);

@@ -115,8 +115,8 @@ void ThrowNoPointers() {
                   "memory in this process; copy it with x.cpu() or x.to('tensord')");
 }
 
-// FakeAddress makes data pointers without a context. PyTorch makes a slice of a storage with a data
-// pointer into it, whose context is the storage.
+// A data pointer of FakeAddress has no context. PyTorch gives a slice of a storage a data pointer
+// into this storage, with the storage as its context.
 Cell::Cell(size_t size_bytes, c10::DataPtr data, bool resizable)
     : StorageImpl(use_byte_size_t(), static_cast<int64_t>(size_bytes), std::move(data),
                   &address_allocator, resizable),

@@ -1,6 +1,5 @@
 // Copies between the CPU and devices, and the element of a tensor.
 #include <ATen/MemoryOverlap.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 
 #include "kernels.h"

@@ -98,7 +98,7 @@ Tensor OrderOfRows(const Tensor& rows) {
   Tensor order = at::arange(rows.size(0), rows.options().dtype(at::kLong));
   for (int64_t i = columns.size(0) - 1; i >= 0; --i) {
     const Tensor keys = columns[i].index_select(0, order);
-    // A NaN comes before all numbers: a stable sort of the negative keys in descending order.
+    // PyTorch puts NaN before all numbers, as a descending sort does. So this sorts -keys.
     const bool floats = at::isFloatingType(keys.scalar_type());
     const auto [sorted, moves] = (floats ? keys.neg() : keys).sort(/*stable=*/true, 0, floats);
     order = order.index_select(0, moves);

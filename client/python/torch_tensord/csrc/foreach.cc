@@ -43,8 +43,8 @@ bool ArePlain(TensorList self, std::initializer_list<TensorList> others = {}) {
   return true;
 }
 
-// Replaces the value of a tensor by function(old, donated), which has its dtype and shape. `donated`
-// is 1 if the server may overwrite the old value.
+// Replaces the value of a tensor by function(old, donated), which returns a value of the tensor's
+// dtype and shape. `donated` is 1 if the server may overwrite the old value.
 template <typename Function>
 void Update(const at::Tensor& tensor, Function function) {
   if (tensor.numel() == 0) return;

@@ -369,8 +369,8 @@ at::Tensor NonZeroOf(const at::Tensor& self) {
   // As on the CPU, an index for each axis lies in one piece.
   return MakeTensor(NonZeroLines(Read(self)), DeviceOf(self)).t();
 }
-// Elements of `source` go where the mask is true, in order. If there are too few of them, the result
-// has an error. Waits only if the source is empty.
+// Writes the elements of `source`, in order, where the mask is true. If there are too few of them,
+// the result has an error. Waits only if the source is empty.
 at::Tensor& MaskedScatter(at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {
   CommonDevice("masked_scatter_", {&self, &mask, &source});
   TORCH_CHECK(self.scalar_type() == source.scalar_type(),

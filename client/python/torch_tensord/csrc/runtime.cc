@@ -98,8 +98,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(at::Device device) const noexcept override {
     SetCurrentDevice(device.index());
   }
-  // PyTorch's engine of backward passes calls this, also if all tensors are on the CPU. Programs call
-  // torch.tensord.device_count(), also by torch.accelerator.device_count().
+  // PyTorch's engine of backward passes calls this, also if all tensors are on the CPU. Programs
+  // don't: torch.accelerator.device_count() calls torch.tensord.device_count().
   c10::DeviceIndex deviceCount() const noexcept override { return NumBackwardThreads(); }
 
   // PyTorch calls this for each node of a graph, when an op makes it.
@@ -214,7 +214,7 @@ class PinnedMemory final : public at::Allocator {
 
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
-  // PyTorch must be able to ask without a connection. torch.tensord.is_available() knows more.
+  // PyTorch calls this also without a connection. torch.tensord.is_available() looks for a server.
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(at::DeviceIndex) const override { return IsInitialized(); }
   at::DeviceIndex deviceCount() const override {

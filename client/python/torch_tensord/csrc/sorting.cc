@@ -61,7 +61,7 @@ at::Tensor SearchSorted(const at::Tensor& sorted, const at::Tensor& self, bool i
                            right || (side.has_value() && *side == "right"), int32),
                     DeviceOf(sorted));
 }
-// Returns a number as an operand, of the default dtype for its kind.
+// Returns a number as a tensor beside `like`, in the dtype to which both are promoted.
 at::Tensor NumberTensor(const at::Scalar& number, const at::Tensor& like) {
   const at::Tensor host = at::native::wrapped_scalar_tensor(number);
   return ToDType(host, ResultType({&host, &like}), DeviceOf(like));

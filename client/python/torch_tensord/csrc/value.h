@@ -35,9 +35,9 @@ using Value = c10::intrusive_ptr<Handle>;
 // Throws the error of an op whose tensors are on several devices, of which `wanted` is one of ours.
 [[noreturn]] void ThrowOtherDevice(const char* name, at::Device wanted, at::Device found);
 
-// An input of an op: a value, or a number of a dtype, which is sent with the op. A number is cast to
-// the dtype as PyTorch casts an operand: an integer wraps, and a floating number that exceeds the
-// range becomes an infinity.
+// An input of an op: a value, or a number of a dtype, which is sent with the op. A number is cast
+// to the dtype as PyTorch casts an operand: an integer wraps, and a floating number that exceeds
+// the range becomes an infinity.
 struct In {
   In(const Value& value) : input{value->tensor, 0, {}} {}  // NOLINT: implicit
   In(const at::Scalar& number, at::ScalarType dtype);
@@ -46,8 +46,8 @@ struct In {
   TensordInput input;
 };
 
-// Returns a number that the caller of an op gives as a parameter, such as the value of fill_. If the
-// dtype doesn't have it, throws PyTorch's error.
+// Returns a number that the caller of an op gives as a parameter, such as the value of fill_. If
+// the dtype doesn't have the number, throws PyTorch's error.
 In Checked(const at::Scalar& number, at::ScalarType dtype);
 // Returns whether the dtype has this number without rounding it.
 bool IsExact(const In& number, at::ScalarType dtype);

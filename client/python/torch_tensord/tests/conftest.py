@@ -36,7 +36,7 @@ def daemon_binary():
 
 @contextlib.contextmanager
 def running_daemon():
-    """Runs a daemon, and gives its address."""
+    """Runs a daemon, and yields its address."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         port_file = folder / "port"

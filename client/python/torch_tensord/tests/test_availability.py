@@ -1,4 +1,4 @@
-"""The package is installed, and the program doesn't use the device: asking for it changes nothing."""
+"""A program that asks for the device and doesn't use it stays as it was without the package."""
 
 import pytest
 import torch

@@ -1,7 +1,8 @@
 """Each op in PyTorch's database of samples gives what it gives on the CPU: in each dtype, and in each form of a call.
 
-missing_ops.txt lists what has no kernel. A test fails if its op lacks more than the list says, or less: then the line
-must go. TENSORD_TORCH_LONG=1 takes more samples. TENSORD_WRITE_MISSING_OPS=FILE writes the list of the run to FILE.
+missing_ops.txt lists what has no kernel. If an op lacks more than the list says, its test fails. If it lacks less, its
+test fails until the line is removed. TENSORD_TORCH_LONG=1 takes more samples. TENSORD_WRITE_MISSING_OPS=FILE writes
+the list of the run to FILE.
 """
 
 import atexit

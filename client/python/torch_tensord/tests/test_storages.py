@@ -1,4 +1,4 @@
-"""Storages, and files with them: as on the CPU, and the server frees the memory of what is resized to 0."""
+"""Storages and files behave as on the CPU. If a storage is resized to 0, the server frees its memory."""
 
 import copy
 import io

@@ -1,4 +1,4 @@
-"""Values and dtypes of ops beside the CPU: negated views, reductions with a dtype, masks, unique, lists of axes."""
+"""Values and dtypes of ops agree with the CPU: negated views, reductions with a dtype, masks, unique, lists of axes."""
 
 import math
 

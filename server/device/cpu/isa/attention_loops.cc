@@ -307,8 +307,8 @@ void Finish(const AttentionSums& sums, int64_t rows, int64_t value_depth, void* 
 
 // ---------------------------------------------------------------- few rows
 
-// Returns lane i of (a, b) after a shuffle by which each run of 2 kRun lanes becomes kRun lanes of a,
-// and kRun of b.
+// Returns which lane of (a, b) a shuffle moves to lane i. After the shuffle, each run of 2 kRun
+// lanes has kRun lanes of a, and then kRun lanes of b.
 template <typename T, int kRun>
 constexpr int ShuffledLane(int i) {
   const int vector = i % (2 * kRun) < kRun ? 0 : kLanes<T>;
