@@ -24,7 +24,6 @@ import ctypes
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -46,7 +45,7 @@ arguments = parser.parse_args()
 def start_server():
     """Starts a server that ends with this process."""
     beside = os.path.join(os.path.dirname(sys.executable), "tensord")
-    binary = os.environ.get("TENSORD_BINARY") or (beside if os.path.exists(beside) else shutil.which("tensord"))
+    binary = os.environ.get("TENSORD_BINARY") or (beside if os.path.exists(beside) else "tensord")
     folder = tempfile.mkdtemp(prefix="tensord-bench-")
     listen = f"unix:{folder}/socket" if arguments.latency is None else "127.0.0.1:0"
     command = [binary, "--until-eof", f"--listen={listen}", f"--port-file={folder}/ready"]
@@ -72,7 +71,7 @@ def start_proxy(address, *limits):
         text=True,
         preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGTERM),
     )
-    return re.search(r"127\.0\.0\.1:\d+", process.stdout.readline())[0]
+    return re.findall(r"127\.0\.0\.1:\d+", process.stdout.readline())[0]
 
 
 server = start_server()

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import unittest
+from typing import Any
 
 SKIPPED = 77
 
@@ -25,7 +26,7 @@ except ImportError as error:
 import path_options
 from deploy_files import commands_in, flag_values, flags_in, kustomized, port_of, read
 
-OPTIONS = None
+OPTIONS: Any
 NAMESPACE = "tensord"
 PATIENCE_SECONDS = 60
 
@@ -45,6 +46,8 @@ def is_part(part, whole):
 
 
 class DeployTest(unittest.TestCase):
+    flags: Any
+
     @classmethod
     def setUpClass(cls):
         cls.flags = flags_of(OPTIONS.daemon, "--help")

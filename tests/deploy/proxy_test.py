@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import unittest
+from typing import Any
 
 import path_options
 
@@ -38,7 +39,7 @@ LIST_DEVICES = "/tensord.v1.TensorService/ListDevices"
 WRITE = "/tensord.v1.TensorService/Write"
 NEWEST_ENTRY = b"\xbe"  # a header that refers to the newest entry of the dynamic HPACK table
 
-OPTIONS = None
+OPTIONS: Any
 
 
 def frame(kind, flags, stream, payload=b""):
@@ -244,6 +245,8 @@ def private(path, flags):
 
 
 class ProxyTest(unittest.TestCase):
+    proxy: Proxy
+
     @classmethod
     def setUpClass(cls):
         cls.proxy = Proxy()

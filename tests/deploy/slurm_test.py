@@ -9,10 +9,11 @@ import stat
 import subprocess
 import tempfile
 import unittest
+from typing import Any
 
 import path_options
 
-OPTIONS = None
+OPTIONS: Any
 PATIENCE_SECONDS = 120
 
 # Two names of this machine stand for two nodes.

@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from typing import Any
 
-OPTIONS = None
+OPTIONS: Any
 PATIENCE_SECONDS = 300
 PARTS = ["device", "conformance", "memcheck", "racecheck", "bench", "compare"]
 
@@ -71,6 +72,9 @@ for line in sys.stdin:
 
 
 class GpuRunTest(unittest.TestCase):
+    folder: str
+    pack_command: list[str]
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp(prefix="gpu_run_test")

@@ -14,6 +14,7 @@ If a command fails, the answer is "error REASON". Operand i has the data of seed
 
 import sys
 import time
+from typing import Any
 
 try:
     import torch
@@ -77,7 +78,7 @@ def summed(x, flags):
 
 
 ACTIVATIONS = {"gelu": F.gelu, "gelu_tanh": lambda y: F.gelu(y, approximate="tanh")}
-OPS = {
+OPS: dict[str, Any] = {
     "matmul": lambda flags, a, b: a @ b,
     "linear": lambda flags, x, w, b: ACTIVATIONS[flags["activation"]](F.linear(x, w, b)),
     "conv": lambda flags, x, w, b: F.relu(F.conv2d(x, w, b, padding=int(flags["padding"]))),

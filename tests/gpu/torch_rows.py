@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 import torch_work
 
@@ -91,7 +92,7 @@ class Process:
     """A child process that answers lines. Its standard error goes to a file."""
 
     def __init__(self, command, log, **environment):
-        self.process = subprocess.Popen(
+        self.process: Any = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

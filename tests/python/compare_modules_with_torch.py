@@ -190,8 +190,8 @@ def main():
     options = parser.parse_args()
     torch.manual_seed(0)
     failures = count = 0
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
+    with tempfile.TemporaryDirectory() as name_of_folder:
+        folder = pathlib.Path(name_of_folder)
         socket = f"unix:{folder}/socket"
         daemon = subprocess.Popen(
             [options.daemon, f"--listen={socket}", "--devices=cpu", "--until-eof", f"--port-file={folder}/port"],

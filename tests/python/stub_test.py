@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import unittest
+from typing import Any
 
 SKIPPED = 77
 
@@ -28,7 +29,7 @@ try:
 except ImportError:
     numpy = None
 
-OPTIONS = None
+OPTIONS: Any
 PATIENCE_SECONDS = 60
 
 
@@ -61,6 +62,14 @@ def start_daemon(path, folder, *flags):
 
 
 class StubTest(unittest.TestCase):
+    folder: tempfile.TemporaryDirectory[str]
+    daemon: subprocess.Popen[bytes]
+    pb: Any
+    types: Any
+    grpc: Any
+    channel: Any
+    stub: Any
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()

@@ -1,6 +1,7 @@
 """The cases of compare_with_torch.py for network ops and their gradients."""
 
 import itertools
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -214,16 +215,17 @@ def attention_inputs(inputs):
         k = inputs.real(-1, 1, *heads[1], keys, depth)
         v = inputs.real(-1, 1, *heads[1], keys, draw.number(1, 24))
         options = {"scale": draw.number(1, 8) / 8} if draw.flag() else {}
-        shape = heads[0] + [length, keys] if draw.flag() else [draw.number(0, 1) or length, keys]
-        mask, kind = None, draw.number(0, 4)
+        of_mask = heads[0] + [length, keys] if draw.flag() else [draw.number(0, 1) or length, keys]
+        mask: Any = None
+        kind = draw.number(0, 4)
         if kind == 1:
             options["causal"] = True
         elif kind == 2:
-            mask = inputs.real(-2, 2, *shape)
+            mask = inputs.real(-2, 2, *of_mask)
         elif kind > 2:
-            mask = torch.rand(shape, generator=inputs.generator) < 0.7
+            mask = torch.rand(of_mask, generator=inputs.generator) < 0.7
         if kind == 4:  # some rows may have no keys
-            mask = inputs.real(-2, 2, *shape).masked_fill(~mask, -torch.inf)
+            mask = inputs.real(-2, 2, *of_mask).masked_fill(~mask, -torch.inf)
         yield q, k, v, mask, options
 
 
@@ -308,10 +310,10 @@ def sdpa_backward(inputs):
         def want(q=q, k=k, v=v, mask=mask, options=options, g=g, floating=floating):
             operands = leaves(q, k, v, *([mask] if floating else []))
             of_mask = operands[3] if floating else mask
-            return gradients(attention(*operands[:3], of_mask, **options), g, operands)
+            return gradients(attention(*operands[:3], mask=of_mask, **options), g, operands)
         attrs = options | ({"mask_gradient": True} if floating else {})
         least = torch.finfo(q.dtype).smallest_normal  # below it, ε is larger
-        scales = tuple(scale + least for scale in scales)
+        scales = [scale + least for scale in scales]
         yield with_attrs(Case([g, q, k, v, o, lse.to(wide)] + ([] if mask is None else [mask]),
                               want, scales), attrs)
 
@@ -442,7 +444,7 @@ def conv_gradients(inputs, of_weight):
 
         def gradient(x, weight, g, attrs):
             operands = leaves(x, weight)
-            return gradients(convolve(*operands, None, attrs), g, operands)[of_weight]
+            return gradients(convolve(*operands, bias=None, attrs=attrs), g, operands)[of_weight]
         yield Case([g, x if of_weight else weight],
                    lambda x=x, w=weight, g=g, attrs=attrs: gradient(x, w, g, attrs),
                    gradient(x.double().abs(), weight.double().abs(), g.double().abs(), attrs),

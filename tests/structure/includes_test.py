@@ -20,7 +20,7 @@ import re
 import sys
 import unittest
 
-SOURCE = None
+SOURCE: pathlib.Path
 TOP_FOLDERS = ("client", "common", "server")
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 DECLARATION = re.compile(r"^(?:class|struct) (\w+);", re.MULTILINE)

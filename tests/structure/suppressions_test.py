@@ -12,14 +12,20 @@ import re
 import sys
 
 # What is counted -> the files, a pattern that begins with ^ for whole lines, and the permitted number.
+CPP = r"\.(c|cc|cpp|h|hpp|cu|cuh)"
+PYTHON = r"(|\.pyi?)"  # also scripts without an extension
 KINDS = {
-    "clang: functions without lock analysis": (r"\.(h|cc|cu)", r"NO_THREAD_SAFETY_ANALYSIS", 2),
-    "clang: locks that the analysis must assume": (r"\.(h|cc|cu)", r"ABSL_ASSERT_(EXCLUSIVE|SHARED)_LOCK", 1),
-    "clang-tidy: NOLINT": (r"\.(h|cc|cu)", r"NOLINT", 33),
-    "clang-format: off": (r"\.(h|cc|cu|cuh)", r"clang-format off", 3),
-    "ruff: noqa": (r"\.py", r"# (ruff: )?noqa", 4),
-    "mypy: ignore": (r"\.py", r"# type: ignore", 2),
+    "clang: functions without lock analysis": (CPP, r"NO_THREAD_SAFETY_ANALYSIS", 2),
+    "clang: locks that the analysis must assume": (CPP, r"ABSL_ASSERT_(EXCLUSIVE|SHARED)_LOCK", 1),
+    "compilers: ignored warnings": (CPP, r"#pragma (GCC|clang) diagnostic ignored", 3),
+    "clang-tidy: NOLINT": (CPP, r"NOLINT", 33),
+    "clang-format: off": (CPP, r"clang-format off", 3),
+    "ruff: noqa": (PYTHON, r"# (ruff: )?noqa", 4),
+    "ruff: format off": (PYTHON, r"# fmt: off", 0),
+    "mypy: ignore": (PYTHON, r"# (type: ignore|mypy: )", 2),
     "ShellCheck: disable": (r"(|\.sh|\.sbatch)", r"# shellcheck .*disable=", 2),
+    "buf: ignore": (r"\.proto", r"buf:lint:ignore", 0),
+    "sanitizers: functions without instrumentation": (CPP, r"no_sanitize", 1),
     "sanitizers: suppressed reports": (r"\.supp", r"^[a-z_]+:", 26),
 }
 FOLDERS = (".ci", "client", "common", "deploy", "proto", "server", "tests")

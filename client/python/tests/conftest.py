@@ -33,7 +33,7 @@ def start_daemon(tmp_path_factory):
                 stderr=log,
             )
         processes.append(process)
-        start.last_process = process
+        vars(start)["last_process"] = process
         deadline = time.monotonic() + START_SECONDS
         while not port_file.exists():
             assert process.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()

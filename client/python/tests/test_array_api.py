@@ -5,6 +5,7 @@ test_array_api_values.py compares values. Values and dtypes are compared with Nu
 
 import inspect
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -215,7 +216,7 @@ def test_ops_promote_like_result_type():
 @pytest.mark.parametrize("dtype", REAL)
 def test_number_takes_the_dtype_of_the_tensor(dtype):
     x = xp.ones(2, dtype=getattr(xp, dtype))
-    numbers = {"b": [True], "i": [1], "u": [1], "f": [1, 1.5]}[np.dtype(dtype).kind]
+    numbers: Any = {"b": [True], "i": [1], "u": [1], "f": [1, 1.5]}[np.dtype(dtype).kind]
     for number in numbers:
         assert xp.result_type(x, number) is xp.result_type(number, x.dtype) is x.dtype
         assert xp.maximum(x, number).dtype is xp.maximum(number, x).dtype is x.dtype
@@ -346,7 +347,7 @@ def test_arithmetic_refuses_complex(name):
 
 INF, NAN = math.inf, math.nan
 # A function, rows of arguments, and the results. The tests compare signs of zeros, too.
-SPECIAL = {
+SPECIAL: dict[str, Any] = {
     "sign": [(NAN, NAN), (-0.0, 0.0), (INF, 1.0), (-INF, -1.0)],
     "signbit": [(-0.0, True), (0.0, False), (-INF, True), (NAN, False)],
     "round": [(0.5, 0.0), (1.5, 2.0), (-0.5, -0.0), (2.5, 2.0), (INF, INF), (NAN, NAN)],

@@ -16,7 +16,7 @@ import sys
 import pytest
 
 HERE = pathlib.Path(__file__).parent
-SUITE = os.environ.get("TENSORD_ARRAY_API_TESTS")
+SUITE = os.environ.get("TENSORD_ARRAY_API_TESTS", "")
 
 
 @pytest.mark.skipif(not SUITE, reason="TENSORD_ARRAY_API_TESTS doesn't name a clone of data-apis/array-api-tests")

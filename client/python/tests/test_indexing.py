@@ -1,6 +1,7 @@
 """x[key] and x[key] = value, compared with NumPy."""
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -165,7 +166,8 @@ def random_mask(choose, shape):
 
 def random_key(choose, shape):
     """Returns the parts of a key for an array of this shape."""
-    parts, axis, rest = [], 0, choose.random() < 0.3
+    parts: list[Any] = []
+    axis, rest = 0, choose.random() < 0.3
     while axis < len(shape) and choose.random() < 0.9:
         size = shape[axis]
         kinds = ["slice"] * 4 + ["array"] * 2 + ["mask", "none"] + ["int"] * (size > 0)

@@ -1,5 +1,7 @@
 """The layers of tensord.nn beside PyTorch's: state dicts, results and texts. Skipped where torch is missing."""
 
+from typing import Any
+
 import pytest
 import tensord
 from tensord import nn
@@ -29,7 +31,7 @@ def check(result, expected):
         torch.testing.assert_close(torch.from_dlpack(result), expected, rtol=1e-4, atol=1e-4)
 
 
-CASES = {
+CASES: dict[str, Any] = {
     "conv1d": (nn.Conv1d, torch.nn.Conv1d, (4, 6, 3), {"stride": 2, "padding": 1, "groups": 2}, (2, 4, 11)),
     "conv2d": (nn.Conv2d, torch.nn.Conv2d, (4, 8, (3, 2)), {"dilation": (1, 2), "bias": False}, (2, 4, 9, 8)),
     "conv2d_same": (nn.Conv2d, torch.nn.Conv2d, (4, 8, 3), {"padding": "same"}, (4, 9, 8)),

@@ -99,8 +99,8 @@ def test_names_that_modules_have_taken_are_replaced_and_restored():
             assert taken.zeros(2, device="cuda").device.type == "tensord" and taken.is_available()
             assert taken.memory_allocated("cuda:0") >= 0
             assert taken.Generator("cuda").device.type == "tensord"
-            taken.late = torch.cuda.device_count
-        assert taken.__dict__.pop("late") is torch.cuda.device_count
+            vars(taken)["late"] = torch.cuda.device_count
+        assert vars(taken).pop("late") is torch.cuda.device_count
         assert all(vars(taken)[name] is value for name, value in before.items())
     finally:
         del sys.modules["taken"]

@@ -48,16 +48,16 @@ def names_in(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and holds_module(node.value):
             yield node.attr
-        is_lookup = isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr")
-        if is_lookup and len(node.args) > 1 and holds_module(node.args[0]) and isinstance(node.args[1], ast.Constant):
-            yield node.args[1].value
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr") and len(node.args) > 1:
+            if holds_module(node.args[0]) and isinstance(node.args[1], ast.Constant):
+                yield node.args[1].value
 
 
 def names_that_packages_look_up():
     found = {}
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
-        if spec is None:
+        if spec is None or spec.origin is None:
             continue
         folder = pathlib.Path(spec.origin).parent
         for path in folder.rglob("*.py"):

@@ -1,5 +1,7 @@
 """Every op on lists of tensors (torch._foreach_...) agrees with the CPU, whatever the lists hold."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -35,7 +37,8 @@ def maker(device, seed):
 
 def arguments(schema, kind, device, repeat, same):
     """Returns the arguments of a call, and its first list of tensors. If `same` is true, all lists are one list."""
-    made, lists = [], []
+    made: list[Any] = []
+    lists: list[Any] = []
     # PyTorch refuses to write fractions to integers.
     numbers = (2, 3, 5, 2) if kind == "integers" else (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
     for argument in schema.arguments:

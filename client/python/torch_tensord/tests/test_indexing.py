@@ -1,6 +1,7 @@
 """x[key] and x[key] = value with random keys, compared with the CPU."""
 
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -27,7 +28,8 @@ def random_mask(choose, shape):
 
 
 def random_key(choose, shape):
-    parts, axis, rest = [], 0, choose.random() < 0.3
+    parts: list[Any] = []
+    axis, rest = 0, choose.random() < 0.3
     while axis < len(shape) and choose.random() < 0.9:
         size = shape[axis]
         kinds = ["slice"] * 4 + ["indices"] * 2 + ["mask", "none"] + ["int"] * (size > 0)

@@ -145,6 +145,7 @@ class BatchNorm(nn.Module):
         super().__init__()
         shape = (1, channels, 1, 1)
         self.gamma, self.beta = nn.Parameter(torch.ones(shape)), nn.Parameter(torch.zeros(shape))
+        self.mean: torch.Tensor
         self.register_buffer("mean", torch.zeros(shape))
         self.register_buffer("var", torch.ones(shape))
 
