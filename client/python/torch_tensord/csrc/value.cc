@@ -345,7 +345,13 @@ Value Create(const char* name, c10::DeviceIndex device, Attrs attrs) {
 }
 
 Value Cast(const Value& x, at::ScalarType dtype) {
-  return x->dtype() == dtype ? x : Push("cast", {x}, {{"dtype", dtype}});
+  if (x->dtype() == dtype) return x;
+  // PyTorch's floating numbers wrap in small integers. The server's become the nearest integer.
+  if (at::isIntegralType(dtype, false) && c10::elementSize(dtype) < sizeof(int32_t) &&
+      at::isFloatingType(x->dtype())) {
+    return Cast(Push("cast", {x}, {{"dtype", at::kLong}}), dtype);
+  }
+  return Push("cast", {x}, {{"dtype", dtype}});
 }
 Value Bitcast(const Value& x, at::ScalarType dtype) {
   return x->dtype() == dtype ? x : Push("bitcast", {x}, {{"dtype", dtype}});

@@ -201,3 +201,16 @@ def test_addbmm_of_integers_keeps_the_dtype(dtype):
     x = torch.arange(4).reshape(1, 2, 2).to(dtype)
     result = torch.addbmm(x[0].to(DEVICE), x.to(DEVICE), x.to(DEVICE))
     assert result.dtype == dtype and torch.equal(result.cpu(), torch.addbmm(x[0], x, x))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16])
+@pytest.mark.parametrize("source", FLOATS)
+def test_a_floating_number_wraps_in_a_small_integer(source, dtype):
+    numbers = [-1.5, -2.0, -200.0, 300.0, 256.0, 1000.0, -40000.0, 0.9]
+    x = torch.tensor(numbers, dtype=source)
+    # The value without its fraction, modulo 2^bits.
+    bits = torch.iinfo(dtype).bits
+    whole = [math.trunc(number) % 2**bits for number in x.tolist()]
+    expected = [n - 2**bits if n > torch.iinfo(dtype).max else n for n in whole]
+    assert x.to(DEVICE).to(dtype).tolist() == expected
+    assert torch.zeros(8, dtype=dtype, device=DEVICE).copy_(x.to(DEVICE)).tolist() == expected
