@@ -365,6 +365,34 @@ at::Tensor WithoutRepeats(const at::Tensor& tensor) {
 
 Value ReadForBroadcast(const at::Tensor& tensor) { return Read(WithoutRepeats(tensor)); }
 
+namespace {
+
+// Returns whether each stride exceeds the distance between the first and the last element of the
+// axes with smaller strides. Then no two elements have the same place, and the server writes all
+// of them at once.
+bool HasDistinctPlaces(const at::Tensor& tensor) {
+  const c10::DimVector order = MemoryOrder(tensor);
+  int64_t span = 0;
+  for (auto axis = order.rbegin(); axis != order.rend(); ++axis) {
+    if (tensor.size(*axis) == 1) continue;
+    if (tensor.stride(*axis) <= span) return false;
+    span += tensor.stride(*axis) * (tensor.size(*axis) - 1);
+  }
+  return true;
+}
+
+// Returns the line `base` with the elements of `part` in the places of `tensor`, of which some may
+// be the same.
+Value ScatterWithRepeats(const Value& base, const Value& part, const at::Tensor& tensor) {
+  const Value all = Arange(CellOf(tensor)->device().index(), base->numel());
+  const Value places = AsStrided(all, tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  const int64_t count[] = {tensor.numel()};
+  return Push("index_put", {base, Reshape(places, count), Reshape(part, count)},
+              {{"axis", 0}, {"reduce", "none"}});
+}
+
+}  // namespace
+
 void Write(const at::Tensor& tensor, Value value) {
   Cell* const cell = CellOf(tensor);
   const at::ScalarType dtype = tensor.scalar_type();
@@ -378,11 +406,15 @@ void Write(const at::Tensor& tensor, Value value) {
     TakenValue taken(cell);
     const Value base = StorageOf(taken.get(), cell, dtype);
     const bool only_here = base.use_count() == (base == taken.get() ? 2 : 1);
-    value = Push("as_strided_scatter", {base, part},
-                 {{"shape", tensor.sizes()},
-                  {"strides", tensor.strides()},
-                  {"offset", tensor.storage_offset()}},
-                 only_here ? 1 : 0);
+    if (C10_UNLIKELY(!HasDistinctPlaces(tensor))) {
+      value = ScatterWithRepeats(base, part, tensor);
+    } else {
+      value = Push("as_strided_scatter", {base, part},
+                   {{"shape", tensor.sizes()},
+                    {"strides", tensor.strides()},
+                    {"offset", tensor.storage_offset()}},
+                   only_here ? 1 : 0);
+    }
     taken.Set(value);
   }
   // A read of the part finds what was written, unless that would keep much memory.

@@ -224,3 +224,13 @@ def test_files_restore_storages():
     assert typed.device.type == "tensord" and typed.dtype == x.dtype and typed.tolist() == x.tolist()
     assert torch.equal(pickle.loads(pickle.dumps(x[2:4])), x[2:4])
     assert pickle.loads(pickle.dumps(torch.empty(0, 3, device="tensord:1"))).device == torch.device("tensord:1")
+
+
+def test_a_tensor_whose_elements_share_places_is_filled():
+    def filled(device, strides):
+        x = torch.zeros(60, device=device)
+        x.as_strided((4, 3, 2), strides, 1).fill_(1.0)
+        return x.tolist()
+
+    for strides in ((10, 1, 2), (10, 1, 1), (10, 3, 3), (3, 2, 1)):
+        assert filled(DEVICE, strides) == filled("cpu", strides)
