@@ -16,8 +16,11 @@ at::Tensor& CatOut(const at::ITensorListRef& tensors, int64_t dim, at::Tensor& o
   for (const at::Tensor& each : tensors) operands.push_back(&each);
   const c10::DeviceIndex device = CommonDevice("cat", operands);
   int64_t rank = 1;
+  bool all_empty = true;
   for (const at::Tensor* each : operands) {
-    if (each->dim() != 1 || each->numel() != 0) rank = each->dim();
+    if (each->dim() == 1 && each->numel() == 0) continue;
+    rank = each->dim();
+    all_empty = false;
   }
   for (const at::Tensor* each : operands) {
     if (each->dim() == 1 && each->numel() == 0 && rank != 1) continue;  // PyTorch ignores these
@@ -26,8 +29,20 @@ at::Tensor& CatOut(const at::ITensorListRef& tensors, int64_t dim, at::Tensor& o
       parts.back() = BroadcastTo(parts.back(), each->sizes());
     }
   }
-  if (parts.empty()) return out;
-  return WriteOut(out, Concat(parts, at::maybe_wrap_dim(dim, rank)));
+  if (all_empty) {
+    const int64_t none[] = {0};
+    Resize(out, none);
+    return out;
+  }
+  const Value made = Concat(parts, at::maybe_wrap_dim(dim, rank));
+  if (out.sizes().equals(made->sizes())) return WriteOut(out, made);
+  // If all operands have one memory format, a resized output has it, too.
+  const at::MemoryFormat format = operands[0]->suggest_memory_format();
+  Resize(out, made->sizes());
+  if (std::all_of(operands.begin(), operands.end(),
+                  [&](const at::Tensor* each) { return each->suggest_memory_format() == format; }))
+    out.unsafeGetTensorImpl()->empty_tensor_restride(format);
+  return WriteOut(out, made);
 }
 
 c10::DimVector RowMajorStrides(at::IntArrayRef sizes) {
@@ -107,8 +122,16 @@ at::Tensor& ArangeOut(const at::Scalar& start, const at::Scalar& end, const at::
   const int64_t size = dtype == at::kLong
                            ? at::native::compute_arange_size<int64_t>(start, end, step)
                            : at::native::compute_arange_size<double>(start, end, step);
-  const int64_t sizes[] = {size};
-  if (out.numel() != size) Resize(out, sizes);
+  if (out.numel() != size) {
+    if (out.numel() > 0) {
+      TORCH_WARN("The number of elements in the out tensor of shape ", out.sizes(), " is ",
+                 out.numel(), ", which does not match the computed number of elements ", size,
+                 ". This may be a result of rounding. The out tensor will be resized to a tensor "
+                 "of shape (",
+                 size, ",).");
+    }
+    out.resize_({size});
+  }
   if (size == 0) return out;
   Value made = Arange(DeviceOf(out), size);
   if (integers) {
@@ -166,6 +189,10 @@ bool Equal(const at::Tensor& a, const at::Tensor& b) {
 at::Tensor RepeatInterleave(const at::Tensor& given, std::optional<int64_t> output_size) {
   const at::Tensor repeats = given.resolve_neg();  // PyTorch doesn't resolve it for this op
   TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      repeats.scalar_type() == at::kLong || repeats.scalar_type() == at::kInt,
+      "repeat_interleave: repeats must have the dtype int32 or int64, but got ",
+      repeats.scalar_type());
   const c10::DeviceIndex device = DeviceOf(repeats);
   if (repeats.numel() == 0) return MakeContiguous({0}, repeats.scalar_type(), device);
   const Value ends = Push("cumsum", {Cast(Read(repeats), at::kLong)}, {{"axis", 0}});

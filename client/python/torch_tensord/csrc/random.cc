@@ -50,6 +50,12 @@ at::Tensor& UniformInPlace(at::Tensor& self, double from, double to, MaybeGenera
   TORCH_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from,
               " > to=", to);
   TORCH_CHECK(at::isFloatingType(self.scalar_type()), "uniform_ needs a floating dtype");
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, self.scalar_type(), "uniform_", [&] {
+    TORCH_CHECK(to - from <= static_cast<double>(std::numeric_limits<scalar_t>::max()),
+                "uniform_ expects to-from <= std::numeric_limits<", self.scalar_type(),
+                ">::max(), but found to=", to, " and from=", from,
+                " which result in to-from to exceed the limit");
+  });
   if (self.numel() == 0) return self;
   if (from == to) {
     Write(self, Full(DeviceOf(self), {}, from, self.scalar_type()));
@@ -89,6 +95,10 @@ int64_t LastOf(at::ScalarType dtype) {
       return 32767;
     case at::kInt:
       return std::numeric_limits<int32_t>::max();
+    case at::kUInt16:
+      return std::numeric_limits<uint16_t>::max();
+    case at::kUInt32:
+      return std::numeric_limits<uint32_t>::max();
     case at::kHalf:
       return 1 << 11;
     case at::kBFloat16:

@@ -99,8 +99,9 @@ bool IsSetTo(const at::Tensor& self, const at::Tensor& other) {
 // start, start + step, … up to and with `end`. For an integer dtype, PyTorch truncates these first.
 at::Tensor& RangeOut(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step,
                      at::Tensor& out) {
-  for (const at::Scalar& each : {start, end, step})
-    TORCH_CHECK(std::isfinite(each.toDouble()), "range: a number must be finite, but got ", each);
+  TORCH_CHECK(std::isfinite(start.toDouble()) && std::isfinite(end.toDouble()),
+              "unsupported range: ", start.toDouble(), " -> ", end.toDouble());
+  TORCH_CHECK(std::isfinite(step.toDouble()), "range: step must be finite, but got ", step);
   const bool integers = at::isIntegralType(out.scalar_type(), true);
   const auto convert = [integers](const at::Scalar& number) {
     return integers ? at::Scalar(number.toLong()) : at::Scalar(number.toDouble());
@@ -112,9 +113,10 @@ at::Tensor& RangeOut(const at::Scalar& start, const at::Scalar& end, const at::S
               "upper bound and lower bound inconsistent with step sign");
   const int64_t size = integers ? (last.toLong() - first.toLong()) / width.toLong() + 1
                                 : static_cast<int64_t>(span / direction + 1);
-  Resize(out, {size});
+  if (out.numel() != size) Resize(out, {size});  // PyTorch keeps another shape of as many elements
   const Value places = Arange(DeviceOf(out), size);
-  Write(out, Add(Mul(integers ? places : Cast(places, at::kDouble), width), first));
+  const Value made = Add(Mul(integers ? places : Cast(places, at::kDouble), width), first);
+  Write(out, Reshape(made, out.sizes()));
   return out;
 }
 

@@ -116,3 +116,9 @@ def test_indexing_counts_negative_indices_from_the_end():
     torch.testing.assert_close(x.to(DEVICE)[i.to(DEVICE)].cpu(), x[i])
     torch.testing.assert_close(x.to(DEVICE).take(i.to(DEVICE)).cpu(), x.take(i))
     assert torch.isfinite(F.cross_entropy(x.to(DEVICE), torch.tensor([0, -100, 1], device=DEVICE)))
+
+
+def test_tensors_without_elements_and_axes_are_ignored_by_cat():
+    none = torch.zeros(0, device=DEVICE)
+    assert torch.cat([none, none], 1).shape == (0,)
+    assert torch.cat([none, torch.ones(2, 3, device=DEVICE)], 1).tolist() == torch.ones(2, 3).tolist()

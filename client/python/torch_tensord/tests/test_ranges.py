@@ -76,3 +76,28 @@ def test_samples_of_beta_and_dirichlet_lie_inside(concentration, dtype):
     assert torch.isfinite(beta.log_prob(x)).all().item()
     y = distributions.Dirichlet(c.expand(3)).sample((5_000,))
     assert 0 < y.min().item() and y.max().item() < 1
+
+
+@pytest.mark.parametrize("function", [torch.range, torch.arange])
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
+def test_a_sequence_keeps_the_shape_of_its_output(function):
+    def filled(device):
+        x = torch.zeros(2, 3, device=device)
+        function(0, 3 if function is torch.range else 4, out=x[:, 1:])
+        return x.tolist()
+
+    assert filled(DEVICE) == filled("cpu") == [[0, 0, 1], [0, 2, 3]]
+
+
+def test_arange_warns_before_it_resizes_its_output():
+    for device in ("cpu", DEVICE):
+        with pytest.warns(UserWarning, match="The out tensor will be resized"):
+            out = torch.arange(0, 3, out=torch.zeros(1, 2, device=device))
+        assert out.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32])
+def test_random_without_an_upper_bound_takes_the_greatest_integer(dtype):
+    low = torch.iinfo(dtype).max - 1
+    x = torch.zeros(64, dtype=dtype, device=DEVICE).random_(low, None)
+    assert set(x.tolist()) == {low, low + 1}
