@@ -125,7 +125,8 @@ Selection Select(const at::Tensor& self, const c10::List<std::optional<at::Tenso
   const c10::DimVector broadcast = BroadcastSizes(result.indices);
   for (const int64_t each : axes) {
     TORCH_CHECK_INDEX(self.size(each) > 0 || c10::multiply_integers(broadcast) == 0,
-                      "index is out of bounds for dimension ", each, " with size 0");
+                      "index is out of bounds for dimension with size 0, which is dimension ",
+                      each);
   }
   const at::IntArrayRef sizes = result.x->sizes();
   result.selected.append(sizes.begin(), sizes.begin() + result.axis);
@@ -134,28 +135,55 @@ Selection Select(const at::Tensor& self, const c10::List<std::optional<at::Tenso
   return result;
 }
 
-Value IndexValue(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
-  const Selection part = Select(self, indices);
+Value IndexValue(const at::Tensor& self, const Selection& part) {
   if (part.indices.empty()) return part.x;
   c10::SmallVector<In, 4> inputs = {part.x};
   for (const Value& index : part.indices) inputs.emplace_back(index);
   return Named(kIndex, DeviceOf(self), PushAll("index", inputs, {{"axis", part.axis}})[0]);
 }
+// Makes a tensor with the strides that PyTorch's iterator gives x[indices].
+at::Tensor MakeSelected(const at::Tensor& self, const Selection& part) {
+  const at::Tensor x = part.order.empty() ? self : self.permute(part.order);
+  const auto count = static_cast<int64_t>(part.indices.size());
+  const auto rank = static_cast<int64_t>(part.selected.size());
+  const int64_t end = part.axis + rank - (self.dim() - count);
+  c10::DimVector strides(rank, 0);
+  for (int64_t d = 0; d < part.axis; ++d) strides[d] = x.stride(d);
+  for (int64_t d = end; d < rank; ++d) strides[d] = x.stride(d - end + part.axis + count);
+  const at::Tensor source = Alias(self, part.selected, strides, 0);
+  c10::SmallVector<at::Tensor, 4> operands = {source};
+  for (const Value& index : part.indices) {
+    c10::DimVector sizes(rank, 1), steps(rank, 0);
+    int64_t step = 1;
+    for (int64_t d = 1; d <= index->dim(); ++d) {
+      const int64_t size = index->sizes()[index->dim() - d];
+      sizes[end - d] = size;
+      if (size != 1) steps[end - d] = step;
+      step *= size;
+    }
+    operands.push_back(Alias(self, sizes, steps, 0));
+  }
+  c10::SmallVector<const at::Tensor*, 4> pointers;
+  for (const at::Tensor& each : operands) pointers.push_back(&each);
+  return MakeElementwise(pointers, self.scalar_type(), DeviceOf(self));
+}
 at::Tensor Index(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
-  return MakeTensor(IndexValue(self, indices), DeviceOf(self));
+  const Selection part = Select(self, indices);
+  const Value made = IndexValue(self, part);
+  if (C10_LIKELY(self.is_contiguous()) || part.indices.empty())
+    return MakeTensor(made, DeviceOf(self));
+  at::Tensor out = MakeSelected(self, part);
+  Write(out, made);
+  return out;
 }
 at::Tensor& IndexOut(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
                      at::Tensor& out) {
-  return WriteOut(out, IndexValue(self, indices));
+  return WriteOut(out, IndexValue(self, Select(self, indices)));
 }
 
 at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
                      const at::Tensor& values, bool accumulate, bool) {
   const c10::DeviceIndex device = CommonDevice("index_put_", {&self, &values});
-  TORCH_CHECK(self.scalar_type() == values.scalar_type(),
-              "Index put requires the source and destination dtypes match, got ",
-              self.scalar_type(), " for the destination and ", values.scalar_type(),
-              " for the source.");
   at::assert_no_overlap(self, values);
   for (const std::optional<at::Tensor>& each : indices) {
     if (IsGiven(each)) at::assert_no_overlap(self, *each);
@@ -172,6 +200,13 @@ at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>
     }
   }
   const Selection part = Select(self, indices);
+  TORCH_CHECK(at::is_expandable_to(values.sizes(), part.selected),
+              "shape mismatch: value tensor of shape ", values.sizes(),
+              " cannot be broadcast to indexing result of shape ", part.selected);
+  TORCH_CHECK(self.scalar_type() == values.scalar_type(),
+              "Index put requires the source and destination dtypes match, got ",
+              self.scalar_type(), " for the destination and ", values.scalar_type(),
+              " for the source.");
   if (part.indices.empty()) {
     Write(self, accumulate ? Add(part.x, source) : source);
     return self;

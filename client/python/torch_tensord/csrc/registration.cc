@@ -2,6 +2,8 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 #include <optional>
@@ -157,6 +159,9 @@ std::optional<at::ScalarType> GivenDType(const Call& call) {
 void CheckDTypes(const Call& call, Rule rule) {
   const at::Tensor& out = call.outputs[0];
   if (const auto given = GivenDType(call); given.has_value()) return RequireDType(out, *given);
+  TORCH_CHECK(call.name != "nonzero" || out.scalar_type() == at::kLong,
+              "nonzero: Expected out tensor to have scalar type Long but got scalar type ",
+              out.scalar_type());
   if (rule == Rule::kIndex) return RequireDType(out, at::kLong);
   if (rule == Rule::kFloating) {
     TORCH_CHECK(at::isFloatingType(out.scalar_type()), call.name,
@@ -165,8 +170,10 @@ void CheckDTypes(const Call& call, Rule rule) {
   }
   if (rule == Rule::kAny || call.inputs.empty()) return;
   if (rule == Rule::kBool) {
-    if (out.scalar_type() == at::kByte && call.name != "isin") return;
-    return RequireDType(out, at::kBool);
+    if (call.name == "isin") return RequireDType(out, at::kBool);
+    TORCH_CHECK(out.scalar_type() == at::kByte || out.scalar_type() == at::kBool, call.name,
+                " only supports bool tensor for result, got: ", out.scalar_type());
+    return;
   }
   if (rule == Rule::kCastable) {
     const at::ScalarType dtype = Promoted(call.inputs);
@@ -196,6 +203,48 @@ void CheckOverlaps(const Call& call) {
         at::assert_no_partial_overlap(out, each);
       }
     }
+  }
+}
+
+// PyTorch's shape functions give a resized output strides after those of the operands. If all
+// operands are contiguous, the strides are those that kernels give an output. The kernel of cat
+// knows the memory format.
+void ResizeByShapeFunction(const c10::OperatorHandle& op, const Call& call) {
+  if (call.name == "cat" ||
+      std::ranges::all_of(call.inputs, [](const at::Tensor& x) { return x.is_contiguous(); }))
+    return;
+  const auto meta = [](const at::Tensor& x) {
+    return x.defined() ? at::empty_strided(x.sizes(), x.strides(), x.options().device(at::kMeta))
+                       : x;
+  };
+  torch::jit::Stack stack;
+  const size_t inputs = call.stack.size() - call.outputs.size();
+  for (size_t i = 0; i < call.stack.size(); ++i) {
+    const c10::IValue& argument = call.stack[i];
+    if (i >= inputs) {
+      stack.emplace_back(at::empty({0}, argument.toTensor().options().device(at::kMeta)));
+    } else if (argument.isTensor()) {
+      stack.emplace_back(meta(argument.toTensor()));
+    } else if (argument.isTensorList()) {
+      c10::List<at::Tensor> moved;
+      for (const at::Tensor& each : argument.toTensorVector()) moved.push_back(meta(each));
+      stack.emplace_back(std::move(moved));
+    } else {
+      stack.push_back(argument);
+    }
+  }
+  const torch::jit::Stack made(stack.begin() + static_cast<int64_t>(inputs), stack.end());
+  try {
+    op.callBoxed(stack);
+  } catch (const c10::Error&) {
+    return;  // the op has no shape function, or the kernel refuses the operands, too
+  }
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const at::Tensor& out = call.outputs[i];
+    const at::Tensor shape = made[i].toTensor();
+    if (out.sizes().equals(shape.sizes())) continue;
+    Resize(out, shape.sizes());
+    out.unsafeGetTensorImpl()->set_sizes_and_strides(shape.sizes(), shape.strides());
   }
 }
 
@@ -235,9 +284,9 @@ void OutputCheck::operator()(torch::jit::Stack stack, size_t count) const {
   CheckDTypes(call, rule);
   // PyTorch checks the overlaps of an op in place.
   const auto is_output = [&first](const at::Tensor& input) { return input.is_same(first); };
-  if (std::ranges::count(kNotInPlace, call.name) > 0 ||
-      std::none_of(call.inputs.begin(), call.inputs.end(), is_output))
-    CheckOverlaps(call);
+  const bool is_in_place = std::ranges::any_of(call.inputs, is_output);
+  if (!is_in_place || std::ranges::count(kNotInPlace, call.name) > 0) CheckOverlaps(call);
+  if (!is_in_place) ResizeByShapeFunction(op, call);
 }
 
 }  // namespace torch_tensord

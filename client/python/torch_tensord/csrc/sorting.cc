@@ -1,5 +1,7 @@
 // Sorting and searching.
 #include <ATen/ScalarOps.h>
+#include <ATen/native/BucketizationUtils.h>
+#include <ATen/ops/empty.h>
 
 #include "kernels.h"
 
@@ -54,6 +56,9 @@ at::Tensor SearchSorted(const at::Tensor& sorted, const at::Tensor& self, bool i
                         std::optional<c10::string_view> side,
                         const std::optional<at::Tensor>& sorter) {
   CommonDevice("searchsorted", {&sorted, &self});
+  const at::Tensor places = at::empty({0}, int32 ? at::kInt : at::kLong);
+  at::native::searchsorted_pre_check(sorted, self, places, int32, right, side,
+                                     sorter.value_or(at::Tensor()));
   if (IsGiven(sorter))
     return SearchSorted(sorted.gather(-1, *sorter), self, int32, right, side, std::nullopt);
   const at::ScalarType dtype = ResultType({&sorted, &self});

@@ -175,8 +175,7 @@ std::tuple<Tensor&, Tensor&> ModeOut(const Tensor& self, int64_t dim, bool keepd
 
 Tensor BinCount(const Tensor& self, const std::optional<Tensor>& weights, int64_t min_length) {
   TORCH_CHECK(min_length >= 0, "minlength should be >= 0");
-  TORCH_CHECK(self.dim() == 1 && at::isIntegralType(self.scalar_type(), true),
-              "bincount only supports 1-d non-negative integral inputs.");
+  TORCH_CHECK(self.dim() == 1, "bincount only supports 1-d non-negative integral inputs.");
   const bool weighted = IsGiven(weights);
   if (weighted) CommonDevice("bincount", {&self, &*weights});
   TORCH_CHECK(!weighted || weights->sizes().equals(self.sizes()),
@@ -185,6 +184,9 @@ Tensor BinCount(const Tensor& self, const std::optional<Tensor>& weights, int64_
                                : weights->scalar_type() == at::kFloat ? at::kFloat
                                                                       : at::kDouble;
   if (self.numel() == 0) return at::zeros({min_length}, self.options().dtype(at::kLong));
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isIntegralType(self.scalar_type(), false),
+                              "bincount is not implemented for the dtype ", self.scalar_type(),
+                              ": it takes integers");
   const Tensor x = self.to(at::kLong);
   const Tensor limits = at::stack({x.amin(), x.amax()}).cpu();
   const int64_t least = limits[0].item().toLong(), greatest = limits[1].item().toLong();
@@ -196,8 +198,10 @@ Tensor BinCount(const Tensor& self, const std::optional<Tensor>& weights, int64_
 Tensor HistC(const Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
   TORCH_CHECK(bins > 0, "torch.histc(): bins must be > 0, but got ", bins);
   double low = min.toDouble(), high = max.toDouble();
-  TORCH_CHECK(std::isfinite(low) && std::isfinite(high) && low <= high, "torch.histc: range of [",
-              low, ", ", high, "] is not finite or not increasing");
+  TORCH_CHECK(std::isfinite(low) && std::isfinite(high), "torch.histc: range of [", low, ", ", high,
+              "] is not finite");
+  TORCH_CHECK(low <= high, "torch.histc: max must be larger than min, but got [", low, ", ", high,
+              "]");
   if (low == high && self.numel() > 0) {
     const Tensor limits = at::stack({self.amin(), self.amax()}).cpu().to(at::kDouble);
     low = limits[0].item().toDouble();

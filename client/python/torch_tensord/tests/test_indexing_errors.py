@@ -25,6 +25,13 @@ CALLS = [
     lambda d, x: x.__setitem__((ints(0, 1, device=d), ints(0, 1, 0, device=d)), 1.0),
     lambda d, x: x.__setitem__(ints(0, 1, device=d), torch.ones(5, device=d)),
     lambda d, x: x.index_put_((ints(0, device=d),), torch.ones(1, dtype=torch.int32, device=d)),
+    lambda d, x: torch.repeat_interleave(torch.ones(2, device=d)),
+    lambda d, x: torch.bincount(torch.ones(2, device=d)),
+    lambda d, x: torch.searchsorted(x[0], x),
+    lambda d, x: torch.searchsorted(x[0, 0], x, side="middle"),
+    lambda d, x: torch.searchsorted(x[0, 0], x, right=True, side="left"),
+    lambda d, x: torch.searchsorted(x[0, 0], x, sorter=ints(0, 1, 2, 4, device=d)),
+    lambda d, x: torch.bucketize(x[0, 0], x),
     lambda d, x: x.select(5, 0),
     lambda d, x: x.select(0, 2),
     lambda d, x: x.narrow(0, 1, 5),
@@ -79,6 +86,34 @@ def exception_of(call, device):
 def test_the_exception_is_that_of_the_cpu(call):
     expected = exception_of(call, "cpu")
     assert expected is not None and exception_of(call, DEVICE) == expected
+
+
+MESSAGES = {
+    "for dimension with size 0": lambda d: torch.zeros(10, 0, device=d)[:, [0, 1]],
+    "shape mismatch: value tensor": lambda d: torch.zeros(4, device=d).__setitem__(
+        torch.ones(4, dtype=torch.bool, device=d), torch.ones(3, dtype=torch.long, device=d)
+    ),
+    "first N-1 dimensions": lambda d: torch.searchsorted(torch.ones(2, 3, device=d), torch.ones(3, device=d)),
+    "max must be larger than min": lambda d: torch.histc(torch.ones(2, device=d), min=5, max=1),
+    "scalar type Long": lambda d: torch.nonzero(torch.ones(2, device=d), out=torch.zeros(2, device=d)),
+    "only supports bool tensor": lambda d: torch.all(torch.ones(2, device=d), out=torch.zeros(2, device=d)),
+    "uniform_ expects to-from": lambda d: torch.zeros(2, device=d).uniform_(-3e38, 3e38),
+}
+
+
+@pytest.mark.parametrize("text", MESSAGES)
+def test_the_message_has_the_words_of_the_cpu(text):
+    for device in ("cpu", DEVICE):
+        with pytest.raises((RuntimeError, IndexError), match=text):
+            MESSAGES[text](device)
+
+
+def test_a_mask_takes_a_number_of_another_dtype():
+    def written(device):
+        x = torch.zeros(4, device=device)
+        return x.index_put_((torch.arange(4, device=device) > 2,), torch.tensor(1.5, dtype=torch.float64)).tolist()
+
+    assert written(DEVICE) == written("cpu") == [0, 0, 0, 1.5]
 
 
 def test_an_index_of_uint8_gives_the_warning_of_the_cpu():

@@ -19,6 +19,12 @@ LAYOUTS = {
     "expanded": lambda x: x[:, :1].expand_as(x),
 }  # fmt: skip
 
+
+
+def places(x, *rows):
+    return torch.tensor(rows or [1, 0], device=x.device)
+
+
 FUNCTIONS = {
     "where": lambda x: torch.where(x > 0, x, x),
     "where_number": lambda x: torch.where(x > 0, x, 0.0),
@@ -46,6 +52,18 @@ FUNCTIONS = {
     "double": lambda x: x.double(),
     "masked_fill": lambda x: x.masked_fill(x > 0, 1),
     "nonzero": torch.nonzero,
+    "index": lambda x: x[places(x)],
+    "index_the_second_axis": lambda x: x[:, places(x)],
+    "index_the_last_axis": lambda x: x[..., places(x)],
+    "index_by_a_matrix": lambda x: x[:, places(x, [1, 0], [0, 1], [1, 1])],
+    "index_two_axes": lambda x: x[:, places(x), places(x)],
+    "index_two_axes_apart": lambda x: x[places(x), :, places(x)],
+    "index_with_two_ranks": lambda x: x[:, places(x, [1, 0], [0, 1]), places(x)],
+    "cat_out": lambda x: torch.cat([x, x], 1, out=x.new_empty(0)),
+    "exp_out": lambda x: torch.exp(x, out=x.new_empty(0)),
+    "sum_out": lambda x: torch.sum(x, 1, out=x.new_empty(0)),
+    "cumsum_out": lambda x: torch.cumsum(x, 1, out=x.new_empty(0)),
+    "softmax_out": lambda x: torch.softmax(x, 1, out=x.new_empty(0)),
 }
 
 LAYERS = {
