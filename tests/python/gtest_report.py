@@ -47,5 +47,5 @@ class Report:
 
 def pytest_configure(config):
     kind, _, path = os.environ.get("GTEST_OUTPUT", "").partition(":")
-    if kind == "xml":
+    if kind == "xml" and not hasattr(config, "workerinput"):  # pytest-xdist's workers report to one process
         config.pluginmanager.register(Report(pathlib.Path(path)))

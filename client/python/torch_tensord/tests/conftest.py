@@ -57,10 +57,11 @@ _resources = contextlib.ExitStack()
 _address = _connection = None
 
 
-def pytest_sessionstart():
+def pytest_sessionstart(session):
     """Starts the daemon and connects. PyTorch's database of ops asks for devices when tests are collected."""
     global _address, _connection
-    if importlib.util.find_spec("torch_tensord") is not None:
+    collects = hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None)
+    if collects and importlib.util.find_spec("torch_tensord") is not None:
         import tensord
 
         _address = _resources.enter_context(running_daemon())

@@ -158,6 +158,18 @@ def save(obj, is_zip=True, on_disk=None):
     return file
 
 
+def to_nothing(storage, location):
+    return None
+
+
+def to_second(storage, location):
+    return storage.tensord(1)
+
+
+def to_same(storage, location):
+    return storage
+
+
 MAPS = [
     None,
     "cpu",
@@ -166,13 +178,13 @@ MAPS = [
     torch.device("tensord:1"),
     {"cpu": "tensord:1", "tensord:0": "tensord:1"},
     {"tensord:0": "cpu"},
-    lambda storage, location: None,
-    lambda storage, location: storage.tensord(1),
-    lambda storage, location: storage,
+    to_nothing,
+    to_second,
+    to_same,
 ]
 
 
-@pytest.mark.parametrize("map_location", MAPS, ids=repr)
+@pytest.mark.parametrize("map_location", MAPS, ids=lambda value: getattr(value, "__name__", repr(value)))
 @pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "legacy"])
 @pytest.mark.parametrize("source", ["cpu", "tensord:0"])
 def test_files_restore_values_and_devices(map_location, is_zip, source, tmp_path):
