@@ -14,6 +14,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::bench {
 namespace {
@@ -100,7 +102,7 @@ absl::StatusOr<std::string> Peer::ReadLine() {
   }
 }
 
-absl::StatusOr<std::vector<double>> Peer::Ask(const std::string& question) {
+absl::StatusOr<std::string> Peer::AskText(const std::string& question) {
   if (spins_) kill(-pid_, SIGCONT);
   const std::string line = question + "\n";
   if (write(in_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
@@ -112,12 +114,18 @@ absl::StatusOr<std::vector<double>> Peer::Ask(const std::string& question) {
     return absl::UnavailableError(
         absl::StrCat("asked a peer for ", question, ": ", answer.status().message()));
   }
-  const std::vector<std::string> words = Words(*answer);
-  if (words.size() < 2 || words[0] != "ok") {
+  absl::string_view text = *answer;
+  if (!absl::ConsumePrefix(&text, "ok ")) {
     return absl::InternalError(absl::StrCat("asked a peer for ", question, ": ", *answer));
   }
+  return std::string(text);
+}
+
+absl::StatusOr<std::vector<double>> Peer::Ask(const std::string& question) {
+  TENSORD_ASSIGN_OR_RETURN(const std::string text, AskText(question));
   std::vector<double> figures;
-  for (size_t i = 1; i < words.size(); ++i) figures.push_back(std::atof(words[i].c_str()));
+  for (const std::string& word : Words(text)) figures.push_back(std::atof(word.c_str()));
+  if (figures.empty()) return absl::InternalError(absl::StrCat("a peer has no ", question));
   return figures;
 }
 

@@ -34,6 +34,8 @@ class Peer {
   // Sends the question and returns the figures of the answer. Fails if there is no answer within five
   // minutes.
   absl::StatusOr<std::vector<double>> Ask(const std::string& question);
+  // Does the same, and returns the answer as text, without "ok".
+  absl::StatusOr<std::string> AskText(const std::string& question);
 
  private:
   Peer(pid_t pid, bool spins, int in, int out) : pid_(pid), spins_(spins), in_(in), out_(out) {}

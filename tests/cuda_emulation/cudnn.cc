@@ -161,7 +161,11 @@ Status GetEngines(const CudnnObject& heuristics, int64_t capacity, int64_t* coun
   const CudnnObjectRef graph = heuristics.Objects(Attribute::kHeuristicsOperationGraph)[0];
   std::vector<CudnnEngine> engines =
       RecommendEngines(*graph, heuristics.Get<cudnn::HeurMode>(Attribute::kHeuristicsMode));
-  for (CudnnEngine& engine : engines) engine.graph = graph;
+  int64_t index = 0;
+  for (CudnnEngine& engine : engines) {
+    engine.graph = graph;
+    engine.index = index++;
+  }
   // As in cuDNN, the number of engines that is returned first is only an upper bound.
   constexpr int64_t kMore = 3;
   const auto all = static_cast<int64_t>(engines.size());
@@ -196,6 +200,11 @@ Status cudnnBackendGetAttribute(cudnn::Descriptor descriptor, Attribute attribut
     *count = 1;
     return FillEngine(*static_cast<cudnn::Descriptor*>(values), DescriptorType::kEngine,
                       object->engine);
+  }
+  if (is(DescriptorType::kEngine, Attribute::kEngineGlobalIndex, AttributeType::kInt64)) {
+    *count = 1;
+    *static_cast<int64_t*>(values) = object->engine.index;
+    return Status::kSuccess;
   }
   if (is(DescriptorType::kEngine, Attribute::kEngineNumericalNote, AttributeType::kNumericalNote)) {
     const auto& notes = object->engine.notes;

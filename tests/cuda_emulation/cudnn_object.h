@@ -26,6 +26,7 @@ struct CudnnEngine {
   bool has_plan = true;  // otherwise a plan can't be finalized
   ConvolutionPrecision precision = ConvolutionPrecision::kExact;
   bool repeats = true;             // otherwise each execution gives other values
+  int64_t index = 0;               // its number
   CudnnObjectRef graph = nullptr;  // of an engine that heuristics have recommended
 };
 

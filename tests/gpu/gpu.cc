@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cuda/cuda_device.h"
+#include "tensord/server/device/cuda/cudnn_library.h"
 
 namespace tensord::gpu {
 namespace {
@@ -28,6 +29,13 @@ int TensorFlopsPerClock(int major, int minor) {
   return 0;
 }
 
+std::string CudnnVersion() {
+  const auto library = server::cuda::LoadCudnn();
+  if (!library.ok()) return "none";
+  const size_t version = (*library)->GetVersion();
+  return absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
 }  // namespace
 
 double GpuInfo::FlopsPerSecond(DType dtype, bool tf32) const {
@@ -48,6 +56,7 @@ absl::StatusOr<GpuInfo> DescribeGpu() {
   info.multiprocessors = properties.multiProcessorCount;
   info.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   cudaDriverGetVersion(&info.driver_version);
+  info.cudnn = CudnnVersion();
   info.clock_hz = 1e3 * AttributeOrZero(cudaDevAttrClockRate);
   info.bytes_per_second = 2e3 * AttributeOrZero(cudaDevAttrMemoryClockRate) *
                           AttributeOrZero(cudaDevAttrGlobalMemoryBusWidth) / 8;

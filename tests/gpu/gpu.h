@@ -23,6 +23,7 @@ struct GpuInfo {
   int multiprocessors = 0;
   int64_t memory_bytes = 0;
   int driver_version = 0;           // newest CUDA that the driver supports; 13000 is CUDA 13.0
+  std::string cudnn;                // the version that the device layer loads: "9.19.0", or "none"
   double bytes_per_second = 0;      // 2 * memory clock * bus width
   double clock_hz = 0;              // highest clock of the multiprocessors
   int float32_flops_per_clock = 0;  // of one multiprocessor

@@ -8,15 +8,18 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/tests/bench/peer.h"
+#include "tensord/tests/gpu/engines.h"
+#include "tensord/tests/gpu/report.h"
 #include "tensord/tests/gpu/rows.h"
 
 namespace tensord::gpu {
@@ -29,60 +32,9 @@ constexpr int64_t kDeviceBytes = int64_t{2} << 30;
 
 struct Options {
   bool describe = false, libraries = false, quick = false;
-  std::string torch, json, table, filter;
+  std::string torch, filter, only;
+  ReportFiles files;
   double seconds = 540;
-};
-
-// Writes the measurements to files. Writes each row at once, so that a run that is killed leaves
-// the rows that it has finished.
-class Report {
- public:
-  Report(const Options& options, const GpuInfo& info, const std::string& torch)
-      : table_(options.table), json_path_(options.json) {
-    json_ = {{"gpu", info.model},
-             {"compute_capability", info.compute_capability},
-             {"driver_version", info.driver_version},
-             {"peak_bytes_per_second", info.bytes_per_second},
-             {"peak_clock_hz", info.clock_hz},
-             {"pytorch", torch},
-             {"rows", nlohmann::json::array()}};
-    AddLine(absl::StrFormat("%-50s %9s  %-7s %9s  %5s  %5s  %s", "row", "ours", "unit", "reference",
-                            "ratio", "peak", "what the reference is"));
-  }
-
-  void Add(const Row& row, const Figures& figures) {
-    const double ours = FigureOf(row, figures.ours_seconds);
-    const bool has_reference = !figures.reference.empty();
-    const double reference = has_reference ? FigureOf(row, figures.reference_seconds) : 0;
-    const double of_peak = row.peak > 0 ? row.work / figures.ours_seconds / row.peak : 0;
-    AddLine(absl::StrFormat("%-50s %9s  %-7s %9s  %5s  %5s  %s", row.name, Text(ours),
-                            UnitName(row.unit), has_reference ? Text(reference) : "-",
-                            has_reference ? absl::StrFormat("%.2f", figures.ratio) : "-",
-                            of_peak > 0 ? absl::StrFormat("%.0f %%", 100 * of_peak) : "-",
-                            figures.reference));
-    nlohmann::json one = {
-        {"name", row.name},        {"unit", UnitName(row.unit)}, {"ours", ours},
-        {"reference", nullptr},    {"reference_value", nullptr}, {"ratio", nullptr},
-        {"share_of_peak", nullptr}};
-    if (has_reference) {
-      one["reference"] = figures.reference;
-      one["reference_value"] = reference;
-      one["ratio"] = figures.ratio;
-    }
-    if (of_peak > 0) one["share_of_peak"] = of_peak;
-    json_["rows"].push_back(std::move(one));
-    if (!json_path_.empty()) std::ofstream(json_path_) << json_.dump(1) << "\n";
-  }
-
- private:
-  static std::string Text(double figure) {
-    return absl::StrFormat(figure >= 1000 ? "%.0f" : figure >= 10 ? "%.1f" : "%.3f", figure);
-  }
-  void AddLine(const std::string& line) { table_ << line << "\n" << std::flush; }
-
-  std::ofstream table_;
-  const std::string json_path_;
-  nlohmann::json json_;
 };
 
 absl::StatusOr<Contender> AskTorch(Peer* torch, const std::string& question) {
@@ -118,37 +70,89 @@ void Announce(const char* what, const std::string& name) {
   std::fflush(stdout);
 }
 
-int RunRows(const Options& options, const Setup& setup, Peer* torch, Report* report) {
-  std::vector<Row> rows;
-  AppendLaunchRows(setup, &rows);
-  AppendTransferRows(setup, &rows);
-  AppendProductRows(setup, &rows);
-  AppendConvRows(setup, &rows);
-  AppendMemoryRows(setup, &rows);
+std::vector<Row> SelectRows(const Options& options, const Setup& setup) {
+  std::vector<Row> all, selected;
+  AppendLaunchRows(setup, &all);
+  AppendTransferRows(setup, &all);
+  AppendProductRows(setup, &all);
+  AppendConvRows(setup, &all);
+  AppendMemoryRows(setup, &all);
+  std::set<std::string> wanted;
+  std::ifstream only(options.only);
+  for (std::string line; std::getline(only, line);) wanted.insert(line);
+  const std::regex filter(options.filter, std::regex::icase);
+  for (Row& row : all) {
+    if (!std::regex_search(row.name, filter)) continue;
+    if (!options.torch.empty() && row.torch.empty()) continue;
+    if (!options.only.empty() && !wanted.contains(row.name)) continue;
+    selected.push_back(std::move(row));
+  }
+  return selected;
+}
+
+bool IsConvolution(const Row& row) { return absl::StartsWith(row.torch, "conv"); }
+
+// Runs a row and adds it to the report. Of convolutions, the report has the engines that were
+// tried, and the flags of PyTorch.
+absl::Status ReportRow(const Row& row, Peer* torch, const MeasureOptions& measure,
+                       EngineLog& engines, Report& report) {
+  engines.Take();
+  const absl::StatusOr<Figures> figures = RunRow(row, torch, measure);
+  nlohmann::json details = nlohmann::json::object();
+  std::vector<std::string> notes;
+  if (IsConvolution(row)) {
+    details["engines"] = engines.Take();
+    notes = EngineLines(details["engines"]);
+    if (torch != nullptr && figures.ok()) {
+      const std::string flags = torch->AskText("flags").value_or("unknown");
+      details["reference_flags"] = flags;
+      notes.push_back("PyTorch: " + flags);
+    }
+  }
+  report.Add(row, figures, details, notes);
+  return figures.status();
+}
+
+// Adds to each convolution the names of PyTorch's kernels. A profiler finds them, which may slow
+// later work, so this comes after all measurements.
+void ReportKernels(const std::vector<Row>& rows, Peer& torch, Report& report) {
+  for (const Row& row : rows) {
+    if (!IsConvolution(row)) continue;
+    if (!torch.Ask("load " + row.torch).ok()) continue;
+    const absl::StatusOr<std::string> kernels = torch.AskText("kernels");
+    if (!kernels.ok()) continue;
+    report.AddDetail(row.name, "reference_kernels", *kernels);
+    report.AddLine(absl::StrCat("kernels of PyTorch, ", row.name, ": ", *kernels));
+  }
+}
+
+int RunRows(const Options& options, const std::vector<Row>& rows, Peer* torch, Report& report) {
   MeasureOptions measure;
   if (options.quick) measure = {.rounds = 2, .sample_seconds = 1e-3};
-  const std::regex filter(options.filter, std::regex::icase);
+  EngineLog engines;
   const auto start = std::chrono::steady_clock::now();
+  const auto is_over = [&] {
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    return taken.count() > options.seconds;
+  };
   int failed = 0;
   for (const Row& row : rows) {
-    if (!std::regex_search(row.name, filter) || (torch != nullptr && row.torch.empty())) continue;
     Announce("RUN     ", row.name);
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    if (taken.count() > options.seconds) {
+    if (is_over()) {
       std::printf("gpu_bench: Skipped\nthe time limit for rows (--seconds) is over\n\n");
       Announce(" SKIPPED", row.name);
       continue;
     }
-    const absl::StatusOr<Figures> figures = RunRow(row, torch, measure);
-    if (figures.ok()) {
-      report->Add(row, *figures);
+    const absl::Status status = ReportRow(row, torch, measure, engines, report);
+    if (status.ok()) {
       Announce("      OK", row.name);
     } else {
       ++failed;
-      std::printf("%s\n", figures.status().ToString().c_str());
+      std::printf("%s\n", status.ToString().c_str());
       Announce(" FAILED ", row.name);
     }
   }
+  if (torch != nullptr && !is_over()) ReportKernels(rows, *torch, report);
   return failed == 0 ? 0 : 1;
 }
 
@@ -162,8 +166,12 @@ int Main(int argc, char** argv) {
                "Use small sizes and few rounds; the measured values are meaningless");
   app.add_option("--torch", options.torch,
                  "Compare with PyTorch. The value is the command that runs torch_peer.py");
-  app.add_option("--json", options.json, "Write the measurements to this JSON file");
-  app.add_option("--table", options.table, "Write the table to this text file");
+  app.add_option("--json", options.files.json, "Write the measurements to this JSON file");
+  app.add_option("--table", options.files.table, "Write the table to this text file");
+  app.add_option("--repeat", options.files.repeat,
+                 "Write the names of the rows to repeat to this text file: rows that failed, that "
+                 "didn't start, or that were slower than PyTorch");
+  app.add_option("--only", options.only, "Run only the rows that this text file names");
   app.add_option("--filter", options.filter,
                  "Run only rows whose name matches this regular expression");
   app.add_option("--seconds", options.seconds,
@@ -188,7 +196,7 @@ int Main(int argc, char** argv) {
                 info->driver_version % 1000 / 10);
     if (info->bytes_per_second > 0) std::printf(", %.0f GB/s", info->bytes_per_second * 1e-9);
     if (info->clock_hz > 0) std::printf(", %.0f MHz", info->clock_hz * 1e-6);
-    std::printf("\n");
+    std::printf(", cuDNN %s\n", info->cudnn.c_str());
     return 0;
   }
 
@@ -209,8 +217,11 @@ int Main(int argc, char** argv) {
     std::printf("%s\n", gpu.status().ToString().c_str());
     return 1;
   }
-  Report report(options, *info, torch_name);
-  return RunRows(options, {gpu->get(), *info, options.quick}, torch.get(), &report);
+  const std::vector<Row> rows = SelectRows(options, {gpu->get(), *info, options.quick});
+  std::vector<std::string> names;
+  for (const Row& row : rows) names.push_back(row.name);
+  Report report(options.files, *info, torch_name, std::move(names));
+  return RunRows(options, rows, torch.get(), report);
 }
 
 }  // namespace

@@ -2,13 +2,15 @@
 
 usage: torch_peer.py [--cpu]     --cpu: run on the CPU if there is no GPU, to try this script
 
-Protocol (tests/bench/peer.h): prints "ready VERSION DEVICE" or "skip REASON". Then reads commands, one per
+Protocol (tests/bench/peer.h): prints "ready VERSIONS" or "skip REASON". Then reads commands, one per
 line, and answers each with one line:
   load OP SPEC… [FLAG…]   ok 0            creates the operands of an op, for example
                                           load matmul float16:512,512 float16:512,512 tf32=0
   load chain N, load program OP STEPS SHAPE VALUE, load upload BYTES, load download BYTES
   run N                   ok SECONDS      the time of N repetitions and of the wait for their end
   checksum                ok WEIGHTED NORM
+  flags                   ok NAME=VALUE…  the settings of PyTorch that choose between algorithms
+  kernels                 ok NAME, …      the GPU's kernels in one repetition, as PyTorch's profiler names them
 If a command fails, the answer is "error REASON". Operand i has the data of seed i + 1, as in test_data.h.
 """
 
@@ -202,6 +204,32 @@ def checksum(result):
     return f"{(y * weights).sum().item()!r} {y.norm().item()!r}"
 
 
+def versions():
+    if not ON_GPU:
+        return f"{torch.__version__} on the CPU"
+    return (
+        f"{torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}, "
+        f"{torch.cuda.get_device_name()}"
+    )
+
+
+def settings():
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    return (
+        f"cudnn.allow_tf32={cudnn.allow_tf32} cudnn.deterministic={cudnn.deterministic} "
+        f"cudnn.benchmark={cudnn.benchmark} matmul.allow_tf32={matmul.allow_tf32}"
+    )
+
+
+def kernels(work):
+    if not ON_GPU:
+        return "none, the CPU computes"
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        work.run(1)
+    names = [event.name for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    return ", ".join(dict.fromkeys(names)) or "none"
+
+
 def answer(work, words):
     """Executes a command. Returns the work that is loaded after it, and the answer."""
     if words[0] == "load":
@@ -216,6 +244,10 @@ def answer(work, words):
         return work, repr(time.perf_counter() - start)
     if words[0] == "checksum":
         return work, checksum(work.result)
+    if words[0] == "flags":
+        return work, settings()
+    if words[0] == "kernels":
+        return work, kernels(work)
     raise ValueError(f"unknown command: {words[0]}")
 
 
@@ -223,8 +255,7 @@ def main():
     if not ON_GPU and "--cpu" not in sys.argv[1:]:
         print("skip PyTorch finds no GPU", flush=True)
         return
-    where = torch.cuda.get_device_name() if ON_GPU else "on the CPU"
-    print(f"ready {torch.__version__} {where}", flush=True)
+    print(f"ready {versions()}", flush=True)
     work = None
     with torch.inference_mode():
         for line in sys.stdin:

@@ -227,23 +227,28 @@ bool Accepts(const ConvProblem& problem, cudnn::NumericalNote note) {
   }
 }
 
-// Returns OK if the engine of `config` is acceptable.
+// Describes the engine of `config`. Returns OK if it is acceptable.
 absl::Status CheckEngine(const CudnnLibrary& library, const ConvProblem& problem,
-                         const CudnnDescriptor& config) {
+                         const CudnnDescriptor& config, ConvEngine& described) {
   CudnnDescriptor engine(library, DescriptorType::kEngine);
   TENSORD_RETURN_IF_ERROR(engine.status());
   cudnn::Descriptor filled = engine.get();
   int64_t count = 0;
   TENSORD_RETURN_IF_ERROR(config.Get(Attribute::kEngineConfigEngine,
                                      AttributeType::kBackendDescriptor, 1, &count, &filled));
+  TENSORD_RETURN_IF_ERROR(engine.Get(Attribute::kEngineGlobalIndex, AttributeType::kInt64, 1,
+                                     &count, &described.index));
   constexpr int64_t kMaxNotes = 64;
-  cudnn::NumericalNote notes[kMaxNotes];
-  TENSORD_RETURN_IF_ERROR(engine.Get(Attribute::kEngineNumericalNote, AttributeType::kNumericalNote,
-                                     kMaxNotes, &count, notes));
-  for (int64_t i = 0; i < std::min(count, kMaxNotes); ++i) {
-    if (Accepts(problem, notes[i])) continue;
+  described.notes.resize(kMaxNotes);
+  const absl::Status status =
+      engine.Get(Attribute::kEngineNumericalNote, AttributeType::kNumericalNote, kMaxNotes, &count,
+                 described.notes.data());
+  described.notes.resize(status.ok() ? std::min(count, kMaxNotes) : 0);
+  TENSORD_RETURN_IF_ERROR(status);
+  for (const cudnn::NumericalNote note : described.notes) {
+    if (Accepts(problem, note)) continue;
     return absl::UnimplementedError(
-        absl::StrCat("an engine has the numerical note ", static_cast<int>(notes[i])));
+        absl::StrCat("an engine has the numerical note: ", NumericalNoteName(note)));
   }
   return absl::OkStatus();
 }
@@ -293,6 +298,57 @@ bool MayTryNext(const absl::Status& status) {
   return !absl::IsResourceExhausted(status) && !absl::IsDataLoss(status);
 }
 
+// Makes a plan with the engine of `config` if the engine is acceptable. Describes the engine.
+absl::StatusOr<CudnnDescriptor> TryEngine(const CudnnLibrary& library, cudnn::Handle handle,
+                                          const ConvProblem& problem, const CudnnDescriptor& config,
+                                          int64_t max_workspace_bytes, ConvEngine& engine) {
+  TENSORD_RETURN_IF_ERROR(CheckEngine(library, problem, config, engine));
+  return FinalizePlan(library, handle, config, max_workspace_bytes, engine.workspace_bytes);
+}
+
+// Does what MakeConvPlan() does. Appends the engines that it tries to `engines`.
+absl::StatusOr<ConvPlan> ChoosePlan(const CudnnLibrary& library, cudnn::Handle handle,
+                                    const ConvProblem& problem, int64_t alignment,
+                                    int64_t max_workspace_bytes, std::vector<ConvEngine>& engines) {
+  ConvPlan made;
+  GraphBuilder builder(library, problem, alignment, made);
+  absl::Status last = absl::UnimplementedError("it recommends no engine");
+  const absl::StatusOr<const CudnnDescriptor*> graph = builder.Build(handle);
+  if (!graph.ok()) last = graph.status();
+  for (const cudnn::HeurMode mode : {cudnn::HeurMode::kA, cudnn::HeurMode::kFallback}) {
+    if (!graph.ok()) break;
+    absl::StatusOr<std::vector<CudnnDescriptor>> configs = Recommend(library, **graph, mode);
+    if (!configs.ok()) {
+      last = configs.status();
+      if (MayTryNext(last)) continue;
+      break;
+    }
+    for (CudnnDescriptor& config : *configs) {
+      ConvEngine& engine = engines.emplace_back();
+      absl::StatusOr<CudnnDescriptor> plan =
+          TryEngine(library, handle, problem, config, max_workspace_bytes, engine);
+      if (plan.ok()) {
+        made.workspace_bytes = engine.workspace_bytes;
+        made.plan = plan->get();
+        made.descriptors.push_back(std::move(config));
+        made.descriptors.push_back(*std::move(plan));
+        return made;
+      }
+      last = plan.status();
+      engine.rejection = std::string(last.message());
+      if (!MayTryNext(last)) return last;
+    }
+  }
+  if (!MayTryNext(last)) return last;
+  return absl::UnimplementedError(
+      absl::StrCat("cuDNN has no engine for a convolution of this kind: ", last.message()));
+}
+
+ConvPlanObserver& TheObserver() {
+  static auto* observer = new ConvPlanObserver;
+  return *observer;
+}
+
 }  // namespace
 
 std::array<int64_t, 29> ConvProblem::Numbers() const {
@@ -312,41 +368,40 @@ std::array<int64_t, 29> ConvProblem::Numbers() const {
   return numbers;
 }
 
+std::string NumericalNoteName(cudnn::NumericalNote note) {
+  switch (note) {
+    case cudnn::NumericalNote::kTensorCore:
+      return "tensor cores";
+    case cudnn::NumericalNote::kDownConvertInputs:
+      return "converts inputs to a smaller type";
+    case cudnn::NumericalNote::kReducedPrecisionReduction:
+      return "reduced precision of sums";
+    case cudnn::NumericalNote::kFft:
+      return "FFT";
+    case cudnn::NumericalNote::kNondeterministic:
+      return "nondeterministic";
+    case cudnn::NumericalNote::kWinograd:
+      return "Winograd";
+    case cudnn::NumericalNote::kWinogradTile4x4:
+      return "Winograd tiles of 4x4";
+    case cudnn::NumericalNote::kWinogradTile6x6:
+      return "Winograd tiles of 6x6";
+    case cudnn::NumericalNote::kWinogradTile13x13:
+      return "Winograd tiles of 13x13";
+  }
+  return absl::StrCat("note ", static_cast<int>(note));  // of a newer cuDNN
+}
+
+void ObserveConvPlans(ConvPlanObserver observer) { TheObserver() = std::move(observer); }
+
 absl::StatusOr<ConvPlan> MakeConvPlan(const CudnnLibrary& library, cudnn::Handle handle,
                                       const ConvProblem& problem, int64_t alignment,
                                       int64_t max_workspace_bytes) {
-  ConvPlan made;
-  GraphBuilder builder(library, problem, alignment, made);
-  absl::Status last = absl::UnimplementedError("it recommends no engine");
-  const absl::StatusOr<const CudnnDescriptor*> graph = builder.Build(handle);
-  if (!graph.ok()) last = graph.status();
-  for (const cudnn::HeurMode mode : {cudnn::HeurMode::kA, cudnn::HeurMode::kFallback}) {
-    if (!graph.ok()) break;
-    absl::StatusOr<std::vector<CudnnDescriptor>> configs = Recommend(library, **graph, mode);
-    if (!configs.ok()) {
-      last = configs.status();
-      if (MayTryNext(last)) continue;
-      break;
-    }
-    for (CudnnDescriptor& config : *configs) {
-      last = CheckEngine(library, problem, config);
-      if (!last.ok() && !MayTryNext(last)) return last;
-      if (!last.ok()) continue;
-      absl::StatusOr<CudnnDescriptor> plan =
-          FinalizePlan(library, handle, config, max_workspace_bytes, made.workspace_bytes);
-      if (plan.ok()) {
-        made.plan = plan->get();
-        made.descriptors.push_back(std::move(config));
-        made.descriptors.push_back(*std::move(plan));
-        return made;
-      }
-      last = plan.status();
-      if (!MayTryNext(last)) return last;
-    }
-  }
-  if (!MayTryNext(last)) return last;
-  return absl::UnimplementedError(
-      absl::StrCat("cuDNN has no engine for a convolution of this kind: ", last.message()));
+  std::vector<ConvEngine> engines;
+  absl::StatusOr<ConvPlan> plan =
+      ChoosePlan(library, handle, problem, alignment, max_workspace_bytes, engines);
+  if (TheObserver() != nullptr) TheObserver()(problem, engines);
+  return plan;
 }
 
 }  // namespace tensord::server::cuda

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -45,6 +47,24 @@ struct ConvPlan {
   cudnn::Descriptor plan = nullptr;  // one of them
   int64_t workspace_bytes = 0;
 };
+
+// An engine that cuDNN recommended for a problem.
+struct ConvEngine {
+  int64_t index = -1;  // cuDNN's number of the engine, of the operations' kind
+  std::vector<cudnn::NumericalNote> notes;
+  int64_t workspace_bytes = -1;  // of its plan; -1: the engine was rejected without a plan
+  std::string rejection;         // why it was rejected; empty: it was chosen
+};
+
+// Returns a note in words: "nondeterministic".
+std::string NumericalNoteName(cudnn::NumericalNote note);
+
+// Makes each later call of MakeConvPlan() in this process report the engines that it tried, in
+// their order. At most the last one was chosen. For benchmarks. Not thread-safe: call it while no
+// plan is made.
+using ConvPlanObserver =
+    std::function<void(const ConvProblem& problem, const std::vector<ConvEngine>& engines)>;
+void ObserveConvPlans(ConvPlanObserver observer);
 
 // Makes a plan with the first acceptable engine that cuDNN recommends. An acceptable engine gives
 // the same bits in each run, is as exact as ConvProblem says, and needs at most

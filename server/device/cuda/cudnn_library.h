@@ -143,6 +143,7 @@ enum class Attribute : int {
   kVariantPackUniqueIds = 1000,
   kVariantPackDataPointers = 1001,
   kVariantPackWorkspace = 1003,
+  kEngineGlobalIndex = 1301,
   kEngineNumericalNote = 1303,
 };
 

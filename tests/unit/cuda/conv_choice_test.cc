@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "conv_reference.h"
+#include "tensord/server/device/cuda/conv_plan.h"
 #include "tensord/tests/cuda_emulation/control.h"
 
 namespace tensord::server {
@@ -95,6 +96,31 @@ TEST_F(ConvChoiceTest, RoundsToTf32OnlyIfAllowed) {
     attrs.Set("allow_tf32", true);
     ExpectNear(Run(*cuda_, "conv", {x, w}, attrs), {1, 2}, 0);
   }
+}
+
+// The emulation recommends these engines first: a nondeterministic one, one with another precision,
+// one with too much workspace, one without a plan, and one with tensor cores.
+TEST_F(ConvChoiceTest, ReportsWhyEnginesWereRejected) {
+  std::vector<cuda::ConvEngine> seen;
+  cuda::ObserveConvPlans(
+      [&](const cuda::ConvProblem& problem, const std::vector<cuda::ConvEngine>& engines) {
+        EXPECT_EQ(problem.kind, ConvKind::kForward);
+        seen = engines;
+      });
+  const ConvCase c = {{2, 3, 9}, {4, 3, 3}};
+  const ConvReference expected(c, DType::kFloat16);
+  Run(*cuda_, "conv", {expected.x, expected.w}, c.attrs());
+  cuda::ObserveConvPlans(nullptr);
+  using testing::HasSubstr;
+  ASSERT_EQ(seen.size(), 5u);
+  for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i].index, static_cast<int64_t>(i));
+  EXPECT_THAT(seen[0].rejection, HasSubstr("nondeterministic"));
+  EXPECT_THAT(seen[1].rejection, HasSubstr("converts inputs to a smaller type"));
+  EXPECT_THAT(seen[2].rejection, HasSubstr("too much workspace"));
+  EXPECT_THAT(seen[3].rejection, HasSubstr("cudnnBackendFinalize failed"));
+  EXPECT_EQ(seen[4].rejection, "");
+  EXPECT_THAT(seen[4].notes, testing::ElementsAre(cuda::cudnn::NumericalNote::kTensorCore));
+  EXPECT_EQ(seen[4].workspace_bytes, 64 << 10);
 }
 
 TEST_F(ConvChoiceTest, ReleasesAllObjectsOfCudnn) {
