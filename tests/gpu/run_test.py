@@ -1,8 +1,10 @@
 """Tests tests/gpu/pack and tests/gpu/run with emulated programs: the report, and that failures are reported.
 
-usage: run_test.py --programs FOLDER --source FOLDER
+usage: run_test.py --programs FOLDER --source FOLDER [--python PROGRAM]
 
 --programs: the folder of gpu_bench_emulated and the other emulated programs. --source: the root of the source tree.
+--python: a Python that has PyTorch and the packages tensord and torch_tensord. Without them, the tests of packs with
+--torch are skipped.
 """
 
 import argparse
@@ -10,23 +12,29 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from typing import Any
 
 OPTIONS: Any
 PATIENCE_SECONDS = 300
-PARTS = ["device", "conformance", "memcheck", "racecheck", "bench", "compare"]
+PARTS = ["smoke", "torch", "compare", "device", "conformance", "bench", "memcheck", "racecheck"]
+
+
+def bare_environment(**variables):
+    """Returns an environment that inherits only PATH from this process's."""
+    return {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **variables}
 
 
 def run(command, folder, **environment):
-    """Runs a command. It inherits only PATH from this process's environment."""
     return subprocess.run(
         command,
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **environment},
+        env=bare_environment(**environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -61,6 +69,8 @@ for line in sys.stdin:
         answer = "0"
     elif words[0] == "run":
         answer = "0.001"
+    elif words[0] in ("flags", "kernels"):
+        answer = "unknown"
     elif question[0] == "neg" and question[1].startswith("float32:"):
         y = [-value_at(i, 1) for i in range(int(question[1].split(":")[1]))]
         weighted = sum(y[i] * value_at(i, 0xC0FFEE) for i in range(len(y)))
@@ -71,17 +81,20 @@ for line in sys.stdin:
 """
 
 
-class GpuRunTest(unittest.TestCase):
+class PackTest(unittest.TestCase):
+    """Makes a pack, and unpacks it in the folder `moved`."""
+
     folder: str
     pack_command: list[str]
+    pack_options: list[str] = []
 
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp(prefix="gpu_run_test")
         cls.addClassCleanup(shutil.rmtree, cls.folder)
-        pack = [os.path.join(OPTIONS.source, "tests/gpu/pack"), "--programs", OPTIONS.programs]
-        cls.pack_command = pack
-        made = run(pack + ["--out", "pack.tar", "--max-mib", "1000"], cls.folder)
+        cls.pack_command = [os.path.join(OPTIONS.source, "tests/gpu/pack"), "--programs", OPTIONS.programs]
+        options = [*cls.pack_options, "--out", "pack.tar", "--max-mib", "1000"]
+        made = run(cls.pack_command + options, cls.folder)
         if made.returncode != 0:
             raise RuntimeError(made.stdout)
         subprocess.run(["tar", "-xf", "pack.tar"], cwd=cls.folder, check=True)
@@ -92,6 +105,14 @@ class GpuRunTest(unittest.TestCase):
         result = run(command, self.folder, **environment)
         self.last_line = result.stdout.rstrip().rsplit("\n", 1)[-1]
         return result
+
+    def report_lines(self, name):
+        with open(os.path.join(self.folder, "report", name), encoding="utf-8") as file:
+            return file.read().splitlines()
+
+    def report_json(self, name):
+        with open(os.path.join(self.folder, "report", name), encoding="utf-8") as file:
+            return json.load(file)
 
     def stub_programs(self, **stubs):
         """Returns a folder with the pack's programs, some of them replaced by scripts."""
@@ -104,17 +125,19 @@ class GpuRunTest(unittest.TestCase):
                 os.symlink(os.path.join(self.folder, "moved/bin", name), os.path.join(folder, name))
         return folder
 
+
+class GpuRunTest(PackTest):
     def test_runs_every_part_and_reports(self):
         result = self.run_pack(TENSORD_GPU_PYTHON="/nonexistent")
         self.assertEqual(result.returncode, 0, result.stdout)
-        self.assertRegex(self.last_line, r"^\d+ passed, 0 failed, 3 skipped$")
+        self.assertRegex(self.last_line, r"^\d+ passed, 0 failed, 5 skipped$")
         for part in PARTS:
             self.assertRegex(result.stdout, rf"\n{part} +\d+ +0 +\d+ +\d+\n")
         self.assertIn("Emulated GPU, compute capability 9.0", result.stdout)
         with open(os.path.join(self.folder, "report/report.txt"), encoding="utf-8") as file:
             self.assertIn(file.read(), result.stdout)
-        with open(os.path.join(self.folder, "report/bench.json"), encoding="utf-8") as file:
-            rows = json.load(file)["rows"]
+        self.assertEqual(self.report_lines("repeat.txt"), [])
+        rows = self.report_json("bench.json")["rows"]
         names = " ".join(row["name"] for row in rows)
         for word in (
             "float32",
@@ -155,8 +178,8 @@ class GpuRunTest(unittest.TestCase):
     def test_skips_everything_without_a_gpu(self):
         result = self.run_pack(TENSORD_EMULATED_DEVICES="0")
         self.assertEqual(result.returncode, 1)
-        self.assertEqual(self.last_line, "0 passed, 0 failed, 6 skipped")
-        self.assertIn("  6 x no GPU: no CUDA-capable device is detected", result.stdout)
+        self.assertEqual(self.last_line, "0 passed, 0 failed, 8 skipped")
+        self.assertIn("  8 x no GPU: no CUDA-capable device is detected", result.stdout)
 
     def test_shows_a_failed_test_with_its_output(self):
         # Too little memory to create a device.
@@ -229,12 +252,107 @@ class GpuRunTest(unittest.TestCase):
         write_program(python, PEER, sys.executable)
         result = self.run_pack("compare", TENSORD_GPU_PYTHON=python)
         self.assertEqual(result.returncode, 1)
-        with open(os.path.join(self.folder, "report/compare.json"), encoding="utf-8") as file:
-            names = [row["name"] for row in json.load(file)["rows"]]
-        self.assertIn("neg float32 4096", names)
-        self.assertIn("upload 4 KiB", names)
-        self.assertNotIn("exp float32 4096", names)
+        rows = {row["name"]: row for row in self.report_json("compare.json")["rows"]}
+        self.assertGreater(rows["neg float32 4096"]["ratio"], 0)
+        self.assertGreater(rows["upload 4 KiB"]["ratio"], 0)
+        self.assertIn("the result differs", rows["exp float32 4096"]["failure"])
         self.assertRegex(result.stdout, r"exp float32 4096\n +DATA_LOSS: the result differs")
+        self.assertIn("compare exp float32 4096", self.report_lines("repeat.txt"))
+
+    def test_says_which_engine_of_cudnn_a_convolution_has(self):
+        self.run_pack("bench")
+        row = next(row for row in self.report_json("bench.json")["rows"] if row["name"].startswith("conv tf32"))
+        (problem,) = row["engines"]
+        self.assertEqual(problem["problem"], "forward in float32, tf32 allowed, bias, ReLU")
+        self.assertEqual(problem["chosen"]["notes"], ["tensor cores"])
+        self.assertIn("nondeterministic", problem["rejected"][0]["reason"])
+        report = "\n".join(self.report_lines("report.txt"))
+        self.assertIn("ours: forward in float32, tf32 allowed, bias, ReLU: engine", report)
+        self.assertRegex(report, r"rejected: engine \d+ \(.*\): an engine needs too much workspace")
+        self.assertIn(", cuDNN 9.19.0\n", report)
+
+    def test_lists_what_to_repeat_and_repeats_it(self):
+        fails = "echo '[ RUN      ] A.Fails'\necho '[  FAILED  ] A.Fails (0 ms)'\nexit 1\n"
+        passes = "echo '[ RUN      ] B.Passes'\necho '[       OK ] B.Passes (0 ms)'\n"
+        programs = self.stub_programs(cuda_device_test=fails, cuda_fault_test=passes, cuda_backend_test=passes)
+        self.run_pack("--emulated", "--programs", programs, "device")
+        self.assertEqual(self.report_lines("repeat.txt"), ["device cuda_device_test A.Fails"])
+        again = os.path.join(self.folder, "report/repeat.txt")  # in the folder that the next run writes to
+        with open(again, "a", encoding="utf-8") as file:
+            file.write("bench neg float32 4096\nbench exp float32 4096\n")
+        repeats = f'echo "[ RUN      ] $GTEST_FILTER"\n{passes}'
+        programs = self.stub_programs(cuda_device_test=repeats)
+        result = self.run_pack("--emulated", "--programs", programs, "--repeat", again)
+        self.assertEqual(self.last_line, "3 passed, 1 failed")
+        self.assertIn("cuda_device_test: A.Fails: the program ended with 0", result.stdout)
+        names = [row["name"] for row in self.report_json("bench.json")["rows"]]
+        self.assertEqual(sorted(names), ["exp float32 4096", "neg float32 4096"])
+
+    def test_rejects_a_list_that_names_no_part(self):
+        path = os.path.join(self.folder, "wrong")
+        for text, reason in (("devices x\n", "there is no part devices"), ("\n", "the file names nothing")):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            result = self.run_pack("--repeat", path)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(reason, result.stdout)
+
+    def test_keeps_what_it_has_when_a_signal_ends_it(self):
+        real = os.path.join(self.folder, "moved/bin/gpu_bench_emulated")
+        passes = "echo '[ RUN      ] B.Passes'\necho '[       OK ] B.Passes (0 ms)'\n"
+        # Measures two rows, then hangs in a third.
+        bench = (
+            f'if [[ $* != *--json* ]]; then exec "{real}" "$@"; fi\n'
+            f'"{real}" "$@" --filter \'^(neg|exp) float32\'\n'
+            "echo '[ RUN      ] the last row'\nexec sleep 100\n"
+        )
+        programs = self.stub_programs(
+            cuda_device_test=passes, cuda_backend_test=passes, cuda_fault_test=passes, gpu_bench=bench
+        )
+        command = ["moved/run", "--quick", "--out", "report", "--emulated", "--programs", programs]
+        process = subprocess.Popen(
+            [*command, "device", "bench", "memcheck"],
+            cwd=self.folder,
+            env=bare_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+        )
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        rows = []
+        while len(rows) < 2:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.1)
+            try:
+                rows = self.report_json("bench.json")["rows"]
+            except FileNotFoundError:
+                pass
+        # What a run leaves that is killed now.
+        self.assertIn("Parts that have not run: bench memcheck", self.report_lines("report.txt"))
+        self.assertEqual(self.report_lines("report.txt")[-1], "3 passed, 0 failed")
+        self.assertEqual(self.report_lines("repeat.txt"), ["bench", "memcheck"])
+        process.send_signal(signal.SIGTERM)
+        output = process.communicate(timeout=PATIENCE_SECONDS)[0]
+        self.assertEqual(process.returncode, 1, output)
+        self.assertIn("The run was ended by SIGTERM.", output)
+        self.assertRegex(output, r"\nneg float32 4096 +[\d.]+ ")
+        self.assertIn("Parts that have not run: memcheck", output)
+        self.assertIn("memcheck", self.report_lines("repeat.txt"))
+        self.assertEqual(len(self.report_json("bench.json")["rows"]), 2)
+
+    def test_fits_the_parts_into_a_plan(self):
+        result = self.run_pack("--plan", "1s")
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(self.last_line, "0 passed, 0 failed, 8 skipped")
+        self.assertIn("  8 x the plan's time was over", result.stdout)
+        self.assertEqual(self.report_lines("repeat.txt"), PARTS)
+        result = self.run_pack("--plan", "20m", "smoke", "memcheck")
+        self.assertIn("tests/gpu/run: smoke, at most 60 s", result.stdout)
+        for wrong in ("0m", "m", "5m3s", "1h", "1.5m"):
+            self.assertIn("--plan takes a time", self.run_pack("--plan", wrong).stdout)
 
     def test_finds_libraries_of_a_toolkit_of_python_packages_and_of_the_loader_path(self):
         toolkit = os.path.join(self.folder, "toolkit")
@@ -277,10 +395,10 @@ class GpuRunTest(unittest.TestCase):
     def test_rejects_an_unknown_part(self):
         result = self.run_pack("devices")
         self.assertEqual(result.returncode, 2)
-        self.assertIn("parts are device conformance", result.stdout)
+        self.assertIn("parts are smoke torch compare", result.stdout)
 
     def test_rejects_an_option_without_a_value(self):
-        for option in ("--out", "--limit", "--programs"):
+        for option in ("--out", "--limit", "--programs", "--plan", "--repeat"):
             result = self.run_pack("device", option)
             self.assertEqual(result.returncode, 2)
             self.assertIn(f"{option} needs a value", result.stdout)
@@ -290,6 +408,89 @@ class GpuRunTest(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("and may have 1", result.stdout)
         self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("large")], [])
+
+
+class GpuTorchTest(PackTest):
+    """A pack with the daemon and the Python packages."""
+
+    @classmethod
+    def setUpClass(cls):
+        check = "import tensord, torch, torch_tensord; print('PyTorch', '.'.join(torch.__version__.split('.')[:2]))"
+        if not os.access(OPTIONS.python, os.X_OK):
+            cls.skip(f"there is no {OPTIONS.python}")
+        found = run([OPTIONS.python, "-c", check], "/").stdout
+        if not found.startswith("PyTorch "):
+            cls.skip(found.strip().rsplit("\n", 1)[-1])
+        cls.torch = found.split()[1]
+        cls.pack_options = [f"--torch={cls.torch}", "--packages", OPTIONS.python]
+        super().setUpClass()
+
+    @staticmethod
+    def skip(reason):
+        print(f"tests of packs with --torch are skipped: {reason}", flush=True)
+        raise unittest.SkipTest(reason)
+
+    def run_torch(self, *arguments, **environment):
+        return self.run_pack(*arguments, TENSORD_GPU_PYTHON=OPTIONS.python, **environment)
+
+    def test_compares_pytorch_through_the_daemon(self):
+        result = self.run_torch("smoke", "torch")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        document = self.report_json("torch.json")
+        self.assertEqual(list(document["versions"]), ["tensord", "cpu"])
+        rows = document["rows"]
+        self.assertIn("train_gpt2_bfloat16", [row["row"] for row in rows])
+        for row in rows:
+            self.assertIsNone(row["difference"], row)
+            self.assertEqual(*row["flags"].values())
+        lines = self.report_lines("report.txt")
+        self.assertTrue([line for line in lines if line.startswith(f"PyTorch:   {self.torch}.")], lines)
+        self.assertTrue([line for line in lines if line.startswith('tensord: {"torch": ')], lines)
+        slower = [f"torch {row['row']}" for row in rows if row["ratio"] < 1]
+        self.assertEqual(self.report_lines("repeat.txt"), slower)
+        files = os.listdir(os.path.join(self.folder, "report"))
+        self.assertEqual(sorted(files), ["log.txt", "repeat.txt", "report.txt", "torch.json"])
+
+    def test_repeats_rows(self):
+        path = os.path.join(self.folder, "list")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("torch add_and_item\ntorch small_adds\n")
+        result = self.run_torch("--repeat", path)
+        self.assertEqual(self.last_line, "2 passed, 0 failed", result.stdout)
+
+    def test_goes_on_after_a_row_that_fails(self):
+        work = os.path.join(self.folder, "moved/torch_work.py")
+        shutil.copy(work, work + ".kept")
+        self.addCleanup(os.replace, work + ".kept", work)
+        with open(work, "a", encoding="utf-8") as file:
+            file.write("import os\nROWS = {name: ROWS[name] for name in ('add_and_item', 'small_adds')}\n")
+            file.write("ROWS['add_and_item'] = lambda device, tiny: os._exit(9)\n")
+        result = self.run_torch("torch")
+        self.assertEqual(self.last_line, "1 passed, 1 failed", result.stdout)
+        self.assertIn("failed: the process ended with 9", result.stdout)
+        self.assertEqual(self.report_lines("repeat.txt")[0], "torch add_and_item")
+
+    def test_skips_rows_for_which_the_packages_are_not_made(self):
+        manifest = os.path.join(self.folder, "moved/MANIFEST")
+        shutil.copy(manifest, manifest + ".kept")
+        self.addCleanup(os.replace, manifest + ".kept", manifest)
+        with open(manifest + ".kept", encoding="utf-8") as file:
+            text = file.read()
+        for line, value, reason in (
+            ("python", "cp399-abi3", r"the pack's Python packages \(cp399-abi3\) don't serve Python 3\."),
+            ("torch", "1.13", r"the pack is made for PyTorch 1\.13, this Python has "),
+        ):
+            with open(manifest, "w", encoding="utf-8") as file:
+                file.write(re.sub(rf"(?m)^{line}: .*$", f"{line}: {value}", text))
+            result = self.run_torch("torch")
+            self.assertEqual(self.last_line, "0 passed, 0 failed, 1 skipped")
+            self.assertRegex(result.stdout, reason)
+
+    def test_does_not_pack_packages_for_another_pytorch(self):
+        options = ["--torch=1.13", "--packages", OPTIONS.python, "--out", "other.tar"]
+        result = run(self.pack_command + options, self.folder)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("isn't for PyTorch 1.13: it has _C.", result.stdout)
 
 
 class CudaSkipsTest(unittest.TestCase):
@@ -320,7 +521,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--programs", required=True)
     parser.add_argument("--source", required=True)
+    parser.add_argument("--python", default=sys.executable)
     OPTIONS, rest = parser.parse_known_args()
     OPTIONS.programs = os.path.abspath(OPTIONS.programs)
     OPTIONS.source = os.path.abspath(OPTIONS.source)
+    OPTIONS.python = os.path.abspath(OPTIONS.python)
     unittest.main(argv=[sys.argv[0], *rest])

@@ -1,14 +1,17 @@
 """Compares PyTorch on a device of tensord with PyTorch on CUDA: speed, losses and outputs.
 
-usage: torch_rows.py [--daemon PROGRAM] [--devices LIST] [--seconds N] [--row-seconds N] [--rounds N] [--tiny]
-                     [--smoke] [--only FILE] [--json FILE] [--repeat FILE] [--log FILE]
+usage: torch_rows.py [--daemon PROGRAM] [--library-path PATH] [--devices LIST] [--reference cuda|cpu]
+                     [--seconds N] [--row-seconds N] [--rounds N] [--tiny] [--smoke] [--only FILE]
+                     [--json FILE] [--table FILE] [--repeat FILE] [--log FILE]
        torch_rows.py --peer tensord|cuda|cpu
 
 The program starts the daemon and two peers, one for tensord and one for CUDA, because one process can't run backward()
 on both. A round runs the same work in one peer, then in the other. If a row fails or takes longer than --row-seconds,
-the program ends both peers and the daemon, and starts them again for the next row. Each row is printed and written to
---json when it ends. --repeat lists the rows that fell short: a ratio below 1, values that differ, a failure, or no
-start. --only runs the rows of such a list. Without a GPU, the reference is PyTorch on the CPU.
+the program ends both peers and the daemon, and starts them again for the next row. --library-path is the daemon's
+LD_LIBRARY_PATH. The reference of an emulated daemon is PyTorch on the CPU, if --reference names no other.
+
+The program prints each row in GoogleTest's format, and writes it to --json and --table when it ends. --repeat lists the
+rows that fell short: a ratio below 1, values that differ, a failure, or no start. --only runs the rows of such a list.
 
 A peer prints "ready {JSON}". It reads "load ROW TINY" and "run COUNT", and answers "ok {JSON}" or "error TEXT".
 """
@@ -17,6 +20,7 @@ import argparse
 import json
 import os
 import pathlib
+import platform
 import select
 import statistics
 import subprocess
@@ -47,19 +51,27 @@ def versions(kind):
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version() if cuda else None,
         "device": torch.cuda.get_device_name() if cuda else kind,
-        "flags": {
-            "cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
-            "cudnn.deterministic": torch.backends.cudnn.deterministic,
-            "cudnn.benchmark": torch.backends.cudnn.benchmark,
-            "matmul.allow_tf32": torch.backends.cuda.matmul.allow_tf32,
-        },
+        "python": platform.python_version(),
+    }
+
+
+def settings():
+    """Returns the settings of PyTorch that choose between algorithms."""
+    import torch
+
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    return {
+        "cudnn.allow_tf32": cudnn.allow_tf32,
+        "cudnn.deterministic": cudnn.deterministic,
+        "cudnn.benchmark": cudnn.benchmark,
+        "matmul.allow_tf32": matmul.allow_tf32,
     }
 
 
 def answer(work, words, device):
     """Executes a command. Returns the work that is loaded after it, and the answer."""
     if words[0] == "load":
-        return torch_work.make(words[1], device, tiny=words[2] == "1"), {}
+        return torch_work.make(words[1], device, tiny=words[2] == "1"), {"flags": settings()}
     start = time.perf_counter()
     values = work(int(words[1]))
     return work, {"seconds": time.perf_counter() - start, "values": values}
@@ -151,7 +163,8 @@ class Session:
         with tempfile.TemporaryDirectory() as folder:
             port_file = pathlib.Path(folder, "port")
             flags = ["--until-eof", "--listen=127.0.0.1:0", f"--port-file={port_file}", f"--devices={options.devices}"]
-            self.daemon = Process([options.daemon, *flags], log)
+            libraries = {"LD_LIBRARY_PATH": options.library_path} if options.library_path else {}
+            self.daemon = Process([options.daemon, *flags], log, **libraries)
             self.children.append(self.daemon)
             while not port_file.exists():
                 if self.daemon.process.poll() is not None:
@@ -163,7 +176,10 @@ class Session:
         self.peers = {}
         for kind in ("tensord", options.reference):
             command = [sys.executable, os.path.abspath(__file__), "--peer", kind]
-            environment = {"TENSORD_SERVER": address} if kind == "tensord" else {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+            # The address is this machine's, so no proxy is asked.
+            environment = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+            if kind == "tensord":
+                environment |= {"TENSORD_SERVER": address, "no_grpc_proxy": "127.0.0.1"}
             self.peers[kind] = Process(command, log, **environment)
             self.peers[kind].daemon = self.daemon.process
             self.children.append(self.peers[kind])
@@ -191,17 +207,17 @@ def compare_values(row, ours, reference):
 
 
 def measure(session, options, row, deadline):
-    ours, reference = session.peers.values()
-    results = []
-    for peer in (ours, reference):
-        peer.ask(f"load {row} {int(options.tiny)}", deadline)
+    peers = session.peers
+    used, results = {}, []
+    for kind, peer in peers.items():
+        used[kind] = peer.ask(f"load {row} {int(options.tiny)}", deadline)["flags"]
         results.append(peer.ask("run 1", deadline))
     difference = compare_values(row, results[0]["values"], results[1]["values"])
-    once = max(peer.ask("run 1", deadline)["seconds"] for peer in (ours, reference))
+    once = max(peer.ask("run 1", deadline)["seconds"] for peer in peers.values())
     count = 1 if options.tiny else max(1, min(MAX_REPETITIONS, int(SAMPLE_SECONDS / once)))
     rounds = []
     for _ in range(options.rounds):
-        rounds.append([peer.ask(f"run {count}", deadline)["seconds"] / count for peer in (ours, reference)])
+        rounds.append([peer.ask(f"run {count}", deadline)["seconds"] / count for peer in peers.values()])
     return {
         "row": row,
         "ours": statistics.median(a for a, _ in rounds),
@@ -209,6 +225,7 @@ def measure(session, options, row, deadline):
         "ratio": statistics.median(b / a for a, b in rounds),
         "values": [result["values"] for result in results],
         "difference": difference,
+        "flags": used,
     }
 
 
@@ -219,10 +236,14 @@ def tail(log_path, start, lines=12):
 
 
 def describe(result):
+    """Returns the row's line of the table."""
     row = result["row"]
     if "failure" in result:
-        return "\n    ".join([f"{row:<34} failed: {result['failure']}", *result["log"]])
+        return f"{row:<34} failed: {result['failure']}"
     text = f"{row:<34} {result['ours'] * 1e3:10.3f} {result['reference'] * 1e3:10.3f} {result['ratio']:7.2f}"
+    ours, reference = result["flags"].values()
+    if ours != reference:
+        text += f"  flags differ: {ours} and {reference}"
     return text + (f"  differs: {result['difference']}" if result["difference"] else "  equal")
 
 
@@ -230,17 +251,44 @@ def fell_short(result):
     return "failure" in result or result["difference"] is not None or result["ratio"] < 1
 
 
-def write(options, machine, results, waiting):
-    """Replaces the files, so that a program that is ended leaves whole files. `waiting`: the rows that come later."""
-    again = [result["row"] for result in results if fell_short(result)] + waiting
-    texts = {
-        options.json: json.dumps({"versions": machine, "rows": results}, indent=1) + "\n",
-        options.repeat: "".join(f"torch {row}\n" for row in again),
-    }
-    for path, text in texts.items():
-        if path:
-            pathlib.Path(path + ".part").write_text(text, encoding="utf-8")
-            os.replace(path + ".part", path)
+def has_failed(result):
+    return "failure" in result or result["difference"] is not None
+
+
+class Report:
+    """The files and what is printed. `waiting`: the rows that haven't ended."""
+
+    def __init__(self, options, waiting):
+        self.options = options
+        self.waiting = list(waiting)
+        self.versions, self.results, self.table = {}, [], []
+        self.write()
+
+    def write(self):
+        """Replaces the files, so that a program that is ended leaves whole files."""
+        again = [result["row"] for result in self.results if fell_short(result)] + self.waiting
+        lines = [f"{kind}: {json.dumps(each)}" for kind, each in self.versions.items()]
+        lines.append(f"{'row':<34} {'ours ms':>10} {'ref. ms':>10} {'ratio':>7}")
+        texts = {
+            self.options.json: json.dumps({"versions": self.versions, "rows": self.results}, indent=1) + "\n",
+            self.options.table: "\n".join(lines + self.table) + "\n",
+            self.options.repeat: "".join(f"{row}\n" for row in again),
+        }
+        for path, text in texts.items():
+            if path:
+                pathlib.Path(path + ".part").write_text(text, encoding="utf-8")
+                os.replace(path + ".part", path)
+
+    def add(self, result):
+        self.waiting.remove(result["row"])
+        self.results.append(result)
+        self.table.append(describe(result))
+        self.write()
+        print("\n".join([self.table[-1], *result.get("log", [])]))
+        print(f"[  FAILED  ] {result['row']}" if has_failed(result) else f"[       OK ] {result['row']}", flush=True)
+
+    def skip(self, row, reason):
+        print(f"torch_rows: Skipped\n{reason}\n\n[  SKIPPED ] {row}", flush=True)
 
 
 def run_row(options, session, row, log, end):
@@ -256,30 +304,34 @@ def run_row(options, session, row, log, end):
         return None, {"row": row, "failure": str(failure), "log": tail(options.log, start)}
 
 
-def run_rows(options):
-    import torch
-
-    options.reference = "cuda" if torch.cuda.is_available() and "emulated" not in options.daemon else "cpu"
+def selected_rows(options):
     rows = torch_work.SMOKE if options.smoke else list(torch_work.ROWS)
-    if options.only:
-        wanted = pathlib.Path(options.only).read_text(encoding="utf-8").split("\n")
-        rows = [row for row in rows if f"torch {row}" in wanted]
+    if not options.only:
+        return rows
+    wanted = pathlib.Path(options.only).read_text(encoding="utf-8").split("\n")
+    return [row for row in rows if row in wanted]
+
+
+def run_rows(options):
+    options.reference = options.reference or ("cpu" if "emulated" in options.daemon else "cuda")
+    rows = selected_rows(options)
     end = time.monotonic() + options.seconds
-    machine, results, session = {}, [], None
-    print(f"{'row':<34} {'ours ms':>10} {'ref. ms':>10} {'ratio':>7}", flush=True)
+    report, session = Report(options, rows), None
     with open(options.log, "ab") as log:
-        for i, row in enumerate(rows):
+        for row in rows:
+            print(f"[ RUN      ] {row}", flush=True)
             if time.monotonic() >= end:
-                print(f"{len(rows) - i} rows didn't start in {options.seconds:g} s: {' '.join(rows[i:])}", flush=True)
-                break
+                report.skip(row, f"the time limit for rows, {options.seconds:g} s, is over")
+                continue
             session, result = run_row(options, session, row, log, end)
-            machine = session.versions if session else machine
-            results.append(result)
-            print(describe(result), flush=True)
-            write(options, machine, results, rows[i + 1 :])
+            report.versions = session.versions if session else report.versions
+            if "failure" in result and time.monotonic() >= end:
+                report.skip(row, f"was running when the time limit for rows, {options.seconds:g} s, was over")
+            else:
+                report.add(result)
         if session:
             session.end()
-    return 1 if any("failure" in result or result["difference"] for result in results) or not results else 0
+    return 1 if any(map(has_failed, report.results)) or not report.results else 0
 
 
 def main():
@@ -287,12 +339,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--peer", choices=("tensord", "cuda", "cpu"))
     parser.add_argument("--daemon", default=str(folder / "bin/tensord"))
+    parser.add_argument("--library-path")
     parser.add_argument("--devices", default="cuda:0")
+    parser.add_argument("--reference", choices=("cuda", "cpu"))
     parser.add_argument("--seconds", type=float, default=180)
     parser.add_argument("--row-seconds", type=float, default=40)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--log", default="torch.log")
-    for name in ("--only", "--json", "--repeat"):
+    for name in ("--only", "--json", "--table", "--repeat"):
         parser.add_argument(name)
     for name in ("--tiny", "--smoke"):
         parser.add_argument(name, action="store_true")
