@@ -58,7 +58,7 @@ write_report() {
     ((${#waiting[@]} == 0)) || printf '\nParts that have not run: %s\n' "${waiting[*]}"
     [[ ! -s $work/failures ]] || { echo && echo "Failures (log.txt has all output):" &&
       cat "$work/failures"; }
-    [[ ! -s $work/slow ]] || { echo && echo "Slower than PyTorch on CUDA:" && cat "$work/slow"; }
+    [[ ! -s $work/slow ]] || { echo && echo "Slower than PyTorch (columns as below):" && cat "$work/slow"; }
     [[ $(count "" skipped) == 0 ]] || { echo && echo "Skipped:" && skips; }
     if [[ -s $work/tables ]]; then
       echo

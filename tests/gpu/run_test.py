@@ -431,7 +431,9 @@ class GpuTorchTest(PackTest):
         raise unittest.SkipTest(reason)
 
     def run_torch(self, *arguments, **environment):
-        return self.run_pack(*arguments, TENSORD_GPU_PYTHON=OPTIONS.python, **environment)
+        environment["TENSORD_GPU_PYTHON"] = OPTIONS.python
+        environment["OMP_NUM_THREADS"] = "1"  # PyTorch's threads would wait for each other on a busy machine
+        return self.run_pack("--limit", str(PATIENCE_SECONDS), *arguments, **environment)
 
     def test_compares_pytorch_through_the_daemon(self):
         result = self.run_torch("smoke", "torch")
@@ -441,31 +443,26 @@ class GpuTorchTest(PackTest):
         rows = document["rows"]
         self.assertIn("train_gpt2_bfloat16", [row["row"] for row in rows])
         for row in rows:
-            self.assertIsNone(row["difference"], row)
+            self.assertLessEqual(row["difference"], row["permitted"], row)
             self.assertEqual(*row["flags"].values())
         lines = self.report_lines("report.txt")
         self.assertTrue([line for line in lines if line.startswith(f"PyTorch:   {self.torch}.")], lines)
-        self.assertTrue([line for line in lines if line.startswith('tensord: {"torch": ')], lines)
+        self.assertTrue([line for line in lines if line.startswith("tensord: torch ")], lines)
         slower = [f"torch {row['row']}" for row in rows if row["ratio"] < 1]
         self.assertEqual(self.report_lines("repeat.txt"), slower)
         files = os.listdir(os.path.join(self.folder, "report"))
         self.assertEqual(sorted(files), ["log.txt", "repeat.txt", "report.txt", "torch.json"])
 
-    def test_repeats_rows(self):
-        path = os.path.join(self.folder, "list")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("torch add_and_item\ntorch small_adds\n")
-        result = self.run_torch("--repeat", path)
-        self.assertEqual(self.last_line, "2 passed, 0 failed", result.stdout)
-
-    def test_goes_on_after_a_row_that_fails(self):
+    def test_repeats_rows_and_goes_on_after_one_that_fails(self):
         work = os.path.join(self.folder, "moved/torch_work.py")
         shutil.copy(work, work + ".kept")
         self.addCleanup(os.replace, work + ".kept", work)
         with open(work, "a", encoding="utf-8") as file:
-            file.write("import os\nROWS = {name: ROWS[name] for name in ('add_and_item', 'small_adds')}\n")
-            file.write("ROWS['add_and_item'] = lambda device, tiny: os._exit(9)\n")
-        result = self.run_torch("torch")
+            file.write("import os\nROWS['add_and_item'] = lambda device, tiny: os._exit(9)\n")
+        path = os.path.join(self.folder, "list")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("torch small_adds\ntorch add_and_item\n")
+        result = self.run_torch("--repeat", path)
         self.assertEqual(self.last_line, "1 passed, 1 failed", result.stdout)
         self.assertIn("failed: the process ended with 9", result.stdout)
         self.assertEqual(self.report_lines("repeat.txt")[0], "torch add_and_item")

@@ -10,14 +10,17 @@ on both. A round runs the same work in one peer, then in the other. If a row fai
 the program ends both peers and the daemon, and starts them again for the next row. --library-path is the daemon's
 LD_LIBRARY_PATH. The reference of an emulated daemon is PyTorch on the CPU, if --reference names no other.
 
-The program prints each row in GoogleTest's format, and writes it to --json and --table when it ends. --repeat lists the
-rows that fell short: a ratio below 1, values that differ, a failure, or no start. --only runs the rows of such a list.
+When a row ends, the program prints it in GoogleTest's format, and replaces --json, --table and --repeat. --repeat lists
+the rows that fell short: a ratio below 1, values that differ, a failure, or no start. --only runs the rows of such a
+list.
 
-A peer prints "ready {JSON}". It reads "load ROW TINY" and "run COUNT", and answers "ok {JSON}" or "error TEXT".
+A peer prints "ready {JSON}" with its versions and the names of the rows. It reads "load ROW TINY" and "run COUNT", and
+answers "ok {JSON}" or "error TEXT". Only peers import PyTorch, so that the time limits include its import.
 """
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import platform
@@ -29,8 +32,8 @@ import tempfile
 import time
 from typing import Any
 
-import torch_work
-
+SMOKE_ROWS = ["train_mlp_float32"]
+CHECKED_STEPS = 3  # after the first one
 SAMPLE_SECONDS = 0.2
 MAX_REPETITIONS = 1000
 
@@ -68,30 +71,31 @@ def settings():
     }
 
 
-def answer(work, words, device):
+def answer(work, words, kind):
     """Executes a command. Returns the work that is loaded after it, and the answer."""
+    import torch_work
+
     if words[0] == "load":
-        return torch_work.make(words[1], device, tiny=words[2] == "1"), {"flags": settings()}
+        return torch_work.make(words[1], kind, tiny=words[2] == "1"), {"flags": settings()}
     start = time.perf_counter()
     values = work(int(words[1]))
     return work, {"seconds": time.perf_counter() - start, "values": values}
 
 
 def run_peer(kind):
-    import torch
-
     if kind == "tensord":
         import torch_tensord  # noqa: F401
+    import torch_work
 
-    print("ready " + json.dumps(versions(kind)), flush=True)
+    torch_work.choose_repeatable_kernels()
+    print("ready " + json.dumps({"versions": versions(kind), "rows": list(torch_work.ROWS)}), flush=True)
     work = None
-    torch_work.set_flags()
     for line in sys.stdin:
         words = line.split()
         try:
             if words[0] == "load":
                 work = None  # frees its memory
-            work, result = answer(work, words, torch.device(kind))
+            work, result = answer(work, words, kind)
             print("ok " + json.dumps(result), flush=True)
         except Exception as error:  # only this row fails
             print("error " + " ".join(f"{type(error).__name__}: {error}".split())[:500], flush=True)
@@ -188,32 +192,38 @@ class Session:
             line = peer.read(deadline)
             if not line.startswith("ready "):
                 raise Failure(f"the peer for {kind} printed: {line}")
-            self.versions[kind] = json.loads(line[len("ready ") :])
+            greeting = json.loads(line[len("ready ") :])
+            self.versions[kind], self.rows = greeting["versions"], greeting["rows"]
 
     def end(self):
         for child in reversed(self.children):
             child.end()
 
 
-def compare_values(row, ours, reference):
-    """Returns why the values differ, or None."""
+def tolerance(row):
+    """Returns the largest permitted difference, relative to values above 1."""
+    if "bfloat16" in row or "tf32" in row:
+        return 3e-2
+    return 5e-3 if row.startswith("train") else 1e-4
+
+
+def largest_difference(ours, reference):
+    """Returns the largest difference of two lists, relative to values above 1: infinity if one has no number there."""
     if len(ours) != len(reference):
-        return f"{len(ours)} values, the reference has {len(reference)}"
-    tolerance = torch_work.tolerance(row)
-    for i, (a, b) in enumerate(zip(ours, reference)):
-        if not abs(a - b) <= tolerance * max(1.0, abs(b)):  # also if one is NaN
-            return f"value {i} is {a:.7g}, the reference {b:.7g}; permitted: {tolerance:g}"
-    return None
+        return math.inf
+    differences = [abs(a - b) / max(1.0, abs(b)) for a, b in zip(ours, reference)]
+    return math.inf if any(map(math.isnan, differences)) else max(differences)
 
 
 def measure(session, options, row, deadline):
+    """Compares the values, then the time. The values of later training steps depend on gradients and optimizers."""
     peers = session.peers
-    used, results = {}, []
+    used, values, once = {}, [], 0.0
     for kind, peer in peers.items():
         used[kind] = peer.ask(f"load {row} {int(options.tiny)}", deadline)["flags"]
-        results.append(peer.ask("run 1", deadline))
-    difference = compare_values(row, results[0]["values"], results[1]["values"])
-    once = max(peer.ask("run 1", deadline)["seconds"] for peer in peers.values())
+        first, later = peer.ask("run 1", deadline), peer.ask(f"run {CHECKED_STEPS}", deadline)
+        values.append(first["values"] + later["values"])
+        once = max(once, later["seconds"] / CHECKED_STEPS)
     count = 1 if options.tiny else max(1, min(MAX_REPETITIONS, int(SAMPLE_SECONDS / once)))
     rounds = []
     for _ in range(options.rounds):
@@ -223,8 +233,9 @@ def measure(session, options, row, deadline):
         "ours": statistics.median(a for a, _ in rounds),
         "reference": statistics.median(b for _, b in rounds),
         "ratio": statistics.median(b / a for a, b in rounds),
-        "values": [result["values"] for result in results],
-        "difference": difference,
+        "values": values,
+        "difference": largest_difference(*values),
+        "permitted": tolerance(row),
         "flags": used,
     }
 
@@ -244,30 +255,30 @@ def describe(result):
     ours, reference = result["flags"].values()
     if ours != reference:
         text += f"  flags differ: {ours} and {reference}"
-    return text + (f"  differs: {result['difference']}" if result["difference"] else "  equal")
-
-
-def fell_short(result):
-    return "failure" in result or result["difference"] is not None or result["ratio"] < 1
+    if has_failed(result):
+        return f"{text}  failed: the values differ by {result['difference']:.1e}, permitted: {result['permitted']:.0e}"
+    return f"{text}  equal within {result['difference']:.0e}"
 
 
 def has_failed(result):
-    return "failure" in result or result["difference"] is not None
+    return "failure" in result or result["difference"] > result["permitted"]
 
 
 class Report:
     """The files and what is printed. `waiting`: the rows that haven't ended."""
 
-    def __init__(self, options, waiting):
-        self.options = options
+    def __init__(self, options, versions, waiting):
+        self.options, self.versions = options, versions
         self.waiting = list(waiting)
-        self.versions, self.results, self.table = {}, [], []
+        self.results, self.table = [], []
         self.write()
 
     def write(self):
         """Replaces the files, so that a program that is ended leaves whole files."""
-        again = [result["row"] for result in self.results if fell_short(result)] + self.waiting
-        lines = [f"{kind}: {json.dumps(each)}" for kind, each in self.versions.items()]
+        again = [result["row"] for result in self.results if self.fell_short(result)] + self.waiting
+        lines = []
+        for kind, versions in self.versions.items():
+            lines.append(f"{kind}: " + ", ".join(f"{name} {version}" for name, version in versions.items()))
         lines.append(f"{'row':<34} {'ours ms':>10} {'ref. ms':>10} {'ratio':>7}")
         texts = {
             self.options.json: json.dumps({"versions": self.versions, "rows": self.results}, indent=1) + "\n",
@@ -278,6 +289,9 @@ class Report:
             if path:
                 pathlib.Path(path + ".part").write_text(text, encoding="utf-8")
                 os.replace(path + ".part", path)
+
+    def fell_short(self, result):
+        return has_failed(result) or (result["ratio"] < 1 and not self.options.smoke)
 
     def add(self, result):
         self.waiting.remove(result["row"])
@@ -304,33 +318,37 @@ def run_row(options, session, row, log, end):
         return None, {"row": row, "failure": str(failure), "log": tail(options.log, start)}
 
 
-def selected_rows(options):
-    rows = torch_work.SMOKE if options.smoke else list(torch_work.ROWS)
-    if not options.only:
-        return rows
-    wanted = pathlib.Path(options.only).read_text(encoding="utf-8").split("\n")
-    return [row for row in rows if row in wanted]
+def select_rows(options, rows):
+    if options.smoke:
+        rows = SMOKE_ROWS
+    if options.only:
+        wanted = pathlib.Path(options.only).read_text(encoding="utf-8").split("\n")
+        rows = [row for row in rows if row in wanted]
+    return rows
 
 
-def run_rows(options):
+def run_rows(options, log):
     options.reference = options.reference or ("cpu" if "emulated" in options.daemon else "cuda")
-    rows = selected_rows(options)
-    end = time.monotonic() + options.seconds
-    report, session = Report(options, rows), None
-    with open(options.log, "ab") as log:
-        for row in rows:
-            print(f"[ RUN      ] {row}", flush=True)
-            if time.monotonic() >= end:
-                report.skip(row, f"the time limit for rows, {options.seconds:g} s, is over")
-                continue
-            session, result = run_row(options, session, row, log, end)
-            report.versions = session.versions if session else report.versions
-            if "failure" in result and time.monotonic() >= end:
-                report.skip(row, f"was running when the time limit for rows, {options.seconds:g} s, was over")
-            else:
-                report.add(result)
-        if session:
-            session.end()
+    start, end = os.path.getsize(options.log), time.monotonic() + options.seconds
+    try:
+        session = Session(options, log, end)
+    except Failure as failure:
+        print("\n".join([str(failure), *tail(options.log, start)]))
+        return 1
+    rows = select_rows(options, session.rows)
+    report = Report(options, session.versions, rows)
+    for row in rows:
+        print(f"[ RUN      ] {row}", flush=True)
+        if time.monotonic() >= end:
+            report.skip(row, f"the time limit for rows, {options.seconds:g} s, is over")
+            continue
+        session, result = run_row(options, session, row, log, end)
+        if "failure" in result and time.monotonic() >= end:
+            report.skip(row, f"was running when the time limit for rows, {options.seconds:g} s, was over")
+        else:
+            report.add(result)
+    if session:
+        session.end()
     return 1 if any(map(has_failed, report.results)) or not report.results else 0
 
 
@@ -354,8 +372,8 @@ def main():
     if options.peer:
         run_peer(options.peer)
         return 0
-    pathlib.Path(options.log).touch()
-    return run_rows(options)
+    with open(options.log, "ab") as log:
+        return run_rows(options, log)
 
 
 if __name__ == "__main__":
