@@ -32,7 +32,7 @@ machine() {
   local name processor
   name=$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release 2>/dev/null)
   processor=$(awk -F': ' '/^model name/ && !seen++ { print $2 }' /proc/cpuinfo)
-  echo "system:    $name, kernel $(uname -r), glibc ${glibc:-unknown}, $(nproc) x $processor"
+  echo "system:    $name, kernel $(uname -r), glibc ${glibc:-unknown}, $(getconf _NPROCESSORS_ONLN) x $processor"
   echo "programs:  $programs${suffix:+, emulated}${quick:+, quick}"
   [[ ! -e $here/MANIFEST ]] || sed 's/^/           /' "$here/MANIFEST"
   sed '1s/^/libraries: /;2,$s/^/           /' "$work/libraries"
