@@ -128,7 +128,7 @@ class PackTest(unittest.TestCase):
 
 class GpuRunTest(PackTest):
     def test_runs_every_part_and_reports(self):
-        result = self.run_pack(TENSORD_GPU_PYTHON="/nonexistent")
+        result = self.run_pack("--limit", str(PATIENCE_SECONDS), TENSORD_GPU_PYTHON="/nonexistent")
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertRegex(self.last_line, r"^\d+ passed, 0 failed, 5 skipped$")
         for part in PARTS:
