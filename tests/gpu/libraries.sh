@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash
 # Finds the libraries and compute-sanitizer for tests/gpu/run. The script run sources this file, and
 # sets: here, the folder of run; python, the Python whose packages are searched.
 

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034,SC2154
+# shellcheck shell=bash
 # The parts of tests/gpu/run, which sources this file. Each appends its cases to $work/cases, its
 # failures to $work/failures, and what to repeat to $work/again: "PART", "PART ROW", "PART PROGRAM"
 # or "PART PROGRAM CASE".

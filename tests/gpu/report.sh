@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash
 # Writes the report of tests/gpu/run, which sources this file.
 
 max_log_bytes=$((12 << 20))

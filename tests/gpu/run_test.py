@@ -413,6 +413,8 @@ class GpuRunTest(PackTest):
 class GpuTorchTest(PackTest):
     """A pack with the daemon and the Python packages."""
 
+    torch: str  # the version of PyTorch
+
     @classmethod
     def setUpClass(cls):
         check = "import tensord, torch, torch_tensord; print('PyTorch', '.'.join(torch.__version__.split('.')[:2]))"

@@ -5,6 +5,7 @@ usage: torch_check.py [TAG [VERSION]]     TAG, VERSION: the lines "python" and "
 If it can, prints the versions and exits with 0. Otherwise prints the reason and exits with 1.
 """
 
+import importlib
 import platform
 import sys
 
@@ -24,7 +25,7 @@ def check(tag="", version=""):
 
     if version and torch.__version__.split(".")[:2] != version.split("."):
         raise ImportError(f"the pack is made for PyTorch {version}, this Python has {torch.__version__}")
-    import torch_tensord  # noqa: F401
+    importlib.import_module("torch_tensord")
 
     cudnn = torch.backends.cudnn.version() if torch.cuda.is_available() else "not in use"
     return f"{torch.__version__}, CUDA {torch.version.cuda}, cuDNN {cudnn}, Python {platform.python_version()}"

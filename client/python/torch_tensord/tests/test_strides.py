@@ -20,7 +20,6 @@ LAYOUTS = {
 }  # fmt: skip
 
 
-
 def places(x, *rows):
     return torch.tensor(rows or [1, 0], device=x.device)
 
