@@ -104,6 +104,27 @@ void SetApi(int64_t address) {
 
 void ThrowInterrupted() { throw python_error(); }
 
+namespace {
+
+// If the server's op has no kernel for a dtype, returns PyTorch's words for this. Otherwise returns
+// an empty text. `message` says which dtypes the op takes.
+std::string MissingDType(const std::string& message, const char* what) {
+  constexpr std::string_view kNeeds[] = {"needs a floating dtype, not ",
+                                         "needs integers or bool, not "};
+  for (const std::string_view needs : kNeeds) {
+    const size_t found = message.find(needs);
+    if (found == std::string::npos) continue;
+    const size_t start = found + needs.size();
+    const std::string dtype = message.substr(start, message.find(':', start) - start);
+    return c10::str('"', what, "\" not implemented for '", dtype, "': ");
+  }
+  return message.find("is not defined for bool") == std::string::npos
+             ? ""
+             : c10::str('"', what, "\" not implemented for 'bool': ");
+}
+
+}  // namespace
+
 void ThrowError(int code, TensordError* error, const char* what) {
   constexpr int kCancelled = 1, kUnimplemented = 12, kUnavailable = 14, kDataLoss = 15;
   if (code == kCancelled && Api().raised() != 0) {
@@ -122,6 +143,8 @@ void ThrowError(int code, TensordError* error, const char* what) {
       reason == "PRINCIPAL_BYTES_EXCEEDED") {
     C10_THROW_ERROR(OutOfMemoryError, message);
   }
+  if (const std::string missing = MissingDType(message, what); !missing.empty())
+    C10_THROW_ERROR(NotImplementedError, missing + message);
   if (code == kUnimplemented) C10_THROW_ERROR(NotImplementedError, message);
   if (code == kUnavailable || code == kDataLoss ||
       message.find("has closed the connection") != std::string::npos) {

@@ -104,6 +104,7 @@ at::Tensor CopyFromAndResize(const at::Tensor& source, const at::Tensor& target)
 }
 
 at::Scalar LocalScalar(const at::Tensor& self) {
+  TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
   if (ReportsWaits()) ReportWait("item()");
   return Download(self).item();
 }

@@ -69,7 +69,8 @@ Grid ReadGrid(const Tensor& input, const Tensor& grid, int64_t padding, bool ali
   const int64_t axes = input.dim() - 2;
   TORCH_CHECK(grid.dim() == input.dim() && grid.size(-1) == axes && grid.size(0) == input.size(0),
               "grid_sampler(): expected a grid with the input's batch size, and positions of ",
-              axes, " numbers, but got ", grid.sizes());
+              axes, " numbers, but got input with sizes ", input.sizes(), " and grid with sizes ",
+              grid.sizes());
   const at::ScalarType dtype = ComputeDType(input.scalar_type());
   result.batch = input.size(0);
   result.channels = input.size(1);

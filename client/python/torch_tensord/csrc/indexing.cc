@@ -181,6 +181,18 @@ at::Tensor& IndexOut(const at::Tensor& self, const c10::List<std::optional<at::T
   return WriteOut(out, IndexValue(self, Select(self, indices)));
 }
 
+// All elements of a storage in a line, and the places of a tensor's elements in it.
+struct Places {
+  at::Tensor line, places;
+};
+Places PlacesOf(const at::Tensor& self) {
+  const int64_t count[] = {static_cast<int64_t>(CellOf(self)->nbytes() / self.element_size())};
+  const int64_t step[] = {1};
+  const Value all = Arange(DeviceOf(self), count[0]);
+  const Value places = AsStrided(all, self.sizes(), self.strides(), self.storage_offset());
+  return {Alias(self, count, step, 0), MakeTensor(places, DeviceOf(self))};
+}
+
 at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
                      const at::Tensor& values, bool accumulate, bool) {
   const c10::DeviceIndex device = CommonDevice("index_put_", {&self, &values});
@@ -189,6 +201,13 @@ at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>
     if (IsGiven(each)) at::assert_no_overlap(self, *each);
   }
   if (self.numel() == 0 && values.numel() == 0) return self;
+  if (WarnIfExpanded("index_put_", self)) {
+    Places all = PlacesOf(self);
+    c10::List<std::optional<at::Tensor>> chosen;
+    chosen.push_back(Index(all.places, indices));
+    IndexPut(all.line, chosen, values, accumulate, false);
+    return self;
+  }
   const Value source = ReadAs(values, self.scalar_type(), device);
   // A mask of all axes, and one value: no wait.
   if (!accumulate && source->numel() == 1 && indices.size() == 1) {
@@ -297,6 +316,12 @@ at::Tensor& IndexFillScalar(at::Tensor& self, int64_t dim, const at::Tensor& ind
   at::assert_no_overlap(self, index);
   if (index.numel() == 0 || self.numel() == 0) return self;
   RequireIndex(kIndexFill, index);
+  if (WarnIfExpanded("index_fill_", self)) {
+    Places all = PlacesOf(self);
+    const at::Tensor chosen = IndexSelect(all.places, dim, index).reshape({-1});
+    IndexFillScalar(all.line, 0, chosen, value);
+    return self;
+  }
   const Value number = Full(DeviceOf(self), {}, Checked(value, self.scalar_type()));
   const Value places = Line(ReadIndex(index, DeviceOf(self)));
   const Value made = Push("index_put", {Line(Read(self)), places, number},

@@ -1,5 +1,6 @@
 #include "kernels.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <c10/util/Exception.h>
 
@@ -83,6 +84,14 @@ bool TryInPlace(ServerOp& op, const at::Tensor& out, const at::Tensor& a, const 
   }
   inputs[0] = first.get();
   first.Set(Cast(Push(op.get(), op.name(), inputs, first.donated()), dtype));
+  return true;
+}
+
+bool WarnIfExpanded(const char* name, const at::Tensor& self) {
+  if (C10_LIKELY(at::has_internal_overlap(self) != at::MemOverlap::Yes)) return false;
+  TORCH_WARN("Use of ", name,
+             " on expanded tensors is deprecated. Please clone() the tensor before performing this "
+             "operation. This also applies to advanced indexing e.g. tensor[indices] = tensor");
   return true;
 }
 

@@ -44,6 +44,10 @@ Value ReadAs(const at::Tensor& tensor, at::ScalarType dtype, c10::DeviceIndex de
 // on `device` without a wait.
 at::Tensor ToDType(const at::Tensor& tensor, at::ScalarType dtype, c10::DeviceIndex device);
 
+// Returns whether several elements of a tensor that the op `name` writes have one place by the
+// stride 0. If so, warns as PyTorch does. The op then writes them.
+bool WarnIfExpanded(const char* name, const at::Tensor& self);
+
 // Returns the dtype in which ops on 16-bit floating dtypes are computed: float32 for these.
 inline at::ScalarType ComputeDType(at::ScalarType dtype) {
   return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;

@@ -170,6 +170,9 @@ std::tuple<at::Tensor&, at::Tensor&> NllOut(const at::Tensor& self, const at::Te
                                             const std::optional<at::Tensor>& weight,
                                             int64_t reduction, int64_t ignore_index,
                                             at::Tensor& output, at::Tensor& total) {
+  TORCH_CHECK(!IsGiven(weight) || weight->scalar_type() == self.scalar_type(),
+              "nll_loss: the weight has another dtype than the input: expected scalar type ",
+              self.scalar_type(), " but found ", weight->scalar_type());
   const at::ScalarType dtype = ComputeDType(self.scalar_type());
   if (target.numel() == 0) {
     const c10::DeviceIndex device = DeviceOf(self);
@@ -186,7 +189,7 @@ std::tuple<at::Tensor&, at::Tensor&> NllOut(const at::Tensor& self, const at::Te
   const Value loss = Push(op::neg, {Mul(Reshape(Cast(picked, dtype), target.sizes()), nll.weight)});
   const Value sum = Reduce("sum", nll.weight, {}, false);
   if (reduction == at::Reduction::None) {
-    WriteOut(output, loss);
+    WriteOut(output, self.dim() == 1 ? Reshape(loss, {}) : loss);
     WriteOut(total, Full(DeviceOf(self), {}, 0, dtype));
     return {output, total};
   }

@@ -1,5 +1,6 @@
 // Losses of margins between the scores of classes, as compositions of PyTorch's ops.
 #include <ATen/core/Reduction.h>
+#include <ATen/native/LossMulti.h>
 
 #include "kernels.h"
 #include "value_errors.h"
@@ -31,10 +32,8 @@ Margins MarginsOf(const Tensor& self, const Tensor& given_target, const at::Scal
                   const std::optional<Tensor>& weight) {
   CommonDevice("multi_margin_loss", {&self, &given_target});
   const OriginScope scope(kMultiMargin);
-  TORCH_CHECK(self.dim() <= 2 && given_target.dim() <= 1,
-              "multi_margin_loss: expected scores of at most 2 dimensions, and targets of at most "
-              "1, but got ",
-              self.sizes(), " and ", given_target.sizes());
+  int64_t rows = 0, classes = 0;
+  at::native::multi_margin_loss_shape_check(rows, classes, self.dim(), self, given_target, weight);
   const Tensor x = self.dim() == 2 ? self : self.reshape({1, -1});
   Margins margins;
   margins.target = given_target.reshape({-1, 1});

@@ -1,6 +1,9 @@
 // Tensors without arithmetic: empty, views, resize_ and set_. They send nothing to the server.
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_cpu_dispatch.h>
 #include <ATen/ops/set_cpu_dispatch.h>
@@ -28,6 +31,12 @@ void CheckOptions(std::optional<at::ScalarType> dtype, std::optional<c10::Layout
   DeviceAt(IndexOf(device));
 }
 
+// Returns whether the program has asked for NaN or the greatest number in new memory.
+bool FillsNewMemory() {
+  const at::Context& context = at::globalContext();
+  return context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory();
+}
+
 at::Tensor Empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
                  std::optional<c10::Layout> layout, std::optional<c10::Device> device,
                  std::optional<bool> pinned, std::optional<c10::MemoryFormat> format) {
@@ -37,6 +46,7 @@ at::Tensor Empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
   if (format && *format != c10::MemoryFormat::Contiguous) {
     tensor.unsafeGetTensorImpl()->empty_tensor_restride(*format);
   }
+  if (C10_UNLIKELY(FillsNewMemory())) at::native::fill_empty_deterministic_(tensor);
   return tensor;
 }
 
@@ -45,7 +55,9 @@ at::Tensor EmptyStrided(at::IntArrayRef size, at::IntArrayRef stride,
                         std::optional<c10::Device> device, std::optional<bool> pinned) {
   CheckOptions(dtype, layout, device, pinned);
   at::detail::check_size_nonnegative(size);
-  return MakeStrided(size, stride, c10::dtype_or_default(dtype), IndexOf(device));
+  at::Tensor tensor = MakeStrided(size, stride, c10::dtype_or_default(dtype), IndexOf(device));
+  if (C10_UNLIKELY(FillsNewMemory())) at::native::fill_empty_deterministic_(tensor);
+  return tensor;
 }
 
 // Makes a tensor of which PyTorch knows that all elements are zero. Forward-mode derivatives use
@@ -76,7 +88,11 @@ const at::Tensor& ResizeInPlace(const at::Tensor& self, c10::SymIntArrayRef size
   const size_t needed =
       static_cast<size_t>(self.numel() + self.storage_offset()) * self.element_size();
   Cell* const cell = CellOf(self);
-  if (self.numel() > 0 && needed > cell->nbytes()) ResizeStorage(cell, needed);
+  const size_t before = cell->nbytes();
+  if (self.numel() == 0 || needed <= before) return self;
+  ResizeStorage(cell, needed);
+  if (C10_UNLIKELY(FillsNewMemory()))
+    at::native::fill_resize_deterministic_(self, static_cast<int64_t>(before));
   return self;
 }
 
@@ -107,6 +123,12 @@ at::Tensor& SetEmpty(at::Tensor& self) {
       self, MakeContiguous({0}, self.scalar_type(), self.device().index()).storage(), 0, {0}, {});
 }
 
+at::Tensor LazyClone(const at::Tensor&) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false,
+                              "tensord has no _lazy_clone: use clone(), which copies no elements "
+                              "until one of the tensors is written");
+}
+
 // If this returns true, Module.to() changes parameters in place, so tied weights stay tied.
 bool HasCompatibleShallowCopyType(const at::Tensor& a, const at::Tensor& b) {
   return a.layout() == at::kStrided && b.layout() == at::kStrided;
@@ -122,6 +144,7 @@ TENSORD_KERNELS(m) {
   m.impl("_efficientzerotensor", EfficientZeroTensor);
   m.impl("as_strided", AsStridedView);
   m.impl("resize_", ResizeInPlace);
+  m.impl("_lazy_clone", LazyClone);
   m.impl("_reshape_alias", ReshapeAlias);
   m.impl("view", View);
   m.impl("unfold", Unfold);

@@ -303,6 +303,9 @@ constexpr Origin kUnpool{"scatter", "max_unpool", "the indices"};
 
 template <size_t kAxes>
 Value Unpool(const at::Tensor& self, const at::Tensor& indices, at::IntArrayRef size) {
+  // If two elements have one index, either may remain.
+  at::globalContext().alertNotDeterministic(kAxes == 2 ? "max_unpooling2d_forward_out"
+                                                       : "max_unpooling3d_forward_out");
   CommonDevice("max_unpool", {&self, &indices});
   TORCH_CHECK(self.dim() == kAxes + 1 || self.dim() == kAxes + 2, "Input to max_unpooling", kAxes,
               "d should be a ", kAxes + 1, "d or ", kAxes + 2, "d Tensor, but got a tensor with ",
@@ -310,6 +313,12 @@ Value Unpool(const at::Tensor& self, const at::Tensor& indices, at::IntArrayRef 
   TORCH_CHECK(self.sizes().equals(indices.sizes()),
               "Expected shape of indices to be same as that of the input tensor (", self.sizes(),
               ") but got indices tensor with shape: ", indices.sizes());
+  for (int64_t d = 1; d < self.dim(); ++d) {
+    TORCH_CHECK(self.size(d) > 0, "max_unpooling", kAxes,
+                "d: Expected input to have non-zero size for non-batch dimensions, but input has "
+                "sizes ",
+                self.sizes(), " with dimension ", d, " being empty");
+  }
   c10::DimVector result(self.sizes().slice(0, self.dim() - kAxes));
   c10::DimVector lines = result, flat = result;
   result.append(size.begin(), size.end());
@@ -386,10 +395,19 @@ Columns ColumnsOf(const char* name, int64_t batch, int64_t channels, at::IntArra
   return c;
 }
 
+// Only the batch may be empty.
+void CheckElements(const char* ranks, const at::Tensor& self, int64_t rank) {
+  bool valid = self.dim() == rank || self.dim() == rank + 1;
+  for (int64_t d = self.dim() - rank; d >= 0 && d < self.dim(); ++d)
+    valid = valid && self.size(d) > 0;
+  TORCH_CHECK(valid, "Expected ", ranks,
+              " (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for "
+              "input, but got: ",
+              self.sizes());
+}
 Value Im2Col(const at::Tensor& self, at::IntArrayRef kernel, at::IntArrayRef dilation,
              at::IntArrayRef padding, at::IntArrayRef stride) {
-  TORCH_CHECK(self.dim() == 3 || self.dim() == 4,
-              "Expected 3D or 4D (batch mode) tensor for input, but got: ", self.sizes());
+  CheckElements("3D or 4D", self, 3);
   const bool batched = self.dim() == 4;
   const Columns c = ColumnsOf("im2col", batched ? self.size(0) : 1, self.size(-3), Spatial<2>(self),
                               kernel, dilation, padding, stride);
@@ -418,8 +436,7 @@ Value Im2Col(const at::Tensor& self, at::IntArrayRef kernel, at::IntArrayRef dil
 // Adds each column to the elements of its window.
 Value Col2Im(const at::Tensor& self, at::IntArrayRef image, at::IntArrayRef kernel,
              at::IntArrayRef dilation, at::IntArrayRef padding, at::IntArrayRef stride) {
-  TORCH_CHECK(self.dim() == 2 || self.dim() == 3,
-              "Expected 2D or 3D (batch mode) tensor for input, but got: ", self.sizes());
+  CheckElements("2D or 3D", self, 2);
   TORCH_CHECK(kernel.size() == 2 && image.size() == 2,
               "It is expected output_size and kernel_size equal to 2");
   const bool batched = self.dim() == 3;

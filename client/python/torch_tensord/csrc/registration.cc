@@ -277,6 +277,8 @@ void OutputCheck::operator()(torch::jit::Stack stack, size_t count) const {
       has_host = has_host || (!IsOurs(each) && !IsNumber(each));
     }
   }
+  if (has_host && !call.inputs.empty() && std::ranges::none_of(call.inputs, IsOurs))
+    ThrowOtherDevice(name.c_str(), call.inputs[0].device(), first.device());
   if (has_host) return;  // the kernel throws
   const Rule rule = RuleOf(name);
   if (rule <= Rule::kIsBool)

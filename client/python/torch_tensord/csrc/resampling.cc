@@ -263,8 +263,10 @@ at::Tensor& InterpolateOut(Filter filter, const at::Tensor& self, at::IntArrayRe
                            bool align_corners, std::initializer_list<Scale> scales,
                            const at::Tensor& out) {
   const bool nearest = filter == Filter::kNearest || filter == Filter::kNearestExact;
-  TORCH_CHECK_NOT_IMPLEMENTED(nearest || at::isFloatingType(self.scalar_type()),
-                              "interpolation of integers isn't implemented on tensord");
+  const at::ScalarType dtype = self.scalar_type();
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(dtype) || (nearest && dtype == at::kByte),
+                              "interpolation is not implemented for ", dtype,
+                              " on tensord: it takes floating numbers, and nearest also uint8");
   c10::DimVector sizes = {self.size(0), self.size(1)};
   sizes.append(size.begin(), size.end());
   if (c10::multiply_integers(sizes) == 0) {
@@ -318,6 +320,14 @@ struct Smooth {
 // The padding is (left, right) for each axis, the last axis first. Negative numbers crop.
 template <bool kReflects>
 Maps PaddingOf(const at::Tensor& self, at::IntArrayRef padding) {
+  const auto axes = static_cast<int64_t>(padding.size() / 2);
+  bool valid = self.dim() == axes + 1 || self.dim() == axes + 2;
+  for (int64_t d = self.dim() - axes - 1; d >= 0 && d < self.dim(); ++d)
+    valid = valid && self.size(d) > 0;
+  TORCH_CHECK(valid, "Expected ", axes + 1, "D or ", axes + 2,
+              "D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for "
+              "input, but got: ",
+              self.sizes());
   Maps maps;
   for (size_t i = padding.size() / 2; i-- > 0;) {
     const int64_t in = self.size(self.dim() - 1 - static_cast<int64_t>(i));

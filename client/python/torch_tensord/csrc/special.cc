@@ -110,6 +110,7 @@ Tensor& SpecialOut(const Tensor& self, Tensor& out) {
 }
 Tensor& PolyGammaOut(int64_t n, const Tensor& self, Tensor& out) {
   TORCH_CHECK(n >= 0, "polygamma(n, x) does not support negative n.");
+  CheckResultCast(FloatDType(self.scalar_type()), out);
   return CopyToOut(out, PolyGamma(n, Double(self)));
 }
 Tensor& ZetaOut(const Tensor& self, const Tensor& other, Tensor& out) {

@@ -138,6 +138,10 @@ at::Tensor& AddProductOut(const at::Tensor& self, const at::Tensor& a, const at:
   const at::ScalarType dtype = ResultType({&self, &a, &b}), computed = ComputeDType(dtype);
   constexpr const char* kName = &kOp == &op::mul ? "addcmul" : "addcdiv";
   TORCH_CHECK_NOT_IMPLEMENTED(dtype != at::kBool, kName, " isn't implemented for bool");
+  TORCH_CHECK(&kOp != &op::div || !at::isIntegralType(a.scalar_type(), true) ||
+                  !at::isIntegralType(b.scalar_type(), true),
+              "Integer division with addcdiv is no longer supported: divide with torch.div and its "
+              "rounding_mode, or cast an operand to a floating dtype");
   const In factor = Checked(value, computed);
   Resize(out, BroadcastSizes({&self, &a, &b}));
   Elementwise(kName, out, {&self, &a, &b}, computed, [&](const Inputs& in) {
@@ -187,6 +191,15 @@ at::Tensor& LerpTensorOut(const at::Tensor& self, const at::Tensor& end, const a
   return out;
 }
 
+// Returns where any of the elements with one place is masked, for WithoutRepeats(self).
+at::Tensor MaskWithoutRepeats(const at::Tensor& self, const at::Tensor& mask) {
+  at::Tensor any = mask.expand(self.sizes());
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (self.stride(d) == 0) any = any.any(d, true);
+  }
+  return any;
+}
+
 at::Tensor& MaskedFillScalar(at::Tensor& self, const at::Tensor& mask, const at::Scalar& value) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_fill_ only supports boolean masks, but got ",
               mask.scalar_type());
@@ -195,6 +208,11 @@ at::Tensor& MaskedFillScalar(at::Tensor& self, const at::Tensor& mask, const at:
   at::infer_size_dimvector(self.sizes(), mask.sizes());
   at::assert_no_partial_overlap(self, mask);
   if (self.numel() == 0) return self;
+  if (WarnIfExpanded("masked_fill_", self)) {
+    const at::Tensor once = WithoutRepeats(self);
+    Write(once, Where(Read(MaskWithoutRepeats(self, mask)), number, Read(once)));
+    return self;
+  }
   Write(self, Where(ReadForBroadcast(mask), number, Read(self)));
   return self;
 }
@@ -206,7 +224,13 @@ at::Tensor& MaskedFillTensor(at::Tensor& self, const at::Tensor& mask, const at:
   CommonDevice("masked_fill_", {&self, &mask, &value});
   at::assert_no_partial_overlap(self, mask);
   if (self.numel() == 0) return self;
-  Write(self, Where(ReadForBroadcast(mask), Cast(Read(value), self.scalar_type()), Read(self)));
+  const Value number = Cast(Read(value), self.scalar_type());
+  if (WarnIfExpanded("masked_fill_", self)) {
+    const at::Tensor once = WithoutRepeats(self);
+    Write(once, Where(Read(MaskWithoutRepeats(self, mask)), number, Read(once)));
+    return self;
+  }
+  Write(self, Where(ReadForBroadcast(mask), number, Read(self)));
   return self;
 }
 

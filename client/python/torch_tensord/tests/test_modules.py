@@ -219,3 +219,36 @@ def test_autocast_computes_products_in_bfloat16():
         y = layer(x)
         assert y.dtype == torch.bfloat16 and y.softmax(-1).dtype == torch.float32
     torch.testing.assert_close(y.float().cpu(), layer(x).cpu(), rtol=0.05, atol=0.05)
+
+
+def classes(*shape, device):
+    return torch.zeros(shape, dtype=torch.long, device=device)
+
+
+REFUSED = {
+    "3D or 4D": lambda d: F.pad(torch.ones(3, 0, 5, 5, device=d), (1, 1, 1, 1), mode="reflect"),
+    "3D or 4D .batch": lambda d: F.pad(torch.ones(0, 5, 5, device=d), (1, 1, 1, 1), mode="replicate"),
+    "Expected 3D or 4D": lambda d: F.unfold(torch.ones(3, 0, 3, 4, device=d), (2, 3)),
+    "Expected 2D or 3D": lambda d: F.fold(torch.ones(0, 12, device=d), (4, 5), (2, 2)),
+    "non-batch dimensions": lambda d: F.max_unpool2d(torch.ones(2, 0, 2, 2, device=d), classes(2, 0, 2, 2, device=d), 2),
+    "but got input with sizes": lambda d: F.grid_sample(
+        torch.ones(2, 1, 4, 4, device=d), torch.ones(1, 4, 4, 2, device=d)
+    ),
+    "expected scalar type Float but found Double": lambda d: F.nll_loss(
+        torch.ones(0, 3, device=d), classes(0, device=d), weight=torch.ones(3, dtype=torch.float64, device=d)
+    ),
+    r"Expected target size \[5\]": lambda d: F.multi_margin_loss(torch.ones(5, 3, device=d), classes(3, device=d)),
+    "not implemented for": lambda d: F.interpolate(torch.ones(1, 1, 4, 4, dtype=torch.int32, device=d), scale_factor=2),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_inputs_are_refused_in_the_words_of_the_cpu(text):
+    for device in ("cpu", DEVICE):
+        with pytest.raises(RuntimeError, match=text):
+            REFUSED[text](device)
+
+
+def test_a_loss_of_one_row_without_a_batch_has_no_axes():
+    losses = [F.nll_loss(torch.ones(5, device=d), classes(1, device=d), reduction="none") for d in ("cpu", DEVICE)]
+    assert losses[1].shape == losses[0].shape == () and losses[1].item() == losses[0].item()

@@ -214,3 +214,11 @@ def test_a_floating_number_wraps_in_a_small_integer(source, dtype):
     expected = [n - 2**bits if n > torch.iinfo(dtype).max else n for n in whole]
     assert x.to(DEVICE).to(dtype).tolist() == expected
     assert torch.zeros(8, dtype=dtype, device=DEVICE).copy_(x.to(DEVICE)).tolist() == expected
+
+
+def test_a_dtype_without_a_kernel_is_not_implemented():
+    for device in ("cpu", DEVICE):
+        with pytest.raises(NotImplementedError, match="not implemented for"):
+            F.silu(torch.ones(2, dtype=torch.int32, device=device))
+        with pytest.raises(NotImplementedError, match="not implemented for"):
+            torch.ones(2, device=device).bitwise_or(torch.ones(2, device=device))

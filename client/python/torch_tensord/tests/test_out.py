@@ -217,3 +217,11 @@ def test_frexp(dtype):
 def test_is_set_to():
     x = torch.zeros(2, device=DEVICE)
     assert x.is_set_to(x.detach()) and not x.is_set_to(torch.zeros(2, device=DEVICE)) and not x.is_set_to(x[:1])
+
+
+def test_addcdiv_and_polygamma_refuse_integers_as_results():
+    x = torch.ones(2, dtype=torch.int32, device=DEVICE)
+    with pytest.raises(RuntimeError, match="Integer division with addcdiv is no longer supported"):
+        torch.addcdiv(x, x, x, out=x)
+    with pytest.raises(RuntimeError, match="result type Float can't be cast"):
+        x.polygamma_(1)

@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -246,3 +247,46 @@ def test_a_tensor_whose_elements_share_places_is_filled():
 
     for strides in ((10, 1, 2), (10, 1, 1), (10, 3, 3), (3, 2, 1)):
         assert filled(DEVICE, strides) == filled("cpu", strides)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.uint8, torch.int64])
+def test_new_memory_is_filled_if_the_program_asks_for_it(dtype):
+    def made(device):
+        torch.use_deterministic_algorithms(True)
+        try:
+            tensors = [
+                torch.empty(2, dtype=dtype, device=device),
+                torch.empty_strided((2, 2), (1, 3), dtype=dtype, device=device),
+                torch.zeros(2, dtype=dtype, device=device).resize_(4),
+                torch.empty(2, 3, out=torch.zeros(1, dtype=dtype, device=device)),
+            ]
+        finally:
+            torch.use_deterministic_algorithms(False)
+        return [str(x.tolist()) for x in tensors]
+
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert made(DEVICE) == made("cpu")
+
+
+EXPANDED = {
+    "index_put_": lambda x, i, mask: x.index_put_((i, i), torch.tensor([1.0, 2.0, 3.0], device=x.device)),
+    "index_put_ with accumulate": lambda x, i, mask: x.index_put_((i,), torch.tensor(1.0).to(x.device), True),
+    "index_fill_": lambda x, i, mask: x.index_fill_(1, i[:1], 4.0),
+    "masked_fill_": lambda x, i, mask: x.masked_fill_(mask, 5.0),
+    "masked_fill_ with a tensor": lambda x, i, mask: x.masked_fill_(mask, torch.tensor(5.0, device=x.device)),
+}
+
+
+@pytest.mark.parametrize("name", EXPANDED)
+def test_an_expanded_tensor_is_written_with_a_warning(name):
+    def written(device):
+        x = torch.zeros(1, 3, device=device)
+        i = torch.tensor([0, 2, 1], device=device)
+        mask = torch.tensor([[True, False, False], [False, False, True], [False] * 3], device=device)
+        with pytest.warns(UserWarning, match="expanded tensors"):
+            EXPANDED[name](x.expand(3, 3), i, mask)
+        return x.tolist()
+
+    assert written(DEVICE) == written("cpu")
