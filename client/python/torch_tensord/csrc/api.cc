@@ -110,7 +110,8 @@ namespace {
 // an empty text. `message` says which dtypes the op takes.
 std::string MissingDType(const std::string& message, const char* what) {
   constexpr std::string_view kNeeds[] = {"needs a floating dtype, not ",
-                                         "needs integers or bool, not "};
+                                         "needs integers or bool, not ",
+                                         "needs an integer dtype, not "};
   for (const std::string_view needs : kNeeds) {
     const size_t found = message.find(needs);
     if (found == std::string::npos) continue;

@@ -20,7 +20,10 @@ at::ScalarType ResultType(std::initializer_list<const at::Tensor*> operands) {
 
 void ResizeBroadcast(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   if (out.sizes().equals(a.sizes()) && (b.dim() == 0 || a.sizes().equals(b.sizes()))) return;
-  Resize(out, at::infer_size_dimvector(a.sizes(), b.sizes()));
+  const c10::DimVector sizes = at::infer_size_dimvector(a.sizes(), b.sizes());
+  TORCH_CHECK(out.sizes().equals(sizes) || !(out.is_same(a) || out.is_same(b)),
+              "output with shape ", out.sizes(), " doesn't match the broadcast shape ", sizes);
+  Resize(out, sizes);
 }
 
 at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
@@ -87,7 +90,7 @@ at::Tensor& AddScaled(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
                                                 static_cast<uint64_t>(alpha.toLong())));
       return Push(op, {in[0], In(scaled, second.dtype())});
     }
-    return Push(op, {in[0], Push(op::mul, {second, In(alpha, ComputeDType(dtype))})});
+    return Cast(Push(op, {in[0], Push(op::mul, {second, In(alpha, ComputeDType(dtype))})}), dtype);
   });
   return const_cast<at::Tensor&>(out);
 }

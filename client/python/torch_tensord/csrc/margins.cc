@@ -102,7 +102,7 @@ Lists ListsOf(const Tensor& self, const Tensor& given_target) {
   const Tensor z = x.unsqueeze(1).sub(own.unsqueeze(2)).add(1).clamp_min(0);
   const Tensor counts =
       listed.gt(0).unsqueeze(2).logical_and(lists.is_target.logical_not().unsqueeze(1));
-  lists.z = z.mul(counts);
+  lists.z = z.masked_fill(counts.logical_not(), 0);
   return lists;
 }
 std::tuple<Tensor, Tensor> MultiLabelLoss(const Tensor& self, const Tensor& target,

@@ -158,12 +158,15 @@ at::Tensor& LinspaceOut(const at::Scalar& start, const at::Scalar& end, int64_t 
   Checked(start, out.scalar_type());
   if (steps == 1) return out.fill_(start);
   Checked(end, out.scalar_type());
-  // From both ends, so that both are exact.
-  const double step = (end.toDouble() - start.toDouble()) / static_cast<double>(steps - 1);
+  // From both ends, so that both are exact. PyTorch casts them to an integer dtype first.
+  const bool integers = at::isIntegralType(out.scalar_type(), false);
+  const double from = integers ? static_cast<double>(start.toLong()) : start.toDouble();
+  const double to = integers ? static_cast<double>(end.toLong()) : end.toDouble();
+  const double step = (to - from) / static_cast<double>(steps - 1);
   const Value position = Cast(Arange(device, steps), at::kDouble);
-  const Value low = Add(Mul(position, at::Scalar(step)), at::Scalar(start.toDouble()));
+  const Value low = Add(Mul(position, at::Scalar(step)), at::Scalar(from));
   const Value high =
-      Push(op::sub, {In(end.toDouble(), at::kDouble),
+      Push(op::sub, {In(to, at::kDouble),
                      Mul(Push(op::sub, {In(steps - 1, at::kDouble), position}), at::Scalar(step))});
   const Value first = Push(op::lt, {position, In(steps / 2, at::kDouble)});
   Write(out, Reshape(Where(first, low, high), out.sizes()));

@@ -49,7 +49,9 @@ Value RandInt(c10::DeviceIndex device, at::IntArrayRef sizes, int64_t low, int64
 at::Tensor& UniformInPlace(at::Tensor& self, double from, double to, MaybeGenerator generator) {
   TORCH_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from,
               " > to=", to);
-  TORCH_CHECK(at::isFloatingType(self.scalar_type()), "uniform_ needs a floating dtype");
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(self.scalar_type()),
+                              "uniform_ is not implemented for ", self.scalar_type(),
+                              ": it needs a floating dtype");
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, self.scalar_type(), "uniform_", [&] {
     TORCH_CHECK(to - from <= static_cast<double>(std::numeric_limits<scalar_t>::max()),
                 "uniform_ expects to-from <= std::numeric_limits<", self.scalar_type(),

@@ -147,7 +147,7 @@ at::Tensor& AddProductOut(const at::Tensor& self, const at::Tensor& a, const at:
   Elementwise(kName, out, {&self, &a, &b}, computed, [&](const Inputs& in) {
     Value product = Push(kOp, {in[1], in[2]});
     if (!value.equal(1)) product = Push(op::mul, {product, factor});
-    return Push(op::add, {in[0], product});
+    return Cast(Push(op::add, {in[0], product}), dtype);
   });
   return out;
 }

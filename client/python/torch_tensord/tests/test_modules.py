@@ -252,3 +252,10 @@ def test_inputs_are_refused_in_the_words_of_the_cpu(text):
 def test_a_loss_of_one_row_without_a_batch_has_no_axes():
     losses = [F.nll_loss(torch.ones(5, device=d), classes(1, device=d), reduction="none") for d in ("cpu", DEVICE)]
     assert losses[1].shape == losses[0].shape == () and losses[1].item() == losses[0].item()
+
+
+def test_classes_outside_the_list_do_not_spread_infinities():
+    x = torch.tensor([[1.0, float("inf"), 2.0]])
+    target = torch.tensor([[1, -1, 0]])
+    losses = [F.multilabel_margin_loss(x.to(d), target.to(d)) for d in ("cpu", DEVICE)]
+    torch.testing.assert_close(losses[1].cpu(), losses[0])

@@ -225,3 +225,16 @@ def test_addcdiv_and_polygamma_refuse_integers_as_results():
         torch.addcdiv(x, x, x, out=x)
     with pytest.raises(RuntimeError, match="result type Float can't be cast"):
         x.polygamma_(1)
+
+
+def test_an_op_in_place_does_not_grow_its_tensor():
+    x = torch.ones(3, 1, device=DEVICE)
+    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        x.ldexp_(torch.ones(3, 4, device=DEVICE))
+    assert x.shape == (3, 1)
+
+
+def test_a_result_of_16_bits_is_rounded_before_it_becomes_float32():
+    x = torch.linspace(0.1, 7, 20, dtype=torch.float16, device=DEVICE)
+    for function in (lambda **o: torch.addcmul(x, x, x, **o), lambda **o: torch.add(x, x, alpha=0.3, **o)):
+        assert torch.equal(function(out=torch.zeros(20, device=DEVICE)), function().float())

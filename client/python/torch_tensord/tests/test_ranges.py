@@ -101,3 +101,10 @@ def test_random_without_an_upper_bound_takes_the_greatest_integer(dtype):
     low = torch.iinfo(dtype).max - 1
     x = torch.zeros(64, dtype=dtype, device=DEVICE).random_(low, None)
     assert set(x.tolist()) == {low, low + 1}
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64, torch.float32])
+def test_linspace_casts_its_ends_to_the_dtype_first(dtype):
+    for start, end, steps in ((4.3, 1, 50), (-2.9, 7.9, 12), (0.5, 0.9, 3)):
+        expected = torch.linspace(start, end, steps, dtype=dtype)
+        torch.testing.assert_close(torch.linspace(start, end, steps, dtype=dtype, device=DEVICE).cpu(), expected)
