@@ -21,7 +21,7 @@ import unittest
 from typing import Any
 
 OPTIONS: Any
-PATIENCE_SECONDS = 300
+PATIENCE_SECONDS = 900
 PARTS = ["smoke", "torch", "compare", "device", "conformance", "bench", "memcheck", "racecheck"]
 
 
