@@ -230,7 +230,9 @@ REFUSED = {
     "3D or 4D .batch": lambda d: F.pad(torch.ones(0, 5, 5, device=d), (1, 1, 1, 1), mode="replicate"),
     "Expected 3D or 4D": lambda d: F.unfold(torch.ones(3, 0, 3, 4, device=d), (2, 3)),
     "Expected 2D or 3D": lambda d: F.fold(torch.ones(0, 12, device=d), (4, 5), (2, 2)),
-    "non-batch dimensions": lambda d: F.max_unpool2d(torch.ones(2, 0, 2, 2, device=d), classes(2, 0, 2, 2, device=d), 2),
+    "non-batch dimensions": lambda d: F.max_unpool2d(
+        torch.ones(2, 0, 2, 2, device=d), classes(2, 0, 2, 2, device=d), 2
+    ),
     "but got input with sizes": lambda d: F.grid_sample(
         torch.ones(2, 1, 4, 4, device=d), torch.ones(1, 4, 4, 2, device=d)
     ),
