@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -227,4 +228,11 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace tensord::gpu
 
-int main(int argc, char** argv) { return tensord::gpu::Main(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return tensord::gpu::Main(argc, argv);
+  } catch (const std::exception& error) {  // of the JSON library
+    std::fprintf(stderr, "gpu_bench: %s\n", error.what());
+    return 1;
+  }
+}

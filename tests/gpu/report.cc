@@ -13,7 +13,7 @@ namespace tensord::gpu {
 namespace {
 
 std::string FigureText(double figure) {
-  return absl::StrFormat(figure >= 1000 ? "%.0f" : figure >= 10 ? "%.1f" : "%.3f", figure);
+  return absl::StrFormat("%.*f", figure >= 1000 ? 0 : figure >= 10 ? 1 : 3, figure);
 }
 
 double ShareOfPeak(const Row& row, const Figures& figures) {
