@@ -1,7 +1,8 @@
 // The main() of all GoogleTest programs. After a crash, prints a stack trace. A test that leaves a
-// file descriptor open fails. In programs that are linked with gRPC, sockets don't count.
+// file descriptor open fails. In programs that are linked with gRPC, connections don't count.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <filesystem>
@@ -15,20 +16,34 @@
 
 namespace {
 
-// What the open descriptors of this process refer to, by number. Leaves out the descriptors that
-// gRPC opens at any time, and keeps: those by which its event loops wait, and sockets of channels.
+bool IsListening(int socket) {
+  int listening = 0;
+  socklen_t size = sizeof(listening);
+  return getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) == 0 && listening != 0;
+}
+
+// Returns what the open descriptors of this process refer to, by number. Leaves out the descriptors
+// that libraries open at any time, and keep: files of NVIDIA's driver, and gRPC's connections. Leaves
+// out the descriptors by which event loops wait, if such a library is in the process.
 std::map<std::string, std::string> OpenDescriptors() {
   std::map<std::string, std::string> open;
   std::error_code error;
   static const bool has_grpc = dlsym(RTLD_DEFAULT, "grpc_init") != nullptr;
+  bool has_driver = false;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
     const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
-    const bool of_event_loop = target.rfind("anon_inode:", 0) == 0;
-    const bool of_iteration = target.rfind("/proc/", 0) == 0;
-    const bool of_channel = has_grpc && target.rfind("socket:", 0) == 0;
-    if (!error && !of_event_loop && !of_iteration && !of_channel) {
-      open.emplace(entry.path().filename(), target);
-    }
+    const std::string number = entry.path().filename();
+    const bool of_driver = target.starts_with("/dev/nvidia");
+    const bool of_iteration = target.starts_with("/proc/");
+    const bool of_channel =
+        has_grpc && target.starts_with("socket:") && !IsListening(std::stoi(number));
+    has_driver = has_driver || of_driver;
+    if (!error && !of_driver && !of_iteration && !of_channel) open.emplace(number, target);
+  }
+  if (has_grpc || has_driver) {
+    std::erase_if(open, [](const auto& each) {
+      return each.second == "anon_inode:[eventfd]" || each.second == "anon_inode:[eventpoll]";
+    });
   }
   return open;
 }

@@ -42,10 +42,11 @@ Hub::Hub(int listener, const UniqueId& id)
     : listener_(listener), stop_fd_(eventfd(0, EFD_CLOEXEC)), id_(id), thread_([this] { Run(); }) {}
 
 Hub::~Hub() {
+  const bool closed = finished_.exchange(true);
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(stop_fd_, &one, sizeof(one));
+  [[maybe_unused]] const ssize_t written = closed ? 0 : write(stop_fd_, &one, sizeof(one));
   thread_.join();
-  close(stop_fd_);
+  if (!closed) close(stop_fd_);
 }
 
 std::vector<Hub::Member*> Hub::Joined() const {
@@ -74,7 +75,7 @@ void Hub::Run() {
   }
   members_.clear();
   close(listener_);
-  finished_ = true;
+  if (!finished_.exchange(true)) close(stop_fd_);  // the destructor hasn't begun
 }
 
 void Hub::Accept() {
