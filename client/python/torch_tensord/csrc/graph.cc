@@ -3,10 +3,10 @@
 #include <torch/library.h>
 
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include "generator.h"
+#include "guarded.h"
 #include "kernels.h"
 
 namespace torch_tensord {
@@ -358,27 +358,26 @@ std::vector<at::Tensor> Recording::Run(at::TensorList inputs, const Cells& cells
 
 // ---- graphs by number
 
-struct Graph {
-  std::mutex mutex;
-  std::vector<std::shared_ptr<const Recording>> recordings;
+using Graph = Guarded<std::vector<std::shared_ptr<const Recording>>>;
+struct Graphs {
+  std::map<int64_t, std::shared_ptr<Graph>> by_number;
+  int64_t last = 0;
 };
-std::mutex graphs_mutex;
-std::map<int64_t, std::shared_ptr<Graph>>& graphs() {
-  static auto* const all = new std::map<int64_t, std::shared_ptr<Graph>>;
+Guarded<Graphs>& graphs() {
+  static auto* const all = new Guarded<Graphs>;
   return *all;
 }
 
 int64_t MakeGraph() {
-  std::lock_guard<std::mutex> lock(graphs_mutex);
-  static int64_t last = 0;
-  graphs()[++last] = std::make_shared<Graph>();
-  return last;
+  const auto all = graphs().Lock();
+  all->by_number[++all->last] = std::make_shared<Graph>();
+  return all->last;
 }
 void DropGraph(int64_t number) {
-  std::shared_ptr<Graph> dropped;
-  std::lock_guard<std::mutex> lock(graphs_mutex);
-  dropped = std::move(graphs()[number]);
-  graphs().erase(number);
+  std::shared_ptr<Graph> dropped;  // destroyed after the lock
+  const auto all = graphs().Lock();
+  dropped = std::move(all->by_number[number]);
+  all->by_number.erase(number);
 }
 
 // Runs a graph. If it wasn't recorded for such inputs, calls `trace`, the address of a C function.
@@ -390,27 +389,22 @@ std::optional<std::vector<at::Tensor>> RunGraph(int64_t number, at::TensorList i
   for (const at::Tensor& input : inputs) {
     if (!IsOurs(input) || input.device() != inputs[0].device()) return std::nullopt;
   }
-  std::shared_ptr<Graph> graph;
-  {
-    std::lock_guard<std::mutex> lock(graphs_mutex);
-    graph = graphs().at(number);
-  }
+  const std::shared_ptr<Graph> graph = graphs().Lock()->by_number.at(number);
   const Cells cells(inputs);
   std::shared_ptr<const Recording> fitting;
   {
-    std::lock_guard<std::mutex> lock(graph->mutex);
-    std::erase_if(graph->recordings, [](const auto& each) { return !each->IsAlive(); });
-    for (const auto& each : graph->recordings) {
+    const auto recordings = graph->Lock();
+    std::erase_if(*recordings, [](const auto& each) { return !each->IsAlive(); });
+    for (const auto& each : *recordings) {
       if (fitting == nullptr && each->Fits(inputs, cells)) fitting = each;
     }
-    if (fitting == nullptr && graph->recordings.size() >= kMaxRecordings) return std::nullopt;
+    if (fitting == nullptr && recordings->size() >= kMaxRecordings) return std::nullopt;
   }
   if (fitting == nullptr) {
     auto made = std::make_shared<Recording>(inputs, cells);
     if (!made->Record(reinterpret_cast<int (*)()>(trace))) return std::nullopt;
     fitting = made;
-    std::lock_guard<std::mutex> lock(graph->mutex);
-    graph->recordings.push_back(std::move(made));
+    graph->Lock()->push_back(std::move(made));
   }
   return fitting->Run(inputs, cells);
 }

@@ -6,10 +6,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <string_view>
 
 #include "generator.h"
+#include "guarded.h"
 #include "kernels.h"
 
 namespace torch_tensord {
@@ -19,8 +19,7 @@ void SynchronizeDevice(c10::DeviceIndex device);
 
 namespace {
 
-std::mutex fallbacks_mutex;
-std::map<std::string, int64_t> fallbacks;
+Guarded<std::map<std::string, int64_t>> fallbacks;
 
 bool FallbackAllowed() {
   const char* value = std::getenv("TENSORD_CPU_FALLBACK");
@@ -101,11 +100,7 @@ void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                  "and its result back. With TENSORD_CPU_FALLBACK=1 in the environment, the ",
                  "package does this for all such ops"));
   }
-  bool first = false;
-  {
-    std::lock_guard<std::mutex> lock(fallbacks_mutex);
-    first = ++fallbacks[text] == 1;
-  }
+  const bool first = ++(*fallbacks.Lock())[text] == 1;
   if (first) TORCH_WARN("tensord: the CPU of this machine computes ", text);
   at::native::cpu_fallback(op, stack, true);
 }
@@ -168,9 +163,9 @@ std::vector<std::string> SupportedOps() {
 }
 
 std::vector<std::string> Fallbacks() {
-  std::lock_guard<std::mutex> lock(fallbacks_mutex);
+  const auto known = fallbacks.Lock();
   std::vector<std::string> lines;
-  for (const auto& [name, count] : fallbacks) lines.push_back(name + " " + std::to_string(count));
+  for (const auto& [name, count] : *known) lines.push_back(name + " " + std::to_string(count));
   return lines;
 }
 

@@ -7,12 +7,12 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "cell.h"
 #include "generator.h"
+#include "guarded.h"
 #include "kernels.h"
 
 namespace torch_tensord {
@@ -61,16 +61,11 @@ bool HasRunAll(c10::DeviceIndex device) {
     int connection = 0;
     int64_t commands = 0;  // the number of commands up to the mark, which is one of them
   };
-  static std::mutex mutex;
   // The key is the server. Its devices share the commands: if each device had a mark, the mark of
   // one would be a newer command for the others.
-  static auto* const marks = new std::map<std::string, Mark>;
+  static auto* const marks = new Guarded<std::map<std::string, Mark>>;
   const std::string server = Api().device_server(DeviceAt(device));
-  Mark mark;
-  {
-    const std::lock_guard<std::mutex> lock(mutex);
-    mark = (*marks)[server];
-  }
+  Mark mark = (*marks->Lock())[server];
   const int connection = ConnectionNumber();
   const int64_t commands = NumCommands(device);
   if (mark.event == nullptr || mark.connection != connection || mark.commands != commands) {
@@ -79,8 +74,7 @@ bool HasRunAll(c10::DeviceIndex device) {
     // small, and the next call sends another mark.
     mark = {{Record(device), Api().release_event}, connection, commands + 1};
     Mark replaced = mark;  // released after the lock
-    const std::lock_guard<std::mutex> lock(mutex);
-    std::swap((*marks)[server], replaced);
+    std::swap((*marks->Lock())[server], replaced);
   }
   return HasHappened(mark.event.get());
 }
@@ -176,10 +170,7 @@ class PinnedMemory final : public at::Allocator {
     at::DataPtr made = c10::GetCPUAllocator()->allocate(size_bytes);
     void* const data = made.get();
     if (data == nullptr) return made;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      ranges_[data] = size_bytes;
-    }
+    (*ranges_.Lock())[data] = size_bytes;
     made.release_context();
     return {data, data, &Free, at::Device(at::kCPU)};
   }
@@ -188,9 +179,9 @@ class PinnedMemory final : public at::Allocator {
     default_copy_data(to, from, count);
   }
   bool Contains(const void* data) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    auto next = ranges_.upper_bound(const_cast<void*>(data));
-    if (next == ranges_.begin()) return false;
+    const auto ranges = ranges_.Lock();
+    auto next = ranges->upper_bound(const_cast<void*>(data));
+    if (next == ranges->begin()) return false;
     --next;
     return static_cast<const char*>(data) <
            static_cast<const char*>(next->first) + std::max<size_t>(next->second, 1);
@@ -202,14 +193,10 @@ class PinnedMemory final : public at::Allocator {
 
  private:
   static void Free(void* data) {
-    {
-      std::lock_guard<std::mutex> lock(Get().mutex_);
-      Get().ranges_.erase(data);
-    }
+    Get().ranges_.Lock()->erase(data);
     c10::GetCPUAllocator()->raw_deallocate(data);
   }
-  std::mutex mutex_;
-  std::map<void*, size_t> ranges_;
+  Guarded<std::map<void*, size_t>> ranges_;  // address → bytes
 };
 
 struct Hooks final : at::PrivateUse1HooksInterface {

@@ -6,9 +6,10 @@
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
+
+#include "guarded.h"
 
 namespace torch_tensord {
 namespace {
@@ -70,10 +71,7 @@ struct Prepared {
   TensordOp* const op;
 };
 
-struct PreparedOps {
-  std::mutex mutex;
-  std::unordered_map<std::string, std::shared_ptr<Prepared>> ops;
-};
+using PreparedOps = Guarded<std::unordered_map<std::string, std::shared_ptr<Prepared>>>;
 PreparedOps& prepared_ops() {
   static auto* const holder = new PreparedOps;
   return *holder;
@@ -158,11 +156,10 @@ struct Recent {
 constexpr size_t kRecentOps = 256;
 
 std::shared_ptr<Prepared> FindOrPrepare(std::string key, const char* name, Attrs attrs) {
-  PreparedOps& known = prepared_ops();
   {
-    std::lock_guard<std::mutex> lock(known.mutex);
-    const auto found = known.ops.find(key);
-    if (found != known.ops.end()) return found->second;
+    const auto known = prepared_ops().Lock();
+    const auto found = known->find(key);
+    if (found != known->end()) return found->second;
   }
   c10::SmallVector<TensordAttr, 8> given;
   for (const Attr& each : attrs) given.push_back(each.attr);
@@ -177,9 +174,9 @@ std::shared_ptr<Prepared> FindOrPrepare(std::string key, const char* name, Attrs
   }
   Check(code, error, name);
   auto made = std::make_shared<Prepared>(op);
-  std::lock_guard<std::mutex> lock(known.mutex);
-  if (known.ops.size() >= kMaxPreparedOps) known.ops.clear();
-  known.ops.emplace(std::move(key), made);
+  const auto known = prepared_ops().Lock();
+  if (known->size() >= kMaxPreparedOps) known->clear();
+  known->emplace(std::move(key), made);
   return made;
 }
 

@@ -10,12 +10,12 @@
 #include <iterator>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "graph.h"
+#include "guarded.h"
 
 namespace torch_tensord {
 namespace {
@@ -222,13 +222,12 @@ OriginScope::OriginScope(const Origin& origin) : before_(scope) {
 OriginScope::~OriginScope() { scope = before_; }
 
 const Origin* ListOrigins(std::vector<const Origin*> origins) {
-  static std::mutex mutex;
-  static auto* const lists =
-      new std::map<std::vector<const Origin*>, std::unique_ptr<std::vector<Origin>>>;
+  using Lists = std::map<std::vector<const Origin*>, std::unique_ptr<std::vector<Origin>>>;
+  static auto* const all = new Guarded<Lists>;
   std::sort(origins.begin(), origins.end());
   origins.erase(std::unique(origins.begin(), origins.end()), origins.end());
   if (origins.empty()) return nullptr;
-  const std::lock_guard<std::mutex> lock(mutex);
+  const auto lists = all->Lock();
   const auto known = lists->find(origins);
   if (known != lists->end()) return known->second->data();
   if (lists->size() >= kMaxLists) return nullptr;
