@@ -17,13 +17,15 @@ Value Spread(const Value& gradient, int64_t reduction, int64_t count) {
                                           : gradient;
 }
 
+// `a` has all elements of the result, so that a sum counts an expanded one as often as it occurs.
 struct Pair {
   Value a, b;
 };
 Pair ReadPair(const char* name, const at::Tensor& a, const at::Tensor& b) {
   const c10::DeviceIndex device = CommonDevice(name, {&a, &b});
   const at::ScalarType dtype = ComputeDType(ResultType({&a, &b}));
-  return {ReadAs(a, dtype, device), ReadAs(b, dtype, device)};
+  const c10::DimVector sizes = at::infer_size_dimvector(a.sizes(), b.sizes());
+  return {BroadcastTo(ReadAs(a, dtype, device), sizes), ReadAs(b, dtype, device)};
 }
 at::Tensor ToTensor(const Value& value, at::ScalarType dtype, c10::DeviceIndex device) {
   return MakeTensor(Cast(value, dtype), device);

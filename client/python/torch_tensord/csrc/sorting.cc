@@ -62,9 +62,10 @@ at::Tensor SearchSorted(const at::Tensor& sorted, const at::Tensor& self, bool i
   if (IsGiven(sorter))
     return SearchSorted(sorted.gather(-1, *sorter), self, int32, right, side, std::nullopt);
   const at::ScalarType dtype = ResultType({&sorted, &self});
-  return MakeTensor(Search(Cast(Read(sorted), dtype), ReadAs(self, dtype, DeviceOf(sorted)),
-                           right || (side.has_value() && *side == "right"), int32),
-                    DeviceOf(sorted));
+  const Value x = BroadcastTo(ReadAs(self, dtype, DeviceOf(sorted)), self.sizes());
+  return MakeTensor(
+      Search(Cast(Read(sorted), dtype), x, right || (side.has_value() && *side == "right"), int32),
+      DeviceOf(sorted));
 }
 // Returns a number as a tensor beside `like`, in the dtype to which both are promoted.
 at::Tensor NumberTensor(const at::Scalar& number, const at::Tensor& like) {
@@ -89,9 +90,10 @@ at::Tensor& IsinOut(const at::Tensor& elements, const at::Tensor& tests, bool, b
   const c10::DeviceIndex device = CommonDevice("isin", {&elements, &tests});
   const at::ScalarType dtype = ResultType({&elements, &tests});
   if (tests.numel() == 0) return WriteOut(out, Full(device, elements.sizes(), invert, at::kBool));
-  const Value line = Reshape(ReadAs(tests, dtype, device), {tests.numel()});
+  const Value listed = BroadcastTo(ReadAs(tests, dtype, device), tests.sizes());
+  const Value line = Reshape(listed, {tests.numel()});
   const Value sorted = PushAll("sort", In(line), {{"axis", 0}})[0];
-  const Value x = ReadAs(elements, dtype, device);
+  const Value x = BroadcastTo(ReadAs(elements, dtype, device), elements.sizes());
   const Value first = Search(sorted, x, false, false), after = Search(sorted, x, true, false);
   Value found = Push(op::ne, {first, after});
   // A NaN is found among the sorted elements, but equals none of them.

@@ -238,3 +238,31 @@ def test_a_result_of_16_bits_is_rounded_before_it_becomes_float32():
     x = torch.linspace(0.1, 7, 20, dtype=torch.float16, device=DEVICE)
     for function in (lambda **o: torch.addcmul(x, x, x, **o), lambda **o: torch.add(x, x, alpha=0.3, **o)):
         assert torch.equal(function(out=torch.zeros(20, device=DEVICE)), function().float())
+
+
+EXPANDED = {
+    "bucketize": lambda x: torch.bucketize(x, torch.tensor([0.1, 0.2, 0.5], device=x.device)),
+    "isin": lambda x: torch.isin(x, torch.tensor([0.3], device=x.device)),
+    **{
+        f"{name} {reduction}": lambda x, f=getattr(torch.nn.functional, name), r=reduction: f(x, x * 0.5, reduction=r)
+        for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy")
+        for reduction in ("none", "sum", "mean")
+    },
+    "both expanded": lambda x: torch.nn.functional.mse_loss(x, x.detach()[:1].expand_as(x), reduction="sum"),
+}
+
+
+@pytest.mark.parametrize("name", EXPANDED)
+def test_expanded_elements_count_as_often_as_they_occur(name):
+    def run(device):
+        x = torch.tensor([[0.3], [0.4]], device=device).expand(2, 4).detach().requires_grad_()
+        y = EXPANDED[name](x)
+        gradient = torch.autograd.grad(y.sum(), x)[0] if y.requires_grad else torch.zeros(())
+        return y.detach().cpu(), gradient.cpu()
+
+    for got, expected in zip(run(DEVICE), run("cpu"), strict=True):
+        torch.testing.assert_close(got, expected, check_stride=False)
+
+
+def test_a_softmax_without_elements_resizes_its_output():
+    check(lambda d: torch.softmax(torch.ones(5, 0, device=d), 1, out=torch.empty(0, device=d)))
