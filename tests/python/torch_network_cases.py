@@ -313,9 +313,9 @@ def sdpa_backward(inputs):
             return gradients(attention(*operands[:3], mask=of_mask, **options), g, operands)
         attrs = options | ({"mask_gradient": True} if floating else {})
         least = torch.finfo(q.dtype).smallest_normal  # below it, ε is larger
-        scales = [scale + least for scale in scales]
+        of_gradients = tuple(scale + least for scale in scales)
         yield with_attrs(Case([g, q, k, v, o, lse.to(wide)] + ([] if mask is None else [mask]),
-                              want, scales), attrs)
+                              want, of_gradients), attrs)
 
 
 def batch_statistics(x, eps):
