@@ -244,8 +244,9 @@ EXPANDED = {
     "bucketize": lambda x: torch.bucketize(x, torch.tensor([0.1, 0.2, 0.5], device=x.device)),
     "isin": lambda x: torch.isin(x, torch.tensor([0.3], device=x.device)),
     **{
-        f"{name} {reduction}": lambda x, f=getattr(torch.nn.functional, name), r=reduction: f(x, x * 0.5, reduction=r)
-        for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy")
+        f"{name} {reduction}": lambda x, f=function, r=reduction: f(x, x * 0.5, reduction=r)
+        for name, function in vars(torch.nn.functional).items()
+        if name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy")
         for reduction in ("none", "sum", "mean")
     },
     "both expanded": lambda x: torch.nn.functional.mse_loss(x, x.detach()[:1].expand_as(x), reduction="sum"),
