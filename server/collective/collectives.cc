@@ -38,7 +38,7 @@ int64_t HostBytesFor(const Collectives::Join& join) {
   constexpr int64_t kMemberBytes = 128 << 10, kPeerBytes = 2048, kNameCopies = 4;
   int64_t bytes = kMemberBytes + kPeerBytes * join.size;
   for (const std::string& name : join.member_names) {
-    bytes += kNameCopies * static_cast<int64_t>(sizeof(name) + name.size());
+    bytes += kNameCopies * static_cast<int64_t>(sizeof(std::string) + name.size());
   }
   return bytes;
 }

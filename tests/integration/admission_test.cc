@@ -132,7 +132,7 @@ TEST_F(AdmissionTest, ServesFirstCallsOfAllSizesOnABusyMachine) {
   for (int i = 0; i < kClients; ++i) {
     clients.emplace_back([&] {
       for (int call = next++; call < calls; call = next++) {
-        const auto handle = static_cast<uint64_t>(call + 1);
+        const uint64_t handle = static_cast<uint64_t>(call) + 1;
         const int64_t bytes = kSizes[static_cast<size_t>(call) % std::size(kSizes)];
         const int kind = call / static_cast<int>(std::size(kSizes)) % 3;
         const absl::Status made = MakeByNewConnection(kind, handle, bytes);
