@@ -4,6 +4,7 @@ If GTEST_OUTPUT is "xml:PATH", writes the report to PATH, in the lines that test
 GoogleTest program, the report exists only if the run has ended.
 """
 
+import collections
 import os
 import pathlib
 from xml.sax.saxutils import escape
@@ -18,8 +19,10 @@ class Report:
     def __init__(self, path):
         self.path = path
         self.cases = {}  # by node: the state, and the reason of a skip or the text of a failure
+        self.seconds = collections.Counter()  # by node
 
     def pytest_runtest_logreport(self, report):
+        self.seconds[report.nodeid] += report.duration
         if report.failed:
             self.cases[report.nodeid] = ("failed", str(report.longrepr))
         elif report.skipped:
@@ -36,7 +39,8 @@ class Report:
             file, _, name = node.partition("::")
             names = f"{attribute('name', name)} {attribute('classname', pathlib.Path(file).stem)}"
             result = "skipped" if state == "skipped" else "completed"
-            lines.append(f'    <testcase {names} status="run" result="{result}">')
+            time = f'time="{self.seconds[node]:.3f}"'
+            lines.append(f'    <testcase {names} status="run" result="{result}" {time}>')
             if state != "passed":
                 tag = "failure" if state == "failed" else "skipped"
                 lines.append(f"      <{tag} {attribute('message', text)}/>")
