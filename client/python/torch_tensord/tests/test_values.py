@@ -1,6 +1,7 @@
 """Values and dtypes of ops agree with the CPU: negated views, reductions with a dtype, masks, unique, lists of axes."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -169,6 +170,17 @@ def test_an_axis_that_is_named_twice_is_refused(function):
             function(torch.ones(2, 3), dims)
         with pytest.raises(RuntimeError):
             function(torch.ones(2, 3, device=DEVICE), dims)
+
+
+@pytest.mark.parametrize("name", ["var", "std", "var_mean", "std_mean"])
+def test_a_variance_without_degrees_of_freedom_warns(name):
+    for shape, options in ((1,), {}), ((0,), {"dim": 0}), ((3, 1), {"dim": 1}), ((3,), {"dim": 0, "correction": 3}):
+        for device in ("cpu", DEVICE):
+            with pytest.warns(UserWarning, match=name + r"\(\): degrees of freedom is <= 0"):
+                getattr(torch, name)(torch.ones(shape, device=device), **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        getattr(torch, name)(torch.ones(3, device=DEVICE))
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
