@@ -240,6 +240,10 @@ REFUSED = {
         torch.ones(0, 3, device=d), classes(0, device=d), weight=torch.ones(3, dtype=torch.float64, device=d)
     ),
     r"Expected target size \[5\]": lambda d: F.multi_margin_loss(torch.ones(5, 3, device=d), classes(3, device=d)),
+    "Expected non-empty vector or matrix": lambda d: F.multilabel_margin_loss(
+        torch.ones(10, 0, device=d), classes(10, 0, device=d)
+    ),
+    "inconsistent target size": lambda d: F.multilabel_margin_loss(torch.ones(2, 3, device=d), classes(2, 4, device=d)),
     "not implemented for": lambda d: F.interpolate(torch.ones(1, 1, 4, 4, dtype=torch.int32, device=d), scale_factor=2),
 }
 
