@@ -243,6 +243,9 @@ REFUSED = {
     "Expected non-empty vector or matrix": lambda d: F.multilabel_margin_loss(
         torch.ones(10, 0, device=d), classes(10, 0, device=d)
     ),
+    r"boundaries tensor must be 1 dimension, but got dim\(2\)": lambda d: torch.bucketize(
+        torch.ones(2, 3, device=d), torch.ones(2, 3, device=d)
+    ),
     "inconsistent target size": lambda d: F.multilabel_margin_loss(torch.ones(2, 3, device=d), classes(2, 4, device=d)),
     "not implemented for": lambda d: F.interpolate(torch.ones(1, 1, 4, 4, dtype=torch.int32, device=d), scale_factor=2),
 }
