@@ -192,3 +192,9 @@ def test_embedding_limits_norms_with_indices_of_each_dtype(dtype):
 
     for result, expected in zip(embed(DEVICE), embed("cpu")):
         torch.testing.assert_close(result, expected)
+
+
+def test_embedding_limits_norms_by_factors_of_float64():
+    # In float32, the norm 2 plus PyTorch's 1e-7 is 2, and the factor would be 0.5.
+    rows = [F.embedding(torch.tensor([0], device=d), torch.ones(1, 4, device=d), max_norm=1.0) for d in ("cpu", DEVICE)]
+    assert torch.equal(rows[1].cpu(), rows[0]) and rows[0][0, 0] < 0.5
