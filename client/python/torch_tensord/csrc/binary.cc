@@ -290,27 +290,34 @@ at::Tensor& LogicalOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out
   return out;
 }
 
+template <ServerOp& kOp>
+at::Tensor Logical(const at::Tensor& a, const at::Tensor& b) {
+  at::Tensor out = MakeElementwise({&a, &b}, at::kBool, CommonDevice(kOp.name(), {&a, &b}));
+  return LogicalOut<kOp>(a, b, out);
+}
+
+Value Xlogy(const Inputs& in, at::ScalarType dtype) {
+  const In zero(0, dtype);
+  if (in[1].is_number()) {
+    const double log = std::log(in[1].input.number.value.f);
+    const Value product = Push(op::mul, {in[0], In(log, dtype)});
+    if (std::isnan(in[1].input.number.value.f)) return product;
+    return Push(op::where, {Push(op::eq, {in[0], zero}), zero, product});
+  }
+  const Value product = Push(op::mul, {in[0], Push(op::log, {in[1]})});
+  Value result = product;
+  if (!in[0].is_number()) {
+    result = Push(op::where, {Push(op::eq, {in[0], zero}), zero, product});
+  } else if (in[0].input.number.value.f == 0) {
+    result = Mul(Cast(Push(op::ne, {in[1], in[1]}), dtype), at::Scalar(0));
+  }
+  return Push(op::where, {Push(op::ne, {in[1], in[1]}), in[1], result});
+}
 at::Tensor& XlogyOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-  const at::ScalarType dtype = FloatDType(ResultType({&a, &b}));
+  const at::ScalarType dtype = FloatDType(ResultType({&a, &b})), computed = ComputeDType(dtype);
   ResizeBroadcast(out, a, b);
-  Elementwise("xlogy", out, {&a, &b}, ComputeDType(dtype), [&](const Inputs& in) {
-    const at::ScalarType computed = ComputeDType(dtype);
-    const In zero(0, computed);
-    if (in[1].is_number()) {
-      const double log = std::log(in[1].input.number.value.f);
-      const Value product = Push(op::mul, {in[0], In(log, computed)});
-      if (std::isnan(in[1].input.number.value.f)) return product;
-      return Push(op::where, {Push(op::eq, {in[0], zero}), zero, product});
-    }
-    const Value product = Push(op::mul, {in[0], Push(op::log, {in[1]})});
-    Value result = product;
-    if (!in[0].is_number()) {
-      result = Push(op::where, {Push(op::eq, {in[0], zero}), zero, product});
-    } else if (in[0].input.number.value.f == 0) {
-      result = Mul(Cast(Push(op::ne, {in[1], in[1]}), computed), at::Scalar(0));
-    }
-    return Push(op::where, {Push(op::ne, {in[1], in[1]}), in[1], result});
-  });
+  Elementwise("xlogy", out, {&a, &b}, computed,
+              [&](const Inputs& in) { return Cast(Xlogy(in, computed), dtype); });
   return out;
 }
 
@@ -347,8 +354,11 @@ TENSORD_KERNELS(m) {
   m.impl("fmin.out", IgnoreNanOut<op::minimum>);
   m.impl("pow.Tensor_Scalar_out", PowNumberOut);
   m.impl("pow.Scalar_out", PowOfNumberOut);
+  m.impl("logical_and", Logical<op::bitwise_and>);
   m.impl("logical_and.out", LogicalOut<op::bitwise_and>);
+  m.impl("logical_or", Logical<op::bitwise_or>);
   m.impl("logical_or.out", LogicalOut<op::bitwise_or>);
+  m.impl("logical_xor", Logical<op::bitwise_xor>);
   m.impl("logical_xor.out", LogicalOut<op::bitwise_xor>);
   m.impl("xlogy.OutTensor", XlogyOut);
 }

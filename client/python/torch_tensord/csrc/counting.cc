@@ -128,7 +128,9 @@ Unique UniqueSlices(const Tensor& self, int64_t dim, bool sort, bool inverse, bo
   const Tensor ends =
       at::cat({first.narrow(0, 1, first.numel() - 1), at::full({1}, size, indices)});
   const Tensor group = starts.cumsum(0).sub(1);
-  return {self.index_select(axis, order.index_select(0, first)),
+  c10::DimVector sizes(self.movedim(axis, 0).sizes());
+  sizes[0] = first.numel();
+  return {ordered.index_select(0, first).reshape(sizes).movedim(0, axis),
           inverse ? at::empty({size}, indices).scatter(0, order, group) : none,
           counts ? ends.sub(first) : none};
 }

@@ -93,19 +93,18 @@ Grid ReadGrid(const Tensor& input, const Tensor& grid, int64_t padding, bool ali
 
 // A term of the weighted sum: an element of the image for each sample.
 struct Term {
-  Tensor index;                 // (N, P), valid
-  Tensor valid;                 // (N, P): 1 inside the image, 0 outside
+  Tensor index;                 // (N, P), inside the image
+  Tensor outside;               // (N, P), bool: the term is 0, whatever the image has at the index
   std::vector<Tensor> weights;  // for each axis
   std::vector<Tensor> slopes;   // the derivatives of the weights by the position
 };
 // Adds the factor of an axis to a term.
 void AddAxis(Term& term, const Tensor& place, int64_t size, const Tensor& weight,
              const Tensor& slope) {
-  const Tensor inside = place.ge(0).logical_and(place.le(size - 1));
-  const Tensor safe = at::where(inside, place, at::zeros_like(place)).to(at::kLong);
-  const Tensor valid = inside.to(place.scalar_type());
+  const Tensor outside = place.ge(0).logical_and(place.le(size - 1)).logical_not();
+  const Tensor safe = place.masked_fill(outside, 0).to(at::kLong);
   term.index = term.index.defined() ? term.index.mul(size).add(safe) : safe;
-  term.valid = term.valid.defined() ? term.valid.mul(valid) : valid;
+  term.outside = term.outside.defined() ? term.outside.logical_or(outside) : outside;
   term.weights.push_back(weight);
   term.slopes.push_back(slope);
 }
@@ -161,10 +160,11 @@ std::vector<Term> TermsOf(const Grid& grid, int64_t filter, int64_t padding, boo
   }
   return terms;
 }
-Tensor WeightOf(const Term& term) {
-  Tensor weight = term.valid;
-  for (const Tensor& each : term.weights) weight = weight.mul(each);
-  return weight;
+// Multiplies numbers (N, C, P) by the weight of the term.
+Tensor Weigh(const Term& term, const Tensor& x) {
+  Tensor weight = term.weights[0];
+  for (size_t a = 1; a < term.weights.size(); ++a) weight = weight.mul(term.weights[a]);
+  return x.mul(weight.unsqueeze(1)).masked_fill(term.outside.unsqueeze(1), 0);
 }
 Tensor Spread(const Tensor& x, const Grid& grid) {
   return x.unsqueeze(1).expand({grid.batch, grid.channels, grid.samples});
@@ -182,7 +182,7 @@ Tensor GridSampler(const Tensor& input, const Tensor& positions, int64_t filter,
   const Grid grid = ReadGrid(input, positions, padding, align_corners, filter != kGridCubic);
   Tensor sum;
   for (const Term& term : TermsOf(grid, filter, padding, align_corners)) {
-    const Tensor part = grid.x.gather(2, Spread(term.index, grid)).mul(WeightOf(term).unsqueeze(1));
+    const Tensor part = Weigh(term, grid.x.gather(2, Spread(term.index, grid)));
     sum = sum.defined() ? sum.add(part) : part;
   }
   return sum.reshape(sizes).to(input.scalar_type());
@@ -200,9 +200,9 @@ std::tuple<Tensor, Tensor> GridSamplerBackward(const Tensor& gradient, const Ten
   std::vector<Tensor> slopes(grid.sizes.size());
   for (const Term& term : TermsOf(grid, filter, padding, align_corners)) {
     const Tensor index = Spread(term.index, grid);
-    if (mask[0]) image = image.scatter_add(2, index, g.mul(WeightOf(term).unsqueeze(1)));
+    if (mask[0]) image = image.scatter_add(2, index, Weigh(term, g));
     if (!mask[1] || filter == kGridNearest) continue;
-    const Tensor value = grid.x.gather(2, index).mul(g).sum(1).mul(term.valid);
+    const Tensor value = grid.x.gather(2, index).mul(g).sum(1).masked_fill(term.outside, 0);
     for (size_t a = 0; a < slopes.size(); ++a) {
       Tensor part = value;
       for (size_t b = 0; b < slopes.size(); ++b)

@@ -89,9 +89,8 @@ constexpr Origin kMultiLabel{nullptr, "multilabel_margin_loss", "the target"};
 Lists ListsOf(const Tensor& self, const Tensor& given_target) {
   CommonDevice("multilabel_margin_loss", {&self, &given_target});
   const OriginScope scope(kMultiLabel);
-  TORCH_CHECK(self.dim() <= 2 && self.sizes().equals(given_target.sizes()),
-              "multilabel_margin_loss: inconsistent target size: ", given_target.sizes(),
-              " for input of size: ", self.sizes());
+  int64_t rows = 0, classes = 0;
+  at::native::multilabel_margin_loss_shape_check(rows, classes, self.dim(), self, given_target);
   const Tensor x = self.dim() == 2 ? self : self.reshape({1, -1});
   const Tensor target = given_target.reshape(x.sizes());
   const Tensor listed = target.ge(0).to(at::kLong).cumprod(1);

@@ -188,6 +188,14 @@ TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse<2>>());
 }
 
+// PyTorch makes a nested tensor out of tensors of any device. If one of them requires a gradient, an
+// error after that ends the process.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_nested_tensor_from_tensor_list",
+         torch::CppFunction::makeFromBoxedFunction<&Refuse<2>>());
+  m.impl("_nested_view_from_buffer", torch::CppFunction::makeFromBoxedFunction<&Refuse<2>>());
+}
+
 TORCH_LIBRARY(tensord, m) {
   m.def("_set_api(int address) -> ()", [](int64_t address) { SetApi(address); });
   m.def("_num_known_devices() -> int", []() -> int64_t { return NumKnownDevices(); });

@@ -242,8 +242,7 @@ struct AdaptiveMaxPool {
       std::vector<int64_t> rows = map.index;
       for (int64_t i = 0; i < map.out; ++i) {
         for (int64_t t = 1; t < map.terms; ++t) {
-          if (map.weight[i * map.terms + t] == 0)
-            rows[i * map.terms + t] = rows[i * map.terms + t - 1];
+          if (rows[i * map.terms + t] < 0) rows[i * map.terms + t] = rows[i * map.terms + t - 1];
         }
       }
       windows.push_back(map.terms);

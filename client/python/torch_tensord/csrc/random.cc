@@ -150,6 +150,9 @@ at::Tensor& BernoulliFloat(at::Tensor& self, double p, MaybeGenerator generator)
   return self;
 }
 at::Tensor& BernoulliTensor(at::Tensor& self, const at::Tensor& p, MaybeGenerator generator) {
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(p.scalar_type()),
+                              "\"bernoulli_\" not implemented for '", p.scalar_type(),
+                              "' as the dtype of probabilities");
   if (self.numel() == 0) return self;
   const c10::DeviceIndex device = DeviceOf(self);
   const Value u = Uniform(device, self.sizes(), 0, 1, p.scalar_type(), generator);

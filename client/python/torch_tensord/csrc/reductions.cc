@@ -150,42 +150,49 @@ at::Tensor CountNonzero(const at::Tensor& self, at::IntArrayRef dims) {
 
 // ---- moments and norms
 
-std::pair<Value, Value> VarMean(const at::Tensor& self, at::OptionalIntArrayRef dims,
+std::pair<Value, Value> VarMean(const char* name, const at::Tensor& self,
+                                at::OptionalIntArrayRef dims,
                                 const std::optional<at::Scalar>& correction, bool keepdims) {
   const c10::DimVector axes = Axes(dims, self.dim());
   const Value x = Read(self);
   const std::vector<Value> both = PushAll(
       "var_mean", In(x),
       {{"axes", axes}, {"keepdims", keepdims}, {"correction", correction.value_or(1).toDouble()}});
+  const int64_t results = both[0]->numel(), reduced = results == 0 ? 0 : self.numel() / results;
+  if (static_cast<double>(reduced) <= correction.value_or(1).toDouble()) {
+    TORCH_WARN(name,
+               "(): degrees of freedom is <= 0. Correction should be strictly less than the "
+               "reduction factor (input numel divided by output numel).");
+  }
   return {both[0], both[1]};
 }
 at::Tensor Var(const at::Tensor& self, at::OptionalIntArrayRef dims,
                const std::optional<at::Scalar>& correction, bool keepdims) {
-  return MakeTensor(VarMean(self, dims, correction, keepdims).first, self.device().index());
+  return MakeTensor(VarMean("var", self, dims, correction, keepdims).first, self.device().index());
 }
 at::Tensor Std(const at::Tensor& self, at::OptionalIntArrayRef dims,
                const std::optional<at::Scalar>& correction, bool keepdims) {
-  return MakeTensor(Push(op::sqrt, {VarMean(self, dims, correction, keepdims).first}),
+  return MakeTensor(Push(op::sqrt, {VarMean("std", self, dims, correction, keepdims).first}),
                     self.device().index());
 }
 at::Tensor& VarOut(const at::Tensor& self, at::OptionalIntArrayRef dims,
                    const std::optional<at::Scalar>& correction, bool keepdims, at::Tensor& out) {
-  return WriteOut(out, VarMean(self, dims, correction, keepdims).first);
+  return WriteOut(out, VarMean("var", self, dims, correction, keepdims).first);
 }
 at::Tensor& StdOut(const at::Tensor& self, at::OptionalIntArrayRef dims,
                    const std::optional<at::Scalar>& correction, bool keepdims, at::Tensor& out) {
-  return WriteOut(out, Push(op::sqrt, {VarMean(self, dims, correction, keepdims).first}));
+  return WriteOut(out, Push(op::sqrt, {VarMean("std", self, dims, correction, keepdims).first}));
 }
 std::tuple<at::Tensor, at::Tensor> VarMeanOf(const at::Tensor& self, at::OptionalIntArrayRef dims,
                                              const std::optional<at::Scalar>& correction,
                                              bool keepdims) {
-  const auto [var, mean] = VarMean(self, dims, correction, keepdims);
+  const auto [var, mean] = VarMean("var_mean", self, dims, correction, keepdims);
   return {MakeTensor(var, self.device().index()), MakeTensor(mean, self.device().index())};
 }
 std::tuple<at::Tensor, at::Tensor> StdMeanOf(const at::Tensor& self, at::OptionalIntArrayRef dims,
                                              const std::optional<at::Scalar>& correction,
                                              bool keepdims) {
-  const auto [var, mean] = VarMean(self, dims, correction, keepdims);
+  const auto [var, mean] = VarMean("std_mean", self, dims, correction, keepdims);
   return {MakeTensor(Push(op::sqrt, {var}), self.device().index()),
           MakeTensor(mean, self.device().index())};
 }

@@ -32,8 +32,9 @@ enum class Rule {
   kAny,       // the output may have any dtype
 };
 
-// The names of the ops of each rule. An op that isn't here has kCastable. If a call that isn't
-// elementwise has the argument "dtype", the output must have this dtype, whatever the rule.
+// The names of the ops of each rule. The name of an overload counts before that of its op. An op
+// that isn't here has kCastable. If a call that isn't elementwise has the argument "dtype", the
+// output must have this dtype, whatever the rule.
 constexpr std::pair<Rule, std::string_view> kRules[] = {
     {Rule::kPromoted,
      "add addcdiv addcmul bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift "
@@ -42,7 +43,7 @@ constexpr std::pair<Rule, std::string_view> kRules[] = {
      "huber_loss_backward hypot igamma igammac lcm leaky_relu_backward lerp log_sigmoid_backward "
      "logaddexp logaddexp2 logit_backward maximum minimum mse_loss_backward mul nextafter pow "
      "remainder sigmoid_backward silu_backward smooth_l1_loss_backward softplus_backward "
-     "softshrink_backward sub tanh_backward threshold_backward"},
+     "softshrink_backward sub tanh_backward threshold_backward div.out_mode"},
     {Rule::kSame,
      "abs bitwise_not ceil elu floor frac gelu hardshrink hardsigmoid hardswish hardtanh "
      "leaky_relu mish nan_to_num neg round sgn sign silu softplus softshrink threshold trunc"},
@@ -74,21 +75,44 @@ constexpr std::pair<Rule, std::string_view> kRules[] = {
      "linspace log_sigmoid_forward logspace nansum native_batch_norm normal prod randperm range "
      "searchsorted sum"},
     {Rule::kFloating, "mean std var"},
+    {Rule::kCastable, "max.unary_out min.unary_out"},
 };
-Rule RuleOf(std::string_view name) {
-  static const auto rules = [] {
-    std::unordered_map<std::string_view, Rule> made;
-    for (auto [rule, names] : kRules) {
+
+// The integer dtypes that PyTorch's kernels on the CPU refuse, although the server computes them.
+enum Refused { kNone = 0, kBool = 1, kIntegers = 2, kAllIntegers = 3 };
+constexpr std::pair<Refused, std::string_view> kRefused[] = {
+    {kBool,
+     "ceil floor geometric_ index_reduce kthvalue median nanmedian "
+     "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
+     "replication_pad3d trace trunc argmax argmin round"},
+    {kIntegers, "huber_loss im2col mse_loss smooth_l1_loss"},
+    {kAllIntegers,
+     "_adaptive_avg_pool2d _adaptive_avg_pool3d _cdist_forward _ctc_loss _embedding_bag "
+     "_embedding_bag_forward_only _logcumsumexp _prelu_kernel adaptive_avg_pool2d "
+     "adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d "
+     "binary_cross_entropy exponential_ frac glu grid_sampler_2d grid_sampler_3d histc "
+     "log_normal_ max_unpool2d max_unpool3d multi_margin_loss multilabel_margin_loss_forward "
+     "nll_loss2d_forward nll_loss_forward normal_ round.decimals_out"},
+};
+
+// Returns the value of `table` for an op, whose overload counts before its name.
+template <typename Row, size_t kRows>
+Row Find(const std::pair<Row, std::string_view> (&table)[kRows], std::string_view overload,
+         Row otherwise) {
+  static const auto values = [&table] {
+    std::unordered_map<std::string_view, Row> made;
+    for (auto [value, names] : table) {
       while (!names.empty()) {
         const size_t end = std::min(names.find(' '), names.size());
-        made.emplace(names.substr(0, end), rule);
+        made.emplace(names.substr(0, end), value);
         names.remove_prefix(std::min(end + 1, names.size()));
       }
     }
     return made;
   }();
-  const auto found = rules.find(name);
-  return found == rules.end() ? Rule::kCastable : found->second;
+  auto found = values.find(overload);
+  if (found == values.end()) found = values.find(overload.substr(0, overload.find('.')));
+  return found == values.end() ? otherwise : found->second;
 }
 
 // Calls function(tensor) for each tensor of an argument.
@@ -255,6 +279,17 @@ void CheckResultCast(at::ScalarType dtype, const at::Tensor& out) {
               " can't be cast to the desired output type ", out.scalar_type());
 }
 
+DTypeCheck::DTypeCheck(const char* name) : name_(name), refused_(Find(kRefused, name, kNone)) {}
+
+void DTypeCheck::Check(const at::Tensor& self) const {
+  const at::ScalarType dtype = self.scalar_type();
+  const bool refuses = dtype == at::kBool
+                           ? (refused_ & kBool) != 0
+                           : (refused_ & kIntegers) != 0 && at::isIntegralType(dtype, false);
+  TORCH_CHECK_NOT_IMPLEMENTED(!refuses, '"', name_.substr(0, name_.find('.')),
+                              "\" not implemented for '", dtype, "'");
+}
+
 void OutputCheck::operator()(torch::jit::Stack stack, size_t count) const {
   const size_t dot = name_.find('.');
   const std::string name = name_.substr(0, dot);
@@ -280,9 +315,8 @@ void OutputCheck::operator()(torch::jit::Stack stack, size_t count) const {
   if (has_host && !call.inputs.empty() && std::ranges::none_of(call.inputs, IsOurs))
     ThrowOtherDevice(name.c_str(), call.inputs[0].device(), first.device());
   if (has_host) return;  // the kernel throws
-  const Rule rule = RuleOf(name);
-  if (rule <= Rule::kIsBool)
-    return CheckElementwise(call, name_ == "div.out_mode" ? Rule::kPromoted : rule);
+  const Rule rule = Find(kRules, name_, Rule::kCastable);
+  if (rule <= Rule::kIsBool) return CheckElementwise(call, rule);
   CheckDTypes(call, rule);
   // PyTorch checks the overlaps of an op in place.
   const auto is_output = [&first](const at::Tensor& input) { return input.is_same(first); };

@@ -17,6 +17,32 @@ namespace torch_tensord {
 // If PyTorch can't cast results of `dtype` to the dtype of `out`, throws its error.
 void CheckResultCast(at::ScalarType dtype, const at::Tensor& out);
 
+// Refuses the integer dtypes that the op's kernel of PyTorch on the CPU refuses.
+class DTypeCheck {
+ public:
+  explicit DTypeCheck(const char* name);
+  bool accepts_all() const { return refused_ == 0; }
+  // Checks the first tensor.
+  template <typename... Args>
+  void operator()(const Args&... args) const {
+    if (C10_LIKELY(accepts_all())) return;
+    const at::Tensor* first = nullptr;
+    const auto find = [&first](const auto& each) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(each)>, at::Tensor>) {
+        if (first == nullptr) first = &each;
+      }
+    };
+    (find(args), ...);
+    if (first != nullptr) Check(*first);
+  }
+
+ private:
+  void Check(const at::Tensor& self) const;
+
+  const std::string name_;
+  const int refused_;
+};
+
 // Checks the devices, dtypes, sizes and overlaps of the outputs that a caller gives to an op, and
 // resizes the outputs, as PyTorch does on the CPU.
 class OutputCheck {
@@ -43,10 +69,11 @@ class Kernels {
   template <typename Return, typename... Args>
   void impl(const char* name, Return (*kernel)(Args...)) {
     constexpr size_t count = kOutputs<Return>;
+    const DTypeCheck dtypes(name);
     if constexpr (count > 0 && count < sizeof...(Args)) {
       using Last = std::tuple_element_t<sizeof...(Args) - 1, std::tuple<Args...>>;
       if constexpr (std::is_same_v<Last, at::Tensor&>) {
-        library_.impl(name, [kernel, check = OutputCheck(name)](Args... args) -> Return {
+        library_.impl(name, [kernel, dtypes, check = OutputCheck(name)](Args... args) -> Return {
           // An output that PyTorch has made has the right geometry, and only one reference.
           const auto all = std::tie(args...);
           if (C10_UNLIKELY(std::get<sizeof...(Args) - 1>(all).use_count() > 1)) {
@@ -54,12 +81,20 @@ class Kernels {
             torch::jit::push(stack, args...);
             check(std::move(stack), count);
           }
+          dtypes(args...);
           return kernel(std::forward<Args>(args)...);
         });
         return;
       }
     }
-    library_.impl(name, kernel);
+    if (dtypes.accepts_all()) {
+      library_.impl(name, kernel);
+      return;
+    }
+    library_.impl(name, [kernel, dtypes](Args... args) -> Return {
+      dtypes(args...);
+      return kernel(std::forward<Args>(args)...);
+    });
   }
   template <typename Function>
   void impl(const char* name, Function function) {

@@ -3,59 +3,71 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 namespace torch_tensord {
 namespace {
 
-// Up to this number of elements of an axis for each term, a product with the map's matrix is faster
-// than a sum of gathered terms.
-constexpr int64_t kMaxMatrixElementsPerTerm = 128;
-
 at::Tensor HostTensor(at::IntArrayRef sizes, at::ScalarType dtype) {
   return at::empty(sizes, at::TensorOptions().dtype(dtype).device(at::kCPU));
 }
 
-Value TermIndices(const LinearMap& map, int64_t term, c10::DeviceIndex device) {
-  std::vector<int64_t> column(map.out);
-  for (int64_t i = 0; i < map.out; ++i) column[i] = map.index[i * map.terms + term];
-  return UploadIntegers(column, {map.out}, device);
+// Returns the places of a map's terms, with the axes (term, element). If there is one term for each
+// element, returns one axis.
+c10::DimVector PlaceSizes(const LinearMap& map) {
+  return map.terms == 1 ? c10::DimVector{map.out} : c10::DimVector{map.terms, map.out};
 }
-// Returns the weights of a term with a shape that broadcasts to the axis.
-Value TermWeights(const LinearMap& map, int64_t term, const Value& like, int64_t axis,
-                  c10::DeviceIndex device) {
-  std::vector<double> column(map.out);
-  for (int64_t i = 0; i < map.out; ++i) column[i] = map.weight[i * map.terms + term];
-  c10::DimVector sizes(like->dim() - axis, 1);
-  sizes[0] = map.out;
-  return UploadNumbers(column, sizes, like->dtype(), device);
+template <typename Number, typename Function>
+std::vector<Number> ByTerm(const LinearMap& map, Function function) {
+  std::vector<Number> made;
+  for (int64_t t = 0; t < map.terms; ++t) {
+    for (int64_t i = 0; i < map.out; ++i)
+      made.push_back(function(static_cast<size_t>(i * map.terms + t)));
+  }
+  return made;
+}
+Value PlacesOf(const LinearMap& map, c10::DeviceIndex device) {
+  const auto place = [&](size_t i) { return std::max<int64_t>(map.index[i], 0); };
+  return UploadIntegers(ByTerm<int64_t>(map, place), PlaceSizes(map), device);
+}
+// Multiplies by the weights of the terms. `x` has the axes of the places from `axis` on, or axes
+// that broadcast to them. If `donated` is set, may overwrite `x`. A term without an element is 0,
+// whatever `x` has in its place.
+Value Weigh(const LinearMap& map, Value x, int64_t axis, bool donated, c10::DeviceIndex device) {
+  c10::DimVector sizes = PlaceSizes(map);
+  sizes.resize(x->dim() - axis, 1);
+  if (!map.weight.empty()) {
+    const auto weight = [&](size_t i) { return map.weight[i]; };
+    const Value weights = UploadNumbers(ByTerm<double>(map, weight), sizes, x->dtype(), device);
+    x = Push(op::mul, {x, weights}, donated ? 1 : 0);
+  }
+  if (std::ranges::all_of(map.index, [](int64_t i) { return i >= 0; })) return x;
+  const auto present = [&](size_t i) { return map.index[i] >= 0 ? 1.0 : 0.0; };
+  return Where(UploadNumbers(ByTerm<double>(map, present), sizes, at::kBool, device), x,
+               Number(0, x));
 }
 
-bool UsesMatrix(const LinearMap& map) {
-  return !map.weight.empty() && map.in <= kMaxMatrixElementsPerTerm * map.terms;
-}
-Value MatrixOf(const LinearMap& map, at::ScalarType dtype, c10::DeviceIndex device) {
-  const int64_t sizes[] = {map.out, map.terms}, shape[] = {map.out, map.in};
-  return Push("scatter",
-              {Zeros(device, shape, dtype), UploadIntegers(map.index, sizes, device),
-               UploadNumbers(map.weight, sizes, dtype, device)},
-              {{"axis", 1}, {"reduce", "add"}}, 1);
-}
-// Multiplies the axis by the map's matrix, or by the transposed one.
-Value MultiplyAxis(const LinearMap& map, const Value& x, int64_t axis, bool transposed,
-                   c10::DeviceIndex device) {
-  const Value matrix = MatrixOf(map, x->dtype(), device);
-  const int64_t from = transposed ? map.out : map.in, to = transposed ? map.in : map.out;
-  const at::IntArrayRef sizes = x->sizes();
-  c10::DimVector result(sizes);
-  result[axis] = to;
-  const int64_t before = c10::multiply_integers(sizes.slice(0, axis)),
-                after = c10::multiply_integers(sizes.slice(axis + 1));
-  if (after == 1) {
-    return Reshape(Matmul(Reshape(x, {before, from}), matrix, false, !transposed), result);
+// Returns the map from the gradient of the result to that of the input.
+LinearMap Transposed(const LinearMap& map) {
+  std::vector<int64_t> counts(map.in, 0);
+  for (const int64_t i : map.index) {
+    if (i >= 0) ++counts[i];
   }
-  return Reshape(Matmul(matrix, Reshape(x, {before, from, after}), transposed, false), result);
+  LinearMap made = {.in = map.out, .out = map.in};
+  made.terms = std::max<int64_t>(std::ranges::max(counts), 1);
+  made.index.resize(made.out * made.terms, -1);
+  if (!map.weight.empty()) made.weight.resize(made.index.size(), 0);
+  std::ranges::fill(counts, 0);
+  for (size_t i = 0; i < map.index.size(); ++i) {
+    const int64_t from = map.index[i];
+    if (from < 0) continue;
+    const int64_t place = from * made.terms + counts[from]++;
+    made.index[place] = static_cast<int64_t>(i) / map.terms;
+    if (!map.weight.empty()) made.weight[place] = map.weight[i];
+  }
+  return made;
 }
 
 }  // namespace
@@ -84,27 +96,25 @@ Value UploadNumbers(const std::vector<double>& numbers, at::IntArrayRef sizes, a
 
 Value Apply(const LinearMap& map, const Value& x, int64_t axis, c10::DeviceIndex device) {
   if (map.IsIdentity()) return x;
-  if (UsesMatrix(map)) return MultiplyAxis(map, x, axis, false, device);
-  Value sum;
-  for (int64_t t = 0; t < map.terms; ++t) {
-    Value part = Push("index", {x, TermIndices(map, t, device)}, {{"axis", axis}});
-    if (!map.weight.empty()) part = Mul(part, TermWeights(map, t, x, axis, device));
-    sum = sum ? Add(sum, part) : part;
-  }
-  return sum;
+  const Value terms =
+      Weigh(map, Push("index", {x, PlacesOf(map, device)}, {{"axis", axis}}), axis, true, device);
+  return map.terms == 1 ? terms : Reduce("sum", terms, {axis}, false);
 }
 Value ApplyTransposed(const LinearMap& map, const Value& g, int64_t axis, c10::DeviceIndex device) {
   if (map.IsIdentity()) return g;
-  if (UsesMatrix(map)) return MultiplyAxis(map, g, axis, true, device);
-  c10::DimVector sizes(g->sizes());
+  // If few elements of the input have most of the terms, the terms of all elements take too much
+  // memory.
+  constexpr int64_t kMaxGrowth = 4;
+  const LinearMap transposed = Transposed(map);
+  if (transposed.out * transposed.terms <= kMaxGrowth * map.out * map.terms)
+    return Apply(transposed, g, axis, device);
+  c10::DimVector sizes(g->sizes()), wide = sizes;
   sizes[axis] = map.in;
-  Value sum = Zeros(device, sizes, g->dtype());
-  for (int64_t t = 0; t < map.terms; ++t) {
-    const Value part = map.weight.empty() ? g : Mul(g, TermWeights(map, t, g, axis, device));
-    sum = Push("index_put", {sum, TermIndices(map, t, device), part},
-               {{"axis", axis}, {"reduce", "add"}}, 1);
-  }
-  return sum;
+  if (map.terms > 1) wide.insert(wide.begin() + axis, 1);
+  return Push("index_put",
+              {Zeros(device, sizes, g->dtype()), PlacesOf(map, device),
+               Weigh(map, Reshape(g, wide), axis, false, device)},
+              {{"axis", axis}, {"reduce", "add"}}, 1);
 }
 
 Value ApplyAll(c10::ArrayRef<LinearMap> maps, const at::Tensor& self) {
@@ -135,7 +145,7 @@ LinearMap AdaptiveAverage(int64_t in, int64_t out) {
   const auto start = [&](int64_t i) { return i * in / out; };
   const auto end = [&](int64_t i) { return ((i + 1) * in + out - 1) / out; };
   for (int64_t i = 0; i < out; ++i) map.terms = std::max(map.terms, end(i) - start(i));
-  map.index.resize(out * map.terms);
+  map.index.resize(out * map.terms, -1);
   map.weight.resize(out * map.terms);
   for (int64_t i = 0; i < out; ++i) {
     for (int64_t t = 0; t < end(i) - start(i); ++t) {
@@ -209,10 +219,11 @@ template <typename Real>
 LinearMap SmoothMap(int64_t in, int64_t out, bool align_corners, Scale scale, bool cubic) {
   LinearMap map = {.in = in, .out = out};
   const Real step = StepOf<Real>(in, out, align_corners, scale);
+  if (in == out && step == 1) return NearestMap<Real>(in, out, scale, false);  // the identity
   const Real radius = (cubic ? Real(2) : Real(1)) * std::max(step, Real(1));
   const Real inverse = step >= 1 ? Real(1) / step : Real(1);
   map.terms = static_cast<int64_t>(std::ceil(radius)) * 2 + 1;
-  map.index.resize(out * map.terms);
+  map.index.resize(out * map.terms, -1);
   map.weight.resize(out * map.terms);
   for (int64_t i = 0; i < out; ++i) {
     const Real center = step * (static_cast<Real>(i) + Real(0.5));

@@ -8,8 +8,8 @@
 
 namespace torch_tensord {
 
-// Element i of the result is the sum over t of weight[i, t]·x[index[i, t]]. Without weights, there
-// is one term, with the weight 1.
+// Element i of the result is the sum over t of weight[i, t]·x[index[i, t]]. Without weights, all
+// weights are 1. A term whose index is -1 doesn't count.
 struct LinearMap {
   int64_t in = 0, out = 0, terms = 1;
   std::vector<int64_t> index = {};

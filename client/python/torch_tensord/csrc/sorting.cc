@@ -78,6 +78,8 @@ at::Tensor SearchNumber(const at::Tensor& sorted, const at::Scalar& number, bool
   return SearchSorted(sorted, NumberTensor(number, sorted), int32, right, side, sorter);
 }
 at::Tensor Bucketize(const at::Tensor& self, const at::Tensor& boundaries, bool int32, bool right) {
+  TORCH_CHECK(boundaries.dim() == 1, "boundaries tensor must be 1 dimension, but got dim(",
+              boundaries.dim(), ")");
   return SearchSorted(boundaries, self, int32, right, std::nullopt, std::nullopt);
 }
 at::Tensor BucketizeNumber(const at::Scalar& number, const at::Tensor& boundaries, bool int32,

@@ -354,8 +354,10 @@ Tensor& EmbeddingRenorm(Tensor& self, const Tensor& indices, double max_norm, do
   if (indices.numel() == 0) return self;
   const Tensor places = indices.reshape({-1}).to(at::kLong);
   const Tensor rows = self.index_select(0, places);
-  const Tensor norms = at::linalg_vector_norm(rows, p, at::IntArrayRef({1}), true);
-  return self.index_copy_(0, places, rows.mul(LimitingFactor(norms, max_norm)));
+  // PyTorch computes the factors in float64, as numbers of the CPU.
+  const Tensor norms = at::linalg_vector_norm(rows, p, at::IntArrayRef({1}), true).to(at::kDouble);
+  const Tensor factors = LimitingFactor(norms, max_norm).to(rows.scalar_type());
+  return self.index_copy_(0, places, rows.mul(factors));
 }
 
 // ---- weights of a given norm

@@ -78,7 +78,7 @@ at::Tensor& ClampOut(const at::Tensor& self, const std::optional<at::Scalar>& lo
   if (low.has_value()) low_ref = at::OptionalScalarRef(*low);
   if (high.has_value()) high_ref = at::OptionalScalarRef(*high);
   const at::ScalarType dtype = ClampType(self, low_ref, high_ref);
-  TORCH_CHECK_NOT_IMPLEMENTED(dtype != at::kBool, "clamp isn't implemented for bool");
+  TORCH_CHECK_NOT_IMPLEMENTED(dtype != at::kBool, "\"clamp\" not implemented for 'Bool'");
   std::optional<In> least, greatest;
   if (low.has_value()) least = Limit(*low, dtype, true);
   if (high.has_value()) greatest = Limit(*high, dtype, false);
@@ -115,6 +115,9 @@ at::Tensor& ClampTensorOut(const at::Tensor& self, const std::optional<at::Tenso
     sizes = at::infer_size_dimvector(sizes, each->sizes());
   }
   const at::ScalarType dtype = at::native::result_type(state);
+  // One limit is a maximum or minimum, which bools have.
+  TORCH_CHECK_NOT_IMPLEMENTED(!low.has_value() || !high.has_value() || dtype != at::kBool,
+                              "\"clamp\" not implemented for 'Bool'");
   Resize(out, sizes);
   ReadInputs read;
   ReadAll(read, operands, dtype);

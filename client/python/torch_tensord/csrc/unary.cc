@@ -26,7 +26,6 @@ at::Tensor& UnaryOut(const at::Tensor& self, at::Tensor& out) {
 // ---- compositions. Each computes from a value in the dtype of the rule.
 
 Value Reciprocal(const Value& x) { return Push(op::div, {Number(1, x), x}); }
-Value Erfc(const Value& x) { return Push(op::sub, {Number(1, x), Push(op::erf, {x})}); }
 Value Exp2(const Value& x) { return Push(op::pow, {Number(2, x), x}); }
 Value Frac(const Value& x) { return Sub(x, Push(op::trunc, {x})); }
 Value SignOf(const Value& x) {
@@ -58,18 +57,19 @@ Value IsNan(const Value& x) { return Push(op::ne, {x, x}); }
 template <Value (*kFunction)(const Value&), Rule kRule>
 at::Tensor& ComposedOut(const at::Tensor& self, at::Tensor& out) {
   Resize(out, self.sizes());
-  const at::ScalarType dtype = ComputeDType(DTypeBy(kRule, self));
+  const at::ScalarType dtype = DTypeBy(kRule, self), computed = ComputeDType(dtype);
   CommonDevice("", {&self});
-  Elementwise("", out, {&self}, dtype, [](const Inputs& in) {
-    Api().retain(in[0].input.tensor);
-    return kFunction(c10::make_intrusive<Handle>(in[0].input.tensor));
+  Elementwise("", out, {&self}, computed, [&](const Inputs& in) {
+    const Value made = kFunction(Own(in[0]));
+    return made->dtype() == computed ? Cast(made, dtype) : made;
   });
   return out;
 }
 
-at::Tensor IsNanOf(const at::Tensor& self) {
+template <Value (*kFunction)(const Value&)>
+at::Tensor TruthOf(const at::Tensor& self) {
   at::Tensor out = MakeLike(self, at::kBool);
-  return ComposedOut<IsNan, kSame>(self, out);
+  return ComposedOut<kFunction, kSame>(self, out);
 }
 
 at::Tensor& NanToNumOut(const at::Tensor& self, std::optional<double> nan,
@@ -112,7 +112,6 @@ TENSORD_KERNELS(m) {
   m.impl("relu", Unstructured<op::relu>);
   m.impl("relu_", UnstructuredInPlace<op::relu>);
   m.impl("reciprocal.out", ComposedOut<Reciprocal, kFloat>);
-  m.impl("erfc.out", ComposedOut<Erfc, kFloat>);
   m.impl("exp2.out", ComposedOut<Exp2, kFloat>);
   m.impl("frac.out", ComposedOut<Frac, kSame>);
   m.impl("sign.out", ComposedOut<SignOf, kSame>);
@@ -122,7 +121,8 @@ TENSORD_KERNELS(m) {
   m.impl("isneginf.out", ComposedOut<IsNegInf, kSame>);
   m.impl("bitwise_not.out", ComposedOut<BitwiseNot, kSame>);
   m.impl("logical_not.out", ComposedOut<LogicalNot, kSame>);
-  m.impl("isnan", IsNanOf);
+  m.impl("logical_not", TruthOf<LogicalNot>);
+  m.impl("isnan", TruthOf<IsNan>);
   m.impl("nan_to_num.out", NanToNumOut);
 }
 

@@ -341,13 +341,41 @@ Value Create(const char* name, c10::DeviceIndex device, Attrs attrs) {
   return c10::make_intrusive<Handle>(output);
 }
 
+namespace {
+
+// Returns int32 or int64. As the instruction of the processor does in PyTorch, gives the smallest
+// integer for a number out of the range and for NaN. The server gives the nearest integer, and 0.
+Value CastToSigned(const Value& x, at::ScalarType dtype) {
+  const bool is_long = dtype == at::kLong;
+  const double limit = is_long ? 0x1p63 : 0x1p31;
+  const int64_t smallest =
+      is_long ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int32_t>::min();
+  return Where(Push(op::lt, {x, Number(limit, x)}), Push("cast", {x}, {{"dtype", dtype}}),
+               In(smallest, dtype));
+}
+
+// Casts floating numbers to integers as PyTorch does on the CPU: smaller integers have the last
+// bits of an int32, and unsigned ones those of an int64.
+Value CastToInteger(const Value& x, at::ScalarType dtype) {
+  const size_t size = c10::elementSize(dtype);
+  const bool fits_int32 = size < sizeof(int32_t) || dtype == at::kInt;
+  const auto cast = [&](const Value& y) {
+    return Cast(CastToSigned(y, fits_int32 ? at::kInt : at::kLong), dtype);
+  };
+  if (dtype != at::kUInt64) return cast(x);
+  // The upper half of uint64 is out of the range of int64.
+  const In limit = Number(0x1p63, x);
+  const Value upper = Push(
+      op::bitwise_xor, {cast(Push(op::sub, {x, limit})), In(at::Scalar(uint64_t{1} << 63), dtype)});
+  return Where(Push(op::ge, {x, limit}), upper, cast(x));
+}
+
+}  // namespace
+
 Value Cast(const Value& x, at::ScalarType dtype) {
   if (x->dtype() == dtype) return x;
-  // PyTorch's floating numbers wrap in small integers. The server's become the nearest integer.
-  if (at::isIntegralType(dtype, false) && c10::elementSize(dtype) < sizeof(int32_t) &&
-      at::isFloatingType(x->dtype())) {
-    return Cast(Push("cast", {x}, {{"dtype", at::kLong}}), dtype);
-  }
+  if (at::isIntegralType(dtype, false) && at::isFloatingType(x->dtype()))
+    return CastToInteger(x, dtype);
   return Push("cast", {x}, {{"dtype", dtype}});
 }
 Value Bitcast(const Value& x, at::ScalarType dtype) {
@@ -404,7 +432,12 @@ Value Full(c10::DeviceIndex device, at::IntArrayRef sizes, const In& number) {
   at::Scalar value = given.value.f;
   if (given.kind == TENSORD_NUMBER_BOOL) value = given.value.i != 0;
   if (given.kind == TENSORD_NUMBER_INT64) value = given.value.i;
-  if (given.kind == TENSORD_NUMBER_UINT64) value = given.value.u;
+  if (given.kind == TENSORD_NUMBER_UINT64) {
+    // An attribute has no number above the range of int64.
+    const auto bits = static_cast<int64_t>(given.value.u);
+    if (bits < 0) return Bitcast(Full(device, sizes, In(bits, at::kLong)), at::kUInt64);
+    value = bits;
+  }
   return Create("full", device, {{"shape", sizes}, {"value", value}, {"dtype", number.dtype()}});
 }
 Value Arange(c10::DeviceIndex device, int64_t stop) {

@@ -77,6 +77,53 @@ def test_an_op_on_a_list_takes_a_tensor_without_a_value():
         assert all(torch.equal(each.cpu(), torch.zeros(shape)) for each in x)
 
 
+def grid(x):
+    positions = torch.linspace(-1.4, 1.4, 2 * 5 * 6 * 2, device=x.device).reshape(2, 5, 6, 2)
+    return torch.stack([positions[..., 0], positions[..., 1].flip(2)], -1)
+
+
+WINDOWS = {
+    "adaptive_avg_pool1d": lambda x: F.adaptive_avg_pool1d(x[0], 5),
+    "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, (5, 3)),
+    "adaptive_avg_pool3d": lambda x: F.adaptive_avg_pool3d(x, (2, 5, 3)),
+    "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(x, (5, 3)),
+    "avg_pool2d": lambda x: F.avg_pool2d(x, 3, 2, 1),
+    "area": lambda x: F.interpolate(x, (5, 3), mode="area"),
+    "nearest": lambda x: F.interpolate(x, (15, 3)),
+    "linear": lambda x: F.interpolate(x[0], 11, mode="linear"),
+    "bilinear": lambda x: F.interpolate(x, (13, 17), mode="bilinear"),
+    "bicubic": lambda x: F.interpolate(x, (13, 17), mode="bicubic"),
+    "smooth bilinear": lambda x: F.interpolate(x, (3, 5), mode="bilinear", antialias=True),
+    "smooth bicubic": lambda x: F.interpolate(x, (4, 5), mode="bicubic", antialias=True),
+    "reflection_pad2d": lambda x: F.pad(x, (3, 2, 1, 4), mode="reflect"),
+    "replication_pad2d": lambda x: F.pad(x, (3, 9, 1, 4), mode="replicate"),
+    "grid_sample": lambda x: F.grid_sample(x, grid(x), align_corners=False),
+    "cubic grid_sample": lambda x: F.grid_sample(x, grid(x), mode="bicubic", align_corners=False),
+    "grid_sample at the border": lambda x: F.grid_sample(x, grid(x), padding_mode="border", align_corners=False),
+    "unfold": lambda x: F.unfold(x, 3, padding=1),
+}
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_infinities_and_nan_stay_in_their_windows(name, number):
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 7, 8)
+    for place in (0, 30, -1):
+        spoiled = x.clone()
+        spoiled.view(-1)[place] = number
+        torch.testing.assert_close(
+            WINDOWS[name](spoiled.to(DEVICE)).cpu(), WINDOWS[name](spoiled), rtol=1e-4, atol=1e-5, equal_nan=True
+        )
+        leaf, here = x.clone().requires_grad_(), x.to(DEVICE).requires_grad_()
+        result, result_here = WINDOWS[name](leaf), WINDOWS[name](here)
+        gradient = torch.randn(result.shape)
+        gradient.view(-1)[place] = number
+        (expected,) = torch.autograd.grad(result, leaf, gradient)
+        (found,) = torch.autograd.grad(result_here, here, gradient.to(DEVICE))
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
 @pytest.mark.parametrize("alpha", [True, 1j])
 @pytest.mark.parametrize("function", [torch.add, torch.sub])
 def test_an_alpha_of_bool_or_complex_is_refused(function, alpha):

@@ -96,6 +96,7 @@ def test_a_tensor_of_the_package_tensord_is_refused_with_its_conversion():
         (lambda x: torch.eye(2).to_sparse_csr().to(DEVICE) @ x, "tensord has no sparse tensors"),
         (lambda x: torch.sparse.mm(torch.eye(2).to_sparse(), x), "tensord has no sparse tensors"),
         (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8), "tensord has no quantized tensors"),
+        (lambda x: torch.nested.as_nested_tensor([x, x.requires_grad_()]), "tensord has no nested tensors"),
         (lambda x: torch.linalg.svd(x), "isn't implemented on tensord: copy its inputs to the CPU"),
     ],
 )  # fmt: skip

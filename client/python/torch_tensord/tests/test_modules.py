@@ -240,6 +240,13 @@ REFUSED = {
         torch.ones(0, 3, device=d), classes(0, device=d), weight=torch.ones(3, dtype=torch.float64, device=d)
     ),
     r"Expected target size \[5\]": lambda d: F.multi_margin_loss(torch.ones(5, 3, device=d), classes(3, device=d)),
+    "Expected non-empty vector or matrix": lambda d: F.multilabel_margin_loss(
+        torch.ones(10, 0, device=d), classes(10, 0, device=d)
+    ),
+    r"boundaries tensor must be 1 dimension, but got dim\(2\)": lambda d: torch.bucketize(
+        torch.ones(2, 3, device=d), torch.ones(2, 3, device=d)
+    ),
+    "inconsistent target size": lambda d: F.multilabel_margin_loss(torch.ones(2, 3, device=d), classes(2, 4, device=d)),
     "not implemented for": lambda d: F.interpolate(torch.ones(1, 1, 4, 4, dtype=torch.int32, device=d), scale_factor=2),
 }
 
@@ -249,6 +256,62 @@ def test_inputs_are_refused_in_the_words_of_the_cpu(text):
     for device in ("cpu", DEVICE):
         with pytest.raises(RuntimeError, match=text):
             REFUSED[text](device)
+
+
+LONG = (torch.int64, torch.uint8, torch.int8, torch.int16, torch.int32)
+NO_INTEGERS = {
+    "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, 3),
+    "adaptive_avg_pool3d": lambda x: F.adaptive_avg_pool3d(x, 3),
+    "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(x, 3),
+    "cdist": lambda x: torch.cdist(x[0], x[0]),
+    "embedding_bag": lambda x: F.embedding_bag(torch.tensor([[0, 1]], device=x.device), x[0, 0]),
+    "exponential": lambda x: x.exponential_(),
+    "frac": torch.frac,
+    "glu": F.glu,
+    "grid_sample": lambda x: F.grid_sample(x, x[..., :2], align_corners=False),
+    "histc": torch.histc,
+    "huber_loss": lambda x: F.huber_loss(x, x),
+    "interpolate": lambda x: F.interpolate(x, (3, 5), mode="area"),
+    "log_normal": lambda x: x.log_normal_(),
+    "logcumsumexp": lambda x: x.logcumsumexp(0),
+    "max_unpool2d": lambda x: F.max_unpool2d(x, x.long(), 2),
+    "mse_loss": lambda x: F.mse_loss(x, x),
+    "multi_margin_loss": lambda x: F.multi_margin_loss(x[0, 0], torch.zeros(4, dtype=torch.long, device=x.device)),
+    "nll_loss": lambda x: F.nll_loss(x[0, 0], torch.zeros(4, dtype=torch.long, device=x.device)),
+    "normal": lambda x: x.normal_(),
+    "bernoulli": torch.bernoulli,
+    "prelu": lambda x: F.prelu(x, x[0, 0, 0, :1]),
+    "round to digits": lambda x: torch.round(x, decimals=1),
+    "smooth_l1_loss": lambda x: F.smooth_l1_loss(x, x),
+    "unfold": lambda x: F.unfold(x, 2),
+}
+NO_BOOL = {
+    "argmax": lambda x: torch.argmax(x, out=torch.zeros((), dtype=torch.long, device=x.device)),
+    "ceil": torch.ceil,
+    "clamp": lambda x: x.clamp(False, True),
+    "floor": torch.floor,
+    "geometric": lambda x: x.geometric_(0.5),
+    "kthvalue": lambda x: x.kthvalue(1),
+    "median": torch.median,
+    "nanmedian": lambda x: x.nanmedian(0),
+    "reflection_pad": lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"),
+    "replication_pad": lambda x: F.pad(x, (1, 1, 1, 1), mode="replicate"),
+    "round": torch.round,
+    "trace": lambda x: x[0, 0].trace(),
+    "trunc": torch.trunc,
+}
+DTYPES_REFUSED = [(name, f, LONG) for name, f in NO_INTEGERS.items()]
+DTYPES_REFUSED += [(name, f, (torch.bool,)) for name, f in NO_BOOL.items()]
+
+
+@pytest.mark.parametrize("name, function, dtypes", DTYPES_REFUSED, ids=[each[0] for each in DTYPES_REFUSED])
+def test_dtypes_that_the_cpu_refuses_are_refused(name, function, dtypes):
+    for dtype in dtypes:
+        for device in ("cpu", DEVICE):
+            with pytest.raises(RuntimeError):
+                function(torch.ones(1, 2, 4, 4, dtype=dtype, device=device)).cpu()
+        with pytest.raises(NotImplementedError, match="not implemented for '"):
+            function(torch.ones(1, 2, 4, 4, dtype=dtype, device=DEVICE))
 
 
 def test_a_loss_of_one_row_without_a_batch_has_no_axes():

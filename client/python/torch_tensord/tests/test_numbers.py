@@ -216,6 +216,44 @@ def test_a_floating_number_wraps_in_a_small_integer(source, dtype):
     assert torch.zeros(8, dtype=dtype, device=DEVICE).copy_(x.to(DEVICE)).tolist() == expected
 
 
+@pytest.mark.parametrize("dtype", [*INTEGERS, torch.uint64])
+@pytest.mark.parametrize("source", FLOATS)
+def test_a_number_out_of_the_range_becomes_the_integer_that_the_processor_gives(source, dtype):
+    # The processor converts to int32 or int64. A number that these lack, and NaN, become the smallest integer, whose
+    # last bits are zeros.
+    x = torch.tensor([math.inf, -math.inf, math.nan, 1e20, -1e20, 300.0, -2.0], dtype=source)
+    lowest, signed, bits = torch.iinfo(dtype).min, dtype.is_signed, torch.iinfo(dtype).bits
+    outside = [lowest if bits >= 32 else 0] * 5
+    if dtype is torch.uint64:  # the processor subtracts 2^63 from a number above, and changes the first bit back
+        outside = [0, 2**63, 2**63, 0, 2**63]
+    wrapped = [n % 2**bits for n in (300, -2)]
+    expected = outside + [n - 2**bits if signed and n >= 2 ** (bits - 1) else n for n in wrapped]
+    assert x.to(DEVICE).to(dtype).tolist() == expected
+    assert x[2].to(DEVICE).to(dtype).item() == x[2].to(dtype).item()
+
+
+def test_the_upper_half_of_uint64():
+    greatest, x = 2**64 - 1, torch.zeros(2, dtype=torch.uint64, device=DEVICE)
+    for made in (torch.full((2,), greatest, dtype=torch.uint64, device=DEVICE), x.new_full((2,), greatest),
+                 torch.full_like(x, greatest), x.fill_(greatest)):  # fmt: skip
+        assert made.tolist() == [greatest, greatest]
+    halves = torch.tensor([2.0**63, 1.5 * 2.0**63, 2.0**62], dtype=torch.float64)
+    assert halves.to(DEVICE).to(torch.uint64).tolist() == [2**63, 3 * 2**62, 2**62]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_erfc_has_the_precision_of_the_dtype(dtype):
+    x = torch.cat([torch.linspace(-6, 27, 400, dtype=torch.float64), torch.tensor([0.0, 1e-9, 1e-300, 40, 1e300])])
+    x = torch.cat([x, torch.tensor([math.inf, -math.inf, math.nan])]).to(dtype)
+    expected = torch.tensor([math.erfc(n) if n == n else n for n in x.tolist()], dtype=torch.float64)
+    # Above the smallest normal number, the error is relative. A difference from 1 would lose all digits.
+    error = {torch.float64: 1e-14}.get(dtype, torch.finfo(dtype).eps)
+    least = torch.finfo(dtype).smallest_normal * (4e7 if dtype is torch.float64 else 1)
+    result = torch.erfc(x.to(DEVICE)).cpu()
+    assert result.dtype == dtype
+    torch.testing.assert_close(result.double(), expected, rtol=error, atol=least * error * 8, equal_nan=True)
+
+
 def test_a_dtype_without_a_kernel_is_not_implemented():
     for device in ("cpu", DEVICE):
         with pytest.raises(NotImplementedError, match="not implemented for"):

@@ -93,6 +93,43 @@ def test_dtypes_of_two_outputs_are_accepted_or_refused_as_on_the_cpu(name):
             check(run)
 
 
+@pytest.mark.parametrize("size", [(), (2,)])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_the_extremum_of_all_elements_is_cast_to_out(name, size):
+    for dtype in (torch.bool, torch.int32, torch.float32):
+        for out_dtype in DTYPES:
+
+            def run(device):
+                out = torch.zeros(size, dtype=out_dtype, device=device)
+                return getattr(torch, name)(NUMBERS.to(device, dtype), out=out)
+
+            check(run)
+
+
+SPECIAL = {
+    "polygamma": lambda x, out: torch.polygamma(1, x, out=out),
+    "i0": torch.i0,
+    "i1e": torch.special.i1e,
+    "lgamma": torch.lgamma,
+    "digamma": torch.digamma,
+    "sinc": torch.sinc,
+    "erfc": torch.erfc,
+    "reciprocal": torch.reciprocal,
+    "exp2": torch.exp2,
+    "zeta": lambda x, out: torch.special.zeta(x, x, out=out),
+    "xlog1py": lambda x, out: torch.special.xlog1py(x, x, out=out),
+    "xlogy": lambda x, out: torch.xlogy(x, x, out=out),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", SPECIAL)
+def test_a_result_of_16_bits_is_rounded_before_out_of_32_bits_gets_it(name, dtype):
+    x = torch.tensor([1.5, 2.25, 0.3, 3.7], dtype=dtype, device=DEVICE)
+    out = SPECIAL[name](x, out=torch.empty(4, device=DEVICE))
+    torch.testing.assert_close(out.cpu(), out.cpu().to(dtype).float(), rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("size", [(0,), (2, 2), (3,), (4, 1)])
 @pytest.mark.parametrize("function", [
     torch.exp,

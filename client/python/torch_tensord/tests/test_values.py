@@ -1,6 +1,7 @@
 """Values and dtypes of ops agree with the CPU: negated views, reductions with a dtype, masks, unique, lists of axes."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -171,6 +172,17 @@ def test_an_axis_that_is_named_twice_is_refused(function):
             function(torch.ones(2, 3, device=DEVICE), dims)
 
 
+@pytest.mark.parametrize("name", ["var", "std", "var_mean", "std_mean"])
+def test_a_variance_without_degrees_of_freedom_warns(name):
+    for shape, options in ((1,), {}), ((0,), {"dim": 0}), ((3, 1), {"dim": 1}), ((3,), {"dim": 0, "correction": 3}):
+        for device in ("cpu", DEVICE):
+            with pytest.warns(UserWarning, match=name + r"\(\): degrees of freedom is <= 0"):
+                getattr(torch, name)(torch.ones(shape, device=device), **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        getattr(torch, name)(torch.ones(3, device=DEVICE))
+
+
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_embedding_limits_norms_with_indices_of_each_dtype(dtype):
     def embed(device):
@@ -180,3 +192,9 @@ def test_embedding_limits_norms_with_indices_of_each_dtype(dtype):
 
     for result, expected in zip(embed(DEVICE), embed("cpu")):
         torch.testing.assert_close(result, expected)
+
+
+def test_embedding_limits_norms_by_factors_of_float64():
+    # In float32, the norm 2 plus PyTorch's 1e-7 is 2, and the factor would be 0.5.
+    rows = [F.embedding(torch.tensor([0], device=d), torch.ones(1, 4, device=d), max_norm=1.0) for d in ("cpu", DEVICE)]
+    assert torch.equal(rows[1].cpu(), rows[0]) and rows[0][0, 0] < 0.5
