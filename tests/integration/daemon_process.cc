@@ -120,7 +120,11 @@ DaemonProcess::~DaemonProcess() {
 }
 
 void DaemonProcess::Signal(int number) {
-  if (running()) kill(pid_, number);
+  if (!running()) return;
+  kill(pid_, number);
+  if (number != SIGSTOP) return;
+  siginfo_t info;
+  waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WEXITED | WNOWAIT);
 }
 
 bool DaemonProcess::running() {

@@ -37,7 +37,7 @@ class DaemonProcess {
   const std::string& address() const { return address_; }
   pid_t pid() const { return pid_; }
 
-  // If the daemon runs, sends it a signal. Doesn't wait.
+  // If the daemon runs, sends it a signal. After SIGSTOP, blocks until all threads have stopped.
   void Signal(int number);
 
   // Blocks until the daemon has ended. Returns its exit code, or 128 + the signal that killed it.
