@@ -303,7 +303,8 @@ def samples_of(op, dtype):
     gradients = dtype == torch.float32 and op.supports_autograd
     torch.manual_seed(0)
     try:
-        made = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=gradients), MAX_LISTED))
+        limit = MAX_LISTED if DTYPES[dtype] > 1 else 1
+        made = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=gradients), limit))
     except Exception:
         return []  # the op has no samples of this dtype
     samples = made[:: max(1, -(-len(made) // DTYPES[dtype]))]
