@@ -10,6 +10,7 @@ usage: run_test.py --programs FOLDER --source FOLDER [--python PROGRAM]
 import argparse
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -113,6 +114,15 @@ class PackTest(unittest.TestCase):
     def report_json(self, name):
         with open(os.path.join(self.folder, "report", name), encoding="utf-8") as file:
             return json.load(file)
+
+    def change_manifest(self, name, value):
+        """Replaces a line of the pack's MANIFEST until the test ends."""
+        path = os.path.join(self.folder, "moved/MANIFEST")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        self.addCleanup(pathlib.Path(path).write_text, text, encoding="utf-8")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(re.sub(rf"(?m)^{name}: .*$", f"{name}: {value}", text))
 
     def stub_programs(self, **stubs):
         """Returns a folder with the pack's programs, some of them replaced by scripts."""
@@ -381,16 +391,21 @@ class GpuRunTest(PackTest):
         self.assertIn("libtensordfour.so.9: not found", result.stdout)
 
     def test_rejects_a_system_whose_c_library_is_too_old(self):
-        manifest = os.path.join(self.folder, "moved/MANIFEST")
-        shutil.copy(manifest, manifest + ".kept")
-        self.addCleanup(os.replace, manifest + ".kept", manifest)
-        with open(manifest, encoding="utf-8") as file:
-            text = re.sub(r"(?m)^glibc: .*$", "glibc: 9.99", file.read())
-        with open(manifest, "w", encoding="utf-8") as file:
-            file.write(text)
+        self.change_manifest("glibc", "9.99")
         result = self.run_pack("device")
         self.assertEqual(result.returncode, 2)
         self.assertIn("need glibc 9.99 or newer, this system has 2.", result.stdout)
+
+    def test_rejects_a_gpu_for_which_the_pack_has_no_code(self):
+        for architectures in ("80-real", "80-real;100", "100-real;120-real"):
+            self.change_manifest("architectures", architectures)
+            result = self.run_pack("bench")
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(f"the pack's architectures are {architectures}, and the GPU is Emulated", result.stdout)
+        for architectures in ("90-real", "80", "100-real;80-virtual"):
+            self.change_manifest("architectures", architectures)
+            result = self.run_pack("bench", "--plan", "1s")
+            self.assertIn("the plan's time was over", result.stdout)
 
     def test_rejects_an_unknown_part(self):
         result = self.run_pack("devices")
@@ -470,17 +485,11 @@ class GpuTorchTest(PackTest):
         self.assertEqual(self.report_lines("repeat.txt")[0], "torch add_and_item")
 
     def test_skips_rows_for_which_the_packages_are_not_made(self):
-        manifest = os.path.join(self.folder, "moved/MANIFEST")
-        shutil.copy(manifest, manifest + ".kept")
-        self.addCleanup(os.replace, manifest + ".kept", manifest)
-        with open(manifest + ".kept", encoding="utf-8") as file:
-            text = file.read()
         for line, value, reason in (
-            ("python", "cp399-abi3", r"the pack's Python packages \(cp399-abi3\) don't serve Python 3\."),
             ("torch", "1.13", r"the pack is made for PyTorch 1\.13, this Python has "),
+            ("python", "cp399-abi3", r"the pack's Python packages \(cp399-abi3\) don't serve Python 3\."),
         ):
-            with open(manifest, "w", encoding="utf-8") as file:
-                file.write(re.sub(rf"(?m)^{line}: .*$", f"{line}: {value}", text))
+            self.change_manifest(line, value)
             result = self.run_torch("torch")
             self.assertEqual(self.last_line, "0 passed, 0 failed, 1 skipped")
             self.assertRegex(result.stdout, reason)

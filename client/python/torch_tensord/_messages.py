@@ -1,7 +1,7 @@
 """Messages between two members of a process group: send() and recv() of the backend "tensord".
 
-The sender publishes a tensor at its server under a name, and writes the name, the shape and the dtype to the store of
-torch.distributed. The receiver opens the tensor of this name: its device copies the tensor from the sender's server.
+The sender publishes a tensor at its server under a name, and writes the name to the store of torch.distributed. The
+receiver opens the tensor of this name: its device copies the tensor from the sender's server.
 """
 
 import collections
@@ -61,7 +61,7 @@ class Messages:
         except tensord.Error:
             tensor.reshape(-1)[:1].cpu()  # if the tensor has an error, this raises it as an exception of PyTorch
             raise
-        message = {"server": address, "name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype)}
+        message = {"server": address, "name": name}
         self.store.set(self._take_key(self._rank, receiver, tag), json.dumps(message).encode())
         self._sent += 1
 
@@ -152,12 +152,13 @@ class Receive(dist.Work):
             self._taken += 1
             client.unpublish(message["name"])
             store.add(_taken_key(self.source), 1)
-            if list(tensor.shape) != message["shape"] or str(tensor.dtype) != message["dtype"]:
+            # As with PyTorch's backends, the shapes may differ.
+            if tensor.numel() != found.numel() or tensor.dtype != found.dtype:
                 raise RuntimeError(
-                    f"torch.distributed: recv: the message has the shape {message['shape']} and the dtype "
-                    f"{message['dtype']}, and the tensor has {list(tensor.shape)} and {tensor.dtype}"
+                    f"torch.distributed: recv: the message has the shape {list(found.shape)} and the dtype "
+                    f"{found.dtype}, and the tensor has {list(tensor.shape)} and {tensor.dtype}"
                 )
-            tensor.data.copy_(found)  # doesn't count as a change that backward() would refuse
+            tensor.data.copy_(found.reshape(tensor.shape))  # doesn't count as a change that backward() would refuse
         return True
 
     def is_completed(self) -> bool:

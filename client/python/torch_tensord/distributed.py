@@ -3,8 +3,8 @@
 torch.distributed.init_process_group("tensord") makes one member for each process. Each process has a connection of its
 own and a device of its own, which is the current device: torch.tensord.set_device(int(os.environ["RANK"])). The servers
 exchange the elements directly, by Gloo between CPUs and by NCCL between GPUs. The store of torch.distributed only
-carries the members' addresses, and the names and shapes of messages. A tensor on the CPU is copied to the device, and
-the result back, which waits.
+carries the members' addresses, and the names of messages. A tensor on the CPU is copied to the device, and the result
+back, which waits.
 
 init_process_group() without a backend means "cpu:gloo,tensord:tensord": PyTorch's Gloo takes the tensors on the CPU.
 The process connects to a server only when an operation gets a tensor on tensord.
@@ -16,6 +16,7 @@ collective operations consist of these. _messages.py has send() and recv().
 import atexit
 import datetime
 import functools
+import inspect
 import json
 import time
 import weakref
@@ -510,9 +511,19 @@ def _leave_groups() -> None:
         group._leave(_MAX_DELIVERY_SECONDS)
 
 
+def _unfinished_group(options: Any) -> dist.ProcessGroup:
+    """Returns the process group to which PyTorch adds backends. PyTorch 2.11 doesn't pass it, and has it as a local."""
+    if hasattr(options, "process_group"):
+        return options.process_group
+    frame: Any = inspect.currentframe()
+    while frame.f_code is not dist.distributed_c10d._new_process_group_helper.__code__:
+        frame = frame.f_back
+    return frame.f_locals["pg"]
+
+
 def create_process_group(options: Any) -> ProcessGroupTensord:
     """Makes the process group. torch.distributed.init_process_group calls this. `options` are those of PyTorch."""
-    made_first = options.process_group  # has the backends of the device types that come before tensord
+    made_first = _unfinished_group(options)  # has the backends of the device types that come before tensord
     host = made_first if torch.device("cpu") in made_first._device_types else None
     device = made_first.bound_device_id or getattr(dist.group.WORLD, "_given_device", None)
     return ProcessGroupTensord(options.store, options.group_rank, options.group_size, options.timeout, host, device)

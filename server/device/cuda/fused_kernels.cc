@@ -34,6 +34,12 @@ absl::Status Load(const std::string& /*code*/, const char* /*name*/, cudaLibrary
 void Unload(cudaLibrary_t /*library*/) {}
 #endif
 
+// Returns whether Load() fails again for the same code: this build can't load any, or the driver
+// rejects this code.
+bool IsPermanent(const absl::Status& error) {
+  return absl::IsUnimplemented(error) || absl::IsFailedPrecondition(error);
+}
+
 class FusedElementwise final : public PreparedKernel {
  public:
   FusedElementwise(CudaDevice* device, FusedCodeRef code, FusedSource source, const FusedSpec& spec)
@@ -99,8 +105,9 @@ absl::StatusOr<FusedCode> FusedKernels::Make(const std::string& source, const ch
   const absl::Status loaded = Load(*code, name, &made.cuda_library, &kernel);
   if (!loaded.ok()) {
     if (made.cuda_library != nullptr) Unload(made.cuda_library);
-    if (!absl::IsUnimplemented(loaded)) return absl::UnimplementedError(loaded.message());
-    return FusedCode{loaded};  // this build can't load any kernel
+    const absl::Status error = absl::UnimplementedError(loaded.message());
+    if (!IsPermanent(loaded)) return error;
+    return FusedCode{error};
   }
   made.kernel = kernel;
   return made;

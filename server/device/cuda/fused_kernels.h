@@ -34,10 +34,10 @@ class FusedKernels {
   FusedKernels& operator=(const FusedKernels&) = delete;
 
   // Returns the kernel `name` of `source`. The first call for a source compiles the kernel, which
-  // may take seconds; if that fails, later calls return the same error at once. If the cache is
-  // full, unloads the least recently used kernel without references, which may block until the
-  // stream is idle. Returns UNIMPLEMENTED if the kernel can't be compiled or loaded, or if the
-  // cache is full and all kernels have references.
+  // may take seconds. If the source can't be compiled, or the driver rejects the code, later calls
+  // return the same error at once. If the cache is full, unloads the least recently used kernel
+  // without references, which may block until the stream is idle. Returns UNIMPLEMENTED if the
+  // kernel can't be compiled or loaded, or if the cache is full and all kernels have references.
   absl::StatusOr<FusedCodeRef> Find(const std::string& source, const char* name);
 
  private:
@@ -49,8 +49,9 @@ class FusedKernels {
   };
   using Entries = std::list<Entry>;
 
-  // Compiles and loads a kernel. If the source can't be compiled, returns code without a kernel,
-  // and the caller keeps it. If loading fails, returns UNIMPLEMENTED, and a later call may succeed.
+  // Compiles and loads a kernel. If the source can't be compiled, or the driver rejects the code,
+  // returns code without a kernel, and the caller keeps it. If loading fails for another reason,
+  // such as a lack of memory, returns UNIMPLEMENTED, and a later call may succeed.
   absl::StatusOr<FusedCode> Make(const std::string& source, const char* name) const;
   // Unloads one kernel. Returns false if all kernels have references.
   bool Evict() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

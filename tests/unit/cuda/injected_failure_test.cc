@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/host_memory.h"
@@ -245,6 +246,39 @@ TEST_F(InjectedFailureTest, FusedKernels) {
     Sweep({call, cudaErrorUnknown, "cudaErrorUnknown", 1, kFused});
   }
   Sweep({"a launch", cudaErrorUnknown, "cudaErrorUnknown", 1, kFused});
+}
+
+// Without NVRTC, or with a driver that rejects its code, each op of a chain would otherwise compile.
+TEST_F(InjectedFailureTest, AFusedKernelThatCannotBeMadeIsCompiledOnce) {
+  constexpr int kCalls = 3;
+  const struct {
+    const char* call;
+    int error;
+    int64_t failures;  // during kCalls calls of PrepareFused()
+  } cases[] = {{"nvrtcCreateProgram", NVRTC_ERROR_INTERNAL_ERROR, 1},
+               {"nvrtcCompileProgram", NVRTC_ERROR_COMPILATION, 1},
+               {"nvrtcCompileProgram", NVRTC_ERROR_INVALID_OPTION, 1},
+               {"nvrtcGetCUBIN", NVRTC_ERROR_INTERNAL_ERROR, 1},
+               {"cudaLibraryLoadData", cudaErrorNoKernelImageForDevice, 1},
+               {"cudaLibraryLoadData", cudaErrorMemoryAllocation, kCalls}};
+  const TensorSpec spec{DType::kFloat32, {8}};
+  const OpPlan neg = *PlanOp("neg", {spec}, {});
+  const std::vector<FusedSpec::Step> steps = {{neg.schema, &neg.attrs, {0}, DType::kFloat32},
+                                              {neg.schema, &neg.attrs, {-1}, DType::kFloat32}};
+  const FusedSpec fused{absl::MakeConstSpan(&spec, 1), steps, &spec};
+  for (const auto& [call, error, failures] : cases) {
+    SCOPED_TRACE(testing::Message() << call << ", error " << error);
+    auto device = MakeCheckedCudaDevice({DeviceKind::kCuda, 0}, 0, 1 << 20);
+    ASSERT_TRUE(device.ok()) << device.status();
+    InjectFailure({call, 1, error, /*times=*/1000});
+    for (int i = 0; i < kCalls; ++i) {
+      const absl::Status status = (*device)->PrepareFused(fused).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+    }
+    EXPECT_EQ(InjectedFailures(), failures);
+    InjectFailure({});
+    EXPECT_EQ((*device)->PrepareFused(fused).ok(), failures == kCalls);
+  }
 }
 
 TEST_F(InjectedFailureTest, SaysWhyNoGpuCanBeUsed) {

@@ -119,6 +119,11 @@ else:
     a, b = empty(), empty(); dist.recv(a, 0); assert dist.recv(b, src=0) == 0
     answers["order"] = [a[0, 0].item(), b[0, 0].item()]
     dist.send(x().t().contiguous().t(), 0)
+if rank == 0:
+    dist.send(torch.tensor(6.0, device=device), 1); dist.send(torch.arange(6.0, device=device), 1)
+else:
+    one, many = torch.zeros(1, device=device), torch.zeros(3, 2, device=device).t()
+    dist.recv(one, 0); dist.recv(many, 0); answers["shapes"] = [one.tolist(), many.tolist()]
 received = empty()
 works = [dist.irecv(received, other), dist.isend(x(3.0), other)]  # each member receives before it sends
 for work in works: work.wait()
@@ -151,6 +156,7 @@ print(json.dumps(answers))
     assert first["both"] == [[13] * 3] * 2 and second["both"] == [[3] * 3] * 2
     assert first["batch"] == 14 and second["batch"] == 4
     assert second["objects"] == [{"a": 1}, "b"]
+    assert second["shapes"] == [[6], [[0, 1, 2], [3, 4, 5]]]
     assert "the message has the shape [2, 3]" in second["wrong"]
     assert first["failed"].startswith("x[index]: index 9 at [0]")
 
@@ -450,7 +456,7 @@ print(json.dumps(errors))
         ]
         assert errors[8] == "torch.distributed: allreduce: the process group was destroyed"
         assert "is not initialized" in errors[9]
-        assert "does not support splitting" in errors[10]
+        assert "split" in errors[10]  # PyTorch's error; its text depends on the version
 
 
 def test_objects_and_coalesced_operations(run_ranks):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="PyTorch without torch.distributed")
 
 MODEL = """
@@ -51,7 +52,7 @@ def sum_of_ranks(device):
     return t.tolist()
 answers.append(sum_of_ranks("cpu"))
 objects = [None, None]; dist.all_gather_object(objects, dist.get_rank()); answers.append(objects)
-dist.barrier(); dist.monitored_barrier()
+dist.barrier()
 mesh = dist.init_device_mesh("cpu", (2,)); dist.barrier(group=mesh.get_group())
 group = dist.new_group([0, 1]); dist.barrier(group=group)
 assert tensord.current_connection() is None and not torch.tensord.is_initialized()
@@ -64,6 +65,20 @@ print(json.dumps(answers))
         setup="import json, torch, torch.distributed as dist\n",
     )
     assert answers == [[[1, 1], [0, 1], [1, 1], [1, 1]]] * 2
+
+
+@pytest.mark.skipif(VERSION < (2, 15), reason=f"PyTorch {torch.__version__} has monitored_barrier() for Gloo alone")
+def test_monitored_barrier_of_the_default_backend(run_ranks):
+    answers = run_ranks(
+        """
+dist.init_process_group()
+dist.monitored_barrier()
+dist.destroy_process_group()
+print(json.dumps(torch.tensord.is_initialized()))
+""",
+        setup="import json, torch, torch.distributed as dist\n",
+    )
+    assert answers == [False] * 2
 
 
 def test_the_default_backend_of_the_device(run_ranks):
