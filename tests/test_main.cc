@@ -1,5 +1,6 @@
-// The main() of all GoogleTest programs. After a crash, prints a stack trace. A test that leaves a
-// file descriptor open fails. In programs that are linked with gRPC, connections don't count.
+// The main() of all GoogleTest programs. After a crash, prints a stack trace. If a test leaves a
+// file descriptor open, the test fails. In programs that are linked with gRPC, connections don't
+// count.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -22,9 +23,10 @@ bool IsListening(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) == 0 && listening != 0;
 }
 
-// Returns what the open descriptors of this process refer to, by number. Leaves out the descriptors
-// that libraries open at any time, and keep: files of NVIDIA's driver, and gRPC's connections. Leaves
-// out the descriptors by which event loops wait, if such a library is in the process.
+// Returns what the open descriptors of this process refer to, by number. Leaves out files of
+// NVIDIA's driver and gRPC's connections, because these libraries open descriptors at any time, and
+// keep them. If the process has one of these libraries, also leaves out the descriptors of event
+// loops.
 std::map<std::string, std::string> OpenDescriptors() {
   std::map<std::string, std::string> open;
   std::error_code error;

@@ -61,9 +61,10 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   void LeaveWhenDone();
   // Ends now: queued and later operations fail with `why`.
   void Leave(absl::Status why);
-  // Ends after the running operation, and after the queued ones before the first whose input isn't
-  // complete. The others fail with `why`. If LeaveWhenDone() was called, and no operation is left,
-  // the member still waits for the other members. The session has ended, so it adds no operations.
+  // The running operation and the queued ones before the first with an incomplete input still run.
+  // Then the member ends, and its other operations fail with `why`. If LeaveWhenDone() was called,
+  // and no operation is left, the member still waits for the other members. The session has ended,
+  // so it adds no operations.
   void LeaveAfterReady(absl::Status why);
 
   // Appends the results of the operations that haven't ended.

@@ -99,8 +99,8 @@ torch_python=(env "LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}" "PYTHONPATH=$python_pat
   TORCH_DEVICE_BACKEND_AUTOLOAD=0 "$python")
 
 # Sets `torch_problem`: why torch_rows.py can't run; empty if it can. Writes the versions to
-# $work/pytorch. The first import of PyTorch may take long, so no part's limit includes it, and an
-# import that takes too long isn't a reason to skip the rows: the next one finds the files in memory.
+# $work/pytorch. The first import of PyTorch may take long, so no part's limit includes it. If it
+# takes longer than 120 s, the rows still run: the next import finds the files in memory.
 check_torch() {
   local answer tag code=0
   torch_problem='' tag=$(manifest python)

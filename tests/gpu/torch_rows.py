@@ -209,7 +209,10 @@ def tolerance(row):
 
 
 def largest_difference(ours, reference):
-    """Returns the largest difference of two lists, relative to values above 1: infinity if one has no number there."""
+    """Returns the largest difference of two lists, relative to values above 1.
+
+    If the lengths differ, or a value is NaN, returns infinity.
+    """
     if len(ours) != len(reference):
         return math.inf
     differences = [abs(a - b) / max(1.0, abs(b)) for a, b in zip(ours, reference)]
@@ -266,7 +269,7 @@ def has_failed(result):
 
 
 class Report:
-    """The files and what is printed. `waiting`: the rows that haven't ended."""
+    """Writes the files and prints the results. `waiting`: the rows that haven't ended."""
 
     def __init__(self, options, versions, waiting):
         self.options, self.versions = options, versions
@@ -275,7 +278,7 @@ class Report:
         self.write()
 
     def write(self):
-        """Replaces the files, so that a program that is ended leaves whole files."""
+        """Replaces each file as a whole. If the program is killed, the files are complete."""
         again = [result["row"] for result in self.results if self.fell_short(result)] + self.waiting
         lines = []
         for kind, versions in self.versions.items():

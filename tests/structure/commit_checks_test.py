@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that the checks of a commit pass for a good file of each kind and fail for a bad one, each file alone.
+"""Tests tests/checks/run with one file at a time: good files of each kind pass, and bad ones fail.
 
 usage: commit_checks_test.py --source FOLDER
 

@@ -348,7 +348,7 @@ torch.serialization.register_package(15, lambda storage: None, _restore)
 
 
 class AsCuda:
-    """The effect of as_cuda(). It ends when the program leaves the object as a context."""
+    """The effect of as_cuda(). It ends when a `with` block of this object ends."""
 
     def __init__(self) -> None:
         global _active

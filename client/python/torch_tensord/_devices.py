@@ -37,7 +37,7 @@ def is_available() -> bool:
     """Returns True if there is a device. Doesn't connect, and starts no server.
 
     At the first call, another process connects to the servers and ends. If there is no server, returns True if a
-    private server could be started. After a result of False, a later call asks again, at the earliest in ten seconds.
+    private server could be started. The result False is kept for at least ten seconds. Then a call asks again.
     """
     if _num_connected() or _availability.starts_private_server():
         return True

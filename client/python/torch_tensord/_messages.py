@@ -20,7 +20,7 @@ import torch.distributed as dist
 from . import as_tensord, as_torch
 
 POLL_SECONDS = 0.001  # the pause between two looks at the store or at an event
-_WAIT_SECONDS = 0.2  # of one wait for the store, in which PyTorch doesn't look for signals
+_WAIT_SECONDS = 0.2  # the length of one wait for the store; PyTorch doesn't handle signals during a wait
 
 
 def await_keys(store: dist.Store, keys: Sequence[str], deadline: float) -> None:
@@ -86,7 +86,10 @@ class Messages:
                 receives.popleft()
 
     def await_delivery(self, deadline: float) -> None:
-        """Waits until the receivers have taken the messages, which the end of this process's session deletes."""
+        """Waits until the receivers have taken the messages, at most until the deadline.
+
+        The end of this process's session deletes them.
+        """
         while self._sent > 0 and time.monotonic() < deadline:
             try:
                 if self.store.add(_taken_key(self._rank), 0) >= self._sent:
@@ -118,7 +121,10 @@ class Messages:
 
 
 class Receive(dist.Work):
-    """The work of a receive. wait() takes the messages from the senders' servers. The source None is any member."""
+    """The work of a receive. wait() takes the messages from the sender's server.
+
+    If the source is None, the messages may come from any member. The first message then determines the source.
+    """
 
     def __init__(self, messages: Messages, tensors: Sequence[torch.Tensor], source: int | None, tag: int) -> None:
         super().__init__()
@@ -128,7 +134,7 @@ class Receive(dist.Work):
 
     @torch.no_grad()
     def wait(self, timeout: datetime.timedelta | None = None) -> bool:
-        """Blocks until all messages have come.
+        """Blocks until all messages have arrived, and copies them to the tensors.
 
         If `timeout` is None or 0, the group's timeout applies. If it passes, raises DistStoreError, and wait() may be
         called again. If a message can't be opened, raises an error, and the next call raises it again.
@@ -162,7 +168,7 @@ class Receive(dist.Work):
         return True
 
     def is_completed(self) -> bool:
-        """Takes the messages that have come. Returns whether these are all."""
+        """If all messages have arrived, takes them and returns True. Otherwise returns False."""
         if self._taken == len(self.tensors):
             return True
         try:

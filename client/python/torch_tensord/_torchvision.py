@@ -50,9 +50,9 @@ def _corners(
     sampling_ratio: int,
     aligned: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns which rows each bin reads of the input as (batch * height * width, channels), and the weights of the rows.
+    """Returns the rows that each bin reads, and their weights, both (rois, bins, corners).
 
-    Both are (rois, bins, corners).
+    A row is one of the input's in the shape (batch * height * width, channels).
     """
     _, _, height, width = shape
     batch = rois[:, 0].long()

@@ -3,8 +3,8 @@
 torch.distributed.init_process_group("tensord") makes one member for each process. Each process has a connection of its
 own and a device of its own, which is the current device: torch.tensord.set_device(int(os.environ["RANK"])). The servers
 exchange the elements directly, by Gloo between CPUs and by NCCL between GPUs. The store of torch.distributed only
-carries the members' addresses, and the names of messages. A tensor on the CPU is copied to the device, and the result
-back, which waits.
+carries the members' addresses, and the names of messages. If a tensor is on the CPU, it is copied to the device, and
+the result is copied back. This waits for the server.
 
 init_process_group() without a backend means "cpu:gloo,tensord:tensord": PyTorch's Gloo takes the tensors on the CPU.
 The process connects to a server only when an operation gets a tensor on tensord.
@@ -512,7 +512,10 @@ def _leave_groups() -> None:
 
 
 def _unfinished_group(options: Any) -> dist.ProcessGroup:
-    """Returns the process group to which PyTorch adds backends. PyTorch 2.11 doesn't pass it, and has it as a local."""
+    """Returns the process group to which PyTorch adds backends.
+
+    PyTorch 2.11 doesn't pass it. This reads a local variable of the function of PyTorch that makes the group.
+    """
     if hasattr(options, "process_group"):
         return options.process_group
     frame: Any = inspect.currentframe()

@@ -34,10 +34,11 @@ class FusedKernels {
   FusedKernels& operator=(const FusedKernels&) = delete;
 
   // Returns the kernel `name` of `source`. The first call for a source compiles the kernel, which
-  // may take seconds. If the source can't be compiled, or the driver rejects the code, later calls
-  // return the same error at once. If the cache is full, unloads the least recently used kernel
-  // without references, which may block until the stream is idle. Returns UNIMPLEMENTED if the
-  // kernel can't be compiled or loaded, or if the cache is full and all kernels have references.
+  // may take seconds. If the cache is full, unloads the least recently used kernel without
+  // references, which may block until the stream is idle. If the kernel can't be compiled or
+  // loaded, or the cache is full and all kernels have references, returns UNIMPLEMENTED. If the
+  // source can't be compiled, or the driver rejects the code, later calls return the same error at
+  // once.
   absl::StatusOr<FusedCodeRef> Find(const std::string& source, const char* name);
 
  private:

@@ -381,8 +381,8 @@ bool HasDistinctPlaces(const at::Tensor& tensor) {
   return true;
 }
 
-// Returns the line `base` with the elements of `part` in the places of `tensor`, of which some may
-// be the same.
+// Returns `base`, which has one axis, with the elements of `part` in the places of `tensor`. If
+// several elements have one place, one of them remains.
 Value ScatterWithRepeats(const Value& base, const Value& part, const at::Tensor& tensor) {
   const Value all = Arange(CellOf(tensor)->device().index(), base->numel());
   const Value places = AsStrided(all, tensor.sizes(), tensor.strides(), tensor.storage_offset());

@@ -181,7 +181,7 @@ at::Tensor& IndexOut(const at::Tensor& self, const c10::List<std::optional<at::T
   return WriteOut(out, IndexValue(self, Select(self, indices)));
 }
 
-// All elements of a storage in a line, and the places of a tensor's elements in it.
+// `line`: a storage as a tensor with one axis. `places`: the indices of a tensor's elements in it.
 struct Places {
   at::Tensor line, places;
 };

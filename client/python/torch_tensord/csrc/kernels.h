@@ -44,8 +44,8 @@ Value ReadAs(const at::Tensor& tensor, at::ScalarType dtype, c10::DeviceIndex de
 // on `device` without a wait.
 at::Tensor ToDType(const at::Tensor& tensor, at::ScalarType dtype, c10::DeviceIndex device);
 
-// Returns whether several elements of a tensor that the op `name` writes have one place by the
-// stride 0. If so, warns as PyTorch does. The op then writes them.
+// Returns whether several elements of `self` have one place because of a stride of 0. If so, warns
+// that the op `name` writes them, as PyTorch does.
 bool WarnIfExpanded(const char* name, const at::Tensor& self);
 
 // Returns the dtype in which ops on 16-bit floating dtypes are computed: float32 for these.

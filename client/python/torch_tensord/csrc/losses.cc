@@ -17,7 +17,8 @@ Value Spread(const Value& gradient, int64_t reduction, int64_t count) {
                                           : gradient;
 }
 
-// `a` has all elements of the result, so that a sum counts an expanded one as often as it occurs.
+// Two operands. `a` has the sizes of the result, so that a sum counts expanded elements as often as
+// they occur.
 struct Pair {
   Value a, b;
 };

@@ -32,9 +32,9 @@ enum class Rule {
   kAny,       // the output may have any dtype
 };
 
-// The names of the ops of each rule. The name of an overload counts before that of its op. An op
-// that isn't here has kCastable. If a call that isn't elementwise has the argument "dtype", the
-// output must have this dtype, whatever the rule.
+// The names of the ops of each rule. If an overload and its op have different rules, the rule of
+// the overload applies. An op that isn't here has kCastable. If a call that isn't elementwise has
+// the argument "dtype", the output must have this dtype, whatever the rule.
 constexpr std::pair<Rule, std::string_view> kRules[] = {
     {Rule::kPromoted,
      "add addcdiv addcmul bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift "
@@ -230,9 +230,9 @@ void CheckOverlaps(const Call& call) {
   }
 }
 
-// PyTorch's shape functions give a resized output strides after those of the operands. If all
-// operands are contiguous, the strides are those that kernels give an output. The kernel of cat
-// knows the memory format.
+// Resizes the outputs as PyTorch's shape function does, whose strides depend on those of the
+// operands. If all operands are contiguous, the kernel resizes to the same strides. The kernel of
+// cat chooses the memory format itself.
 void ResizeByShapeFunction(const c10::OperatorHandle& op, const Call& call) {
   if (call.name == "cat" ||
       std::ranges::all_of(call.inputs, [](const at::Tensor& x) { return x.is_contiguous(); }))

@@ -14,8 +14,8 @@ at::Tensor HostTensor(at::IntArrayRef sizes, at::ScalarType dtype) {
   return at::empty(sizes, at::TensorOptions().dtype(dtype).device(at::kCPU));
 }
 
-// Returns the places of a map's terms, with the axes (term, element). If there is one term for each
-// element, returns one axis.
+// Returns the sizes of a tensor of the map's terms: (terms, elements). If each element has one
+// term, returns (elements).
 c10::DimVector PlaceSizes(const LinearMap& map) {
   return map.terms == 1 ? c10::DimVector{map.out} : c10::DimVector{map.terms, map.out};
 }
@@ -102,8 +102,8 @@ Value Apply(const LinearMap& map, const Value& x, int64_t axis, c10::DeviceIndex
 }
 Value ApplyTransposed(const LinearMap& map, const Value& g, int64_t axis, c10::DeviceIndex device) {
   if (map.IsIdentity()) return g;
-  // If few elements of the input have most of the terms, the terms of all elements take too much
-  // memory.
+  // The transposed map has as many terms for each element as the element with the most terms. If
+  // this takes too much memory, index_put adds the terms instead.
   constexpr int64_t kMaxGrowth = 4;
   const LinearMap transposed = Transposed(map);
   if (transposed.out * transposed.terms <= kMaxGrowth * map.out * map.terms)

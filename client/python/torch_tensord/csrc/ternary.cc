@@ -194,7 +194,8 @@ at::Tensor& LerpTensorOut(const at::Tensor& self, const at::Tensor& end, const a
   return out;
 }
 
-// Returns where any of the elements with one place is masked, for WithoutRepeats(self).
+// Returns the mask for WithoutRepeats(self). If the mask of any element with the same place is
+// true, the result is true.
 at::Tensor MaskWithoutRepeats(const at::Tensor& self, const at::Tensor& mask) {
   at::Tensor any = mask.expand(self.sizes());
   for (int64_t d = 0; d < self.dim(); ++d) {

@@ -343,8 +343,8 @@ Value Create(const char* name, c10::DeviceIndex device, Attrs attrs) {
 
 namespace {
 
-// Returns int32 or int64. As the instruction of the processor does in PyTorch, gives the smallest
-// integer for a number out of the range and for NaN. The server gives the nearest integer, and 0.
+// Casts to int32 or int64. For NaN and numbers out of the range, returns the smallest integer, as
+// the processor's instruction does in PyTorch. The server's cast returns 0 and the nearest integer.
 Value CastToSigned(const Value& x, at::ScalarType dtype) {
   const bool is_long = dtype == at::kLong;
   const double limit = is_long ? 0x1p63 : 0x1p31;
@@ -354,8 +354,8 @@ Value CastToSigned(const Value& x, at::ScalarType dtype) {
                In(smallest, dtype));
 }
 
-// Casts floating numbers to integers as PyTorch does on the CPU: smaller integers have the last
-// bits of an int32, and unsigned ones those of an int64.
+// Casts floating numbers to integers as PyTorch does on the CPU. Integers of 8 and 16 bits have the
+// last bits of an int32. uint32 and uint64 have those of an int64.
 Value CastToInteger(const Value& x, at::ScalarType dtype) {
   const size_t size = c10::elementSize(dtype);
   const bool fits_int32 = size < sizeof(int32_t) || dtype == at::kInt;

@@ -1,4 +1,4 @@
-"""A program that asks for the device and doesn't use it stays as it was without the package."""
+"""If a program asks for the device without using it, it gets no threads and no connection, and it may fork."""
 
 import pytest
 import torch
