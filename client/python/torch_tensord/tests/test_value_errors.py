@@ -158,6 +158,17 @@ def test_operands_of_another_dtype_are_refused_at_the_call():
         assert "tensord" not in str(error.value)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool], ids=str)
+@pytest.mark.parametrize("sizes", [(), (3,), (3, 4)], ids=str)
+@pytest.mark.parametrize("batch", [0, 2])
+def test_classes_must_be_integers_of_64_or_8_bits(batch, sizes, dtype):
+    x, target = torch.ones(batch, 5, *sizes, device=DEVICE), torch.zeros(batch, *sizes, device=DEVICE)
+    for loss in (F.nll_loss, F.cross_entropy):
+        with pytest.raises(RuntimeError, match="expected target dtype to be Long or Byte"):
+            loss(x, target.to(dtype))
+    assert F.nll_loss(x, target.byte(), reduction="sum").item() == -target.numel()
+
+
 def test_valid_values_give_the_results_of_pytorch():
     x = torch.tensor([0.0, 1.0, 0.25, 0.5])
     y = torch.tensor([0.0, 1.0, 1.0, 0.5])

@@ -89,8 +89,9 @@ def test_a_zero_tensor_is_not_written():
         lambda x, t: x.prod(0, dtype=t),
         lambda x, t: x.sum(dtype=t),
         lambda x, t: x.sum(1, True, dtype=t),
-        lambda x, t: x.nansum(dtype=t),
-        lambda x, t: x.nansum(0, dtype=t),
+        # Without NaN, the sum is the same. PyTorch 2.11 has no nansum of integers on the CPU.
+        lambda x, t: x.nansum(dtype=t) if x.device.type == DEVICE else x.sum(dtype=t),
+        lambda x, t: x.nansum(0, dtype=t) if x.device.type == DEVICE else x.sum(0, dtype=t),
         lambda x, t: x.cumsum(0, dtype=t if t is not torch.bool else torch.int8).to(t),
         lambda x, t: x.cumprod(1, dtype=t if t is not torch.bool else torch.int8).to(t),
     ],
