@@ -1,19 +1,23 @@
 // The main() of all GoogleTest programs. After a crash, prints a stack trace. If a test leaves a
-// file descriptor open, the test fails. In programs that are linked with gRPC, connections don't
-// count.
+// file descriptor open, the test fails. In programs that are linked with gRPC, connections and the
+// descriptors of event loops don't count.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <map>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/debugging/failure_signal_handler.h"
 #include "absl/debugging/symbolize.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace {
 
@@ -56,27 +60,32 @@ class DescriptorListener : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo& /*test*/) override { before_ = OpenDescriptors(); }
 
   // Threads of libraries close descriptors a little later than the calls that end their use. If a
-  // library keeps sockets as NCCL does, its test records the property "keeps_sockets".
+  // library keeps descriptors as NCCL does, its test records the property "keeps": the prefixes of
+  // their targets in /proc/self/fd, separated by spaces.
   void OnTestEnd(const testing::TestInfo& test) override {
     const auto deadline = std::chrono::steady_clock::now() + kTimeout;
+    std::vector<std::string> kept;
     for (int i = 0; i < test.result()->test_property_count(); ++i) {
-      if (test.result()->GetTestProperty(i).key() == std::string("keeps_sockets")) return;
+      const testing::TestProperty& property = test.result()->GetTestProperty(i);
+      if (property.key() == std::string("keeps")) kept = absl::StrSplit(property.value(), ' ');
     }
-    std::string left = NewDescriptors();
+    std::string left = NewDescriptors(kept);
     while (!left.empty() && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      left = NewDescriptors();
+      left = NewDescriptors(kept);
     }
     if (!left.empty()) {
       ADD_FAILURE() << test.test_suite_name() << "." << test.name() << " left open:" << left;
     }
   }
 
-  std::string NewDescriptors() const {
+  std::string NewDescriptors(const std::vector<std::string>& kept) const {
     std::string text;
     for (const auto& [number, target] : OpenDescriptors()) {
       const auto it = before_.find(number);
-      if (it == before_.end() || it->second != target)
+      const bool is_new = it == before_.end() || it->second != target;
+      const auto is_kept = [&](const std::string& each) { return absl::StartsWith(target, each); };
+      if (is_new && std::none_of(kept.begin(), kept.end(), is_kept))
         absl::StrAppend(&text, " ", number, " (", target, ")");
     }
     return text;

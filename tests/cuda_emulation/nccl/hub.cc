@@ -42,11 +42,11 @@ Hub::Hub(int listener, const UniqueId& id)
     : listener_(listener), stop_fd_(eventfd(0, EFD_CLOEXEC)), id_(id), thread_([this] { Run(); }) {}
 
 Hub::~Hub() {
-  const bool closed = finished_.exchange(true);
+  const bool thread_closes = finished_.exchange(true);
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = closed ? 0 : write(stop_fd_, &one, sizeof(one));
+  [[maybe_unused]] const ssize_t written = thread_closes ? 0 : write(stop_fd_, &one, sizeof(one));
   thread_.join();
-  if (!closed) close(stop_fd_);
+  if (!thread_closes) close(stop_fd_);
 }
 
 std::vector<Hub::Member*> Hub::Joined() const {

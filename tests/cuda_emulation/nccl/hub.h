@@ -64,6 +64,7 @@ class Hub {
   bool complete_ = false;                         // all ranks have joined
   ncclResult_t failure_ = ncclSuccess;
   std::string failure_text_;
+  // Set by the thread or the destructor. If the thread is first, it closes stop_fd_.
   std::atomic<bool> finished_ = false;
   std::thread thread_;
 };

@@ -90,8 +90,9 @@ TEST_F(NcclCommunicatorTest, MemberThatLeavesAbortsTheOthers) {
 }
 
 TEST_F(NcclCommunicatorTest, LostGpuAbortsItsGroupAndCanJoinAnotherAfterItsReset) {
-  // The server doesn't abort a communicator whose GPU was reset, so NCCL keeps its descriptors.
-  RecordProperty("keeps_sockets", "the communicator of a lost GPU");
+  // The server doesn't abort a communicator whose GPU was reset, so the emulated NCCL keeps its
+  // eventfd.
+  RecordProperty("keeps", "anon_inode:[eventfd]");
   Connect(2, std::chrono::seconds(30));
   std::future<absl::Status> restarted = std::async(std::launch::async, [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the member waits by then

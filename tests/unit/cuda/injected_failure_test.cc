@@ -248,8 +248,9 @@ TEST_F(InjectedFailureTest, FusedKernels) {
   Sweep({"a launch", cudaErrorUnknown, "cudaErrorUnknown", 1, kFused});
 }
 
-// Without NVRTC, or with a driver that rejects its code, each op of a chain would otherwise compile.
-TEST_F(InjectedFailureTest, AFusedKernelThatCannotBeMadeIsCompiledOnce) {
+// A fused kernel that can't be compiled, or whose code the driver rejects, isn't compiled again for
+// each chain of ops. If memory is missing, it is.
+TEST_F(InjectedFailureTest, CompilesAgainOnlyAfterATransientFailure) {
   constexpr int kCalls = 3;
   const struct {
     const char* call;

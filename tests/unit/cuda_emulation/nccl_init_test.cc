@@ -17,8 +17,8 @@ class NcclInitTest : public NcclEmulationTest {
  protected:
   void SetUp() override {
     NcclEmulationTest::SetUp();
-    // As NCCL, the emulation listens until all ranks have connected.
-    RecordProperty("keeps_sockets", "the socket of GetUniqueId");
+    // As NCCL, the emulation listens until all ranks have connected, and waits by an eventfd.
+    RecordProperty("keeps", "socket: anon_inode:[eventfd]");
     ASSERT_EQ(nccl_->GetUniqueId(&id_), ncclSuccess);
   }
   void TearDown() override {
