@@ -16,12 +16,13 @@ import unittest
 
 SOURCE: pathlib.Path
 GOOD = ("deploy/build", "tests/gpu/parts.sh", "client/python/tensord/__init__.py", "client/client.cc", "README.md")
+# For each file, the text and the check that fails.
 BAD = {
-    "layout.sh": "#!/bin/bash\nif true; then\n   echo\nfi\n",
-    "word": "#!/bin/bash\nrm $1\n",
-    "name.py": "import os\n",
-    "program": "#!/usr/bin/env python3\nx  =  1\n",
-    "layout.cc": "int  x  =  1;\n",
+    "indented_by_three.sh": ("#!/bin/bash\nif true; then\n   echo\nfi\n", "shell"),
+    "unquoted_word": ("#!/bin/bash\nrm $1\n", "shell"),
+    "unused_import.py": ("import os\n", "python"),
+    "unformatted_program": ("#!/usr/bin/env python3\nx  =  1\n", "python"),
+    "unformatted.cc": ("int  x  =  1;\n", "format"),
 }
 
 
