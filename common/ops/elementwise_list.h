@@ -45,6 +45,7 @@
   X(acosh, Acosh, Float, Libm, "The inverse of cosh; NaN for x < 1.")       \
   X(atanh, Atanh, Float, Libm, "The inverse of tanh; NaN outside [-1, 1].") \
   X(erf, Erf, Float, Libm, "The error function.")                           \
+  X(erfc, Erfc, Float, Libm, "1 - erf(x), exact for large x.")              \
   X(erfinv, Erfinv, Float, Libm, "The inverse of erf; NaN outside [-1, 1].")
 
 // Ops of one operand that round to an integer. The result has the operand's dtype.

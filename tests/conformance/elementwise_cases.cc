@@ -172,6 +172,7 @@ const UnaryCase kUnary[] = {
      .fill = Fill::kPositive},
     {.op = "atanh", .real = [](double x) { return std::atanh(x); }, .ulps = 4, .fill = Fill::kUnit},
     {"erf", [](double x) { return std::erf(x); }, nullptr, 4},
+    {"erfc", [](double x) { return std::erfc(x); }, nullptr, 4},
     {.op = "erfinv", .real = ErfInverse, .ulps = 4, .fill = Fill::kUnit},
     {.op = "log2",
      .real = [](double x) { return std::log2(x); },

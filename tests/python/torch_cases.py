@@ -350,7 +350,7 @@ CASES = {
     **{name: unary(getattr(torch, name)) for name in
        ("neg", "abs", "exp", "log", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid", "relu", "floor",
         "ceil", "trunc", "round", "conj", "sin", "cos", "tan", "asin", "acos", "atan", "asinh",
-        "acosh", "atanh", "expm1", "log2", "log10", "erf", "erfinv")},
+        "acosh", "atanh", "expm1", "log2", "log10", "erf", "erfc", "erfinv")},
     "sinh": hyperbolic(torch.sinh), "cosh": hyperbolic(torch.cosh),
     "sign": unary(lambda x: torch.where(x.isnan(), x, torch.sign(x))),
     "silu": unary(F.silu), "gelu": gelu, "cast": cast, "where": where,

@@ -34,8 +34,8 @@ absl::Status Load(const std::string& /*code*/, const char* /*name*/, cudaLibrary
 void Unload(cudaLibrary_t /*library*/) {}
 #endif
 
-// Returns whether Load() fails again for the same code: this build can't load any, or the driver
-// rejects this code.
+// Returns whether Load() fails again for the same code: the driver rejects it, or this build can't
+// load code.
 bool IsPermanent(const absl::Status& error) {
   return absl::IsUnimplemented(error) || absl::IsFailedPrecondition(error);
 }

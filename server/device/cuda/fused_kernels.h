@@ -50,9 +50,10 @@ class FusedKernels {
   };
   using Entries = std::list<Entry>;
 
-  // Compiles and loads a kernel. If the source can't be compiled, or the driver rejects the code,
-  // returns code without a kernel, and the caller keeps it. If loading fails for another reason,
-  // such as a lack of memory, returns UNIMPLEMENTED, and a later call may succeed.
+  // Compiles and loads a kernel. If the source can't be compiled, the driver rejects the code, or
+  // this build can't load code, returns code without a kernel, and the caller keeps it. If loading
+  // fails for another reason, such as a lack of memory, returns UNIMPLEMENTED, and a later call may
+  // succeed.
   absl::StatusOr<FusedCode> Make(const std::string& source, const char* name) const;
   // Unloads one kernel. Returns false if all kernels have references.
   bool Evict() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -26,8 +26,8 @@ TEST(Elementwise, NumericUnaryKeepsTheDTypeAndRefusesBool) {
 }
 
 TEST(Elementwise, FloatUnaryReadsOtherDTypesAsFloat32) {
-  for (const char* op :
-       {"exp", "log", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "erf", "erfinv"}) {
+  for (const char* op : {"exp", "log", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "erf",
+                         "erfc", "erfinv"}) {
     for (DType dtype : kRealDTypes) {
       const DType expected = IsFloating(dtype) ? dtype : DType::kFloat32;
       EXPECT_EQ(Result(op, {Of(dtype, {})}), Of(expected, {}).ToString());
