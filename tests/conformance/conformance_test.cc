@@ -197,7 +197,9 @@ TEST(CudaConformanceTest, AgreesWithTheReference) {
   if (!reason.empty()) GTEST_SKIP() << reason;
   const Part part = PartOfEnvironment();
   ASSERT_FALSE(HasFailure());
-  for (size_t i = part.first; i < AllRows().size(); i += part.of) {
+  for (size_t i = 0; i < AllRows().size(); ++i) {
+    // The table is regular: every fourth row can have the same dtype.
+    if ((i + i / part.of) % part.of != part.first) continue;
     const Row& row = AllRows()[i];
     if (!row.off_reason.empty()) continue;
     GetTally().rows.insert(&row);
