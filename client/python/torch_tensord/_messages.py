@@ -88,7 +88,7 @@ class Messages:
     def await_delivery(self, deadline: float) -> None:
         """Waits until the receivers have taken the messages, at most until the deadline.
 
-        The end of this process's session deletes them.
+        When this process's session ends, the server deletes the messages.
         """
         while self._sent > 0 and time.monotonic() < deadline:
             try:

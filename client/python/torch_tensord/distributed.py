@@ -514,13 +514,18 @@ def _leave_groups() -> None:
 def _unfinished_group(options: Any) -> dist.ProcessGroup:
     """Returns the process group to which PyTorch adds backends.
 
-    PyTorch 2.11 doesn't pass it. This reads a local variable of the function of PyTorch that makes the group.
+    PyTorch 2.11 doesn't pass it: it is a local variable of PyTorch's function that makes the group.
     """
     if hasattr(options, "process_group"):
         return options.process_group
     frame: Any = inspect.currentframe()
-    while frame.f_code is not dist.distributed_c10d._new_process_group_helper.__code__:
+    while frame is not None and frame.f_code is not dist.distributed_c10d._new_process_group_helper.__code__:
         frame = frame.f_back
+    if frame is None:
+        raise RuntimeError(
+            f"PyTorch {torch.__version__} passes no process group to the backend tensord: update PyTorch, or call "
+            "torch.distributed.init_process_group() and new_group() of PyTorch itself"
+        )
     return frame.f_locals["pg"]
 
 

@@ -9,11 +9,11 @@
 #include <atomic>
 #include <cstring>
 #include <exception>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "guarded.h"
 #include "value_errors.h"
 
 // PyTorch's exception for an exception of Python that is set already. PyTorch catches the type of
@@ -34,12 +34,12 @@ constexpr size_t kMaxDevices = 127;  // c10::DeviceIndex is an int8_t
 const TensordApi* table = nullptr;
 
 struct Devices {
-  std::mutex mutex;
   std::atomic<int> count{0};  // 0: not connected yet
   std::atomic<int> connection{0};
   std::array<std::atomic<TensordDevice*>, kMaxDevices> all = {};
-  // The devices of the previous connection, which other threads may still use.
-  std::vector<TensordDevice*> former;
+  // The devices of the previous connection, which other threads may still use. Its holder may change
+  // the other members.
+  Guarded<std::vector<TensordDevice*>> former;
   pid_t process = 0;
 
   // Takes ownership of the references to the devices. Returns their number.
@@ -180,7 +180,7 @@ int NumDevices() {
   Devices& known = devices();
   const std::vector<TensordDevice*> found = ListDevices();
   {
-    std::lock_guard<std::mutex> lock(known.mutex);
+    const auto lock = known.former.Lock();
     if (known.count.load() == 0) return known.Set(found);
   }
   Release(found);
@@ -192,12 +192,12 @@ int ReplaceDevices() {
   const std::vector<TensordDevice*> found = ListDevices();
   std::vector<TensordDevice*> former, unused;
   {
-    std::lock_guard<std::mutex> lock(known.mutex);
+    const auto kept = known.former.Lock();
     for (int i = 0; i < known.count.load(); ++i) former.push_back(known.all[i].load());
     known.Set(found);
     ++known.connection;
     ForgetOrigins();
-    unused = std::exchange(known.former, former);
+    unused = std::exchange(*kept, former);
   }
   for (TensordDevice* device : former) Api().close(device);
   Release(unused);

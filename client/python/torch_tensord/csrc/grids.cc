@@ -94,13 +94,14 @@ Grid ReadGrid(const Tensor& input, const Tensor& grid, int64_t padding, bool ali
 // A term of the weighted sum: an element of the image for each sample.
 struct Term {
   Tensor index;                 // (N, P), inside the image
-  Tensor outside;               // (N, P), bool: the term is 0, whatever the image has at the index
+  Tensor outside;               // (N, P), bool: if true, the term is 0
   std::vector<Tensor> weights;  // for each axis
   std::vector<Tensor> slopes;   // the derivatives of the weights by the position
 };
 // Adds the factor of an axis to a term.
 void AddAxis(Term& term, const Tensor& place, int64_t size, const Tensor& weight,
              const Tensor& slope) {
+  // NaN is outside, too.
   const Tensor outside = place.ge(0).logical_and(place.le(size - 1)).logical_not();
   const Tensor safe = place.masked_fill(outside, 0).to(at::kLong);
   term.index = term.index.defined() ? term.index.mul(size).add(safe) : safe;

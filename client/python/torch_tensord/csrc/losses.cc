@@ -31,9 +31,6 @@ Pair ReadPair(const char* name, const at::Tensor& a, const at::Tensor& b) {
 at::Tensor ToTensor(const Value& value, at::ScalarType dtype, c10::DeviceIndex device) {
   return MakeTensor(Cast(value, dtype), device);
 }
-int64_t Count(const at::Tensor& a, const at::Tensor& b) {
-  return c10::multiply_integers(at::infer_size_dimvector(a.sizes(), b.sizes()));
-}
 
 at::Tensor& MseOut(const at::Tensor& self, const at::Tensor& target, int64_t reduction,
                    at::Tensor& out) {
@@ -44,8 +41,7 @@ at::Tensor& MseOut(const at::Tensor& self, const at::Tensor& target, int64_t red
 at::Tensor MseBackward(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& target,
                        int64_t reduction) {
   const auto [x, y] = ReadPair("mse_loss_backward", self, target);
-  const Value g =
-      Spread(Cast(ReadForBroadcast(gradient), x->dtype()), reduction, Count(self, target));
+  const Value g = Spread(Cast(ReadForBroadcast(gradient), x->dtype()), reduction, x->numel());
   return ToTensor(Mul(Mul(Sub(x, y), at::Scalar(2)), g), self.scalar_type(), DeviceOf(self));
 }
 
@@ -66,8 +62,7 @@ at::Tensor& SmoothL1BackwardOut(const at::Tensor& gradient, const at::Tensor& se
                                 const at::Tensor& target, int64_t reduction, double beta,
                                 at::Tensor& out) {
   const auto [x, y] = ReadPair("smooth_l1_loss_backward", self, target);
-  const Value g =
-      Spread(Cast(ReadForBroadcast(gradient), x->dtype()), reduction, Count(self, target));
+  const Value g = Spread(Cast(ReadForBroadcast(gradient), x->dtype()), reduction, x->numel());
   const Value difference = Sub(x, y);
   const Value slope =
       beta == 0 ? Push(op::sign, {difference})
@@ -88,8 +83,7 @@ at::Tensor& HuberBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
                              const at::Tensor& target, int64_t reduction, double delta,
                              at::Tensor& out) {
   const auto [x, y] = ReadPair("huber_loss_backward", self, target);
-  const Value g =
-      Spread(Cast(ReadForBroadcast(gradient), x->dtype()), reduction, Count(self, target));
+  const Value g = Spread(Cast(ReadForBroadcast(gradient), x->dtype()), reduction, x->numel());
   const Value slope =
       Push(op::minimum, {Push(op::maximum, {Sub(x, y), Number(-delta, x)}), Number(delta, x)});
   return WriteOut(out, Mul(slope, g));
@@ -97,7 +91,12 @@ at::Tensor& HuberBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
 
 at::Tensor Bce(const at::Tensor& self, const at::Tensor& target,
                const std::optional<at::Tensor>& weight, int64_t reduction) {
-  TORCH_CHECK(at::isFloatingType(self.scalar_type()) && at::isFloatingType(target.scalar_type()),
+  const bool floating =
+      at::isFloatingType(self.scalar_type()) && at::isFloatingType(target.scalar_type());
+  TORCH_CHECK_NOT_IMPLEMENTED(floating || self.scalar_type() != target.scalar_type(),
+                              "\"binary_cross_entropy\" not implemented for '", self.scalar_type(),
+                              "'");
+  TORCH_CHECK(floating,
               "binary_cross_entropy: input and target must have floating dtypes, but got ",
               self.scalar_type(), " and ", target.scalar_type());
   const auto [x, y] = ReadPair("binary_cross_entropy", self, target);
@@ -146,7 +145,7 @@ struct Nll {
   int64_t axis;
   c10::DimVector column;  // the shape of the targets with an axis for the classes
 };
-// PyTorch leaves this to the kernels: 2.11 for all of these ops, newer ones for nll_loss2d.
+// In PyTorch, kernels make this check: in 2.11 for all these ops, in 2.15 for nll_loss2d.
 void CheckNllTarget(const at::Tensor& target) {
   TORCH_CHECK(target.scalar_type() == at::kLong || target.scalar_type() == at::kByte,
               "nll_loss: expected target dtype to be Long or Byte, but got ", target.scalar_type());

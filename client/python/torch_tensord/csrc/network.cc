@@ -12,12 +12,12 @@ using Mask = std::array<bool, 3>;
 
 template <const char* const& kName>
 at::Tensor& SoftmaxOut(const at::Tensor& self, int64_t dim, bool half_to_float, at::Tensor& out) {
-  Value x = Read(self);
-  if (half_to_float) x = Cast(x, at::kFloat);
   if (self.numel() == 0) {
     Resize(out, self.sizes());
     return out;
   }
+  Value x = Read(self);
+  if (half_to_float) x = Cast(x, at::kFloat);
   if (self.dim() == 0)
     return WriteOut(out, Reshape(Push(kName, {Reshape(x, {1})}, {{"axis", 0}}), {}));
   return WriteOut(out, Push(kName, {x}, {{"axis", dim}}));

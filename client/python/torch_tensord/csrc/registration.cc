@@ -79,29 +79,29 @@ constexpr std::pair<Rule, std::string_view> kRules[] = {
 };
 
 // The integer dtypes that PyTorch's kernels on the CPU refuse, although the server computes them.
-enum Refused { kNone = 0, kBool = 1, kIntegers = 2, kAllIntegers = 3 };
+enum Refused { kRefusesNone = 0, kRefusesBool = 1, kRefusesIntegers = 2, kRefusesBoth = 3 };
 constexpr std::pair<Refused, std::string_view> kRefused[] = {
-    {kBool,
-     "ceil floor geometric_ index_reduce kthvalue median nanmedian "
-     "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
-     "replication_pad3d trace trunc argmax argmin round"},
-    {kIntegers, "huber_loss im2col mse_loss smooth_l1_loss"},
-    {kAllIntegers,
+    {kRefusesBool,
+     "argmax argmin ceil floor geometric_ kthvalue median nanmedian reflection_pad1d "
+     "reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d "
+     "round "
+     "trace trunc"},
+    {kRefusesIntegers, "im2col"},
+    {kRefusesBoth,
      "_adaptive_avg_pool2d _adaptive_avg_pool3d _cdist_forward _ctc_loss _embedding_bag "
      "_embedding_bag_forward_only _logcumsumexp _prelu_kernel adaptive_avg_pool2d "
-     "adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d "
-     "binary_cross_entropy exponential_ frac glu grid_sampler_2d grid_sampler_3d histc "
-     "log_normal_ max_unpool2d max_unpool3d multi_margin_loss multilabel_margin_loss_forward "
-     "nll_loss2d_forward nll_loss_forward normal_ round.decimals_out"},
+     "adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d exponential_ frac glu "
+     "grid_sampler_2d grid_sampler_3d histc huber_loss log_normal_ max_unpool2d max_unpool3d "
+     "mse_loss multi_margin_loss multilabel_margin_loss_forward nll_loss2d_forward "
+     "nll_loss_forward normal_ round.decimals_out smooth_l1_loss"},
 };
 
-// Returns the value of `table` for an op, whose overload counts before its name.
-template <typename Row, size_t kRows>
-Row Find(const std::pair<Row, std::string_view> (&table)[kRows], std::string_view overload,
-         Row otherwise) {
-  static const auto values = [&table] {
+// Returns the value of the table's row with the overload, or else with its op's name.
+template <const auto& kTable, typename Row>
+Row Find(std::string_view overload, Row otherwise) {
+  static const auto values = [] {
     std::unordered_map<std::string_view, Row> made;
-    for (auto [value, names] : table) {
+    for (auto [value, names] : kTable) {
       while (!names.empty()) {
         const size_t end = std::min(names.find(' '), names.size());
         made.emplace(names.substr(0, end), value);
@@ -279,13 +279,14 @@ void CheckResultCast(at::ScalarType dtype, const at::Tensor& out) {
               " can't be cast to the desired output type ", out.scalar_type());
 }
 
-DTypeCheck::DTypeCheck(const char* name) : name_(name), refused_(Find(kRefused, name, kNone)) {}
+DTypeCheck::DTypeCheck(const char* name)
+    : name_(name), refused_(Find<kRefused>(name, kRefusesNone)) {}
 
 void DTypeCheck::Check(const at::Tensor& self) const {
   const at::ScalarType dtype = self.scalar_type();
   const bool refuses = dtype == at::kBool
-                           ? (refused_ & kBool) != 0
-                           : (refused_ & kIntegers) != 0 && at::isIntegralType(dtype, false);
+                           ? (refused_ & kRefusesBool) != 0
+                           : (refused_ & kRefusesIntegers) != 0 && at::isIntegralType(dtype, false);
   TORCH_CHECK_NOT_IMPLEMENTED(!refuses, '"', name_.substr(0, name_.find('.')),
                               "\" not implemented for '", dtype, "'");
 }
@@ -315,7 +316,7 @@ void OutputCheck::operator()(torch::jit::Stack stack, size_t count) const {
   if (has_host && !call.inputs.empty() && std::ranges::none_of(call.inputs, IsOurs))
     ThrowOtherDevice(name.c_str(), call.inputs[0].device(), first.device());
   if (has_host) return;  // the kernel throws
-  const Rule rule = Find(kRules, name_, Rule::kCastable);
+  const Rule rule = Find<kRules>(name_, Rule::kCastable);
   if (rule <= Rule::kIsBool) return CheckElementwise(call, rule);
   CheckDTypes(call, rule);
   // PyTorch checks the overlaps of an op in place.

@@ -1,5 +1,5 @@
-// Registers the kernels. If a kernel writes to outputs that the caller gives, the registration adds
-// their check.
+// Registers the kernels with their checks: of the dtype of the first tensor, and of the outputs that
+// the caller gives.
 #ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_REGISTRATION_H_
 #define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_REGISTRATION_H_
 
@@ -96,6 +96,7 @@ class Kernels {
       return kernel(std::forward<Args>(args)...);
     });
   }
+  // Without checks: lambdas and boxed kernels make their own.
   template <typename Function>
   void impl(const char* name, Function function) {
     library_.impl(name, std::move(function));

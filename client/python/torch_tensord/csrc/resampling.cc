@@ -32,9 +32,9 @@ Value PlacesOf(const LinearMap& map, c10::DeviceIndex device) {
   const auto place = [&](size_t i) { return std::max<int64_t>(map.index[i], 0); };
   return UploadIntegers(ByTerm<int64_t>(map, place), PlaceSizes(map), device);
 }
-// Multiplies by the weights of the terms. `x` has the axes of the places from `axis` on, or axes
-// that broadcast to them. If `donated` is set, may overwrite `x`. A term without an element is 0,
-// whatever `x` has in its place.
+// Multiplies `x` by the weights of the terms, which start at the axis `axis`. Its axes broadcast to
+// theirs. If `donated` is true, may overwrite `x`. A term with the index -1 is 0, also if `x` has
+// NaN or infinity there.
 Value Weigh(const LinearMap& map, Value x, int64_t axis, bool donated, c10::DeviceIndex device) {
   c10::DimVector sizes = PlaceSizes(map);
   sizes.resize(x->dim() - axis, 1);
@@ -49,17 +49,21 @@ Value Weigh(const LinearMap& map, Value x, int64_t axis, bool donated, c10::Devi
                Number(0, x));
 }
 
-// Returns the map from the gradient of the result to that of the input.
-LinearMap Transposed(const LinearMap& map) {
-  std::vector<int64_t> counts(map.in, 0);
+// Returns the greatest number of terms that read the same element.
+int64_t MaxUses(const LinearMap& map) {
+  std::vector<int64_t> uses(map.in, 0);
   for (const int64_t i : map.index) {
-    if (i >= 0) ++counts[i];
+    if (i >= 0) ++uses[i];
   }
-  LinearMap made = {.in = map.out, .out = map.in};
-  made.terms = std::max<int64_t>(std::ranges::max(counts), 1);
+  return std::ranges::max(uses);
+}
+// Returns the map from the gradient of the result to that of the input. `terms` is at least
+// MaxUses(map).
+LinearMap Transposed(const LinearMap& map, int64_t terms) {
+  LinearMap made = {.in = map.out, .out = map.in, .terms = terms};
   made.index.resize(made.out * made.terms, -1);
   if (!map.weight.empty()) made.weight.resize(made.index.size(), 0);
-  std::ranges::fill(counts, 0);
+  std::vector<int64_t> counts(map.in, 0);
   for (size_t i = 0; i < map.index.size(); ++i) {
     const int64_t from = map.index[i];
     if (from < 0) continue;
@@ -73,7 +77,7 @@ LinearMap Transposed(const LinearMap& map) {
 }  // namespace
 
 bool LinearMap::IsIdentity() const {
-  if (in != out) return false;
+  if (in != out || (terms > 1 && weight.empty())) return false;
   for (int64_t i = 0; i < out; ++i) {
     if (index[i * terms] != i) return false;
     if (!weight.empty() && weight[i * terms] != 1) return false;
@@ -102,12 +106,12 @@ Value Apply(const LinearMap& map, const Value& x, int64_t axis, c10::DeviceIndex
 }
 Value ApplyTransposed(const LinearMap& map, const Value& g, int64_t axis, c10::DeviceIndex device) {
   if (map.IsIdentity()) return g;
-  // The transposed map has as many terms for each element as the element with the most terms. If
+  // In the transposed map, each element has as many terms as the element with the most terms. If
   // this takes too much memory, index_put adds the terms instead.
   constexpr int64_t kMaxGrowth = 4;
-  const LinearMap transposed = Transposed(map);
-  if (transposed.out * transposed.terms <= kMaxGrowth * map.out * map.terms)
-    return Apply(transposed, g, axis, device);
+  const int64_t terms = std::max<int64_t>(MaxUses(map), 1);
+  if (map.in * terms <= kMaxGrowth * map.out * map.terms)
+    return Apply(Transposed(map, terms), g, axis, device);
   c10::DimVector sizes(g->sizes()), wide = sizes;
   sizes[axis] = map.in;
   if (map.terms > 1) wide.insert(wide.begin() + axis, 1);

@@ -9,7 +9,7 @@
 namespace torch_tensord {
 
 // Element i of the result is the sum over t of weight[i, t]·x[index[i, t]]. Without weights, all
-// weights are 1. A term whose index is -1 doesn't count.
+// weights are 1. If index[i, t] is -1, the term is 0.
 struct LinearMap {
   int64_t in = 0, out = 0, terms = 1;
   std::vector<int64_t> index = {};

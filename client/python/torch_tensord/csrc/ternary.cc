@@ -115,7 +115,7 @@ at::Tensor& ClampTensorOut(const at::Tensor& self, const std::optional<at::Tenso
     sizes = at::infer_size_dimvector(sizes, each->sizes());
   }
   const at::ScalarType dtype = at::native::result_type(state);
-  // One limit is a maximum or minimum, which bools have.
+  // With one limit, clamp is maximum or minimum, which accept bool.
   TORCH_CHECK_NOT_IMPLEMENTED(!low.has_value() || !high.has_value() || dtype != at::kBool,
                               "\"clamp\" not implemented for 'Bool'");
   Resize(out, sizes);

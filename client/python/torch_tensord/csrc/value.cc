@@ -344,7 +344,7 @@ Value Create(const char* name, c10::DeviceIndex device, Attrs attrs) {
 namespace {
 
 // Casts to int32 or int64. For NaN and numbers out of the range, returns the smallest integer, as
-// the processor's instruction does in PyTorch. The server's cast returns 0 and the nearest integer.
+// PyTorch does on x86. The server's cast returns 0 for NaN, and the nearest integer.
 Value CastToSigned(const Value& x, at::ScalarType dtype) {
   const bool is_long = dtype == at::kLong;
   const double limit = is_long ? 0x1p63 : 0x1p31;
@@ -355,7 +355,7 @@ Value CastToSigned(const Value& x, at::ScalarType dtype) {
 }
 
 // Casts floating numbers to integers as PyTorch does on the CPU. Integers of 8 and 16 bits have the
-// last bits of an int32. uint32 and uint64 have those of an int64.
+// last bits of an int32. uint32 has the last bits of an int64. uint64 does, too, below 2⁶³.
 Value CastToInteger(const Value& x, at::ScalarType dtype) {
   const size_t size = c10::elementSize(dtype);
   const bool fits_int32 = size < sizeof(int32_t) || dtype == at::kInt;

@@ -71,11 +71,12 @@ class ServerOp {
 // clang-format off
 #define TENSORD_SERVER_OPS(X)                                                                    \
   X(neg) X(abs) X(sign) X(relu) X(floor) X(ceil) X(trunc) X(round) X(silu) X(exp) X(expm1)       \
-  X(log) X(log1p) X(log2) X(log10) X(sqrt) X(rsqrt) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) \
-  X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfinv) X(sigmoid) X(add) X(sub)   \
-  X(mul) X(div) X(pow) X(maximum) X(minimum) X(floor_divide) X(remainder) X(atan2) X(copysign)   \
-  X(hypot) X(logaddexp) X(nextafter) X(bitwise_and) X(bitwise_or) X(bitwise_xor) X(shift_left)   \
-  X(shift_right) X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(where) X(matmul) X(linear)
+  X(log) X(log1p) X(log2) X(log10) X(sqrt) X(rsqrt) X(sin) X(cos) X(tan) X(asin) X(acos)         \
+  X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfc) X(erfinv)            \
+  X(sigmoid) X(add) X(sub) X(mul) X(div) X(pow) X(maximum) X(minimum) X(floor_divide)            \
+  X(remainder) X(atan2) X(copysign) X(hypot) X(logaddexp) X(nextafter) X(bitwise_and)            \
+  X(bitwise_or) X(bitwise_xor) X(shift_left) X(shift_right) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)  \
+  X(where) X(matmul) X(linear)
 // clang-format on
 namespace op {
 #define TENSORD_DECLARE_OP(name) inline ServerOp name{#name};
@@ -112,6 +113,7 @@ Value Create(const char* name, c10::DeviceIndex device, Attrs attrs);
 
 // ---- ops with attributes
 
+// Casts as PyTorch does on the CPU. From floating dtypes to integers, these are three or more ops.
 Value Cast(const Value& x, at::ScalarType dtype);
 Value Bitcast(const Value& x, at::ScalarType dtype);
 Value Reshape(const Value& x, at::IntArrayRef sizes);

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="PyTorch without torch.distributed")
 
 MODEL = """
@@ -67,7 +66,7 @@ print(json.dumps(answers))
     assert answers == [[[1, 1], [0, 1], [1, 1], [1, 1]]] * 2
 
 
-@pytest.mark.skipif(VERSION < (2, 15), reason=f"PyTorch {torch.__version__} has monitored_barrier() for Gloo alone")
+@pytest.mark.skipif(torch.__version__ < (2, 12), reason="PyTorch 2.11 has monitored_barrier() for Gloo alone")
 def test_monitored_barrier_of_the_default_backend(run_ranks):
     answers = run_ranks(
         """
