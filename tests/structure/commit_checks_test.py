@@ -41,19 +41,21 @@ class CommitChecksTest(unittest.TestCase):
 
     def test_bad_files_fail(self):
         with tempfile.TemporaryDirectory() as folder:
-            for name, text in BAD.items():
+            for name, (text, failed) in BAD.items():
                 path = pathlib.Path(folder, name)
                 path.write_text(text, encoding="utf-8")
                 passed, output = check(path)
                 self.assertFalse(passed, f"{name}: {output}")
                 self.assertIn(name, output)
+                self.assertIn(f"{failed}: FAILED", output)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--source", type=pathlib.Path, required=True)
     SOURCE = parser.parse_args().source.resolve()
-    if not (SOURCE / "build/checks/bin/ruff").exists() or shutil.which("shellcheck") is None:
+    tools = ("build/checks/bin/ruff", "build/checks/bin/clang-format")
+    if not all((SOURCE / each).exists() for each in tools) or shutil.which("shellcheck") is None:
         print("skipped: the tools of tests/checks/run aren't installed: deploy/setup --checks")
         sys.exit(77)
     unittest.main(argv=sys.argv[:1])

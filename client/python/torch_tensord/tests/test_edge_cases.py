@@ -124,6 +124,13 @@ def test_infinities_and_nan_stay_in_their_windows(name, number):
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
+def test_the_gradient_of_a_pad_that_repeats_one_element_often():
+    n = 200_000
+    x = torch.ones(1, 1, n, device=DEVICE, requires_grad=True)
+    F.pad(x, (n, 0), mode="replicate").sum().backward()
+    assert x.grad[0, 0, :3].tolist() == [n + 1, 1, 1]
+
+
 @pytest.mark.parametrize("alpha", [True, 1j])
 @pytest.mark.parametrize("function", [torch.add, torch.sub])
 def test_an_alpha_of_bool_or_complex_is_refused(function, alpha):
