@@ -302,7 +302,8 @@ constexpr Origin kUnpool{"scatter", "max_unpool", "the indices"};
 
 template <size_t kAxes>
 Value Unpool(const at::Tensor& self, const at::Tensor& indices, at::IntArrayRef size) {
-  // If two elements have one index, either may remain.
+  // PyTorch makes this check on every device, because CUDA and the CPU may keep any of the elements
+  // with one index. The server keeps the last one.
   at::globalContext().alertNotDeterministic(kAxes == 2 ? "max_unpooling2d_forward_out"
                                                        : "max_unpooling3d_forward_out");
   CommonDevice("max_unpool", {&self, &indices});

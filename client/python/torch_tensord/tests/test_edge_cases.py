@@ -131,6 +131,42 @@ def test_the_gradient_of_a_pad_that_repeats_one_element_often():
     assert x.grad[0, 0, :3].tolist() == [n + 1, 1, 1]
 
 
+DETERMINISTIC = {
+    "bincount": lambda x, i: torch.bincount(i, x[:64].detach()),
+    "cumsum": lambda x, i: x.cumsum(0),
+    "embedding_bag": lambda x, i: F.embedding_bag(i.view(8, 8), x.view(64, -1), mode="max"),
+    "grid_sample": lambda x, i: F.grid_sample(x.view(1, 4, 32, -1), x.view(1, 32, -1, 2).tanh(), align_corners=False),
+    "index_add": lambda x, i: x[:64].index_add(0, i, x[:64]),
+    "index_put": lambda x, i: x.index_put((i,), x[:64] * 2, accumulate=True),
+    "interpolate": lambda x, i: F.interpolate(x.view(1, 4, 32, -1), (50, 41), mode="bilinear"),
+    "kthvalue": lambda x, i: x.kthvalue(5).values,
+    "median": lambda x, i: x.median(),
+    "pool": lambda x, i: F.adaptive_avg_pool2d(x.view(1, 4, 32, -1), 5),
+    "put": lambda x, i: x.put(i, x[:64] * 2),
+    "reflection_pad": lambda x, i: F.pad(x.view(1, 4, 32, -1), (3, 3, 3, 3), mode="reflect"),
+    "scatter_add": lambda x, i: x.scatter_add(0, i, x[:64] * 2),
+}
+
+
+@pytest.mark.parametrize("name", DETERMINISTIC)
+def test_ops_repeat_their_results_when_deterministic_algorithms_are_asked_for(name):
+    torch.manual_seed(0)
+    x, i = torch.randn(4096), torch.randint(0, 16, (64,))
+    outcomes = []
+    torch.use_deterministic_algorithms(True)
+    try:
+        for _ in range(2):
+            leaf = x.to(DEVICE).requires_grad_()
+            result = DETERMINISTIC[name](leaf, i.to(DEVICE))
+            if result.requires_grad:
+                result.square().sum().backward()
+            outcomes.append((result.detach().cpu(), leaf.grad.cpu() if leaf.grad is not None else x))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for first, second in zip(*outcomes, strict=True):
+        assert torch.equal(first, second)
+
+
 @pytest.mark.parametrize("alpha", [True, 1j])
 @pytest.mark.parametrize("function", [torch.add, torch.sub])
 def test_an_alpha_of_bool_or_complex_is_refused(function, alpha):
