@@ -323,8 +323,10 @@ Tensor& Put(Tensor& self, const Tensor& index, const Tensor& source, bool accumu
               "put_(): Expected a long tensor for index, but got ", index.scalar_type());
   TORCH_CHECK(self.scalar_type() == source.scalar_type(),
               "put_(): self and source expected to have the same dtype");
-  TORCH_CHECK(index.numel() == source.numel(),
-              "put_(): Expected source and index to have the same number of elements");
+  TORCH_CHECK_INDEX(index.numel() == source.numel(),
+                    "put_(): Expected source and index to have the same number of elements, but "
+                    "got source.numel() = ",
+                    source.numel(), ", index.numel() = ", index.numel());
   at::assert_no_internal_overlap(self);
   at::assert_no_overlap(self, index);
   at::assert_no_overlap(self, source);
