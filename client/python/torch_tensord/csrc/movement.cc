@@ -182,10 +182,11 @@ at::Tensor& EyeSquareOut(int64_t rows, at::Tensor& out) { return EyeOut(rows, ro
 bool Equal(const at::Tensor& a, const at::Tensor& b) {
   CommonDevice("equal", {&a, &b});
   if (!a.sizes().equals(b.sizes())) return false;
-  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "Expected object of data type ", a.scalar_type(),
-              " but got ", b.scalar_type());
   if (a.numel() == 0) return true;
-  return Fetch(Reduce("count_nonzero", Push(op::ne, {Read(a), Read(b)}), {}, false)).toLong() == 0;
+  const at::ScalarType dtype = ResultType({&a, &b});
+  const c10::DeviceIndex device = DeviceOf(a);
+  const Value differ = Push(op::ne, {ReadAs(a, dtype, device), ReadAs(b, dtype, device)});
+  return Fetch(Reduce("count_nonzero", differ, {}, false)).toLong() == 0;
 }
 
 // Returns each index, repeated by its count. Waits for the sum of the counts.

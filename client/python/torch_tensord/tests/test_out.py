@@ -124,6 +124,10 @@ SPECIAL = {
     "zeta": lambda x, out: torch.special.zeta(x, x, out=out),
     "xlog1py": lambda x, out: torch.special.xlog1py(x, x, out=out),
     "xlogy": lambda x, out: torch.xlogy(x, x, out=out),
+    "mul": lambda x, out: torch.mul(x, 2.7, out=out),
+    "div": lambda x, out: torch.div(x, 2.7, out=out),
+    "deg2rad": torch.deg2rad,
+    "rad2deg": torch.rad2deg,
 }
 
 
@@ -259,6 +263,17 @@ def test_frexp(dtype):
 def test_is_set_to():
     x = torch.zeros(2, device=DEVICE)
     assert x.is_set_to(x.detach()) and not x.is_set_to(torch.zeros(2, device=DEVICE)) and not x.is_set_to(x[:1])
+
+
+@pytest.mark.parametrize("write", [
+    lambda x: x.deg2rad_(),
+    lambda x: x.rad2deg_(),
+    lambda x: torch.msort(x, out=x.double()),
+])  # fmt: skip
+def test_a_result_that_the_tensor_cannot_have_is_refused(write):
+    for device in ("cpu", DEVICE):
+        with pytest.raises(RuntimeError, match="can't be cast to|to have dtype"):
+            write(torch.tensor([90, 45], device=device))
 
 
 def test_addcdiv_and_polygamma_refuse_integers_as_results():

@@ -103,6 +103,18 @@ def test_random_without_an_upper_bound_takes_the_greatest_integer(dtype):
     assert set(x.tolist()) == {low, low + 1}
 
 
+@pytest.mark.parametrize("make", [
+    lambda d: torch.kaiser_window(5, device=d),
+    lambda d: torch.kaiser_window(6, False, device=d),
+    lambda d: torch.kaiser_window(7, True, 3.0, dtype=torch.float64, device=d),
+    lambda d: torch.kaiser_window(1, device=d),
+])  # fmt: skip
+def test_a_kaiser_window_is_that_of_the_cpu(make):
+    made = make(DEVICE)
+    assert made.device.type == DEVICE
+    torch.testing.assert_close(made.cpu(), make("cpu"), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64, torch.float32])
 def test_linspace_casts_its_ends_to_the_dtype_first(dtype):
     for start, end, steps in ((4.3, 1, 50), (-2.9, 7.9, 12), (0.5, 0.9, 3)):
