@@ -160,9 +160,14 @@ at::Tensor& LinspaceOut(const at::Scalar& start, const at::Scalar& end, int64_t 
   Checked(end, out.scalar_type());
   // From both ends, so that both are exact. PyTorch casts them to an integer dtype first.
   const bool integers = at::isIntegralType(out.scalar_type(), false);
-  const double from = integers ? static_cast<double>(start.toLong()) : start.toDouble();
-  const double to = integers ? static_cast<double>(end.toLong()) : end.toDouble();
-  const double step = (to - from) / static_cast<double>(steps - 1);
+  double from = integers ? static_cast<double>(start.toLong()) : start.toDouble();
+  double to = integers ? static_cast<double>(end.toLong()) : end.toDouble();
+  double step = (to - from) / static_cast<double>(steps - 1);
+  if (out.scalar_type() == at::kFloat) {  // PyTorch rounds the ends and the step to float32
+    from = static_cast<float>(from);
+    to = static_cast<float>(to);
+    step = static_cast<float>(to - from) / static_cast<float>(steps - 1);
+  }
   const Value position = Cast(Arange(device, steps), at::kDouble);
   const Value low = Add(Mul(position, at::Scalar(step)), at::Scalar(from));
   const Value high =

@@ -221,6 +221,16 @@ Tensor& AddBmmInPlace(Tensor& self, const Tensor& a, const Tensor& b, const at::
                       const at::Scalar& alpha) {
   return self.copy_(AddBmm(self, a, b, beta, alpha));
 }
+// PyTorch's function resizes `self` to the result.
+Tensor& AddrInPlace(Tensor& self, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+                    const at::Scalar& alpha) {
+  TORCH_CHECK(self.dim() == 2, "2D tensor expected, got ", self.dim(), "D tensor for input");
+  const Tensor made = at::addr(self, a, b, beta, alpha);
+  TORCH_CHECK(made.sizes().equals(self.sizes()), "output with shape ", self.sizes(),
+              " doesn't match the broadcast shape ", made.sizes());
+  CheckResultCast(made.scalar_type(), self);
+  return self.copy_(made);
+}
 
 // ---- sequences
 
@@ -409,6 +419,7 @@ TENSORD_KERNELS(m) {
   m.impl("angle", AngleOf);
   m.impl("angle.out", AngleOut);
   m.impl("linalg_cross.out", LinalgCrossOut);
+  m.impl("addr_", AddrInPlace);
   m.impl("addbmm", AddBmm);
   m.impl("addbmm.out", AddBmmOut);
   m.impl("addbmm_", AddBmmInPlace);

@@ -291,6 +291,15 @@ def test_an_op_in_place_does_not_grow_its_tensor():
     assert x.shape == (3, 1)
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (1, 3)])
+def test_addr_in_place_does_not_grow_its_tensor(shape):
+    for device in ("cpu", DEVICE):
+        x, y = torch.ones(shape, device=device), torch.ones(3, device=device)
+        with pytest.raises(RuntimeError, match="2D tensor expected|output with shape|size mismatch"):
+            x.addr_(y, y)
+        assert x.shape == shape
+
+
 def test_a_result_of_16_bits_is_rounded_before_it_becomes_float32():
     x = torch.linspace(0.1, 7, 20, dtype=torch.float16, device=DEVICE)
     for function in (lambda **o: torch.addcmul(x, x, x, **o), lambda **o: torch.add(x, x, alpha=0.3, **o)):
