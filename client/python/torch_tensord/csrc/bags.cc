@@ -34,6 +34,12 @@ Bags EmbeddingBag(const Tensor& weight, const Tensor& given_indices, const Tenso
                   bool has_last_offset, int64_t padding) {
   const c10::DeviceIndex device =
       CommonDevice("embedding_bag", {&weight, &given_indices, &given_offsets});
+  const at::ScalarType promoted =
+      at::promoteTypes(given_indices.scalar_type(), given_offsets.scalar_type());
+  TORCH_CHECK(promoted == at::kLong || promoted == at::kInt,
+              "embedding_bag: expected indices and offsets to have one of the following scalar "
+              "types: Long, Int; but got ",
+              promoted);
   TORCH_CHECK_NOT_IMPLEMENTED(!sparse,
                               "embedding_bag with sparse gradients isn't implemented on tensord");
   TORCH_CHECK(!IsGiven(factors) || mode == kBagSum,

@@ -36,6 +36,16 @@ at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
   return result;
 }
 
+Value PowerOf(const Value& x, const at::Scalar& exponent) {
+  if (exponent.equal(2)) return Push(op::mul, {x, x});
+  if (at::isFloatingType(x->dtype()) && x->dtype() != at::kHalf) {
+    // Of -0 and -inf, these differ from the power. PyTorch computes the power for float16.
+    if (exponent.equal(0.5)) return Push(op::sqrt, {x});
+    if (exponent.equal(-0.5)) return Push(op::rsqrt, {x});
+  }
+  return Push(op::pow, {x, In(exponent, x->dtype())});
+}
+
 namespace {
 
 enum Rule { kFloat, kSame };
@@ -63,6 +73,18 @@ at::ScalarType ScaledDType(const at::Tensor& a, const at::Tensor& b, at::ScalarT
     if (IsNumber(*each) && !IsExact(NumberOf(*each, at::kFloat), dtype)) return at::kFloat;
   }
   return dtype;
+}
+
+// Computes a product or quotient of `dtype`.
+at::Tensor& ScaledInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b, at::Tensor& out,
+                       at::ScalarType dtype) {
+  const at::ScalarType computed = ScaledDType(a, b, dtype);
+  if (computed == dtype || out.scalar_type() == dtype) return BinaryInto(op, a, b, out, computed);
+  // A result of 16 bits is rounded before an output of another dtype gets it.
+  ResizeBroadcast(out, a, b);
+  Elementwise(op.name(), out, {&a, &b}, computed,
+              [&](const Inputs& in) { return Cast(Push(op.get(), op.name(), in), dtype); });
+  return out;
 }
 
 // a + alpha * b
@@ -105,12 +127,10 @@ at::Tensor& SubOut(const at::Tensor& a, const at::Tensor& b, const at::Scalar& a
 }
 at::Tensor& MulOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&a, &b});
-  return BinaryInto(dtype == at::kBool ? op::bitwise_and : op::mul, a, b, out,
-                    ScaledDType(a, b, dtype));
+  return ScaledInto(dtype == at::kBool ? op::bitwise_and : op::mul, a, b, out, dtype);
 }
 at::Tensor& DivOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-  const at::ScalarType dtype = FloatDType(ResultType({&a, &b}));
-  return BinaryInto(op::div, a, b, out, ScaledDType(a, b, dtype));
+  return ScaledInto(op::div, a, b, out, FloatDType(ResultType({&a, &b})));
 }
 at::Tensor& DivModeOut(const at::Tensor& a, const at::Tensor& b,
                        std::optional<c10::string_view> mode, at::Tensor& out) {
@@ -250,11 +270,10 @@ at::Tensor& PowNumberOut(const at::Tensor& base, const at::Scalar& exponent, at:
     ResizeBroadcast(out, base, wrapped);
     return exponent.toBool() ? out.copy_(base) : out.fill_(true);
   }
-  if (exponent.equal(2)) {
+  if (exponent.equal(2) || exponent.equal(0.5) || exponent.equal(-0.5)) {
     ResizeBroadcast(out, base, wrapped);
-    Elementwise("pow", out, {&base}, dtype, [](const Inputs& in) {
-      return Push(op::mul, {in[0], in[0]});
-    });
+    Elementwise("pow", out, {&base}, dtype,
+                [&exponent](const Inputs& in) { return PowerOf(Own(in[0]), exponent); });
     return out;
   }
   return BinaryInto(op::pow, base, wrapped, out, dtype);

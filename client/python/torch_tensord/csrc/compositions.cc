@@ -116,7 +116,9 @@ at::Tensor LogitBackward(const at::Tensor& gradient, const at::Tensor& self,
   Elementwise("logit_backward", out, {&gradient, &self}, ComputeDType(self.scalar_type()),
               [&](const Inputs& in) {
                 const Value g = Own(in[0]), x = Own(in[1]);
-                const Value slope = Div(g, Mul(x, Push(op::sub, {Number(1, x), x})));
+                // Where x is -0, the slope is +inf.
+                const Value product = Mul(x, Push(op::sub, {Number(1, x), x}));
+                const Value slope = Div(g, Push(op::abs, {product}));
                 const double low = eps.value_or(0), high = 1 - low;
                 const Value outside = Push(op::bitwise_or, {Push(op::lt, {x, Number(low, x)}),
                                                             Push(op::gt, {x, Number(high, x)})});
@@ -242,9 +244,18 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNorm(const at::Tensor& self,
                                                          int64_t n, int64_t channels,
                                                          int64_t pixels, int64_t groups,
                                                          double epsilon) {
+  for (const std::optional<at::Tensor>* each : {&weight, &bias}) {
+    if (!IsGiven(*each)) continue;
+    const at::ScalarType dtype = (*each)->scalar_type();
+    TORCH_CHECK(dtype == self.scalar_type() || dtype == ComputeDType(self.scalar_type()),
+                "group_norm: mixed dtype: expect parameter to have scalar type of ",
+                ComputeDType(self.scalar_type()), ", but got ", dtype);
+  }
   auto result = at::native::math_group_norm(self.contiguous(), weight, bias, n, channels, pixels,
                                             groups, epsilon);
-  std::get<0>(result) = std::get<0>(result).contiguous(self.suggest_memory_format());
+  // Parameters of float32 don't change the dtype of a result of 16 bits.
+  std::get<0>(result) =
+      std::get<0>(result).to(self.scalar_type()).contiguous(self.suggest_memory_format());
   return result;
 }
 

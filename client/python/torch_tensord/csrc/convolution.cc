@@ -2,6 +2,8 @@
 // input.
 #include <ATen/ops/convolution_native.h>
 
+#include <algorithm>
+
 #include "kernels.h"
 
 namespace torch_tensord {
@@ -47,6 +49,14 @@ at::Tensor CheckedConvolution(const at::Tensor& input, const at::Tensor& weight,
                               at::IntArrayRef output_padding, int64_t groups) {
   CommonDevice("convolution", {&input, &weight});
   if (IsGiven(bias)) CommonDevice("convolution", {&weight, &*bias});
+  for (size_t i = 0; transposed && i < output_padding.size(); ++i) {
+    const int64_t step = stride[std::min(i, stride.size() - 1)];
+    const int64_t spread = dilation[std::min(i, dilation.size() - 1)];
+    TORCH_CHECK(output_padding[i] < std::max(step, spread),
+                "output padding must be smaller than either stride or dilation, but got "
+                "output_padding ",
+                output_padding, ", stride ", stride, " and dilation ", dilation);
+  }
   return at::native::convolution(input, weight, bias, stride, padding, dilation, transposed,
                                  output_padding, groups);
 }

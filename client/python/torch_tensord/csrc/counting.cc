@@ -31,10 +31,14 @@ Histogram CountBetween(const Tensor& self, const Tensor& edges, const MaybeTenso
   Tensor amount = at::ones_like(x);
   if (IsGiven(weight)) {
     CommonDevice("histogram", {&self, &*weight});
+    TORCH_CHECK(weight->scalar_type() == self.scalar_type(),
+                "torch.histogram(): if weight tensor is provided, input tensor and weight tensor "
+                "should have the same dtype, but got input with dtype ",
+                self.scalar_type(), " and weight with dtype ", weight->scalar_type());
     TORCH_CHECK(weight->sizes().equals(self.sizes()),
                 "torch.histogram(): if weight tensor is provided it should have the same shape as "
                 "the input tensor");
-    amount = weight->reshape({-1}).to(self.scalar_type());
+    amount = weight->reshape({-1});
   }
   Tensor counts = at::zeros({bins}, self.options());
   if (bins == 0) return {counts, edges.clone()};

@@ -175,8 +175,6 @@ Tensor SampleManyPoisson(const Tensor& rate, const MaybeGenerator& generator) {
   return FirstAccepted(made.k, made.accepted.logical_or(made.k.ge(0).logical_and(fits)));
 }
 Tensor Poisson(const Tensor& self, MaybeGenerator generator) {
-  TORCH_CHECK(at::isFloatingType(self.scalar_type()), "poisson needs a floating dtype, but got ",
-              self.scalar_type());
   if (self.numel() == 0) return at::empty_like(self);
   Tensor rate = self;
   if (IsOurs(self)) {

@@ -24,8 +24,9 @@ uint64_t Generator::seed() {
 
 void Generator::set_state(const c10::TensorImpl& state) {
   uint64_t words[2];
-  TORCH_CHECK(state.is_cpu() && state.is_contiguous() && state.numel() == sizeof(words) &&
-                  state.dtype() == caffe2::TypeMeta::Make<uint8_t>(),
+  TORCH_CHECK_TYPE(state.dtype() == caffe2::TypeMeta::Make<uint8_t>(),
+                   "RNG state must be a torch.ByteTensor");
+  TORCH_CHECK(state.is_cpu() && state.is_contiguous() && state.numel() == sizeof(words),
               "the state of a tensord generator is a CPU tensor of ", sizeof(words), " bytes");
   std::memcpy(words, state.data(), sizeof(words));
   seed_ = words[0];

@@ -86,8 +86,7 @@ at::Tensor PowOfTensor(const at::Tensor& x, const at::Scalar& exponent) {
     return slow::pow(x, exponent);
   const Value base = Read(x);
   if (ComputeDType(x.scalar_type()) != x.scalar_type()) Checked(exponent, x.scalar_type());
-  if (exponent.equal(2)) return MakeTensor(Push(op::mul, {base, base}), DeviceOf(x));
-  return MakeTensor(Push(op::pow, {base, In(exponent, x.scalar_type())}), DeviceOf(x));
+  return MakeTensor(PowerOf(base, exponent), DeviceOf(x));
 }
 
 at::Tensor ClampToNumbers(const at::Tensor& x, const std::optional<at::Scalar>& low,

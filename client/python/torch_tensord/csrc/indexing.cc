@@ -48,12 +48,11 @@ Value ReadIndex(const at::Tensor& index, c10::DeviceIndex device) {
   TORCH_CHECK(DeviceOf(ours) == device,
               "indices should be on the device of the tensor, tensord:", static_cast<int>(device),
               ", or on the CPU");
-  const Value value = Read(ours);
-  return at::isIntegralType(value->dtype(), true) && value->dtype() != at::kLong &&
-                 value->dtype() != at::kInt && value->dtype() != at::kBool &&
-                 value->dtype() != at::kByte
-             ? Cast(value, at::kLong)
-             : value;
+  const at::ScalarType dtype = ours.scalar_type();
+  TORCH_CHECK_INDEX(
+      dtype == at::kLong || dtype == at::kInt || dtype == at::kBool || dtype == at::kByte,
+      "tensors used as indices must be long, int, byte or bool tensors, but got ", dtype);
+  return Read(ours);
 }
 
 c10::DimVector BroadcastSizes(const std::vector<Value>& indices) {
@@ -91,8 +90,6 @@ Selection Select(const at::Tensor& self, const c10::List<std::optional<at::Tenso
     }
     const Value index = ReadIndex(*each, DeviceOf(self));
     if (index->dtype() != at::kBool && index->dtype() != at::kByte) {
-      TORCH_CHECK_INDEX(!at::isFloatingType(index->dtype()),
-                        "tensors used as indices must be long, int, byte or bool tensors");
       axes.push_back(axis++);
       result.indices.push_back(index);
       continue;
@@ -193,6 +190,26 @@ Places PlacesOf(const at::Tensor& self) {
   return {Alias(self, count, step, 0), MakeTensor(places, DeviceOf(self))};
 }
 
+// If slices and one mask of bools select the elements, returns the mask, broadcast to the tensor.
+Value SingleMask(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
+  c10::DimVector sizes(self.dim(), 1);
+  Value mask;
+  int64_t axis = 0;
+  for (const std::optional<at::Tensor>& each : indices) {
+    if (!IsGiven(each)) {
+      ++axis;
+      continue;
+    }
+    if (mask || each->scalar_type() != at::kBool) return {};
+    for (const int64_t size : each->sizes()) {
+      if (axis >= self.dim() || self.size(axis) != size) return {};
+      sizes[axis++] = size;
+    }
+    mask = ReadIndex(*each, DeviceOf(self));
+  }
+  return mask ? BroadcastTo(Reshape(mask, sizes), self.sizes()) : mask;
+}
+
 at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
                      const at::Tensor& values, bool accumulate, bool) {
   const c10::DeviceIndex device = CommonDevice("index_put_", {&self, &values});
@@ -200,32 +217,35 @@ at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>
   for (const std::optional<at::Tensor>& each : indices) {
     if (IsGiven(each)) at::assert_no_overlap(self, *each);
   }
-  if (self.numel() == 0 && values.numel() == 0) return self;
+  // With a mask and one value: no wait, and the value may have any dtype.
+  const Value mask = !accumulate && values.numel() == 1 ? SingleMask(self, indices) : Value();
+  const auto check_dtypes = [&] {
+    TORCH_CHECK(self.scalar_type() == values.scalar_type(),
+                "Index put requires the source and destination dtypes match, got ",
+                self.scalar_type(), " for the destination and ", values.scalar_type(),
+                " for the source.");
+  };
+  if (self.numel() == 0 && values.numel() == 0) {
+    check_dtypes();
+    return self;
+  }
   if (WarnIfExpanded("index_put_", self)) {
     Places all = PlacesOf(self);
     c10::List<std::optional<at::Tensor>> chosen;
     chosen.push_back(Index(all.places, indices));
-    IndexPut(all.line, chosen, values, accumulate, false);
+    IndexPut(all.line, chosen, mask ? values.to(self.scalar_type()) : values, accumulate, false);
     return self;
   }
   const Value source = ReadAs(values, self.scalar_type(), device);
-  // A mask of all axes, and one value: no wait.
-  if (!accumulate && source->numel() == 1 && indices.size() == 1) {
-    const std::optional<at::Tensor> mask = indices.get(0);
-    if (IsGiven(mask) && IsOurs(*mask) && mask->scalar_type() == at::kBool &&
-        mask->sizes().equals(self.sizes())) {
-      Write(self, Where(Read(*mask), Reshape(source, {}), Read(self)));
-      return self;
-    }
+  if (mask) {
+    Write(self, Where(mask, Reshape(source, {}), Read(self)));
+    return self;
   }
   const Selection part = Select(self, indices);
   TORCH_CHECK(at::is_expandable_to(values.sizes(), part.selected),
               "shape mismatch: value tensor of shape ", values.sizes(),
               " cannot be broadcast to indexing result of shape ", part.selected);
-  TORCH_CHECK(self.scalar_type() == values.scalar_type(),
-              "Index put requires the source and destination dtypes match, got ",
-              self.scalar_type(), " for the destination and ", values.scalar_type(),
-              " for the source.");
+  check_dtypes();
   if (part.indices.empty()) {
     Write(self, accumulate ? Add(part.x, source) : source);
     return self;
@@ -318,8 +338,11 @@ at::Tensor& IndexFillScalar(at::Tensor& self, int64_t dim, const at::Tensor& ind
   RequireIndex(kIndexFill, index);
   if (WarnIfExpanded("index_fill_", self)) {
     Places all = PlacesOf(self);
-    const at::Tensor chosen = IndexSelect(all.places, dim, index).reshape({-1});
-    IndexFillScalar(all.line, 0, chosen, value);
+    c10::List<std::optional<at::Tensor>> chosen;  // a negative index counts from the end
+    for (int64_t axis = at::maybe_wrap_dim(dim, self.dim()); axis > 0; --axis)
+      chosen.push_back(std::nullopt);
+    chosen.push_back(index);
+    IndexFillScalar(all.line, 0, Index(all.places, chosen).reshape({-1}), value);
     return self;
   }
   const Value number = Full(DeviceOf(self), {}, Checked(value, self.scalar_type()));

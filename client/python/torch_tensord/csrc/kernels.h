@@ -91,6 +91,8 @@ const char* GeluKind(c10::string_view approximate);
 
 at::ScalarType ResultType(std::initializer_list<const at::Tensor*> operands);
 void ResizeBroadcast(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+// Returns x to the power of a number, in the dtype of `x`.
+Value PowerOf(const Value& x, const at::Scalar& exponent);
 at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
                        const at::Tensor& out, at::ScalarType dtype);
 

@@ -91,14 +91,11 @@ at::Tensor& HuberBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
 
 at::Tensor Bce(const at::Tensor& self, const at::Tensor& target,
                const std::optional<at::Tensor>& weight, int64_t reduction) {
-  const bool floating =
-      at::isFloatingType(self.scalar_type()) && at::isFloatingType(target.scalar_type());
-  TORCH_CHECK_NOT_IMPLEMENTED(floating || self.scalar_type() != target.scalar_type(),
+  TORCH_CHECK(self.scalar_type() == target.scalar_type(), "Found dtype ", target.scalar_type(),
+              " but expected ", self.scalar_type(), " (binary_cross_entropy: target and input)");
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(self.scalar_type()),
                               "\"binary_cross_entropy\" not implemented for '", self.scalar_type(),
                               "'");
-  TORCH_CHECK(floating,
-              "binary_cross_entropy: input and target must have floating dtypes, but got ",
-              self.scalar_type(), " and ", target.scalar_type());
   const auto [x, y] = ReadPair("binary_cross_entropy", self, target);
   const auto log = [](const Value& p) {
     return Push(op::maximum, {Push(op::log, {p}), Number(-100, p)});

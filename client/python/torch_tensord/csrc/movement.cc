@@ -160,9 +160,14 @@ at::Tensor& LinspaceOut(const at::Scalar& start, const at::Scalar& end, int64_t 
   Checked(end, out.scalar_type());
   // From both ends, so that both are exact. PyTorch casts them to an integer dtype first.
   const bool integers = at::isIntegralType(out.scalar_type(), false);
-  const double from = integers ? static_cast<double>(start.toLong()) : start.toDouble();
-  const double to = integers ? static_cast<double>(end.toLong()) : end.toDouble();
-  const double step = (to - from) / static_cast<double>(steps - 1);
+  double from = integers ? static_cast<double>(start.toLong()) : start.toDouble();
+  double to = integers ? static_cast<double>(end.toLong()) : end.toDouble();
+  double step = (to - from) / static_cast<double>(steps - 1);
+  if (out.scalar_type() == at::kFloat) {  // PyTorch rounds the ends and the step to float32
+    from = static_cast<float>(from);
+    to = static_cast<float>(to);
+    step = static_cast<float>(to - from) / static_cast<float>(steps - 1);
+  }
   const Value position = Cast(Arange(device, steps), at::kDouble);
   const Value low = Add(Mul(position, at::Scalar(step)), at::Scalar(from));
   const Value high =
@@ -182,10 +187,11 @@ at::Tensor& EyeSquareOut(int64_t rows, at::Tensor& out) { return EyeOut(rows, ro
 bool Equal(const at::Tensor& a, const at::Tensor& b) {
   CommonDevice("equal", {&a, &b});
   if (!a.sizes().equals(b.sizes())) return false;
-  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "Expected object of data type ", a.scalar_type(),
-              " but got ", b.scalar_type());
   if (a.numel() == 0) return true;
-  return Fetch(Reduce("count_nonzero", Push(op::ne, {Read(a), Read(b)}), {}, false)).toLong() == 0;
+  const at::ScalarType dtype = ResultType({&a, &b});
+  const c10::DeviceIndex device = DeviceOf(a);
+  const Value differ = Push(op::ne, {ReadAs(a, dtype, device), ReadAs(b, dtype, device)});
+  return Fetch(Reduce("count_nonzero", differ, {}, false)).toLong() == 0;
 }
 
 // Returns each index, repeated by its count. Waits for the sum of the counts.

@@ -60,8 +60,9 @@ constexpr std::pair<Rule, std::string_view> kRules[] = {
      "adaptive_avg_pool2d adaptive_avg_pool3d addbmm addmm addmv amax amin aminmax avg_pool2d "
      "avg_pool3d baddbmm binary_cross_entropy bmm col2im gather glu heaviside histc huber_loss "
      "im2col index index_add index_copy index_reduce index_select linalg_cross linalg_vector_norm "
-     "masked_select max_unpool2d max_unpool3d mm mse_loss multi_margin_loss nll_loss2d_forward "
-     "nll_loss_forward norm reflection_pad1d reflection_pad2d reflection_pad3d renorm "
+     "masked_select max_unpool2d max_unpool3d mm mse_loss msort multi_margin_loss "
+     "nll_loss2d_forward nll_loss_forward norm reflection_pad1d reflection_pad2d "
+     "reflection_pad3d renorm "
      "replication_pad1d replication_pad2d replication_pad3d scatter scatter_add scatter_reduce "
      "smooth_l1_loss take tril triu upsample_bicubic2d upsample_bilinear2d upsample_linear1d "
      "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d"},
@@ -82,10 +83,9 @@ constexpr std::pair<Rule, std::string_view> kRules[] = {
 enum Refused { kRefusesNone = 0, kRefusesBool = 1, kRefusesIntegers = 2, kRefusesBoth = 3 };
 constexpr std::pair<Refused, std::string_view> kRefused[] = {
     {kRefusesBool,
-     "argmax argmin ceil floor geometric_ kthvalue median nanmedian reflection_pad1d "
-     "reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d "
-     "round "
-     "trace trunc"},
+     "arange argmax argmin ceil floor geometric_ kthvalue linspace logspace median nanmedian "
+     "randperm range reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d "
+     "replication_pad2d replication_pad3d round trace trunc"},
     {kRefusesIntegers, "im2col"},
     {kRefusesBoth,
      "_adaptive_avg_pool2d _adaptive_avg_pool3d _cdist_forward _ctc_loss _embedding_bag "
@@ -93,7 +93,13 @@ constexpr std::pair<Refused, std::string_view> kRefused[] = {
      "adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d exponential_ frac glu "
      "grid_sampler_2d grid_sampler_3d histc huber_loss log_normal_ max_unpool2d max_unpool3d "
      "mse_loss multi_margin_loss multilabel_margin_loss_forward nll_loss2d_forward "
-     "nll_loss_forward normal_ round.decimals_out smooth_l1_loss"},
+     "nll_loss_forward normal_ poisson round.decimals_out smooth_l1_loss"},
+};
+
+// The ops whose operands have one dtype in PyTorch, although the server promotes them.
+constexpr std::pair<bool, std::string_view> kOneDType[] = {
+    {true,
+     "_cdist_forward addbmm addbmm_ convolution grid_sampler_2d grid_sampler_3d linalg_cross"},
 };
 
 // Returns the value of the table's row with the overload, or else with its op's name.
@@ -280,15 +286,23 @@ void CheckResultCast(at::ScalarType dtype, const at::Tensor& out) {
 }
 
 DTypeCheck::DTypeCheck(const char* name)
-    : name_(name), refused_(Find<kRefused>(name, kRefusesNone)) {}
+    : name_(name),
+      refused_(Find<kRefused>(name, kRefusesNone)),
+      needs_one_(Find<kOneDType>(name, false)) {}
 
-void DTypeCheck::Check(const at::Tensor& self) const {
-  const at::ScalarType dtype = self.scalar_type();
+void DTypeCheck::Check(c10::ArrayRef<const at::Tensor*> tensors) const {
+  const at::ScalarType dtype = tensors[0]->scalar_type();
   const bool refuses = dtype == at::kBool
                            ? (refused_ & kRefusesBool) != 0
                            : (refused_ & kRefusesIntegers) != 0 && at::isIntegralType(dtype, false);
   TORCH_CHECK_NOT_IMPLEMENTED(!refuses, '"', name_.substr(0, name_.find('.')),
                               "\" not implemented for '", dtype, "'");
+  if (!needs_one_) return;
+  for (const at::Tensor* each : tensors) {
+    TORCH_CHECK(each->scalar_type() == dtype, name_.substr(0, name_.find('.')),
+                ": expected scalar type ", dtype, " but found ", each->scalar_type(),
+                ". Convert one of the operands with x.to(dtype)");
+  }
 }
 
 void OutputCheck::operator()(torch::jit::Stack stack, size_t count) const {

@@ -7,6 +7,8 @@
 #include <ATen/core/stack.h>
 #include <torch/library.h>
 
+#include <array>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -17,30 +19,35 @@ namespace torch_tensord {
 // If PyTorch can't cast results of `dtype` to the dtype of `out`, throws its error.
 void CheckResultCast(at::ScalarType dtype, const at::Tensor& out);
 
-// Refuses the integer dtypes that the op's kernel of PyTorch on the CPU refuses.
+// Refuses the integer dtypes, and operands of several dtypes, that the op's kernel of PyTorch on the
+// CPU refuses.
 class DTypeCheck {
  public:
   explicit DTypeCheck(const char* name);
-  bool accepts_all() const { return refused_ == 0; }
-  // Checks the first tensor.
+  bool accepts_all() const { return refused_ == 0 && !needs_one_; }
+  // Refuses integer dtypes of the first tensor, and other dtypes of the other tensors.
   template <typename... Args>
   void operator()(const Args&... args) const {
     if (C10_LIKELY(accepts_all())) return;
-    const at::Tensor* first = nullptr;
-    const auto find = [&first](const auto& each) {
-      if constexpr (std::is_same_v<std::decay_t<decltype(each)>, at::Tensor>) {
-        if (first == nullptr) first = &each;
+    std::array<const at::Tensor*, sizeof...(Args)> tensors{};
+    size_t count = 0;
+    const auto find = [&](const auto& each) {
+      using Type = std::decay_t<decltype(each)>;
+      if constexpr (std::is_same_v<Type, at::Tensor>) tensors[count++] = &each;
+      if constexpr (std::is_same_v<Type, std::optional<at::Tensor>>) {
+        if (each.has_value() && each->defined()) tensors[count++] = &*each;
       }
     };
     (find(args), ...);
-    if (first != nullptr) Check(*first);
+    if (count > 0) Check({tensors.data(), count});
   }
 
  private:
-  void Check(const at::Tensor& self) const;
+  void Check(c10::ArrayRef<const at::Tensor*> tensors) const;
 
   const std::string name_;
   const int refused_;
+  const bool needs_one_;
 };
 
 // Checks the devices, dtypes, sizes and overlaps of the outputs that a caller gives to an op, and

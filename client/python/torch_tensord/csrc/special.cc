@@ -1,5 +1,7 @@
 // Special functions in double precision, and ops that few programs call, as compositions of
 // PyTorch's ops.
+#include <ATen/ScalarOps.h>
+
 #include <cmath>
 #include <limits>
 
@@ -186,6 +188,12 @@ Tensor& AngleOut(const Tensor& self, Tensor& out) { return CopyToOut(out, AngleO
 
 // ---- products
 
+// PyTorch's functions write a product to `self` without a check of the dtype.
+constexpr double kDegrees = 180 / M_PI, kRadians = M_PI / 180;
+template <const double& kFactor>
+Tensor& ScaleInPlace(Tensor& self) {
+  return self.mul_(at::native::wrapped_scalar_tensor(kFactor));
+}
 Tensor& LinalgCrossOut(const Tensor& self, const Tensor& other, int64_t dim, Tensor& out) {
   CommonDevice("linalg_cross", {&self, &other});
   const auto both = at::broadcast_tensors({self, other});
@@ -213,6 +221,16 @@ Tensor& AddBmmInPlace(Tensor& self, const Tensor& a, const Tensor& b, const at::
                       const at::Scalar& alpha) {
   return self.copy_(AddBmm(self, a, b, beta, alpha));
 }
+// PyTorch's function resizes `self` to the result.
+Tensor& AddrInPlace(Tensor& self, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+                    const at::Scalar& alpha) {
+  TORCH_CHECK(self.dim() == 2, "2D tensor expected, got ", self.dim(), "D tensor for input");
+  const Tensor made = at::addr(self, a, b, beta, alpha);
+  TORCH_CHECK(made.sizes().equals(self.sizes()), "output with shape ", self.sizes(),
+              " doesn't match the broadcast shape ", made.sizes());
+  CheckResultCast(made.scalar_type(), self);
+  return self.copy_(made);
+}
 
 // ---- sequences
 
@@ -230,6 +248,25 @@ Tensor LowerIndices(int64_t rows, int64_t columns, int64_t offset, at::TensorOpt
 }
 Tensor UpperIndices(int64_t rows, int64_t columns, int64_t offset, at::TensorOptions options) {
   return at::triu_indices(rows, columns, offset, options);
+}
+// PyTorch's function needs a kernel of the device. The window is computed here and copied.
+Tensor KaiserWindow(int64_t length, bool periodic, double beta, std::optional<at::ScalarType> dtype,
+                    std::optional<at::Layout> layout, std::optional<at::Device> device,
+                    std::optional<bool>) {
+  const at::TensorOptions options = at::TensorOptions().dtype(dtype).layout(layout);
+  const Tensor host = at::kaiser_window(length, periodic, beta, options.device(at::kCPU));
+  return host.to(device.value_or(at::Device(at::kPrivateUse1)), host.scalar_type(), true);
+}
+constexpr double kKaiserBeta = 12;  // the default of PyTorch
+Tensor KaiserWindowOf(int64_t length, bool periodic, std::optional<at::ScalarType> dtype,
+                      std::optional<at::Layout> layout, std::optional<at::Device> device,
+                      std::optional<bool> pin) {
+  return KaiserWindow(length, periodic, kKaiserBeta, dtype, layout, device, pin);
+}
+Tensor PeriodicKaiserWindow(int64_t length, std::optional<at::ScalarType> dtype,
+                            std::optional<at::Layout> layout, std::optional<at::Device> device,
+                            std::optional<bool> pin) {
+  return KaiserWindow(length, true, kKaiserBeta, dtype, layout, device, pin);
 }
 Tensor& LogspaceOut(const at::Scalar& start, const at::Scalar& end, int64_t steps, double base,
                     Tensor& out) {
@@ -323,8 +360,10 @@ Tensor& Put(Tensor& self, const Tensor& index, const Tensor& source, bool accumu
               "put_(): Expected a long tensor for index, but got ", index.scalar_type());
   TORCH_CHECK(self.scalar_type() == source.scalar_type(),
               "put_(): self and source expected to have the same dtype");
-  TORCH_CHECK(index.numel() == source.numel(),
-              "put_(): Expected source and index to have the same number of elements");
+  TORCH_CHECK_INDEX(index.numel() == source.numel(),
+                    "put_(): Expected source and index to have the same number of elements, but "
+                    "got source.numel() = ",
+                    source.numel(), ", index.numel() = ", index.numel());
   at::assert_no_internal_overlap(self);
   at::assert_no_overlap(self, index);
   at::assert_no_overlap(self, source);
@@ -380,12 +419,18 @@ TENSORD_KERNELS(m) {
   m.impl("angle", AngleOf);
   m.impl("angle.out", AngleOut);
   m.impl("linalg_cross.out", LinalgCrossOut);
+  m.impl("addr_", AddrInPlace);
   m.impl("addbmm", AddBmm);
   m.impl("addbmm.out", AddBmmOut);
   m.impl("addbmm_", AddBmmInPlace);
   m.impl("tril_indices", TriangleIndices<LowerIndices>);
   m.impl("triu_indices", TriangleIndices<UpperIndices>);
+  m.impl("kaiser_window", PeriodicKaiserWindow);
+  m.impl("kaiser_window.periodic", KaiserWindowOf);
+  m.impl("kaiser_window.beta", KaiserWindow);
   m.impl("logspace.out", LogspaceOut);
+  m.impl("deg2rad_", ScaleInPlace<kRadians>);
+  m.impl("rad2deg_", ScaleInPlace<kDegrees>);
   m.impl("channel_shuffle", ChannelShuffle);
   m.impl("put_", Put);
   m.impl("index_reduce.out", IndexReduceOut);

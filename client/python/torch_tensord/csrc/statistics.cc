@@ -87,7 +87,9 @@ std::tuple<Tensor&, Tensor&> MedianOut(const Tensor& self, int64_t dim, bool kee
 }
 template <bool kIgnoresNan>
 Tensor Median(const Tensor& self) {
-  if (self.numel() == 0) return at::full({}, NAN, self.options());
+  if (self.numel() == 0) {
+    return at::full({}, NAN, self.options().dtype(at::kDouble)).to(self.scalar_type());
+  }
   return std::get<0>(MedianOf<kIgnoresNan>(self.reshape({-1}), 0, false));
 }
 

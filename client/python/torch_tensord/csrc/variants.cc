@@ -15,6 +15,7 @@
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
 #include <ATen/ops/mse_loss_backward.h>
+#include <ATen/ops/msort.h>
 #include <ATen/ops/multinomial.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/nll_loss2d_backward.h>
@@ -187,6 +188,7 @@ TENSORD_KERNELS(m) {
   m.impl("nonzero.out", NonZeroOut);
   m.impl("take.out", OutputOf<at::_ops::take::call>::Run);
   m.impl("multinomial.out", OutputOf<at::_ops::multinomial::call>::Run);
+  m.impl("msort.out", OutputOf<at::_ops::msort::call>::Run);
   m.impl("max.unary_out", OutputOf<at::_ops::max::call>::Run);
   m.impl("min.unary_out", OutputOf<at::_ops::min::call>::Run);
   m.impl("is_set_to", IsSetTo);

@@ -150,6 +150,8 @@ def test_default_generators_are_those_of_the_devices():
     first = torch.rand(4, device="tensord:1")
     assert torch.equal(torch.tensord._get_generator(torch.device("tensord:1")).set_state(state).get_state(), state)
     assert torch.equal(torch.rand(4, device="tensord:1"), first)
+    with pytest.raises(TypeError, match="RNG state must be a torch.ByteTensor"):
+        generators[1].set_state(state.float())
     with torch.random.fork_rng(devices=[0, 1], device_type=DEVICE):
         inside = torch.rand(4, device=DEVICE)
     assert torch.equal(torch.rand(4, device=DEVICE), inside)

@@ -58,6 +58,10 @@ CALLS = [
     lambda d, x: torch.zeros(0, device=d).take(ints(0, device=d)),
     lambda d, x: x.put_(torch.zeros(1, device=d), torch.ones(1, device=d)),
     lambda d, x: torch.zeros(0, device=d).put_(ints(0, device=d), torch.ones(1, device=d)),
+    lambda d, x: torch.zeros(3, device=d).put_(ints(0, 1, device=d), torch.ones(1, device=d)),
+    lambda d, x: x[ints(0, 1, device=d).to(torch.int16)],
+    lambda d, x: x.__setitem__(ints(0, 1, device=d).to(torch.int8), 1.0),
+    lambda d, x: x[5:].__setitem__(ints(0, device=d)[:0], torch.ones(0, 3, 4, dtype=torch.int32, device=d)),
     lambda d, x: x.flip(5),
     lambda d, x: x.roll(1, 5),
     lambda d, x: x.sum(5),
@@ -114,6 +118,27 @@ def test_a_mask_takes_a_number_of_another_dtype():
         return x.index_put_((torch.arange(4, device=device) > 2,), torch.tensor(1.5, dtype=torch.float64)).tolist()
 
     assert written(DEVICE) == written("cpu") == [0, 0, 0, 1.5]
+
+
+VALUES = [torch.tensor(1.5, dtype=torch.float64), torch.tensor([[7]], dtype=torch.int32), torch.tensor(True)]
+MASKED = {
+    "rows": lambda x: x[:, 0, 0] > 0,
+    "all axes": lambda x: x > 0,
+    "the last axis": lambda x: (..., x[0, 0] > 0),
+    "the middle axis and a slice": lambda x: (slice(1), x[0, :, 0] > 5),
+}
+
+
+@pytest.mark.parametrize("value", VALUES, ids=str)
+@pytest.mark.parametrize("name", MASKED)
+def test_one_mask_takes_one_value_of_another_dtype(name, value):
+    def written(device, dtype):
+        x = (torch.arange(24).view(2, 3, 4) - 7).to(device, dtype)
+        x[MASKED[name](x)] = value.to(device)
+        return x.cpu()
+
+    for dtype in (torch.float32, torch.int64, torch.float16):
+        torch.testing.assert_close(written(DEVICE, dtype), written("cpu", dtype), rtol=0, atol=0)
 
 
 def test_an_index_of_uint8_gives_the_warning_of_the_cpu():

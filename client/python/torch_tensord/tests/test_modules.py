@@ -289,12 +289,17 @@ NO_INTEGERS = {
     "nll_loss": lambda x: F.nll_loss(x[0, 0], torch.zeros(4, dtype=torch.long, device=x.device)),
     "nll_loss2d": lambda x: F.nll_loss(x, torch.zeros(1, 4, 4, dtype=torch.long, device=x.device)),
     "normal": lambda x: x.normal_(),
+    "poisson": torch.poisson,
     "bernoulli": torch.bernoulli,
     "prelu": lambda x: F.prelu(x, x[0, 0, 0, :1]),
     "round to digits": lambda x: torch.round(x, decimals=1),
     "smooth_l1_loss": lambda x: F.smooth_l1_loss(x, x),
 }
 NO_BOOL = {
+    "arange": lambda x: torch.arange(2, dtype=x.dtype, device=x.device),
+    "linspace": lambda x: torch.linspace(0, 1, 2, dtype=x.dtype, device=x.device),
+    "logspace": lambda x: torch.logspace(0, 1, 2, dtype=x.dtype, device=x.device),
+    "randperm": lambda x: torch.randperm(2, dtype=x.dtype, device=x.device),
     "argmax": lambda x: torch.argmax(x, out=torch.zeros((), dtype=torch.long, device=x.device)),
     "ceil": torch.ceil,
     "clamp": lambda x: x.clamp(False, True),
@@ -324,6 +329,60 @@ def test_dtypes_that_the_cpu_refuses_are_refused(name, function, dtypes):
     for dtype, device in itertools.product(dtypes, ("cpu", DEVICE)):
         with pytest.raises(RuntimeError, match=REFUSAL):
             function(torch.ones(1, 2, 4, 4, dtype=dtype, device=device))
+
+
+OTHERS = (torch.float64, torch.float16)
+OF_TWO_DTYPES = {
+    "conv1d": lambda x, y: F.conv1d(x[0], y[0]),
+    "conv2d": F.conv2d,
+    "conv3d": lambda x, y: F.conv3d(x[None], y[None]),
+    "conv2d with a bias": lambda x, y: F.conv2d(x, x, y[0, 0, 0, :1]),
+    "conv_transpose2d": F.conv_transpose2d,
+    "addbmm": lambda x, y: torch.addbmm(y[0, 0], x[0], x[0]),
+    "addbmm in place": lambda x, y: y[0, 0].addbmm_(x[0], x[0]),
+    "binary_cross_entropy": F.binary_cross_entropy,
+    "cdist": torch.cdist,
+    "cross": lambda x, y: torch.linalg.cross(x[..., :3], y[..., :3]),
+    "grid_sample": lambda x, y: F.grid_sample(x, y[..., :2], align_corners=False),
+    "grid_sample of volumes": lambda x, y: F.grid_sample(x[None], y[None][..., :3], align_corners=False),
+    "group_norm": lambda x, y: F.group_norm(x.expand(1, 2, 4, 4), 1, y[0, 0, 0, :2]),
+    "histogram": lambda x, y: torch.histogram(x, 3, weight=y),
+}
+
+
+@pytest.mark.parametrize("name", OF_TWO_DTYPES)
+def test_operands_of_two_dtypes_are_refused_as_on_the_cpu(name):
+    for dtype, device in itertools.product(OTHERS, ("cpu", DEVICE)):
+        x = torch.rand(1, 1, 4, 4, device=device)
+        with pytest.raises(RuntimeError, match="dtype|scalar type|should be the same"):
+            OF_TWO_DTYPES[name](x, x.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_group_norm_with_parameters_of_float32_keeps_the_dtype(dtype):
+    x, weight, bias = torch.randn(2, 4, 3).to(dtype), torch.rand(4) + 0.5, torch.randn(4)
+    got = F.group_norm(x.to(DEVICE), 2, weight.to(DEVICE), bias.to(DEVICE))
+    torch.testing.assert_close(got.cpu(), F.group_norm(x, 2, weight, bias), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("options", [{"output_padding": 1}, {"output_padding": 2, "stride": 2, "dilation": 2}])
+def test_an_output_padding_of_all_steps_is_refused(options):
+    for device in ("cpu", DEVICE):
+        x = torch.ones(1, 1, 4, 4, device=device)
+        with pytest.raises(RuntimeError, match="output padding must be smaller than either stride or dilation"):
+            F.conv_transpose2d(x, x, **options)
+
+
+@pytest.mark.parametrize("device", ["cpu", DEVICE])
+def test_embedding_bag_refuses_places_that_are_not_int_or_long(device):
+    places, offsets, rows = (torch.tensor(x, device=device) for x in ([0, 1], [0], [[1.0], [2.0]]))
+    words = "to have one of the following scalar types: Long, Int"
+    with pytest.raises(RuntimeError, match=words):
+        F.embedding_bag(places.float(), rows, offsets.float())
+    with pytest.raises(RuntimeError, match=words):
+        F.embedding_bag(places[None].byte(), rows)  # PyTorch gives the offsets the dtype of the places
+    bags = F.embedding_bag(places.short(), rows, offsets)
+    assert bags.tolist() == [[1.5]]
 
 
 def test_a_loss_of_one_row_without_a_batch_has_no_axes():

@@ -181,6 +181,16 @@ def test_a_number_is_searched(number, dtype):
         assert result.dtype == expected.dtype and torch.equal(result, expected)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("exponent", [0.5, -0.5, 2, -1, 3])
+def test_powers_of_zeros_and_infinities(exponent, dtype):
+    x = torch.tensor([0.0, -0.0, 4.0, -4.0, math.inf, -math.inf, math.nan], dtype=dtype)
+    for function in (lambda x: x**exponent, lambda x: x.clone().pow_(exponent), lambda x: x[::2] ** exponent):
+        got, expected = function(x.to(DEVICE)).cpu(), function(x)
+        torch.testing.assert_close(got, expected, equal_nan=True)
+        assert torch.equal(got.signbit() & ~got.isnan(), expected.signbit() & ~expected.isnan())
+
+
 @pytest.mark.parametrize("eps", [None, 0.0, 0.3, 0.7, math.nan])
 def test_all_forms_of_logit_are_that_of_the_cpu(eps):
     x = torch.tensor([-0.2, 0.0, 0.1, 0.5, 0.9, 1.0, 1.5, math.nan])

@@ -124,6 +124,10 @@ SPECIAL = {
     "zeta": lambda x, out: torch.special.zeta(x, x, out=out),
     "xlog1py": lambda x, out: torch.special.xlog1py(x, x, out=out),
     "xlogy": lambda x, out: torch.xlogy(x, x, out=out),
+    "mul": lambda x, out: torch.mul(x, 2.7, out=out),
+    "div": lambda x, out: torch.div(x, 2.7, out=out),
+    "deg2rad": torch.deg2rad,
+    "rad2deg": torch.rad2deg,
 }
 
 
@@ -261,6 +265,17 @@ def test_is_set_to():
     assert x.is_set_to(x.detach()) and not x.is_set_to(torch.zeros(2, device=DEVICE)) and not x.is_set_to(x[:1])
 
 
+@pytest.mark.parametrize("write", [
+    lambda x: x.deg2rad_(),
+    lambda x: x.rad2deg_(),
+    lambda x: torch.msort(x, out=x.double()),
+])  # fmt: skip
+def test_a_result_that_the_tensor_cannot_have_is_refused(write):
+    for device in ("cpu", DEVICE):
+        with pytest.raises(RuntimeError, match="can't be cast to|to have dtype"):
+            write(torch.tensor([90, 45], device=device))
+
+
 def test_addcdiv_and_polygamma_refuse_integers_as_results():
     x = torch.ones(2, dtype=torch.int32, device=DEVICE)
     with pytest.raises(RuntimeError, match="Integer division with addcdiv is no longer supported"):
@@ -274,6 +289,15 @@ def test_an_op_in_place_does_not_grow_its_tensor():
     with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
         x.ldexp_(torch.ones(3, 4, device=DEVICE))
     assert x.shape == (3, 1)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (1, 3)])
+def test_addr_in_place_does_not_grow_its_tensor(shape):
+    for device in ("cpu", DEVICE):
+        x, y = torch.ones(shape, device=device), torch.ones(3, device=device)
+        with pytest.raises(RuntimeError, match="2D tensor expected|output with shape|size mismatch"):
+            x.addr_(y, y)
+        assert x.shape == shape
 
 
 def test_a_result_of_16_bits_is_rounded_before_it_becomes_float32():

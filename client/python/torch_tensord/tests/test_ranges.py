@@ -103,6 +103,30 @@ def test_random_without_an_upper_bound_takes_the_greatest_integer(dtype):
     assert set(x.tolist()) == {low, low + 1}
 
 
+@pytest.mark.parametrize("start, end, steps", [(-2, 3, 101), (0, 1, 7), (-1, 1, 1000), (0.1, 0.7, 50), (1e8, -1e8, 9)])
+def test_numbers_of_float32_in_equal_steps_are_those_of_the_cpu(start, end, steps):
+    assert torch.equal(torch.linspace(start, end, steps, device=DEVICE).cpu(), torch.linspace(start, end, steps))
+
+
+def test_elements_on_the_edges_of_bins_are_counted_as_on_the_cpu():
+    x = torch.tensor([1.5, -2.0, 0.0, 3.0, 0.25, -1.0])
+    for bins in (100, 10, 7):
+        for got, expected in zip(x.to(DEVICE).histogram(bins), x.histogram(bins)):
+            torch.testing.assert_close(got.cpu(), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("make", [
+    lambda d: torch.kaiser_window(5, device=d),
+    lambda d: torch.kaiser_window(6, False, device=d),
+    lambda d: torch.kaiser_window(7, True, 3.0, dtype=torch.float64, device=d),
+    lambda d: torch.kaiser_window(1, device=d),
+])  # fmt: skip
+def test_a_kaiser_window_is_that_of_the_cpu(make):
+    made = make(DEVICE)
+    assert made.device.type == DEVICE
+    torch.testing.assert_close(made.cpu(), make("cpu"), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64, torch.float32])
 def test_linspace_casts_its_ends_to_the_dtype_first(dtype):
     for start, end, steps in ((4.3, 1, 50), (-2.9, 7.9, 12), (0.5, 0.9, 3)):

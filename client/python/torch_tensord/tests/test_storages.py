@@ -274,6 +274,8 @@ EXPANDED = {
     "index_put_": lambda x, i, mask: x.index_put_((i, i), torch.tensor([1.0, 2.0, 3.0], device=x.device)),
     "index_put_ with accumulate": lambda x, i, mask: x.index_put_((i,), torch.tensor(1.0).to(x.device), True),
     "index_fill_": lambda x, i, mask: x.index_fill_(1, i[:1], 4.0),
+    "index_fill_ from the end": lambda x, i, mask: x.index_fill_(1, i[:1] - 1, 4.0),
+    "index_put_ of another dtype": lambda x, i, mask: x.index_put_((mask,), torch.tensor(6).to(x.device)),
     "masked_fill_": lambda x, i, mask: x.masked_fill_(mask, 5.0),
     "masked_fill_ with a tensor": lambda x, i, mask: x.masked_fill_(mask, torch.tensor(5.0, device=x.device)),
 }

@@ -148,7 +148,7 @@ def test_operands_of_another_dtype_are_refused_at_the_call():
     with pytest.raises(RuntimeError, match="'indices' to have one of the following .*: Long, Int; but got Float"):
         F.embedding(x, torch.zeros(3, 4, device=DEVICE))
     for a, b in ((x.long(), x), (x, x.long())):
-        with pytest.raises(RuntimeError, match="binary_cross_entropy: input and target must have floating dtypes"):
+        with pytest.raises(RuntimeError, match="Found dtype .* but expected"):
             F.binary_cross_entropy(a, b)
     with pytest.raises(NotImplementedError, match="\"binary_cross_entropy\" not implemented for 'Long'"):
         F.binary_cross_entropy(x.long(), x.long())

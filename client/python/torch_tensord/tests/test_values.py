@@ -178,6 +178,21 @@ def test_an_axis_that_is_named_twice_is_refused(function):
             function(torch.ones(2, 3, device=DEVICE), dims)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32])
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+def test_the_median_of_no_elements_is_that_of_the_cpu(name, dtype):
+    x = torch.zeros(0, dtype=dtype)
+    torch.testing.assert_close(getattr(x.to(DEVICE), name)().cpu(), getattr(x, name)(), equal_nan=True)
+
+
+@pytest.mark.skipif(torch.__version__ < (2, 15), reason="earlier versions refuse two dtypes on the CPU")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int32, torch.bool])
+def test_equal_compares_elements_of_two_dtypes(dtype):
+    x = torch.tensor([0.0, 1.0, 1.0])
+    for y in (x, x + 0.0625, x[:2]):
+        assert torch.equal(x.to(DEVICE), y.to(DEVICE, dtype)) == torch.equal(x, y.to(dtype))
+
+
 @pytest.mark.parametrize("name", ["var", "std", "var_mean", "std_mean"])
 def test_a_variance_without_degrees_of_freedom_warns(name):
     for shape, options in ((1,), {}), ((0,), {"dim": 0}), ((3, 1), {"dim": 1}), ((3,), {"dim": 0, "correction": 3}):
