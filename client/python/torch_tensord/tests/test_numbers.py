@@ -193,13 +193,16 @@ def test_powers_of_zeros_and_infinities(exponent, dtype):
 
 @pytest.mark.parametrize("eps", [None, 0.0, 0.3, 0.7, math.nan])
 def test_all_forms_of_logit_are_that_of_the_cpu(eps):
-    x = torch.tensor([-0.2, 0.0, 0.1, 0.5, 0.9, 1.0, 1.5, math.nan])
+    x = torch.tensor([-0.2, -0.0, 0.0, 0.1, 0.5, 0.9, 1.0, 1.5, math.nan])
     expected = torch.logit(x, eps)
     ours = x.to(DEVICE)
     out = torch.empty(0, device=DEVICE)
     torch.logit(ours, eps, out=out)
     for result in torch.logit(ours, eps), out, ours.clone().logit_(eps):
         torch.testing.assert_close(result.cpu(), expected, equal_nan=True)
+    leaves = x.requires_grad_(), ours.requires_grad_()
+    slope, slope_here = (torch.autograd.grad(torch.logit(leaf, eps).sum(), leaf)[0].cpu() for leaf in leaves)
+    torch.testing.assert_close(slope_here, slope, equal_nan=True)
 
 
 def test_lerp_with_a_weight_of_one_is_the_end():
