@@ -92,10 +92,9 @@ class CommandQueue {
   // Returns the message to send next. Returns null if there is none, or if the queue is closed.
   Message Take();
   // Returns the number of commands that Take hasn't returned. Takes no lock, so the number may be
-  // out of date.
-  int64_t num_unsent_commands() const {
-    return num_unsent_commands_.load(std::memory_order_relaxed);
-  }
+  // out of date. A thread that has released the right to send, or ended a pause or an interval
+  // before this call, sees the commands of all pushes that still saw these.
+  int64_t num_unsent_commands() const { return num_unsent_commands_.load(); }
   // Returns whether so many answers have come since the last message that the next Take returns a
   // message for their acknowledgement alone. Takes no lock.
   bool has_answers_to_acknowledge() const {

@@ -11,7 +11,7 @@ void PollerElection::PollUntilArrived(uint64_t reply, absl::FunctionRef<void()> 
     polled_ = true;
     mu_.Unlock();
     pacing_->End();
-    paused_.store(false, std::memory_order_relaxed);
+    paused_.store(false);
     poll();
     mu_.Lock();
     polled_ = false;
@@ -52,7 +52,7 @@ bool PollerElection::AwaitElection() {
       changed_.WaitFor(&mu_, left);
     } else {
       polled_ = true;
-      paused_.store(false, std::memory_order_relaxed);
+      paused_.store(false);
       return true;
     }
   }
@@ -68,14 +68,14 @@ void PollerElection::Yield() {
 
 void PollerElection::PauseLocked() {
   paused_until_ = Clock::now() + kPause;
-  paused_.store(true, std::memory_order_relaxed);
+  paused_.store(true);
   pacing_->End();
 }
 
 void PollerElection::Resume() {
   MutexLock lock(&mu_);
   paused_until_ = Clock::time_point();
-  paused_.store(false, std::memory_order_relaxed);
+  paused_.store(false);
 }
 
 void PollerElection::End() {

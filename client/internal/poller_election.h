@@ -35,10 +35,11 @@ class PollerElection {
   PollerElection(const ReplyTable* replies, SendPacing* pacing)
       : replies_(replies), pacing_(pacing) {}
 
-  // Call it on a thread that waits for the answer `reply`. Counts the thread as waiting. Then calls
-  // `poll`, which handles one event, without a lock held. Repeats this until the answer has come,
-  // another thread polls, the stream has ended, or the thread is interrupted (interruption.h). The
-  // thread must call FinishWait when it no longer waits.
+  // Call it on a thread that waits for the answer `reply`. Counts the thread as waiting. Then ends a
+  // pause or an interval, and calls `poll` without a lock held. `poll` must send the commands that
+  // were held back, and handle one event. Repeats this until the answer has come, another thread
+  // polls, the stream has ended, or the thread is interrupted (interruption.h). The thread must call
+  // FinishWait when it no longer waits.
   void PollUntilArrived(uint64_t reply, absl::FunctionRef<void()> poll);
   void FinishWait();
   bool AnyWaiting();
@@ -50,7 +51,7 @@ class PollerElection {
   void Yield();
 
   // Returns whether the background thread pauses. Takes no lock, so it may be out of date.
-  bool paused() const { return paused_.load(std::memory_order_relaxed); }
+  bool paused() const { return paused_.load(); }
   // Ends a pause. Call WakeBackground afterwards, so that the background thread notices it.
   void Resume();
   void WakeBackground() { changed_.Signal(); }

@@ -22,7 +22,7 @@ class SendPacing {
   // If this many commands were collected, they are sent before the interval is over.
   static constexpr int64_t kMaxDelayedCommands = 4096;
 
-  bool collecting() const { return collecting_.load(std::memory_order_relaxed); }
+  bool collecting() const { return collecting_.load(); }
   // Returns whether `num_unsent` commands must wait for the end of the interval.
   bool ShouldDelay(int64_t num_unsent) const {
     return collecting() && num_unsent < kMaxDelayedCommands;
@@ -30,9 +30,9 @@ class SendPacing {
 
   void Begin() {
     deadline_ = Clock::now() + kInterval;
-    collecting_.store(true, std::memory_order_relaxed);
+    collecting_.store(true);
   }
-  void End() { collecting_.store(false, std::memory_order_relaxed); }
+  void End() { collecting_.store(false); }
   Clock::time_point deadline() const { return deadline_; }
 
  private:

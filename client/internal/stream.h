@@ -90,8 +90,8 @@ class Stream {
   static constexpr int64_t kUnsentBeforeResume = 16;
 
   void RunInBackground();
-  // Wait for one event and handle it. Only the elected thread may call them, and it must hold no
-  // lock.
+  // Wait for one event and handle it. PollForWaiter first sends queued commands. Only the elected
+  // thread may call them, and it must hold no lock.
   void PollForWaiter();
   void PollInBackground();
   void Handle(StreamEvents::Occurrence occurrence);

@@ -317,11 +317,13 @@ TEST_F(AdmissionTokenTest, AnswersAConnectionWhoseCallsAreRefused) {
 // server then closes the client's connection. Each call ends with one of two errors; none hangs.
 TEST_F(AdmissionTokenTest, EndsUploadsThatAreRefused) {
   RpcClient client(daemon_->address(), {.token = "an unknown token"});
-  EXPECT_TRUE(absl::IsUnauthenticated(UploadAll(client, v1::WriteRequest())));
-  for (int i = 0; i < 20; ++i) {
+  int refused = 0;
+  for (int i = 0; i < 21; ++i) {
     const absl::Status status = UploadAll(client, v1::WriteRequest());
     EXPECT_TRUE(absl::IsUnauthenticated(status) || absl::IsUnavailable(status)) << status;
+    refused += absl::IsUnauthenticated(status) ? 1 : 0;
   }
+  EXPECT_GT(refused, 0);
 }
 
 // The token is revoked after the server has admitted a call of the connection.

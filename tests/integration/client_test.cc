@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -265,6 +266,21 @@ TEST_F(ClientTest, ManyThreadsWaitAtOnce) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// While the client pushes ops without a wait, its background thread sends them. A wait takes the
+// polling over from that thread. It must also send the commands that the thread has held back.
+TEST_F(ClientTest, WaitsThatFollowManyOpsEnd) {
+  using Clock = std::chrono::steady_clock;
+  // The background thread polls again this long after the last wait.
+  constexpr auto kPause = std::chrono::milliseconds(1);
+  const Tensor x = Floats({1, 2});
+  for (int i = 0; i < 500; ++i) {
+    const auto end = Clock::now() + kPause + std::chrono::microseconds(i % 100 * 5);
+    Tensor y = Neg(x);
+    while (Clock::now() < end) y = Neg(x);
+    ASSERT_THAT(*y.Read<float>(), ElementsAre(-1, -2));
+  }
 }
 
 template <typename T>

@@ -43,16 +43,16 @@ def main():
             for kind, (suffix, pattern, _) in KINDS.items():
                 if re.fullmatch(suffix, path.suffix):
                     text = path.read_text(encoding="utf-8", errors="replace")
-                    number = len(re.findall(pattern, text, re.MULTILINE))
-                    found[kind] += [str(path.relative_to(source))] * number
+                    for match in re.finditer(pattern, text, re.MULTILINE):
+                        line = text.count("\n", 0, match.start()) + 1
+                        found[kind].append(f"{path.relative_to(source)}:{line}")
     wrong = False
     for kind, (_, _, permitted) in KINDS.items():
         number = len(found[kind])
         print(f"{kind}: {number}")
         if number > permitted:
             wrong = True
-            files = ", ".join(sorted(set(found[kind])))
-            print(f"  at most {permitted} are permitted: mend the cause. They are in {files}")
+            print(f"  at most {permitted} are permitted: mend the cause. They are in {', '.join(found[kind])}")
         elif number < permitted:
             wrong = True
             print(f"  {permitted} are permitted: lower this number in {pathlib.Path(__file__).name}")

@@ -81,7 +81,7 @@ class _PrivateServer:
             raise
         print(
             f"tensord: started a private server (pid {self._process.pid}, {binary}); it ends with this process."
-            " To use another one, call tensord.connect(address) or set TENSORD_SERVER",
+            " To use another one, call tensord.connect(address) or set TENSORD_SERVERS",
             file=sys.stderr,
         )
 

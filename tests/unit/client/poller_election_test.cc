@@ -44,6 +44,21 @@ TEST_F(PollerElectionTest, BackgroundThreadPausesAfterTheLastWait) {
   EXPECT_LT(PollerElection::Clock::now() - start, std::chrono::seconds(10));
 }
 
+// Otherwise pushes would hold commands back, and no thread would send them.
+TEST_F(PollerElectionTest, WaitingThreadEndsThePauseAndTheIntervalBeforeItPolls) {
+  uint64_t reply = replies_.Expect();
+  election_.PollUntilArrived(reply, [&] { DeliverAnswer(reply); });
+  election_.FinishWait();
+  ASSERT_TRUE(election_.paused());
+  pacing_.Begin();
+  reply = replies_.Expect();
+  election_.PollUntilArrived(reply, [&] {
+    EXPECT_FALSE(election_.paused());
+    EXPECT_FALSE(pacing_.collecting());
+    DeliverAnswer(reply);
+  });
+}
+
 TEST_F(PollerElectionTest, ResumeEndsThePause) {
   const uint64_t reply = replies_.Expect();
   election_.PollUntilArrived(reply, [&] { DeliverAnswer(reply); });

@@ -265,7 +265,6 @@ INTEGERS = (torch.int64, torch.uint8, torch.int8, torch.int16, torch.int32)
 NO_INTEGERS = {
     "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, 3),
     "adaptive_avg_pool3d": lambda x: F.adaptive_avg_pool3d(x, 3),
-    "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(x, 3),
     "cdist": lambda x: torch.cdist(x[0], x[0]),
     "embedding_bag": lambda x: F.embedding_bag(torch.tensor([[0, 1]], device=x.device), x[0, 0]),
     "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(x, 2),
