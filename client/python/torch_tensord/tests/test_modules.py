@@ -317,9 +317,11 @@ NO_BOOL = {
     "trace": lambda x: x[0, 0].trace(),
     "trunc": torch.trunc,
 }
-DTYPES_REFUSED = [(name, f, (*INTEGERS, torch.bool)) for name, f in NO_INTEGERS.items()]
-DTYPES_REFUSED += [(name, f, (torch.bool,)) for name, f in NO_BOOL.items()]
-DTYPES_REFUSED += [("unfold", lambda x: F.unfold(x, 2), INTEGERS)]
+DTYPES_REFUSED = [
+    *((name, function, (*INTEGERS, torch.bool)) for name, function in NO_INTEGERS.items()),
+    *((name, function, (torch.bool,)) for name, function in NO_BOOL.items()),
+    ("unfold", lambda x: F.unfold(x, 2), INTEGERS),
+]
 REFUSAL = "not implemented for '|does not support bool|only supports floating|to have one of the|continuous"
 
 
