@@ -113,17 +113,18 @@ at::Tensor RsubTensor(const at::Tensor& self, const at::Tensor& other, const at:
 at::Tensor LogitBackward(const at::Tensor& gradient, const at::Tensor& self,
                          std::optional<double> eps) {
   at::Tensor out = MakeLike(self);
-  Elementwise("logit_backward", out, {&gradient, &self}, ComputeDType(self.scalar_type()),
-              [&](const Inputs& in) {
-                const Value g = Own(in[0]), x = Own(in[1]);
-                // Where x is -0, the slope is +inf.
-                const Value product = Mul(x, Push(op::sub, {Number(1, x), x}));
-                const Value slope = Div(g, Push(op::abs, {product}));
-                const double low = eps.value_or(0), high = 1 - low;
-                const Value outside = Push(op::bitwise_or, {Push(op::lt, {x, Number(low, x)}),
-                                                            Push(op::gt, {x, Number(high, x)})});
-                return Where(outside, Number(eps.has_value() ? 0.0 : NAN, x), slope);
-              });
+  Elementwise(
+      "logit_backward", out, {&gradient, &self}, ComputeDType(self.scalar_type()),
+      [&](const Inputs& in) {
+        const Value g = Own(in[0]), x = Own(in[1]);
+        // The slope at -0 is that at 0. The sum of both is 0.
+        const Value product = Mul(Add(x, at::Scalar(0.0)), Push(op::sub, {Number(1, x), x}));
+        const Value slope = Div(g, product);
+        const double low = eps.value_or(0), high = 1 - low;
+        const Value outside = Push(op::bitwise_or, {Push(op::lt, {x, Number(low, x)}),
+                                                    Push(op::gt, {x, Number(high, x)})});
+        return Where(outside, Number(eps.has_value() ? 0.0 : NAN, x), slope);
+      });
   return out;
 }
 
