@@ -81,12 +81,13 @@ class DescriptorListener : public testing::EmptyTestEventListener {
 
   std::string NewDescriptors(const std::vector<std::string>& kept) const {
     std::string text;
-    for (const auto& [number, target] : OpenDescriptors()) {
-      const auto it = before_.find(number);
+    for (const auto& open : OpenDescriptors()) {
+      const std::string& target = open.second;
+      const auto it = before_.find(open.first);
       const bool is_new = it == before_.end() || it->second != target;
       const auto is_kept = [&](const std::string& each) { return absl::StartsWith(target, each); };
       if (is_new && std::none_of(kept.begin(), kept.end(), is_kept))
-        absl::StrAppend(&text, " ", number, " (", target, ")");
+        absl::StrAppend(&text, " ", open.first, " (", target, ")");
     }
     return text;
   }

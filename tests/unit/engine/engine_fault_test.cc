@@ -12,7 +12,6 @@ namespace {
 
 using Code = absl::StatusCode;
 using testing::Each;
-using testing::ElementsAre;
 
 // An engine with two sessions. Tests inject faults into cpu:0, but not into cpu:1.
 class EngineFaultTest : public testing::Test {
