@@ -300,7 +300,7 @@ class GpuRunTest(PackTest):
 
     def test_rejects_a_list_that_names_no_part(self):
         path = os.path.join(self.folder, "wrong")
-        for text, reason in (("devices x\n", "there is no part devices"), ("\n", "the file names nothing")):
+        for text, reason in (("devices x\n", "there is no part devices"), ("\n", "the file is empty")):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
             result = self.run_pack("--repeat", path)
