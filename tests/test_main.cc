@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/debugging/failure_signal_handler.h"
@@ -27,12 +29,20 @@ bool IsListening(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) == 0 && listening != 0;
 }
 
+struct Descriptor {
+  std::string target;            // in /proc/self/fd
+  std::pair<dev_t, ino_t> file;  // doesn't change when the file is renamed or deleted
+  bool operator==(const Descriptor& other) const {
+    return file == other.file && (target == other.target || target.starts_with("/"));
+  }
+};
+
 // Returns what the open descriptors of this process refer to, by number. Leaves out files of
 // NVIDIA's driver and gRPC's connections, because these libraries open descriptors at any time, and
 // keep them. If the process has one of these libraries, also leaves out the descriptors of event
 // loops.
-std::map<std::string, std::string> OpenDescriptors() {
-  std::map<std::string, std::string> open;
+std::map<std::string, Descriptor> OpenDescriptors() {
+  std::map<std::string, Descriptor> open;
   std::error_code error;
   static const bool has_grpc = dlsym(RTLD_DEFAULT, "grpc_init") != nullptr;
   bool has_driver = false;
@@ -44,11 +54,15 @@ std::map<std::string, std::string> OpenDescriptors() {
     const bool of_channel =
         has_grpc && target.starts_with("socket:") && !IsListening(std::stoi(number));
     has_driver = has_driver || of_driver;
-    if (!error && !of_driver && !of_iteration && !of_channel) open.emplace(number, target);
+    struct stat status {};
+    if (error || fstat(std::stoi(number), &status) != 0) continue;
+    if (of_driver || of_iteration || of_channel) continue;
+    open.emplace(number, Descriptor{target, {status.st_dev, status.st_ino}});
   }
   if (has_grpc || has_driver) {
     std::erase_if(open, [](const auto& each) {
-      return each.second == "anon_inode:[eventfd]" || each.second == "anon_inode:[eventpoll]";
+      const std::string& target = each.second.target;
+      return target == "anon_inode:[eventfd]" || target == "anon_inode:[eventpoll]";
     });
   }
   return open;
@@ -82,9 +96,9 @@ class DescriptorListener : public testing::EmptyTestEventListener {
   std::string NewDescriptors(const std::vector<std::string>& kept) const {
     std::string text;
     for (const auto& open : OpenDescriptors()) {
-      const std::string& target = open.second;
+      const std::string& target = open.second.target;
       const auto it = before_.find(open.first);
-      const bool is_new = it == before_.end() || it->second != target;
+      const bool is_new = it == before_.end() || !(it->second == open.second);
       const auto is_kept = [&](const std::string& each) { return absl::StartsWith(target, each); };
       if (is_new && std::none_of(kept.begin(), kept.end(), is_kept))
         absl::StrAppend(&text, " ", open.first, " (", target, ")");
@@ -92,7 +106,7 @@ class DescriptorListener : public testing::EmptyTestEventListener {
     return text;
   }
 
-  std::map<std::string, std::string> before_;
+  std::map<std::string, Descriptor> before_;
 };
 
 }  // namespace
