@@ -117,7 +117,7 @@ at::Tensor LogitBackward(const at::Tensor& gradient, const at::Tensor& self,
       "logit_backward", out, {&gradient, &self}, ComputeDType(self.scalar_type()),
       [&](const Inputs& in) {
         const Value g = Own(in[0]), x = Own(in[1]);
-        // The slope at -0 is that at 0. The sum of both is 0.
+        // At -0, the slope is that at 0. The addition turns -0 into 0.
         const Value product = Mul(Add(x, at::Scalar(0.0)), Push(op::sub, {Number(1, x), x}));
         const Value slope = Div(g, product);
         const double low = eps.value_or(0), high = 1 - low;

@@ -49,7 +49,9 @@ at::Tensor CheckedConvolution(const at::Tensor& input, const at::Tensor& weight,
                               at::IntArrayRef output_padding, int64_t groups) {
   CommonDevice("convolution", {&input, &weight});
   if (IsGiven(bias)) CommonDevice("convolution", {&weight, &*bias});
-  for (size_t i = 0; transposed && i < output_padding.size(); ++i) {
+  // PyTorch refuses empty lists.
+  const bool checks = transposed && !stride.empty() && !dilation.empty();
+  for (size_t i = 0; checks && i < output_padding.size(); ++i) {
     const int64_t step = stride[std::min(i, stride.size() - 1)];
     const int64_t spread = dilation[std::min(i, dilation.size() - 1)];
     TORCH_CHECK(output_padding[i] < std::max(step, spread),

@@ -367,11 +367,13 @@ def test_group_norm_with_parameters_of_float32_keeps_the_dtype(dtype):
 
 
 @pytest.mark.parametrize("options", [{"output_padding": 1}, {"output_padding": 2, "stride": 2, "dilation": 2}])
-def test_an_output_padding_of_all_steps_is_refused(options):
+def test_an_output_padding_that_reaches_stride_and_dilation_is_refused(options):
     for device in ("cpu", DEVICE):
         x = torch.ones(1, 1, 4, 4, device=device)
         with pytest.raises(RuntimeError, match="output padding must be smaller than either stride or dilation"):
             F.conv_transpose2d(x, x, **options)
+        with pytest.raises(RuntimeError, match="expected stride to be"):
+            torch.convolution(x, x, None, [], [0, 0], [1, 1], True, [0, 0], 1)
 
 
 @pytest.mark.parametrize("device", ["cpu", DEVICE])
