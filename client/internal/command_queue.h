@@ -93,7 +93,8 @@ class CommandQueue {
   Message Take();
   // Returns the number of commands that Take hasn't returned. Takes no lock, so the number may be
   // out of date. A thread that has released the right to send, or ended a pause or an interval
-  // before this call, sees the commands of all pushes that still saw these.
+  // before this call, sees the commands of all pushes that still saw these. In a push, the release
+  // of the queue's mutex separates the change of the number from the check.
   int64_t num_unsent_commands() const { return num_unsent_commands_.load(); }
   // Returns whether so many answers have come since the last message that the next Take returns a
   // message for their acknowledgement alone. Takes no lock.

@@ -35,11 +35,11 @@ class PollerElection {
   PollerElection(const ReplyTable* replies, SendPacing* pacing)
       : replies_(replies), pacing_(pacing) {}
 
-  // Call it on a thread that waits for the answer `reply`. Counts the thread as waiting. Then ends a
-  // pause or an interval, and calls `poll` without a lock held. `poll` must send the commands that
-  // were held back, and handle one event. Repeats this until the answer has come, another thread
-  // polls, the stream has ended, or the thread is interrupted (interruption.h). The thread must call
-  // FinishWait when it no longer waits.
+  // Call it on a thread that waits for the answer `reply`. Counts the thread as waiting. If no
+  // other thread polls, ends a pause or an interval, and calls `poll` without a lock held. `poll`
+  // must send the commands that were held back, and handle one event. Repeats this until the answer
+  // has come, another thread polls, the stream has ended, or the thread is interrupted
+  // (interruption.h). When the thread no longer waits, it must call FinishWait.
   void PollUntilArrived(uint64_t reply, absl::FunctionRef<void()> poll);
   void FinishWait();
   bool AnyWaiting();

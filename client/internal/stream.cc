@@ -89,8 +89,8 @@ void Stream::RunInBackground() {
 }
 
 void Stream::PollForWaiter() {
-  // PollUntilArrived has ended the pause or the interval after which the background thread would
-  // have sent. A push that still saw it didn't send.
+  // PollUntilArrived has ended a pause or an interval. A push that saw the pause or the interval
+  // has left its commands in the queue.
   if (queue_->num_unsent_commands() > 0 && !send_state_.held()) Send();
   if (const auto occurrence = events_.SpinForNext()) Handle(*occurrence);
 }

@@ -90,7 +90,7 @@ class Stream {
   static constexpr int64_t kUnsentBeforeResume = 16;
 
   void RunInBackground();
-  // Wait for one event and handle it. PollForWaiter first sends queued commands. Only the elected
+  // Wait for one event and handle it. Before, PollForWaiter sends queued commands. Only the elected
   // thread may call them, and it must hold no lock.
   void PollForWaiter();
   void PollInBackground();

@@ -198,7 +198,7 @@ TEST(CudaConformanceTest, AgreesWithTheReference) {
   const Part part = PartOfEnvironment();
   ASSERT_FALSE(HasFailure());
   for (size_t i = 0; i < AllRows().size(); ++i) {
-    // The table is regular: every fourth row can have the same dtype.
+    // The dtypes repeat with a period, so every n-th row could have the same dtype.
     if ((i + i / part.of) % part.of != part.first) continue;
     const Row& row = AllRows()[i];
     if (!row.off_reason.empty()) continue;

@@ -51,7 +51,7 @@ def _binary() -> str:
     if found is None:
         named = os.environ.get("TENSORD_BINARY")
         raise FailedPreconditionError(
-            "there is no server to connect to: give connect() an address, set TENSORD_SERVER, or put the program "
+            "there is no server to connect to: give connect() an address, set TENSORD_SERVERS, or put the program "
             "tensord on PATH, so that a private server can be started"
             + (f" (TENSORD_BINARY is {named})" if named else "")
         )
@@ -133,7 +133,7 @@ def address() -> str:
     if not _is_allowed():
         raise FailedPreconditionError(
             "there is no server to connect to, and TENSORD_LOCAL=0 forbids a private one: give connect() an address, or"
-            " set TENSORD_SERVER"
+            " set TENSORD_SERVERS"
         )
     with _lock:
         if _server is None or not _server.alive():

@@ -523,8 +523,8 @@ def _unfinished_group(options: Any) -> dist.ProcessGroup:
         frame = frame.f_back
     if frame is None:
         raise RuntimeError(
-            f"PyTorch {torch.__version__} passes no process group to the backend tensord: update PyTorch, or call "
-            "torch.distributed.init_process_group() and new_group() of PyTorch itself"
+            f"PyTorch {torch.__version__} doesn't pass the process group to the backend tensord: update PyTorch, or "
+            "create groups only by torch.distributed.init_process_group() and new_group()"
         )
     return frame.f_locals["pg"]
 

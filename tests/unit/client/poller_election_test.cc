@@ -44,7 +44,8 @@ TEST_F(PollerElectionTest, BackgroundThreadPausesAfterTheLastWait) {
   EXPECT_LT(PollerElection::Clock::now() - start, std::chrono::seconds(10));
 }
 
-// Otherwise pushes would hold commands back, and no thread would send them.
+// If a pause or an interval went on, pushes would hold commands back, and no thread would send
+// them.
 TEST_F(PollerElectionTest, WaitingThreadEndsThePauseAndTheIntervalBeforeItPolls) {
   uint64_t reply = replies_.Expect();
   election_.PollUntilArrived(reply, [&] { DeliverAnswer(reply); });
@@ -57,6 +58,7 @@ TEST_F(PollerElectionTest, WaitingThreadEndsThePauseAndTheIntervalBeforeItPolls)
     EXPECT_FALSE(pacing_.collecting());
     DeliverAnswer(reply);
   });
+  election_.FinishWait();
 }
 
 TEST_F(PollerElectionTest, ResumeEndsThePause) {

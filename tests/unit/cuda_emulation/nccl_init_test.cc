@@ -17,7 +17,8 @@ class NcclInitTest : public NcclEmulationTest {
  protected:
   void SetUp() override {
     NcclEmulationTest::SetUp();
-    // As NCCL, the emulation listens until all ranks have connected, and waits by an eventfd.
+    // Like NCCL, the emulation listens until all ranks have connected. Its thread waits on an
+    // eventfd.
     RecordProperty("keeps", "socket: anon_inode:[eventfd]");
     ASSERT_EQ(nccl_->GetUniqueId(&id_), ncclSuccess);
   }

@@ -37,8 +37,8 @@ struct Devices {
   std::atomic<int> count{0};  // 0: not connected yet
   std::atomic<int> connection{0};
   std::array<std::atomic<TensordDevice*>, kMaxDevices> all = {};
-  // The devices of the previous connection, which other threads may still use. Its holder may change
-  // the other members.
+  // The devices of the previous connection, which other threads may still use. While a thread holds
+  // this mutex, it may change the other members.
   Guarded<std::vector<TensordDevice*>> former;
   pid_t process = 0;
 

@@ -39,7 +39,7 @@ at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
 Value PowerOf(const Value& x, const at::Scalar& exponent) {
   if (exponent.equal(2)) return Push(op::mul, {x, x});
   if (at::isFloatingType(x->dtype()) && x->dtype() != at::kHalf) {
-    // Of -0 and -inf, these differ from the power. PyTorch computes the power for float16.
+    // For -0 and -inf, sqrt and rsqrt differ from pow. PyTorch uses them, except for float16.
     if (exponent.equal(0.5)) return Push(op::sqrt, {x});
     if (exponent.equal(-0.5)) return Push(op::rsqrt, {x});
   }
@@ -80,7 +80,7 @@ at::Tensor& ScaledInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b, a
                        at::ScalarType dtype) {
   const at::ScalarType computed = ScaledDType(a, b, dtype);
   if (computed == dtype || out.scalar_type() == dtype) return BinaryInto(op, a, b, out, computed);
-  // A result of 16 bits is rounded before an output of another dtype gets it.
+  // Rounds a 16-bit result to `dtype` before the cast to the dtype of `out`.
   ResizeBroadcast(out, a, b);
   Elementwise(op.name(), out, {&a, &b}, computed,
               [&](const Inputs& in) { return Cast(Push(op.get(), op.name(), in), dtype); });

@@ -188,8 +188,8 @@ TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse<2>>());
 }
 
-// Refuses nested tensors. PyTorch's kernel accepts tensors of any device. If one requires a gradient,
-// a later error would end the process.
+// Refuses nested tensors. PyTorch's kernel accepts tensors of any device. If one requires a
+// gradient, a later error would end the process.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_nested_tensor_from_tensor_list",
          torch::CppFunction::makeFromBoxedFunction<&Refuse<2>>());

@@ -102,7 +102,8 @@ constexpr std::pair<bool, std::string_view> kOneDType[] = {
      "_cdist_forward addbmm addbmm_ convolution grid_sampler_2d grid_sampler_3d linalg_cross"},
 };
 
-// Returns the value of the table's row with the overload, or else with its op's name.
+// Returns the value of the row that names the overload, or else of the row that names its op. If
+// there is none, returns `otherwise`.
 template <const auto& kTable, typename Row>
 Row Find(std::string_view overload, Row otherwise) {
   static const auto values = [] {

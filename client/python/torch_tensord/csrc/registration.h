@@ -1,5 +1,5 @@
-// Registers the kernels with their checks: of the dtype of the first tensor, and of the outputs that
-// the caller gives.
+// Registers the kernels with two checks: of the operands' dtypes, and of the outputs that the
+// caller gives.
 #ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_REGISTRATION_H_
 #define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_REGISTRATION_H_
 
@@ -19,13 +19,13 @@ namespace torch_tensord {
 // If PyTorch can't cast results of `dtype` to the dtype of `out`, throws its error.
 void CheckResultCast(at::ScalarType dtype, const at::Tensor& out);
 
-// Refuses the integer dtypes, and operands of several dtypes, that the op's kernel of PyTorch on the
-// CPU refuses.
+// If PyTorch's kernel on the CPU refuses an integer dtype, or operands of several dtypes, refuses
+// them, too.
 class DTypeCheck {
  public:
   explicit DTypeCheck(const char* name);
   bool accepts_all() const { return refused_ == 0 && !needs_one_; }
-  // Refuses integer dtypes of the first tensor, and other dtypes of the other tensors.
+  // Checks the dtype of the first tensor. If the op needs one dtype, compares the others with it.
   template <typename... Args>
   void operator()(const Args&... args) const {
     if (C10_LIKELY(accepts_all())) return;
@@ -103,7 +103,7 @@ class Kernels {
       return kernel(std::forward<Args>(args)...);
     });
   }
-  // Without checks: lambdas and boxed kernels make their own.
+  // Registers a lambda or a boxed kernel without these checks.
   template <typename Function>
   void impl(const char* name, Function function) {
     library_.impl(name, std::move(function));

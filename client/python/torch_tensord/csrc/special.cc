@@ -106,12 +106,12 @@ Tensor PolyGamma(int64_t n, const Tensor& x) {
   return Zeta(Constant(x, static_cast<double>(n + 1)), x).mul(n % 2 == 0 ? -factorial : factorial);
 }
 
-// Rounds to the op's dtype, also if `out` has a wider one.
+// If `out` has a wider dtype than the op's result, the result is rounded first.
 template <Tensor (*kFunction)(const Tensor&)>
 Tensor& SpecialOut(const Tensor& self, Tensor& out) {
   return CopyToOut(out, kFunction(Double(self)).to(FloatDType(self.scalar_type())));
 }
-// In float32, the server's result has an error of up to 4 units in the last place.
+// Computes in float64, because the server's float32 result has an error of up to 4 ulp.
 Tensor& ErfcOut(const Tensor& self, Tensor& out) {
   const Value result = Push(op::erfc, {Cast(Read(self), at::kDouble)});
   return WriteOut(out, Cast(result, FloatDType(self.scalar_type())));

@@ -356,7 +356,7 @@ Tensor& EmbeddingRenorm(Tensor& self, const Tensor& indices, double max_norm, do
   if (indices.numel() == 0) return self;
   const Tensor places = indices.reshape({-1}).to(at::kLong);
   const Tensor rows = self.index_select(0, places);
-  // PyTorch computes the factors on the CPU, in float64.
+  // On the CPU, PyTorch computes the factors in float64.
   const Tensor norms = at::linalg_vector_norm(rows, p, at::IntArrayRef({1}), true).to(at::kDouble);
   const Tensor factors = LimitingFactor(norms, max_norm).to(rows.scalar_type());
   return self.index_copy_(0, places, rows.mul(factors));

@@ -113,7 +113,8 @@ Value Create(const char* name, c10::DeviceIndex device, Attrs attrs);
 
 // ---- ops with attributes
 
-// Casts as PyTorch does on the CPU. From floating dtypes to integers, these are three or more ops.
+// Casts as PyTorch does on the CPU. A cast from a floating dtype to an integer dtype queues at
+// least three ops.
 Value Cast(const Value& x, at::ScalarType dtype);
 Value Bitcast(const Value& x, at::ScalarType dtype);
 Value Reshape(const Value& x, at::IntArrayRef sizes);

@@ -377,7 +377,7 @@ def test_an_output_padding_that_reaches_stride_and_dilation_is_refused(options):
 
 
 @pytest.mark.parametrize("device", ["cpu", DEVICE])
-def test_embedding_bag_refuses_places_that_are_not_int_or_long(device):
+def test_embedding_bag_refuses_indices_that_are_not_int_or_long(device):
     places, offsets, rows = (torch.tensor(x, device=device) for x in ([0, 1], [0], [[1.0], [2.0]]))
     words = "to have one of the following scalar types: Long, Int"
     with pytest.raises(RuntimeError, match=words):

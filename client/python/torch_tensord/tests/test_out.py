@@ -270,7 +270,7 @@ def test_is_set_to():
     lambda x: x.rad2deg_(),
     lambda x: torch.msort(x, out=x.double()),
 ])  # fmt: skip
-def test_a_result_that_the_tensor_cannot_have_is_refused(write):
+def test_a_result_whose_dtype_cannot_be_cast_to_the_output_is_refused(write):
     for device in ("cpu", DEVICE):
         with pytest.raises(RuntimeError, match="can't be cast to|to have dtype"):
             write(torch.tensor([90, 45], device=device))

@@ -104,7 +104,7 @@ def test_random_without_an_upper_bound_takes_the_greatest_integer(dtype):
 
 
 @pytest.mark.parametrize("start, end, steps", [(-2, 3, 101), (0, 1, 7), (-1, 1, 1000), (0.1, 0.7, 50), (1e8, -1e8, 9)])
-def test_numbers_of_float32_in_equal_steps_are_those_of_the_cpu(start, end, steps):
+def test_linspace_of_float32_equals_that_of_the_cpu(start, end, steps):
     assert torch.equal(torch.linspace(start, end, steps, device=DEVICE).cpu(), torch.linspace(start, end, steps))
 
 
