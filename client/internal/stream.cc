@@ -43,6 +43,10 @@ void Stream::Send() {
   } while (queue_->num_unsent_commands() > 0 || queue_->has_answers_to_acknowledge());
 }
 
+void Stream::SendQueued() {
+  if (queue_->num_unsent_commands() > 0 && !send_state_.held()) Send();
+}
+
 void Stream::SendAndCollect() {
   if (queue_->num_unsent_commands() == 0 || send_state_.held() || send_state_.sends_closed())
     return;
@@ -73,8 +77,9 @@ void Stream::ResumeBackgroundPolling() {
 }
 
 absl::StatusOr<v1::Elements> Stream::Await(uint64_t reply, ReplyTable::Clock::time_point* arrival) {
-  if (!send_state_.held()) Send();
   election_.PollUntilArrived(reply, [this] { PollForWaiter(); });
+  // If another thread polls, it may be collecting commands.
+  SendQueued();
   absl::StatusOr<v1::Elements> answer = replies_->Await(reply, arrival);
   election_.FinishWait();
   return answer;
@@ -89,9 +94,7 @@ void Stream::RunInBackground() {
 }
 
 void Stream::PollForWaiter() {
-  // PollUntilArrived has ended a pause or an interval. A push that saw the pause or the interval
-  // has left its commands in the queue.
-  if (queue_->num_unsent_commands() > 0 && !send_state_.held()) Send();
+  SendQueued();
   if (const auto occurrence = events_.SpinForNext()) Handle(*occurrence);
 }
 

@@ -106,6 +106,9 @@ class Stream {
 
   // Sends the next message, if there is one and no write is under way.
   void Send();
+  // Does the same for a thread that waits. It must be counted as waiting: if a write is under way,
+  // the end of the write then sends the next message.
+  void SendQueued();
   // Sends a message and begins to collect the next one. Only the polling thread may call it.
   void SendAndCollect();
   // Releases the right to send. Then half-closes or finishes the call, if that is due.

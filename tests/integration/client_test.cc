@@ -12,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/client/internal/poller_election.h"
 #include "tensord/tests/integration/client_fixture.h"
 
 namespace tensord::integration {
@@ -272,11 +273,10 @@ TEST_F(ClientTest, ManyThreadsWaitAtOnce) {
 // polling over from that thread. It must also send the commands that the thread has held back.
 TEST_F(ClientTest, WaitsThatFollowManyOpsEnd) {
   using Clock = std::chrono::steady_clock;
-  // The background thread polls again this long after the last wait.
-  constexpr auto kPause = std::chrono::milliseconds(1);
   const Tensor x = Floats({1, 2});
   for (int i = 0; i < 500; ++i) {
-    const auto end = Clock::now() + kPause + std::chrono::microseconds(i % 100 * 5);
+    const auto end =
+        Clock::now() + internal::PollerElection::kPause + std::chrono::microseconds(i % 100 * 5);
     Tensor y = Neg(x);
     while (Clock::now() < end) y = Neg(x);
     ASSERT_THAT(*y.Read<float>(), ElementsAre(-1, -2));
