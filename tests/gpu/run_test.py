@@ -298,6 +298,17 @@ class GpuRunTest(PackTest):
         names = [row["name"] for row in self.report_json("bench.json")["rows"]]
         self.assertEqual(sorted(names), ["exp float32 4096", "neg float32 4096"])
 
+    def test_keeps_the_report_of_an_earlier_run(self):
+        folder = pathlib.Path(self.folder, "kept")
+        for _ in range(2):
+            run(["moved/run", "--plan", "1s", "--out", "kept/"], self.folder)
+            (folder / "torch.json").write_text("measured")
+        run(["moved/run", "--plan", "1s", "--out", "kept"], self.folder)
+        self.assertFalse((folder / "torch.json").exists())
+        for earlier in ("kept.1", "kept.2"):
+            self.assertEqual((folder.parent / earlier / "torch.json").read_text(), "measured")
+            self.assertTrue((folder.parent / earlier / "report.txt").exists())
+
     def test_rejects_a_list_that_names_no_part(self):
         path = os.path.join(self.folder, "wrong")
         for text, reason in (("devices x\n", "there is no part devices"), ("\n", "the file is empty")):

@@ -190,24 +190,29 @@ Places PlacesOf(const at::Tensor& self) {
   return {Alias(self, count, step, 0), MakeTensor(places, DeviceOf(self))};
 }
 
-// If slices and one mask of bools select the elements, returns the mask, broadcast to the tensor.
-Value SingleMask(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
-  c10::DimVector sizes(self.dim(), 1);
-  Value mask;
+// A mask of bools, and the sizes with which it broadcasts to the tensor.
+struct Mask {
+  at::Tensor mask;
+  c10::DimVector sizes;
+};
+// If slices and one mask select the elements, returns the mask. Otherwise returns null.
+std::optional<Mask> SingleMask(const at::Tensor& self,
+                               const c10::List<std::optional<at::Tensor>>& indices) {
+  Mask found = {{}, c10::DimVector(self.dim(), 1)};
   int64_t axis = 0;
   for (const std::optional<at::Tensor>& each : indices) {
     if (!IsGiven(each)) {
       ++axis;
       continue;
     }
-    if (mask || each->scalar_type() != at::kBool) return {};
+    if (found.mask.defined() || each->scalar_type() != at::kBool) return std::nullopt;
     for (const int64_t size : each->sizes()) {
-      if (axis >= self.dim() || self.size(axis) != size) return {};
-      sizes[axis++] = size;
+      if (axis >= self.dim() || self.size(axis) != size) return std::nullopt;
+      found.sizes[axis++] = size;
     }
-    mask = ReadIndex(*each, DeviceOf(self));
+    found.mask = *each;
   }
-  return mask ? BroadcastTo(Reshape(mask, sizes), self.sizes()) : mask;
+  return found.mask.defined() ? std::optional(found) : std::nullopt;
 }
 
 at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
@@ -217,8 +222,9 @@ at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>
   for (const std::optional<at::Tensor>& each : indices) {
     if (IsGiven(each)) at::assert_no_overlap(self, *each);
   }
-  // With a mask and one value: no wait, and the value may have any dtype.
-  const Value mask = !accumulate && values.numel() == 1 ? SingleMask(self, indices) : Value();
+  // If one mask selects the elements, and there is one value, this doesn't wait, and the value may
+  // have any dtype.
+  const auto mask = !accumulate && values.numel() == 1 ? SingleMask(self, indices) : std::nullopt;
   const auto check_dtypes = [&] {
     TORCH_CHECK(self.scalar_type() == values.scalar_type(),
                 "Index put requires the source and destination dtypes match, got ",
@@ -238,7 +244,8 @@ at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>
   }
   const Value source = ReadAs(values, self.scalar_type(), device);
   if (mask) {
-    Write(self, Where(mask, Reshape(source, {}), Read(self)));
+    const Value chosen = Reshape(ReadIndex(mask->mask, device), mask->sizes);
+    Write(self, Where(BroadcastTo(chosen, self.sizes()), Reshape(source, {}), Read(self)));
     return self;
   }
   const Selection part = Select(self, indices);

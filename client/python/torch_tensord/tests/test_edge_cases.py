@@ -131,27 +131,29 @@ def test_the_gradient_of_a_pad_that_repeats_one_element_often():
     assert x.grad[0, 0, :3].tolist() == [n + 1, 1, 1]
 
 
+# The sizes are large enough that the threads of a CPU device share the elements.
 DETERMINISTIC = {
-    "bincount": lambda x, i: torch.bincount(i, x[:64].detach()),
+    "bincount": lambda x, i: torch.bincount(i, x.detach()),
     "cumsum": lambda x, i: x.cumsum(0),
-    "embedding_bag": lambda x, i: F.embedding_bag(i.view(8, 8), x.view(64, -1), mode="max"),
-    "grid_sample": lambda x, i: F.grid_sample(x.view(1, 4, 32, -1), x.view(1, 32, -1, 2).tanh(), align_corners=False),
-    "index_add": lambda x, i: x[:64].index_add(0, i, x[:64]),
-    "index_put": lambda x, i: x.index_put((i,), x[:64] * 2, accumulate=True),
-    "interpolate": lambda x, i: F.interpolate(x.view(1, 4, 32, -1), (50, 41), mode="bilinear"),
+    "embedding_bag": lambda x, i: F.embedding_bag(i.view(-1, 8), x.view(-1, 16), mode="max"),
+    "grid_sample": lambda x, i: F.grid_sample(x.view(1, 4, 256, -1), x.view(1, 512, -1, 2).tanh(), align_corners=False),
+    "index_add": lambda x, i: x.index_add(0, i, x),
+    "index_put": lambda x, i: x.index_put((i,), x * 2, accumulate=True),
+    "interpolate": lambda x, i: F.interpolate(x.view(1, 4, 256, -1), (400, 333), mode="bilinear"),
     "kthvalue": lambda x, i: x.kthvalue(5).values,
     "median": lambda x, i: x.median(),
-    "pool": lambda x, i: F.adaptive_avg_pool2d(x.view(1, 4, 32, -1), 5),
-    "put": lambda x, i: x.put(i, x[:64] * 2),
-    "reflection_pad": lambda x, i: F.pad(x.view(1, 4, 32, -1), (3, 3, 3, 3), mode="reflect"),
-    "scatter_add": lambda x, i: x.scatter_add(0, i, x[:64] * 2),
+    "pool": lambda x, i: F.adaptive_avg_pool2d(x.view(1, 4, 256, -1), 5),
+    "put": lambda x, i: x.put(i, x * 2),
+    "reflection_pad": lambda x, i: F.pad(x.view(1, 4, 256, -1), (3, 3, 3, 3), mode="reflect"),
+    "scatter_add": lambda x, i: x.scatter_add(0, i, x * 2),
+    "sum": lambda x, i: x.sum(),
 }
 
 
 @pytest.mark.parametrize("name", DETERMINISTIC)
 def test_ops_repeat_their_results_when_deterministic_algorithms_are_asked_for(name):
     torch.manual_seed(0)
-    x, i = torch.randn(4096), torch.randint(0, 16, (64,))
+    x, i = torch.randn(2**20), torch.randint(0, 64, (2**20,))
     outcomes = []
     torch.use_deterministic_algorithms(True)
     try:
