@@ -345,7 +345,8 @@ at::Tensor& IndexFillScalar(at::Tensor& self, int64_t dim, const at::Tensor& ind
   RequireIndex(kIndexFill, index);
   if (WarnIfExpanded("index_fill_", self)) {
     Places all = PlacesOf(self);
-    c10::List<std::optional<at::Tensor>> chosen;  // a negative index counts from the end
+    // Unlike IndexSelect, Index accepts negative indices.
+    c10::List<std::optional<at::Tensor>> chosen;
     for (int64_t axis = at::maybe_wrap_dim(dim, self.dim()); axis > 0; --axis)
       chosen.push_back(std::nullopt);
     chosen.push_back(index);

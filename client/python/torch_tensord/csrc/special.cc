@@ -257,7 +257,7 @@ Tensor KaiserWindow(int64_t length, bool periodic, double beta, std::optional<at
   const Tensor host = at::kaiser_window(length, periodic, beta, options.device(at::kCPU));
   return host.to(device.value_or(at::Device(at::kPrivateUse1)), host.scalar_type(), true);
 }
-constexpr double kKaiserBeta = 12;  // the default of PyTorch
+constexpr double kKaiserBeta = 12;  // PyTorch's default
 Tensor KaiserWindowOf(int64_t length, bool periodic, std::optional<at::ScalarType> dtype,
                       std::optional<at::Layout> layout, std::optional<at::Device> device,
                       std::optional<bool> pin) {

@@ -355,8 +355,7 @@ Value CastToSigned(const Value& x, at::ScalarType dtype) {
 }
 
 // Casts floating numbers to integers as PyTorch does on the CPU. Integers of 8 and 16 bits have the
-// last bits of an int32. uint32 has the last bits of an int64. Below 2⁶³, uint64
-// has them, too.
+// last bits of an int32. uint32 has the last bits of an int64. Below 2⁶³, uint64 has them, too.
 Value CastToInteger(const Value& x, at::ScalarType dtype) {
   const size_t size = c10::elementSize(dtype);
   const bool fits_int32 = size < sizeof(int32_t) || dtype == at::kInt;
