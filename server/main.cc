@@ -1,9 +1,11 @@
 // tensord, the daemon: makes the devices, starts the server, handles signals.
+#include <fcntl.h>
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/grpc.h>
 #include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,9 +37,11 @@
 #include "tensord/server/device/device_factory.h"
 #include "tensord/server/device/fault/fault_control.h"
 #include "tensord/server/flags.h"
+#include "tensord/server/log.h"
 #include "tensord/server/metrics/exposer.h"
 #include "tensord/server/rpc/auth/descriptor_limit.h"
 #include "tensord/server/rpc/server.h"
+#include "tensord/server/rpc/worker_pool.h"
 
 namespace tensord::server {
 namespace {
@@ -100,6 +104,9 @@ class PortFile {
   bool written_ = false;
 };
 
+// How long the process waits for the reader of its log.
+constexpr std::chrono::milliseconds kLogTime{200};
+
 // The thread that waits for signals.
 pthread_t signal_thread;
 
@@ -122,31 +129,35 @@ void DirectToThisThread(const sigset_t& signals) {
 void Announce(Server& server, const AuthenticationOptions& authentication,
               const metrics::Exposer* exposer) {
   for (const UnavailableKind& unavailable : UnavailableKinds(BuiltInBackends())) {
-    std::cerr << "tensord: no " << unavailable.kind.name()
-              << " device is served: " << unavailable.reason << "\n";
+    LogLine(
+        absl::StrCat("no ", unavailable.kind.name(), " device is served: ", unavailable.reason));
   }
   for (const DeviceSlot* slot : server.engine().slots()) {
     const DeviceInfo& info = slot->device->info();
-    std::cerr << "tensord: device " << info.name.ToString() << " is " << info.model << ", limit "
-              << (slot->device->memory().limit_bytes >> 20) << " MiB\n";
+    LogLine(absl::StrCat("device ", info.name.ToString(), " is ", info.model, ", limit ",
+                         slot->device->memory().limit_bytes >> 20, " MiB"));
   }
   for (const std::string& address : server.addresses()) {
     if (IsLocalAddress(address)) continue;
     if (!authentication.tls.enabled()) {
-      std::cerr << "tensord: WARNING: " << address << " is open to the network, unencrypted\n";
+      LogLine(absl::StrCat("WARNING: ", address, " is open to the network, unencrypted"));
     }
     if (!authentication.authenticates()) {
-      std::cerr << "tensord: WARNING: " << address << " is open to the network, unauthenticated\n";
+      LogLine(absl::StrCat("WARNING: ", address, " is open to the network, unauthenticated"));
     }
   }
   if (exposer != nullptr && exposer->remote()) {
-    std::cerr << "tensord: WARNING: the metrics at " << exposer->address()
-              << " are open to the network, unencrypted and unauthenticated\n";
+    LogLine(absl::StrCat("WARNING: the metrics at ", exposer->address(),
+                         " are open to the network, unencrypted and unauthenticated"));
   }
+  FlushLog(kLogTime);
   std::cout << "tensord: listening on " << absl::StrJoin(server.addresses(), ", ") << std::endl;
   if (exposer == nullptr) return;
   std::cout << "tensord: metrics at http://" << exposer->address() << "/metrics" << std::endl;
 }
+
+// The part of the process's threads that members of groups may use.
+constexpr int64_t kThreadShare = 4;
 
 // Sets the limits of host memory that no flag has set. Subtracts max_host_bytes, and memory for the
 // process itself (code, caches, transfers), from the default limits of CPU devices.
@@ -204,6 +215,8 @@ absl::StatusOr<Daemon> StartDaemon(const DaemonFlags& flags, FaultPlans* faults)
   std::vector<Backend> backends = BuiltInBackends();
   SetHostLimits(&options.limits, &backends.front());
   SetPrincipalDefaults(&options.limits, options.authentication.authenticates());
+  options.limits.max_group_members =
+      std::min(options.limits.max_group_members, CpuMaxThreads() / kThreadShare);
   options.grpc_quota_bytes = GrpcQuotaBytes(options.limits);
   options.unavailable_kinds = UnavailableKinds(backends);
   for (const Backend& backend : backends) {
@@ -238,14 +251,29 @@ std::atomic<int> status_at_end = 0;
 // How long the process may take to end once the grace period is over.
 constexpr std::chrono::seconds kExitTime{1};
 
-// Ends the process at `deadline`, if it still runs: a kernel on a GPU can't be stopped.
-void ExitAt(std::chrono::steady_clock::time_point deadline) {
-  std::thread([deadline] {
+// Makes `timer` end the process at `deadline`, if it still runs: a kernel on a GPU can't be stopped.
+void ExitAt(std::chrono::steady_clock::time_point deadline, WorkerPool* timer) {
+  timer->Post(nullptr, [deadline] {
     std::this_thread::sleep_until(deadline);
-    std::cerr << "tensord: stopped with work still running: the grace period is over" << std::endl;
+    LogLine("stopped with work still running: the grace period is over");
+    FlushLog(kLogTime);
     _exit(status_at_end);
-  }).detach();
+  });
 }
+
+// Opens /dev/null for each of the descriptors 0 to 2 that is closed. Otherwise the next file or
+// socket would get the number, and what is meant for standard error would go there.
+void OpenStandardStreams() {
+  // The kernel assigns the lowest free number. Sanitizers can't intercept a call this early.
+  int64_t fd = 0;
+  do {
+    fd = syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) syscall(SYS_close, fd);
+}
+// Runs before the initializers of shared libraries, of which some open descriptors.
+__attribute__((section(".preinit_array"),
+               used)) void (*const open_standard_streams)() = &OpenStandardStreams;
 
 // Sends SIGTERM to the thread that waits for signals when standard input reaches the end of file, or
 // can't be read.
@@ -261,7 +289,8 @@ void TerminateAtEndOfInput() {
 }
 
 int ReportFailure(const absl::Status& status) {
-  std::cerr << "tensord: " << status.message() << "\n";
+  LogLine(status.message());
+  FlushLog(kLogTime);
   return 1;
 }
 
@@ -285,8 +314,7 @@ std::function<void(bool)> EndWhenNotRestarted(ExitWhenLost when) {
   return [when](bool all) {
     if (!all && when != ExitWhenLost::kAny) return;
     if (status_at_end.exchange(kRestartStatus) == kRestartStatus) return;
-    std::cerr << "tensord: exiting, because a new process may be able to use the device "
-                 "(--exit-when-lost)\n";
+    LogLine("exiting, because a new process may be able to use the device (--exit-when-lost)");
     ForwardSignal(SIGTERM);
   };
 }
@@ -301,6 +329,10 @@ int Main(DaemonFlags flags) {
   sigaddset(&signals, SIGHUP);  // without files to reload, it has no effect
   DirectToThisThread(signals);
   signal(SIGPIPE, SIG_IGN);
+  StartLogThread();
+  // Exists from now on, because the system may refuse to start a thread later. Never destroyed,
+  // because its job may outlast this function.
+  WorkerPool* const exit_timer = new WorkerPool(1);
   const absl::Status enough = RaiseDescriptorLimit();
   if (!enough.ok()) return ReportFailure(enough);
   // gRPC returns errors as statuses. Clients could fill the log with the messages of protobuf.
@@ -321,13 +353,14 @@ int Main(DaemonFlags flags) {
   if (flags.until_eof) TerminateAtEndOfInput();
   int signal_number = 0;
   while (sigwait(&signals, &signal_number) == 0 && signal_number == SIGHUP) server.Reload();
-  std::cerr << "tensord: draining\n";
+  LogLine("draining");
   const std::chrono::milliseconds grace(static_cast<int64_t>(flags.grace_seconds * 1000));
-  ExitAt(std::chrono::steady_clock::now() + grace + kExitTime);
+  ExitAt(std::chrono::steady_clock::now() + grace + kExitTime, exit_timer);
   server.Shutdown(grace);
   daemon->exposer.reset();
   daemon->server.reset();
-  std::cerr << "tensord: stopped\n";
+  LogLine("stopped");
+  FlushLog(kLogTime);
   return status_at_end;
 }
 

@@ -150,6 +150,7 @@ Collectives::Collectives(Engine* engine, CollectiveNetwork network, const Limits
     : engine_(engine),
       network_(std::move(network)),
       makers_(std::move(makers)),
+      max_members_(limits.max_group_members),
       max_members_per_session_(limits.max_group_members_per_session),
       max_members_per_principal_(limits.max_group_members_per_principal),
       max_descriptors_(MaxDescriptors()) {}
@@ -244,7 +245,14 @@ absl::Status Collectives::Start(const std::shared_ptr<CollectiveMember>& member)
   {
     MutexLock lock(&mu_);
     ended = TakeEndedLocked();
-    if (descriptors_ + DescriptorsOf(*member) > max_descriptors_) {
+    if (static_cast<int64_t>(running_.size()) >= max_members_) {
+      status = absl::ResourceExhaustedError(absl::StrCat(
+          "this server can't start a thread for another member of a group: all callers together "
+          "have ",
+          running_.size(), " members, and may have ", max_members_,
+          ", a quarter of the threads that the system allows the process; try again when groups "
+          "have ended"));
+    } else if (descriptors_ + DescriptorsOf(*member) > max_descriptors_) {
       status = absl::ResourceExhaustedError(
           absl::StrCat("this server can't connect a member of a group of ", member->size(),
                        ": groups use ", descriptors_, " descriptors, and may use ",

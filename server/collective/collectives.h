@@ -47,9 +47,9 @@ class Collectives {
   // Makes a member. Errors: INVALID_ARGUMENT for an invalid request; NOT_FOUND if the server has no
   // such device; ALREADY_EXISTS if the member number is in use; UNAVAILABLE if the device is lost,
   // or the member can't listen; UNIMPLEMENTED if the device can't be a member; FAILED_PRECONDITION
-  // if the session is closed; RESOURCE_EXHAUSTED past max_group_members_per_session,
-  // max_group_members_per_principal or a limit of host memory, or if the server has too few
-  // descriptors for the connections.
+  // if the session is closed; RESOURCE_EXHAUSTED past max_group_members,
+  // max_group_members_per_session, max_group_members_per_principal or a limit of host memory, or if
+  // the server has too few descriptors for the connections.
   absl::StatusOr<std::shared_ptr<CollectiveMember>> Make(const SessionRef& session,
                                                          const Join& join);
   // If the session has no such member, returns NOT_FOUND.
@@ -83,6 +83,7 @@ class Collectives {
   Engine* const engine_;
   const CollectiveNetwork network_;
   const CommunicatorMakers makers_;
+  const int64_t max_members_;
   const int64_t max_members_per_session_;
   const int64_t max_members_per_principal_;
   const int64_t max_descriptors_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "tensord/common/util/key.h"
@@ -194,9 +195,16 @@ void ChainKernels::Queue(KernelRef kernel) {
     kernel->ClearQueued();
     return;
   }
+  if (!compiler_.joinable()) {
+    try {
+      compiler_ = std::thread([this] { Compile(); });
+    } catch (const std::system_error&) {
+      kernel->ClearQueued();  // the process has too many threads now: a later run tries again
+      return;
+    }
+  }
   queue_.push_back(std::move(kernel));
   changed_.SignalAll();
-  if (!compiler_.joinable()) compiler_ = std::thread([this] { Compile(); });
 }
 
 void ChainKernels::Compile() {

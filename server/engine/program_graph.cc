@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <iostream>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -10,6 +9,7 @@
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/stop_token.h"
+#include "tensord/server/log.h"
 
 namespace tensord::server {
 namespace {
@@ -27,7 +27,7 @@ constexpr int64_t kMaxBytes = 64 << 20;
 constexpr int kMaxMoves = 4;
 // After spare memory was freed, or could not be allocated, this many runs go op by op.
 constexpr int kRunsToWait = 256;
-// The limit of lines on standard error about programs that can't be captured.
+// The limit of log lines about programs that can't be captured.
 constexpr int kMaxLogLines = 16;
 
 bool Launches(const ProgramStep& step) { return !step.op->is_alias() && !step.op->is_constant(); }
@@ -37,9 +37,8 @@ const void* AddressOf(const TensorRef& tensor) { return tensor->buffer()->data()
 void LogCaptureFailure(const Device& device, size_t num_steps, const absl::Status& failure) {
   static std::atomic<int> lines{0};
   if (lines.fetch_add(1) >= kMaxLogLines) return;
-  std::cerr << absl::StrCat("tensord: a program of ", num_steps, " steps on ",
-                            device.name().ToString(),
-                            " runs step by step, and not as a graph: ", failure.message(), "\n");
+  LogLine(absl::StrCat("a program of ", num_steps, " steps on ", device.name().ToString(),
+                       " runs step by step, and not as a graph: ", failure.message()));
 }
 
 }  // namespace

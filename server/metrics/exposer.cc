@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -155,17 +156,27 @@ absl::StatusOr<std::unique_ptr<Exposer>> Exposer::Start(const ExposerOptions& op
   }
   const absl::StatusOr<int> listener = Listen(*addresses);
   if (!listener.ok()) return CannotServe(options.listen, listener.status().message());
-  std::unique_ptr<Exposer> exposer(new Exposer(std::move(collect), remote));
+  std::unique_ptr<Exposer> exposer(new Exposer(options, std::move(collect), remote));
   const auto answer = [](void* self, MHD_Connection* connection, const char* path,
                          const char* method, const char*, const char*, size_t*, void** state) {
     return static_cast<Exposer*>(self)->Answer(connection, method, path, state) ? MHD_YES : MHD_NO;
+  };
+  const MHD_NotifyConnectionCallback notify = [](void* self, MHD_Connection* connection, void**,
+                                                 MHD_ConnectionNotificationCode code) {
+    const int fd =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+      static_cast<Exposer*>(self)->AddConnection(fd);
+    } else {
+      static_cast<Exposer*>(self)->RemoveConnection(fd);
+    }
   };
   // libmicrohttpd takes ownership of the listener. Its thread has the system's default stack size.
   // Without MHD_USE_ERROR_LOG it prints nothing.
   const MHD_OptionItem settings[] = {
       {MHD_OPTION_LISTEN_SOCKET, *listener, nullptr},
       {MHD_OPTION_CONNECTION_LIMIT, kMaxConnections, nullptr},
-      {MHD_OPTION_CONNECTION_TIMEOUT, kMaxIdleTime.count(), nullptr},
+      {MHD_OPTION_NOTIFY_CONNECTION, reinterpret_cast<intptr_t>(notify), exposer.get()},
       {MHD_OPTION_CONNECTION_MEMORY_LIMIT, kMaxConnectionBytes, nullptr},
       {MHD_OPTION_END, 0, nullptr},
   };
@@ -179,8 +190,11 @@ absl::StatusOr<std::unique_ptr<Exposer>> Exposer::Start(const ExposerOptions& op
   return exposer;
 }
 
-Exposer::Exposer(std::function<void(Snapshot*)> collect, bool remote)
-    : collect_(std::move(collect)), remote_(remote), thread_([this] { MakeDocuments(); }) {}
+Exposer::Exposer(const ExposerOptions& options, std::function<void(Snapshot*)> collect, bool remote)
+    : max_connection_time_(options.max_connection_time),
+      collect_(std::move(collect)),
+      remote_(remote),
+      thread_([this] { Run(); }) {}
 
 Exposer::~Exposer() {
   {
@@ -215,23 +229,48 @@ bool Exposer::Answer(MHD_Connection* connection, absl::string_view method, absl:
   return true;
 }
 
-void Exposer::MakeDocuments() {
-  using Clock = std::chrono::steady_clock;
+void Exposer::AddConnection(int fd) {
   MutexLock lock(&mu_);
-  Clock::time_point next;  // earliest time of the next document
+  connections_.push_back({fd, Clock::now() + max_connection_time_});
+  if (connections_.size() == 1) wake_.Signal();
+}
+
+// libmicrohttpd closes the descriptor after this call.
+void Exposer::RemoveConnection(int fd) {
+  MutexLock lock(&mu_);
+  std::erase_if(connections_, [fd](const Connection& open) { return open.fd == fd; });
+}
+
+void Exposer::EndOldConnections(Clock::time_point now) {
+  while (!connections_.empty() && connections_.front().end <= now) {
+    shutdown(connections_.front().fd, SHUT_RDWR);  // libmicrohttpd then closes the connection
+    connections_.pop_front();
+  }
+}
+
+void Exposer::MakeDocument() {
+  Snapshot snapshot;
+  collect_(&snapshot);
+  document_ = MakeResponse(ToText(snapshot), kContentType);
+  ResumeRequests();
+  next_document_ = Clock::now() + kMinInterval;
+}
+
+void Exposer::Run() {
+  MutexLock lock(&mu_);
   while (!stopping_) {
     const Clock::time_point now = Clock::now();
-    if (suspended_.empty()) {
-      wake_.Wait(&mu_);
-    } else if (now < next) {
-      wake_.WaitFor(&mu_, next - now);
-    } else {
-      Snapshot snapshot;
-      collect_(&snapshot);
-      document_ = MakeResponse(ToText(snapshot), kContentType);
-      ResumeRequests();
-      next = Clock::now() + kMinInterval;
+    EndOldConnections(now);
+    Clock::time_point wake_at =
+        connections_.empty() ? now + max_connection_time_ : connections_.front().end;
+    if (!suspended_.empty()) {
+      if (now >= next_document_) {
+        MakeDocument();
+        continue;
+      }
+      wake_at = std::min(wake_at, next_document_);
     }
+    wake_.WaitFor(&mu_, wake_at - now);
   }
   // libmicrohttpd can't stop while requests are suspended.
   ResumeRequests();

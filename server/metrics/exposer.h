@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,6 +26,9 @@ struct ExposerOptions {
   std::string listen;
   // If false, Start() fails for an address that other machines can reach.
   bool allow_remote = false;
+  // How long a connection may take: for its request, which may arrive byte by byte, and for the
+  // response.
+  std::chrono::milliseconds max_connection_time{10'000};
 };
 
 // Serves the metrics as text at http://ADDRESS/metrics, without TLS and authentication.
@@ -36,8 +40,6 @@ class Exposer {
  public:
   // How many connections are open at once. Further ones wait until one of them ends.
   static constexpr unsigned kMaxConnections = 16;
-  // How long a connection stays open if no byte is transferred.
-  static constexpr std::chrono::seconds kMaxIdleTime{10};
   // The memory for the line and headers of a connection's request.
   static constexpr size_t kMaxConnectionBytes = 16 << 10;
   // The minimum time between two documents. Requests that come earlier wait. They share the next
@@ -61,17 +63,31 @@ class Exposer {
   bool remote() const { return remote_; }
 
  private:
-  Exposer(std::function<void(Snapshot*)> collect, bool remote);
+  using Clock = std::chrono::steady_clock;
+  struct Connection {
+    int fd;
+    Clock::time_point end;
+  };
+
+  Exposer(const ExposerOptions& options, std::function<void(Snapshot*)> collect, bool remote);
 
   // Answers a request, or suspends it until its document is ready. libmicrohttpd calls it for each
   // request, and again after a suspension. libmicrohttpd keeps `*state` between these calls; it is
   // null in the first one. Returns false if the connection must be closed.
   bool Answer(MHD_Connection* connection, absl::string_view method, absl::string_view path,
               void** state);
-  // Runs on the exposer's own thread: makes documents for the suspended requests.
-  void MakeDocuments();
+  // Runs on the exposer's own thread: makes documents for the suspended requests, and ends old
+  // connections.
+  void Run();
+  void MakeDocument() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ResumeRequests() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Track the open connections. libmicrohttpd's thread calls them.
+  void AddConnection(int fd);
+  void RemoveConnection(int fd);
+  // Hangs up on connections that have been open for max_connection_time.
+  void EndOldConnections(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  const std::chrono::milliseconds max_connection_time_;
   const std::function<void(Snapshot*)> collect_;
   const bool remote_;
   std::string address_;
@@ -81,6 +97,8 @@ class Exposer {
   CondVar wake_;
   std::vector<MHD_Connection*> suspended_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<MHD_Response> document_ ABSL_GUARDED_BY(mu_);  // the latest; null: none
+  Clock::time_point next_document_ ABSL_GUARDED_BY(mu_);     // earliest time of the next document
+  std::deque<Connection> connections_ ABSL_GUARDED_BY(mu_);  // open ones, the oldest first
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <iostream>
 #include <thread>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include "tensord/common/util/address.h"
 #include "tensord/common/util/boot_id.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/server/log.h"
 #include "tensord/server/rpc/collect_metrics.h"
 #include "tensord/server/rpc/methods.h"
 #include "tensord/v1/tensord.grpc.pb.h"
@@ -322,8 +322,7 @@ void Server::ReportHealth() {
 void Server::OnDeviceEvent(DeviceSlot& slot, DeviceEvent event) {
   const std::string name = slot.device->name().ToString();
   if (event == DeviceEvent::kNotRestarted) {
-    std::cerr << "tensord: " << name << " could not be restarted: " << slot.device->health().reason
-              << "\n";
+    LogLine(absl::StrCat(name, " could not be restarted: ", slot.device->health().reason));
     ReportNotRestarted(slot);
     return;
   }
@@ -335,11 +334,11 @@ void Server::OnDeviceEvent(DeviceSlot& slot, DeviceEvent event) {
     ReportHealth();
   }
   if (serving) {
-    std::cerr << "tensord: " << name << " serves again\n";
+    LogLine(absl::StrCat(name, " serves again"));
     return;
   }
   const std::string reason = slot.device->health().reason;
-  std::cerr << "tensord: " << name << " was lost: " << reason << "\n";
+  LogLine(absl::StrCat(name, " was lost: ", reason));
   const absl::Status error =
       absl::DataLossError(absl::StrCat(name, " was lost before the tensor was done: ", reason));
   for (const SessionRef& session : sessions_.All()) session->FailWaiting(slot, error);
@@ -392,13 +391,13 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
   context_.reads.Drain();
   context_.reads.AwaitNone(end);
   // grpc::Server::Shutdown() refuses new calls, and returns when all handlers have ended. Meanwhile
-  // `closer` waits for the calls and uploads, which a client gives up when its stream ends. Then it
+  // closer_ waits for the calls and uploads, which a client gives up when its stream ends. Then it
   // drains the streams. After the grace period it closes the sessions, which ends calls that still
   // wait.
   Mutex mu;
   CondVar changed;
   bool done = false;
-  std::thread closer([&] {
+  closer_.Post(nullptr, [&] {
     const auto wait_while = [&](const std::function<bool()>& condition) {
       MutexLock lock(&mu);
       while (!done && condition() && std::chrono::steady_clock::now() < end) {
@@ -427,7 +426,7 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
     done = true;
     changed.SignalAll();
   }
-  closer.join();
+  closer_.Stop();
   grpc_server_->Wait();
   EndQueues(end);
   grpc_server_.reset();

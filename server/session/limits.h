@@ -30,6 +30,7 @@ struct Limits {
   int64_t max_response_bytes_per_principal = 256
                                              << 20;  // of responses that clients haven't received
   int64_t max_waiting_calls_per_session = 1024;      // calls that wait for a command of the stream
+  int64_t max_group_members = 1 << 16;               // of all callers together: each has a thread
   int64_t max_group_members_per_session = 64;        // members of groups for collective operations
   int64_t max_group_members_per_principal = 256;     // the same, over all sessions; 0: no limit
   int64_t max_ops_in_flight = 1 << 18;  // ops of a session that were accepted and wait or run

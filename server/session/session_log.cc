@@ -1,7 +1,6 @@
 #include "tensord/server/session/session_log.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -44,15 +43,10 @@ std::string SessionAndOwner(const Session& session) {
                       KindWord(principal.kind()));
 }
 
-void ToStandardError(absl::string_view line) {
-  // One call per line, so that lines of several threads don't mix.
-  std::fwrite(line.data(), 1, line.size(), stderr);
-}
-
 }  // namespace
 
 SessionLog::SessionLog(std::function<void(absl::string_view)> write, LeaseClock clock)
-    : write_(write ? std::move(write) : &ToStandardError), clock_(clock), counted_at_(clock()) {}
+    : write_(std::move(write)), clock_(clock), counted_at_(clock()) {}
 
 void SessionLog::Opened(const Session& session) {
   Write(absl::StrCat(SessionAndOwner(session), " opened by \"", EscapeForLog(session.client_name()),
@@ -79,11 +73,9 @@ void SessionLog::Write(const std::string& text) {
     return;
   }
   allowed_ -= 1;
-  std::string line;
   const int64_t left_out = std::exchange(left_out_, 0);
-  if (left_out > 0) line = absl::StrCat("tensord: ", left_out, " lines about sessions left out\n");
-  absl::StrAppend(&line, "tensord: ", text, "\n");
-  write_(line);
+  if (left_out > 0) write_(absl::StrCat(left_out, " lines about sessions left out"));
+  write_(text);
 }
 
 }  // namespace tensord::server

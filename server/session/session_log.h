@@ -1,5 +1,4 @@
-// Writes a line to standard error for each session that begins or ends, and for each caller that
-// the server refuses.
+// Logs each session that begins or ends, and each caller that the server refuses.
 #pragma once
 
 #include <chrono>
@@ -10,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "tensord/common/util/mutex.h"
+#include "tensord/server/log.h"
 #include "tensord/server/session/session.h"
 
 namespace tensord::server {
@@ -22,8 +22,8 @@ class SessionLog {
   static constexpr int kMaxAtOnce = 100;
   static constexpr int kLinesPerSecond = 20;
 
-  // Calls `write` with each line, newline included. If `write` is null, lines go to standard error.
-  explicit SessionLog(std::function<void(absl::string_view)> write = nullptr,
+  // Calls `write`, which must not block, with each line's text.
+  explicit SessionLog(std::function<void(absl::string_view)> write = &LogLine,
                       LeaseClock clock = &std::chrono::steady_clock::now);
 
   void Opened(const Session& session);

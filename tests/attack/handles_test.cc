@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "tensord/tests/integration/daemon_fixture.h"
@@ -67,7 +68,8 @@ TEST_F(SessionLogTest, ClientNamesDoNotBreakTheLog) {
   v1::CreateTensorRequest create;
   create.set_session("x\ntensord: listening on evil");
   client_->Call<v1::Tensor>("CreateTensor", create).IgnoreError();
-  EXPECT_THAT(daemon_->Output(), testing::HasSubstr("nice\\ntensord: listening on evil"));
+  EXPECT_TRUE(integration::Eventually(
+      [&] { return absl::StrContains(daemon_->Output(), "nice\\ntensord: listening on evil"); }));
   EXPECT_THAT(daemon_->Output(), testing::Not(testing::HasSubstr("\ntensord: listening on evil")));
 }
 

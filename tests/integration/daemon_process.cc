@@ -43,7 +43,7 @@ std::string Program() {
 }
 
 pid_t Spawn(const std::vector<std::string>& flags, const std::vector<std::string>& environment,
-            const std::string& output_path, int max_descriptors = 0) {
+            const std::string& output_path, int error_descriptor, int max_descriptors = 0) {
   const std::string program = Program();
   std::vector<char*> argv{const_cast<char*>(program.c_str())};
   for (const std::string& flag : flags) argv.push_back(const_cast<char*>(flag.c_str()));
@@ -60,7 +60,8 @@ pid_t Spawn(const std::vector<std::string>& flags, const std::vector<std::string
   if (getppid() != parent) _exit(127);
   const int out = open(output_path.c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
   dup2(out, 1);
-  dup2(out, 2);
+  dup2(error_descriptor >= 0 ? error_descriptor : out, 2);
+  for (int fd = 0; error_descriptor == DaemonProcess::kStreamsClosed && fd <= 2; ++fd) close(fd);
   const rlimit limit = {static_cast<rlim_t>(max_descriptors), static_cast<rlim_t>(max_descriptors)};
   if (max_descriptors != 0 && setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(127);
   execve(argv[0], argv.data(), variables.data());
@@ -89,7 +90,8 @@ std::string TestDevicesFlag() {
 }
 
 absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::Start(
-    const std::vector<std::string>& flags, const std::vector<std::string>& environment) {
+    const std::vector<std::string>& flags, const std::vector<std::string>& environment,
+    int error_descriptor) {
   std::unique_ptr<DaemonProcess> daemon(new DaemonProcess);
   absl::StatusOr<std::string> folder = MakeFolder();
   if (!folder.ok()) return folder.status();
@@ -97,7 +99,7 @@ absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::Start(
   const std::string port_file = *folder + "/port";
   std::vector<std::string> all{"--listen=127.0.0.1:0", "--port-file=" + port_file};
   all.insert(all.end(), flags.begin(), flags.end());
-  daemon->pid_ = Spawn(all, environment, *folder + "/output");
+  daemon->pid_ = Spawn(all, environment, *folder + "/output", error_descriptor);
   const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   while (daemon->running() && std::chrono::steady_clock::now() < deadline) {
     std::ifstream in(port_file);
@@ -180,7 +182,8 @@ absl::StatusOr<int> RunDaemon(const std::vector<std::string>& flags, std::string
                               int max_descriptors) {
   absl::StatusOr<std::string> folder = MakeFolder();
   if (!folder.ok()) return folder.status();
-  const pid_t pid = Spawn(flags, {}, *folder + "/output", max_descriptors);
+  const pid_t pid =
+      Spawn(flags, {}, *folder + "/output", DaemonProcess::kToOutput, max_descriptors);
   const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   int status = 0;
   while (waitpid(pid, &status, WNOHANG) != pid) {

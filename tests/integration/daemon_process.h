@@ -26,11 +26,16 @@ std::string TestDevicesFlag();
 // emulation has reported a misuse in the child, the destructor makes the current test fail.
 class DaemonProcess {
  public:
+  // Values of Start()'s `error_descriptor` other than a descriptor.
+  static constexpr int kToOutput = -1;       // Output() contains what is written there
+  static constexpr int kStreamsClosed = -2;  // the daemon starts without descriptors 0 to 2
+
   // Starts the daemon on a free port of 127.0.0.1 with these flags. Adds the "NAME=VALUE" strings
-  // to its environment. Blocks until it serves. If it ends or takes over a minute, returns
-  // UNAVAILABLE.
+  // to its environment. `error_descriptor` becomes its standard error. Blocks until it serves. If
+  // it ends or takes over a minute, returns UNAVAILABLE.
   static absl::StatusOr<std::unique_ptr<DaemonProcess>> Start(
-      const std::vector<std::string>& flags, const std::vector<std::string>& environment = {});
+      const std::vector<std::string>& flags, const std::vector<std::string>& environment = {},
+      int error_descriptor = kToOutput);
   ~DaemonProcess();
 
   // "127.0.0.1:41234".

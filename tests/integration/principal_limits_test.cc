@@ -1,6 +1,8 @@
 // The limits of callers: those of the token file, those of the flags, and the defaults, which leave
 // room for other callers.
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
@@ -98,27 +100,50 @@ TEST_F(PrincipalLimitsTest, DefaultsLeaveRoomForOtherCallers) {
   EXPECT_TRUE(ListDevices(bobs).ok());
 }
 
+// Joins a group of one member.
+absl::Status Join(RpcClient& client, const RpcSession& session, uint32_t member) {
+  v1::JoinGroupRequest request;
+  request.set_session(session.id());
+  request.set_member(member);
+  request.set_device("cpu:0");
+  request.set_size(1);
+  request.set_group_id(std::string(16, 'g'));
+  return client.Call<v1::JoinGroupResponse>("JoinGroup", request).status();
+}
+
 TEST_F(PrincipalLimitsTest, MembersOfGroupsAreLimitedOverAllSessions) {
   Start("", {"--max-group-members-per-principal=2"});
   RpcSession first(*alice_);
   RpcSession second(*alice_);
   RpcSession bobs(*bob_);
-  const auto join = [](RpcClient& client, const RpcSession& session, uint32_t member) {
-    v1::JoinGroupRequest request;
-    request.set_session(session.id());
-    request.set_member(member);
-    request.set_device("cpu:0");
-    request.set_size(1);
-    request.set_group_id(std::string(16, 'g'));
-    return client.Call<v1::JoinGroupResponse>("JoinGroup", request).status();
-  };
-  EXPECT_TRUE(join(*alice_, first, 1).ok());
-  EXPECT_TRUE(join(*alice_, second, 1).ok());
-  ExpectError(join(*alice_, second, 2), Code::kResourceExhausted,
+  EXPECT_TRUE(Join(*alice_, first, 1).ok());
+  EXPECT_TRUE(Join(*alice_, second, 1).ok());
+  ExpectError(Join(*alice_, second, 2), Code::kResourceExhausted,
               {"--max-group-members-per-principal=2", "LeaveGroup"});
-  EXPECT_TRUE(join(*bob_, bobs, 1).ok());
+  EXPECT_TRUE(Join(*bob_, bobs, 1).ok());
   ASSERT_TRUE(first.Close().ok());
-  EXPECT_TRUE(Eventually([&] { return join(*alice_, second, 2).ok(); }));
+  EXPECT_TRUE(Eventually([&] { return Join(*alice_, second, 2).ok(); }));
+}
+
+// Each member has a thread. The system limits the threads of all processes of a user who isn't
+// root, so the test must be root's.
+TEST_F(PrincipalLimitsTest, MembersOfGroupsLeaveThreadsForOthers) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can lower the daemon's limit of threads alone";
+  constexpr rlim_t kThreads = 64;
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NPROC, &before), 0);
+  const rlimit low = {kThreads, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NPROC, &low), 0);
+  Start("");
+  ASSERT_EQ(setrlimit(RLIMIT_NPROC, &before), 0);
+  RpcSession session(*alice_);
+  for (uint32_t member = 1; member <= kThreads / 4; ++member) {
+    ASSERT_TRUE(Join(*alice_, session, member).ok()) << member;
+  }
+  RpcSession bobs(*bob_);
+  ExpectError(Join(*bob_, bobs, 1), Code::kResourceExhausted, {"16, a quarter of the threads"});
+  ASSERT_TRUE(session.Close().ok());
+  EXPECT_TRUE(Eventually([&] { return Join(*bob_, bobs, 1).ok(); }));
 }
 
 TEST_F(PrincipalLimitsTest, OutOfMemoryErrorNamesBytesOfCallerAndOthers) {

@@ -30,7 +30,9 @@ absl::StatusOr<absl::Time> ParseEnd(const std::string& text) {
   absl::Duration duration;
   absl::Time end;
   if (absl::ParseDuration(span, &duration) && duration > absl::ZeroDuration()) {
-    end = absl::Now() + factor * duration;
+    // The token file has whole seconds. The token is valid for at least `duration`.
+    end = absl::FromUnixSeconds(absl::ToInt64Seconds(
+        absl::Ceil(absl::Now() + factor * duration - absl::UnixEpoch(), absl::Seconds(1))));
   } else {
     const absl::StatusOr<absl::Time> parsed = ParseTokenEnd(text);
     if (!parsed.ok()) {

@@ -228,5 +228,6 @@ Backend CpuBackend() {
 
 int64_t CpuTotalMemory() { return cpu::HostTotalMemory(); }
 int CpuThreads() { return cpu::HostThreads(); }
+int64_t CpuMaxThreads() { return cpu::HostMaxThreads(); }
 
 }  // namespace tensord::server

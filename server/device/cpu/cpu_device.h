@@ -26,5 +26,7 @@ Backend CpuBackend();
 int64_t CpuTotalMemory();
 // Returns the number of the host's processors that this process may use.
 int CpuThreads();
+// Returns how many threads this process may have (host_info.h).
+int64_t CpuMaxThreads();
 
 }  // namespace tensord::server

@@ -1,6 +1,7 @@
 #include "tensord/server/device/cpu/host_info.h"
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
 
 #include <algorithm>
@@ -45,54 +46,63 @@ std::string ProcValue(const char* path, absl::string_view key) {
 
 // Returns the number in a file. "max" (version 2 of control groups) gives kUnlimited. Version 1 has
 // a huge number instead.
-int64_t BytesIn(const std::string& path) {
-  int64_t bytes = 0;
-  return absl::SimpleAtoi(FirstLine(path), &bytes) ? bytes : kUnlimited;
+int64_t NumberIn(const std::string& path) {
+  int64_t number = 0;
+  return absl::SimpleAtoi(FirstLine(path), &number) ? number : kUnlimited;
 }
 
-struct GroupMemory {
-  int64_t limit_bytes = kUnlimited;
-  int64_t free_bytes = kUnlimited;
+// The names of a controller's files. Version 1 is "4:memory:/path" in /proc/self/cgroup, version 2
+// is "0::/path".
+struct Controller {
+  const char* name;  // in version 1
+  const char* limit_file_v1;
+  const char* used_file_v1;
+  const char* limit_file;
+  const char* used_file;
+};
+constexpr Controller kMemory = {"memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                "memory.max", "memory.current"};
+constexpr Controller kPids = {"pids", "pids.max", "pids.current", "pids.max", "pids.current"};
+
+struct GroupLimit {
+  int64_t limit = kUnlimited;
+  int64_t free = kUnlimited;
 };
 
-// Returns the smallest of the limits from the process's control group up to the root.
-GroupMemory SmallestGroupMemory(const std::string& root, std::string path, const char* limit_file,
-                                const char* used_file) {
-  GroupMemory smallest;
+// Reduces `smallest` to the smallest of the limits from a control group up to the root.
+void Reduce(const std::string& root, std::string path, const char* limit_file,
+            const char* used_file, GroupLimit* smallest) {
   while (true) {
     const std::string folder = absl::StrCat(root, path == "/" ? "" : path, "/");
-    const int64_t limit = BytesIn(folder + limit_file);
+    const int64_t limit = NumberIn(folder + limit_file);
     if (limit != kUnlimited) {
-      const int64_t used = BytesIn(folder + used_file);
-      smallest.limit_bytes = std::min(smallest.limit_bytes, limit);
+      const int64_t used = NumberIn(folder + used_file);
+      smallest->limit = std::min(smallest->limit, limit);
       if (used != kUnlimited) {
-        smallest.free_bytes = std::min(smallest.free_bytes, std::max<int64_t>(0, limit - used));
+        smallest->free = std::min(smallest->free, std::max<int64_t>(0, limit - used));
       }
     }
-    if (path.empty() || path == "/") return smallest;
+    if (path.empty() || path == "/") return;
     path.resize(path.rfind('/'));
   }
 }
 
-// Reads the limits of control groups of version 2 ("0::/path") and version 1 ("4:memory:/path").
-GroupMemory ControlGroupMemory() {
+// Returns the smallest limit of the process's control groups.
+GroupLimit ControlGroupLimit(const Controller& controller) {
   std::ifstream file("/proc/self/cgroup");
   std::string line;
-  GroupMemory memory;
+  GroupLimit limit;
   while (std::getline(file, line)) {
     const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
     if (parts.size() != 3 || !absl::StartsWith(parts[2], "/")) continue;
-    GroupMemory group;
     if (parts[0] == "0" && parts[1].empty()) {
-      group = SmallestGroupMemory("/sys/fs/cgroup", parts[2], "memory.max", "memory.current");
-    } else if (parts[1] == "memory") {
-      group = SmallestGroupMemory("/sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes",
-                                  "memory.usage_in_bytes");
+      Reduce("/sys/fs/cgroup", parts[2], controller.limit_file, controller.used_file, &limit);
+    } else if (parts[1] == controller.name) {
+      Reduce(absl::StrCat("/sys/fs/cgroup/", controller.name), parts[2], controller.limit_file_v1,
+             controller.used_file_v1, &limit);
     }
-    memory.limit_bytes = std::min(memory.limit_bytes, group.limit_bytes);
-    memory.free_bytes = std::min(memory.free_bytes, group.free_bytes);
   }
-  return memory;
+  return limit;
 }
 
 // FNV-1a, 64 bits.
@@ -128,18 +138,26 @@ int HostThreads() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+int64_t HostMaxThreads() {
+  rlimit limit = {};
+  const bool limited =
+      getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(kUnlimited);
+  return std::min({limited ? static_cast<int64_t>(limit.rlim_cur) : kUnlimited,
+                   ControlGroupLimit(kPids).limit, NumberIn("/proc/sys/kernel/threads-max")});
+}
+
 int64_t HostTotalMemory() {
   struct sysinfo info = {};
   if (sysinfo(&info) != 0) return 0;
   const int64_t physical = static_cast<int64_t>(info.totalram) * info.mem_unit;
-  return std::min(physical, ControlGroupMemory().limit_bytes);
+  return std::min(physical, ControlGroupLimit(kMemory).limit);
 }
 
 int64_t HostAvailableMemory() {
   const std::string text = ProcValue("/proc/meminfo", "MemAvailable");
   int64_t kib = 0;
   const bool known = absl::SimpleAtoi(absl::StripSuffix(text, " kB"), &kib);
-  return std::min(known ? kib * 1024 : kUnlimited, ControlGroupMemory().free_bytes);
+  return std::min(known ? kib * 1024 : kUnlimited, ControlGroupLimit(kMemory).free);
 }
 
 }  // namespace tensord::server::cpu

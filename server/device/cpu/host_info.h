@@ -15,6 +15,10 @@ std::string HostUuid();
 // Returns the number of processors that this process may run on, at least 1.
 int HostThreads();
 
+// Returns how many threads this process may have: the smallest of its limit of processes, its
+// control group's limit, and the system's limit. Other processes may use a part of it.
+int64_t HostMaxThreads();
+
 // Returns the smaller of the physical memory and the control group's limit, in bytes. If the
 // physical memory is unknown, returns 0.
 int64_t HostTotalMemory();

@@ -21,7 +21,7 @@ class Team {
 
   int threads() const { return threads_; }
 
-  // Makes the calling thread the leader of the team.
+  // Makes the calling thread the leader of the team, and starts the team's other threads.
   void Bind() const;
 
   // A range of units of work, [begin, end).

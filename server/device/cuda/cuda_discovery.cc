@@ -1,8 +1,6 @@
 // Finds the GPUs, and makes and resets devices on them.
 #include <stdlib.h>
 
-#include <cstdio>
-
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cuda/cuda_device.h"
@@ -11,6 +9,7 @@
 #include "tensord/server/device/cuda/host_registration.h"
 #include "tensord/server/device/cuda/kernels/probe.h"
 #include "tensord/server/device/cuda/nccl_communicator.h"
+#include "tensord/server/log.h"
 
 namespace tensord::server {
 namespace cuda {
@@ -91,8 +90,7 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(DeviceName name, int 
   TENSORD_RETURN_IF_ERROR(device->Start(limit_bytes, small_blocks, properties.multiProcessorCount));
   const absl::Status missing = Blas::CheckLibrary();
   if (!missing.ok()) {
-    std::fprintf(stderr, "tensord: WARNING: %s: %s\n", name.ToString().c_str(),
-                 std::string(missing.message()).c_str());
+    LogLine(absl::StrCat("WARNING: ", name.ToString(), ": ", missing.message()));
   }
   return device;
 }

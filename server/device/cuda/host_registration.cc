@@ -2,12 +2,13 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstdio>
 #include <memory>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
 #include "tensord/common/util/mutex.h"
 #include "tensord/server/device/cuda/cuda_handles.h"
+#include "tensord/server/log.h"
 
 namespace tensord::server::cuda {
 
@@ -74,10 +75,9 @@ bool HostRegistration::BeginUse(int physical_index) {
     if (error != cudaSuccess) {
       cudaGetLastError();  // clears the error, which is handled here
       if (!registry.logged) {
-        std::fprintf(stderr,
-                     "tensord: cudaHostRegister failed: %s: %s; transfers through shared memory "
-                     "need one more copy\n",
-                     cudaGetErrorName(error), cudaGetErrorString(error));
+        LogLine(absl::StrCat("cudaHostRegister failed: ", cudaGetErrorName(error), ": ",
+                             cudaGetErrorString(error),
+                             "; transfers through shared memory need one more copy"));
       }
       registry.logged = true;
     }

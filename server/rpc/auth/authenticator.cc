@@ -4,7 +4,6 @@
 #include <grpcpp/security/auth_context.h>
 #include <sys/stat.h>
 
-#include <iostream>
 #include <iterator>
 #include <utility>
 
@@ -14,13 +13,14 @@
 #include "tensord/common/util/address.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/common/util/token.h"
+#include "tensord/server/log.h"
 #include "tensord/server/rpc/auth/credential_errors.h"
 #include "tensord/server/rpc/auth/listener_credentials.h"
 
 namespace tensord::server {
 namespace {
 
-// How often the authenticator's thread checks files and credentials. A changed file takes effect
+// How often the authenticator's thread checks files and credentials. A replaced file takes effect
 // within twice this time, the expiry of a token within once.
 constexpr auto kCheckInterval = std::chrono::milliseconds(400);
 // If a call hasn't ended this long after the end of its credentials, because its client doesn't
@@ -110,7 +110,7 @@ std::string PeerCertificates(const grpc::ServerContext& call) {
 void WarnIfKeyIsReadable(const TlsOptions& tls) {
   struct stat file = {};
   if (stat(tls.key_file.c_str(), &file) == 0 && (file.st_mode & S_IROTH) != 0) {
-    std::cerr << "tensord: WARNING: all users of this machine can read " << tls.key_file << "\n";
+    LogLine(absl::StrCat("WARNING: all users of this machine can read ", tls.key_file));
   }
 }
 
@@ -384,12 +384,10 @@ void Authenticator::Run() {
 void Authenticator::LoadTokens() {
   absl::StatusOr<std::shared_ptr<const TokenFile>> tokens = ReadTokens(options_.token_file);
   if (!tokens.ok()) {
-    std::cerr << absl::StrCat(
-        "tensord: the server keeps the previous tokens: ", tokens.status().message(), "\n");
+    LogLine(absl::StrCat("the server keeps the previous tokens: ", tokens.status().message()));
     return;
   }
-  std::cerr << absl::StrCat("tensord: reloaded ", options_.token_file, ": ", (*tokens)->size(),
-                            " tokens\n");
+  LogLine(absl::StrCat("reloaded ", options_.token_file, ": ", (*tokens)->size(), " tokens"));
   Files changed = *files();
   changed.tokens = *std::move(tokens);
   SetFiles(std::move(changed));
@@ -398,12 +396,11 @@ void Authenticator::LoadTokens() {
 void Authenticator::LoadCertificates() {
   absl::StatusOr<std::shared_ptr<const Certificates>> loaded = Certificates::Load(options_.tls);
   if (!loaded.ok()) {
-    std::cerr << absl::StrCat(
-        "tensord: the server keeps the previous certificates: ", loaded.status().message(), "\n");
+    LogLine(
+        absl::StrCat("the server keeps the previous certificates: ", loaded.status().message()));
     return;
   }
-  std::cerr << absl::StrCat("tensord: reloaded ", options_.tls.cert_file,
-                            ": new connections use it\n");
+  LogLine(absl::StrCat("reloaded ", options_.tls.cert_file, ": new connections use it"));
   Files changed = *files();
   changed.certificates = *std::move(loaded);
   SetFiles(std::move(changed));

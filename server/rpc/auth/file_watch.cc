@@ -8,27 +8,33 @@
 
 namespace tensord::server {
 
-FileWatch::FileWatch(std::vector<std::string> paths)
-    : paths_(std::move(paths)), reported_(Stamp()), last_(reported_) {}
+FileWatch::FileWatch(std::vector<std::string> paths, Clock clock)
+    : paths_(std::move(paths)), clock_(clock), reported_(Read()), last_(reported_) {}
 
 bool FileWatch::Changed() {
-  std::string now = Stamp();
-  const bool unchanged = now == last_;
-  last_ = std::move(now);
-  if (!unchanged || last_ == reported_) return false;
+  Stamp now = Read();
+  const auto time = clock_();
+  if (!(now == last_)) {
+    last_ = std::move(now);
+    changed_at_ = time;
+    return false;
+  }
+  if (last_ == reported_) return false;
+  if (last_.files == reported_.files && time - changed_at_ < kSettleTime) return false;
   reported_ = last_;
   return true;
 }
 
-std::string FileWatch::Stamp() const {
-  std::string stamp;
+FileWatch::Stamp FileWatch::Read() const {
+  Stamp stamp;
   for (const std::string& path : paths_) {
     struct stat file = {};
     if (stat(path.c_str(), &file) != 0) {
-      absl::StrAppend(&stamp, "none;");
+      stamp.files += "none;";
     } else {
-      absl::StrAppend(&stamp, file.st_dev, ",", file.st_ino, ",", file.st_size, ",",
-                      file.st_mtim.tv_sec, ",", file.st_mtim.tv_nsec, ",", file.st_mode, ";");
+      absl::StrAppend(&stamp.files, file.st_dev, ",", file.st_ino, ";");
+      absl::StrAppend(&stamp.contents, file.st_size, ",", file.st_mtim.tv_sec, ",",
+                      file.st_mtim.tv_nsec, ",", file.st_mode, ";");
     }
   }
   return stamp;

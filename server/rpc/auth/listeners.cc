@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <iostream>
 #include <map>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/address.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/server/log.h"
 #include "tensord/server/rpc/auth/descriptor_limit.h"
 
 namespace tensord::server {
@@ -108,10 +108,9 @@ absl::Status Listeners::Start(AfterEarlierEvents after_earlier_events) {
   const absl::Status supported = LimitedSocket::CheckSupport();
   has_limits_ = supported.ok();
   if (!has_limits_) {
-    std::cerr << absl::StrCat(
-        "tensord: WARNING: this system can't limit how many bytes a connection makes the server "
-        "hold: ",
-        supported.message(), "\n");
+    LogLine(absl::StrCat(
+        "WARNING: this system can't limit how many bytes a connection makes the server hold: ",
+        supported.message()));
   }
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
+#include <iterator>
+#include <thread>
 #include <vector>
 
 #include "tensord/server/device/cpu/team.h"
@@ -12,6 +15,22 @@ namespace tensord::server {
 namespace {
 
 using Ints = std::vector<int64_t>;
+
+int64_t ThreadsOfThisProcess() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return std::distance(begin(tasks), end(tasks));
+}
+
+// If OpenMP can't start a thread during an op, it ends the process.
+TEST(ThreadsTest, TheTeamExistsBeforeItsFirstWork) {
+  std::thread([] {
+    const cpu::Team team(5);
+    team.Bind();
+    const int64_t bound = ThreadsOfThisProcess();
+    team.For(1 << 20, 1, [](int64_t, int64_t) {});
+    EXPECT_EQ(ThreadsOfThisProcess(), bound);
+  }).join();
+}
 
 TEST(ThreadsTest, SumsAreTheSameBits) {
   OpRunner one(1), two(2), five(5);

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -31,8 +33,10 @@ void CollectLarge(Snapshot* snapshot) {
   snapshot->Add(kPrincipalSessions, {std::string(kLargeBytes, 'x')}, 1.0);
 }
 
-std::unique_ptr<Exposer> Serve(std::function<void(Snapshot*)> collect = CollectSmall) {
-  auto exposer = Exposer::Start({.listen = "127.0.0.1:0"}, std::move(collect));
+std::unique_ptr<Exposer> Serve(std::function<void(Snapshot*)> collect = CollectSmall,
+                               ExposerOptions options = {}) {
+  options.listen = "127.0.0.1:0";
+  auto exposer = Exposer::Start(options, std::move(collect));
   EXPECT_TRUE(exposer.ok()) << exposer.status();
   return *std::move(exposer);
 }
@@ -129,6 +133,23 @@ TEST(HttpServerTest, ConnectionsAboveTheLimitWait) {
   EXPECT_THAT(waiting.ReadAll(), HasSubstr(kSample));
   silent.front()->Send(kRequest);
   EXPECT_THAT(silent.front()->ReadAll(), HasSubstr(kSample));
+}
+
+TEST(HttpServerTest, SlowConnectionsMakeRoomForAScrape) {
+  const auto exposer = Serve(CollectSmall, {.max_connection_time = std::chrono::milliseconds(300)});
+  const auto slow = Connect(*exposer, Exposer::kMaxConnections);
+  std::atomic<bool> scraped = false;
+  std::thread sender([&] {
+    while (!scraped) {
+      for (const auto& connection : slow) connection->Send("G");
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  });
+  PlainConnection waiting(exposer->address());
+  waiting.Send(kRequest);
+  EXPECT_THAT(waiting.ReadAll(), HasSubstr(kSample));
+  scraped = true;
+  sender.join();
 }
 
 TEST(HttpServerTest, NewConnectionsDoNotCutOffAScrape) {

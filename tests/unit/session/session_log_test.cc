@@ -42,20 +42,18 @@ TEST_F(SessionLogTest, LogsTheBeginAndEndOfEverySession) {
   ASSERT_TRUE(table_.Close(alice, first).ok());
   now += std::chrono::seconds(11);
   table_.EndExpired();
-  EXPECT_THAT(
-      lines_,
-      ElementsAre("tensord: session 1 of alice by a token opened by \"notebook\", lease 10 s\n",
-                  "tensord: session 2 of alice by a token opened by \"\", lease 10 s\n",
-                  AllOf(HasSubstr("tensord: refused alice: "), HasSubstr("limit of sessions")),
-                  "tensord: session 1 of alice by a token closed, 0 tensors freed\n",
-                  "tensord: session 2 of alice by a token expired, 0 tensors freed\n"));
+  EXPECT_THAT(lines_,
+              ElementsAre("session 1 of alice by a token opened by \"notebook\", lease 10 s",
+                          "session 2 of alice by a token opened by \"\", lease 10 s",
+                          AllOf(HasSubstr("refused alice: "), HasSubstr("limit of sessions")),
+                          "session 1 of alice by a token closed, 0 tensors freed",
+                          "session 2 of alice by a token expired, 0 tensors freed"));
 }
 
 TEST_F(SessionLogTest, ShowsAnonymousCallersAsListsOfSessionsDo) {
   PrincipalTable principals;
   ASSERT_TRUE(table_.Open(principals.Get(Principal::Kind::kAnonymous, "anonymous"), 10, "").ok());
-  EXPECT_THAT(lines_,
-              ElementsAre("tensord: session 1 of (anonymous) opened by \"\", lease 10 s\n"));
+  EXPECT_THAT(lines_, ElementsAre("session 1 of (anonymous) opened by \"\", lease 10 s"));
 }
 
 TEST_F(SessionLogTest, EscapesControlCharacters) {
@@ -64,33 +62,31 @@ TEST_F(SessionLogTest, EscapesControlCharacters) {
   log_.Refused(evil, absl::UnauthenticatedError(evil + std::string(5000, 'y')));
   ASSERT_THAT(lines_, SizeIs(2));
   for (const std::string& line : lines_) {
-    EXPECT_EQ(line.find('\n'), line.size() - 1) << line;
-    EXPECT_EQ(line.find_first_of("\r\x1b\xff"), line.npos) << line;
+    EXPECT_EQ(line.find_first_of("\n\r\x1b\xff"), line.npos) << line;
     EXPECT_LT(line.size(), 1000u);
   }
 }
 
 TEST_F(SessionLogTest, KeepsTheQuotesOfTheServersOwnMessages) {
   log_.Refused("alice", absl::UnauthenticatedError("send \"authorization\", don't \\ \n"));
-  EXPECT_THAT(lines_,
-              ElementsAre("tensord: refused alice: send \"authorization\", don't \\\\ \\n\n"));
+  EXPECT_THAT(lines_, ElementsAre("refused alice: send \"authorization\", don't \\\\ \\n"));
 }
 
 TEST_F(SessionLogTest, ShowsReasonsOfUsualLengthWhole) {
   const std::string reason = std::string(499, 'x') + ".";
   log_.Refused("alice", absl::UnauthenticatedError(reason));
-  EXPECT_THAT(lines_, ElementsAre("tensord: refused alice: " + reason + "\n"));
+  EXPECT_THAT(lines_, ElementsAre("refused alice: " + reason));
 }
 
 TEST_F(SessionLogTest, LimitsAndCountsFloods) {
   for (int i = 0; i < 5000; ++i) log_.Refused("alice", absl::UnauthenticatedError("no"));
   EXPECT_THAT(lines_, SizeIs(SessionLog::kMaxAtOnce));
-  EXPECT_THAT(lines_, Each("tensord: refused alice: no\n"));
+  EXPECT_THAT(lines_, Each("refused alice: no"));
   lines_.clear();
   now += std::chrono::seconds(1);
   for (int i = 0; i < 5000; ++i) log_.Refused("alice", absl::UnauthenticatedError("no"));
-  ASSERT_THAT(lines_, SizeIs(SessionLog::kLinesPerSecond));
-  EXPECT_EQ(lines_[0], "tensord: 4900 lines about sessions left out\ntensord: refused alice: no\n");
+  ASSERT_THAT(lines_, SizeIs(SessionLog::kLinesPerSecond + 1));
+  EXPECT_EQ(lines_[0], "4900 lines about sessions left out");
 }
 
 }  // namespace
