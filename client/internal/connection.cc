@@ -26,6 +26,9 @@ int Milliseconds(absl::Duration duration) {
   return static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 1, INT_MAX));
 }
 
+// The largest message of a server: the largest value of --max-message-bytes (server/FLAGS.md).
+constexpr int kMaxResponseBytes = 1 << 30;
+
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const ConnectOptions& options,
                                            const Credentials& credentials,
@@ -36,7 +39,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   }
   // Otherwise channels to one address share one connection.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  args.SetMaxReceiveMessageSize(-1);
+  args.SetMaxReceiveMessageSize(kMaxResponseBytes);
+  // No server compresses. A small compressed message may become a huge one.
+  args.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
   args.SetMaxSendMessageSize(-1);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
               Milliseconds(std::max(options.keepalive_interval, kMinKeepaliveInterval)));

@@ -136,5 +136,49 @@ TEST_F(ManyConnectionsTest, ServesAllAdmittedConnections) {
   }
 }
 
+class ExpiredCallsTest : public integration::DaemonFixture {
+ protected:
+  ExpiredCallsTest() : DaemonFixture({"--grace-seconds=0.5"}) { expect_alive_ = false; }
+
+  // Sends commands that make tensor `output`, a product that takes many minutes.
+  void StartProduct(integration::StreamCall* stream, uint64_t output) {
+    v1::SessionStreamRequest message = session_->Attach();
+    v1::Op& ones = *message.add_commands()->mutable_op();
+    ones.set_name("ones");
+    ones.set_output(output + 1);
+    ones.set_device("cpu:0");
+    for (int i = 0; i < 2; ++i) (*ones.mutable_attrs())["shape"].mutable_ints()->add_values(16384);
+    (*ones.mutable_attrs())["dtype"].set_dtype(v1::DTYPE_UINT8);
+    v1::Op& product = *message.add_commands()->mutable_op();
+    product.set_name("matmul");
+    for (int i = 0; i < 2; ++i) product.add_inputs(output + 1);
+    product.set_output(output);
+    ASSERT_TRUE(stream->Send(message));
+  }
+};
+
+// A server that is slow lets the deadlines of its clients' calls pass.
+TEST_F(ExpiredCallsTest, TheConnectionOfExpiredCallsStaysOpen) {
+  const auto stream = client_->SessionStream();
+  ASSERT_NO_FATAL_FAILURE(StartProduct(stream.get(), 1));
+  client_->set_deadline_seconds(0.01);
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 16; ++i) {
+    callers.emplace_back([this] {
+      for (int n = 0; n < 50; ++n) {
+        const auto read = session_->ReadFloats(1);
+        EXPECT_EQ(read.status().code(), absl::StatusCode::kDeadlineExceeded) << read.status();
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  client_->set_deadline_seconds(60);
+  v1::SessionStreamRequest message;
+  message.add_commands()->mutable_barrier()->set_barrier_id(1);
+  ASSERT_TRUE(stream->Send(message));
+  EXPECT_TRUE(stream->Next().has_value());
+  EXPECT_TRUE(ListDevices(*client_).ok());
+}
+
 }  // namespace
 }  // namespace tensord::attack

@@ -15,8 +15,9 @@ using Stream = grpc::ServerReaderWriter<v1::FetchResponse, v1::FetchRequest>;
 
 class StreamCall final : public FakeSource::Call {
  public:
-  explicit StreamCall(Stream* stream) : stream_(stream) {}
+  StreamCall(grpc::ServerContext* context, Stream* stream) : context_(context), stream_(stream) {}
   bool Send(const v1::FetchResponse& message) override { return stream_->Write(message); }
+  void Compress() override { context_->set_compression_algorithm(GRPC_COMPRESS_GZIP); }
   std::optional<v1::FetchRequest> Next() override {
     v1::FetchRequest message;
     if (!stream_->Read(&message)) return std::nullopt;
@@ -24,14 +25,15 @@ class StreamCall final : public FakeSource::Call {
   }
 
  private:
+  grpc::ServerContext* const context_;
   Stream* const stream_;
 };
 
 }  // namespace
 
 struct FakeSource::Server final : v1::PeerService::Service {
-  grpc::Status Fetch(grpc::ServerContext* /*context*/, Stream* stream) override {
-    StreamCall call(stream);
+  grpc::Status Fetch(grpc::ServerContext* context, Stream* stream) override {
+    StreamCall call(context, stream);
     const int code = script(call);
     return grpc::Status(static_cast<grpc::StatusCode>(code), code == 0 ? "" : "as the script says");
   }
@@ -46,6 +48,7 @@ FakeSource::FakeSource(Script script) : server_(std::make_unique<Server>()) {
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(server_.get());
+  builder.SetMaxSendMessageSize(-1);
   server_->grpc_server = builder.BuildAndStart();
   address_ = absl::StrCat("127.0.0.1:", port);
 }

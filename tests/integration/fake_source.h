@@ -18,6 +18,8 @@ class FakeSource {
    public:
     virtual ~Call() = default;
     virtual bool Send(const v1::FetchResponse& message) = 0;
+    // Compresses all messages by gzip. Call it before the first Send().
+    virtual void Compress() = 0;
     // Blocks until the destination's next message and returns it. Returns none once the
     // destination has half-closed or disconnected.
     virtual std::optional<v1::FetchRequest> Next() = 0;

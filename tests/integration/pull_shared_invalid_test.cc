@@ -280,6 +280,33 @@ TEST_F(FakeSourceTest, AcceptsASourceWithoutSharedMemory) {
   EXPECT_EQ(pulled->path(), v1::COPY_PATH_NETWORK);
 }
 
+TEST_F(FakeSourceTest, CompressedMessagesAreNotInflated) {
+  constexpr int64_t kHuge = 256 * kMiB;
+  const int64_t before = b_.daemon->MemoryBytes("VmHWM");
+  FakeSource source([&](FakeSource::Call& call) {
+    call.Compress();
+    call.Next();
+    call.Send(Spec());
+    call.Send(Data(0, kHuge));
+    return 0;
+  });
+  EXPECT_FALSE(PullFrom(source).ok());
+  EXPECT_LT(b_.daemon->MemoryBytes("VmHWM") - before, kHuge / 4);
+}
+
+TEST_F(FakeSourceTest, TooLargeMessageEndsThePullAtOnce) {
+  int calls = 0;
+  FakeSource source([&](FakeSource::Call& call) {
+    ++calls;
+    call.Next();
+    call.Send(Spec());
+    call.Send(Data(0, 9 * kMiB));
+    return 0;
+  });
+  EXPECT_THAT(PullFrom(source).status().message(), testing::HasSubstr("larger than max"));
+  EXPECT_EQ(calls, 1);
+}
+
 TEST_F(FakeSourceTest, RejectsInvalidSlots) {
   for (const auto& slot : {Slot(1, kSlot), Slot(3, kSlot), Slot(UINT32_MAX, kSlot), Slot(0, 0),
                            Slot(0, -1), Slot(0, kSlot + 1), Slot(0, INT64_MAX), Slot(0, INT64_MIN),

@@ -119,6 +119,7 @@ void WarnIfKeyIsReadable(const TlsOptions& tls) {
 absl::Status Admission::Admit(Authenticator* authenticator, grpc::ServerContext* call,
                               std::function<void(const absl::Status&)> ended) {
   call_ = call;
+  began_at_ = std::chrono::steady_clock::now();
   listeners_ = authenticator->listeners_;
   if (listeners_ != nullptr) connection_ = listeners_->Find(call->peer());
   absl::Status admitted = CheckHeaders(*call);
@@ -199,7 +200,11 @@ void Admission::ServedAsPublic() {
 }
 
 void Admission::Cancelled() {
-  if (connection_ != nullptr) listeners_->CountCancelled(connection_);
+  if (connection_ == nullptr) return;
+  // A call that was open for long costs the server no more than one that it has answered.
+  if (std::chrono::steady_clock::now() - began_at_ >= Connection::kMinCountedTime) return;
+  constexpr auto kNone = std::chrono::system_clock::time_point::max();
+  listeners_->CountCancelled(connection_, /*has_deadline=*/call_->deadline() != kNone);
 }
 
 Authenticator::Authenticator(const AuthenticationOptions& options)

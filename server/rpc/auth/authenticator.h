@@ -112,6 +112,7 @@ class Admission {
 
   Authenticator* authenticator_ = nullptr;  // set if the credentials may end
   grpc::ServerContext* call_ = nullptr;
+  std::chrono::steady_clock::time_point began_at_;  // when Admit() was called
   Listeners* listeners_ = nullptr;
   ConnectionRef connection_;  // null if the connection isn't limited
   Connection::Call connection_call_;

@@ -45,11 +45,16 @@ constexpr int kDeadlockInspections = 6;
 // SO_RCVBUF of an admitted connection, on kernels without SO_BUF_LOCK, where the automatic sizing
 // of the buffer can't be re-enabled.
 constexpr int kAdmittedReceiveBufferBytes = 8 << 20;
-// The token bucket: how many refused and cancelled calls it holds, and how many of them it loses in
-// a second.
-constexpr double kMaxRejections = 100;
-constexpr double kMaxUnadmittedRejections = 50;
-constexpr double kRejectionRefillPerSecond = 20;
+// The token buckets: how many calls each holds, and how many of them it loses in a second. A client
+// has at most 1024 calls open, so 1024 calls may expire at once.
+constexpr double kMaxRefused = 100;
+constexpr double kMaxUnadmittedRefused = 50;
+constexpr double kRefusedPerSecond = 20;
+constexpr double kMaxCancelled = 100;
+constexpr double kCancelledPerSecond = 1000;
+constexpr double kMaxResets = 1100;
+constexpr double kMaxUnadmittedResets = 50;
+constexpr double kResetsPerSecond = 20;
 
 // Undoes the limit on the kernel's buffer that accepting has set.
 void EnlargeReceiveBuffer(int fd) {
@@ -91,7 +96,8 @@ void Connection::UpdateLocked() {
   credit_bytes_ = std::clamp<int64_t>(credit_bytes_, 0, received);
   const int64_t dropped = any_call_ended_early_ && !admitted_ ? kUnadmittedDroppedBytes : 0;
   const bool pool_was_full = pool_.full();
-  socket_->Update(credit_bytes_ + window_bytes_ + dropped, received - credit_bytes_);
+  const int64_t limit = ThrottledLocked() ? received : credit_bytes_ + window_bytes_ + dropped;
+  socket_->Update(limit, received - credit_bytes_);
   if (pool_was_full && !pool_.full()) stalled_sockets_->Add(0);
 }
 
@@ -118,25 +124,29 @@ bool Connection::AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePoo
 bool Connection::AddRefused(Call* call) {
   MutexLock lock(&mu_);
   calls_.push_back(call);
-  return CountRejectionLocked();
-}
-
-bool Connection::CountRejectionLocked() {
-  const auto now = Clock::now();
-  const double seconds = std::chrono::duration<double>(now - rejections_at_).count();
-  rejections_ = std::max(rejections_ - seconds * kRejectionRefillPerSecond, 0.0) + 1;
-  rejections_at_ = now;
-  return rejections_ <= (admitted_ ? kMaxRejections : kMaxUnadmittedRejections);
+  refused_.Add(kRefusedPerSecond);
+  return refused_.Events(kRefusedPerSecond) <= (admitted_ ? kMaxRefused : kMaxUnadmittedRefused);
 }
 
 void Connection::ServedAsPublic() {
   MutexLock lock(&mu_);
-  rejections_ = std::max(rejections_ - 1, 0.0);
+  refused_.Remove();
 }
 
-bool Connection::CountCancelled() {
+bool Connection::CountCancelled(bool has_deadline) {
   MutexLock lock(&mu_);
-  return CountRejectionLocked();
+  cancelled_.Add(kCancelledPerSecond);
+  if (ThrottledLocked()) {
+    window_bytes_ = std::min(window_bytes_, kUnadmittedWindow);  // until the next message
+    UpdateLocked();
+  }
+  if (has_deadline) return true;
+  resets_.Add(kResetsPerSecond);
+  return resets_.Events(kResetsPerSecond) <= (admitted_ ? kMaxResets : kMaxUnadmittedResets);
+}
+
+bool Connection::ThrottledLocked() const {
+  return cancelled_.Events(kCancelledPerSecond) > kMaxCancelled;
 }
 
 void Connection::AddCredit(int64_t bytes, int64_t messages) {
@@ -205,7 +215,7 @@ bool Connection::BeginRound() {
 bool Connection::ResolveStall() {
   MutexLock lock(&mu_);
   in_round_ = false;
-  if (!admitted_ || !socket_->stalled()) return false;
+  if (!admitted_ || !socket_->stalled() || ThrottledLocked()) return false;
   if (progressed_) return true;
   // Without calls, the bytes are the rest of calls that have ended.
   if (!calls_.empty() && !AnyReadingLocked()) {
@@ -224,7 +234,7 @@ bool Connection::ResolveStall() {
 bool Connection::WindowFullLocked() const { return HeldBytesLocked() >= MaxWindowLocked(); }
 
 bool Connection::DeadlockedLocked() const {
-  if (!admitted_ || !socket_->stalled()) return false;
+  if (!admitted_ || !socket_->stalled() || ThrottledLocked()) return false;
   if (WindowFullLocked()) return !AnyBusyLocked();
   return pool_.full() && !calls_.empty() &&
          std::none_of(calls_.begin(), calls_.end(),

@@ -1,6 +1,7 @@
 // One accepted TCP connection: how much gRPC may read from it, and how many of its calls failed.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -18,6 +19,28 @@ namespace tensord::server {
 
 // Returns the error of a message that is larger than `max_message_bytes`.
 absl::Status MessageTooLarge(int64_t max_message_bytes);
+
+// Events, of which `per_second` are taken out each second. Not thread-safe.
+class TokenBucket {
+ public:
+  using Clock = std::chrono::steady_clock;
+  void Add(double per_second) {
+    const Clock::time_point now = Clock::now();
+    events_ = EventsAt(now, per_second) + 1;
+    counted_at_ = now;
+  }
+  void Remove() { events_ = std::max(events_ - 1, 0.0); }
+  double Events(double per_second) const { return EventsAt(Clock::now(), per_second); }
+
+ private:
+  double EventsAt(Clock::time_point now, double per_second) const {
+    const double seconds = std::chrono::duration<double>(now - counted_at_).count();
+    return std::max(events_ - seconds * per_second, 0.0);
+  }
+
+  double events_ = 0;             // as of counted_at_
+  Clock::time_point counted_at_;  // of the last event
+};
 
 // Bounds the bytes that gRPC holds of a connection: those that it has read, but not yet passed to a
 // handler. The object estimates them as received - credit:
@@ -89,8 +112,7 @@ class Connection {
         max_message_bytes_(max_message_bytes),
         accepted_at_(Clock::now()),
         socket_(std::move(socket)),
-        stalled_sockets_(stalled),
-        rejections_at_(accepted_at_) {}
+        stalled_sockets_(stalled) {}
 
   uint64_t id() const { return id_; }
   const std::string& host() const { return host_; }
@@ -107,8 +129,8 @@ class Connection {
   // Returns how many bytes the pool counts for this connection.
   int64_t pool_bytes() const { return socket_->pool_bytes(); }
 
-  // Events of calls. If AddRefused() or CountCancelled() returns false, the connection's token
-  // bucket of refused and cancelled calls is used up, and the caller must close the connection.
+  // Events of calls. If AddRefused() or CountCancelled() returns false, the client floods the server
+  // as no client does that works as intended, and the caller must close the connection.
   //
   // Adds a call that the authenticator has admitted. `headers_bytes` is the size of its headers. If
   // it is the connection's first one, the function returns true, the connection leaves the pool of
@@ -118,7 +140,12 @@ class Connection {
   // Reports that a refused call is served, because its request is public. The call then doesn't
   // count as refused.
   void ServedAsPublic();
-  bool CountCancelled();
+  // Reports that the client has cancelled a call that was open for less than kMinCountedTime. If
+  // these calls are too many, the connection isn't read for a while, so no byte is lost. The result
+  // is false only for calls without a deadline: a call that has one may have waited in a buffer
+  // until it expired.
+  static constexpr std::chrono::milliseconds kMinCountedTime{100};
+  bool CountCancelled(bool has_deadline);
   // Reports that handlers have received `messages` messages of `bytes` bytes in all, or have sent
   // messages that the peer acknowledges with control frames of `bytes` bytes.
   void AddCredit(int64_t bytes, int64_t messages);
@@ -152,8 +179,8 @@ class Connection {
  private:
   int64_t HeldBytesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void UpdateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Counts a refused or cancelled call. Returns false if the token bucket is used up.
-  bool CountRejectionLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns whether the connection isn't read now, because many calls were cancelled at once.
+  bool ThrottledLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether a handler waits for a message of the connection.
   bool AnyReadingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether a handler is busy with a message, or a call is ending.
@@ -193,8 +220,9 @@ class Connection {
   int64_t inspected_credit_ ABSL_GUARDED_BY(mu_) = 0;    // at the last inspection
   // How many bytes of calls that ended early may still be credited.
   int64_t forgiven_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  double rejections_ ABSL_GUARDED_BY(mu_) = 0;  // refused and cancelled calls in the token bucket
-  Clock::time_point rejections_at_ ABSL_GUARDED_BY(mu_);  // when rejections_ was computed
+  TokenBucket refused_ ABSL_GUARDED_BY(mu_);
+  TokenBucket cancelled_ ABSL_GUARDED_BY(mu_);  // with and without a deadline
+  TokenBucket resets_ ABSL_GUARDED_BY(mu_);     // cancelled calls without a deadline
 };
 
 using ConnectionRef = std::shared_ptr<Connection>;

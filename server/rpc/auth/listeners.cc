@@ -473,8 +473,8 @@ void Listeners::AddRefused(absl::string_view peer, const ConnectionRef& connecti
   if (!connection->AddRefused(call)) Close(connection, CloseReason::kRejectedCalls);
 }
 
-void Listeners::CountCancelled(const ConnectionRef& connection) {
-  if (!connection->CountCancelled()) Close(connection, CloseReason::kRejectedCalls);
+void Listeners::CountCancelled(const ConnectionRef& connection, bool has_deadline) {
+  if (!connection->CountCancelled(has_deadline)) Close(connection, CloseReason::kRejectedCalls);
 }
 
 }  // namespace tensord::server

@@ -102,7 +102,7 @@ class Listeners {
                            int64_t headers_bytes, const PrincipalRef& principal);
   // `peer` is the result of grpc::ServerContext::peer(), and `connection` that of Find(peer).
   void AddRefused(absl::string_view peer, const ConnectionRef& connection, Connection::Call* call);
-  void CountCancelled(const ConnectionRef& connection);
+  void CountCancelled(const ConnectionRef& connection, bool has_deadline);
 
  private:
   struct Listener {

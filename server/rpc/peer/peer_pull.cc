@@ -19,8 +19,10 @@ namespace {
 
 // Returns whether another call may succeed: the code is one that gRPC uses for broken connections,
 // or that a busy source returns.
-bool IsTransient(grpc::StatusCode code) {
-  switch (code) {
+bool IsTransient(const grpc::Status& status) {
+  // gRPC's words for a message of more than kMaxResponseBytes (peers.cc).
+  if (absl::StrContains(status.error_message(), "message larger than max")) return false;
+  switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::INTERNAL:
     case grpc::StatusCode::UNKNOWN:
@@ -184,7 +186,7 @@ PeerPull::Result PeerPull::ClassifyAttempt() const {
                 "PEER_NOT_TRUSTED"),
             .leaves_promise = true};
   }
-  if (IsTransient(status.error_code())) {
+  if (IsTransient(status)) {
     return {.status = WithErrorInfo(absl::UnavailableError(message), "PEER_UNREACHABLE"),
             .leaves_promise = true,
             .retryable = true};

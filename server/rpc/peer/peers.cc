@@ -25,6 +25,8 @@ namespace {
 constexpr auto kFileCheckInterval = std::chrono::seconds(1);
 // The most channels that are kept for later pulls.
 constexpr size_t kMaxChannels = 256;
+// The largest message of a peer. SendCall's are smaller than 1 MiB.
+constexpr int kMaxResponseBytes = 8 << 20;
 constexpr int kFirstReconnectPauseMs = 50;
 constexpr int kMaxReconnectPauseMs = 1000;
 // After a server's memory couldn't be mapped, this server requests it again after this time.
@@ -292,7 +294,9 @@ std::shared_ptr<grpc::Channel> Peers::MakeChannelLocked(const std::string& addre
   const std::chrono::milliseconds keepalive = std::max(options_.timeout, kMinKeepaliveInterval);
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  args.SetMaxReceiveMessageSize(-1);
+  args.SetMaxReceiveMessageSize(kMaxResponseBytes);
+  // A small compressed message may become a huge one before its size is checked.
+  args.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(keepalive.count()));
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(keepalive.count()));
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);

@@ -115,6 +115,39 @@ TEST_F(ConnectionTest, RoundsWithoutProgressEndNoCall) {
   EXPECT_TRUE(ended_.ok()) << ended_;
 }
 
+TEST_F(ConnectionTest, ManyExpiredCallsDelayBytesAndCloseNothing) {
+  Read();
+  for (int i = 0; i < 20'000; ++i) EXPECT_TRUE(connection_->CountCancelled(/*has_deadline=*/true));
+  const int64_t before = connection_->received_bytes();
+  connection_->AddCredit(before, 1);
+  Read();
+  EXPECT_EQ(connection_->received_bytes(), before);
+  for (int i = 0; i < kInspections; ++i) {
+    EXPECT_EQ(connection_->Inspect(), Connection::Inspection::kOpen);
+  }
+  EXPECT_TRUE(ended_.ok()) << ended_;
+}
+
+TEST_F(ConnectionTest, IsReadAgainAfterAPause) {
+  Read();
+  for (int i = 0; i < 1100; ++i) EXPECT_TRUE(connection_->CountCancelled(/*has_deadline=*/true));
+  const int64_t before = connection_->received_bytes();
+  connection_->AddCredit(before, 1);
+  const auto give_up_at = Connection::Clock::now() + std::chrono::seconds(30);
+  while (connection_->received_bytes() == before && Connection::Clock::now() < give_up_at) {
+    EXPECT_EQ(connection_->Inspect(), Connection::Inspection::kOpen);
+    Read();
+  }
+  EXPECT_GT(connection_->received_bytes(), before);
+}
+
+TEST_F(ConnectionTest, FloodOfResetsClosesTheConnection) {
+  int accepted = 0;
+  while (accepted < 10'000 && connection_->CountCancelled(/*has_deadline=*/false)) ++accepted;
+  EXPECT_GE(accepted, 1024);  // a client may have so many calls, and cancel them
+  EXPECT_LT(accepted, 5000);
+}
+
 TEST_F(ConnectionTest, AMessageThatArrivesLateSavesTheCall) {
   FillLargestWindow();
   for (int i = 0; i < kInspections; ++i) {

@@ -167,8 +167,11 @@ void CheckElementwise(const Call& call, Rule rule) {
       config.add_owned_const_input(number);
     }
   }
-  if (rule == Rule::kSame || rule == Rule::kIsBool) {
-    RequireDType(call.outputs[0], rule == Rule::kSame ? call.inputs[0].scalar_type() : at::kBool);
+  if (rule == Rule::kSame) {
+    RequireDType(call.outputs[0], call.inputs[0].scalar_type());
+  } else if (rule == Rule::kIsBool) {
+    TORCH_CHECK(call.outputs[0].scalar_type() == at::kBool, call.name,
+                " does not support non-boolean outputs.");
   } else if (rule != Rule::kTruth) {
     config.promote_inputs_to_common_dtype(true)
         .cast_common_dtype_to_outputs(true)
