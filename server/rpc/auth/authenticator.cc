@@ -201,10 +201,10 @@ void Admission::ServedAsPublic() {
 
 void Admission::Cancelled() {
   if (connection_ == nullptr) return;
-  // A call that was open for long costs the server no more than one that it has answered.
-  if (std::chrono::steady_clock::now() - began_at_ >= Connection::kMinCountedTime) return;
-  constexpr auto kNone = std::chrono::system_clock::time_point::max();
-  listeners_->CountCancelled(connection_, /*has_deadline=*/call_->deadline() != kNone);
+  const bool has_deadline = call_->deadline() != std::chrono::system_clock::time_point::max();
+  const auto open_for = std::chrono::steady_clock::now() - began_at_;
+  if (has_deadline && open_for >= Connection::kMaxCountedTime) return;
+  listeners_->CountCancelled(connection_, has_deadline);
 }
 
 Authenticator::Authenticator(const AuthenticationOptions& options)

@@ -140,11 +140,11 @@ class Connection {
   // Reports that a refused call is served, because its request is public. The call then doesn't
   // count as refused.
   void ServedAsPublic();
-  // Reports that the client has cancelled a call that was open for less than kMinCountedTime. If
-  // these calls are too many, the connection isn't read for a while, so no byte is lost. The result
-  // is false only for calls without a deadline: a call that has one may have waited in a buffer
-  // until it expired.
-  static constexpr std::chrono::milliseconds kMinCountedTime{100};
+  // Reports that the client has cancelled a call. Don't report a call that has a deadline and was
+  // open for kMaxCountedTime: it has probably expired. If the reported calls are too many, the
+  // connection isn't read for a while, so no byte is lost. The result is false only for calls
+  // without a deadline: one that has a deadline may have waited in a buffer until it expired.
+  static constexpr std::chrono::milliseconds kMaxCountedTime{100};
   bool CountCancelled(bool has_deadline);
   // Reports that handlers have received `messages` messages of `bytes` bytes in all, or have sent
   // messages that the peer acknowledges with control frames of `bytes` bytes.
