@@ -46,6 +46,25 @@ TEST_F(HealthTest, LargeRequestsAfterRefusedCallsAreNotReceived) {
   }
 }
 
+// Strangers send checks as fast as the server reads them, and read no answers.
+TEST_F(HealthTest, FloodsOfChecksHoldNoMemory) {
+  const std::string check = GrpcMessage("");
+  std::vector<std::thread> strangers;
+  for (int i = 0; i < 8; ++i) {
+    RawHttp2& connection = Connect();
+    ASSERT_TRUE(connection.SendPreface());
+    connection.set_send_timeout(std::chrono::milliseconds(500));
+    strangers.emplace_back([&] {
+      for (uint32_t stream = 1; stream < 40'000; stream += 2) {
+        if (!connection.BeginCall(stream, kCheck)) return;
+        if (!connection.SendFrame(kData, kEndStream, stream, check)) return;
+      }
+    });
+  }
+  for (std::thread& stranger : strangers) stranger.join();
+  ExpectServed();
+}
+
 // The server waits for the requests of at most 256 refused calls. The test begins more calls, which
 // send no request. Probes must still be answered.
 TEST_F(HealthTest, AnswersProbesDespiteCallsWithoutRequests) {

@@ -50,6 +50,8 @@ constexpr int kAdmittedReceiveBufferBytes = 8 << 20;
 constexpr double kMaxRefused = 100;
 constexpr double kMaxUnadmittedRefused = 50;
 constexpr double kRefusedPerSecond = 20;
+constexpr double kMaxPublic = 20;
+constexpr double kPublicPerSecond = 10;
 constexpr double kMaxCancelled = 100;
 constexpr double kCancelledPerSecond = 1000;
 constexpr double kMaxResets = 1100;
@@ -131,6 +133,8 @@ bool Connection::AddRefused(Call* call) {
 void Connection::ServedAsPublic() {
   MutexLock lock(&mu_);
   refused_.Remove();
+  public_.Add(kPublicPerSecond);
+  if (ThrottledLocked()) UpdateLocked();
 }
 
 bool Connection::CountCancelled(bool has_deadline) {
@@ -146,7 +150,8 @@ bool Connection::CountCancelled(bool has_deadline) {
 }
 
 bool Connection::ThrottledLocked() const {
-  return cancelled_.Events(kCancelledPerSecond) > kMaxCancelled;
+  return cancelled_.Events(kCancelledPerSecond) > kMaxCancelled ||
+         public_.Events(kPublicPerSecond) > kMaxPublic;
 }
 
 void Connection::AddCredit(int64_t bytes, int64_t messages) {

@@ -138,7 +138,7 @@ class Connection {
   bool AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool, UsageCharge slot);
   bool AddRefused(Call* call);
   // Reports that a refused call is served, because its request is public. The call then doesn't
-  // count as refused.
+  // count as refused. If such calls are too many, the connection isn't read for a while.
   void ServedAsPublic();
   // Reports that the client has cancelled a call. Don't report a call that has a deadline and was
   // open for kMaxCountedTime: it has probably expired. If the reported calls are too many, the
@@ -179,7 +179,7 @@ class Connection {
  private:
   int64_t HeldBytesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void UpdateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns whether the connection isn't read now, because many calls were cancelled at once.
+  // Returns whether the connection isn't read now, because of many cancelled or public calls.
   bool ThrottledLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether a handler waits for a message of the connection.
   bool AnyReadingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -221,6 +221,7 @@ class Connection {
   // How many bytes of calls that ended early may still be credited.
   int64_t forgiven_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   TokenBucket refused_ ABSL_GUARDED_BY(mu_);
+  TokenBucket public_ ABSL_GUARDED_BY(mu_);
   TokenBucket cancelled_ ABSL_GUARDED_BY(mu_);  // with and without a deadline
   TokenBucket resets_ ABSL_GUARDED_BY(mu_);     // cancelled calls without a deadline
 };

@@ -141,6 +141,20 @@ TEST_F(ConnectionTest, IsReadAgainAfterAPause) {
   EXPECT_GT(connection_->received_bytes(), before);
 }
 
+TEST_F(ConnectionTest, ManyPublicCallsDelayBytes) {
+  Read();
+  for (int i = 0; i < 1000; ++i) {
+    Connection::Call call;
+    EXPECT_TRUE(connection_->AddRefused(&call));
+    connection_->ServedAsPublic();
+    connection_->Remove(&call);
+  }
+  const int64_t before = connection_->received_bytes();
+  connection_->AddCredit(before, 1);
+  Read();
+  EXPECT_EQ(connection_->received_bytes(), before);
+}
+
 TEST_F(ConnectionTest, FloodOfResetsClosesTheConnection) {
   int accepted = 0;
   while (accepted < 10'000 && connection_->CountCancelled(/*has_deadline=*/false)) ++accepted;
