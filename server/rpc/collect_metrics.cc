@@ -103,8 +103,8 @@ void AddSessions(const SessionTable& table, Authenticator& authenticator,
     snapshot->Add(metrics::kPrincipalHandles, {counters->label()}, Count(own.handles));
     snapshot->Add(metrics::kPrincipalHostMemory, {counters->label()}, ToDouble(own.host_bytes));
   }
-  snapshot->Add(metrics::kHostMemoryUsed, {}, ToDouble(table.host_budget().used_bytes()));
-  snapshot->Add(metrics::kHostMemoryLimit, {}, ToDouble(table.host_budget().limit_bytes()));
+  snapshot->Add(metrics::kHostMemoryUsed, {}, ToDouble(table.host_budget()->used_bytes()));
+  snapshot->Add(metrics::kHostMemoryLimit, {}, ToDouble(table.host_budget()->limit_bytes()));
   const SessionTable::Counts counts = table.counts();
   snapshot->Add(metrics::kSessions, {}, Count(static_cast<int64_t>(sessions.size())));
   snapshot->Add(metrics::kSessionsOpened, {}, Count(counts.opened));

@@ -262,6 +262,7 @@ absl::Status Server::Listen(const ServerOptions& options) {
   context_.peer_address =
       PeerAddress(options.peers.advertise, listeners_.addresses(), context_.host_name);
   authenticator_->SetLog(session_log_.get());
+  authenticator_->SetHostBudget(sessions_.host_budget());
   sessions_.SetLog(session_log_.get());
   dispatcher_.RegisterWith(&builder);
   const auto spin = std::chrono::microseconds(options.spin_microseconds);

@@ -46,10 +46,11 @@ absl::Status HostAccount::Refuse(bool principal, int64_t bytes) const {
        .value = principal ? principal_limit_bytes() : budget_->limit_bytes_,
        .message = absl::StrCat(
            principal ? "the caller's" : "the server's",
-           " limit of host memory for handles, programs and so on is reached: the request needs ",
+           " limit of host memory for handles, programs, open calls and so on is reached: the "
+           "request needs ",
            bytes, " bytes; the caller holds ", own, " bytes, and all other callers ", others,
            " bytes; ",
-           principal || own > others ? "delete tensors, drop programs, or close sessions"
+           principal || own > others ? "delete tensors, drop programs, end calls, or close sessions"
                                      : "try again later, or delete tensors")});
 }
 

@@ -69,6 +69,7 @@ class Principal {
   Usage& published() const { return published_; }
   Usage& group_members() const { return group_members_; }
   Usage& host_bytes() const { return host_bytes_; }
+  Usage& calls() const { return calls_; }  // open ones
   // Connections, each counted for the principal of its first call.
   Usage& connections() const { return connections_; }
   // Bytes of responses that clients haven't received.
@@ -113,6 +114,7 @@ class Principal {
   mutable Usage published_;
   mutable Usage group_members_;
   mutable Usage host_bytes_;
+  mutable Usage calls_;
   mutable Usage connections_;
   mutable Usage request_bytes_;
   mutable ResponseBudget responses_;

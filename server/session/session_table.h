@@ -79,8 +79,8 @@ class SessionTable {
   // max_idle_seconds, in order of number. Ends the expired tickets.
   void EndExpired();
 
-  // Returns the budget that the host memory of all sessions is charged to.
-  const HostBudget& host_budget() const { return *host_budget_; }
+  // Returns the budget that the host memory of all sessions and open calls is charged to.
+  const std::shared_ptr<HostBudget>& host_budget() const { return host_budget_; }
 
   // Returns the tensors under names. A session's publications end with the session.
   Publications& publications() { return publications_; }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
 #include "tensord/tests/attack/memory_growth.h"
+#include "tensord/tests/attack/raw_http2.h"
 #include "tensord/tests/expect_error.h"
 #include "tensord/tests/integration/identity_fixture.h"
 
@@ -73,6 +74,29 @@ class HostMemoryTest : public integration::IdentityFixture {
   absl::Status ended_;  // the status that ended the stream of the last Send()
   std::optional<MemoryGrowth> growth_;
 };
+
+// The calls send no message.
+TEST_F(HostMemoryTest, BoundsOpenCalls) {
+  std::vector<std::unique_ptr<RawHttp2>> connections;
+  for (int i = 0; i < 8; ++i) {
+    auto& connection = connections.emplace_back(std::make_unique<RawHttp2>(daemon_->address()));
+    ASSERT_TRUE(connection->SendPreface());
+    for (uint32_t stream = 1; stream < 2 * 600; stream += 2) {
+      ASSERT_TRUE(connection->BeginCall(stream, stream % 4 == 1 ? "SharedMemory" : "SessionStream",
+                                        {{"authorization", "Bearer mallory-token"}}));
+    }
+  }
+  // The last call is above the limit: 32 MiB hold 2048 calls of 16 KiB.
+  EXPECT_EQ(connections.back()->AwaitEnd(2 * 600 - 1), RawHttp2::CallEnd::kError);
+  ExpectError(session_->Ones(1, {1}).status(), Code::kResourceExhausted, {kLimit, "end calls"});
+  // No connection was closed.
+  for (const auto& connection : connections) {
+    EXPECT_FALSE(connection->AwaitClosed(std::chrono::milliseconds(0)));
+  }
+  connections.clear();
+  EXPECT_TRUE(integration::Eventually(
+      [&] { return attacker_->Call<v1::Session>("OpenSession", v1::OpenSessionRequest()).ok(); }));
+}
 
 // Each prepared op takes about a megabyte.
 TEST_F(HostMemoryTest, BoundsPreparedOps) {

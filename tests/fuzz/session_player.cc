@@ -56,7 +56,7 @@ void FuzzWorld::CheckEmpty() {
   for (DeviceSlot* slot : engine.slots()) {
     if (slot->device->memory().used_bytes != 0) std::abort();
   }
-  if (sessions.host_budget().used_bytes() != 0) std::abort();
+  if (sessions.host_budget()->used_bytes() != 0) std::abort();
   for (const PrincipalRef& principal : {one, other}) {
     for (const Usage* usage :
          {&principal->host_bytes(), &principal->sessions(), &principal->handles(),

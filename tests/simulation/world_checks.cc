@@ -132,7 +132,7 @@ void World::CheckNothingLeft() {
     const int64_t bytes = host_.Principal(p)->host_bytes().used();
     if (bytes != 0) trace_->Fail(bytes, " bytes of host memory are charged to a principal");
   }
-  const int64_t bytes = host_.sessions().host_budget().used_bytes();
+  const int64_t bytes = host_.sessions().host_budget()->used_bytes();
   if (bytes != 0) trace_->Fail(bytes, " bytes of host memory are charged");
   for (const auto& session : sessions_) {
     if (!session.expired()) trace_->Fail("a session isn't freed");

@@ -41,6 +41,12 @@ constexpr int64_t kAcknowledgementShare = 256;
 constexpr int64_t kWireHeaderBytes = 8;
 constexpr int64_t kHeaderOverheadBytes = 512;
 
+// The estimated memory of an open call: gRPC's call and the server's objects.
+constexpr int64_t kCallBytes = 16 << 10;
+// A caller may have this many open calls although its limit of host memory is reached, so that it
+// can delete tensors and close sessions.
+constexpr int64_t kMaxCallsPastLimit = 64;
+
 bool IsLocalPeer(absl::string_view peer) {
   return absl::StartsWith(peer, "unix:") || absl::StartsWith(peer, "ipv4:127.") ||
          absl::StartsWith(peer, "ipv6:[::1]:") || absl::StartsWith(peer, "ipv6:%5B::1%5D:");
@@ -124,20 +130,35 @@ absl::Status Admission::Admit(Authenticator* authenticator, grpc::ServerContext*
   if (listeners_ != nullptr) connection_ = listeners_->Find(call->peer());
   absl::Status admitted = CheckHeaders(*call);
   if (admitted.ok()) admitted = Authenticate(authenticator, call, ended);
-  if (admitted.ok() && connection_ != nullptr) {
-    connection_call_.end = std::move(ended);
-    admitted = listeners_->AddAdmitted(connection_, &connection_call_,
-                                       kHeaderOverheadBytes + HeadersBytes(*call, kWireHeaderBytes),
-                                       principal());
-  }
+  if (admitted.ok()) admitted = Add(authenticator, std::move(ended));
   if (admitted.ok()) return admitted;
   if (absl::IsUnauthenticated(admitted)) failures_ = authenticator->FailureCounter(admitted);
-  if (listeners_ != nullptr) listeners_->AddRefused(call->peer(), connection_, &connection_call_);
+  if (listeners_ != nullptr && !connection_call_.admitted) {
+    listeners_->AddRefused(call->peer(), connection_, &connection_call_);
+  }
   if (authenticator->log_ != nullptr) {
     authenticator->log_->Refused(connection_ != nullptr ? connection_->address() : call->peer(),
                                  admitted);
   }
   return admitted;
+}
+
+absl::Status Admission::Add(Authenticator* authenticator,
+                            std::function<void(const absl::Status&)> ended) {
+  if (connection_ != nullptr) {
+    connection_call_.end = std::move(ended);
+    TENSORD_RETURN_IF_ERROR(listeners_->AddAdmitted(
+        connection_, &connection_call_,
+        kHeaderOverheadBytes + HeadersBytes(*call_, kWireHeaderBytes), principal()));
+  }
+  if (authenticator->host_budget_ == nullptr) return absl::OkStatus();
+  charge_ = HostCharge(std::make_shared<HostAccount>(authenticator->host_budget_, principal()));
+  UsageRef open(principal(), &principal()->calls());
+  open->Charge(1, /*limit=*/0);
+  counted_ = UsageCharge(std::move(open), 1);
+  if (principal()->calls().used() > kMaxCallsPastLimit) return charge_.Add(kCallBytes);
+  charge_.AddPastLimit(kCallBytes);
+  return absl::OkStatus();
 }
 
 absl::Status Admission::Authenticate(Authenticator* authenticator, grpc::ServerContext* call,

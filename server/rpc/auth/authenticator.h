@@ -24,6 +24,7 @@
 #include "tensord/server/rpc/auth/certificates.h"
 #include "tensord/server/rpc/auth/file_watch.h"
 #include "tensord/server/rpc/auth/listeners.h"
+#include "tensord/server/session/host_budget.h"
 #include "tensord/server/session/principal.h"
 #include "tensord/server/session/session_log.h"
 
@@ -104,6 +105,8 @@ class Admission {
 
   absl::Status Authenticate(Authenticator* authenticator, grpc::ServerContext* call,
                             std::function<void(const absl::Status&)> ended);
+  // Adds the call to its connection and to what its caller is charged for.
+  absl::Status Add(Authenticator* authenticator, std::function<void(const absl::Status&)> ended);
 
   void AddCredit(int64_t bytes);
   void SetState(Connection::CallState state) {
@@ -123,6 +126,8 @@ class Admission {
   // The counter that the destructor increments. Null means that it increments none.
   std::atomic<int64_t>* failures_ = nullptr;
   Credentials credentials_;
+  UsageCharge counted_;  // as an open call of the principal
+  HostCharge charge_;
   // The time when the authenticator called `ended_`. If it hasn't called it, there is no value.
   // Guarded by Authenticator::mu_.
   std::optional<std::chrono::steady_clock::time_point> ended_at_;
@@ -140,6 +145,8 @@ class Authenticator {
   // Sets the listeners to which the authenticator reports admitted, refused and cancelled calls.
   // Call it before the first call. The listeners outlive the calls.
   void SetListeners(Listeners* listeners) { listeners_ = listeners; }
+  // Sets the budget that open calls are charged to. Call it before the first call.
+  void SetHostBudget(std::shared_ptr<HostBudget> budget) { host_budget_ = std::move(budget); }
   // Sets the log of refused callers. Call it before the first call.
   void SetLog(SessionLog* log) { log_ = log; }
 
@@ -206,6 +213,7 @@ class Authenticator {
   const AuthenticationOptions options_;
   Listeners* listeners_ = nullptr;
   SessionLog* log_ = nullptr;
+  std::shared_ptr<HostBudget> host_budget_;
   PrincipalTable principals_;
   const PrincipalRef anonymous_;
   std::atomic<int64_t> missing_{0}, invalid_{0}, expired_{0};

@@ -26,7 +26,7 @@ class EngineHostBudgetTest : public EngineFixture {
                          .device = "cpu:0"};
     EXPECT_TRUE(engine_->Run(other, ones).ok());
   }
-  int64_t used_bytes() { return sessions_->host_budget().used_bytes(); }
+  int64_t used_bytes() { return sessions_->host_budget()->used_bytes(); }
 
   const TensorSpec two_{DType::kInt64, {2}};
   PackedOps packed_;

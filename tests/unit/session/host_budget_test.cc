@@ -113,7 +113,7 @@ class HostLimitsTest : public testing::Test {
     }
   }
 
-  int64_t used_bytes() const { return table_.host_budget().used_bytes(); }
+  int64_t used_bytes() const { return table_.host_budget()->used_bytes(); }
 
   SessionTable table_;
   const SessionRef session_;
