@@ -12,6 +12,13 @@
 namespace tensord::server {
 namespace {
 
+// A thread that had events for this time lets gRPC read.
+constexpr std::chrono::microseconds kMaxTimeWithoutInput{200};
+// Next() takes longer if it polls connections, and less if an event was waiting.
+constexpr std::chrono::microseconds kMinPollTime{5};
+// gRPC reads from one connection each time it is asked.
+constexpr int kConnectionsAtOnce = 16;
+
 // Owns itself until its task has run.
 class PostedTask final : public QueueEvent {
  public:
@@ -86,6 +93,11 @@ CallQueue::~CallQueue() {
   } else {
     Run();
   }
+  input_.Shutdown();
+  void* tag = nullptr;
+  bool ok = false;
+  while (input_.Next(&tag, &ok)) {
+  }
 }
 
 void CallQueue::Run() {
@@ -93,9 +105,24 @@ void CallQueue::Run() {
   bool ok = false;
   while (true) {
     if (accept_queue_ != nullptr) AwaitCall();
+    const auto asked = std::chrono::steady_clock::now();
     if (!Next(&tag, &ok)) return;
+    ReadInput(asked);
     TsanAcquire(tag);
     static_cast<QueueEvent*>(tag)->OnCompleted(ok);
+  }
+}
+
+void CallQueue::ReadInput(std::chrono::steady_clock::time_point asked) {
+  const auto now = std::chrono::steady_clock::now();
+  const bool found_event = now - asked < kMinPollTime;
+  if (found_event && now - input_read_at_ < kMaxTimeWithoutInput) return;
+  input_read_at_ = now;
+  if (!found_event) return;  // Next() has polled
+  void* tag = nullptr;
+  bool ok = false;
+  for (int i = 0; i < kConnectionsAtOnce; ++i) {
+    input_.AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC));
   }
 }
 

@@ -100,11 +100,18 @@ class CallQueue {
   // If calls arrive at another queue, blocks until there is a call or the queue ends.
   void AwaitCall();
   bool Next(void** tag, bool* ok);
+  // Lets gRPC read from connections if the queue has had events for a while without a pause: gRPC
+  // reads only when a thread finds no event. The events that follow from what it reads come after
+  // those that are waiting. So messages that gRPC holds already, and tasks, can't keep out others.
+  // `asked` is when the thread asked for the current event.
+  void ReadInput(std::chrono::steady_clock::time_point asked);
 
   Authenticator* const authenticator_;
   const std::chrono::microseconds spin_;
   CallQueue* const accept_queue_ = nullptr;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  grpc::CompletionQueue input_;  // has no events: ReadInput() polls connections through it
+  std::chrono::steady_clock::time_point input_read_at_;
   std::thread thread_;
 
   mutable Mutex mu_;

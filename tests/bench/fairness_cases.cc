@@ -142,12 +142,11 @@ v1::SessionStreamRequest Encoded(const v1::SessionStreamRequest& message) {
   return encoded;
 }
 
-// kOps ops, each with a drop of its result.
-constexpr uint64_t kOps = 100000;
-v1::SessionStreamRequest ManyOps() {
+// `ops` ops, each with a drop of its result.
+v1::SessionStreamRequest ManyOps(uint64_t ops) {
   v1::SessionStreamRequest message;
   v1::Batch& batch = *message.add_commands()->mutable_batch();
-  for (uint64_t handle = 2; handle < 2 + kOps; ++handle) {
+  for (uint64_t handle = 2; handle < 2 + ops; ++handle) {
     for (const uint64_t word : {uint64_t{1}, handle == 2 ? handle : 1, handle - 1}) {
       batch.add_words(word);
     }
@@ -220,8 +219,11 @@ std::string ManyAttributes(const std::string& session) {
 // Starts a flood by an attacker. It ends when the returned object is destroyed.
 using Flood = std::function<std::unique_ptr<Background>(Attacker&)>;
 
-std::unique_ptr<Background> FloodOfOps(Attacker& attacker) {
-  return std::make_unique<Background>([&attacker, message = ManyOps()] { attacker.Send(message); });
+Flood FloodOfOps(uint64_t ops) {
+  return [ops](Attacker& attacker) {
+    return std::make_unique<Background>(
+        [&attacker, message = ManyOps(ops)] { attacker.Send(message); });
+  };
 }
 
 std::unique_ptr<Background> FloodOfPrograms(Attacker& attacker) {
@@ -244,8 +246,11 @@ void FairnessCases(Bench& bench) {
     int sessions;
     Flood flood;  // each session starts one
   };
-  const Attack attacks[] = {{"batches of 100,000 ops", 1, FloodOfOps},
-                            {"batches of 100,000 ops from 16 sessions", 16, FloodOfOps},
+  const Attack attacks[] = {{"batches of 100,000 ops", 1, FloodOfOps(100'000)},
+                            {"batches of 100,000 ops from 16 sessions", 16, FloodOfOps(100'000)},
+                            {"batches of 10,000 ops", 1, FloodOfOps(10'000)},
+                            {"batches of 1,000 ops from 16 sessions", 16, FloodOfOps(1'000)},
+                            {"batches of 1,000 ops from 48 sessions", 48, FloodOfOps(1'000)},
                             {"programs of 65,536 ops", 1, FloodOfPrograms},
                             {"RunOp with 1.5 M attributes", 1, FloodOfAttributes}};
   for (const Attack& attack : attacks) {

@@ -101,6 +101,44 @@ TEST_F(FairnessTest, LongMessagesDoNotBlockOtherClients) {
   attacker.join();
 }
 
+// Each message is short enough for the thread that reads from all connections. Together they always
+// give it something to do.
+TEST_F(FairnessTest, ShortMessagesOfManyStreamsDoNotBlockOtherClients) {
+  constexpr int kStreams = 16;
+  constexpr int kMessages = 600;
+  v1::SessionStreamRequest ops;
+  v1::Batch& batch = *ops.add_commands()->mutable_batch();
+  for (uint64_t handle = 2; handle < 1002; ++handle) {
+    // The op, its output's handle (or the step to it) and its input's, and a drop of its output.
+    for (const uint64_t word : {uint64_t{1}, handle == 2 ? handle : 1, handle - 1}) {
+      batch.add_words(word);
+    }
+    batch.add_words(0);
+    batch.add_words(0);
+  }
+  ExpectServed(client_, 1);
+  std::atomic<int> ended{0};
+  std::vector<std::thread> attackers;
+  for (int i = 0; i < kStreams; ++i) {
+    attackers.emplace_back([&] {
+      RpcClient rpc(daemon_->address());
+      rpc.set_deadline_seconds(600);
+      RpcSession session(rpc);
+      EXPECT_TRUE(session.Ones(1, {16}).ok());
+      std::vector<v1::SessionStreamRequest> messages(1 + kMessages, ops);
+      messages[0] = session.Attach();
+      AddDefinition(&messages[0], 1, "neg", 1);
+      EXPECT_TRUE(RunStream(rpc, messages).ok());
+      ++ended;
+    });
+  }
+  RpcClient rpc(daemon_->address());
+  EXPECT_TRUE(Eventually([&] { return UsedBytes(rpc, "cpu:0") > 0; }));
+  ExpectServed(client_, 20);
+  EXPECT_LT(ended, kStreams) << "the other client had to wait for all messages";
+  for (std::thread& attacker : attackers) attacker.join();
+}
+
 // One after another, clients disconnect in the middle of their work without closing their sessions.
 TEST_F(FairnessTest, FreesMemoryOfDisconnectedClients) {
   const int64_t before = Used(first_);
