@@ -36,6 +36,7 @@ enum class OpCost : uint8_t {
   kCompute,  // several nanoseconds
   kSelect,   // as kCopy, but of input 0, the op reads only as many elements as it writes
   kSort,     // some tens of nanoseconds
+  kWindows,  // several nanoseconds for each element of each window (attribute "kernel")
   kPairs,    // the time depends on the product of two inputs' sizes
 };
 

@@ -172,7 +172,7 @@ void AppendPoolOps(std::vector<OpSchema>& ops) {
                  .max_inputs = 1,
                  .attrs = MakeWindowAttrs(true, false),
                  .infer = InferMaxPool,
-                 .cost = OpCost::kCompute});
+                 .cost = OpCost::kWindows});
   ops.push_back({.name = "max_pool_backward",
                  .signature = "(…,D',H',W'), indices (…,D',H',W') -> (…,D,H,W)",
                  .doc = "The gradient of max_pool, from its result's gradient and its indices.",
@@ -189,7 +189,7 @@ void AppendPoolOps(std::vector<OpSchema>& ops) {
                  .max_inputs = 1,
                  .attrs = MakeWindowAttrs(false, false),
                  .infer = InferAvgPool,
-                 .cost = OpCost::kCompute});
+                 .cost = OpCost::kWindows});
   ops.push_back({.name = "avg_pool_backward",
                  .signature = "(…,D',H',W') -> (…,D,H,W)",
                  .doc = "The gradient of avg_pool, from its result's gradient.",
@@ -197,7 +197,7 @@ void AppendPoolOps(std::vector<OpSchema>& ops) {
                  .max_inputs = 1,
                  .attrs = MakeWindowAttrs(false, true),
                  .infer = InferAvgPoolBackward,
-                 .cost = OpCost::kCompute,
+                 .cost = OpCost::kWindows,
                  .input_names = {"gradient"}});
 }
 

@@ -15,9 +15,6 @@ namespace {
 // At most so many steps run under one lock. The lock then costs little for each step, and other
 // threads wait only briefly for it.
 constexpr int kMaxStepsPerLock = 64;
-// RunBatch() checks the deadline once in this many rounds. A round runs up to kMaxStepsPerLock
-// steps inline, and then passes at most one step to the engine.
-constexpr int kRoundsPerDeadlineCheck = 4;
 
 absl::Status Malformed(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("a batch of packed ops ", what));
@@ -240,8 +237,9 @@ absl::Status PackedOps::RunBatch(absl::Span<const uint64_t>* words, uint64_t* co
                                  ResultCallback on_result,
                                  std::chrono::steady_clock::time_point deadline) {
   int64_t released_at = 0;
-  for (int round = 1; !words->empty(); ++round) {
-    if (round % kRoundsPerDeadlineCheck == 0 && std::chrono::steady_clock::now() >= deadline) break;
+  // A round runs up to kMaxStepsPerLock steps inline, and then passes at most one step to the engine.
+  for (bool first = true; !words->empty(); first = false) {
+    if (!first && std::chrono::steady_clock::now() >= deadline) break;
     Step not_inline;
     Executor::InlineLock lock = AcquireInlineLock(released_at);
     absl::StatusOr<bool> all_ran = RunSteps(lock, words, command, &not_inline);

@@ -35,6 +35,10 @@ double GrainOf(UnaryFunction function) {
 double GrainOf(BinaryFunction function, DType dtype) {
   if (CostOf(function) != ElementwiseCost::kLibm) return kGrainElements;
   if (function == BinaryFunction::kPow && !IsFloating(dtype)) return kGrainElements / 32;
+  // fmod() takes up to a microsecond if the operands' exponents are far apart.
+  if (function == BinaryFunction::kRemainder || function == BinaryFunction::kFloorDivide) {
+    return kGrainElements / 32;
+  }
   return kGrainElements / 8;
 }
 

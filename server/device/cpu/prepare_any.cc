@@ -27,6 +27,13 @@ bool IsShort(const KernelSpec& spec) {
       return elements <= kGrainElements;
     case OpCost::kCompute:
       return elements <= kGrainElements / 4;
+    case OpCost::kWindows: {
+      // Each element of the result has a window, or of the result's gradient.
+      const bool is_backward = spec.attrs->Find("size") != nullptr;
+      auto visited = static_cast<double>(is_backward ? inputs : outputs);
+      for (int64_t size : spec.attrs->Ints("kernel")) visited *= static_cast<double>(size);
+      return std::max(elements, visited) <= kGrainElements / 4;
+    }
     case OpCost::kSelect: {
       // The elements that are read from a large table may not be in the caches.
       const int64_t selected = std::max(MaxElements(spec.inputs.subspan(1)), outputs);

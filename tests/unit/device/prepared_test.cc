@@ -217,6 +217,25 @@ TEST_F(PreparedTest, LongKernelsDoNotRunInline) {
   EXPECT_FALSE(runs_inline("index", {large, Spread(DType::kInt64, {100}, 0, 100)}));
   EXPECT_FALSE(runs_inline("gather", {large, many}));
   EXPECT_FALSE(runs_inline("index_put", {large, few, Spread(DType::kFloat32, {4, 512}, 0, 1)}));
+  // The window of each element, and a division that takes long for some operands, count, too.
+  const HostTensor image = Spread(DType::kFloat32, {1, 1, 2000, 1}, 0, 1);
+  const auto pool = [](int64_t size) {
+    return Attributes{{"kernel", std::vector<int64_t>{size, 1}},
+                      {"stride", std::vector<int64_t>{1, 1}},
+                      {"padding", std::vector<int64_t>{size / 2, 0}}};
+  };
+  for (const char* op : {"max_pool", "avg_pool"}) {
+    EXPECT_TRUE(runs_inline(op, {image}, pool(2))) << op;
+    EXPECT_FALSE(runs_inline(op, {image}, pool(1000))) << op;
+  }
+  Attributes backward = pool(1000);
+  backward.Set("size", std::vector<int64_t>{2000, 1});
+  EXPECT_FALSE(
+      runs_inline("avg_pool_backward", {Spread(DType::kFloat32, {1, 1, 2001, 1}, 0, 1)}, backward));
+  const HostTensor numbers = Spread(DType::kFloat64, {2000}, 1, 2);
+  EXPECT_TRUE(runs_inline("mul", {numbers, numbers}));
+  EXPECT_FALSE(runs_inline("remainder", {numbers, numbers}));
+  EXPECT_FALSE(runs_inline("floor_divide", {numbers, numbers}));
 }
 
 TEST_F(PreparedTest, InlineKernelsRunOnAnyThread) {
