@@ -20,18 +20,13 @@ class LaunchedKernel final : public PreparedKernel {
     }
   }
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+  absl::Status Launch(const LaunchContext& context, absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {
-    return LaunchChecked(inputs, outputs, {});
-  }
-
-  absl::Status LaunchChecked(absl::Span<const Buffer* const> inputs,
-                             absl::Span<Buffer* const> outputs, const CheckCell& check) override {
     absl::InlinedVector<Operand, 3> from;
     absl::InlinedVector<Operand, 1> to;
     for (size_t i = 0; i < inputs.size(); ++i) from.push_back({&inputs_[i], inputs[i]->data()});
     for (size_t i = 0; i < outputs.size(); ++i) to.push_back({&outputs_[i], outputs[i]->data()});
-    return device_->Launch({schema_, &attrs_, from, to, check});
+    return device_->Launch({context, schema_, &attrs_, from, to});
   }
 
  private:

@@ -37,6 +37,9 @@
 
 namespace tensord::server {
 
+class Device;
+class MemoryAccount;
+
 enum class DeviceState { kServing = 1, kLost, kResetting };  // as v1::DeviceState
 
 // Says whether a device can be used.
@@ -63,9 +66,9 @@ struct DeviceInfo {
 struct MemoryStats {
   int64_t total_bytes = 0;  // of the physical device
   int64_t limit_bytes = 0;  // of this logical device
-  // Counts the size_bytes() of all buffers, and the copies of weights that the backend keeps for
-  // speed. If an allocation needs the room, the backend frees these copies. Freed memory that the
-  // backend keeps for reuse isn't counted.
+  // Counts the size_bytes() of all buffers, scratch memory (scratch_memory.h), and the copies of
+  // weights that the backend keeps for speed. If an allocation needs the room, the backend frees
+  // these copies. Freed memory that the backend keeps for reuse isn't counted.
   int64_t used_bytes = 0;
   int64_t peak_bytes = 0;  // the highest value of used_bytes so far, without these copies
 };
@@ -93,16 +96,25 @@ struct Operand {
   }
 };
 
+// What a launch needs in addition to the op and its operands.
+struct LaunchContext {
+  // The kernel's scratch memory (scratch_memory.h) is allocated from `device` and charged to
+  // `account`. `device` is the one that the caller launches on, which may wrap the backend's.
+  MemoryAccount& account;
+  Device& device;
+  CheckCell check = {};  // where the kernel reports a bad value, if Device::defers_checks()
+};
+
 // A call has everything that a kernel needs to run one op. The inputs have the dtypes of
 // OpPlan::input_dtypes. `attrs` is in normal form (op_schema.h). The outputs are allocated. If the
 // kernel was prepared for it (PreparedKernel::in_place), an output may have the memory of an input.
 // Otherwise it overlaps no other operand.
 struct KernelCall {
+  const LaunchContext& context;
   const OpSchema* schema;
   const Attributes* attrs;
   absl::Span<const Operand> inputs;
   absl::Span<const Operand> outputs;  // one for each of OpPlan::outputs
-  CheckCell check = {};  // where the kernel reports a bad value, if Device::defers_checks()
 
   const Operand& output() const { return outputs[0]; }
 };
@@ -114,20 +126,15 @@ class PreparedKernel {
   virtual ~PreparedKernel() = default;
 
   // Executor thread. Runs or enqueues the kernel as Device::Launch() does. The inputs and outputs
-  // must have the order and the sizes of the specs that were given to Prepare().
-  virtual absl::Status Launch(absl::Span<const Buffer* const> inputs,
+  // must have the order and the sizes of the specs that were given to Prepare(). If the op's schema
+  // has `value_checked` and the device defers_checks(), the kernel reports a bad value to
+  // `context.check`, whose memory the caller keeps until the kernel has finished.
+  virtual absl::Status Launch(const LaunchContext& context, absl::Span<const Buffer* const> inputs,
                               absl::Span<Buffer* const> outputs) = 0;
-  // Launches the kernel of an op whose schema has `value_checked`, on a device that
-  // defers_checks(). The kernel reports a bad value to `check`, whose memory the caller keeps until
-  // the kernel has finished.
-  virtual absl::Status LaunchChecked(absl::Span<const Buffer* const> inputs,
-                                     absl::Span<Buffer* const> outputs,
-                                     const CheckCell& /*check*/) {
-    return Launch(inputs, outputs);
-  }
   // Launches a kernel with one output.
-  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) {
-    return Launch(inputs, absl::MakeConstSpan(&output, 1));
+  absl::Status Launch(const LaunchContext& context, absl::Span<const Buffer* const> inputs,
+                      Buffer* output) {
+    return Launch(context, inputs, absl::MakeConstSpan(&output, 1));
   }
 
   // Returns whether Launch() finishes the kernel within a few microseconds, and may be called on
@@ -275,7 +282,8 @@ class Device {
 
   // Executor thread. Runs or enqueues the kernel of `call.schema`. The caller keeps the operands'
   // buffers until Launch() has returned. A backend that runs kernels later reuses memory in stream
-  // order, so the kernel may still use a buffer that was dropped after its launch.
+  // order, so the kernel may still use a buffer that was dropped after its launch. If there is too
+  // little memory for the kernel's scratch, returns RESOURCE_EXHAUSTED.
   virtual absl::Status Launch(const KernelCall& call) = 0;
 
   // Thread-safe. Prepares a kernel. The default's kernel calls Device::Launch(). If the op is
@@ -394,15 +402,21 @@ class Device {
   // fails, they free it.
   SpareMemoryList& spares() { return spares_; }
 
+  // Thread-safe. Returns the bytes of scratch memory that launches hold at this moment.
+  int64_t scratch_bytes() const { return scratch_bytes_.load(std::memory_order_relaxed); }
+
  protected:
   Device() = default;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
  private:
+  friend class ScratchMemory;
+
   std::unique_ptr<const absl::Status> owned_loss_;
   std::atomic<const absl::Status*> loss_{nullptr};
   SpareMemoryList spares_;
+  std::atomic<int64_t> scratch_bytes_{0};
 };
 
 }  // namespace tensord::server

@@ -78,14 +78,18 @@ absl::Status MemoryAccount::Refuse(bool session, int64_t bytes, int64_t used) co
 }
 
 absl::Status MemoryAccount::WithMemoryHolders(const absl::Status& refused, int64_t bytes,
-                                              int64_t device_bytes) const {
+                                              const Device& device) const {
   const int64_t charged = options_.principal != nullptr  ? options_.principal->used()
                           : options_.accounts != nullptr ? options_.accounts->used_bytes()
                                                          : used_bytes();
   const int64_t own = charged - bytes;
-  return WithSuffix(refused,
-                    absl::StrCat("; the caller holds ", own, " bytes there, other callers ",
-                                 std::max<int64_t>(0, device_bytes - own)));
+  std::string held = absl::StrCat("; the caller holds ", own, " bytes there, other callers ",
+                                  std::max<int64_t>(0, device.memory().used_bytes - own));
+  if (const int64_t scratch = device.scratch_bytes(); scratch > 0) {
+    absl::StrAppend(&held, "; ", scratch,
+                    " bytes of these are intermediate values of an op that runs, until it ends");
+  }
+  return WithSuffix(refused, held);
 }
 
 absl::StatusOr<BufferRef> MemoryAccount::BindCharge(absl::StatusOr<BufferRef> buffer,
@@ -115,7 +119,7 @@ absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, in
     buffer = allocate();
   }
   if (absl::IsResourceExhausted(buffer.status())) {
-    buffer = account.WithMemoryHolders(buffer.status(), size_bytes, device.memory().used_bytes);
+    buffer = account.WithMemoryHolders(buffer.status(), size_bytes, device);
     account.ReportRefused(buffer.status());
   }
   return account.BindCharge(std::move(buffer), size_bytes);

@@ -145,10 +145,10 @@ class MemoryAccount {
   absl::StatusOr<BufferRef> BindCharge(absl::StatusOr<BufferRef> buffer, int64_t bytes);
   absl::Status Refuse(bool session, int64_t bytes, int64_t used) const;
   // Returns a device's error. Adds to its message how many bytes the caller and all other callers
-  // hold on the device. `bytes` are charged for the allocation that failed; `device_bytes` are in
-  // use on the device.
+  // hold on the device, and how many of these are scratch memory. `bytes` are charged for the
+  // allocation that failed.
   absl::Status WithMemoryHolders(const absl::Status& refused, int64_t bytes,
-                                 int64_t device_bytes) const;
+                                 const Device& device) const;
   void ReportRefused(const absl::Status& status) const {
     if (options_.on_refused && absl::IsResourceExhausted(status)) options_.on_refused(status);
   }

@@ -45,13 +45,8 @@ class RestartableDevice::Kernel final : public PreparedKernel {
     kernel = std::move(kernel_);
   }
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+  absl::Status Launch(const LaunchContext& context, absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {
-    return LaunchChecked(inputs, outputs, {});
-  }
-
-  absl::Status LaunchChecked(absl::Span<const Buffer* const> inputs,
-                             absl::Span<Buffer* const> outputs, const CheckCell& check) override {
     TENSORD_ASSIGN_OR_RETURN(const Inner inner, device_->Current());
     for (const Buffer* input : inputs) {
       if (const absl::Status* loss = input->device().loss()) return *loss;
@@ -64,7 +59,7 @@ class RestartableDevice::Kernel final : public PreparedKernel {
       device_->Attach(this, inner, std::move(kernel));
       if (kernel_ == nullptr) return device_->Current().status();
     }
-    absl::Status status = kernel_->LaunchChecked(inputs, outputs, check);
+    absl::Status status = kernel_->Launch(context, inputs, outputs);
     return status.ok() ? status : device_->RecordLoss(inner, std::move(status));
   }
 

@@ -8,6 +8,7 @@
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/common/util/mutex.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/server/device/memory_account.h"
 
 namespace tensord::server {
 namespace {
@@ -54,7 +55,9 @@ absl::Status SelfTest(Device& device) {
   const Attributes no_attrs;
   const std::array<Operand, 2> operands = {{{&spec, in->data()}, {&spec, in->data()}}};
   const Operand sum = {&spec, out->data()};
-  TENSORD_RETURN_IF_ERROR(device.Launch({kAdd, &no_attrs, operands, absl::MakeConstSpan(&sum, 1)}));
+  const MemoryAccount::Ref account = MemoryAccount::Open({.device = device.name().ToString()});
+  TENSORD_RETURN_IF_ERROR(
+      device.Launch({{*account, device}, kAdd, &no_attrs, operands, absl::MakeConstSpan(&sum, 1)}));
   TENSORD_RETURN_IF_ERROR(AwaitFence(device));
   Numbers sums = {};
   TENSORD_RETURN_IF_ERROR(device.Read(*out, 0, sums.data(), bytes));

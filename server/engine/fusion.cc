@@ -247,7 +247,7 @@ absl::StatusOr<BufferRef> ChainKernels::Run(MemoryAccount& account,
   }
   absl::InlinedVector<const Buffer*, 6> operands;
   for (const TensorRef* input : inputs) operands.push_back((*input)->buffer().get());
-  TENSORD_RETURN_IF_ERROR(kernel->Launch(operands, output.get()));
+  TENSORD_RETURN_IF_ERROR(kernel->Launch({account, *last.slot()->device}, operands, output.get()));
   return output;
 }
 

@@ -181,7 +181,8 @@ absl::Status PreparedOp::LaunchInto(MemoryAccount& account, absl::Span<const Buf
                                     absl::Span<Buffer* const> outputs, const CheckCell& check,
                                     std::vector<BufferRef>* kept) {
   if (kernel_ == nullptr) return absl::OkStatus();
-  if (!has_casts_) return kernel_->LaunchChecked(inputs, outputs, check);
+  const LaunchContext context = {account, *slot_->device, check};
+  if (!has_casts_) return kernel_->Launch(context, inputs, outputs);
   absl::InlinedVector<const Buffer*, 3> operands(inputs.begin(), inputs.end());
   absl::InlinedVector<BufferRef, 3> cast_buffers;
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -191,7 +192,7 @@ absl::Status PreparedOp::LaunchInto(MemoryAccount& account, absl::Span<const Buf
     if (kept != nullptr) kept->push_back(cast);
     cast_buffers.push_back(std::move(cast));
   }
-  return kernel_->LaunchChecked(operands, outputs, check);
+  return kernel_->Launch(context, operands, outputs);
 }
 
 absl::StatusOr<BufferRef> PreparedOp::Cast(MemoryAccount& account, size_t input,
@@ -199,7 +200,8 @@ absl::StatusOr<BufferRef> PreparedOp::Cast(MemoryAccount& account, size_t input,
   const int64_t bytes = inputs_[input].num_elements() * SizeOf(plan_.input_dtypes[input]);
   TENSORD_ASSIGN_OR_RETURN(BufferRef cast, AllocateFor(account, *slot_->device, bytes));
   const Buffer* source = &from;
-  TENSORD_RETURN_IF_ERROR(casts_[input]->Launch(absl::MakeConstSpan(&source, 1), cast.get()));
+  TENSORD_RETURN_IF_ERROR(casts_[input]->Launch({account, *slot_->device},
+                                                absl::MakeConstSpan(&source, 1), cast.get()));
   return cast;
 }
 

@@ -260,9 +260,9 @@ absl::Status Program::LaunchStep(MemoryAccount& account, const ProgramStep& step
   for (uint32_t operand : step.operands) operands.push_back(values_[operand]);
   PreparedOp& op = *step.op;
   TENSORD_ASSIGN_OR_RETURN(const CheckCell check, op.MakeCheck(checks, /*in_program=*/true));
-  const absl::Status launched = step.chain != nullptr
-                                    ? step.chain->Launch(operands, results)
-                                    : op.LaunchInto(account, operands, results, check);
+  const absl::Status launched =
+      step.chain != nullptr ? step.chain->Launch({account, *slot_->device}, operands, results)
+                            : op.LaunchInto(account, operands, results, check);
   // A bad value gives INVALID_ARGUMENT. The error then names the op, as in MakeCheck().
   if (absl::IsInvalidArgument(launched)) return WithPrefix(launched, absl::StrCat(op.name(), ": "));
   return launched;

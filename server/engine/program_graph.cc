@@ -306,7 +306,7 @@ absl::Status ProgramGraph::LaunchSteps(MemoryAccount& account, Captured* capture
     for (uint32_t result : step.results()) results.push_back(captured->values[result]);
     std::vector<BufferRef> casts;
     TENSORD_RETURN_IF_ERROR(step.chain != nullptr
-                                ? step.chain->Launch(operands, results)
+                                ? step.chain->Launch({account, device_}, operands, results)
                                 : step.op->LaunchInto(account, operands, results, check, &casts));
     for (BufferRef& cast : casts) {
       TENSORD_RETURN_IF_ERROR(Count(cast->size_bytes(), captured));

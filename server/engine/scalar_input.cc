@@ -28,14 +28,14 @@ AttrValue ToAttr(const ScalarInput& scalar) {
 // Executor thread. Fills the buffer by the kernel of `full`, in order with other kernels.
 absl::StatusOr<BufferRef> Fill(Session& session, const ScalarInput& scalar, const Tensor& tensor) {
   static const OpSchema* const kFull = FindOp("full");
-  TENSORD_ASSIGN_OR_RETURN(
-      BufferRef buffer,
-      AllocateFor(session.account(*tensor.slot()), tensor.device(), tensor.spec().size_bytes()));
+  MemoryAccount& account = session.account(*tensor.slot());
+  TENSORD_ASSIGN_OR_RETURN(BufferRef buffer,
+                           AllocateFor(account, tensor.device(), tensor.spec().size_bytes()));
   const Attributes attrs = {
       {"shape", std::vector<int64_t>()}, {"value", ToAttr(scalar)}, {"dtype", scalar.dtype}};
   const Operand output = {&tensor.spec(), buffer->data()};
-  TENSORD_RETURN_IF_ERROR(
-      tensor.device().Launch({kFull, &attrs, {}, absl::MakeConstSpan(&output, 1)}));
+  TENSORD_RETURN_IF_ERROR(tensor.device().Launch(
+      {{account, tensor.device()}, kFull, &attrs, {}, absl::MakeConstSpan(&output, 1)}));
   return buffer;
 }
 

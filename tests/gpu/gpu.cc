@@ -7,6 +7,7 @@
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/cuda/cudnn_library.h"
+#include "tensord/tests/test_launch.h"
 
 namespace tensord::gpu {
 namespace {
@@ -114,17 +115,19 @@ absl::StatusOr<std::unique_ptr<Op>> Op::Make(Gpu* gpu, const std::string& name,
 }
 
 absl::Status Op::Run(int count) {
+  const server::TestLaunch launch(gpu_->device());
   for (int i = 0; i < count; ++i) {
-    TENSORD_RETURN_IF_ERROR(kernel_->Launch(inputs_, output_.get()));
+    TENSORD_RETURN_IF_ERROR(kernel_->Launch(launch, inputs_, output_.get()));
   }
   return gpu_->Wait();
 }
 
 absl::Status Op::RunIntoNewMemory(int count) {
+  const server::TestLaunch launch(gpu_->device());
   for (int i = 0; i < count; ++i) {
     TENSORD_ASSIGN_OR_RETURN(server::BufferRef output,
                              gpu_->device().Allocate(plan_.output().size_bytes()));
-    TENSORD_RETURN_IF_ERROR(kernel_->Launch(inputs_, output.get()));
+    TENSORD_RETURN_IF_ERROR(kernel_->Launch(launch, inputs_, output.get()));
     output_ = std::move(output);
   }
   return gpu_->Wait();

@@ -34,9 +34,9 @@ class AttentionBackward {
     Room counted;
     elements_ = Divide(nullptr, &counted);
     TENSORD_ASSIGN_OR_RETURN(
-        rooms_, MakeScratch(ctx_, call_, elements_ * int64_t{sizeof(T)} * ctx_.team.threads()));
+        rooms_, MakeScratch(call_, elements_ * int64_t{sizeof(T)} * ctx_.team.threads()));
     const int64_t rows = args_.items * args_.rows();
-    TENSORD_ASSIGN_OR_RETURN(deltas_, MakeScratch(ctx_, call_, rows * int64_t{sizeof(T)}));
+    TENSORD_ASSIGN_OR_RETURN(deltas_, MakeScratch(call_, rows * int64_t{sizeof(T)}));
     ComputeDeltas(rows);
     if (one_pass_) {
       RunItems();

@@ -32,7 +32,7 @@ class Attention {
     Room counted;
     const int64_t elements = Divide(nullptr, &counted);
     TENSORD_ASSIGN_OR_RETURN(
-        rooms_, MakeScratch(ctx_, call_, elements * int64_t{sizeof(T)} * ctx_.team.threads()));
+        rooms_, MakeScratch(call_, elements * int64_t{sizeof(T)} * ctx_.team.threads()));
     elements_ = elements;
     return few_rows_ ? RunFewRows() : RunBlocks();
   }
@@ -177,8 +177,7 @@ class Attention {
     const int64_t of_part = rows * cols_ + 2 * whole.lanes;
     TENSORD_ASSIGN_OR_RETURN(
         const Scratch sums,
-        MakeScratch(ctx_, call_,
-                    parts == 1 ? 0 : args_.items * parts * of_part * int64_t{sizeof(T)}));
+        MakeScratch(call_, parts == 1 ? 0 : args_.items * parts * of_part * int64_t{sizeof(T)}));
     ctx_.team.For(args_.items * parts, Grain(rows, std::min(end, kFewRowsKeys)),
                   [&](int64_t begin, int64_t end_of_tasks) {
                     Room room = RoomOfThread();

@@ -113,8 +113,7 @@ template <typename Fn>
 absl::Status ForChannels(const Context& ctx, const KernelCall& call, const Channels& channels,
                          int count, double cost, Fn fn) {
   const int64_t bytes = count * channels.copy_bytes();
-  TENSORD_ASSIGN_OR_RETURN(const Scratch copies,
-                           MakeScratch(ctx, call, bytes * ctx.team.threads()));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch copies, MakeScratch(call, bytes * ctx.team.threads()));
   const double elements = static_cast<double>(std::max<int64_t>(channels.elements(), 1));
   ctx.team.For(channels.count(), kGrainElements / cost / elements, [&](int64_t begin, int64_t end) {
     void* const own = Advance(copies.data(), Team::Current() * bytes);

@@ -63,6 +63,7 @@ ConvPlan::ConvPlan(const Context& ctx, ConvKind kind, const OpSchema* schema,
     : ctx_(ctx),
       kind_(kind),
       schema_(schema),
+      output_(output),
       conv_(ReadConvGeometry(kind, attrs, inputs, output)),
       dtype_(output.dtype),
       compute_dtype_(output.dtype),
@@ -198,9 +199,10 @@ int64_t ConvPlan::Elements(OperandIndex operand) const {
   }
 }
 
-absl::StatusOr<ConvPlan::Buffers> ConvPlan::MakeBuffers(const ConvOperands& operands) const {
+absl::StatusOr<ConvPlan::Buffers> ConvPlan::MakeBuffers(const KernelCall& call,
+                                                        const ConvOperands& operands) const {
   Buffers buffers;
-  const auto make = [this](int64_t bytes) { return MakeScratch(ctx_, Call(), bytes); };
+  const auto make = [&call](int64_t bytes) { return MakeScratch(call, bytes); };
   if (is_widened()) {
     for (const OperandIndex i : {kA, kB, kOutput, kBias}) {
       const int64_t count = IsPerImage(i) ? parts_[0].images : 1;
@@ -224,17 +226,20 @@ absl::StatusOr<ConvPlan::Buffers> ConvPlan::MakeBuffers(const ConvOperands& oper
   return buffers;
 }
 
-absl::Status ConvPlan::Run(const ConvOperands& operands, const void* packed_weight) {
+absl::Status ConvPlan::Run(const LaunchContext& context, const ConvOperands& operands,
+                           const void* packed_weight) {
   if (conv_.batch == 0) {  // the gradient of the weight is then zero
     if (!IsPerImage(kOutput)) std::memset(operands.output, 0, Elements(kOutput) * SizeOf(dtype_));
     return absl::OkStatus();
   }
-  TENSORD_ASSIGN_OR_RETURN(Buffers buffers, MakeBuffers(operands));
+  const Operand output = {&output_, operands.output};
+  const KernelCall call = {context, schema_, nullptr, {}, absl::MakeConstSpan(&output, 1)};
+  TENSORD_ASSIGN_OR_RETURN(Buffers buffers, MakeBuffers(call, operands));
   const bool has_parts = parts_[0].images < conv_.batch;
   if (has_parts && packed_weight == nullptr && parts_[0].primitive != nullptr &&
       parts_[0].primitive->weight_layout() != nullptr) {
     const PackedLayout& layout = *parts_[0].primitive->weight_layout();
-    TENSORD_ASSIGN_OR_RETURN(buffers.weight, MakeScratch(ctx_, Call(), layout.bytes()));
+    TENSORD_ASSIGN_OR_RETURN(buffers.weight, MakeScratch(call, layout.bytes()));
     const void* const weight = is_widened() ? buffers.wide[kB].data() : operands.b;
     TENSORD_RETURN_IF_ERROR(layout.Pack(weight, buffers.weight.data()));
     packed_weight = buffers.weight.data();
@@ -242,7 +247,7 @@ absl::Status ConvPlan::Run(const ConvOperands& operands, const void* packed_weig
   for (int64_t first = 0; first < conv_.batch; first += parts_[0].images) {
     TENSORD_RETURN_IF_ERROR(CheckStop());
     Part& part = parts_[conv_.batch - first < parts_[0].images ? 1 : 0];
-    TENSORD_RETURN_IF_ERROR(RunPart(part, first, operands, packed_weight, buffers));
+    TENSORD_RETURN_IF_ERROR(RunPart(call, part, first, operands, packed_weight, buffers));
   }
   if (is_widened() && !IsPerImage(kOutput)) {
     ConvertInParallel(ctx_, compute_dtype_, buffers.wide[kOutput].data(), dtype_, operands.output,
@@ -252,8 +257,9 @@ absl::Status ConvPlan::Run(const ConvOperands& operands, const void* packed_weig
 }
 
 // Computes the images from `first_image` on.
-absl::Status ConvPlan::RunPart(Part& part, int64_t first_image, const ConvOperands& operands,
-                               const void* packed_weight, const Buffers& buffers) {
+absl::Status ConvPlan::RunPart(const KernelCall& call, Part& part, int64_t first_image,
+                               const ConvOperands& operands, const void* packed_weight,
+                               const Buffers& buffers) {
   const auto offset = [&](OperandIndex i) {
     return IsPerImage(i) ? first_image * Elements(i) * SizeOf(dtype_) : 0;
   };
@@ -270,7 +276,7 @@ absl::Status ConvPlan::RunPart(Part& part, int64_t first_image, const ConvOperan
     at = {buffers.wide[kA].data(), buffers.wide[kB].data(), buffers.wide[kBias].data(),
           buffers.wide[kOutput].data()};
   }
-  TENSORD_RETURN_IF_ERROR(Compute(part, at, packed_weight, buffers, first_image > 0));
+  TENSORD_RETURN_IF_ERROR(Compute(call, part, at, packed_weight, buffers, first_image > 0));
   if (is_widened() && IsPerImage(kOutput)) {
     ConvertInParallel(ctx_, compute_dtype_, at.output, dtype_, output,
                       part.images * Elements(kOutput));
@@ -280,10 +286,10 @@ absl::Status ConvPlan::RunPart(Part& part, int64_t first_image, const ConvOperan
 
 // The operands have the dtype compute_dtype_. If `accumulate` is true, adds the gradient of the
 // weight to the output.
-absl::Status ConvPlan::Compute(Part& part, const ConvOperands& operands, const void* packed_weight,
-                               const Buffers& buffers, bool accumulate) {
+absl::Status ConvPlan::Compute(const KernelCall& call, Part& part, const ConvOperands& operands,
+                               const void* packed_weight, const Buffers& buffers, bool accumulate) {
   if (part.primitive == nullptr) {
-    return RunConvProducts(ctx_, Call(), kind_, Images(part.images), compute_dtype_, operands,
+    return RunConvProducts(ctx_, call, kind_, Images(part.images), compute_dtype_, operands,
                            activation_, accumulate);
   }
   accumulate = accumulate && kind_ == ConvKind::kBackwardWeight;
@@ -317,7 +323,8 @@ absl::Status ConvKernel(const Context& ctx, const KernelCall& call) {
   ConvPlan plan(ctx, *FindConvKind(call.schema->name), call.schema, *call.attrs, inputs,
                 *call.output().spec);
   const void* const bias = call.inputs.size() == 3 ? call.inputs[2].data : nullptr;
-  return plan.Run({call.inputs[0].data, call.inputs[1].data, bias, call.output().data}, nullptr);
+  return plan.Run(call.context,
+                  {call.inputs[0].data, call.inputs[1].data, bias, call.output().data}, nullptr);
 }
 
 }  // namespace

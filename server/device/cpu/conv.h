@@ -26,8 +26,9 @@ class ConvPlan {
   // considerably faster. Otherwise returns null.
   std::shared_ptr<const PackedLayout> PackableWeight() const;
 
-  // `packed_weight` is the weight in that layout, or null.
-  absl::Status Run(const ConvOperands& operands, const void* packed_weight);
+  // `packed_weight` is the weight in that layout, or null. Allocates scratch memory by `context`.
+  absl::Status Run(const LaunchContext& context, const ConvOperands& operands,
+                   const void* packed_weight);
 
   // Returns the estimated host memory of the primitives.
   int64_t host_bytes() const;
@@ -58,17 +59,18 @@ class ConvPlan {
   bool IsPerImage(OperandIndex operand) const;
   int64_t Elements(OperandIndex operand) const;  // of an image, if the operand has one for each
   bool is_widened() const { return compute_dtype_ != dtype_; }
-  KernelCall Call() const { return {schema_, nullptr, {}, {}}; }
 
-  absl::StatusOr<Buffers> MakeBuffers(const ConvOperands& operands) const;
-  absl::Status RunPart(Part& part, int64_t first_image, const ConvOperands& operands,
-                       const void* packed_weight, const Buffers& buffers);
-  absl::Status Compute(Part& part, const ConvOperands& operands, const void* packed_weight,
-                       const Buffers& buffers, bool accumulate);
+  absl::StatusOr<Buffers> MakeBuffers(const KernelCall& call, const ConvOperands& operands) const;
+  absl::Status RunPart(const KernelCall& call, Part& part, int64_t first_image,
+                       const ConvOperands& operands, const void* packed_weight,
+                       const Buffers& buffers);
+  absl::Status Compute(const KernelCall& call, Part& part, const ConvOperands& operands,
+                       const void* packed_weight, const Buffers& buffers, bool accumulate);
 
   const Context& ctx_;
   const ConvKind kind_;
   const OpSchema* const schema_;
+  const TensorSpec output_;
   const ConvGeometry conv_;
   const DType dtype_;
   DType compute_dtype_;  // float32, float64, or bfloat16 if oneDNN computes it

@@ -150,9 +150,8 @@ class ConvProducts {
   absl::Status Prepare(const KernelCall& call) {
     if (plain_) return absl::OkStatus();
     block_elements_ = position_block_ * row_block_;
-    TENSORD_ASSIGN_OR_RETURN(blocks_, MakeScratch(ctx_, call,
-                                                  ctx_.team.threads() * block_elements_ *
-                                                      static_cast<int64_t>(sizeof(T))));
+    TENSORD_ASSIGN_OR_RETURN(blocks_, MakeScratch(call, ctx_.team.threads() * block_elements_ *
+                                                            static_cast<int64_t>(sizeof(T))));
     return absl::OkStatus();
   }
 

@@ -36,10 +36,9 @@ class CpuDevice final : public Device {
       : info_(std::move(info)),
         memory_limit_(info_.name, total_bytes, limit_bytes),
         pool_(std::min(kMaxIdleBytes, limit_bytes / 4)),
-        onednn_(&pool_),
         packed_weights_(&memory_limit_, &pool_),
-        context_{cpu::Team(info_.threads), cpu::BestLoops(), pool_, onednn_},
-        alone_{cpu::Team(1), cpu::BestLoops(), pool_, onednn_} {}
+        context_{cpu::Team(info_.threads), cpu::BestLoops(), onednn_},
+        alone_{cpu::Team(1), cpu::BestLoops(), onednn_} {}
 
   const DeviceInfo& info() const override { return info_; }
   MemoryStats memory() const override { return memory_limit_.Snapshot(); }

@@ -69,7 +69,7 @@ absl::StatusOr<Scratch> MakeClassCopies(const Context& ctx, const KernelCall& ca
                                         const Lines& lines) {
   if (!Is16Bit(dtype)) return Scratch();
   const int64_t elements = lines.extent * std::min(kMaxGroupColumns, lines.inner);
-  return MakeScratch(ctx, call, elements * 4 * ctx.team.threads());
+  return MakeScratch(call, elements * 4 * ctx.team.threads());
 }
 
 template <typename T>

@@ -288,7 +288,7 @@ class FusedElementwise final : public PreparedKernel {
     }
   }
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+  absl::Status Launch(const LaunchContext& /*context*/, absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {
     const void* from[kMaxInputs];
     for (int i = 0; i < plan_.inputs; ++i) from[i] = inputs[i]->data();

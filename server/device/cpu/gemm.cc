@@ -141,35 +141,35 @@ absl::Status RunBlas(const Context& ctx, const KernelCall& call, const BatchedGe
   return absl::OkStatus();
 }
 
-absl::Status RunItem(const Context& ctx, const BatchedGemm& gemm, OneDnnProduct& product,
-                     int64_t item) {
+// Computes items [begin, end).
+absl::Status RunItems(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
+                      OneDnnProduct& product, int64_t begin, int64_t end) {
+  TENSORD_ASSIGN_OR_RETURN(const Scratch scratch, MakeScratch(call, OneDnn::ScratchBytes(product)));
   const int64_t size = SizeOf(gemm.dtype);
-  return ctx.onednn.Run(product, Advance(gemm.a, gemm.a_offset(item) * size),
-                        Advance(gemm.b, gemm.b_offset(item) * size), nullptr,
-                        Advance(gemm.c, item * gemm.m * gemm.n * size));
-}
-
-// Computes items [begin, end) on the calling thread, while other threads compute other items.
-absl::Status OneDnnRange(const Context& ctx, const BatchedGemm& gemm, const OneDnnProduct& product,
-                         int64_t begin, int64_t end) {
-  TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<OneDnnProduct> own, ctx.onednn.Clone(product));
   for (int64_t i = begin; i < end; ++i) {
-    TENSORD_RETURN_IF_ERROR(RunItem(ctx, gemm, *own, i));
+    TENSORD_RETURN_IF_ERROR(ctx.onednn.Run(
+        product, Advance(gemm.a, gemm.a_offset(i) * size), Advance(gemm.b, gemm.b_offset(i) * size),
+        nullptr, Advance(gemm.c, i * gemm.m * gemm.n * size), scratch.data()));
   }
   return absl::OkStatus();
 }
 
-absl::Status OneDnnItems(const Context& ctx, const BatchedGemm& gemm) {
+// Does the same on the calling thread, while other threads compute other items.
+absl::Status RunItemsAlone(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
+                           const OneDnnProduct& product, int64_t begin, int64_t end) {
+  TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<OneDnnProduct> own, ctx.onednn.Clone(product));
+  return RunItems(ctx, call, gemm, *own, begin, end);
+}
+
+absl::Status OneDnnItems(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
   TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<OneDnnProduct> product,
                            ctx.onednn.Find(MakeOneDnnMatmul(ctx, gemm, false, std::nullopt)));
-  for (int64_t i = 0; i < gemm.items; ++i) {
-    TENSORD_RETURN_IF_ERROR(RunItem(ctx, gemm, *product, i));
-  }
-  return absl::OkStatus();
+  return RunItems(ctx, call, gemm, *product, 0, gemm.items);
 }
 
 // Divides the items among the threads. One thread computes an item.
-absl::Status OneDnnItemsByThreads(const Context& ctx, const BatchedGemm& gemm) {
+absl::Status OneDnnItemsByThreads(const Context& ctx, const KernelCall& call,
+                                  const BatchedGemm& gemm) {
   OneDnnMatmul matmul = MakeOneDnnMatmul(ctx, gemm, false, std::nullopt);
   matmul.threads = 1;
   TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<OneDnnProduct> product, ctx.onednn.Find(matmul));
@@ -177,7 +177,7 @@ absl::Status OneDnnItemsByThreads(const Context& ctx, const BatchedGemm& gemm) {
   absl::Status first_error;  // guarded by mu
   const double grain = kGrainProducts / static_cast<double>(Products(gemm));
   ctx.team.Divide(gemm.items, grain, [&](int64_t begin, int64_t end) {
-    const absl::Status status = OneDnnRange(ctx, gemm, *product, begin, end);
+    const absl::Status status = RunItemsAlone(ctx, call, gemm, *product, begin, end);
     MutexLock lock(&mu);
     first_error.Update(status);
   });
@@ -190,9 +190,9 @@ bool OneThreadEach(const Context& ctx, const BatchedGemm& gemm) {
 
 absl::Status RunFloat32(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
   if (!PrefersOneDnn(gemm)) return RunBlas<float>(ctx, call, gemm);
-  if (!OneThreadEach(ctx, gemm)) return OneDnnItems(ctx, gemm);
+  if (!OneThreadEach(ctx, gemm)) return OneDnnItems(ctx, call, gemm);
   const bool by_blas = Products(gemm) < kSmallProductsInARow && !gemm.transpose_b;
-  return by_blas ? RunBlas<float>(ctx, call, gemm) : OneDnnItemsByThreads(ctx, gemm);
+  return by_blas ? RunBlas<float>(ctx, call, gemm) : OneDnnItemsByThreads(ctx, call, gemm);
 }
 
 void RunTiles(IntegerMatmulLoop loop, const IntegerMatmul& whole, int64_t size) {
@@ -249,9 +249,9 @@ absl::Status RunInteger(const Context& ctx, const KernelCall& call, const Batche
 // rounded, or keeps the low bits.
 absl::Status RunWidened(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
   const int64_t c_elements = gemm.items * gemm.m * gemm.n;
-  TENSORD_ASSIGN_OR_RETURN(const Scratch a, MakeScratch(ctx, call, gemm.a_elements * 4));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch b, MakeScratch(ctx, call, gemm.b_elements * 4));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch c, MakeScratch(ctx, call, c_elements * 4));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch a, MakeScratch(call, gemm.a_elements * 4));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch b, MakeScratch(call, gemm.b_elements * 4));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch c, MakeScratch(call, c_elements * 4));
   const DType wide = ComputeDType(gemm.dtype);
   ConvertInParallel(ctx, gemm.dtype, gemm.a, wide, a.data(), gemm.a_elements);
   ConvertInParallel(ctx, gemm.dtype, gemm.b, wide, b.data(), gemm.b_elements);
@@ -268,12 +268,18 @@ absl::Status RunWidened(const Context& ctx, const KernelCall& call, const Batche
 
 absl::Status RunBFloat16(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
   if (!PrefersOneDnn(gemm)) return RunWidened(ctx, call, gemm);
-  const absl::Status status =
-      OneThreadEach(ctx, gemm) ? OneDnnItemsByThreads(ctx, gemm) : OneDnnItems(ctx, gemm);
+  const absl::Status status = OneThreadEach(ctx, gemm) ? OneDnnItemsByThreads(ctx, call, gemm)
+                                                       : OneDnnItems(ctx, call, gemm);
   return absl::IsUnimplemented(status) ? RunWidened(ctx, call, gemm) : status;
 }
 
 }  // namespace
+
+absl::Status RunProduct(const Context& ctx, const KernelCall& call, OneDnnProduct& product,
+                        const void* a, const void* b, const void* bias, void* c) {
+  TENSORD_ASSIGN_OR_RETURN(const Scratch scratch, MakeScratch(call, OneDnn::ScratchBytes(product)));
+  return ctx.onednn.Run(product, a, b, bias, c, scratch.data());
+}
 
 OneDnnMatmul MakeOneDnnMatmul(const Context& ctx, const BatchedGemm& gemm, bool has_bias,
                               std::optional<UnaryFunction> activation) {

@@ -35,8 +35,9 @@ struct BatchedGemm {
 
 // Returns the product of a call of matmul or linear, with its addresses. The output must have
 // elements.
-BatchedGemm MatmulGemm(const KernelCall& call);
-BatchedGemm LinearGemm(const KernelCall& call);
+BatchedGemm MatmulGemm(const Attributes& attrs, absl::Span<const Operand> inputs,
+                       const Operand& output);
+BatchedGemm LinearGemm(absl::Span<const Operand> inputs, const Operand& output);
 
 // Computes the products, on the whole team. Products of 16-bit operands accumulate in float32.
 // Integers wrap around.
@@ -46,6 +47,10 @@ absl::Status RunGemm(const Context& ctx, const KernelCall& call, const BatchedGe
 // to each row of (M,N), and applies the activation. 16-bit results are rounded once.
 absl::Status RunLinear(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
                        const void* bias, std::optional<UnaryFunction> activation);
+
+// Runs a product of oneDNN (OneDnn::Run), and allocates the scratch memory for it.
+absl::Status RunProduct(const Context& ctx, const KernelCall& call, OneDnnProduct& product,
+                        const void* a, const void* b, const void* bias, void* c);
 
 // Adds the bias and applies the activation to a product of one item, in place. Takes float32 and
 // float64.

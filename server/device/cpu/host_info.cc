@@ -44,6 +44,14 @@ std::string ProcValue(const char* path, absl::string_view key) {
   return "";
 }
 
+// Returns such a value that is a number of KiB, in bytes. If it is unknown, returns kUnlimited.
+int64_t ProcBytes(const char* path, absl::string_view key) {
+  const std::string text = ProcValue(path, key);
+  int64_t kib = 0;
+  const bool known = absl::SimpleAtoi(absl::StripSuffix(text, " kB"), &kib);
+  return known ? kib * 1024 : kUnlimited;
+}
+
 // Returns the number in a file. "max" (version 2 of control groups) gives kUnlimited. Version 1 has
 // a huge number instead.
 int64_t NumberIn(const std::string& path) {
@@ -154,10 +162,9 @@ int64_t HostTotalMemory() {
 }
 
 int64_t HostAvailableMemory() {
-  const std::string text = ProcValue("/proc/meminfo", "MemAvailable");
-  int64_t kib = 0;
-  const bool known = absl::SimpleAtoi(absl::StripSuffix(text, " kB"), &kib);
-  return std::min(known ? kib * 1024 : kUnlimited, ControlGroupLimit(kMemory).free);
+  return std::min(ProcBytes("/proc/meminfo", "MemAvailable"), ControlGroupLimit(kMemory).free);
 }
+
+int64_t HostResidentMemory() { return ProcBytes("/proc/self/status", "RssAnon"); }
 
 }  // namespace tensord::server::cpu

@@ -6,9 +6,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tensord/server/device/cpu/isa/loops.h"
-#include "tensord/server/device/cpu/memory_pool.h"
 #include "tensord/server/device/cpu/team.h"
 #include "tensord/server/device/device.h"
+#include "tensord/server/device/scratch_memory.h"
+#include "tensord/server/device/slabs.h"
 
 namespace tensord::server::cpu {
 
@@ -19,7 +20,6 @@ class OneDnn;
 struct Context {
   Team team;
   const Loops& loops;
-  MemoryPool& pool;
   OneDnn& onednn;
 };
 
@@ -30,9 +30,31 @@ using Kernel = absl::Status (*)(const Context& ctx, const KernelCall& call);
 // Returns INTERNAL: "cpu: no kernel for add over bool".
 absl::Status NoKernel(const KernelCall& call);
 
-// Returns memory for use during a kernel. If the system has too little memory, returns
-// RESOURCE_EXHAUSTED, which names the op. If `size_bytes` is 0, data() is null.
-absl::StatusOr<Scratch> MakeScratch(const Context& ctx, const KernelCall& call, int64_t size_bytes);
+// Memory for use during a kernel, aligned to 64 bytes.
+class Scratch {
+ public:
+  Scratch() = default;
+
+  void* data() const { return small_ != nullptr ? small_.get() : memory_.data(); }
+  template <typename T>
+  T* As() const {
+    return static_cast<T*>(data());
+  }
+
+ private:
+  friend absl::StatusOr<Scratch> MakeScratch(const KernelCall& call, int64_t size_bytes);
+
+  struct FreeSmall {
+    void operator()(void* block) const { Slabs::Free(block); }
+  };
+
+  std::unique_ptr<void, FreeSmall> small_;
+  ScratchMemory memory_;
+};
+
+// Allocates from Slabs, or if `size_bytes` is larger than kMaxUnchargedBytes, as ScratchMemory
+// does, with the same errors. If `size_bytes` is 0, data() is null.
+absl::StatusOr<Scratch> MakeScratch(const KernelCall& call, int64_t size_bytes);
 
 // y[0, n) = x[0, n), converted to another dtype or copied. Runs on the calling thread.
 void Convert(const Loops& loops, DType from, const void* x, DType to, void* y, int64_t n);

@@ -1,6 +1,7 @@
 #include "tensord/server/device/cpu/kernel_table.h"
 
 #include "absl/strings/str_cat.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::server::cpu {
 namespace {
@@ -48,14 +49,19 @@ absl::Status NoKernel(const KernelCall& call) {
       absl::StrCat("cpu: no kernel for ", call.schema->name, " over ", DTypeName(spec.dtype)));
 }
 
-absl::StatusOr<Scratch> MakeScratch(const Context& ctx, const KernelCall& call,
-                                    int64_t size_bytes) {
-  if (size_bytes == 0) return Scratch();
-  Scratch scratch(&ctx.pool, size_bytes);
-  if (scratch.data() != nullptr) return scratch;
+absl::StatusOr<Scratch> MakeScratch(const KernelCall& call, int64_t size_bytes) {
+  constexpr int64_t kAlignment = 64;
+  static_assert(ScratchMemory::kMaxUnchargedBytes <= Slabs::kMaxBlockBytes);
+  Scratch scratch;
+  if (size_bytes == 0) return scratch;
+  if (size_bytes > ScratchMemory::kMaxUnchargedBytes) {
+    TENSORD_ASSIGN_OR_RETURN(scratch.memory_, ScratchMemory::Allocate(call, size_bytes));
+    return scratch;
+  }
+  scratch.small_.reset(Slabs::Allocate((size_bytes + kAlignment - 1) & -kAlignment));
+  if (scratch.small_ != nullptr) return scratch;
   return absl::ResourceExhaustedError(
-      absl::StrCat(call.schema->name, ": the host doesn't have ", size_bytes,
-                   " bytes for intermediate values; delete tensors, or split the op"));
+      absl::StrCat("the host doesn't have ", size_bytes, " bytes for intermediate values"));
 }
 
 }  // namespace tensord::server::cpu

@@ -33,8 +33,7 @@ absl::Status LayerNormKernel(const Context& ctx, const KernelCall& call) {
   const void* const bias = call.inputs.size() > 2 ? call.inputs[2].data : nullptr;
   const int64_t size = SizeOf(dtype), computed_size = SizeOf(computed);
   const int64_t copied = Is16Bit(dtype) ? rows.extent : 0;
-  TENSORD_ASSIGN_OR_RETURN(const Scratch work,
-                           MakeScratch(ctx, call, copied * 4 * ctx.team.threads()));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch work, MakeScratch(call, copied * 4 * ctx.team.threads()));
   ForLineGroups(ctx, rows, kLayerNormCost, [&](const LineGroup& group) {
     void* const mean =
         center ? Advance(call.outputs[1].data, group.first * computed_size) : nullptr;
@@ -82,9 +81,9 @@ class LayerNormBackward {
     const int parameters = (outputs_[1] != nullptr ? 1 : 0) + (outputs_[2] != nullptr ? 1 : 0);
     const int64_t parts = (rows_.outer + kRowsOfPart - 1) / kRowsOfPart;
     part_elements_ = parameters * rows_.extent;
-    TENSORD_ASSIGN_OR_RETURN(parts_, MakeScratch(ctx_, call_, parts * part_elements_ * size));
+    TENSORD_ASSIGN_OR_RETURN(parts_, MakeScratch(call_, parts * part_elements_ * size));
     const int64_t copied = Is16Bit(dtype_) ? 2 * rows_.extent : 0;
-    TENSORD_ASSIGN_OR_RETURN(copies_, MakeScratch(ctx_, call_, copied * 4 * ctx_.team.threads()));
+    TENSORD_ASSIGN_OR_RETURN(copies_, MakeScratch(call_, copied * 4 * ctx_.team.threads()));
     ctx_.team.For(
         parts,
         kGrainElements / kLayerNormBackwardCost / static_cast<double>(rows_.extent * kRowsOfPart),
@@ -149,7 +148,7 @@ class LayerNormBackward {
   absl::Status AddParts(AddPartsLoop add_parts, int64_t parts, int parameters) {
     if (parameters == 0) return absl::OkStatus();
     const int64_t size = SizeOf(computed_);
-    TENSORD_ASSIGN_OR_RETURN(const Scratch sums, MakeScratch(ctx_, call_, part_elements_ * size));
+    TENSORD_ASSIGN_OR_RETURN(const Scratch sums, MakeScratch(call_, part_elements_ * size));
     const double grain = kGrainElements / static_cast<double>(std::max<int64_t>(parts, 1));
     ctx_.team.For(part_elements_, grain, [&](int64_t begin, int64_t end) {
       add_parts(Advance(parts_.data(), begin * size), parts, part_elements_, end - begin,

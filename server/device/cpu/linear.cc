@@ -5,20 +5,20 @@
 namespace tensord::server::cpu {
 namespace {
 
-absl::Status RunFused(const Context& ctx, const BatchedGemm& gemm, const void* bias,
-                      std::optional<UnaryFunction> activation) {
+absl::Status RunFused(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
+                      const void* bias, std::optional<UnaryFunction> activation) {
   TENSORD_ASSIGN_OR_RETURN(
       const std::shared_ptr<OneDnnProduct> product,
       ctx.onednn.Find(MakeOneDnnMatmul(ctx, gemm, bias != nullptr, activation)));
-  return ctx.onednn.Run(*product, gemm.a, gemm.b, bias, gemm.c);
+  return RunProduct(ctx, call, *product, gemm.a, gemm.b, bias, gemm.c);
 }
 
 // Takes float32 and float64.
 absl::Status Run(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
                  const void* bias, std::optional<UnaryFunction> activation) {
   if (gemm.dtype == DType::kFloat32 && gemm.k > 0 && PrefersOneDnn(gemm)) {
-    if (OneDnnHas(activation)) return RunFused(ctx, gemm, bias, activation);
-    TENSORD_RETURN_IF_ERROR(RunFused(ctx, gemm, bias, std::nullopt));
+    if (OneDnnHas(activation)) return RunFused(ctx, call, gemm, bias, activation);
+    TENSORD_RETURN_IF_ERROR(RunFused(ctx, call, gemm, bias, std::nullopt));
     RunEpilogue(ctx, gemm, nullptr, activation);
     return absl::OkStatus();
   }
@@ -32,10 +32,10 @@ absl::Status RunWidened(const Context& ctx, const KernelCall& call, const Batche
                         const void* bias, std::optional<UnaryFunction> activation) {
   const DType dtype = gemm.dtype;
   const int64_t c_elements = gemm.m * gemm.n;
-  TENSORD_ASSIGN_OR_RETURN(const Scratch a, MakeScratch(ctx, call, gemm.a_elements * 4));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch b, MakeScratch(ctx, call, gemm.b_elements * 4));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch c, MakeScratch(ctx, call, c_elements * 4));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch wide_bias, MakeScratch(ctx, call, gemm.n * 4));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch a, MakeScratch(call, gemm.a_elements * 4));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch b, MakeScratch(call, gemm.b_elements * 4));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch c, MakeScratch(call, c_elements * 4));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch wide_bias, MakeScratch(call, gemm.n * 4));
   ConvertInParallel(ctx, dtype, gemm.a, DType::kFloat32, a.data(), gemm.a_elements);
   ConvertInParallel(ctx, dtype, gemm.b, DType::kFloat32, b.data(), gemm.b_elements);
   if (bias != nullptr) Convert(ctx.loops, dtype, bias, DType::kFloat32, wide_bias.data(), gemm.n);
@@ -53,17 +53,17 @@ absl::Status RunWidened(const Context& ctx, const KernelCall& call, const Batche
 }  // namespace
 
 // (M,in)·(out,in)ᵀ -> (M,out). M is the product of all leading dimensions.
-BatchedGemm LinearGemm(const KernelCall& call) {
-  const Shape& w = call.inputs[1].spec->shape;
+BatchedGemm LinearGemm(absl::Span<const Operand> inputs, const Operand& output) {
+  const Shape& w = inputs[1].spec->shape;
   BatchedGemm gemm;
-  gemm.dtype = call.output().spec->dtype;
+  gemm.dtype = output.spec->dtype;
   gemm.n = w.dim(0);
   gemm.k = w.dim(1);
-  gemm.m = call.output().spec->num_elements() / gemm.n;
+  gemm.m = output.spec->num_elements() / gemm.n;
   gemm.transpose_b = true;
-  gemm.a = call.inputs[0].data;
-  gemm.b = call.inputs[1].data;
-  gemm.c = call.output().data;
+  gemm.a = inputs[0].data;
+  gemm.b = inputs[1].data;
+  gemm.c = output.data;
   gemm.a_elements = gemm.m * gemm.k;
   gemm.b_elements = gemm.k * gemm.n;
   return gemm;
@@ -73,7 +73,7 @@ absl::Status RunLinear(const Context& ctx, const KernelCall& call, const Batched
                        const void* bias, std::optional<UnaryFunction> activation) {
   if (gemm.dtype == DType::kBFloat16 && PrefersOneDnn(gemm) && gemm.k > 0 &&
       OneDnnHas(activation)) {
-    const absl::Status status = RunFused(ctx, gemm, bias, activation);
+    const absl::Status status = RunFused(ctx, call, gemm, bias, activation);
     if (!absl::IsUnimplemented(status)) return status;
   }
   if (Is16Bit(gemm.dtype)) return RunWidened(ctx, call, gemm, bias, activation);
@@ -89,7 +89,7 @@ absl::Status LinearKernel(const Context& ctx, const KernelCall& call) {
   }
   if (call.output().spec->num_elements() == 0) return absl::OkStatus();
   const void* bias = call.inputs.size() == 3 ? call.inputs[2].data : nullptr;
-  return RunLinear(ctx, call, LinearGemm(call), bias,
+  return RunLinear(ctx, call, LinearGemm(call.inputs, call.output()), bias,
                    FindActivation(call.attrs->String("activation")));
 }
 

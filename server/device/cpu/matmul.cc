@@ -33,13 +33,14 @@ std::vector<int64_t> ItemOffsets(const Shape& batch, const Shape& out_batch, int
 
 }  // namespace
 
-BatchedGemm MatmulGemm(const KernelCall& call) {
-  const Shape& a = call.inputs[0].spec->shape;
-  const Shape& b = call.inputs[1].spec->shape;
+BatchedGemm MatmulGemm(const Attributes& attrs, absl::Span<const Operand> inputs,
+                       const Operand& output) {
+  const Shape& a = inputs[0].spec->shape;
+  const Shape& b = inputs[1].spec->shape;
   BatchedGemm gemm;
-  gemm.dtype = call.output().spec->dtype;
-  gemm.transpose_a = call.attrs->Bool("transpose_a");
-  gemm.transpose_b = call.attrs->Bool("transpose_b");
+  gemm.dtype = output.spec->dtype;
+  gemm.transpose_a = attrs.Bool("transpose_a");
+  gemm.transpose_b = attrs.Bool("transpose_b");
   const int64_t a_rows = a.rank() == 1 ? 1 : a.dim(a.rank() - 2);
   const int64_t a_cols = a.dim(a.rank() - 1);
   const int64_t b_rows = b.rank() == 1 ? b.dim(0) : b.dim(b.rank() - 2);
@@ -47,12 +48,12 @@ BatchedGemm MatmulGemm(const KernelCall& call) {
   gemm.m = gemm.transpose_a ? a_cols : a_rows;
   gemm.k = gemm.transpose_a ? a_rows : a_cols;
   gemm.n = gemm.transpose_b ? b_rows : b_cols;
-  gemm.a = call.inputs[0].data;
-  gemm.b = call.inputs[1].data;
-  gemm.c = call.output().data;
+  gemm.a = inputs[0].data;
+  gemm.b = inputs[1].data;
+  gemm.c = output.data;
   gemm.a_elements = a.num_elements();
   gemm.b_elements = b.num_elements();
-  const Shape& out = call.output().spec->shape;
+  const Shape& out = output.spec->shape;
   const int matrix_axes = (a.rank() > 1 ? 1 : 0) + (b.rank() > 1 ? 1 : 0);
   const Shape out_batch(out.dims().first(out.rank() - matrix_axes));
   gemm.items = out_batch.num_elements();
@@ -75,7 +76,7 @@ absl::Status MatmulKernel(const Context& ctx, const KernelCall& call) {
     return NoKernel(call);
   }
   if (call.output().spec->num_elements() == 0) return absl::OkStatus();
-  return RunGemm(ctx, call, MatmulGemm(call));
+  return RunGemm(ctx, call, MatmulGemm(*call.attrs, call.inputs, call.output()));
 }
 
 }  // namespace

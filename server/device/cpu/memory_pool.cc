@@ -41,9 +41,20 @@ int64_t SlabBlockBytes(int64_t size_bytes) { return (size_bytes + kAlignment - 1
 
 void*& NextOf(void* block) { return *static_cast<void**>(block); }
 
+// The bytes of all blocks of at least kMappedBytes that Allocate() has returned, in all pools.
+std::atomic<int64_t> large_bytes{0};
+
+// Returns a lower bound of the bytes of blocks that Allocate() has returned and that were never
+// touched. They still count as free memory of the system.
+int64_t UntouchedBytes() {
+  return std::max<int64_t>(0, large_bytes.load(std::memory_order_relaxed) - HostResidentMemory());
+}
+
 void* AllocateFromSystem(int64_t class_bytes) {
   if (class_bytes < kMappedBytes) return std::aligned_alloc(kAlignment, class_bytes);
-  if (class_bytes >= kCheckedBytes && class_bytes > HostAvailableMemory()) return nullptr;
+  if (class_bytes >= kCheckedBytes && class_bytes > HostAvailableMemory() - UntouchedBytes()) {
+    return nullptr;
+  }
   void* data =
       mmap(nullptr, class_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) return nullptr;
@@ -73,7 +84,14 @@ void* MemoryPool::TakeIdleLocked(int64_t class_bytes, IdleList* list) {
 void* MemoryPool::Allocate(int64_t size_bytes) {
   if (size_bytes <= kSlabBytes) return Slabs::Allocate(SlabBlockBytes(size_bytes));
   if (size_bytes > kMaxBytes) return nullptr;
-  const int64_t class_bytes = ClassBytes(size_bytes);
+  void* const data = AllocateBlock(ClassBytes(size_bytes));
+  if (data != nullptr && size_bytes >= kMappedBytes) {
+    large_bytes.fetch_add(size_bytes, std::memory_order_relaxed);
+  }
+  return data;
+}
+
+void* MemoryPool::AllocateBlock(int64_t class_bytes) {
   {
     MutexLock lock(&mu_);
     if (void* data = TakeIdleLocked(class_bytes, &idle_[ClassOf(class_bytes)])) return data;
@@ -85,6 +103,7 @@ void* MemoryPool::Allocate(int64_t size_bytes) {
 
 void MemoryPool::Free(void* data, int64_t size_bytes) {
   if (size_bytes <= kSlabBytes) return Slabs::Free(data);
+  if (size_bytes >= kMappedBytes) large_bytes.fetch_sub(size_bytes, std::memory_order_relaxed);
   const int64_t class_bytes = ClassBytes(size_bytes);
   {
     MutexLock lock(&mu_);

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <utility>
 
 #include "tensord/common/util/mutex.h"
 #include "tensord/server/device/slabs.h"
@@ -25,7 +24,7 @@ class MemoryPool {
 
   // Returns at least `size_bytes` > 0 bytes. The content is unspecified. If the system has too
   // little memory, returns all idle blocks to the system and tries again. If that fails, returns
-  // null.
+  // null. Memory that was returned earlier and isn't touched yet doesn't count as free.
   void* Allocate(int64_t size_bytes);
 
   // `size_bytes` is the argument of Allocate().
@@ -48,6 +47,8 @@ class MemoryPool {
     int64_t min_count = 0;  // the smallest `count` since the last ReleaseUnused()
   };
 
+  // Allocates a block of one of the classes of sizes.
+  void* AllocateBlock(int64_t class_bytes);
   void* TakeIdleLocked(int64_t class_bytes, IdleList* list) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns idle blocks to the system: all, or those that ReleaseUnused() releases.
   void Release(bool all);
@@ -56,36 +57,6 @@ class MemoryPool {
   Mutex mu_;
   std::atomic<int64_t> idle_bytes_{0};  // written with mu_ held
   IdleList idle_[kClasses] ABSL_GUARDED_BY(mu_);
-};
-
-// Memory of a pool that a kernel needs while it runs. It doesn't count against the device's limit.
-class Scratch {
- public:
-  Scratch() = default;
-  // If the system has too little memory, data() is null.
-  Scratch(MemoryPool* pool, int64_t size_bytes)
-      : pool_(pool), size_bytes_(size_bytes), data_(pool->Allocate(size_bytes)) {}
-  ~Scratch() {
-    if (data_ != nullptr) pool_->Free(data_, size_bytes_);
-  }
-  Scratch(Scratch&& other) noexcept { *this = std::move(other); }
-  Scratch& operator=(Scratch&& other) noexcept {
-    std::swap(pool_, other.pool_);
-    std::swap(size_bytes_, other.size_bytes_);
-    std::swap(data_, other.data_);
-    return *this;
-  }
-
-  void* data() const { return data_; }
-  template <typename T>
-  T* As() const {
-    return static_cast<T*>(data_);
-  }
-
- private:
-  MemoryPool* pool_ = nullptr;
-  int64_t size_bytes_ = 0;
-  void* data_ = nullptr;
 };
 
 }  // namespace tensord::server::cpu

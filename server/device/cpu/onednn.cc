@@ -68,10 +68,8 @@ class OneDnnProduct {
   std::vector<TileRun> tiles;
   int64_t scratch_bytes = 0;
   int64_t packed_bytes = 0;
-  // The next two members are used by a clone. Other products share the objects of OneDnn.
   bool is_clone = false;
-  Scratch own_scratch;
-  dnnl::stream own_stream;
+  dnnl::stream own_stream;  // of a clone; other products share that of OneDnn
 };
 
 namespace {
@@ -202,7 +200,7 @@ class OneDnn::Cache {
   absl::flat_hash_map<OneDnnMatmul, Entries::iterator> index_ ABSL_GUARDED_BY(mu_);
 };
 
-OneDnn::OneDnn(MemoryPool* pool) : pool_(pool), cache_(std::make_unique<Cache>()) {}
+OneDnn::OneDnn() : cache_(std::make_unique<Cache>()) {}
 OneDnn::~OneDnn() = default;
 
 absl::StatusOr<std::shared_ptr<OneDnnProduct>> OneDnn::Find(const OneDnnMatmul& matmul) {
@@ -241,18 +239,13 @@ absl::StatusOr<std::shared_ptr<OneDnnProduct>> OneDnn::Clone(const OneDnnProduct
     clone->own_stream = dnnl::stream(cache_->engine());
     return absl::OkStatus();
   }));
-  if (clone->scratch_bytes > 0) clone->own_scratch = Scratch(pool_, clone->scratch_bytes);
-  if (clone->scratch_bytes > 0 && clone->own_scratch.data() == nullptr) return OneDnnOutOfMemory();
   return clone;
 }
 
+int64_t OneDnn::ScratchBytes(const OneDnnProduct& product) { return product.scratch_bytes; }
+
 absl::Status OneDnn::Run(OneDnnProduct& product, const void* a, const void* b, const void* bias,
-                         void* c) {
-  if (!product.is_clone && product.scratch_bytes > scratch_bytes_) {
-    scratch_ = Scratch(pool_, product.scratch_bytes);
-    scratch_bytes_ = scratch_.data() != nullptr ? product.scratch_bytes : 0;
-    if (scratch_bytes_ == 0) return OneDnnOutOfMemory();
-  }
+                         void* c, void* scratch) {
   return GuardOneDnn([&] {
     dnnl::stream& stream = product.is_clone ? product.own_stream : cache_->stream();
     const ScopedThreads threads(product.matmul.threads);
@@ -268,10 +261,7 @@ absl::Status OneDnn::Run(OneDnnProduct& product, const void* a, const void* b, c
           at(b, product.matmul.packed_b ? tile.packed_bytes : tile.b_bytes));
       primitive.c.set_data_handle(at(c, tile.c_bytes));
       if (product.matmul.has_bias) primitive.bias.set_data_handle(at(bias, tile.bias_bytes));
-      if (product.scratch_bytes > 0) {
-        primitive.scratch.set_data_handle(
-            (product.is_clone ? product.own_scratch : scratch_).data());
-      }
+      if (product.scratch_bytes > 0) primitive.scratch.set_data_handle(scratch);
       dnnl::error::wrap_c_api(
           dnnl_primitive_execute(primitive.matmul.get(), stream.get(),
                                  static_cast<int>(primitive.args.size()), primitive.args.data()),

@@ -9,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "tensord/common/dtype.h"
 #include "tensord/common/ops/elementwise.h"
-#include "tensord/server/device/cpu/memory_pool.h"
 #include "tensord/server/device/cpu/packed_layout.h"
 
 namespace tensord::server::cpu {
@@ -53,8 +52,7 @@ class OneDnn {
   // 50 to 200 KiB.
   static constexpr int64_t kProductBytes = 192 << 10;
 
-  // Takes memory for intermediate values from `pool`, which must outlive the object.
-  explicit OneDnn(MemoryPool* pool);
+  OneDnn();
   ~OneDnn();
 
   // Thread-safe. Returns a kept product, or makes one. If the library has no fast code for it on
@@ -63,11 +61,15 @@ class OneDnn {
   // RESOURCE_EXHAUSTED or INTERNAL.
   absl::StatusOr<std::shared_ptr<OneDnnProduct>> Find(const OneDnnMatmul& matmul);
 
+  // Returns the bytes of memory that Run() needs, aligned to 64 bytes, for intermediate values.
+  static int64_t ScratchBytes(const OneDnnProduct& product);
+
   // c = activation(a·b + bias). Computes large products in tiles. If the op must stop
-  // (stop_token.h), returns CANCELLED; c is then incomplete. One thread at a time may run products
-  // other than clones. If a product has several threads, the calling thread must be the leader of
-  // the device's team.
-  absl::Status Run(OneDnnProduct& product, const void* a, const void* b, const void* bias, void* c);
+  // (stop_token.h), returns CANCELLED; c is then incomplete. `scratch` has ScratchBytes(product);
+  // it may be null if these are 0. One thread at a time may run products other than clones. If a
+  // product has several threads, the calling thread must be the leader of the device's team.
+  absl::Status Run(OneDnnProduct& product, const void* a, const void* b, const void* bias, void* c,
+                   void* scratch);
 
   // Returns a copy of a product of one thread. One thread at a time may run the clone, also while
   // other threads run the original and other clones. Thread-safe.
@@ -82,10 +84,7 @@ class OneDnn {
  private:
   class Cache;
 
-  MemoryPool* const pool_;
   const std::unique_ptr<Cache> cache_;
-  Scratch scratch_;
-  int64_t scratch_bytes_ = 0;
 };
 
 }  // namespace tensord::server::cpu

@@ -15,18 +15,29 @@ constexpr int kUsesBetweenTries = 64;
 // Memory of the pool that counts against the device's limit.
 class PackedWeights::Copy {
  public:
-  Copy(DeviceMemoryLimit* memory_limit, std::shared_ptr<const PackedLayout> layout, Scratch memory)
-      : memory_limit_(memory_limit), layout_(std::move(layout)), memory_(std::move(memory)) {}
-  ~Copy() { memory_limit_->ReleaseCopy(bytes()); }
+  // The caller has reserved layout->bytes() in `memory_limit`.
+  Copy(DeviceMemoryLimit* memory_limit, MemoryPool* pool,
+       std::shared_ptr<const PackedLayout> layout)
+      : memory_limit_(memory_limit),
+        pool_(pool),
+        layout_(std::move(layout)),
+        data_(pool->Allocate(bytes())) {}
+  ~Copy() {
+    if (data_ != nullptr) pool_->Free(data_, bytes());
+    memory_limit_->ReleaseCopy(bytes());
+  }
+  Copy(const Copy&) = delete;
+  Copy& operator=(const Copy&) = delete;
 
   const PackedLayout& layout() const { return *layout_; }
-  const void* data() const { return memory_.data(); }
+  void* data() const { return data_; }  // null if the system had too little memory
   int64_t bytes() const { return layout_->bytes(); }
 
  private:
   DeviceMemoryLimit* const memory_limit_;
+  MemoryPool* const pool_;
   const std::shared_ptr<const PackedLayout> layout_;
-  const Scratch memory_;
+  void* const data_;
 };
 
 const void* PackedWeights::DataOf(const Copy& copy) { return copy.data(); }
@@ -58,14 +69,10 @@ std::shared_ptr<const PackedWeights::Copy> PackedWeights::Use(
 
 std::shared_ptr<const PackedWeights::Copy> PackedWeights::MakeCopy(
     const Buffer* weight, const std::shared_ptr<const PackedLayout>& layout) {
-  const int64_t bytes = layout->bytes();
-  if (!memory_limit_->ReserveCopy(bytes).ok()) return nullptr;
-  Scratch memory(pool_, bytes);
-  if (memory.data() == nullptr || !layout->Pack(weight->data(), memory.data()).ok()) {
-    memory_limit_->ReleaseCopy(bytes);
-    return nullptr;
-  }
-  return std::make_shared<const Copy>(memory_limit_, layout, std::move(memory));
+  if (!memory_limit_->ReserveCopy(layout->bytes()).ok()) return nullptr;
+  auto copy = std::make_shared<const Copy>(memory_limit_, pool_, layout);
+  if (copy->data() == nullptr || !layout->Pack(weight->data(), copy->data()).ok()) return nullptr;
+  return copy;
 }
 
 void PackedWeights::Erase(const Buffer* weight) {

@@ -48,7 +48,7 @@ absl::Status ForPlanes(const Context& ctx, const KernelCall& call, const Operand
   const int64_t group =
       std::clamp(kMaxConvertedElements / (x_elements + y_elements), int64_t{1}, planes);
   TENSORD_ASSIGN_OR_RETURN(const Scratch copies,
-                           MakeScratch(ctx, call, group * (x_elements + y_elements) * 4));
+                           MakeScratch(call, group * (x_elements + y_elements) * 4));
   float* const from = copies.As<float>();
   float* const to = from + group * x_elements;
   for (int64_t first = 0; first < planes; first += group) {

@@ -75,7 +75,7 @@ absl::StatusOr<Scratch> ComputeSelectedRows(const Context& ctx, const KernelCall
   const auto axis = static_cast<int>(call.attrs->Int("axis"));
   TENSORD_RETURN_IF_ERROR(CheckIndexTensors(ctx, call, tensors));
   const auto bytes = rows.count * static_cast<int64_t>(sizeof(int64_t));
-  TENSORD_ASSIGN_OR_RETURN(Scratch scratch, MakeScratch(ctx, call, bytes));
+  TENSORD_ASSIGN_OR_RETURN(Scratch scratch, MakeScratch(call, bytes));
   auto* const selected = static_cast<int64_t*>(scratch.data());
   const int64_t zero = 0;
   Fill(ctx, &zero, sizeof(zero), selected, rows.count);

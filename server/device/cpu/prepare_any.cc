@@ -67,7 +67,7 @@ class TableKernel final : public PreparedKernel {
     for (const auto& [input, output] : schema_->in_place) SetInPlace(input, output);
   }
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+  absl::Status Launch(const LaunchContext& context, absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {
     for (size_t i = 0; i < inputs.size(); ++i) operands_[i].data = inputs[i]->data();
     for (size_t i = 0; i < outputs.size(); ++i) results_[i].data = outputs[i]->data();
@@ -76,7 +76,7 @@ class TableKernel final : public PreparedKernel {
       const auto output = static_cast<size_t>(pair.second);
       if (output < outputs.size()) static_cast<CpuBuffer*>(outputs[output])->BeforeOverwrite();
     }
-    return kernel_(ctx_, {schema_, &attrs_, operands_, results_});
+    return kernel_(ctx_, {context, schema_, &attrs_, operands_, results_});
   }
 
  private:

@@ -24,14 +24,14 @@ class PreparedConv final : public PreparedKernel {
     host_bytes_ = plan_.host_bytes();
   }
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+  absl::Status Launch(const LaunchContext& context, absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {
     const void* const bias = inputs.size() == 3 ? inputs[2]->data() : nullptr;
     const ConvOperands operands = {inputs[0]->data(), inputs[1]->data(), bias, outputs[0]->data()};
-    if (layout_ == nullptr || inputs[1]->is_view()) return plan_.Run(operands, nullptr);
+    if (layout_ == nullptr || inputs[1]->is_view()) return plan_.Run(context, operands, nullptr);
     static_cast<const CpuBuffer*>(inputs[1])->MarkPacked();
     const auto copy = packed_weights_.Use(inputs[1], layout_);
-    return plan_.Run(operands, copy == nullptr ? nullptr : PackedWeights::DataOf(*copy));
+    return plan_.Run(context, operands, copy == nullptr ? nullptr : PackedWeights::DataOf(*copy));
   }
 
  private:

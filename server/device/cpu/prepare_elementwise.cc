@@ -31,7 +31,7 @@ class DenseElementwise final : public PreparedKernel {
     runs_inline_ = n_ < 2 * loop.grain();
   }
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+  absl::Status Launch(const LaunchContext& /*context*/, absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {
     const void* x[kMaxElementwiseInputs];
     for (int i = 0; i < loop_.inputs(); ++i) x[i] = inputs[i]->data();
@@ -78,7 +78,7 @@ class BroadcastElementwise final : public PreparedKernel {
     runs_inline_ = &ctx_ == &ctx.alone;
   }
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+  absl::Status Launch(const LaunchContext& /*context*/, absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {
     const void* x[kMaxElementwiseInputs];
     for (int i = 0; i < loop_.inputs(); ++i) x[i] = inputs[i]->data();

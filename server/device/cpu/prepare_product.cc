@@ -20,14 +20,17 @@ class PreparedProduct final : public PreparedKernel {
  public:
   PreparedProduct(const PrepareContext& ctx, const KernelSpec& spec, bool linear);
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+  absl::Status Launch(const LaunchContext& context, absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override;
 
  private:
   void FindLibraryProducts();
   bool RunsInline() const;
-  KernelCall Call() { return {schema_, &attrs_, operands_, absl::MakeConstSpan(&result_, 1)}; }
-  absl::StatusOr<bool> RunPacked(const Buffer& weight, const void* a, const void* bias, void* c);
+  KernelCall Call(const LaunchContext& context) {
+    return {context, schema_, &attrs_, operands_, absl::MakeConstSpan(&result_, 1)};
+  }
+  absl::StatusOr<bool> RunPacked(const KernelCall& call, const Buffer& weight, const void* a,
+                                 const void* bias, void* c);
 
   const OpSchema* const schema_;
   const Attributes attrs_;
@@ -55,7 +58,7 @@ PreparedProduct::PreparedProduct(const PrepareContext& ctx, const KernelSpec& sp
       packed_weights_(ctx.packed_weights),
       ctx_(&ctx.team) {
   for (const TensorSpec& input : inputs_) operands_.push_back({&input, nullptr});
-  gemm_ = linear ? LinearGemm(Call()) : MatmulGemm(Call());
+  gemm_ = linear ? LinearGemm(operands_, result_) : MatmulGemm(attrs_, operands_, result_);
   if (linear) activation_ = FindActivation(attrs_.String("activation"));
   runs_inline_ = RunsInline();
   if (runs_inline_) ctx_ = &ctx.alone;
@@ -90,32 +93,34 @@ void PreparedProduct::FindLibraryProducts() {
   host_bytes_ += OneDnn::kProductBytes;
 }
 
-absl::StatusOr<bool> PreparedProduct::RunPacked(const Buffer& weight, const void* a,
-                                                const void* bias, void* c) {
+absl::StatusOr<bool> PreparedProduct::RunPacked(const KernelCall& call, const Buffer& weight,
+                                                const void* a, const void* bias, void* c) {
   static_cast<const CpuBuffer&>(weight).MarkPacked();
   const auto copy = packed_weights_.Use(&weight, layout_);
   if (copy == nullptr) return false;
   TENSORD_RETURN_IF_ERROR(
-      ctx_->onednn.Run(*packed_product_, a, PackedWeights::DataOf(*copy), bias, c));
+      RunProduct(*ctx_, call, *packed_product_, a, PackedWeights::DataOf(*copy), bias, c));
   return true;
 }
 
-absl::Status PreparedProduct::Launch(absl::Span<const Buffer* const> inputs,
+absl::Status PreparedProduct::Launch(const LaunchContext& context,
+                                     absl::Span<const Buffer* const> inputs,
                                      absl::Span<Buffer* const> outputs) {
+  const KernelCall call = Call(context);
   Buffer* const output = outputs[0];
   const void* a = inputs[0]->data();
   const void* b = inputs[1]->data();
   const void* bias = inputs.size() == 3 ? inputs[2]->data() : nullptr;
   if (packed_product_ != nullptr && !inputs[1]->is_view()) {
-    TENSORD_ASSIGN_OR_RETURN(const bool done, RunPacked(*inputs[1], a, bias, output->data()));
+    TENSORD_ASSIGN_OR_RETURN(const bool done, RunPacked(call, *inputs[1], a, bias, output->data()));
     if (done) return absl::OkStatus();
   }
-  if (product_ != nullptr) return ctx_->onednn.Run(*product_, a, b, bias, output->data());
+  if (product_ != nullptr) return RunProduct(*ctx_, call, *product_, a, b, bias, output->data());
   gemm_.a = a;
   gemm_.b = b;
   gemm_.c = output->data();
-  if (linear_) return RunLinear(*ctx_, Call(), gemm_, bias, activation_);
-  return RunGemm(*ctx_, Call(), gemm_);
+  if (linear_) return RunLinear(*ctx_, call, gemm_, bias, activation_);
+  return RunGemm(*ctx_, call, gemm_);
 }
 
 }  // namespace

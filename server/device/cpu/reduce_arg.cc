@@ -38,7 +38,7 @@ absl::Status MoveReducedLast(const Context& ctx, const KernelCall& call, Source&
     }
   }
   const int64_t size = SizeOf(source.dtype);
-  TENSORD_ASSIGN_OR_RETURN(source.owned, MakeScratch(ctx, call, in.num_elements() * size));
+  TENSORD_ASSIGN_OR_RETURN(source.owned, MakeScratch(call, in.num_elements() * size));
   StridedCopy(ctx, view, size, source.owned.data());
   source.data = source.owned.data();
   return absl::OkStatus();
@@ -61,7 +61,7 @@ absl::StatusOr<Source> MakeSource(const Context& ctx, const KernelCall& call) {
   }
   if (Is16Bit(source.dtype)) {
     const int64_t elements = x.spec->num_elements();
-    TENSORD_ASSIGN_OR_RETURN(Scratch widened, MakeScratch(ctx, call, elements * 4));
+    TENSORD_ASSIGN_OR_RETURN(Scratch widened, MakeScratch(call, elements * 4));
     const DType wide = ComputeDType(source.dtype);
     ConvertInParallel(ctx, source.dtype, source.data, wide, widened.data(), elements);
     source.dtype = wide;

@@ -54,7 +54,7 @@ absl::StatusOr<Reduced> ReduceAxes(const Context& ctx, const KernelCall& call, R
       result.data = call.output().data;
     } else {
       TENSORD_ASSIGN_OR_RETURN(target_owned,
-                               MakeScratch(ctx, call, shape.outer * shape.inner * acc_size));
+                               MakeScratch(call, shape.outer * shape.inner * acc_size));
       result.data = target_owned.data();
     }
     ReduceStep(ctx, reduction, source_dtype, source, shape, power, result.data);

@@ -40,7 +40,7 @@ absl::Status IndexPutKernel(const Context& ctx, const KernelCall& call) {
   Scratch row;
   if (updates.one_value && rows.row_elements > 1) {
     const int64_t bytes = SizeOf(values.spec->dtype);
-    TENSORD_ASSIGN_OR_RETURN(row, MakeScratch(ctx, call, rows.row_elements * bytes));
+    TENSORD_ASSIGN_OR_RETURN(row, MakeScratch(call, rows.row_elements * bytes));
     Fill(ctx, values.data, bytes, row.data(), rows.row_elements);
     updates.values = row.data();
   }
@@ -100,7 +100,7 @@ absl::Status Scatter16Bit(const Context& ctx, const KernelCall& call, Combine co
   const bool in_order = args.one_value || args.values.spec->shape == indices.spec->shape;
   const int64_t n = indices.spec->num_elements();
   const auto bytes = (in_order ? n : 2 * n) * static_cast<int64_t>(sizeof(int64_t));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch scratch, MakeScratch(ctx, call, bytes));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch scratch, MakeScratch(call, bytes));
   auto* const destinations = scratch.As<int64_t>();
   int64_t* const sources = in_order ? nullptr : destinations + n;
   if (indices.spec->dtype == DType::kInt64) {

@@ -169,7 +169,7 @@ absl::Status NonzeroKernel(const Context& ctx, const KernelCall& call) {
   Elements elements = {call.inputs[0].data, NonzeroMask(x.dtype), x.num_elements(), 0, 0};
   elements.part = std::max(kNonzeroPart, (elements.n + kMaxNonzeroParts - 1) / kMaxNonzeroParts);
   elements.parts = (elements.n + elements.part - 1) / elements.part;
-  TENSORD_ASSIGN_OR_RETURN(const Scratch scratch, MakeScratch(ctx, call, (elements.parts + 1) * 8));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch scratch, MakeScratch(call, (elements.parts + 1) * 8));
   auto* const firsts = scratch.As<int64_t>();
   FindFirstColumns(ctx, functions, elements, firsts);
   if (MustStop()) return absl::OkStatus();  // the counts may be incomplete

@@ -16,7 +16,7 @@ absl::Status Run(const Context& ctx, const KernelCall& call, const SoftmaxLoops&
   const int64_t copied =
       Is16Bit(dtype) ? lines.extent * std::min(kMaxGroupColumns, lines.inner) : 0;
   TENSORD_ASSIGN_OR_RETURN(const Scratch work,
-                           MakeScratch(ctx, call, 2 * copied * 4 * ctx.team.threads()));
+                           MakeScratch(call, 2 * copied * 4 * ctx.team.threads()));
   ForLineGroups(ctx, lines, kSoftmaxCost, [&](const LineGroup& group) {
     const auto run = [&](const void* x, void* y, int64_t stride) {
       if (lines.inner == 1) {

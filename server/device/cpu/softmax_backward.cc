@@ -23,7 +23,7 @@ absl::Status SoftmaxBackwardKernel(const Context& ctx, const KernelCall& call) {
   const int64_t copied =
       Is16Bit(dtype) ? lines.extent * std::min(kMaxGroupColumns, lines.inner) : 0;
   TENSORD_ASSIGN_OR_RETURN(const Scratch work,
-                           MakeScratch(ctx, call, 2 * copied * 4 * ctx.team.threads()));
+                           MakeScratch(call, 2 * copied * 4 * ctx.team.threads()));
   ForLineGroups(ctx, lines, kSoftmaxBackwardCost, [&](const LineGroup& group) {
     const auto run = [&](const void* g_at, const void* y_at, void* gx_at, int64_t stride) {
       if (lines.inner == 1) {

@@ -95,7 +95,7 @@ absl::Status SortRows(const Context& ctx, const KernelCall& call, const Rows& ro
   const int64_t bytes =
       ItemSorter<Item>::ScratchBytes(SharesRows(ctx, rows) ? ctx.team : alone, rows.n, kKeyBits);
   TENSORD_ASSIGN_OR_RETURN(const Scratch scratch,
-                           MakeScratch(ctx, call, bytes * WorkerCount(ctx, rows)));
+                           MakeScratch(call, bytes * WorkerCount(ctx, rows)));
   ForEachRow(ctx, rows, 32, [&](const Team& team, int64_t row, int worker) {
     const T* const x = static_cast<const T*>(rows.x) + row * rows.n;
     ItemSorter<Item>(team, rows.n, kKeyBits, scratch.As<char>() + worker * bytes)
@@ -245,7 +245,7 @@ absl::Status SelectFromRows(const Context& ctx, const KernelCall& call, const Ro
   const int64_t items = parts * Candidates<T, Item>::Capacity(rows.k);
   TENSORD_ASSIGN_OR_RETURN(
       const Scratch scratch,
-      MakeScratch(ctx, call, items * static_cast<int64_t>(sizeof(Item)) * WorkerCount(ctx, rows)));
+      MakeScratch(call, items * static_cast<int64_t>(sizeof(Item)) * WorkerCount(ctx, rows)));
   ForEachRow(ctx, rows, 4, [&](const Team& team, int64_t row, int worker) {
     Item* const own = scratch.As<Item>() + worker * items;
     if (!SelectFromRow<T>(ctx.loops, team, rows, row, parts, own)) return;
@@ -289,10 +289,9 @@ absl::Status RunOnMovedAxis(const Context& ctx, const KernelCall& call, RowsFunc
                             int64_t inner) {
   const int64_t outer = rows.count / inner;
   const int64_t size = SizeOf(call.inputs[0].spec->dtype);
-  TENSORD_ASSIGN_OR_RETURN(const Scratch x, MakeScratch(ctx, call, rows.count * rows.n * size));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch values,
-                           MakeScratch(ctx, call, rows.count * rows.k * size));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch indices, MakeScratch(ctx, call, rows.count * rows.k * 8));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch x, MakeScratch(call, rows.count * rows.n * size));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch values, MakeScratch(call, rows.count * rows.k * size));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch indices, MakeScratch(call, rows.count * rows.k * 8));
   ExchangeLastAxes(ctx, rows.x, outer, rows.n, inner, size, x.data());
   Rows moved = rows;
   moved.x = x.data();

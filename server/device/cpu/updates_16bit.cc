@@ -117,7 +117,7 @@ absl::Status Combine16BitRows(const Context& ctx, const KernelCall& call, Binary
   const int64_t n = shared ? updates.count : updates.groups * updates.count;
   const int64_t rows = shared ? updates.rows : updates.groups * updates.rows;
   const auto bytes = 2 * n * static_cast<int64_t>(sizeof(RowUpdate));
-  TENSORD_ASSIGN_OR_RETURN(Scratch scratch, MakeScratch(ctx, call, bytes));
+  TENSORD_ASSIGN_OR_RETURN(Scratch scratch, MakeScratch(call, bytes));
   auto* const unsorted = static_cast<RowUpdate*>(scratch.data());
   ctx.team.For(n, kGrainElements, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {

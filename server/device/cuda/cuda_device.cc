@@ -145,7 +145,10 @@ absl::Status CudaDevice::Launch(const KernelCall& call) {
   for (const Operand& input : call.inputs) {
     TENSORD_RETURN_IF_ERROR(OrderInput(input.data, input.spec->size_bytes()));
   }
-  return (*kernel)(call, context_);
+  context_.call = &call;
+  absl::Status status = (*kernel)(call, context_);
+  context_.call = nullptr;
+  return status;
 }
 
 absl::Status CudaDevice::OrderInput(const void* data, int64_t bytes) {

@@ -54,7 +54,7 @@ class FusedElementwise final : public PreparedKernel {
     }
   }
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+  absl::Status Launch(const LaunchContext& /*context*/, absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {
     Buffer* const output = outputs[0];
     if (size_ == 0) return absl::OkStatus();

@@ -27,10 +27,33 @@ std::vector<BufferRef> GraphScratch::ReleaseMemory() {
   return memory;
 }
 
+Scratch& Scratch::operator=(Scratch&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(pool_, other.pool_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(stream_, other.stream_);
+  std::swap(memory_, other.memory_);
+  return *this;
+}
+
+Scratch::~Scratch() {
+  if (pool_ != nullptr) pool_->Free(data_, bytes_, stream_);
+}
+
 absl::StatusOr<Scratch> MakeScratch(KernelContext& context, int64_t bytes) {
-  if (context.graph_scratch == nullptr) return Scratch::Make(*context.pool, bytes, context.stream);
-  TENSORD_ASSIGN_OR_RETURN(void* data, context.graph_scratch->Allocate(bytes));
-  return Scratch::Of(data);
+  Scratch scratch;
+  if (context.graph_scratch != nullptr) {
+    TENSORD_ASSIGN_OR_RETURN(scratch.data_, context.graph_scratch->Allocate(bytes));
+  } else if (bytes <= ScratchMemory::kMaxUnchargedBytes) {
+    TENSORD_ASSIGN_OR_RETURN(scratch.data_, context.pool->Allocate(bytes, context.stream));
+    scratch.pool_ = context.pool;
+    scratch.bytes_ = bytes;
+    scratch.stream_ = context.stream;
+  } else {
+    TENSORD_ASSIGN_OR_RETURN(scratch.memory_, ScratchMemory::Allocate(*context.call, bytes));
+    scratch.data_ = scratch.memory_.data();
+  }
+  return scratch;
 }
 
 }  // namespace tensord::server::cuda

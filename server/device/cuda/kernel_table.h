@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -13,6 +14,7 @@
 #include "tensord/server/device/cuda/dnn.h"
 #include "tensord/server/device/cuda/memory_pool.h"
 #include "tensord/server/device/device.h"
+#include "tensord/server/device/scratch_memory.h"
 
 namespace tensord::server::cuda {
 
@@ -26,10 +28,34 @@ struct KernelContext {
   Blas* blas = nullptr;
   Dnn* dnn = nullptr;
   GraphScratch* graph_scratch = nullptr;  // not null while the work on `stream` is captured
+  const KernelCall* call = nullptr;       // the op that is launched
 };
 
-// Returns scratch memory for kernels that the caller launches while it holds the Scratch. `bytes` >
-// 0.
+// Memory for kernels that the caller launches while it holds the object. It is freed in stream
+// order.
+class Scratch {
+ public:
+  Scratch(Scratch&& other) noexcept { *this = std::move(other); }
+  Scratch& operator=(Scratch&& other) noexcept;
+  ~Scratch();
+
+  void* data() const { return data_; }
+
+ private:
+  friend absl::StatusOr<Scratch> MakeScratch(KernelContext& context, int64_t bytes);
+
+  Scratch() = default;
+
+  void* data_ = nullptr;
+  MemoryPool* pool_ = nullptr;  // the owner of a small block, otherwise null
+  int64_t bytes_ = 0;
+  cudaStream_t stream_ = nullptr;
+  ScratchMemory memory_;  // of a block that is charged
+};
+
+// Returns scratch memory for kernels of context.call. `bytes` > 0. Blocks of at most
+// kMaxUnchargedBytes come from the pool. Larger ones are charged as ScratchMemory is, with the same
+// errors. While the work is captured, the memory comes from context.graph_scratch.
 absl::StatusOr<Scratch> MakeScratch(KernelContext& context, int64_t bytes);
 
 // Enqueues the op on the context's stream. If the output has no elements, does nothing.

@@ -261,27 +261,4 @@ void FreeAbandonedPools(int physical_index) {
   std::erase_if(all.pools, [&](const auto& entry) { return entry.first == physical_index; });
 }
 
-absl::StatusOr<Scratch> Scratch::Make(MemoryPool& pool, int64_t bytes, cudaStream_t stream) {
-  TENSORD_ASSIGN_OR_RETURN(void* data, pool.Allocate(bytes, stream));
-  return Scratch(&pool, data, bytes, stream);
-}
-
-Scratch::Scratch(Scratch&& other) noexcept
-    : pool_(std::exchange(other.pool_, nullptr)),
-      data_(other.data_),
-      bytes_(other.bytes_),
-      stream_(other.stream_) {}
-
-Scratch& Scratch::operator=(Scratch&& other) noexcept {
-  std::swap(pool_, other.pool_);
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(stream_, other.stream_);
-  return *this;
-}
-
-Scratch::~Scratch() {
-  if (pool_ != nullptr) pool_->Free(data_, bytes_, stream_);
-}
-
 }  // namespace tensord::server::cuda

@@ -101,27 +101,4 @@ void AddAbandonedPool(int physical_index, AbandonedPool pool);
 // current. Thread-safe.
 void FreeAbandonedPools(int physical_index);
 
-// Memory for one kernel. The destructor frees it in stream order.
-class Scratch {
- public:
-  // Allocates `bytes` > 0 from `pool`, which must outlive the object.
-  static absl::StatusOr<Scratch> Make(MemoryPool& pool, int64_t bytes, cudaStream_t stream);
-  // Wraps memory that the caller owns. No other code may use the memory while the object exists.
-  static Scratch Of(void* data) { return Scratch(nullptr, data, 0, nullptr); }
-  Scratch(Scratch&& other) noexcept;
-  Scratch& operator=(Scratch&& other) noexcept;
-  ~Scratch();
-
-  void* data() const { return data_; }
-
- private:
-  Scratch(MemoryPool* pool, void* data, int64_t bytes, cudaStream_t stream)
-      : pool_(pool), data_(data), bytes_(bytes), stream_(stream) {}
-
-  MemoryPool* pool_;  // null if the caller of Of() owns the memory
-  void* data_;
-  int64_t bytes_;
-  cudaStream_t stream_;
-};
-
 }  // namespace tensord::server::cuda

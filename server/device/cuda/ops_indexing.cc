@@ -63,7 +63,7 @@ absl::StatusOr<Scratch> SelectRows(const KernelCall& call, KernelContext& contex
     job.accumulate = i > 0;
     TENSORD_RETURN_IF_ERROR(
         LaunchStatus(call, LaunchSelectRows(indices, job, static_cast<int64_t*>(scratch.data()),
-                                            call.check, context.stream)));
+                                            call.context.check, context.stream)));
   }
   return scratch;
 }
@@ -120,7 +120,7 @@ absl::Status RunGather(const KernelCall& call, KernelContext& context) {
   return LaunchStatus(
       call, LaunchGather(call.inputs[0].data, IndicesAt(call, 1, along.axis, along.size),
                          along.stride, loop, call.output().data,
-                         static_cast<int>(SizeOf(out.dtype)), call.check, context.stream));
+                         static_cast<int>(SizeOf(out.dtype)), call.context.check, context.stream));
 }
 
 // Copies input 0 to the output, unless both have the same memory.
@@ -216,7 +216,7 @@ absl::Status RunScatter(const KernelCall& call, KernelContext& context) {
   auto* const updates = static_cast<RowUpdate*>(memory.data());
   TENSORD_RETURN_IF_ERROR(LaunchStatus(
       call, LaunchMakeScatterUpdates(IndicesAt(call, 1, along.axis, along.size), along.stride, loop,
-                                     updates, call.check, context.stream)));
+                                     updates, call.context.check, context.stream)));
   return ApplyUpdates(call, context,
                       {updates, loop.size, out.num_elements(), SizeOf(out.dtype), &values});
 }

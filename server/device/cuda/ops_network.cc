@@ -108,7 +108,7 @@ CrossEntropyJob MakeCrossEntropyJob(const KernelCall& call, const Operand& x, in
   if (call.inputs.size() > weight) job.weight = call.inputs[weight].data;
   job.ignored = call.attrs->Int("ignore_index");
   job.smoothing = call.attrs->Float("label_smoothing");
-  job.check = call.check;
+  job.check = call.context.check;
   job.lines = LineLoopAlong(x.spec->shape, call.attrs->Int("axis"), context);
   return job;
 }

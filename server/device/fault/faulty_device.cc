@@ -119,16 +119,11 @@ class FaultyDevice::Kernel final : public PreparedKernel {
   Kernel(FaultyDevice* device, std::unique_ptr<PreparedKernel> kernel)
       : PreparedKernel(kernel.get()), device_(device), kernel_(std::move(kernel)) {}
 
-  absl::Status Launch(absl::Span<const Buffer* const> inputs,
+  absl::Status Launch(const LaunchContext& context, absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {
-    return LaunchChecked(inputs, outputs, {});
-  }
-
-  absl::Status LaunchChecked(absl::Span<const Buffer* const> inputs,
-                             absl::Span<Buffer* const> outputs, const CheckCell& check) override {
     // A kernel that runs inline isn't delayed: its thread holds locks that other threads wait for.
     TENSORD_RETURN_IF_ERROR(device_->Begin(Step::kKernel, /*may_be_late=*/!runs_inline()));
-    return kernel_->LaunchChecked(inputs, outputs, check);
+    return kernel_->Launch(context, inputs, outputs);
   }
 
  private:

@@ -17,6 +17,7 @@
 #include "tensord/server/device/memory_account.h"
 #include "tensord/server/device/restartable_device.h"
 #include "tensord/tests/cuda_emulation/control.h"
+#include "tensord/tests/test_launch.h"
 #include "tensord/tests/unit/cuda/checked_cuda_device.h"
 #include "tensord/tests/unit/cuda/occupied_stream.h"
 
@@ -135,7 +136,12 @@ class NcclCommunicatorTest : public testing::Test {
     const BufferRef out = *device.Allocate(kFour.size_bytes());
     const Attributes attrs;
     const Operand input = {&kFour, reinterpret_cast<void*>(uintptr_t{0x1000})};
-    device.Launch({FindOp("neg"), &attrs, absl::MakeConstSpan(&input, 1), {{&kFour, out->data()}}})
+    device
+        .Launch({TestLaunch(device),
+                 FindOp("neg"),
+                 &attrs,
+                 absl::MakeConstSpan(&input, 1),
+                 {{&kFour, out->data()}}})
         .IgnoreError();
     std::promise<absl::Status> fenced;
     device.Fence([&](absl::Status status) { fenced.set_value(std::move(status)); });

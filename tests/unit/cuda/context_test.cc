@@ -11,6 +11,7 @@
 #include "tensord/server/device/cuda/memory_pool.h"
 #include "tensord/server/device/memory_account.h"
 #include "tensord/tests/cuda_emulation/control.h"
+#include "tensord/tests/test_launch.h"
 #include "tensord/tests/unit/cuda/cuda_fixture.h"
 
 namespace tensord::server {
@@ -66,8 +67,11 @@ TEST_F(CudaContextTest, DevicesOnTwoGpusTakeTurnsOnOneThread) {
   const Attributes attrs;
   const auto negate = [&](int gpu) {
     const Operand input = {&spec, inputs[gpu]->data()};
-    return devices[gpu]->Launch(
-        {FindOp("neg"), &attrs, absl::MakeConstSpan(&input, 1), {{&spec, outputs[gpu]->data()}}});
+    return devices[gpu]->Launch({TestLaunch(*devices[gpu]),
+                                 FindOp("neg"),
+                                 &attrs,
+                                 absl::MakeConstSpan(&input, 1),
+                                 {{&spec, outputs[gpu]->data()}}});
   };
   take_turns(negate);
   const MemoryAccount::Ref account = MemoryAccount::Open({.device = "cuda:0"});
@@ -111,11 +115,13 @@ TEST_F(CudaContextTest, AddTakesFewRuntimeCalls) {
   const BufferRef b = *(*device)->Allocate(spec.size_bytes());
   const Attributes attrs;
   const std::vector<Operand> inputs = {{&spec, a->data()}, {&spec, b->data()}};
+  const TestLaunch launch(**device);
   int64_t before = 0;
   for (int i = 0; i < kOps + 2; ++i) {
     if (i == 2) before = cuda_emulation::RuntimeCalls();
     const BufferRef out = *(*device)->Allocate(spec.size_bytes());
-    ASSERT_TRUE((*device)->Launch({FindOp("add"), &attrs, inputs, {{&spec, out->data()}}}).ok());
+    ASSERT_TRUE(
+        (*device)->Launch({launch, FindOp("add"), &attrs, inputs, {{&spec, out->data()}}}).ok());
   }
   EXPECT_LE(cuda_emulation::RuntimeCalls() - before, kOps * kMaxCallsOfAnOp);
 }

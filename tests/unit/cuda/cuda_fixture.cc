@@ -8,6 +8,7 @@
 #include "tensord/common/float16.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/device/cuda/cuda_device.h"
+#include "tensord/tests/test_launch.h"
 #include "tensord/tests/unit/cuda/rounding.h"
 
 // tests/cuda_emulation/control.h declares it. It is null if the program uses a real GPU.
@@ -177,8 +178,11 @@ BufferRef CudaTest::RunOne(Device& device, const OpPlan& plan, const std::vector
   for (size_t i = 0; i < inputs.size(); ++i) operands.push_back(operand(specs[i], inputs[i]));
   auto out = device.Allocate(plan.output().size_bytes() + ShiftBytes(device, plan.output()));
   EXPECT_TRUE(out.ok()) << out.status();
-  const absl::Status launched = device.Launch(
-      {plan.schema, &plan.attrs, absl::MakeConstSpan(operands), {operand(plan.output(), *out)}});
+  const absl::Status launched = device.Launch({TestLaunch(device),
+                                               plan.schema,
+                                               &plan.attrs,
+                                               absl::MakeConstSpan(operands),
+                                               {operand(plan.output(), *out)}});
   EXPECT_TRUE(launched.ok()) << launched;
   return *out;
 }

@@ -1,4 +1,5 @@
 #include "tensord/tests/unit/cuda/failing_program.h"
+#include "tensord/tests/test_launch.h"
 
 #include <gtest/gtest.h>
 
@@ -66,8 +67,11 @@ absl::StatusOr<BufferRef> FailingProgram::Compute(Device& device, absl::string_v
   for (size_t i = 0; i < inputs.size(); ++i) operands.push_back({&specs[i], inputs[i]->data()});
   TENSORD_ASSIGN_OR_RETURN(BufferRef output, device.Allocate(plan.output().size_bytes()));
   buffers_.push_back(output);
-  TENSORD_RETURN_IF_ERROR(
-      device.Launch({plan.schema, &plan.attrs, operands, {{&plan.output(), output->data()}}}));
+  TENSORD_RETURN_IF_ERROR(device.Launch({TestLaunch(device),
+                                         plan.schema,
+                                         &plan.attrs,
+                                         operands,
+                                         {{&plan.output(), output->data()}}}));
   return output;
 }
 
@@ -125,7 +129,8 @@ absl::Status FailingProgram::RunGraph(Device& device) {
   TENSORD_ASSIGN_OR_RETURN(const OpPlan plan, PlanOp("sum", {large}, {}));
   const Operand input = {&large, many->data()};
   const auto launch = [&] {
-    return device.Launch({plan.schema,
+    return device.Launch({TestLaunch(device),
+                          plan.schema,
                           &plan.attrs,
                           absl::MakeConstSpan(&input, 1),
                           {{&plan.output(), total->data()}}});
@@ -150,7 +155,8 @@ absl::Status FailingProgram::RunFused(Device& device) {
                            device.PrepareFused({absl::MakeConstSpan(&m, 1), steps, &m}));
   TENSORD_ASSIGN_OR_RETURN(const BufferRef out, device.Allocate(m.size_bytes()));
   const Buffer* const input = x.get();
-  TENSORD_RETURN_IF_ERROR(kernel->Launch(absl::MakeConstSpan(&input, 1), out.get()));
+  TENSORD_RETURN_IF_ERROR(
+      kernel->Launch(TestLaunch(device), absl::MakeConstSpan(&input, 1), out.get()));
   return Expect(device, out, std::vector<float>(64, 18.0f), "a fused kernel");
 }
 

@@ -13,6 +13,7 @@
 
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/restartable_device.h"
+#include "tensord/tests/test_launch.h"
 #include "tensord/tests/unit/cuda/checked_cuda_device.h"
 #include "tensord/tests/unit/cuda/cuda_fixture.h"
 
@@ -46,7 +47,12 @@ class CudaFaultTest : public CudaTest {
     const Attributes attrs;
     const Operand input = {&spec, reinterpret_cast<void*>(uintptr_t{0x1000})};
     // The error may appear only at the fence.
-    cuda_->Launch({FindOp("neg"), &attrs, absl::MakeConstSpan(&input, 1), {{&spec, out->data()}}})
+    cuda_
+        ->Launch({TestLaunch(*cuda_),
+                  FindOp("neg"),
+                  &attrs,
+                  absl::MakeConstSpan(&input, 1),
+                  {{&spec, out->data()}}})
         .IgnoreError();
     std::promise<absl::Status> fenced;
     cuda_->Fence([&](absl::Status status) { fenced.set_value(std::move(status)); });

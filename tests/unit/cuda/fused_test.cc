@@ -1,6 +1,7 @@
 // Compares the bits of a fused kernel with those of its ops, run one by one on the same GPU.
 #include "cuda_fixture.h"
 
+#include "tensord/tests/test_launch.h"
 namespace tensord::server {
 namespace {
 
@@ -36,7 +37,7 @@ class FusedCudaTest : public CudaTest {
     const BufferRef buffers[] = {Upload(*cuda_, x), Upload(*cuda_, s), Upload(*cuda_, y)};
     const Buffer* const inputs[] = {buffers[0].get(), buffers[1].get(), buffers[2].get()};
     const BufferRef out = *cuda_->Allocate(expected.spec.size_bytes());
-    const absl::Status launched = (*kernel)->Launch(inputs, out.get());
+    const absl::Status launched = (*kernel)->Launch(TestLaunch(*cuda_), inputs, out.get());
     ASSERT_TRUE(launched.ok()) << launched;
     Wait(*cuda_);
     EXPECT_EQ(Download(expected.spec, out).bytes, expected.bytes) << expected.spec.ToString();
@@ -46,7 +47,7 @@ class FusedCudaTest : public CudaTest {
       const BufferRef copy = Upload(*cuda_, overwritten == 0 ? x : y);
       const Buffer* operands[] = {inputs[0], inputs[1], inputs[2]};
       operands[overwritten] = copy.get();
-      ASSERT_TRUE((*kernel)->Launch(operands, copy.get()).ok());
+      ASSERT_TRUE((*kernel)->Launch(TestLaunch(*cuda_), operands, copy.get()).ok());
       Wait(*cuda_);
       EXPECT_EQ(Download(expected.spec, copy).bytes, expected.bytes) << overwritten;
     }

@@ -47,7 +47,8 @@ class CudaGraphTest : public CudaTest {
 
   absl::Status Launch() {
     for (Step& step : steps_) {
-      const absl::Status launched = step.kernel->Launch(step.inputs, step.output);
+      const absl::Status launched =
+          step.kernel->Launch({*account_, *cuda_}, step.inputs, step.output);
       if (!launched.ok()) return launched;
     }
     return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "tensord/server/device/memory_account.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
+#include "tensord/tests/test_launch.h"
 #include "tensord/tests/unit/cuda/checked_cuda_device.h"
 #include "tensord/tests/unit/cuda/cuda_fixture.h"
 #include "tensord/tests/unit/engine/read_tensor.h"
@@ -30,8 +31,7 @@ class CudaValueCheckTest : public CudaTest {
 
     absl::Status Launch(const CheckCell& cell) {
       const Buffer* const inputs[] = {x.get(), indices.get()};
-      Buffer* const result = output.get();
-      return kernel->LaunchChecked(inputs, absl::MakeConstSpan(&result, 1), cell);
+      return kernel->Launch(TestLaunch(output->device(), cell), inputs, output.get());
     }
   };
 

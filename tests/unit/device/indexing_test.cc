@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tensord/common/ops/op_schema.h"
+#include "tensord/tests/test_launch.h"
 #include "tensord/tests/unit/device/op_runner.h"
 
 namespace tensord::server {
@@ -29,7 +30,8 @@ absl::Status RunInPlace(OpRunner& runner, const char* op, const std::vector<Host
   const OpPlan plan = *PlanOp(op, specs, attrs);
   const auto kernel = *runner.device().Prepare({plan.schema, &plan.attrs, specs, plan.outputs});
   EXPECT_EQ(kernel->in_place(0), 0);
-  const absl::Status status = kernel->Launch(operands, buffers[0].get());
+  const absl::Status status =
+      kernel->Launch(TestLaunch(runner.device()), operands, buffers[0].get());
   *result = runner.Download(*buffers[0], inputs[0].spec);
   return status;
 }

@@ -5,6 +5,7 @@
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/device/cpu/elementwise.h"
 #include "tensord/server/device/cpu/kernel_table.h"
+#include "tensord/tests/test_launch.h"
 
 namespace tensord::server {
 namespace {
@@ -42,7 +43,7 @@ TEST(KernelTableTest, MissingKernelIsAnErrorAndNoCrash) {
   for (const char* op : {"sub", "div", "neg", "exp", "mean", "constant"}) {
     const auto inputs = absl::MakeConstSpan(operands, FindOp(op)->max_inputs == 1 ? 1 : 2);
     const absl::Status status =
-        device->Launch({FindOp(op), &attrs, inputs, {{&spec, out->data()}}});
+        device->Launch({TestLaunch(*device), FindOp(op), &attrs, inputs, {{&spec, out->data()}}});
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << op;
     EXPECT_THAT(status.message(), ::testing::HasSubstr(op));
   }

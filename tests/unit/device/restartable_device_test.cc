@@ -12,6 +12,7 @@
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/server/device/device_factory.h"
 #include "tensord/server/device/fault/fault_plan.h"
+#include "tensord/tests/test_launch.h"
 
 namespace tensord::server {
 namespace {
@@ -56,7 +57,9 @@ class RestartableDeviceTest : public testing::Test {
     const std::vector<float> ones(spec_.num_elements(), 1);
     absl::Status status = device_->Write(**in, 0, ones.data(), spec_.size_bytes());
     const Buffer* input = in->get();
-    if (status.ok()) status = kernel.Launch(absl::MakeConstSpan(&input, 1), out->get());
+    if (status.ok()) {
+      status = kernel.Launch(TestLaunch(*device_), absl::MakeConstSpan(&input, 1), out->get());
+    }
     float first = 0;
     if (status.ok()) status = device_->Read(**out, 0, &first, sizeof(first));
     if (!status.ok()) return status;

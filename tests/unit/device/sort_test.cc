@@ -13,6 +13,7 @@
 
 #include "tensord/common/dtype_of.h"
 #include "tensord/server/device/cpu/cpu_device.h"
+#include "tensord/tests/test_launch.h"
 
 namespace tensord::server {
 namespace {
@@ -50,7 +51,8 @@ class SortKernelTest : public ::testing::TestWithParam<int> {
       std::memset(buffers.back()->data(), 0x5a, output.size_bytes());
       results.push_back({&output, buffers.back()->data()});
     }
-    const absl::Status status = device_->Launch({plan.schema, &plan.attrs, operands, results});
+    const absl::Status status =
+        device_->Launch({TestLaunch(*device_), plan.schema, &plan.attrs, operands, results});
     EXPECT_TRUE(status.ok()) << status;
     std::vector<std::string> bytes;
     for (const BufferRef& buffer : buffers) {

@@ -46,17 +46,18 @@ class FakeCheckMemory final : public CheckMemory {
   const CheckCell addresses_{&cell_.guard, &cell_.record};
 };
 
-// out[i] = x[indices[i]]. If an index is out of range, reports the first one to call.check.
+// out[i] = x[indices[i]]. If an index is out of range, reports the first one to the call's cell.
 template <typename T>
 void Index(const KernelCall& call) {
+  const CheckCell& check = call.context.check;
   const int64_t size = call.inputs[0].spec->num_elements();
   for (int64_t i = 0; i < call.output().spec->num_elements(); ++i) {
     const int64_t value = call.inputs[1].As<int64_t>()[i];
     const int64_t index = NormalIndex(value, size);
     call.output().AsMutable<T>()[i] = call.inputs[0].As<T>()[std::max<int64_t>(index, 0)];
-    if (index >= 0 || call.check.guard == nullptr || call.check.guard->key != 0) continue;
-    *call.check.record = {CheckKey(1, i), value, size, 0, 0};
-    call.check.guard->key = call.check.record->key;
+    if (index >= 0 || check.guard == nullptr || check.guard->key != 0) continue;
+    *check.record = {CheckKey(1, i), value, size, 0, 0};
+    check.guard->key = check.record->key;
   }
 }
 
@@ -96,7 +97,10 @@ void Compute(const KernelCall& call) {
 // A copy of a kernel call. The operands' memory must outlive it.
 struct FakeDevice::Recorded {
   explicit Recorded(const KernelCall& call)
-      : schema(call.schema), attrs(*call.attrs), output(*call.output().spec), check(call.check) {
+      : context(call.context),
+        schema(call.schema),
+        attrs(*call.attrs),
+        output(*call.output().spec) {
     for (const Operand& input : call.inputs) inputs.push_back(*input.spec);
     for (const Operand& input : call.inputs) addresses.push_back(input.data);
     out = call.output().data;
@@ -106,17 +110,17 @@ struct FakeDevice::Recorded {
     std::vector<Operand> operands;
     for (size_t i = 0; i < inputs.size(); ++i) operands.push_back({&inputs[i], addresses[i]});
     const Operand result{&output, out};
-    const KernelCall call{schema, &attrs, operands, absl::MakeConstSpan(&result, 1), check};
+    const KernelCall call{context, schema, &attrs, operands, absl::MakeConstSpan(&result, 1)};
     if (output.dtype == DType::kInt32) Compute<int32_t>(call);
     if (output.dtype == DType::kInt64) Compute<int64_t>(call);
   }
 
+  LaunchContext context;
   const OpSchema* schema;
   Attributes attrs;
   std::vector<TensorSpec> inputs;
   std::vector<void*> addresses;
   TensorSpec output;
-  CheckCell check;
   void* out;
 };
 

@@ -1,0 +1,23 @@
+// Launches kernels without a session.
+#pragma once
+
+#include "tensord/server/device/device.h"
+#include "tensord/server/device/memory_account.h"
+
+namespace tensord::server {
+
+// The context of launches on `device`, with an account without limits.
+class TestLaunch {
+ public:
+  explicit TestLaunch(Device& device, const CheckCell& check = {})
+      : account_(MemoryAccount::Open({.device = device.name().ToString()})),
+        context_{*account_, device, check} {}
+
+  operator const LaunchContext&() const { return context_; }  // NOLINT: implicit
+
+ private:
+  const MemoryAccount::Ref account_;
+  const LaunchContext context_;
+};
+
+}  // namespace tensord::server
