@@ -90,22 +90,39 @@ RowLoop<T> RowLoopFor(int64_t row_bytes, int64_t output_bytes) {
   }
 }
 
-// If `check` isn't null, it checks the indices. Otherwise they must be in range.
+// Copies the rows that indices[0, count) select in each group. They are those from number
+// `first_row` on. If `check` isn't null, it checks the indices, and `first_row` must be 0. Otherwise
+// they must be in range.
 template <typename T>
 void SelectRows(const Context& ctx, const KernelCall& call, const IndexedRows& rows,
-                const T* indices, IndexCheck* check) {
+                const T* indices, int64_t first_row, int64_t count, IndexCheck* check) {
   const int64_t row_bytes = rows.row_elements * SizeOf(call.output().spec->dtype);
   const RowLoop<T> copy = RowLoopFor<T>(row_bytes, call.output().spec->size_bytes());
   const double grain = kGrainBytes / (static_cast<double>(row_bytes) + kRowCostBytes);
-  ctx.team.For(rows.groups * rows.count, grain, [&](int64_t begin, int64_t end) {
+  ctx.team.For(rows.groups * count, grain, [&](int64_t begin, int64_t end) {
     for (int64_t n = 0; begin < end; begin += n) {
-      const int64_t group = begin / rows.count, first = begin % rows.count;
-      n = std::min({rows.count - first, end - begin, IndexCheck::kBlock});
+      const int64_t group = begin / count, first = begin % count;
+      const int64_t to = (group * rows.count + first_row + first) * row_bytes;
+      n = std::min({count - first, end - begin, IndexCheck::kBlock});
       if (check != nullptr && !check->InRange(first, first + n)) continue;
       copy(ctx, Advance(call.inputs[0].data, group * rows.rows * row_bytes), indices + first,
-           rows.rows, row_bytes, Advance(call.output().data, begin * row_bytes), n);
+           rows.rows, row_bytes, Advance(call.output().data, to), n);
     }
   });
+}
+
+absl::Status IndexByTensors(const Context& ctx, const KernelCall& call, int tensors,
+                            const IndexedRows& rows) {
+  TENSORD_RETURN_IF_ERROR(CheckIndexTensors(ctx, call, tensors));
+  const int64_t block = std::min(rows.count, kSelectedRowsBlock);
+  TENSORD_ASSIGN_OR_RETURN(const Scratch scratch, MakeScratch(call, block * 8));
+  auto* const selected = scratch.As<int64_t>();
+  for (int64_t first = 0; first < rows.count; first += block) {
+    const int64_t n = std::min(block, rows.count - first);
+    TENSORD_RETURN_IF_ERROR(ComputeSelectedRows(ctx, call, tensors, rows, first, n, selected));
+    SelectRows(ctx, call, rows, selected, first, n, nullptr);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status IndexKernel(const Context& ctx, const KernelCall& call) {
@@ -114,17 +131,13 @@ absl::Status IndexKernel(const Context& ctx, const KernelCall& call) {
   if (call.output().spec->num_elements() == 0) {
     return rows.count == 0 ? absl::OkStatus() : CheckIndexTensors(ctx, call, tensors);
   }
-  if (tensors > 1) {
-    TENSORD_ASSIGN_OR_RETURN(const Scratch selected, ComputeSelectedRows(ctx, call, tensors, rows));
-    SelectRows(ctx, call, rows, selected.As<int64_t>(), nullptr);
-    return absl::OkStatus();
-  }
+  if (tensors > 1) return IndexByTensors(ctx, call, tensors, rows);
   const auto axis = static_cast<int>(call.attrs->Int("axis"));
   IndexCheck check(ctx, call, 1, axis, rows.rows);
   if (call.inputs[1].spec->dtype == DType::kInt64) {
-    SelectRows(ctx, call, rows, call.inputs[1].As<int64_t>(), &check);
+    SelectRows(ctx, call, rows, call.inputs[1].As<int64_t>(), 0, rows.count, &check);
   } else {
-    SelectRows(ctx, call, rows, call.inputs[1].As<int32_t>(), &check);
+    SelectRows(ctx, call, rows, call.inputs[1].As<int32_t>(), 0, rows.count, &check);
   }
   return check.status();
 }

@@ -1,7 +1,6 @@
 #include "tensord/server/device/cpu/positions.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/index_check.h"
@@ -18,11 +17,16 @@ Shape BroadcastIndexTensors(const KernelCall& call, int tensors) {
   return shape;
 }
 
-// rows[i] += stride · the index at i, with negative indices counted from `size`. `strides` are
-// those of the index tensor, read as if it had the shape `shape`.
+// A range of the positions in the broadcast index tensors.
+struct PositionRange {
+  int64_t first, n;
+};
+
+// rows[i] += stride · the index at range.first + i, with negative indices counted from `size`.
+// `strides` are those of the index tensor, read as if it had the shape `shape`.
 template <typename T>
 void AddRows(const Context& ctx, const T* indices, const Shape& shape, const Dims& strides,
-             int64_t size, int64_t stride, int64_t* rows) {
+             int64_t size, int64_t stride, const PositionRange& range, int64_t* rows) {
   const int last = shape.rank() - 1;
   const int64_t length = last < 0 ? 1 : shape.dim(last);
   const int64_t step = last < 0 ? 0 : strides[last];
@@ -35,10 +39,12 @@ void AddRows(const Context& ctx, const T* indices, const Shape& shape, const Dim
     const T* at = indices + offset + begin % length * step;
     for (int64_t i = begin; i < end; ++i, at += step) {
       const auto index = static_cast<int64_t>(*at);
-      rows[i] += stride * (index < 0 ? index + size : index);
+      rows[i - range.first] += stride * (index < 0 ? index + size : index);
     }
   };
-  ctx.team.For(shape.num_elements(), kGrainElements / 4, [&](int64_t begin, int64_t end) {
+  ctx.team.For(range.n, kGrainElements / 4, [&](int64_t begin, int64_t end) {
+    begin += range.first;
+    end += range.first;
     while (begin < end) {
       const int64_t next = std::min(end, (begin / length + 1) * length);
       add_run(begin, next);
@@ -69,16 +75,13 @@ absl::Status CheckIndexTensors(const Context& ctx, const KernelCall& call, int t
   return absl::OkStatus();
 }
 
-absl::StatusOr<Scratch> ComputeSelectedRows(const Context& ctx, const KernelCall& call, int tensors,
-                                            const IndexedRows& rows) {
+absl::Status ComputeSelectedRows(const Context& ctx, const KernelCall& call, int tensors,
+                                 const IndexedRows& rows, int64_t first, int64_t n,
+                                 int64_t* selected) {
   const Shape& x = call.inputs[0].spec->shape;
   const auto axis = static_cast<int>(call.attrs->Int("axis"));
-  TENSORD_RETURN_IF_ERROR(CheckIndexTensors(ctx, call, tensors));
-  const auto bytes = rows.count * static_cast<int64_t>(sizeof(int64_t));
-  TENSORD_ASSIGN_OR_RETURN(Scratch scratch, MakeScratch(call, bytes));
-  auto* const selected = static_cast<int64_t*>(scratch.data());
   const int64_t zero = 0;
-  Fill(ctx, &zero, sizeof(zero), selected, rows.count);
+  Fill(ctx, &zero, sizeof(zero), selected, n);
   const Shape shape = BroadcastIndexTensors(call, tensors);
   int64_t stride = rows.rows;
   for (int i = 0; i < tensors; ++i) {
@@ -87,13 +90,12 @@ absl::StatusOr<Scratch> ComputeSelectedRows(const Context& ctx, const KernelCall
     const int64_t size = x.dim(axis + i);
     stride /= size;
     if (indices.spec->dtype == DType::kInt64) {
-      AddRows(ctx, indices.As<int64_t>(), shape, strides, size, stride, selected);
+      AddRows(ctx, indices.As<int64_t>(), shape, strides, size, stride, {first, n}, selected);
     } else {
-      AddRows(ctx, indices.As<int32_t>(), shape, strides, size, stride, selected);
+      AddRows(ctx, indices.As<int32_t>(), shape, strides, size, stride, {first, n}, selected);
     }
   }
-  TENSORD_RETURN_IF_ERROR(CheckStop());
-  return scratch;
+  return CheckStop();
 }
 
 }  // namespace tensord::server::cpu

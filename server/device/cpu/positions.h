@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "tensord/server/device/cpu/kernel.h"
 
 namespace tensord::server::cpu {
@@ -23,11 +23,14 @@ IndexedRows ReadIndexedRows(const KernelCall& call, int tensors);
 // Checks all indices. Returns BadIndexError() (value_check.h) for a bad one.
 absl::Status CheckIndexTensors(const Context& ctx, const KernelCall& call, int tensors);
 
-// Returns the selected rows: `count` numbers of type int64_t in [0, rows), in row-major order of
-// the broadcast index tensors. Checks all indices first: returns BadIndexError() (value_check.h)
-// for a bad one. If there is too little memory, returns RESOURCE_EXHAUSTED. If the op must stop,
-// returns CANCELLED.
-absl::StatusOr<Scratch> ComputeSelectedRows(const Context& ctx, const KernelCall& call, int tensors,
-                                            const IndexedRows& rows);
+// Kernels compute the selected rows in blocks of at most this number. A block takes 4 MiB.
+constexpr int64_t kSelectedRowsBlock = 512 << 10;
+
+// Computes selected[0, n): the selected rows from number `first` on, as numbers in [0, rows), in
+// row-major order of the broadcast index tensors. CheckIndexTensors() must have succeeded. If the
+// op must stop, returns CANCELLED.
+absl::Status ComputeSelectedRows(const Context& ctx, const KernelCall& call, int tensors,
+                                 const IndexedRows& rows, int64_t first, int64_t n,
+                                 int64_t* selected);
 
 }  // namespace tensord::server::cpu

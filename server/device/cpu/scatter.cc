@@ -1,4 +1,5 @@
 // Kernels that write elements at indices: index_put, scatter.
+#include <algorithm>
 #include <utility>
 
 #include "tensord/common/util/status_macros.h"
@@ -26,16 +27,20 @@ absl::Status IndexPutKernel(const Context& ctx, const KernelCall& call) {
   if (call.output().spec->num_elements() == 0) {
     return rows.count == 0 ? absl::OkStatus() : CheckIndexTensors(ctx, call, tensors);
   }
-  TENSORD_ASSIGN_OR_RETURN(const Scratch selected, ComputeSelectedRows(ctx, call, tensors, rows));
-  CopyTarget(ctx, call);
+  TENSORD_RETURN_IF_ERROR(CheckIndexTensors(ctx, call, tensors));
+  const Combine combine = ReadCombine(call);
   const Operand& values = call.inputs.back();
+  // 16-bit rows are combined in another dtype and rounded once, so they need all updates at once.
+  const bool whole = combine != Combine::kReplace && Is16Bit(values.spec->dtype);
+  const int64_t block = whole ? rows.count : std::min(rows.count, kSelectedRowsBlock);
+  TENSORD_ASSIGN_OR_RETURN(const Scratch selected, MakeScratch(call, block * 8));
   Updates updates;
   updates.groups = rows.groups;
   updates.rows = rows.rows;
   updates.row_elements = rows.row_elements;
-  updates.count = rows.count;
-  updates.destinations = static_cast<const int64_t*>(selected.data());
+  updates.destinations = selected.As<int64_t>();
   updates.values = values.data;
+  updates.values_stride = rows.count;
   updates.one_value = values.spec->shape.rank() == 0;
   Scratch row;
   if (updates.one_value && rows.row_elements > 1) {
@@ -44,7 +49,17 @@ absl::Status IndexPutKernel(const Context& ctx, const KernelCall& call) {
     Fill(ctx, values.data, bytes, row.data(), rows.row_elements);
     updates.values = row.data();
   }
-  return ApplyUpdates(ctx, call, ReadCombine(call), updates);
+  CopyTarget(ctx, call);
+  for (int64_t first = 0; first < rows.count; first += block) {
+    updates.count = std::min(block, rows.count - first);
+    TENSORD_RETURN_IF_ERROR(ComputeSelectedRows(ctx, call, tensors, rows, first, updates.count,
+                                                selected.As<int64_t>()));
+    TENSORD_RETURN_IF_ERROR(ApplyUpdates(ctx, call, combine, updates));
+    if (updates.one_value) continue;
+    updates.values =
+        Advance(updates.values, updates.count * rows.row_elements * SizeOf(values.spec->dtype));
+  }
+  return absl::OkStatus();
 }
 
 // Computes the position to which scatter writes each value, in the order of the indices. If
@@ -116,6 +131,7 @@ absl::Status Scatter16Bit(const Context& ctx, const KernelCall& call, Combine co
   updates.destinations = destinations;
   updates.group_stride = updates.count;
   updates.values = args.values.data;
+  updates.values_stride = updates.count;
   updates.sources = sources;
   updates.one_value = args.one_value;
   return ApplyUpdates(ctx, call, combine, updates);

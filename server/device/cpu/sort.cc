@@ -8,7 +8,7 @@
 #include "tensord/server/device/cpu/item_sorter.h"
 #include "tensord/server/device/cpu/kernel_table.h"
 #include "tensord/server/device/cpu/storage_types.h"
-#include "tensord/server/device/cpu/strided_copy.h"
+#include "tensord/server/device/cpu/tiles.h"
 #include "tensord/server/device/stop_token.h"
 
 namespace tensord::server::cpu {
@@ -277,31 +277,110 @@ constexpr FunctionByDType<RowsFunction> kSort =
 constexpr FunctionByDType<RowsFunction> kTopK =
     RunByDType<RowsFunction, TopKFamily>(NumericStorageTypes());
 
-// Exchanges the last two axes of a dense tensor (outer, rows, columns).
-void ExchangeLastAxes(const Context& ctx, const void* from, int64_t outer, int64_t rows,
-                      int64_t columns, int64_t element_bytes, void* to) {
-  StridedCopy(ctx, {from, {outer, columns, rows}, {rows * columns, 1, columns}}, element_bytes, to);
+// Matrices of `rows` rows whose columns are contiguous in `from`. In `to`, the rows are contiguous.
+// All strides are in elements.
+struct Exchange {
+  int64_t count, rows, columns;
+  const void* from;
+  int64_t from_stride, from_row;  // from a matrix to the next one, and from a row to the next one
+  void* to;
+  int64_t to_stride, to_column;
+};
+
+// Transposes the matrices.
+void ExchangeAxes(const Context& ctx, const Exchange& job, int64_t element_bytes) {
+  constexpr int64_t kTileRows = 64, kTileColumns = 512;
+  const int64_t row_tiles = (job.rows + kTileRows - 1) / kTileRows;
+  const int64_t column_tiles = (job.columns + kTileColumns - 1) / kTileColumns;
+  const TransposeLoop transpose = ctx.loops.transpose[SizeIndex(element_bytes)];
+  const double tile_elements = static_cast<double>(std::min(job.rows, kTileRows)) *
+                               static_cast<double>(std::min(job.columns, kTileColumns));
+  const int64_t tiles = row_tiles * column_tiles;
+  ctx.team.For(job.count * tiles, kGrainElements / tile_elements, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t matrix = i / tiles, tile = i % tiles;
+      const int64_t row = tile / column_tiles * kTileRows;
+      const int64_t column = tile % column_tiles * kTileColumns;
+      const int64_t from = matrix * job.from_stride + row * job.from_row + column;
+      const int64_t to = matrix * job.to_stride + column * job.to_column + row;
+      transpose(Advance(job.from, from * element_bytes), job.from_row,
+                Advance(job.to, to * element_bytes), job.to_column,
+                std::min(kTileRows, job.rows - row), std::min(kTileColumns, job.columns - column));
+    }
+  });
 }
 
-// Sorts along an axis that isn't the last. Moves the axis to the end, sorts, and moves the results
-// back.
-absl::Status RunOnMovedAxis(const Context& ctx, const KernelCall& call, RowsFunction run, Rows rows,
-                            int64_t inner) {
-  const int64_t outer = rows.count / inner;
-  const int64_t size = SizeOf(call.inputs[0].spec->dtype);
-  TENSORD_ASSIGN_OR_RETURN(const Scratch x, MakeScratch(call, rows.count * rows.n * size));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch values, MakeScratch(call, rows.count * rows.k * size));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch indices, MakeScratch(call, rows.count * rows.k * 8));
-  ExchangeLastAxes(ctx, rows.x, outer, rows.n, inner, size, x.data());
-  Rows moved = rows;
-  moved.x = x.data();
-  moved.values = values.data();
-  moved.indices = indices.As<int64_t>();
-  TENSORD_RETURN_IF_ERROR(run(ctx, call, moved));
-  ExchangeLastAxes(ctx, values.data(), outer, inner, rows.k, size, rows.values);
-  ExchangeLastAxes(ctx, indices.data(), outer, inner, rows.k, 8, rows.indices);
-  return absl::OkStatus();
-}
+// Sorts along an axis that isn't the last: rows of `x` (outer, n, inner) along n. Copies a block of
+// the rows so that they are contiguous, sorts them, and copies the results back.
+class MovedAxis {
+ public:
+  MovedAxis(const Context& ctx, const KernelCall& call, const Rows& rows, int64_t inner)
+      : ctx_(ctx),
+        call_(call),
+        rows_(rows),
+        size_(SizeOf(call.inputs[0].spec->dtype)),
+        outer_(rows.count / inner),
+        inner_(inner) {
+    const int64_t block =
+        std::max(kBlockBytes / (rows.n * size_ + rows.k * (size_ + 8)), MinRows());
+    // A block has all rows of some indices of `outer`, or some rows of one index.
+    block_outer_ = EvenTileLength(outer_, std::clamp<int64_t>(block / inner, 1, outer_));
+    block_inner_ = EvenTileLength(inner, std::min(block, inner));
+  }
+
+  absl::Status Run(RowsFunction run) {
+    const int64_t count = block_outer_ * block_inner_;
+    TENSORD_ASSIGN_OR_RETURN(x_, MakeScratch(call_, count * rows_.n * size_));
+    TENSORD_ASSIGN_OR_RETURN(values_, MakeScratch(call_, count * rows_.k * size_));
+    TENSORD_ASSIGN_OR_RETURN(indices_, MakeScratch(call_, count * rows_.k * 8));
+    for (int64_t outer = 0; outer < outer_; outer += block_outer_) {
+      for (int64_t inner = 0; inner < inner_; inner += block_inner_) {
+        TENSORD_RETURN_IF_ERROR(CheckStop());
+        TENSORD_RETURN_IF_ERROR(RunBlock(run, outer, inner));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr int64_t kBlockBytes = 16 << 20;
+
+  // Returns the number of rows that keep all threads busy.
+  int64_t MinRows() const { return rows_.n >= kMinSharedRow ? 1 : 4 * ctx_.team.threads(); }
+
+  absl::Status RunBlock(RowsFunction run, int64_t outer, int64_t inner) {
+    const int64_t count = std::min(block_outer_, outer_ - outer);
+    const int64_t columns = std::min(block_inner_, inner_ - inner);
+    const int64_t n = rows_.n, k = rows_.k;
+    ExchangeAxes(ctx_,
+                 {count, n, columns, Advance(rows_.x, (outer * n * inner_ + inner) * size_),
+                  n * inner_, inner_, x_.data(), columns * n, n},
+                 size_);
+    Rows block = rows_;
+    block.count = count * columns;
+    block.x = x_.data();
+    block.values = values_.data();
+    block.indices = indices_.As<int64_t>();
+    TENSORD_RETURN_IF_ERROR(run(ctx_, call_, block));
+    const int64_t result = outer * k * inner_ + inner;
+    const auto move_back = [&](const void* from, void* to, int64_t bytes) {
+      ExchangeAxes(ctx_,
+                   {count, columns, k, from, columns * k, k, Advance(to, result * bytes),
+                    k * inner_, inner_},
+                   bytes);
+    };
+    move_back(values_.data(), rows_.values, size_);
+    move_back(indices_.data(), rows_.indices, 8);
+    return absl::OkStatus();
+  }
+
+  const Context& ctx_;
+  const KernelCall& call_;
+  const Rows& rows_;
+  const int64_t size_, outer_, inner_;
+  int64_t block_outer_, block_inner_;
+  Scratch x_, values_, indices_;
+};
 
 absl::Status RunAlongAxis(const Context& ctx, const KernelCall& call,
                           const FunctionByDType<RowsFunction>& table, bool descending) {
@@ -323,7 +402,7 @@ absl::Status RunAlongAxis(const Context& ctx, const KernelCall& call,
     if (i > axis) inner *= in.dim(i);
   }
   if (in.rank() > 0) rows.k = call.output().spec->shape.dim(axis);
-  if (inner > 1) return RunOnMovedAxis(ctx, call, run, rows, inner);
+  if (inner > 1) return MovedAxis(ctx, call, rows, inner).Run(run);
   return run(ctx, call, rows);
 }
 

@@ -26,6 +26,8 @@ struct Updates {
   // The destinations of group g begin at g · group_stride. The stride is 0 or `count`.
   int64_t group_stride = 0;
   const void* values = nullptr;
+  // The number of rows from the first row of `values` of a group to that of the next one.
+  int64_t values_stride = 1;
   // The row of `values` for each update of each group. If it is null, the rows are in the order of
   // the updates. If `one_value` is true, all updates have row 0.
   const int64_t* sources = nullptr;
@@ -33,7 +35,7 @@ struct Updates {
 
   int64_t SourceOf(int64_t group, int64_t update) const {
     if (one_value) return 0;
-    const int64_t at = group * count + update;
+    const int64_t at = group * values_stride + update;
     return sources == nullptr ? at : sources[at];
   }
 };
