@@ -245,25 +245,11 @@ absl::Status RunInteger(const Context& ctx, const KernelCall& call, const Batche
   return absl::OkStatus();
 }
 
-// Converts both operands to float32 or int32, multiplies there, and converts the result back. It is
-// rounded, or keeps the low bits.
 absl::Status RunWidened(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
-  const int64_t c_elements = gemm.items * gemm.m * gemm.n;
-  TENSORD_ASSIGN_OR_RETURN(const Scratch a, MakeScratch(call, gemm.a_elements * 4));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch b, MakeScratch(call, gemm.b_elements * 4));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch c, MakeScratch(call, c_elements * 4));
-  const DType wide = ComputeDType(gemm.dtype);
-  ConvertInParallel(ctx, gemm.dtype, gemm.a, wide, a.data(), gemm.a_elements);
-  ConvertInParallel(ctx, gemm.dtype, gemm.b, wide, b.data(), gemm.b_elements);
-  BatchedGemm widened = gemm;
-  widened.dtype = wide;
-  widened.a = a.data();
-  widened.b = b.data();
-  widened.c = c.data();
-  TENSORD_RETURN_IF_ERROR(wide == DType::kFloat32 ? RunFloat32(ctx, call, widened)
-                                                  : RunInteger(ctx, call, widened));
-  ConvertInParallel(ctx, wide, c.data(), gemm.dtype, gemm.c, c_elements);
-  return absl::OkStatus();
+  return RunWideBlocks(ctx, call, gemm, [&](const BatchedGemm& block, int64_t /*column*/) {
+    return block.dtype == DType::kFloat32 ? RunFloat32(ctx, call, block)
+                                          : RunInteger(ctx, call, block);
+  });
 }
 
 absl::Status RunBFloat16(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {

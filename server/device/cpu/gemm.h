@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "tensord/server/device/cpu/kernel.h"
 #include "tensord/server/device/cpu/onednn.h"
 
@@ -47,6 +48,16 @@ absl::Status RunGemm(const Context& ctx, const KernelCall& call, const BatchedGe
 // to each row of (M,N), and applies the activation. 16-bit results are rounded once.
 absl::Status RunLinear(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
                        const void* bias, std::optional<UnaryFunction> activation);
+
+// Computes the product of a block in the wider dtype. `column` is the block's first column.
+using WideProduct = absl::FunctionRef<absl::Status(const BatchedGemm& block, int64_t column)>;
+
+// Computes products of 16-bit operands: converts them to float32 or int32, calls `run` for their
+// product, and converts the result back. It is rounded once, or keeps the low bits. Large products
+// are divided into blocks, which `run` gets one after another, so that the copies of the operands
+// and of the result are small. If the op must stop, returns CANCELLED.
+absl::Status RunWideBlocks(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
+                           WideProduct run);
 
 // Runs a product of oneDNN (OneDnn::Run), and allocates the scratch memory for it.
 absl::Status RunProduct(const Context& ctx, const KernelCall& call, OneDnnProduct& product,

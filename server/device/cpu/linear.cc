@@ -28,26 +28,13 @@ absl::Status Run(const Context& ctx, const KernelCall& call, const BatchedGemm& 
 }
 
 // Converts the operands to float32, computes everything in float32, and rounds the result.
-absl::Status RunWidened(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
-                        const void* bias, std::optional<UnaryFunction> activation) {
-  const DType dtype = gemm.dtype;
-  const int64_t c_elements = gemm.m * gemm.n;
-  TENSORD_ASSIGN_OR_RETURN(const Scratch a, MakeScratch(call, gemm.a_elements * 4));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch b, MakeScratch(call, gemm.b_elements * 4));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch c, MakeScratch(call, c_elements * 4));
-  TENSORD_ASSIGN_OR_RETURN(const Scratch wide_bias, MakeScratch(call, gemm.n * 4));
-  ConvertInParallel(ctx, dtype, gemm.a, DType::kFloat32, a.data(), gemm.a_elements);
-  ConvertInParallel(ctx, dtype, gemm.b, DType::kFloat32, b.data(), gemm.b_elements);
-  if (bias != nullptr) Convert(ctx.loops, dtype, bias, DType::kFloat32, wide_bias.data(), gemm.n);
-  BatchedGemm widened = gemm;
-  widened.dtype = DType::kFloat32;
-  widened.a = a.data();
-  widened.b = b.data();
-  widened.c = c.data();
-  TENSORD_RETURN_IF_ERROR(
-      Run(ctx, call, widened, bias != nullptr ? wide_bias.data() : nullptr, activation));
-  ConvertInParallel(ctx, DType::kFloat32, c.data(), dtype, gemm.c, c_elements);
-  return absl::OkStatus();
+absl::Status RunWide(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
+                     const void* bias, std::optional<UnaryFunction> activation) {
+  TENSORD_ASSIGN_OR_RETURN(const Scratch wide, MakeScratch(call, bias == nullptr ? 0 : gemm.n * 4));
+  if (bias != nullptr) Convert(ctx.loops, gemm.dtype, bias, DType::kFloat32, wide.data(), gemm.n);
+  return RunWideBlocks(ctx, call, gemm, [&](const BatchedGemm& block, int64_t column) {
+    return Run(ctx, call, block, bias == nullptr ? nullptr : wide.As<float>() + column, activation);
+  });
 }
 
 }  // namespace
@@ -76,7 +63,7 @@ absl::Status RunLinear(const Context& ctx, const KernelCall& call, const Batched
     const absl::Status status = RunFused(ctx, call, gemm, bias, activation);
     if (!absl::IsUnimplemented(status)) return status;
   }
-  if (Is16Bit(gemm.dtype)) return RunWidened(ctx, call, gemm, bias, activation);
+  if (Is16Bit(gemm.dtype)) return RunWide(ctx, call, gemm, bias, activation);
   return Run(ctx, call, gemm, bias, activation);
 }
 

@@ -23,8 +23,8 @@ IndexedRows ReadIndexedRows(const KernelCall& call, int tensors);
 // Checks all indices. Returns BadIndexError() (value_check.h) for a bad one.
 absl::Status CheckIndexTensors(const Context& ctx, const KernelCall& call, int tensors);
 
-// Kernels compute the selected rows in blocks of at most this number. A block takes 4 MiB.
-constexpr int64_t kSelectedRowsBlock = 512 << 10;
+// Kernels compute the selected rows in blocks of at most this number. A block takes 32 MiB.
+constexpr int64_t kSelectedRowsBlock = 4 << 20;
 
 // Computes selected[0, n): the selected rows from number `first` on, as numbers in [0, rows), in
 // row-major order of the broadcast index tensors. CheckIndexTensors() must have succeeded. If the

@@ -343,7 +343,7 @@ class MovedAxis {
   }
 
  private:
-  static constexpr int64_t kBlockBytes = 16 << 20;
+  static constexpr int64_t kBlockBytes = 128 << 20;
 
   // Returns the number of rows that keep all threads busy.
   int64_t MinRows() const { return rows_.n >= kMinSharedRow ? 1 : 4 * ctx_.team.threads(); }
