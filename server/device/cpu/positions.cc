@@ -37,9 +37,10 @@ void AddRows(const Context& ctx, const T* indices, const Shape& shape, const Dim
       left /= shape.dim(d);
     }
     const T* at = indices + offset + begin % length * step;
-    for (int64_t i = begin; i < end; ++i, at += step) {
+    int64_t* const to = rows + (begin - range.first);
+    for (int64_t i = 0, n = end - begin, by = step; i < n; ++i, at += by) {
       const auto index = static_cast<int64_t>(*at);
-      rows[i - range.first] += stride * (index < 0 ? index + size : index);
+      to[i] += stride * (index < 0 ? index + size : index);
     }
   };
   ctx.team.For(range.n, kGrainElements / 4, [&](int64_t begin, int64_t end) {
