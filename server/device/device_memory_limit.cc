@@ -73,6 +73,12 @@ absl::Status DeviceMemoryLimit::Refuse(int64_t bytes, int64_t free_bytes,
   return WithRetryInfo(std::move(status), 1);
 }
 
+absl::Status CheckFitsLimit(const Device& device, int64_t bytes) {
+  const MemoryStats memory = device.memory();
+  if (bytes <= memory.limit_bytes) return absl::OkStatus();
+  return DeviceMemoryLimit(device.name(), memory.total_bytes, memory.limit_bytes).Reserve(bytes);
+}
+
 MemoryStats DeviceMemoryLimit::Snapshot() const {
   return {total_bytes_, limit_bytes_, used_bytes_.load(std::memory_order_relaxed),
           peak_bytes_.load(std::memory_order_relaxed)};

@@ -50,4 +50,7 @@ class DeviceMemoryLimit {
   std::atomic<int64_t> peak_bytes_{0};
 };
 
+// If a buffer of `bytes` can't fit in the device's limit, returns the error of its allocation.
+absl::Status CheckFitsLimit(const Device& device, int64_t bytes);
+
 }  // namespace tensord::server

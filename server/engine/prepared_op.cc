@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/server/device/device_memory_limit.h"
 #include "tensord/server/device/value_check.h"
 
 namespace tensord::server {
@@ -27,6 +28,7 @@ absl::StatusOr<PreparedOpRef> PreparedOp::Make(absl::string_view op,
   TENSORD_ASSIGN_OR_RETURN(prepared->plan_, PlanOp(op, inputs, attrs));
   prepared->slot_ = slot;
   prepared->inputs_.assign(inputs.begin(), inputs.end());
+  TENSORD_RETURN_IF_ERROR(prepared->CheckSizes());
   TENSORD_RETURN_IF_ERROR(prepared->Prepare());
   prepared->host_bytes_ = prepared->EstimateHostBytes();
   return prepared;
@@ -64,6 +66,23 @@ int64_t PreparedOp::EstimateHostBytes() const {
     if (casts_[i] != nullptr) bytes += kKernelBytes + casts_[i]->host_bytes();
   }
   return bytes;
+}
+
+absl::Status PreparedOp::CheckSizes() const {
+  const auto check = [this](absl::string_view role, const TensorSpec& spec) {
+    const absl::Status fits = CheckFitsLimit(*slot_->device, spec.size_bytes());
+    if (fits.ok()) return fits;
+    return WithPrefix(fits, absl::StrCat(name(), ": ", role, " ", spec.ToString(), ": "));
+  };
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    TENSORD_RETURN_IF_ERROR(check("the input", inputs_[i]));
+    const TensorSpec read_as = {plan_.input_dtypes[i], inputs_[i].shape};
+    TENSORD_RETURN_IF_ERROR(check("the converted input", read_as));
+  }
+  for (const TensorSpec& output : plan_.outputs) {
+    TENSORD_RETURN_IF_ERROR(check("the result", output));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status PreparedOp::Prepare() {

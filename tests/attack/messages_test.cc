@@ -131,6 +131,54 @@ TEST_F(MessagesTest, BoundsMemoryOfUnreadResponses) {
   stream->Cancel();
 }
 
+// A program declares sizes for which its caller has paid nothing. The daemon prepares no kernel for
+// values that its device can't hold.
+TEST_F(MessagesTest, RefusesProgramsOfGiantValuesInBoundedMemory) {
+  using Shapes = std::vector<std::vector<int64_t>>;
+  constexpr int64_t kMany = int64_t{1} << 40;
+  const Shapes products[] = {{{1 << 24, 100}, {100, 1 << 24}},
+                             {{65535, 1000}, {1000, (int64_t{1} << 31) - 1}},
+                             {{64, 255}, {255, kMany}},
+                             {{3, 65535}, {65535, int64_t{1} << 32}},
+                             {{kMany, 1, 2, 2}, {3, 2, 2}}};
+  RpcSession attacker(*client_);
+  v1::SessionStreamRequest message = attacker.Attach();
+  integration::AddDefinition(&message, 1, "matmul", 2);
+  uint32_t number = 0;
+  for (const v1::DType dtype : {v1::DTYPE_FLOAT32, v1::DTYPE_BFLOAT16}) {
+    for (const Shapes& shapes : products) {
+      v1::Program& program = *message.add_commands()->mutable_program();
+      program.set_number(++number);
+      program.set_device(integration::TestDevice(0));
+      for (const std::vector<int64_t>& shape : shapes) {
+        v1::TensorSpec& input = *program.add_inputs();
+        input.set_dtype(dtype);
+        for (int64_t dim : shape) input.add_shape(dim);
+      }
+      for (uint32_t word : {1, 0, 1}) program.add_ops(word);
+      program.add_outputs(2);
+      v1::ProgramRun& run = *message.add_commands()->mutable_run();
+      run.set_number(number);
+      run.add_inputs(1);
+      run.add_inputs(1);
+      run.add_outputs(100 + number);
+    }
+  }
+  const MemoryGrowth growth(*daemon_, "VmRSS");
+  uint32_t refused = 0;
+  const absl::Status ended =
+      RunStream(*client_, {message}, [&refused](const v1::SessionStreamResponse& response) {
+        for (const v1::HandleError& error : response.errors()) {
+          ++refused;
+          EXPECT_EQ(error.code(), static_cast<int>(Code::kResourceExhausted)) << error.message();
+          EXPECT_THAT(error.message(), testing::HasSubstr("its limit is")) << error.message();
+        }
+      });
+  EXPECT_TRUE(ended.ok()) << ended;
+  EXPECT_EQ(refused, number);
+  growth.ExpectBelow(16 * kMiB);
+}
+
 TEST_F(MessagesTest, RefusesInvalidDtypesAndShapes) {
   constexpr int kDtypes[] = {-1, 0, 16, 255, INT_MAX, INT_MIN};
   const std::vector<std::vector<int64_t>> shapes = {

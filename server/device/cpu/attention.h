@@ -5,26 +5,12 @@
 #include <cstdint>
 
 #include "tensord/common/dtype_of.h"
-#include "tensord/common/shape.h"
 #include "tensord/server/device/cpu/isa/network_loops.h"
 #include "tensord/server/device/cpu/kernel.h"
+#include "tensord/server/device/cpu/strided_axes.h"
 #include "tensord/server/device/random_parameters.h"
 
 namespace tensord::server::cpu {
-
-// Axes with strides. They need little memory for any number of elements.
-struct StridedAxes {
-  Dims sizes, strides;
-
-  // Returns the offset of an element, which is counted in row-major order of the axes.
-  int64_t ComputeOffset(int64_t element) const {
-    int64_t offset = 0;
-    for (size_t axis = sizes.size(); axis-- > 0; element /= sizes[axis]) {
-      offset += element % sizes[axis] * strides[axis];
-    }
-    return offset;
-  }
-};
 
 // An item is a batch index with a head of k and v. It has the rows of all heads of q that share
 // this head. They lie one after another, so an item's rows are a matrix.

@@ -24,7 +24,7 @@ class AttentionBackward {
         wants_mask_(call.outputs.size() > 3) {}
 
   absl::Status Run() {
-    if (args_.items * args_.rows() * args_.keys == 0) {
+    if (args_.items * args_.rows() == 0 || args_.keys == 0) {
       for (const Operand& output : call_.outputs) {
         if (output.data != nullptr) std::memset(output.data, 0, output.spec->size_bytes());
       }
@@ -105,7 +105,7 @@ class AttentionBackward {
 
   double Grain(int64_t rows, int64_t keys) const {
     const int64_t depths = args_.depth + args_.value_depth + 16;
-    return kAttentionGrain / static_cast<double>(rows * std::max<int64_t>(keys, 1) * depths * 3);
+    return kAttentionGrain / (static_cast<double>(rows) * static_cast<double>(keys * depths * 3));
   }
 
   // Sets deltas_ to Σ g o of each row.

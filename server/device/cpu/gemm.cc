@@ -15,18 +15,16 @@ namespace {
 // A grain (team.h) in multiplications.
 constexpr double kGrainProducts = 64 * 1024;
 // Up to this number of multiplications, OpenBLAS on one thread finishes before oneDNN has started.
-constexpr int64_t kSmallProducts = 48 * 48 * 48;
+constexpr double kSmallProducts = 48 * 48 * 48;
 // The limit below which OpenBLAS is faster if each of many products runs on one thread and b isn't
 // transposed.
-constexpr int64_t kSmallProductsInARow = 112 * 112 * 112;
+constexpr double kSmallProductsInARow = 112 * 112 * 112;
 // A grain in matrix elements, for a product with a vector.
 constexpr double kGrainMatvecElements = 32 * 1024;
 // Up to this k, oneDNN computes large products. Its tiles have the whole k, so for a larger k they
 // would have too few rows and columns to be fast.
 constexpr int64_t kMaxOneDnnDepth = 64 * 1024;
 constexpr TileSize kIntegerTile = {256, 128, 512};
-
-int64_t Products(const BatchedGemm& gemm) { return gemm.m * gemm.n * gemm.k; }
 
 template <typename T>
 BlasMatmul<T> BlasItem(const BatchedGemm& gemm, int64_t item) {
@@ -86,7 +84,7 @@ template <typename T>
 void GemmInParallel(const Context& ctx, const BlasMatmul<T>& whole) {
   const bool by_rows = whole.m >= whole.n;
   const int64_t longer = by_rows ? whole.m : whole.n;
-  const int64_t each = whole.m * whole.n * whole.k / longer;
+  const int64_t each = std::min(whole.m, whole.n) * whole.k;
   ctx.team.Divide(
       longer, std::max(8.0, kGrainProducts / static_cast<double>(each)),
       [&](int64_t begin, int64_t end) {
@@ -108,7 +106,7 @@ void GemmInParallel(const Context& ctx, const BlasMatmul<T>& whole) {
 template <typename T>
 void BlasItems(const Context& ctx, const BatchedGemm& gemm) {
   if (gemm.items >= ctx.team.threads() && gemm.items > 1) {
-    const double grain = kGrainProducts / static_cast<double>(Products(gemm));
+    const double grain = kGrainProducts / gemm.products();
     ctx.team.For(gemm.items, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         if (IsMatvec(gemm)) {
@@ -175,7 +173,7 @@ absl::Status OneDnnItemsByThreads(const Context& ctx, const KernelCall& call,
   TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<OneDnnProduct> product, ctx.onednn.Find(matmul));
   Mutex mu;
   absl::Status first_error;  // guarded by mu
-  const double grain = kGrainProducts / static_cast<double>(Products(gemm));
+  const double grain = kGrainProducts / gemm.products();
   ctx.team.Divide(gemm.items, grain, [&](int64_t begin, int64_t end) {
     const absl::Status status = RunItemsAlone(ctx, call, gemm, *product, begin, end);
     MutexLock lock(&mu);
@@ -191,7 +189,7 @@ bool OneThreadEach(const Context& ctx, const BatchedGemm& gemm) {
 absl::Status RunFloat32(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
   if (!PrefersOneDnn(gemm)) return RunBlas<float>(ctx, call, gemm);
   if (!OneThreadEach(ctx, gemm)) return OneDnnItems(ctx, call, gemm);
-  const bool by_blas = Products(gemm) < kSmallProductsInARow && !gemm.transpose_b;
+  const bool by_blas = gemm.products() < kSmallProductsInARow && !gemm.transpose_b;
   return by_blas ? RunBlas<float>(ctx, call, gemm) : OneDnnItemsByThreads(ctx, call, gemm);
 }
 
@@ -285,7 +283,7 @@ OneDnnMatmul MakeOneDnnMatmul(const Context& ctx, const BatchedGemm& gemm, bool 
 bool PrefersOneDnn(const BatchedGemm& gemm) {
   // OpenBLAS is faster with a float32 vector, and has no bfloat16.
   const bool vector = gemm.dtype == DType::kBFloat16 ? gemm.n == 1 : IsMatvec(gemm);
-  return !vector && Products(gemm) > kSmallProducts && gemm.k <= kMaxOneDnnDepth;
+  return !vector && gemm.products() > kSmallProducts && gemm.k <= kMaxOneDnnDepth;
 }
 
 absl::Status RunGemm(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "tensord/server/device/cpu/kernel.h"
 #include "tensord/server/device/cpu/onednn.h"
+#include "tensord/server/device/cpu/strided_axes.h"
 
 namespace tensord::server::cpu {
 
@@ -21,16 +21,21 @@ struct BatchedGemm {
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  // The first element of each item in a and b. If a list is empty, the items lie one after another.
-  std::vector<int64_t> a_offsets, b_offsets;
+  // From the number of an item to its first element in a and b, in items. nullopt: the items lie one
+  // after another.
+  std::optional<StridedAxes> a_axes, b_axes;
   // The number of elements of a and b, with all items.
   int64_t a_elements = 0, b_elements = 0;
 
   int64_t a_offset(int64_t item) const {
-    return a_offsets.empty() ? item * m * k : a_offsets[item];
+    return (a_axes.has_value() ? a_axes->ComputeOffset(item) : item) * m * k;
   }
   int64_t b_offset(int64_t item) const {
-    return b_offsets.empty() ? item * k * n : b_offsets[item];
+    return (b_axes.has_value() ? b_axes->ComputeOffset(item) : item) * k * n;
+  }
+  // Returns the number of multiplications of an item. An int64 could overflow.
+  double products() const {
+    return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   }
 };
 

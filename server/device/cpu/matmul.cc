@@ -9,26 +9,12 @@ Shape BatchOf(const Shape& shape) {
   return shape.rank() <= 2 ? Shape() : Shape(shape.dims().first(shape.rank() - 2));
 }
 
-// Returns the offset of each item of `out_batch` in an operand with the batch dimensions `batch`.
-// If the items lie one after another, returns an empty list.
-std::vector<int64_t> ItemOffsets(const Shape& batch, const Shape& out_batch, int64_t item_size) {
-  const int64_t items = out_batch.num_elements();
-  if (batch.num_elements() == items) return {};
-  const Dims strides = BroadcastStrides(batch, out_batch);
-  std::vector<int64_t> offsets;
-  offsets.reserve(items);
-  Dims index(out_batch.rank(), 0);
-  int64_t offset = 0;
-  for (int64_t i = 0; i < items; ++i) {
-    offsets.push_back(offset * item_size);
-    for (int axis = out_batch.rank() - 1; axis >= 0; --axis) {
-      offset += strides[axis];
-      if (++index[axis] < out_batch.dim(axis)) break;
-      offset -= strides[axis] * out_batch.dim(axis);
-      index[axis] = 0;
-    }
-  }
-  return offsets;
+// Returns the axes of the items of `out_batch` in an operand with the batch dimensions `batch`. If
+// the items lie one after another, returns nullopt.
+std::optional<StridedAxes> ItemAxes(const Shape& batch, const Shape& out_batch) {
+  if (batch.num_elements() == out_batch.num_elements()) return std::nullopt;
+  const absl::Span<const int64_t> sizes = out_batch.dims();
+  return StridedAxes{Dims(sizes.begin(), sizes.end()), BroadcastStrides(batch, out_batch)};
 }
 
 }  // namespace
@@ -63,8 +49,8 @@ BatchedGemm MatmulGemm(const Attributes& attrs, absl::Span<const Operand> inputs
     gemm.items = 1;
     return gemm;
   }
-  gemm.a_offsets = ItemOffsets(a_batch, out_batch, gemm.m * gemm.k);
-  gemm.b_offsets = ItemOffsets(b_batch, out_batch, gemm.k * gemm.n);
+  gemm.a_axes = ItemAxes(a_batch, out_batch);
+  gemm.b_axes = ItemAxes(b_batch, out_batch);
   return gemm;
 }
 

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <dnnl.hpp>
 #include <list>
-#include <map>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/mutex.h"
 #include "tensord/common/util/status_macros.h"
@@ -23,6 +23,7 @@ namespace {
 
 using dnnl::memory;
 
+// The maximum number of primitives that the cache keeps.
 constexpr size_t kMaxPrimitives = 256;
 // The library's own cache holds 1,024 primitives by default. They would be duplicates of those that
 // this file and the prepared kernels keep.
@@ -35,8 +36,9 @@ memory::desc Matrix(memory::data_type type, int64_t rows, int64_t cols, bool tra
                       transposed ? memory::dims{1, stride} : memory::dims{stride, 1});
 }
 
-// A tile's primitive and its memory objects. Each run sets their addresses.
+// The primitive of tiles of one shape, and its memory objects. Each run sets their addresses.
 struct Primitive {
+  int64_t rows, cols;  // of a tile
   dnnl::matmul matmul;
   memory a, b, c, bias, scratch;
   memory::desc plain_b;
@@ -45,7 +47,7 @@ struct Primitive {
 
 // A tile and where its operands begin.
 struct TileRun {
-  size_t primitive;  // index
+  Primitive& primitive;
   int64_t a_bytes, b_bytes, c_bytes, bias_bytes;
   int64_t packed_bytes;  // in the packed b
 };
@@ -58,18 +60,54 @@ void SetArguments(Primitive& primitive) {
   if (primitive.bias) primitive.args.push_back({DNNL_ARG_BIAS, primitive.bias.get()});
 }
 
+int64_t BytesOf(const memory& m) { return static_cast<int64_t>(m.get_desc().get_size()); }
+
+// Returns the size of a tile's part of the packed b. Each part is aligned.
+int64_t PackedBytesOf(const Primitive& primitive) {
+  constexpr int64_t kAlignment = 64;
+  return (BytesOf(primitive.b) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 }  // namespace
 
 // The primitives of a product. A product that isn't large has one tile.
 class OneDnnProduct {
  public:
+  // Calls fn(const TileRun&) for all tiles, column by column. If the op must stop, returns
+  // CANCELLED.
+  template <typename Fn>
+  absl::Status ForEachTile(Fn fn) {
+    const int64_t size = SizeOf(matmul.dtype);
+    int64_t packed_at = 0;
+    for (int64_t col = 0; col < matmul.n; col += tile.n) {
+      const int64_t cols = std::min(tile.n, matmul.n - col);
+      for (int64_t row = 0; row < matmul.m; row += tile.m) {
+        TENSORD_RETURN_IF_ERROR(CheckStop());
+        fn(TileRun{PrimitiveOf(std::min(tile.m, matmul.m - row), cols),
+                   (matmul.transpose_a ? row : row * matmul.k) * size,
+                   (matmul.transpose_b ? col * matmul.k : col) * size,
+                   (row * matmul.n + col) * size, col * size, packed_at});
+      }
+      // A packed product has one row of tiles.
+      if (matmul.packed_b) packed_at += PackedBytesOf(PrimitiveOf(matmul.m, cols));
+    }
+    return absl::OkStatus();
+  }
+
   OneDnnMatmul matmul;
-  std::vector<Primitive> primitives;  // one for each shape of a tile
-  std::vector<TileRun> tiles;
+  TileSize tile = {};                 // the last row and the last column may have smaller tiles
+  std::vector<Primitive> primitives;  // one for each shape of a tile: at most four
   int64_t scratch_bytes = 0;
   int64_t packed_bytes = 0;
   bool is_clone = false;
   dnnl::stream own_stream;  // of a clone; other products share that of OneDnn
+
+ private:
+  Primitive& PrimitiveOf(int64_t rows, int64_t cols) {
+    size_t i = 0;
+    while (primitives[i].rows != rows || primitives[i].cols != cols) ++i;
+    return primitives[i];
+  }
 };
 
 namespace {
@@ -83,7 +121,7 @@ constexpr int64_t kMinTileSide = 128;
 // Returns the size of the tiles, so that the team computes one in about 20 ms. If b is packed, it
 // doesn't depend on m: all products with a weight read the same copy.
 TileSize TileSizeOf(const OneDnnMatmul& key) {
-  const int64_t area = std::max<int64_t>(1, kTileProducts * key.threads / key.k);
+  const int64_t area = std::clamp<int64_t>(kTileProducts * key.threads / key.k, 1, kTileProducts);
   const auto side = [](int64_t wanted, int64_t whole) {
     return EvenTileLength(whole, std::clamp(wanted, std::min(kMinTileSide, whole), whole));
   };
@@ -118,6 +156,8 @@ bool MakePrimitive(const dnnl::engine& engine, const OneDnnMatmul& key, const Ti
       DescribeMatmul(engine, a, b, key.has_bias ? &bias : nullptr, c, attr);
   if (IsReference(primitive_desc.impl_info_str())) return false;
   if (key.packed_b && primitive_desc.weights_desc() == plain_b) return false;
+  made->rows = tile.m;
+  made->cols = tile.n;
   made->matmul = dnnl::matmul(primitive_desc);
   made->plain_b = plain_b;
   made->a = memory(a, engine, nullptr);
@@ -129,33 +169,27 @@ bool MakePrimitive(const dnnl::engine& engine, const OneDnnMatmul& key, const Ti
   return true;
 }
 
-int64_t BytesOf(const memory& m) { return static_cast<int64_t>(m.get_desc().get_size()); }
+// Returns the lengths of the parts of [0, n), which are `length` long except the last one.
+absl::InlinedVector<int64_t, 2> PartLengths(int64_t n, int64_t length) {
+  absl::InlinedVector<int64_t, 2> lengths = {length};
+  if (n % length != 0) lengths.push_back(n % length);
+  return lengths;
+}
 
-// Returns null if MakePrimitive() does.
+// Takes the same time and memory for all sizes. If MakePrimitive() returns false, returns null.
 std::shared_ptr<OneDnnProduct> MakeProduct(const dnnl::engine& engine, const OneDnnMatmul& key) {
   auto product = std::make_shared<OneDnnProduct>();
   product->matmul = key;
-  const int64_t size = SizeOf(key.dtype);
-  const TileSize full = TileSizeOf(key);
-  std::map<std::pair<int64_t, int64_t>, size_t> primitives;  // by rows and columns
-  for (int64_t col = 0; col < key.n; col += full.n) {
-    for (int64_t row = 0; row < key.m; row += full.m) {
-      const TileSize tile = {std::min(full.m, key.m - row), std::min(full.n, key.n - col), key.k};
-      const auto [found, is_new] =
-          primitives.try_emplace({tile.m, tile.n}, product->primitives.size());
-      if (is_new) {
-        Primitive& made = product->primitives.emplace_back();
-        if (!MakePrimitive(engine, key, tile, &made)) return nullptr;
-        product->scratch_bytes = std::max(product->scratch_bytes, BytesOf(made.scratch));
-      }
-      product->tiles.push_back({found->second, (key.transpose_a ? row : row * key.k) * size,
-                                (key.transpose_b ? col * key.k : col) * size,
-                                (row * key.n + col) * size, col * size, product->packed_bytes});
+  product->tile = TileSizeOf(key);
+  for (const int64_t cols : PartLengths(key.n, product->tile.n)) {
+    for (const int64_t rows : PartLengths(key.m, product->tile.m)) {
+      Primitive& made = product->primitives.emplace_back();
+      if (!MakePrimitive(engine, key, {rows, cols, key.k}, &made)) return nullptr;
+      product->scratch_bytes = std::max(product->scratch_bytes, BytesOf(made.scratch));
+      if (!key.packed_b) continue;
+      const int64_t columns_of_tiles = cols == product->tile.n ? key.n / cols : 1;
+      product->packed_bytes += columns_of_tiles * PackedBytesOf(made);
     }
-    // A packed product has one row of tiles. Each part of its b is aligned.
-    constexpr int64_t kAlignment = 64;
-    const int64_t packed = BytesOf(product->primitives[product->tiles.back().primitive].b);
-    product->packed_bytes += (packed + kAlignment - 1) / kAlignment * kAlignment;
   }
   return product;
 }
@@ -169,22 +203,27 @@ class OneDnn::Cache {
     dnnl::set_primitive_cache_capacity(kMaxLibraryPrimitives);
   }
 
+  // Makes a product without the lock, so that other threads don't wait for it.
   std::shared_ptr<OneDnnProduct> Find(const OneDnnMatmul& key) {
+    if (const auto found = FindKept(key); found.has_value()) return *found;
+    std::shared_ptr<OneDnnProduct> made;
+    {
+      const ScopedThreads threads(key.threads);
+      made = MakeProduct(engine_, key);
+    }
+    Entries evicted;  // destroyed without the lock
     MutexLock lock(&mu_);
-    const auto found = index_.find(key);
-    if (found != index_.end()) {
-      entries_.splice(entries_.begin(), entries_, found->second);
-      return entries_.front().second;
-    }
-    const ScopedThreads threads(key.threads);
-    std::shared_ptr<OneDnnProduct> made = MakeProduct(engine_, key);
-    if (entries_.size() >= kMaxPrimitives) {
+    const auto [entry, is_new] = index_.try_emplace(key);
+    if (!is_new) return entry->second->second;  // another thread added it
+    entries_.emplace_front(key, made);
+    entry->second = entries_.begin();
+    primitives_ += NumPrimitives(made.get());
+    while (primitives_ > kMaxPrimitives) {
+      primitives_ -= NumPrimitives(entries_.back().second.get());
       index_.erase(entries_.back().first);
-      entries_.pop_back();
+      evicted.splice(evicted.end(), entries_, std::prev(entries_.end()));
     }
-    entries_.emplace_front(key, std::move(made));
-    index_[key] = entries_.begin();
-    return entries_.front().second;
+    return made;
   }
 
   const dnnl::engine& engine() { return engine_; }
@@ -193,10 +232,24 @@ class OneDnn::Cache {
  private:
   using Entries = std::list<std::pair<OneDnnMatmul, std::shared_ptr<OneDnnProduct>>>;
 
+  // An entry without a product counts as one primitive, so that the number of entries is bounded.
+  static size_t NumPrimitives(const OneDnnProduct* product) {
+    return product == nullptr ? 1 : product->primitives.size();
+  }
+
+  std::optional<std::shared_ptr<OneDnnProduct>> FindKept(const OneDnnMatmul& key) {
+    MutexLock lock(&mu_);
+    const auto found = index_.find(key);
+    if (found == index_.end()) return std::nullopt;
+    entries_.splice(entries_.begin(), entries_, found->second);
+    return entries_.front().second;
+  }
+
   dnnl::engine engine_;
   dnnl::stream stream_;
   Mutex mu_;
-  Entries entries_ ABSL_GUARDED_BY(mu_);  // the most recently used first
+  size_t primitives_ ABSL_GUARDED_BY(mu_) = 0;  // of all entries
+  Entries entries_ ABSL_GUARDED_BY(mu_);        // the most recently used first
   absl::flat_hash_map<OneDnnMatmul, Entries::iterator> index_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -221,11 +274,13 @@ absl::StatusOr<std::shared_ptr<OneDnnProduct>> OneDnn::Clone(const OneDnnProduct
       return m ? memory(m.get_desc(), cache_->engine(), nullptr) : memory();
     };
     clone->matmul = product.matmul;
-    clone->tiles = product.tiles;
+    clone->tile = product.tile;
     clone->scratch_bytes = product.scratch_bytes;
     clone->packed_bytes = product.packed_bytes;
     for (const Primitive& primitive : product.primitives) {
-      clone->primitives.push_back({primitive.matmul,
+      clone->primitives.push_back({primitive.rows,
+                                   primitive.cols,
+                                   primitive.matmul,
                                    again(primitive.a),
                                    again(primitive.b),
                                    again(primitive.c),
@@ -249,9 +304,8 @@ absl::Status OneDnn::Run(OneDnnProduct& product, const void* a, const void* b, c
   return GuardOneDnn([&] {
     dnnl::stream& stream = product.is_clone ? product.own_stream : cache_->stream();
     const ScopedThreads threads(product.matmul.threads);
-    for (const TileRun& tile : product.tiles) {
-      TENSORD_RETURN_IF_ERROR(CheckStop());
-      Primitive& primitive = product.primitives[tile.primitive];
+    return product.ForEachTile([&](const TileRun& tile) {
+      Primitive& primitive = tile.primitive;
       // The library doesn't write to a, b and bias, but its interface has no const.
       const auto at = [](const void* data, int64_t bytes) {
         return const_cast<char*>(static_cast<const char*>(data) + bytes);
@@ -266,8 +320,7 @@ absl::Status OneDnn::Run(OneDnnProduct& product, const void* a, const void* b, c
           dnnl_primitive_execute(primitive.matmul.get(), stream.get(),
                                  static_cast<int>(primitive.args.size()), primitive.args.data()),
           "could not execute a product");
-    }
-    return absl::OkStatus();
+    });
   });
 }
 
@@ -307,17 +360,18 @@ std::shared_ptr<const PackedLayout> OneDnn::LayoutOf(std::shared_ptr<OneDnnProdu
 absl::Status OneDnn::Pack(OneDnnProduct& product, const void* b, void* packed) {
   return GuardOneDnn([&] {
     const ScopedThreads threads(product.matmul.threads);
-    for (const TileRun& tile : product.tiles) {
-      TENSORD_RETURN_IF_ERROR(CheckStop());
-      const Primitive& primitive = product.primitives[tile.primitive];
-      memory from(primitive.plain_b, cache_->engine(),
+    return product.ForEachTile([&](const TileRun& tile) {
+      memory from(tile.primitive.plain_b, cache_->engine(),
                   const_cast<char*>(static_cast<const char*>(b)) + tile.b_bytes);
-      memory to(primitive.b.get_desc(), cache_->engine(),
+      memory to(tile.primitive.b.get_desc(), cache_->engine(),
                 static_cast<char*>(packed) + tile.packed_bytes);
       dnnl::reorder(from, to).execute(cache_->stream(), from, to);
-    }
-    return absl::OkStatus();
+    });
   });
+}
+
+int64_t OneDnn::HostBytes(const OneDnnProduct& product) {
+  return kPrimitiveBytes * static_cast<int64_t>(product.primitives.size());
 }
 
 }  // namespace tensord::server::cpu

@@ -48,10 +48,6 @@ class OneDnn {
  public:
   // The maximum of m with packed_b.
   static constexpr int64_t kMaxPackedRows = 512;
-  // An estimate of the host memory of a product, most of which is generated code: oneDNN 2.6 takes
-  // 50 to 200 KiB.
-  static constexpr int64_t kProductBytes = 192 << 10;
-
   OneDnn();
   ~OneDnn();
 
@@ -71,6 +67,9 @@ class OneDnn {
   absl::Status Run(OneDnnProduct& product, const void* a, const void* b, const void* bias, void* c,
                    void* scratch);
 
+  // Returns the estimated host memory of a product, most of which is generated code.
+  static int64_t HostBytes(const OneDnnProduct& product);
+
   // Returns a copy of a product of one thread. One thread at a time may run the clone, also while
   // other threads run the original and other clones. Thread-safe.
   absl::StatusOr<std::shared_ptr<OneDnnProduct>> Clone(const OneDnnProduct& product);
@@ -82,6 +81,9 @@ class OneDnn {
   absl::Status Pack(OneDnnProduct& product, const void* b, void* packed);
 
  private:
+  // Of a primitive. oneDNN 2.6 takes 50 to 200 KiB. A product has one to four primitives.
+  static constexpr int64_t kPrimitiveBytes = 192 << 10;
+
   class Cache;
 
   const std::unique_ptr<Cache> cache_;

@@ -11,7 +11,7 @@ namespace tensord::server::cpu {
 namespace {
 
 // The multiplications, and the elements in memory, that take one thread a few microseconds.
-constexpr int64_t kMaxInlineProducts = 64 * 64 * 64;
+constexpr double kMaxInlineProducts = 64 * 64 * 64;
 constexpr int64_t kMaxInlineElements = 64 * 1024;
 // Packing pays off if the weight isn't small and the other operand has few rows (kMaxPackedRows).
 constexpr int64_t kMinPackedElements = 64 * 1024;
@@ -66,7 +66,7 @@ PreparedProduct::PreparedProduct(const PrepareContext& ctx, const KernelSpec& sp
 }
 
 bool PreparedProduct::RunsInline() const {
-  const int64_t products = gemm_.items * gemm_.m * gemm_.n * gemm_.k;
+  const double products = static_cast<double>(gemm_.items) * gemm_.products();
   const int64_t elements = gemm_.a_elements + gemm_.b_elements + output_.num_elements();
   const bool by_library = gemm_.dtype == DType::kFloat32 || gemm_.dtype == DType::kFloat64;
   return products <= (by_library ? kMaxInlineProducts : kMaxInlineProducts / 8) &&
@@ -83,14 +83,14 @@ void PreparedProduct::FindLibraryProducts() {
   auto product = ctx_->onednn.Find(matmul);
   if (!product.ok()) return;
   product_ = *std::move(product);
-  host_bytes_ = OneDnn::kProductBytes;
+  host_bytes_ = OneDnn::HostBytes(*product_);
   if (gemm_.m > OneDnn::kMaxPackedRows || gemm_.b_elements < kMinPackedElements) return;
   matmul.packed_b = true;
   auto packed = ctx_->onednn.Find(matmul);
   if (!packed.ok()) return;
   packed_product_ = *std::move(packed);
   layout_ = ctx_->onednn.LayoutOf(packed_product_);
-  host_bytes_ += OneDnn::kProductBytes;
+  host_bytes_ += OneDnn::HostBytes(*packed_product_);
 }
 
 absl::StatusOr<bool> PreparedProduct::RunPacked(const KernelCall& call, const Buffer& weight,

@@ -10,6 +10,11 @@ namespace tensord::server::cpu {
 
 struct TileSize {
   int64_t m, n, k;
+
+  // Returns the number of multiplications. An int64 could overflow.
+  double products() const {
+    return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  }
 };
 
 // A part of (M,K)·(K,N): the first row, column and k, and their numbers.
@@ -31,7 +36,7 @@ inline int64_t EvenTileLength(int64_t n, int64_t max) {
 // one after another, in order of k. If the op must stop, returns early.
 template <typename Fn>
 void ForEachTile(const TileSize& whole, const TileSize& max, Fn fn) {
-  if (whole.m * whole.n * whole.k <= max.m * max.n * max.k) return fn(Tile{0, 0, 0, whole});
+  if (whole.products() <= max.products()) return fn(Tile{0, 0, 0, whole});
   const TileSize part = {EvenTileLength(whole.m, max.m), EvenTileLength(whole.n, max.n),
                          EvenTileLength(whole.k, max.k)};
   for (int64_t row = 0; row < whole.m; row += part.m) {

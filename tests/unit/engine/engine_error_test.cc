@@ -7,6 +7,8 @@ namespace {
 using Code = absl::StatusCode;
 using testing::ElementsAre;
 
+const Attributes kNoAttributes;
+
 class EngineErrorTest : public EngineFixture {
  protected:
   EngineErrorTest() : EngineFixture({.limit_bytes = 1000}) {}
@@ -49,12 +51,36 @@ TEST_F(EngineErrorTest, DependentsCarryTheRootError) {
 }
 
 TEST_F(EngineErrorTest, FailedInputGivesItsErrorAtOnce) {
-  ASSERT_TRUE(Full(1, 200, 3).ok());
-  const absl::Status root = Outcome(1);
+  ASSERT_TRUE(Full(1, 100, 3).ok());
+  ASSERT_TRUE(Full(2, 100, 3).ok());
+  const absl::Status root = Outcome(2);
   ExpectError(root, Code::kResourceExhausted);
-  EXPECT_EQ(Run("neg", {1}, 2).status(), root);
-  EXPECT_EQ(engine_->Copy(session_, 1, 2, "cpu:1", false).status(), root);
+  EXPECT_EQ(Run("neg", {2}, 3).status(), root);
+  EXPECT_EQ(engine_->Copy(session_, 2, 3, "cpu:1", false).status(), root);
+  EXPECT_TRUE(session_->CheckFree(3).ok());
+}
+
+// The device can never hold these values, so no kernel is prepared for them.
+TEST_F(EngineErrorTest, RefusesOpsWhoseValuesExceedTheDevice) {
+  ExpectError(Full(1, 200, 3), Code::kResourceExhausted,
+              {"full: the result int64[200]: cpu:0", "1600", "1000"});
+  EXPECT_TRUE(session_->CheckFree(1).ok());
+  const TensorSpec spec{DType::kInt64, {200}};
+  ASSERT_TRUE(engine_->Promise(*session_, 1, spec, "cpu:0").ok());
+  ExpectError(Run("sum", {1}, 2), Code::kResourceExhausted,
+              {"sum: the input int64[200]: cpu:0", "1600", "1000"});
   EXPECT_TRUE(session_->CheckFree(2).ok());
+}
+
+TEST_F(EngineErrorTest, RefusesProgramsWhoseValuesExceedTheDevice) {
+  const Attributes shape{{"shape", std::vector<int64_t>{200, 100}}};
+  ProgramSpec spec;
+  spec.inputs = {{DType::kInt64, {100}}};
+  spec.steps = {{"broadcast_to", &shape, {0}}, {"sum", &kNoAttributes, {1}}};
+  spec.outputs = {2};
+  ExpectError(
+      engine_->Prepare(*session_, spec, "cpu:0").status(), Code::kResourceExhausted,
+      {"op 0 of a program: broadcast_to: the result int64[200, 100]: cpu:0", "160000", "1000"});
 }
 
 TEST_F(EngineErrorTest, AFailedCopySticks) {
@@ -74,11 +100,13 @@ TEST_F(EngineErrorTest, OutOfMemoryOfACopySticks) {
 }
 
 TEST_F(EngineErrorTest, UploadWithoutMemoryFailsItsPromise) {
-  const TensorSpec spec{DType::kInt64, {200}};
+  ASSERT_TRUE(Full(9, 100, 3).ok());
+  ASSERT_TRUE(Outcome(9).ok());
+  const TensorSpec spec{DType::kInt64, {50}};
   ASSERT_TRUE(engine_->Promise(*session_, 1, spec, "cpu:0").ok());
   ASSERT_TRUE(Run("neg", {1}, 2).ok());
   ExpectError(engine_->BeginUpload(*session_, 1, spec, "cpu:0"), Code::kResourceExhausted,
-              {"1600", "1000"});
+              {"400", "200", "1000"});
   ExpectError(Outcome(2), Code::kResourceExhausted);
   ExpectError(engine_->BeginUpload(*session_, 3, spec, "cpu:0"), Code::kResourceExhausted);
   EXPECT_TRUE(session_->CheckFree(3).ok());

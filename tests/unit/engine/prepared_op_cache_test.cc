@@ -18,6 +18,9 @@ using Code = absl::StatusCode;
 
 class PreparedOpCacheTest : public EngineFixture {
  protected:
+  // The device holds the results of FindLarge() and FindConstant().
+  PreparedOpCacheTest() : EngineFixture({.limit_bytes = 64 << 20}) {}
+
   // Finds a concat of many inputs of high rank, whose first dimension is `size`.
   absl::StatusOr<PreparedOpRef> FindLarge(int64_t size, const HostAccountRef& caller) {
     std::vector<int64_t> shape(32, 1);
