@@ -84,10 +84,10 @@ class WideBlocks {
       TENSORD_RETURN_IF_ERROR(CheckStop());
       BatchedGemm part = Widened(gemm_);
       part.items = std::min(block, gemm_.items - first);
-      part.a_offsets = WidenItems(gemm_.a, gemm_.m * gemm_.k, first, part.items, a_.data(),
-                                  [this](int64_t item) { return gemm_.a_offset(item); });
-      part.b_offsets = WidenItems(gemm_.b, gemm_.k * gemm_.n, first, part.items, b_.data(),
-                                  [this](int64_t item) { return gemm_.b_offset(item); });
+      part.a_axes = WidenItems(gemm_.a, gemm_.m * gemm_.k, first, part.items, a_.data(),
+                               [this](int64_t item) { return gemm_.a_offset(item); });
+      part.b_axes = WidenItems(gemm_.b, gemm_.k * gemm_.n, first, part.items, b_.data(),
+                               [this](int64_t item) { return gemm_.b_offset(item); });
       TENSORD_RETURN_IF_ERROR(run_(part, 0));
       ConvertInParallel(ctx_, wide_, c_.data(), gemm_.dtype,
                         Advance(gemm_.c, first * c_item * kBytes), part.items * c_item);
@@ -95,27 +95,26 @@ class WideBlocks {
     return absl::OkStatus();
   }
 
-  // Converts an operand of `count` items from item `first` on, which have `size` elements each.
-  // Items that follow one another and are the same are converted once. Returns their offsets.
+  // Converts an operand of `count` items from item `first` on, which have `size` elements each. If
+  // all are the same item, converts it once. Returns the axes of the converted items.
   template <typename OffsetOf>
-  std::vector<int64_t> WidenItems(const void* operand, int64_t size, int64_t first, int64_t count,
-                                  void* to, OffsetOf offset_of) {
-    std::vector<int64_t> offsets;
-    int64_t begin = 0, converted = 0;  // items, counted from `first` and in `to`
-    while (begin < count) {
+  std::optional<StridedAxes> WidenItems(const void* operand, int64_t size, int64_t first,
+                                        int64_t count, void* to, OffsetOf offset_of) {
+    const int64_t first_offset = offset_of(first);
+    int64_t same = 1;
+    while (same < count && offset_of(first + same) == first_offset) ++same;
+    const int64_t distinct = same == count ? 1 : count;
+    for (int64_t begin = 0; begin < distinct;) {
       // Converts at once the items that lie one after another.
       const int64_t offset = offset_of(first + begin);
       int64_t end = begin + 1;
-      while (end < count && offset_of(first + end) == offset + (end - begin) * size) ++end;
+      while (end < distinct && offset_of(first + end) == offset + (end - begin) * size) ++end;
       ConvertInParallel(ctx_, gemm_.dtype, Advance(operand, offset * kBytes), wide_,
-                        Advance(to, converted * size * kWideBytes), (end - begin) * size);
-      for (; begin < end; ++begin) offsets.push_back(converted++ * size);
-      const int64_t last = offset_of(first + end - 1);
-      for (; begin < count && offset_of(first + begin) == last; ++begin) {
-        offsets.push_back(offsets.back());
-      }
+                        Advance(to, begin * size * kWideBytes), (end - begin) * size);
+      begin = end;
     }
-    return offsets;
+    if (distinct == count) return std::nullopt;
+    return StridedAxes{{count}, {0}};
   }
 
   // A block has some rows and columns of one item, and the whole k.
@@ -148,8 +147,8 @@ class WideBlocks {
     part.items = 1;
     part.m = m;
     part.n = n;
-    part.a_offsets.clear();
-    part.b_offsets.clear();
+    part.a_axes.reset();
+    part.b_axes.reset();
     part.a_elements = m * gemm_.k;
     part.b_elements = gemm_.k * n;
     TENSORD_RETURN_IF_ERROR(run_(part, col));
