@@ -109,9 +109,27 @@ at::Scalar LocalScalar(const at::Tensor& self) {
   return Download(self).item();
 }
 
+// Waits, so that the error comes at the call.
+void AssertMessage(const at::Tensor& self, c10::string_view message) {
+  TORCH_CHECK(at::is_nonzero(self), message.empty() ? "Assertion is failed" : message);
+}
+
+void Assert(const at::Tensor& self) {
+  AssertMessage(self, "Expected Tensor with single nonzero value, but got zero");
+}
+
+at::Tensor FunctionalAssert(const at::Tensor& self, c10::string_view message,
+                            const at::Tensor& token) {
+  AssertMessage(self, message);
+  return token.clone();
+}
+
 }  // namespace
 
 TENSORD_KERNELS(m) {
+  m.impl("_assert_async", Assert);
+  m.impl("_assert_async.msg", AssertMessage);
+  m.impl("_functional_assert_async.msg", FunctionalAssert);
   m.impl("copy_", CopyInPlace);
   m.impl("_copy_from", CopyFrom);
   m.impl("_copy_from_and_resize", CopyFromAndResize);

@@ -79,21 +79,22 @@ constexpr std::pair<Rule, std::string_view> kRules[] = {
     {Rule::kCastable, "max.unary_out min.unary_out"},
 };
 
-// The integer dtypes that PyTorch's kernels on the CPU refuse, although the server computes them.
+// The integer dtypes that PyTorch's kernels refuse on the CPU and on CUDA, although the server
+// computes them.
 enum Refused { kRefusesNone = 0, kRefusesBool = 1, kRefusesIntegers = 2, kRefusesBoth = 3 };
 constexpr std::pair<Refused, std::string_view> kRefused[] = {
     {kRefusesBool,
-     "arange argmax argmin ceil floor geometric_ kthvalue linspace logspace median nanmedian "
-     "randperm range reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d "
-     "replication_pad2d replication_pad3d round trace trunc"},
+     "arange argmax argmin ceil floor geometric_ histc kthvalue linspace logspace max_unpool2d "
+     "max_unpool3d median nanmedian randperm range reflection_pad1d reflection_pad2d "
+     "reflection_pad3d replication_pad1d replication_pad2d replication_pad3d round trace trunc"},
     {kRefusesIntegers, "im2col"},
     {kRefusesBoth,
      "_adaptive_avg_pool2d _adaptive_avg_pool3d _cdist_forward _ctc_loss _embedding_bag "
      "_embedding_bag_forward_only _logcumsumexp _prelu_kernel adaptive_avg_pool2d "
      "adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d exponential_ frac glu "
-     "grid_sampler_2d grid_sampler_3d histc huber_loss log_normal_ max_unpool2d max_unpool3d "
-     "mse_loss multi_margin_loss multilabel_margin_loss_forward nll_loss2d_forward "
-     "nll_loss_forward normal_ poisson round.decimals_out smooth_l1_loss"},
+     "grid_sampler_2d grid_sampler_3d huber_loss log_normal_ mse_loss multi_margin_loss "
+     "multilabel_margin_loss_forward nll_loss2d_forward nll_loss_forward normal_ poisson "
+     "round.decimals_out smooth_l1_loss"},
 };
 
 // The ops whose operands have one dtype in PyTorch, although the server promotes them.

@@ -50,6 +50,20 @@ def test_histograms_are_those_of_the_cpu():
             call()
 
 
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_that_cuda_takes_are_counted_and_unpooled(dtype):  # the CPU refuses them
+    x = torch.tensor([0, 1, 1, 3, 9], dtype=dtype, device=DEVICE)
+    found = torch.histc(x, bins=4, min=0, max=3)
+    assert found.dtype == dtype and found.tolist() == [1, 2, 0, 1]
+    assert torch.histc(x, bins=3).tolist() == [3, 1, 1]  # from 0 to 9
+    places = torch.tensor([[[[3]]]], device=DEVICE)
+    x = torch.tensor([[[[7]]]], dtype=dtype, device=DEVICE)
+    assert torch.nn.functional.max_unpool2d(x, places, 2).tolist() == [[[[0, 0], [0, 7]]]]
+
+
 def test_unique_slices_are_those_of_the_cpu():
     torch.manual_seed(0)
     for x in (torch.randint(-1, 2, (40, 3)), torch.randint(2, (5, 30, 2)).bool(), torch.randint(2, (3, 3)) / 2):

@@ -166,3 +166,18 @@ def test_tensors_are_shared_with_the_package_tensord():
     for call in (lambda: torch_tensord.as_torch(3), lambda: torch_tensord.as_tensord(torch.ones(2))):
         with pytest.raises(TypeError):
             call()
+
+
+def test_an_assertion_of_a_tensor_raises_at_the_call():
+    for device in ("cpu", DEVICE):
+        truth, token = torch.ones(1, device=device) > 0, torch.tensor(3.0, device=device)
+        torch._assert_async(truth)
+        torch._assert_async(truth, "unused")
+        assert torch._functional_assert_async(truth, "unused", token).item() == 3.0
+        for call, words in (
+            (lambda x: torch._assert_async(x), "Expected Tensor with single nonzero value, but got zero"),
+            (lambda x: torch._assert_async(x, "x is too small"), "x is too small"),
+            (lambda x: torch._functional_assert_async(x, "x is too small", x), "x is too small"),
+        ):
+            with pytest.raises(RuntimeError, match=words):
+                call(~truth)

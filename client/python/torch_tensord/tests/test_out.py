@@ -338,3 +338,10 @@ def test_elements_are_found_in_an_expanded_tensor():
 
 def test_a_softmax_without_elements_resizes_its_output():
     check(lambda d: torch.softmax(torch.ones(5, 0, device=d), 1, out=torch.empty(0, device=d)))
+
+
+@pytest.mark.parametrize("function", [torch.isposinf, torch.isneginf, torch.signbit])
+def test_a_truth_is_not_written_into_numbers(function):
+    for device in ("cpu", DEVICE):
+        with pytest.raises(RuntimeError, match=f"{function.__name__} does not support non-boolean outputs"):
+            function(torch.ones(2, device=device), out=torch.zeros(2, device=device))
