@@ -4,6 +4,8 @@
 
 #include "cuda_fixture.h"
 #include "tensord/server/device/cuda/cuda_device.h"
+#include "tensord/server/device/memory_account.h"
+#include "tensord/tests/expect_error.h"
 
 namespace tensord::server {
 namespace {
@@ -46,6 +48,38 @@ TEST_F(CudaTest, RefusesOnlyAllocationsBeyondTheLimit) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.message(), testing::HasSubstr("asked for 101 bytes, 100 bytes are free"));
   EXPECT_TRUE(cuda_->Allocate(100).ok());
+}
+
+// A sort needs two items of 8 bytes for each element.
+TEST_F(CudaTest, ScratchMemoryIsCharged) {
+  const TensorSpec spec{DType::kFloat32, {100'000}};
+  const OpPlan plan = *PlanOp("sort", {spec}, {});
+  const BufferRef x = *cuda_->Allocate(spec.size_bytes());
+  ASSERT_TRUE(
+      cuda_->Write(*x, 0, std::string(spec.size_bytes(), 1).data(), spec.size_bytes()).ok());
+  const BufferRef values = *cuda_->Allocate(plan.outputs[0].size_bytes());
+  const BufferRef indices = *cuda_->Allocate(plan.outputs[1].size_bytes());
+  const int64_t operands = cuda_->memory().used_bytes;
+  const Operand input = {&spec, x->data()};
+  const Operand outputs[] = {{&plan.outputs[0], values->data()},
+                             {&plan.outputs[1], indices->data()}};
+  const auto sort = [&](int64_t limit_bytes) {
+    const MemoryAccount::Ref account =
+        MemoryAccount::Open({.device = "cuda:0", .session_limit_bytes = limit_bytes});
+    const LaunchContext context = {*account, *cuda_};
+    const absl::Status status =
+        cuda_->Launch({context, plan.schema, &plan.attrs, absl::MakeConstSpan(&input, 1), outputs});
+    EXPECT_EQ(account->used_bytes(), 0);
+    EXPECT_EQ(cuda_->scratch_bytes(), 0);
+    EXPECT_EQ(cuda_->memory().used_bytes, operands);
+    return status;
+  };
+  ExpectError(sort(1'500'000), absl::StatusCode::kResourceExhausted,
+              {"needs 1200000 bytes for its results and at least 1600000 bytes for intermediate",
+               "a session may hold"});
+  EXPECT_TRUE(sort(1'600'000).ok());
+  EXPECT_EQ(cuda_->memory().peak_bytes, operands + 1'600'000);
+  Wait(*cuda_);
 }
 
 TEST_F(CudaTest, ReportsThatTheGpuIsOutOfMemory) {

@@ -252,6 +252,7 @@ const LargeCall kCalls[] = {
     {"MatmulOfInt32Columns", "matmul", {I32({20, 3000}), I32({3000, 8000})}, {}},
     {"MatmulOfManyItems", "matmul", {F32({512, 160, 160}), F32({512, 160, 160})}, {}},
     {"MatmulOfManySmallItems", "matmul", {F32({32768, 32, 32}), F32({32768, 32, 32})}, {}},
+    {"MatmulOfBroadcastItems", "matmul", {F32({2048, 1, 1, 1}), F32({2048, 1, 1})}, {}},
     {"MatmulOfNothing", "matmul", {F32({4096, 0}), F32({0, 4096})}, {}},
     {"MatmulWithVector", "matmul", {F32({8192, 4096}), F32({4096})}, {}},
     {"MatmulWithVectorTransposed", "matmul", {F64({8192}), F64({8192, 4096})}, {}},
