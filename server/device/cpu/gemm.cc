@@ -14,6 +14,8 @@ namespace {
 
 // A grain (team.h) in multiplications.
 constexpr double kGrainProducts = 64 * 1024;
+// A call of OpenBLAS takes about as long as this number of multiplications.
+constexpr double kItemProducts = 256;
 // Up to this number of multiplications, OpenBLAS on one thread finishes before oneDNN has started.
 constexpr double kSmallProducts = 48 * 48 * 48;
 // The limit below which OpenBLAS is faster if each of many products runs on one thread and b isn't
@@ -106,7 +108,7 @@ void GemmInParallel(const Context& ctx, const BlasMatmul<T>& whole) {
 template <typename T>
 void BlasItems(const Context& ctx, const BatchedGemm& gemm) {
   if (gemm.items >= ctx.team.threads() && gemm.items > 1) {
-    const double grain = kGrainProducts / gemm.products();
+    const double grain = kGrainProducts / (gemm.products() + kItemProducts);
     ctx.team.For(gemm.items, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         if (IsMatvec(gemm)) {

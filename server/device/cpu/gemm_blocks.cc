@@ -103,17 +103,17 @@ class WideBlocks {
     const int64_t first_offset = offset_of(first);
     int64_t same = 1;
     while (same < count && offset_of(first + same) == first_offset) ++same;
-    const int64_t distinct = same == count ? 1 : count;
-    for (int64_t begin = 0; begin < distinct;) {
-      // Converts at once the items that lie one after another.
-      const int64_t offset = offset_of(first + begin);
-      int64_t end = begin + 1;
-      while (end < distinct && offset_of(first + end) == offset + (end - begin) * size) ++end;
-      ConvertInParallel(ctx_, gemm_.dtype, Advance(operand, offset * kBytes), wide_,
-                        Advance(to, begin * size * kWideBytes), (end - begin) * size);
-      begin = end;
+    if (same < count || count == 1) {
+      const double grain = kGrainElements / static_cast<double>(std::max<int64_t>(1, size));
+      ctx_.team.For(count, grain, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          Convert(ctx_.loops, gemm_.dtype, Advance(operand, offset_of(first + i) * kBytes), wide_,
+                  Advance(to, i * size * kWideBytes), size);
+        }
+      });
+      return std::nullopt;
     }
-    if (distinct == count) return std::nullopt;
+    ConvertInParallel(ctx_, gemm_.dtype, Advance(operand, first_offset * kBytes), wide_, to, size);
     return StridedAxes{{count}, {0}};
   }
 
