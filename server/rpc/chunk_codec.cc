@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/protobuf_wire.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::server {
 namespace {
@@ -75,36 +76,42 @@ static_assert(int{v1::FetchResponse::kOffsetFieldNumber} ==
               int{v1::ReadResponse::kOffsetFieldNumber});
 static_assert(int{v1::FetchResponse::kDataFieldNumber} == int{v1::ReadResponse::kDataFieldNumber});
 
-bool MergePart(CodedInputStream* in, google::protobuf::MessageLite* part) {
+// All submessages of a message together may have this size. Their unknown fields may take 60 times
+// the bytes when they are parsed.
+constexpr int64_t kMaxPartsBytes = 64 << 10;
+
+bool MergePart(CodedInputStream* in, google::protobuf::MessageLite* part, int64_t* left) {
   int length = 0;
   std::string bytes;
-  return ReadLength(in, &length) && in->ReadString(&bytes, length) && part->MergeFromString(bytes);
+  return ReadLength(in, &length) && (*left -= length) >= 0 && in->ReadString(&bytes, length) &&
+         part->MergeFromString(bytes);
 }
 
 // Both overloads read a field that the other message doesn't have.
-bool ReadOther(CodedInputStream* in, uint32_t tag, WriteChunk* /*chunk*/) {
+bool ReadOther(CodedInputStream* in, uint32_t tag, WriteChunk* /*chunk*/, int64_t* /*left*/) {
   return SkipField(in, tag);
 }
-bool ReadOther(CodedInputStream* in, uint32_t tag, FetchChunk* chunk) {
+bool ReadOther(CodedInputStream* in, uint32_t tag, FetchChunk* chunk, int64_t* left) {
   switch (tag) {
     case Tag(v1::FetchResponse::kRingFieldNumber, kDelimited):
       chunk->has_ring = true;
-      return MergePart(in, &chunk->ring);
+      return MergePart(in, &chunk->ring, left);
     case Tag(v1::FetchResponse::kSlotFieldNumber, kDelimited):
       chunk->has_slot = true;
-      return MergePart(in, &chunk->slot);
+      return MergePart(in, &chunk->slot, left);
     default:
       return SkipField(in, tag);
   }
 }
 
+// Subtracts the sizes of submessages from `left`. If it falls below 0, returns false.
 template <typename AnyChunk>
-bool ReadField(CodedInputStream* in, uint32_t tag, AnyChunk* chunk) {
+bool ReadField(CodedInputStream* in, uint32_t tag, AnyChunk* chunk, int64_t* left) {
   int length = 0;
   switch (tag) {
     case Tag(v1::WriteRequest::kSpecFieldNumber, kDelimited):
       chunk->has_spec = true;
-      return MergePart(in, &chunk->spec);
+      return MergePart(in, &chunk->spec, left);
     case Tag(v1::WriteRequest::kOffsetFieldNumber, kVarint): {
       uint64_t offset = 0;
       if (!in->ReadVarint64(&offset)) return false;
@@ -117,7 +124,7 @@ bool ReadField(CodedInputStream* in, uint32_t tag, AnyChunk* chunk) {
       chunk->data_bytes = length;
       return in->Skip(length);
     default:
-      return ReadOther(in, tag, chunk);
+      return ReadOther(in, tag, chunk, left);
   }
 }
 
@@ -127,33 +134,12 @@ absl::StatusOr<AnyChunk> DecodeChunk(grpc::ByteBuffer* message) {
   CodedInputStream in(&reader);
   in.PushLimit(static_cast<int>(message->Length()));
   AnyChunk chunk;
+  int64_t left = kMaxPartsBytes;
   while (const uint32_t tag = ReadTag(&in)) {
-    if (!ReadField(&in, tag, &chunk)) return Malformed(Message::default_instance());
+    if (!ReadField(&in, tag, &chunk, &left)) return Malformed(Message::default_instance());
   }
   if (!in.ConsumedEntireMessage()) return Malformed(Message::default_instance());
   return chunk;
-}
-
-// Subtracts the number of submessages from `left`. Returns false if `left` falls below 0, or if the
-// bytes are malformed.
-bool CountParts(CodedInputStream* in, const google::protobuf::Descriptor& type, int64_t* left) {
-  while (const uint32_t tag = in->ReadTag()) {
-    const google::protobuf::FieldDescriptor* field =
-        type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
-    const bool part =
-        field != nullptr && field->message_type() != nullptr &&
-        WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
-    if (!part) {
-      if (!WireFormatLite::SkipField(in, tag)) return false;
-      continue;
-    }
-    int length = 0;
-    if (--*left < 0 || !in->ReadVarintSizeAsInt(&length)) return false;
-    const CodedInputStream::Limit limit = in->PushLimit(length);
-    if (!CountParts(in, *field->message_type(), left)) return false;
-    in->PopLimit(limit);
-  }
-  return true;
 }
 
 }  // namespace
@@ -202,21 +188,25 @@ grpc::ByteBuffer EncodeReadResponse(const v1::TensorSpec* spec, int64_t offset,
   return grpc::ByteBuffer(slices, data.size() == 0 ? 1 : 2);
 }
 
-absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::MessageLite* message) {
+namespace {
+
+absl::Status Parse(grpc::ByteBuffer* buffer, google::protobuf::Message* message) {
   grpc::ProtoBufferReader reader(buffer);
   if (!message->ParseFromZeroCopyStream(&reader)) return Malformed(*message);
   return absl::OkStatus();
 }
 
-absl::Status CheckSubmessageCount(grpc::ByteBuffer* buffer,
-                                  const google::protobuf::Descriptor& type, int64_t max_parts) {
-  grpc::ProtoBufferReader reader(buffer);
-  CodedInputStream in(&reader);
-  int64_t left = max_parts;
-  if (CountParts(&in, type, &left) || left >= 0) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("a ", type.full_name(), " of ", buffer->Length(),
-                                                   " bytes contains more than ", max_parts,
-                                                   " submessages; split it into several messages"));
+}  // namespace
+
+absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::Message* message) {
+  TENSORD_RETURN_IF_ERROR(CheckParsedSize(buffer, *message->GetDescriptor()));
+  return Parse(buffer, message);
+}
+
+absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::Message* message,
+                           const PrincipalRef& caller, ParsedCharge* charge) {
+  TENSORD_RETURN_IF_ERROR(charge->Charge(caller, buffer, *message->GetDescriptor()));
+  return Parse(buffer, message);
 }
 
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message) {

@@ -2,7 +2,7 @@
 // gRPC's buffers and a tensor's memory without a copy in a protobuf field.
 #pragma once
 
-#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tensord/server/rpc/parsed_size.h"
 #include "tensord/v1/tensord.pb.h"
 
 namespace tensord::server {
@@ -38,7 +39,7 @@ struct FetchChunk : Chunk {
 
 // Both functions decode a message as protobuf's parser does. If a field is repeated, the last value
 // counts, but submessages are merged. Unknown fields are ignored. If the parser would refuse the
-// message, both return INVALID_ARGUMENT.
+// message, or its submessages have more than 64 KiB, both return INVALID_ARGUMENT.
 absl::StatusOr<WriteChunk> DecodeWriteRequest(grpc::ByteBuffer* message);
 absl::StatusOr<FetchChunk> DecodeFetchResponse(grpc::ByteBuffer* message);
 
@@ -51,14 +52,12 @@ void CopyOut(grpc::ByteBuffer* message, int64_t position, int64_t bytes, void* o
 grpc::ByteBuffer EncodeReadResponse(const v1::TensorSpec* spec, int64_t offset,
                                     const grpc::Slice& data);
 
-// Parses the bytes. If they are malformed, returns INVALID_ARGUMENT.
-absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::MessageLite* message);
-// Checks how many submessages the parser would create for a message of `type`. A submessage may
-// have only two bytes on the wire, but takes fifty bytes of memory or more. If there are more than
-// `max_parts`, returns RESOURCE_EXHAUSTED. If the bytes are malformed, returns OK: the parser
-// reports that.
-absl::Status CheckSubmessageCount(grpc::ByteBuffer* buffer,
-                                  const google::protobuf::Descriptor& type, int64_t max_parts);
+// Parses the bytes. If they are malformed, returns INVALID_ARGUMENT. If the parsed message would
+// take more than ParsedCharge::kUnchargedBytes, parses nothing and returns RESOURCE_EXHAUSTED.
+absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::Message* message);
+// Parses the bytes after it has charged the parsed message to `caller` (ParsedCharge::Charge).
+absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::Message* message,
+                           const PrincipalRef& caller, ParsedCharge* charge);
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message);
 
 }  // namespace tensord::server

@@ -22,21 +22,23 @@ class UnaryTable {
   UnaryTable(const Handlers& handlers, CallDispatcher* dispatcher)
       : unary_(handlers.unary),
         workers_(handlers.context->message_workers),
+        budget_(handlers.context->sessions->host_budget()),
         dispatcher_(dispatcher) {}
 
   template <typename Service = v1::TensorService, typename Request, typename Response>
   void Add(absl::string_view method,
-           void (UnaryMethods::*handle)(const UnaryRef<Request, Response>&)) {
+           void (UnaryMethods::*handle)(const UnaryRef<Request, Response>&),
+           ParsedCharge::AtLimit at_limit = ParsedCharge::AtLimit::kNothing) {
+    const auto run = [unary = unary_, handle](const auto& call) { (unary->*handle)(call); };
     dispatcher_->AddUnary(MethodName<Service>(method),
                           MakeUnaryFactory<Request, Response>(
-                              workers_, {.handle = [unary = unary_, handle](const auto& call) {
-                                (unary->*handle)(call);
-                              }}));
+                              workers_, budget_, {.handle = run, .at_limit = at_limit}));
   }
 
  private:
   UnaryMethods* const unary_;
   WorkerPool* const workers_;
+  const std::shared_ptr<HostBudget> budget_;
   CallDispatcher* const dispatcher_;
 };
 
@@ -59,7 +61,7 @@ void AddUnaryMethods(const Handlers& handlers, CallDispatcher* dispatcher) {
   table.Add("ReadTensor", &UnaryMethods::ReadTensor);
   table.Add("GetUpload", &UnaryMethods::GetUpload);
   table.Add("ListTensors", &UnaryMethods::ListTensors);
-  table.Add("DeleteTensors", &UnaryMethods::DeleteTensors);
+  table.Add("DeleteTensors", &UnaryMethods::DeleteTensors, ParsedCharge::AtLimit::kModerate);
   table.Add("PublishTensor", &UnaryMethods::PublishTensor);
   table.Add("OpenPublished", &UnaryMethods::OpenPublished);
   table.Add("UnpublishTensor", &UnaryMethods::UnpublishTensor);
@@ -93,11 +95,12 @@ void AddHealthMethods(const Handlers& handlers, CallDispatcher* dispatcher) {
   using Request = grpc::health::v1::HealthCheckRequest;
   using Response = grpc::health::v1::HealthCheckResponse;
   HealthService* const health = handlers.health;
-  dispatcher->AddUnary(MethodName<Health>("Check"),
-                       MakeUnaryFactory<Request, Response>(
-                           handlers.context->message_workers,
-                           {.handle = [health](const auto& call) { health->Check(call); },
-                            .is_public = &HealthService::IsPublic}));
+  dispatcher->AddUnary(
+      MethodName<Health>("Check"),
+      MakeUnaryFactory<Request, Response>(
+          handlers.context->message_workers, handlers.context->sessions->host_budget(),
+          {.handle = [health](const auto& call) { health->Check(call); },
+           .is_public = &HealthService::IsPublic}));
   dispatcher->AddStreaming(MethodName<Health>("Watch"), QueueKind::kMain,
                            health->MakeWatchFactory());
 }

@@ -79,7 +79,7 @@ class SessionTable {
   // max_idle_seconds, in order of number. Ends the expired tickets.
   void EndExpired();
 
-  // Returns the budget that the host memory of all sessions and open calls is charged to.
+  // Returns the budget that the host memory of all sessions, open calls and requests is charged to.
   const std::shared_ptr<HostBudget>& host_budget() const { return host_budget_; }
 
   // Returns the tensors under names. A session's publications end with the session.

@@ -40,12 +40,41 @@ class MessagesTest : public DaemonFixture {
 
 constexpr int64_t kMiB = 1 << 20;
 
+// Sends one request of 16 MiB to each method that has a list of messages or texts. Each element
+// takes two bytes on the wire and 50 to 240 bytes when it is parsed. Unknown fields do the same in
+// any request.
+TEST_F(MessagesTest, RefusesRequestsThatTakeAHundredTimesTheirSize) {
+  const auto repeated = [](std::string element) {
+    std::string bytes;
+    while (bytes.size() < 16 * kMiB - 2) bytes += element;
+    return bytes;
+  };
+  const std::string second = repeated(std::string("\x12\x00", 2));
+  const std::string groups = repeated("\x7b\x7c");
+  const std::pair<std::string, std::string> requests[] = {
+      {"RunOps", second},
+      {"PublishTensor", repeated(std::string("\x2a\x00", 2))},
+      {"ConnectGroup", repeated(std::string("\x1a\x00", 2))},
+      {"GetTensor", groups},
+      {"Read", groups},
+      {"SharedMemory", groups},
+      {"Write", repeated(std::string("\x0a\x04\x7b\x7c\x7b\x7c", 6))}};
+  const MemoryGrowth growth(*daemon_, "VmRSS");
+  for (const auto& [method, bytes] : requests) {
+    SCOPED_TRACE(method);
+    const Code code = method == "Write" ? Code::kInvalidArgument : Code::kResourceExhausted;
+    ExpectError(client_->CallRaw(method, bytes), code);
+  }
+  growth.ExpectBelow(96 * kMiB);
+}
+
 // Each command takes two bytes on the wire and about sixty bytes when it is parsed.
 TEST_F(MessagesTest, RefusesMillionsOfEmptyCommands) {
   std::string bytes;
   while (bytes.size() < 16 * kMiB) bytes += std::string("\x12\x00", 2);
   const MemoryGrowth growth(*daemon_, "VmRSS");
-  ExpectError(client_->CallRaw("SessionStream", bytes), Code::kResourceExhausted, {"submessages"});
+  ExpectError(client_->CallRaw("SessionStream", bytes), Code::kResourceExhausted,
+              {"when it is parsed"});
   growth.ExpectBelow(64 * kMiB);
 }
 

@@ -1,10 +1,11 @@
-// Fuzzes the hand-written parsers of Write and Read messages, and the check of SessionStream
-// messages before they are parsed. For all bytes, cut into any slices, the results must agree with
-// protobuf's own parser.
+// Fuzzes the hand-written parsers of Write and Read messages, and the estimate of the memory that a
+// SessionStream message takes when it is parsed. For all bytes, cut into any slices, the results
+// must agree with protobuf's own parser.
 #include <google/protobuf/stubs/logging.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -57,13 +58,17 @@ void TakeReadResponse(const std::string& bytes, size_t slice_bytes, size_t room,
 }
 
 void TakeStreamRequest(const std::string& bytes, size_t slice_bytes) {
-  constexpr int kMaxParts = 8;
+  using tensord::v1::SessionStreamRequest;
   grpc::ByteBuffer buffer = Sliced(bytes, slice_bytes);
-  const bool accepted = tensord::server::CheckSubmessageCount(
-                            &buffer, *tensord::v1::SessionStreamRequest::descriptor(), kMaxParts)
-                            .ok();
-  tensord::v1::SessionStreamRequest parsed;
-  if (parsed.ParseFromString(bytes) && parsed.commands_size() > kMaxParts && accepted) std::abort();
+  constexpr int64_t kNoMax = std::numeric_limits<int64_t>::max();
+  const auto size = tensord::server::EstimateParsedSize(
+      &buffer, *SessionStreamRequest::descriptor(), {kNoMax, kNoMax});
+  SessionStreamRequest parsed;
+  const bool valid = parsed.ParseFromString(bytes);
+  const auto used = static_cast<int64_t>(parsed.SpaceUsedLong() - sizeof(parsed));
+  // The estimate counts the array of a list per element, but the first elements take more.
+  constexpr int64_t kFirstElements = 256;
+  if (valid && (size.malformed || used > size.bytes + kFirstElements)) std::abort();
 }
 
 }  // namespace

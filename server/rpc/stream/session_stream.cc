@@ -1,6 +1,7 @@
 #include "tensord/server/rpc/stream/session_stream.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "tensord/common/util/status_macros.h"
@@ -11,15 +12,13 @@
 namespace tensord::server {
 namespace {
 
-// Messages above this size may have at most kMaxSubmessages submessages, and their memory isn't
-// kept for the next message. tensord's C++ client never sends such messages.
-constexpr int64_t kLargeMessageBytes = 512 << 10;
-constexpr int64_t kMaxSubmessages = 1 << 18;
+// A worker decodes messages above this size. tensord's C++ client never sends such messages.
+constexpr size_t kLargeMessageBytes = 512 << 10;
 
-// The queue's thread decodes messages above this size only if they have few submessages: batches.
-// A worker decodes the others.
+// The queue's thread decodes messages above this size only if they have few objects: batches. A
+// worker decodes the others.
 constexpr size_t kManyBytes = 64 << 10;
-constexpr int64_t kFewSubmessages = 4096;
+constexpr int64_t kFewObjects = 4096;
 // The queue's thread applies a message in slices, and handles the events of other calls between
 // them. A slice takes kSlice, divided by the number of the principal's sessions, but at least
 // kMinSlice.
@@ -105,9 +104,9 @@ bool SessionStream::MayWait(size_t bytes) const { return bytes > kManyBytes; }
 bool SessionStream::DecodesOnWorker() {
   const size_t bytes = incoming_.Length();
   if (!MayWait(bytes)) return false;
-  return bytes > static_cast<size_t>(kLargeMessageBytes) ||
-         !CheckSubmessageCount(&incoming_, *v1::SessionStreamRequest::descriptor(), kFewSubmessages)
-              .ok();
+  if (bytes > kLargeMessageBytes) return true;
+  const ParsedSize few = {std::numeric_limits<int64_t>::max(), kFewObjects};
+  return EstimateParsedSize(&incoming_, *v1::SessionStreamRequest::descriptor(), few).Exceeds(few);
 }
 
 void SessionStream::PostToWorker(void (SessionStream::*function)()) {
@@ -134,11 +133,8 @@ void SessionStream::DecodeMessage() {
 absl::Status SessionStream::TryDecode() {
   message_bytes_ = static_cast<int64_t>(incoming_.Length());
   if (ended()) return absl::OkStatus();  // the stream ended while the message waited for a worker
-  if (message_bytes_ > kLargeMessageBytes) {
-    TENSORD_RETURN_IF_ERROR(
-        CheckSubmessageCount(&incoming_, *v1::SessionStreamRequest::descriptor(), kMaxSubmessages));
-  }
-  TENSORD_RETURN_IF_ERROR(server::DecodeMessage(&incoming_, &request_));
+  TENSORD_RETURN_IF_ERROR(
+      server::DecodeMessage(&incoming_, &request_, principal(), &request_charge_));
   if (commands() == nullptr) {
     TENSORD_RETURN_IF_ERROR(Attach(request_));
   } else if (request_.has_attach()) {
@@ -174,8 +170,11 @@ void SessionStream::OnProgress(absl::StatusOr<SessionCommands::Progress> progres
 
 void SessionStream::EndMessage(const absl::Status& status) {
   on_worker_ = false;
-  // Parsing the next message reuses the memory of request_. A large message's memory is freed.
-  if (message_bytes_ > kLargeMessageBytes) v1::SessionStreamRequest().Swap(&request_);
+  // Parsing the next message reuses the memory of request_, unless it is charged.
+  if (request_charge_.bytes() > ParsedCharge::kUnchargedBytes) {
+    v1::SessionStreamRequest().Swap(&request_);
+    request_charge_.Release();
+  }
   if (MayWait(static_cast<size_t>(message_bytes_))) ReleaseMessage();
   {
     MutexLock lock(&mu_);

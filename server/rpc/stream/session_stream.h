@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tensord/common/util/mutex.h"
+#include "tensord/server/rpc/parsed_size.h"
 #include "tensord/server/rpc/server_call.h"
 #include "tensord/server/rpc/service_context.h"
 #include "tensord/server/rpc/stream/session_commands.h"
@@ -27,7 +28,10 @@ namespace tensord::server {
 class SessionStream final : public ServerCall, public CommandWire {
  public:
   SessionStream(ServiceContext* context, std::unique_ptr<GrpcCall> grpc_call)
-      : ServerCall(std::move(grpc_call)), context_(context) {}
+      : ServerCall(std::move(grpc_call)),
+        context_(context),
+        request_charge_(context->sessions->host_budget(), ParsedCharge::AtLimit::kModerate) {
+  }
 
   void Resume() override { Advance(); }
   void End(const absl::Status& error) override;
@@ -94,6 +98,7 @@ class SessionStream final : public ServerCall, public CommandWire {
   ServiceContext* const context_;
   grpc::ByteBuffer incoming_;           // used by the read under way
   v1::SessionStreamRequest request_;    // the message that is being applied
+  ParsedCharge request_charge_;         // of request_
   int64_t message_bytes_ = 0;           // its size
   int slices_ = 0;                      // of request_, so far, on the queue's thread
   bool on_worker_ = false;              // a worker decodes or applies the message

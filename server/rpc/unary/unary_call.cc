@@ -84,7 +84,8 @@ void UnaryCallBase::OnRead(bool ok) {
 void UnaryCallBase::Decode() {
   if (MayWait(request_bytes_.Length())) ReleaseMessage();
   if (over()) return;
-  const absl::Status decoded = DecodeMessage(&request_bytes_, &request_message());
+  const absl::Status decoded =
+      DecodeMessage(&request_bytes_, &request_message(), principal(), &request_charge_);
   request_bytes_.Clear();
   if (!decoded.ok()) return Finish(decoded);
   if (!refused_.ok()) {

@@ -1,7 +1,7 @@
 // Calls with one request and one response.
 #pragma once
 
-#include <google/protobuf/message_lite.h>
+#include <google/protobuf/message.h>
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "tensord/common/util/mutex.h"
 #include "tensord/server/rpc/call_dispatcher.h"
+#include "tensord/server/rpc/parsed_size.h"
 #include "tensord/server/rpc/server_call.h"
 #include "tensord/server/rpc/worker_pool.h"
 #include "tensord/server/session/session.h"
@@ -52,11 +53,15 @@ class UnaryCallBase : public ServerCall {
   }
 
  protected:
-  // `workers` decode and handle large requests. They outlive the call.
-  UnaryCallBase(WorkerPool* workers, std::unique_ptr<GrpcCall> grpc_call)
-      : ServerCall(std::move(grpc_call)), workers_(workers) {}
+  // `workers` decode and handle large requests. They outlive the call. The request is charged to
+  // `budget`.
+  UnaryCallBase(WorkerPool* workers, std::shared_ptr<HostBudget> budget,
+                ParsedCharge::AtLimit at_limit, std::unique_ptr<GrpcCall> grpc_call)
+      : ServerCall(std::move(grpc_call)),
+        workers_(workers),
+        request_charge_(std::move(budget), at_limit) {}
 
-  virtual google::protobuf::MessageLite& request_message() = 0;
+  virtual google::protobuf::Message& request_message() = 0;
   virtual const google::protobuf::MessageLite& response_message() const = 0;
   // Returns whether some requests of the method are public: answered without credentials.
   virtual bool MayBePublic() const = 0;
@@ -79,6 +84,7 @@ class UnaryCallBase : public ServerCall {
   void Decode();
 
   WorkerPool* const workers_;
+  ParsedCharge request_charge_;
   PrincipalRef response_owner_;  // its responses() count response_bytes_; null: nothing is counted
   int64_t response_bytes_ = 0;
   grpc::ByteBuffer request_bytes_;
@@ -100,18 +106,21 @@ class UnaryCall final : public UnaryCallBase {
     std::function<void(const std::shared_ptr<UnaryCall>&)> handle;
     // Returns whether a request is public: answered without credentials. Null if no request is.
     bool (*is_public)(const Request&) = nullptr;
+    // What a request may take at the limit of the caller's host memory.
+    ParsedCharge::AtLimit at_limit = ParsedCharge::AtLimit::kNothing;
   };
 
   UnaryCall(std::shared_ptr<const Method> method, WorkerPool* workers,
-            std::unique_ptr<GrpcCall> grpc_call)
-      : UnaryCallBase(workers, std::move(grpc_call)), method_(std::move(method)) {}
+            std::shared_ptr<HostBudget> budget, std::unique_ptr<GrpcCall> grpc_call)
+      : UnaryCallBase(workers, std::move(budget), method->at_limit, std::move(grpc_call)),
+        method_(std::move(method)) {}
 
   const Request& request() const { return request_; }
   // Only one thread may use the response, before it calls Finish().
   Response* response() { return &response_; }
 
  private:
-  google::protobuf::MessageLite& request_message() override { return request_; }
+  google::protobuf::Message& request_message() override { return request_; }
   const google::protobuf::MessageLite& response_message() const override { return response_; }
   bool MayBePublic() const override { return method_->is_public != nullptr; }
   bool IsPublic() const override {
@@ -129,15 +138,15 @@ class UnaryCall final : public UnaryCallBase {
 template <typename Request, typename Response>
 using UnaryRef = std::shared_ptr<UnaryCall<Request, Response>>;
 
-// Returns the factory of a unary method's calls.
+// Returns the factory of a unary method's calls. Their requests are charged to `budget`.
 template <typename Request, typename Response>
-CallFactory MakeUnaryFactory(WorkerPool* workers,
+CallFactory MakeUnaryFactory(WorkerPool* workers, std::shared_ptr<HostBudget> budget,
                              typename UnaryCall<Request, Response>::Method method) {
   using Call = UnaryCall<Request, Response>;
   const auto shared = std::make_shared<const typename Call::Method>(std::move(method));
-  return [shared, workers](std::unique_ptr<GrpcCall> grpc_call) {
+  return [shared, workers, budget = std::move(budget)](std::unique_ptr<GrpcCall> grpc_call) {
     // make_shared would keep the call's memory as long as any weak_ptr remains.
-    return std::shared_ptr<ServerCall>(new Call(shared, workers, std::move(grpc_call)));
+    return std::shared_ptr<ServerCall>(new Call(shared, workers, budget, std::move(grpc_call)));
   };
 }
 

@@ -117,26 +117,6 @@ TEST(ChunkCodecTest, RefusesWhatProtobufRefuses) {
   }
 }
 
-// Counts commands, the messages in them, and the entries of maps.
-TEST(ChunkCodecTest, CountsTheMessagesWithinAMessage) {
-  v1::SessionStreamRequest request;
-  for (int i = 0; i < 10; ++i) request.add_commands();
-  v1::Op& op = *request.mutable_commands(9)->mutable_op();
-  op.set_name(std::string(1000, 'x'));
-  (*op.mutable_attrs())["shape"].mutable_ints()->add_values(4);
-  constexpr int kParts = 10 + 1 + 3;
-  for (size_t slice_bytes : {1, 7, 10000}) {
-    grpc::ByteBuffer buffer = Buffer(request.SerializeAsString(), slice_bytes);
-    const auto& type = *v1::SessionStreamRequest::descriptor();
-    EXPECT_TRUE(CheckSubmessageCount(&buffer, type, kParts).ok());
-    EXPECT_EQ(CheckSubmessageCount(&buffer, type, kParts - 1).code(),
-              absl::StatusCode::kResourceExhausted);
-    EXPECT_TRUE(DecodeMessage(&buffer, &request).ok()) << "it can still be parsed";
-  }
-  grpc::ByteBuffer garbage = Buffer("\x12\x7f", 10);
-  EXPECT_TRUE(CheckSubmessageCount(&garbage, *v1::SessionStreamRequest::descriptor(), 1).ok());
-}
-
 TEST(ChunkCodecTest, AgreesOnTruncatedAndDamagedMessages) {
   const google::protobuf::LogSilencer silencer;  // each refusal would be logged
   const std::string sample = Sample();

@@ -201,7 +201,8 @@ class ServerCallTest : public testing::TestWithParam<QueueKind> {
       });
     }
     dispatcher_.AddUnary(kUnary, MakeUnaryFactory<v1::ListOpsRequest, v1::ListOpsResponse>(
-                                     &workers_, {.handle = [this](const auto& call) {
+                                     &workers_, std::make_shared<HostBudget>(0, 0),
+                                     {.handle = [this](const auto& call) {
                                        MutexLock lock(&context_.events.mu);
                                        context_.events.unary = call;
                                        context_.events.admitted.Set();

@@ -1,0 +1,70 @@
+// Bounds and charges the memory of parsed messages. A message of a few megabytes on the wire may
+// take gigabytes when it is parsed: an empty submessage has two bytes, and an object that is a
+// hundred times as large.
+#pragma once
+
+#include <google/protobuf/descriptor.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "tensord/server/session/host_budget.h"
+
+namespace tensord::server {
+
+// The memory of a parsed message.
+struct ParsedSize {
+  int64_t bytes = 0;       // without the object of the message itself
+  int64_t objects = 0;     // submessages, texts and unknown fields
+  bool malformed = false;  // the parser would refuse the message
+
+  bool Exceeds(const ParsedSize& max) const { return bytes > max.bytes || objects > max.objects; }
+};
+
+// Returns an upper estimate of what the parser would allocate for a message of `type`. If the
+// estimate exceeds `max`, or the bytes are malformed, returns what it has counted so far. Doesn't
+// check whether texts are valid UTF-8. Parses nothing. Thread-safe.
+ParsedSize EstimateParsedSize(grpc::ByteBuffer* message, const google::protobuf::Descriptor& type,
+                              const ParsedSize& max);
+
+// The host memory of a caller's parsed message. It is charged to the caller until this object is
+// destroyed or Release() is called. Not thread-safe.
+class ParsedCharge {
+ public:
+  // What a message may take at the limit of the caller's host memory.
+  enum class AtLimit {
+    kNothing,
+    kModerate,  // up to kModerateBytes, for messages that free memory
+  };
+  static constexpr int64_t kModerateBytes = 16 << 20;
+  // Messages up to this size aren't charged: the charge of the session or the call covers them.
+  static constexpr int64_t kUnchargedBytes = 16 << 10;
+
+  explicit ParsedCharge(std::shared_ptr<HostBudget> budget, AtLimit at_limit = AtLimit::kNothing)
+      : budget_(std::move(budget)), at_limit_(at_limit) {}
+
+  // Estimates a message of `type`, and charges the estimate to `caller`. If the parsed message
+  // would take more than 16 times its encoded bytes and kModerateBytes, or more than the caller's
+  // limit leaves, returns RESOURCE_EXHAUSTED. If `caller` is null, works as CheckParsedSize(). May
+  // return INVALID_ARGUMENT for malformed bytes.
+  absl::Status Charge(const PrincipalRef& caller, grpc::ByteBuffer* message,
+                      const google::protobuf::Descriptor& type);
+  void Release() { charge_ = HostCharge(); }
+
+  // Returns the estimate of the last message.
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  const std::shared_ptr<HostBudget> budget_;
+  const AtLimit at_limit_;
+  HostCharge charge_;
+  int64_t bytes_ = 0;
+};
+
+// If a parsed message of `type` would take more than ParsedCharge::kUnchargedBytes, returns
+// RESOURCE_EXHAUSTED. May return INVALID_ARGUMENT for malformed bytes.
+absl::Status CheckParsedSize(grpc::ByteBuffer* message, const google::protobuf::Descriptor& type);
+
+}  // namespace tensord::server

@@ -1,0 +1,207 @@
+// Compares the estimates of parsed messages with the memory that the parser allocates.
+#include "tensord/server/rpc/parsed_size.h"
+
+#include <google/protobuf/stubs/logging.h>
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensord/common/util/protobuf_wire.h"
+#include "tensord/server/rpc/chunk_codec.h"
+#include "tensord/tests/expect_error.h"
+#include "tensord/tests/sanitized.h"
+#include "tensord/tests/unit/session/test_principal.h"
+#include "tensord/v1/tensord.pb.h"
+
+namespace tensord::server {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using Code = absl::StatusCode;
+
+constexpr int kElements = 2000;
+constexpr int64_t kNoMax = std::numeric_limits<int64_t>::max();
+
+grpc::ByteBuffer Buffer(const std::string& bytes, size_t slice_bytes = 4096) {
+  std::vector<grpc::Slice> slices;
+  for (size_t at = 0; at < bytes.size(); at += slice_bytes) {
+    slices.emplace_back(bytes.substr(at, slice_bytes));
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+ParsedSize Estimate(const std::string& bytes, const Descriptor& type, size_t slice_bytes = 4096) {
+  grpc::ByteBuffer buffer = Buffer(bytes, slice_bytes);
+  return EstimateParsedSize(&buffer, type, {kNoMax, kNoMax});
+}
+
+std::string Repeated(const std::string& element) {
+  std::string bytes;
+  for (int i = 0; i < kElements; ++i) bytes += element;
+  return bytes;
+}
+
+std::string Delimited(int field, const std::string& content) {
+  std::string bytes;
+  wire::AppendVarint(wire::Tag(field, wire::kDelimited), &bytes);
+  wire::AppendVarint(content.size(), &bytes);
+  return bytes + content;
+}
+
+// Returns messages of `type` that have many elements of one kind, at any depth. Each element has as
+// few bytes as possible.
+std::vector<std::string> Densest(const Descriptor& type, int depth = 0) {
+  std::vector<std::string> messages = {Repeated("\xfb\x01\xfc\x01"),             // unknown groups
+                                       Repeated("\xf8\x01\x01"),                 // unknown numbers
+                                       Repeated(std::string("\xfa\x01\0", 3))};  // unknown texts
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    if (field.message_type() == nullptr && field.cpp_type() != FieldDescriptor::CPPTYPE_STRING) {
+      std::string number;
+      wire::AppendVarint(wire::Tag(field.number(), wire::kVarint), &number);
+      messages.push_back(Repeated(number + '\x01'));
+      messages.push_back(Delimited(field.number(), std::string(kElements * 8, '\x01')));
+      continue;
+    }
+    messages.push_back(Repeated(Delimited(field.number(), "")));
+    messages.push_back(Repeated(Delimited(field.number(), std::string(17, 'x'))));
+    if (field.message_type() == nullptr || depth > 3) continue;
+    for (const std::string& inner : Densest(*field.message_type(), depth + 1)) {
+      messages.push_back(Delimited(field.number(), inner));
+      // The first element of `inner`, if it is short, in each of many messages.
+      const std::string first = inner.substr(0, inner.size() / kElements);
+      if (first.size() < 32) messages.push_back(Repeated(Delimited(field.number(), first)));
+    }
+  }
+  return messages;
+}
+
+int64_t AllocatedBytes() {
+  const auto info = mallinfo2();
+  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+}
+
+// Calls fn(type) for the requests of all methods.
+template <typename Fn>
+void ForEachRequest(Fn fn) {
+  for (const char* service : {"TensorService", "PeerService"}) {
+    const auto* const found =
+        v1::OpenSessionRequest::descriptor()->file()->FindServiceByName(service);
+    ASSERT_NE(found, nullptr);
+    for (int i = 0; i < found->method_count(); ++i) fn(*found->method(i)->input_type());
+  }
+}
+
+TEST(ParsedSizeTest, EstimatesCoverTheAllocatedMemoryOfAllRequests) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer replaces the allocator";
+  const google::protobuf::LogSilencer silencer;  // each text that isn't UTF-8 would be logged
+  ForEachRequest([](const Descriptor& type) {
+    for (const std::string& bytes : Densest(type)) {
+      const ParsedSize size = Estimate(bytes, type);
+      const std::unique_ptr<google::protobuf::Message> message(
+          google::protobuf::MessageFactory::generated_factory()->GetPrototype(&type)->New());
+      const int64_t before = AllocatedBytes();
+      const bool valid = message->ParseFromString(bytes);
+      const int64_t allocated = AllocatedBytes() - before;
+      ASSERT_FALSE(valid && size.malformed) << type.full_name();
+      if (size.malformed) continue;
+      ASSERT_LE(allocated, size.bytes + 1024)
+          << type.full_name() << " of " << bytes.size() << " bytes: " << bytes.substr(0, 32);
+      if (valid) {
+        ASSERT_LE(static_cast<int64_t>(message->SpaceUsedLong()), size.bytes + 1024)
+            << type.full_name();
+      }
+    }
+  });
+}
+
+TEST(ParsedSizeTest, EstimatesAreTheSameForAllSlices) {
+  ForEachRequest([](const Descriptor& type) {
+    for (const std::string& bytes : Densest(type, /*depth=*/3)) {
+      const ParsedSize whole = Estimate(bytes, type);
+      for (const size_t slice_bytes : {1, 7}) {
+        const ParsedSize sliced = Estimate(bytes, type, slice_bytes);
+        ASSERT_EQ(sliced.bytes, whole.bytes) << type.full_name();
+        ASSERT_EQ(sliced.objects, whole.objects) << type.full_name();
+      }
+    }
+  });
+}
+
+// What a client sends in practice takes a small multiple of its bytes.
+TEST(ParsedSizeTest, EstimatesOfDataAndHandlesAreSmall) {
+  v1::CreateTensorRequest create;
+  create.set_data(std::string(1 << 20, 'x'));
+  EXPECT_LT(Estimate(create.SerializeAsString(), *create.GetDescriptor()).bytes, (1 << 20) + 1024);
+  v1::DeleteTensorsRequest remove;
+  for (int i = 0; i < 10000; ++i) remove.add_handles(1 << 20);
+  EXPECT_LE(Estimate(remove.SerializeAsString(), *remove.GetDescriptor()).bytes, 161024);
+}
+
+TEST(ParsedSizeTest, StopsAtTheLimits) {
+  const std::string bytes = Repeated(std::string("\x12\0", 2));
+  const auto& type = *v1::RunOpsRequest::descriptor();
+  grpc::ByteBuffer buffer = Buffer(bytes);
+  EXPECT_EQ(EstimateParsedSize(&buffer, type, {kNoMax, 10}).objects, 11);
+  EXPECT_EQ(EstimateParsedSize(&buffer, type, {kNoMax, kNoMax}).objects, kElements);
+  const ParsedSize size = EstimateParsedSize(&buffer, type, {1000, kNoMax});
+  EXPECT_GT(size.bytes, 1000);
+  EXPECT_LT(size.bytes, 2000);
+}
+
+class ParsedChargeTest : public testing::Test {
+ protected:
+  absl::Status Charge(ParsedCharge* charge, const std::string& bytes) {
+    grpc::ByteBuffer buffer = Buffer(bytes);
+    return charge->Charge(caller_, &buffer, *v1::RunOpsRequest::descriptor());
+  }
+
+  const std::shared_ptr<HostBudget> budget_ = std::make_shared<HostBudget>(0, 200 << 10);
+  const PrincipalRef caller_ = TestPrincipal();
+  const std::string ops_ = Repeated(std::string("\x12\0", 2)).substr(0, 1000);  // 100 to 200 KiB
+};
+
+TEST_F(ParsedChargeTest, ChargesUntilItIsDestroyed) {
+  {
+    ParsedCharge charge(budget_);
+    ASSERT_TRUE(Charge(&charge, ops_).ok());
+    EXPECT_EQ(budget_->used_bytes(), charge.bytes());
+    EXPECT_GT(charge.bytes(), 50 * static_cast<int64_t>(ops_.size()));
+    ParsedCharge second(budget_);
+    ASSERT_TRUE(Charge(&second, ops_.substr(0, 100)).ok());
+    EXPECT_EQ(budget_->used_bytes(), charge.bytes());
+  }
+  EXPECT_EQ(budget_->used_bytes(), 0);
+}
+
+TEST_F(ParsedChargeTest, RefusesWhatTheCallersLimitDoesNotLeave) {
+  ParsedCharge first(budget_), second(budget_);
+  ParsedCharge moderate(budget_, ParsedCharge::AtLimit::kModerate);
+  ASSERT_TRUE(Charge(&first, ops_).ok());
+  ASSERT_TRUE(Charge(&second, ops_).code() == Code::kResourceExhausted) << first.bytes();
+  EXPECT_TRUE(Charge(&moderate, ops_).ok());
+}
+
+TEST_F(ParsedChargeTest, RefusesMessagesThatTakeAManifoldOfTheirSize) {
+  ParsedCharge charge(std::make_shared<HostBudget>(0, 0));
+  std::string bytes;
+  for (int i = 0; i < 100; ++i) bytes += Repeated(std::string("\x12\0", 2));
+  ExpectError(Charge(&charge, bytes), Code::kResourceExhausted,
+              {"a tensord.v1.RunOpsRequest of 400000 bytes takes more than 23177216 bytes"});
+}
+
+TEST_F(ParsedChargeTest, AllowsACallWithoutCallerLittle) {
+  ParsedCharge charge(budget_);
+  grpc::ByteBuffer buffer = Buffer(ops_);
+  const auto& type = *v1::RunOpsRequest::descriptor();
+  ExpectError(charge.Charge(nullptr, &buffer, type), Code::kResourceExhausted, {"16384"});
+  EXPECT_EQ(budget_->used_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace tensord::server
