@@ -139,7 +139,9 @@ at::Tensor& DivModeOut(const at::Tensor& a, const at::Tensor& b,
   CheckDivisor("div", a, b, dtype);
   if (*mode == "floor") return BinaryInto(op::floor_divide, a, b, out, dtype);
   ResizeBroadcast(out, a, b);
-  Elementwise("div", out, {&a, &b}, ComputeDType(dtype), [&](const Inputs& in) {
+  // PyTorch rounds a quotient of 16 bits before it drops its fraction, unless the divisor is a number.
+  const bool rounds = at::isFloatingType(dtype) && b.numel() != 1;
+  Elementwise("div", out, {&a, &b}, rounds ? dtype : ComputeDType(dtype), [&](const Inputs& in) {
     if (at::isFloatingType(dtype)) return Push(op::trunc, {Push(op::div.get(), "div", in)});
     // Rounds down, and then up where the quotient is negative and not exact.
     const Value floor = Push(op::floor_divide.get(), "div", in);
@@ -266,6 +268,8 @@ at::Tensor& PowNumberOut(const at::Tensor& base, const at::Scalar& exponent, at:
   const at::Tensor wrapped = WrappedNumber(exponent);
   const at::ScalarType dtype = ResultType({&base, &wrapped});
   if (dtype != at::kFloat) Checked(exponent, dtype);
+  TORCH_CHECK(!at::isIntegralType(dtype, true) || exponent.toLong() >= 0,
+              "Integers to negative integer powers are not allowed.");
   if (dtype == at::kBool) {
     ResizeBroadcast(out, base, wrapped);
     return exponent.toBool() ? out.copy_(base) : out.fill_(true);

@@ -89,6 +89,8 @@ at::Tensor& Logaddexp2Out(const at::Tensor& a, const at::Tensor& b, at::Tensor& 
   return out;
 }
 at::Tensor& HeavisideOut(const at::Tensor& self, const at::Tensor& values, at::Tensor& out) {
+  TORCH_CHECK(self.scalar_type() == values.scalar_type(),
+              "heaviside is not yet implemented for tensors with different dtypes.");
   ResizeBroadcast(out, self, values);
   const c10::DeviceIndex device = CommonDevice("heaviside", {&self, &values});
   const at::ScalarType dtype = ResultType({&self, &values});

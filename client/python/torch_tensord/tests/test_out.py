@@ -345,3 +345,24 @@ def test_a_truth_is_not_written_into_numbers(function):
     for device in ("cpu", DEVICE):
         with pytest.raises(RuntimeError, match=f"{function.__name__} does not support non-boolean outputs"):
             function(torch.ones(2, device=device), out=torch.zeros(2, device=device))
+
+
+@pytest.mark.parametrize("device", ["cpu", DEVICE])
+def test_operands_without_a_result_are_refused_with_an_output_too(device):
+    x, y = torch.ones(2, device=device), torch.ones(2, dtype=torch.int32, device=device)
+    with pytest.raises(RuntimeError, match="heaviside is not yet implemented for tensors with different dtypes"):
+        torch.heaviside(x, y, out=x.clone())
+    with pytest.raises(RuntimeError, match="Integers to negative integer powers are not allowed"):
+        torch.pow(y, -1, out=y.clone())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_quotient_of_16_bits_is_truncated_as_on_the_cpu(dtype):
+    torch.manual_seed(1)
+    x, y = torch.randn(2, 2000).mul(5).to(dtype)
+    for a, b in ((x, y), (x, 0.1), (x, y[:1]), (3.0, y)):
+        a_here, b_here = (z.to(DEVICE) if isinstance(z, torch.Tensor) else z for z in (a, b))
+        if isinstance(a, float):
+            a, a_here = torch.tensor(a, dtype=dtype), torch.tensor(a, dtype=dtype, device=DEVICE)
+        expected = torch.div(a, b, rounding_mode="trunc")
+        assert torch.equal(torch.div(a_here, b_here, rounding_mode="trunc").cpu(), expected)
