@@ -196,8 +196,9 @@ TEST_F(StreamTest, OutOfMemorySticks) {
   const Answers answers = Run({message});
   ASSERT_EQ(answers.elements.size(), 1u);
   EXPECT_EQ(answers.elements[0].code(), 0);
-  ExpectError(session_->Get(1), Code::kResourceExhausted, {"ones (tensor 1)", "cpu:1"});
-  ExpectError(session_->Get(2), Code::kResourceExhausted, {"ones (tensor 1)"});
+  ExpectError(session_->Get(1), Code::kResourceExhausted,
+              {"ones: the result float32[31457280]", "cpu:1"});
+  ExpectError(session_->Get(2), Code::kResourceExhausted, {"ones: the result"});
   ExpectEventuallyUsed(1, 16);
 }
 
