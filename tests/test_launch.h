@@ -13,7 +13,7 @@ class TestLaunch {
       : account_(MemoryAccount::Open({.device = device.name().ToString()})),
         context_{*account_, device, check} {}
 
-  operator const LaunchContext&() const { return context_; }  // NOLINT: implicit
+  const LaunchContext& context() const { return context_; }
 
  private:
   const MemoryAccount::Ref account_;

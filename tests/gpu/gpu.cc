@@ -117,7 +117,7 @@ absl::StatusOr<std::unique_ptr<Op>> Op::Make(Gpu* gpu, const std::string& name,
 absl::Status Op::Run(int count) {
   const server::TestLaunch launch(gpu_->device());
   for (int i = 0; i < count; ++i) {
-    TENSORD_RETURN_IF_ERROR(kernel_->Launch(launch, inputs_, output_.get()));
+    TENSORD_RETURN_IF_ERROR(kernel_->Launch(launch.context(), inputs_, output_.get()));
   }
   return gpu_->Wait();
 }
@@ -127,7 +127,7 @@ absl::Status Op::RunIntoNewMemory(int count) {
   for (int i = 0; i < count; ++i) {
     TENSORD_ASSIGN_OR_RETURN(server::BufferRef output,
                              gpu_->device().Allocate(plan_.output().size_bytes()));
-    TENSORD_RETURN_IF_ERROR(kernel_->Launch(launch, inputs_, output.get()));
+    TENSORD_RETURN_IF_ERROR(kernel_->Launch(launch.context(), inputs_, output.get()));
     output_ = std::move(output);
   }
   return gpu_->Wait();

@@ -137,7 +137,7 @@ class NcclCommunicatorTest : public testing::Test {
     const Attributes attrs;
     const Operand input = {&kFour, reinterpret_cast<void*>(uintptr_t{0x1000})};
     device
-        .Launch({TestLaunch(device),
+        .Launch({TestLaunch(device).context(),
                  FindOp("neg"),
                  &attrs,
                  absl::MakeConstSpan(&input, 1),

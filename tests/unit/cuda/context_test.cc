@@ -67,7 +67,7 @@ TEST_F(CudaContextTest, DevicesOnTwoGpusTakeTurnsOnOneThread) {
   const Attributes attrs;
   const auto negate = [&](int gpu) {
     const Operand input = {&spec, inputs[gpu]->data()};
-    return devices[gpu]->Launch({TestLaunch(*devices[gpu]),
+    return devices[gpu]->Launch({TestLaunch(*devices[gpu]).context(),
                                  FindOp("neg"),
                                  &attrs,
                                  absl::MakeConstSpan(&input, 1),
@@ -121,7 +121,9 @@ TEST_F(CudaContextTest, AddTakesFewRuntimeCalls) {
     if (i == 2) before = cuda_emulation::RuntimeCalls();
     const BufferRef out = *(*device)->Allocate(spec.size_bytes());
     ASSERT_TRUE(
-        (*device)->Launch({launch, FindOp("add"), &attrs, inputs, {{&spec, out->data()}}}).ok());
+        (*device)
+            ->Launch({launch.context(), FindOp("add"), &attrs, inputs, {{&spec, out->data()}}})
+            .ok());
   }
   EXPECT_LE(cuda_emulation::RuntimeCalls() - before, kOps * kMaxCallsOfAnOp);
 }

@@ -178,7 +178,7 @@ BufferRef CudaTest::RunOne(Device& device, const OpPlan& plan, const std::vector
   for (size_t i = 0; i < inputs.size(); ++i) operands.push_back(operand(specs[i], inputs[i]));
   auto out = device.Allocate(plan.output().size_bytes() + ShiftBytes(device, plan.output()));
   EXPECT_TRUE(out.ok()) << out.status();
-  const absl::Status launched = device.Launch({TestLaunch(device),
+  const absl::Status launched = device.Launch({TestLaunch(device).context(),
                                                plan.schema,
                                                &plan.attrs,
                                                absl::MakeConstSpan(operands),

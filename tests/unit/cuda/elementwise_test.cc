@@ -98,7 +98,8 @@ class InPlaceCudaTest : public CudaTest {
       std::vector<const Buffer*> operands;
       for (const HostTensor& input : inputs) buffers.push_back(Upload(*cuda_, input));
       for (const BufferRef& buffer : buffers) operands.push_back(buffer.get());
-      const absl::Status launched = kernel->Launch(TestLaunch(*cuda_), operands, buffers[i].get());
+      const absl::Status launched =
+          kernel->Launch(TestLaunch(*cuda_).context(), operands, buffers[i].get());
       ASSERT_TRUE(launched.ok()) << launched;
       Wait(*cuda_);
       EXPECT_EQ(Download(expected.spec, buffers[i]).bytes, expected.bytes) << op << " over " << i;

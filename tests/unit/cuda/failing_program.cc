@@ -67,7 +67,7 @@ absl::StatusOr<BufferRef> FailingProgram::Compute(Device& device, absl::string_v
   for (size_t i = 0; i < inputs.size(); ++i) operands.push_back({&specs[i], inputs[i]->data()});
   TENSORD_ASSIGN_OR_RETURN(BufferRef output, device.Allocate(plan.output().size_bytes()));
   buffers_.push_back(output);
-  TENSORD_RETURN_IF_ERROR(device.Launch({TestLaunch(device),
+  TENSORD_RETURN_IF_ERROR(device.Launch({TestLaunch(device).context(),
                                          plan.schema,
                                          &plan.attrs,
                                          operands,
@@ -129,7 +129,7 @@ absl::Status FailingProgram::RunGraph(Device& device) {
   TENSORD_ASSIGN_OR_RETURN(const OpPlan plan, PlanOp("sum", {large}, {}));
   const Operand input = {&large, many->data()};
   const auto launch = [&] {
-    return device.Launch({TestLaunch(device),
+    return device.Launch({TestLaunch(device).context(),
                           plan.schema,
                           &plan.attrs,
                           absl::MakeConstSpan(&input, 1),
@@ -156,7 +156,7 @@ absl::Status FailingProgram::RunFused(Device& device) {
   TENSORD_ASSIGN_OR_RETURN(const BufferRef out, device.Allocate(m.size_bytes()));
   const Buffer* const input = x.get();
   TENSORD_RETURN_IF_ERROR(
-      kernel->Launch(TestLaunch(device), absl::MakeConstSpan(&input, 1), out.get()));
+      kernel->Launch(TestLaunch(device).context(), absl::MakeConstSpan(&input, 1), out.get()));
   return Expect(device, out, std::vector<float>(64, 18.0f), "a fused kernel");
 }
 

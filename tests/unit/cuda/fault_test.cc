@@ -48,7 +48,7 @@ class CudaFaultTest : public CudaTest {
     const Operand input = {&spec, reinterpret_cast<void*>(uintptr_t{0x1000})};
     // The error may appear only at the fence.
     cuda_
-        ->Launch({TestLaunch(*cuda_),
+        ->Launch({TestLaunch(*cuda_).context(),
                   FindOp("neg"),
                   &attrs,
                   absl::MakeConstSpan(&input, 1),

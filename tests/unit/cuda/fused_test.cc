@@ -37,7 +37,8 @@ class FusedCudaTest : public CudaTest {
     const BufferRef buffers[] = {Upload(*cuda_, x), Upload(*cuda_, s), Upload(*cuda_, y)};
     const Buffer* const inputs[] = {buffers[0].get(), buffers[1].get(), buffers[2].get()};
     const BufferRef out = *cuda_->Allocate(expected.spec.size_bytes());
-    const absl::Status launched = (*kernel)->Launch(TestLaunch(*cuda_), inputs, out.get());
+    const absl::Status launched =
+        (*kernel)->Launch(TestLaunch(*cuda_).context(), inputs, out.get());
     ASSERT_TRUE(launched.ok()) << launched;
     Wait(*cuda_);
     EXPECT_EQ(Download(expected.spec, out).bytes, expected.bytes) << expected.spec.ToString();
@@ -47,7 +48,7 @@ class FusedCudaTest : public CudaTest {
       const BufferRef copy = Upload(*cuda_, overwritten == 0 ? x : y);
       const Buffer* operands[] = {inputs[0], inputs[1], inputs[2]};
       operands[overwritten] = copy.get();
-      ASSERT_TRUE((*kernel)->Launch(TestLaunch(*cuda_), operands, copy.get()).ok());
+      ASSERT_TRUE((*kernel)->Launch(TestLaunch(*cuda_).context(), operands, copy.get()).ok());
       Wait(*cuda_);
       EXPECT_EQ(Download(expected.spec, copy).bytes, expected.bytes) << overwritten;
     }

@@ -31,7 +31,7 @@ class CudaValueCheckTest : public CudaTest {
 
     absl::Status Launch(const CheckCell& cell) {
       const Buffer* const inputs[] = {x.get(), indices.get()};
-      return kernel->Launch(TestLaunch(output->device(), cell), inputs, output.get());
+      return kernel->Launch(TestLaunch(output->device(), cell).context(), inputs, output.get());
     }
   };
 

@@ -108,7 +108,7 @@ TEST(ConvTest, APreparedKernelGivesTheSameBitsEachTime) {
   const Buffer* const operands[] = {buffers[0].get(), buffers[1].get()};
   std::string first;
   for (int i = 0; i < 6; ++i) {
-    ASSERT_TRUE(kernel->Launch(TestLaunch(*device), operands, y.get()).ok());
+    ASSERT_TRUE(kernel->Launch(TestLaunch(*device).context(), operands, y.get()).ok());
     std::string bytes(y->size_bytes(), '\0');
     ASSERT_TRUE(device->Read(*y, 0, bytes.data(), y->size_bytes()).ok());
     if (i == 0) first = bytes;
@@ -117,7 +117,7 @@ TEST(ConvTest, APreparedKernelGivesTheSameBitsEachTime) {
   // A new weight is read anew.
   const std::string zeros(inputs[1].spec.size_bytes(), '\0');
   ASSERT_TRUE(device->Write(*buffers[1], 0, zeros.data(), inputs[1].spec.size_bytes()).ok());
-  ASSERT_TRUE(kernel->Launch(TestLaunch(*device), operands, y.get()).ok());
+  ASSERT_TRUE(kernel->Launch(TestLaunch(*device).context(), operands, y.get()).ok());
   std::string bytes(y->size_bytes(), '\0');
   ASSERT_TRUE(device->Read(*y, 0, bytes.data(), y->size_bytes()).ok());
   EXPECT_EQ(bytes, std::string(y->size_bytes(), '\0'));

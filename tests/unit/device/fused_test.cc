@@ -63,15 +63,17 @@ class FusedTest : public ::testing::Test {
       pointers.push_back(buffers.back().get());
     }
     const BufferRef output = *runner_.device().Allocate(expected_.spec.size_bytes());
-    ASSERT_TRUE((*kernel_)->Launch(TestLaunch(runner_.device()), pointers, output.get()).ok());
+    ASSERT_TRUE(
+        (*kernel_)->Launch(TestLaunch(runner_.device()).context(), pointers, output.get()).ok());
     EXPECT_TRUE(runner_.Download(*output, expected_.spec).bytes == expected_.bytes) << what;
     for (size_t i = 0; i < buffers.size(); ++i) {
       if ((*kernel_)->in_place(static_cast<int>(i)) != 0) continue;
       ASSERT_EQ(buffers[i]->size_bytes(), expected_.spec.size_bytes());
       ++in_place_runs_;
       const std::string original = runner_.Download(*buffers[i], inputs[i].spec).bytes;
-      ASSERT_TRUE(
-          (*kernel_)->Launch(TestLaunch(runner_.device()), pointers, buffers[i].get()).ok());
+      ASSERT_TRUE((*kernel_)
+                      ->Launch(TestLaunch(runner_.device()).context(), pointers, buffers[i].get())
+                      .ok());
       EXPECT_TRUE(runner_.Download(*buffers[i], expected_.spec).bytes == expected_.bytes)
           << what << " over input " << i;
       ASSERT_TRUE(

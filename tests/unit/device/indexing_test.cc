@@ -31,7 +31,7 @@ absl::Status RunInPlace(OpRunner& runner, const char* op, const std::vector<Host
   const auto kernel = *runner.device().Prepare({plan.schema, &plan.attrs, specs, plan.outputs});
   EXPECT_EQ(kernel->in_place(0), 0);
   const absl::Status status =
-      kernel->Launch(TestLaunch(runner.device()), operands, buffers[0].get());
+      kernel->Launch(TestLaunch(runner.device()).context(), operands, buffers[0].get());
   *result = runner.Download(*buffers[0], inputs[0].spec);
   return status;
 }

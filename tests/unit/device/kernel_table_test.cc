@@ -42,8 +42,8 @@ TEST(KernelTableTest, MissingKernelIsAnErrorAndNoCrash) {
   const Attributes attrs = {{"axes", std::vector<int64_t>{0}}};
   for (const char* op : {"sub", "div", "neg", "exp", "mean", "constant"}) {
     const auto inputs = absl::MakeConstSpan(operands, FindOp(op)->max_inputs == 1 ? 1 : 2);
-    const absl::Status status =
-        device->Launch({TestLaunch(*device), FindOp(op), &attrs, inputs, {{&spec, out->data()}}});
+    const absl::Status status = device->Launch(
+        {TestLaunch(*device).context(), FindOp(op), &attrs, inputs, {{&spec, out->data()}}});
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << op;
     EXPECT_THAT(status.message(), ::testing::HasSubstr(op));
   }

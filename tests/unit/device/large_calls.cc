@@ -302,7 +302,7 @@ absl::Status LargeCallTest::FillWithIncreasingNumbers(const TensorSpec& spec, do
   const Attributes attrs = {
       {"start", start}, {"step", step}, {"stop", start + (static_cast<double>(n) - 0.5) * step}};
   return device_->Launch(
-      {TestLaunch(*device_), FindOp("arange"), &attrs, {}, {{&spec, buffer.data()}}});
+      {TestLaunch(*device_).context(), FindOp("arange"), &attrs, {}, {{&spec, buffer.data()}}});
 }
 
 absl::Status LargeCallTest::Launch(MemoryAccount& account) {

@@ -190,8 +190,8 @@ absl::StatusOr<std::vector<HostTensor>> OpRunner::RunAll(absl::string_view op,
     results.push_back({&spec, output->data()});
     outputs.push_back(std::move(output));
   }
-  TENSORD_RETURN_IF_ERROR(
-      device_->Launch({TestLaunch(*device_), plan.schema, &plan.attrs, operands, results}));
+  TENSORD_RETURN_IF_ERROR(device_->Launch(
+      {TestLaunch(*device_).context(), plan.schema, &plan.attrs, operands, results}));
   std::vector<HostTensor> tensors;
   for (size_t i = 0; i < outputs.size(); ++i) {
     tensors.push_back(Download(*outputs[i], plan.outputs[i]));

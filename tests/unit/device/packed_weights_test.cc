@@ -40,7 +40,7 @@ class PackedWeightsTest : public ::testing::Test {
   std::vector<float> Multiply() {
     const BufferRef y = *device_->Allocate(plan_.output().size_bytes());
     const Buffer* const inputs[] = {x_.get(), weight_.get()};
-    EXPECT_TRUE(kernel_->Launch(TestLaunch(*device_), inputs, y.get()).ok());
+    EXPECT_TRUE(kernel_->Launch(TestLaunch(*device_).context(), inputs, y.get()).ok());
     std::vector<float> result(kRows * kOut);
     EXPECT_TRUE(device_->Read(*y, 0, result.data(), y->size_bytes()).ok());
     return result;
@@ -70,7 +70,7 @@ TEST_F(PackedWeightsTest, OpThatStopsLeavesNoIncompleteCopy) {
     const StopScope scope(&token);
     const BufferRef y = *device_->Allocate(plan_.output().size_bytes());
     const Buffer* const inputs[] = {x_.get(), weight_.get()};
-    ExpectError(kernel_->Launch(TestLaunch(*device_), inputs, y.get()),
+    ExpectError(kernel_->Launch(TestLaunch(*device_).context(), inputs, y.get()),
                 absl::StatusCode::kCancelled);
   }
   EXPECT_EQ(device_->memory().used_bytes, before);
@@ -118,7 +118,7 @@ TEST_F(PackedWeightsTest, AreUpdatedAfterTheBufferIsWritten) {
   ASSERT_EQ(kernel->in_place(0), 0);
   const std::vector<float> before = Multiply();
   const Buffer* const inputs[] = {weight_.get()};
-  ASSERT_TRUE(kernel->Launch(TestLaunch(*device_), inputs, weight_.get()).ok());
+  ASSERT_TRUE(kernel->Launch(TestLaunch(*device_).context(), inputs, weight_.get()).ok());
   const std::vector<float> after = Multiply();
   for (size_t i = 0; i < before.size(); ++i) ASSERT_NEAR(after[i], -before[i], 1e-4) << i;
 }

@@ -49,7 +49,8 @@ class PreparedTest : public ::testing::Test {
   HostTensor Run(Case& c) {
     const BufferRef output = *runner_.device().Allocate(c.plan.output().size_bytes());
     if (output->size_bytes() > 0) std::memset(output->data(), 0x5a, output->size_bytes());
-    EXPECT_TRUE(c.kernel->Launch(TestLaunch(runner_.device()), c.Inputs(), output.get()).ok());
+    EXPECT_TRUE(
+        c.kernel->Launch(TestLaunch(runner_.device()).context(), c.Inputs(), output.get()).ok());
     return runner_.Download(*output, c.plan.output());
   }
 
@@ -67,7 +68,8 @@ class PreparedTest : public ::testing::Test {
       if (c.buffers[i]->size_bytes() != expected.spec.size_bytes()) continue;
       ++in_place_runs_;
       ASSERT_TRUE(
-          c.kernel->Launch(TestLaunch(runner_.device()), c.Inputs(), c.buffers[i].get()).ok());
+          c.kernel->Launch(TestLaunch(runner_.device()).context(), c.Inputs(), c.buffers[i].get())
+              .ok());
       EXPECT_EQ(runner_.Download(*c.buffers[i], expected.spec).bytes, expected.bytes)
           << what << " over input " << i;
       c.buffers[i] = *runner_.Upload(c.inputs[i]);
@@ -263,7 +265,7 @@ TEST_F(PreparedTest, MissingKernelIsAnError) {
   if (!kernel.ok()) return;
   const BufferRef in = *runner_.device().Allocate(4), out = *runner_.device().Allocate(4);
   const Buffer* const inputs[] = {in.get(), in.get()};
-  EXPECT_EQ((*kernel)->Launch(TestLaunch(runner_.device()), inputs, out.get()).code(),
+  EXPECT_EQ((*kernel)->Launch(TestLaunch(runner_.device()).context(), inputs, out.get()).code(),
             absl::StatusCode::kInternal);
 }
 

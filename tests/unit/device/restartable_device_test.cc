@@ -58,7 +58,8 @@ class RestartableDeviceTest : public testing::Test {
     absl::Status status = device_->Write(**in, 0, ones.data(), spec_.size_bytes());
     const Buffer* input = in->get();
     if (status.ok()) {
-      status = kernel.Launch(TestLaunch(*device_), absl::MakeConstSpan(&input, 1), out->get());
+      status =
+          kernel.Launch(TestLaunch(*device_).context(), absl::MakeConstSpan(&input, 1), out->get());
     }
     float first = 0;
     if (status.ok()) status = device_->Read(**out, 0, &first, sizeof(first));

@@ -51,8 +51,8 @@ class SortKernelTest : public ::testing::TestWithParam<int> {
       std::memset(buffers.back()->data(), 0x5a, output.size_bytes());
       results.push_back({&output, buffers.back()->data()});
     }
-    const absl::Status status =
-        device_->Launch({TestLaunch(*device_), plan.schema, &plan.attrs, operands, results});
+    const absl::Status status = device_->Launch(
+        {TestLaunch(*device_).context(), plan.schema, &plan.attrs, operands, results});
     EXPECT_TRUE(status.ok()) << status;
     std::vector<std::string> bytes;
     for (const BufferRef& buffer : buffers) {
