@@ -42,7 +42,7 @@ class LogQueue {
   void Start() {
     MutexLock lock(&mu_);
     has_thread_ = true;
-    // Detached: a thread that a reader blocks can't be joined.
+    // Detached, because nothing can join a thread that a reader blocks.
     std::thread([this] { Run(); }).detach();
   }
 

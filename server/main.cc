@@ -104,7 +104,7 @@ class PortFile {
   bool written_ = false;
 };
 
-// How long the process waits for the reader of its log.
+// How long the process waits until its log is written.
 constexpr std::chrono::milliseconds kLogTime{200};
 
 // The thread that waits for signals.
@@ -251,7 +251,8 @@ std::atomic<int> status_at_end = 0;
 // How long the process may take to end once the grace period is over.
 constexpr std::chrono::seconds kExitTime{1};
 
-// Makes `timer` end the process at `deadline`, if it still runs: a kernel on a GPU can't be stopped.
+// Makes `timer` end the process at `deadline` if it still runs, because a kernel on a GPU can't be
+// stopped.
 void ExitAt(std::chrono::steady_clock::time_point deadline, WorkerPool* timer) {
   timer->Post(nullptr, [deadline] {
     std::this_thread::sleep_until(deadline);
@@ -262,7 +263,7 @@ void ExitAt(std::chrono::steady_clock::time_point deadline, WorkerPool* timer) {
 }
 
 // Opens /dev/null for each of the descriptors 0 to 2 that is closed. Otherwise the next file or
-// socket would get the number, and what is meant for standard error would go there.
+// socket would get the number, and the log would be written to it.
 void OpenStandardStreams() {
   // The kernel assigns the lowest free number. Sanitizers can't intercept a call this early.
   int64_t fd = 0;
@@ -271,7 +272,7 @@ void OpenStandardStreams() {
   } while (fd >= 0 && fd <= STDERR_FILENO);
   if (fd >= 0) syscall(SYS_close, fd);
 }
-// Runs before the initializers of shared libraries, of which some open descriptors.
+// Runs before the initializers of shared libraries, because some of them open descriptors.
 __attribute__((section(".preinit_array"),
                used)) void (*const open_standard_streams)() = &OpenStandardStreams;
 
@@ -330,8 +331,8 @@ int Main(DaemonFlags flags) {
   DirectToThisThread(signals);
   signal(SIGPIPE, SIG_IGN);
   StartLogThread();
-  // Exists from now on, because the system may refuse to start a thread later. Never destroyed,
-  // because its job may outlast this function.
+  // The thread starts now, because the system may refuse to start one later. The pool is never
+  // destroyed, because its job may outlast this function.
   WorkerPool* const exit_timer = new WorkerPool(1);
   const absl::Status enough = RaiseDescriptorLimit();
   if (!enough.ok()) return ReportFailure(enough);

@@ -199,7 +199,7 @@ void ChainKernels::Queue(KernelRef kernel) {
     try {
       compiler_ = std::thread([this] { Compile(); });
     } catch (const std::system_error&) {
-      kernel->ClearQueued();  // the process has too many threads now: a later run tries again
+      kernel->ClearQueued();  // the process has too many threads now; a later run tries again
       return;
     }
   }

@@ -237,7 +237,7 @@ absl::Status PackedOps::RunBatch(absl::Span<const uint64_t>* words, uint64_t* co
                                  ResultCallback on_result,
                                  std::chrono::steady_clock::time_point deadline) {
   int64_t released_at = 0;
-  // A round runs up to kMaxStepsPerLock steps inline, and then passes at most one step to the engine.
+  // A round runs up to kMaxStepsPerLock steps inline. Then it passes at most one to the engine.
   for (bool first = true; !words->empty(); first = false) {
     if (!first && std::chrono::steady_clock::now() >= deadline) break;
     Step not_inline;

@@ -57,8 +57,9 @@ class Executable {
 // attributes and device share it (prepared_op_cache.h).
 class PreparedOp final : public Executable, public std::enable_shared_from_this<PreparedOp> {
  public:
-  // Infers the op and prepares its kernels. Returns the errors of PlanOp() and Device::Prepare(). If
-  // an input or output exceeds the device's limit, prepares nothing and returns RESOURCE_EXHAUSTED.
+  // Infers the op and prepares its kernels. Returns the errors of PlanOp() and Device::Prepare().
+  // If an input or output exceeds the device's limit, prepares nothing and returns
+  // RESOURCE_EXHAUSTED.
   // `caller` is for ChargeCaller(). It may be null.
   static absl::StatusOr<std::shared_ptr<PreparedOp>> Make(absl::string_view op,
                                                           absl::Span<const TensorSpec> inputs,

@@ -44,9 +44,9 @@ class Program final : public Executable {
  public:
   // If a step reads a value that does not exist yet, or inference refuses the step, returns an
   // error that names the step. If a value that a step reads or computes exceeds the device's limit,
-  // or there is no memory for the program to keep, returns RESOURCE_EXHAUSTED. Memory for values is charged to `account`. The program itself is charged to
-  // `host`. `chains` is null if ops must not be fused. `graphs` says whether the program may run as
-  // a graph.
+  // or there is no memory for the program to keep, returns RESOURCE_EXHAUSTED. Memory for values is
+  // charged to `account`. The program itself is charged to `host`. `chains` is null if ops must not
+  // be fused. `graphs` says whether the program may run as a graph.
   static absl::StatusOr<std::shared_ptr<Program>> Make(const ProgramSpec& spec, DeviceSlot* slot,
                                                        MemoryAccount& account,
                                                        const HostAccountRef& host,

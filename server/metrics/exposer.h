@@ -26,8 +26,8 @@ struct ExposerOptions {
   std::string listen;
   // If false, Start() fails for an address that other machines can reach.
   bool allow_remote = false;
-  // How long a connection may take: for its request, which may arrive byte by byte, and for the
-  // response.
+  // The maximum duration of a connection, with its request and its response. The request may arrive
+  // byte by byte.
   std::chrono::milliseconds max_connection_time{10'000};
 };
 
@@ -84,7 +84,7 @@ class Exposer {
   // Track the open connections. libmicrohttpd's thread calls them.
   void AddConnection(int fd);
   void RemoveConnection(int fd);
-  // Hangs up on connections that have been open for max_connection_time.
+  // Shuts down the connections that have been open for max_connection_time.
   void EndOldConnections(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::chrono::milliseconds max_connection_time_;

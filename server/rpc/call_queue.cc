@@ -12,9 +12,9 @@
 namespace tensord::server {
 namespace {
 
-// A thread that had events for this time lets gRPC read.
+// After a thread has had events for this time without a pause, it lets gRPC read.
 constexpr std::chrono::microseconds kMaxTimeWithoutInput{200};
-// Next() takes longer if it polls connections, and less if an event was waiting.
+// If an event is waiting, Next() takes less than this time. If it polls connections, it takes more.
 constexpr std::chrono::microseconds kMinPollTime{5};
 // gRPC reads from one connection each time it is asked.
 constexpr int kConnectionsAtOnce = 16;

@@ -100,9 +100,9 @@ class CallQueue {
   // If calls arrive at another queue, blocks until there is a call or the queue ends.
   void AwaitCall();
   bool Next(void** tag, bool* ok);
-  // Lets gRPC read from connections if the queue has had events for a while without a pause: gRPC
-  // reads only when a thread finds no event. The events that follow from what it reads come after
-  // those that are waiting. So messages that gRPC holds already, and tasks, can't keep out others.
+  // If the queue has had events for a while without a pause, lets gRPC read from connections. gRPC
+  // itself reads only when a thread finds no event. Events that result from the reads come after
+  // those that are waiting. So waiting events don't stop gRPC from reading other connections.
   // `asked` is when the thread asked for the current event.
   void ReadInput(std::chrono::steady_clock::time_point asked);
 

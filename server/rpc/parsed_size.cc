@@ -26,7 +26,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
-// The parsed form of messages up to this size is small enough: it takes up to 120 times the bytes.
+// Messages up to this size aren't estimated. Parsed, they take at most 120 times their size.
 constexpr size_t kMinCountedBytes = 128;
 
 constexpr int64_t kMaxParsedRatio = 16;
@@ -172,7 +172,7 @@ class Counter {
       case Layout::Kind::kNumber:
         if (field.repeated && delimited) return Packed(field);
         if (wire_type != field.wire_type) break;
-        // tensord's clients don't send lists of numbers in this form, so this may be an array.
+        // Counts an array for each element. tensord's clients don't send lists in this form.
         if (field.repeated && !Add(kNumbersBytes, 0)) return false;
         return WireFormatLite::SkipField(&in_, tag);
       case Layout::Kind::kUnknown:

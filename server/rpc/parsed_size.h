@@ -33,7 +33,7 @@ ParsedSize EstimateParsedSize(grpc::ByteBuffer* message, const google::protobuf:
 // destroyed or Release() is called. Not thread-safe.
 class ParsedCharge {
  public:
-  // What a message may take at the limit of the caller's host memory.
+  // What a message may take if the caller has reached its limit of host memory.
   enum class AtLimit {
     kNothing,
     kModerate,  // up to kModerateBytes, for messages that free memory

@@ -129,7 +129,7 @@ class Server {
   SessionTable sessions_;
   WorkerPool workers_;
   WorkerPool message_workers_;
-  WorkerPool closer_{1};  // of Shutdown(): the system may refuse to start a thread then
+  WorkerPool closer_{1};  // for Shutdown(), during which the system may refuse to start a thread
   ServiceContext context_;
   const std::unique_ptr<Peers> peers_;
   PullTable pulls_;

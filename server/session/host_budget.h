@@ -1,6 +1,7 @@
-// Limits the host memory that the server uses for callers: for open calls, handles, definitions,
-// programs, ops in flight, answers, sessions, members of groups, tickets and names. The elements of tensors are
-// not counted. The charge for each object is an estimate, which the object's class documents.
+// Limits the host memory that the server uses for callers: for open calls, requests, handles,
+// definitions, programs, ops in flight, answers, sessions, members of groups, tickets and names.
+// The elements of tensors are not counted. The charge for each object is an estimate, which the
+// object's class documents.
 #pragma once
 
 #include <cstdint>

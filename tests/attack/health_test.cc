@@ -46,22 +46,22 @@ TEST_F(HealthTest, LargeRequestsAfterRefusedCallsAreNotReceived) {
   }
 }
 
-// Strangers send checks as fast as the server reads them, and read no answers.
+// Unauthenticated clients send checks as fast as the server reads them, and read no answers.
 TEST_F(HealthTest, FloodsOfChecksHoldNoMemory) {
   const std::string check = GrpcMessage("");
-  std::vector<std::thread> strangers;
+  std::vector<std::thread> senders;
   for (int i = 0; i < 8; ++i) {
     RawHttp2& connection = Connect();
     ASSERT_TRUE(connection.SendPreface());
     connection.set_send_timeout(std::chrono::milliseconds(500));
-    strangers.emplace_back([&] {
+    senders.emplace_back([&] {
       for (uint32_t stream = 1; stream < 40'000; stream += 2) {
         if (!connection.BeginCall(stream, kCheck)) return;
         if (!connection.SendFrame(kData, kEndStream, stream, check)) return;
       }
     });
   }
-  for (std::thread& stranger : strangers) stranger.join();
+  for (std::thread& sender : senders) sender.join();
   ExpectServed();
 }
 

@@ -24,7 +24,7 @@ constexpr char kLimit[] = "--max-host-bytes-per-principal=33554432";
 // The caller's limit, the cache of prepared ops, and the memory of messages that are being parsed.
 constexpr int64_t kMaxGrowthBytes = (32 + 128 + 96) * kMiB;
 
-// The memory of a message with so few handles isn't charged. So it leaves no room at the limit.
+// The memory of a message with so few handles isn't charged. So handles use up the whole limit.
 constexpr uint64_t kHandlesPerMessage = 40;
 
 class HostMemoryTest : public integration::IdentityFixture {

@@ -1,4 +1,4 @@
-// Tests what a daemon does whose standard streams are closed, or full and not read.
+// Tests a daemon whose standard streams are closed, or are full and not read.
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -160,8 +160,8 @@ TEST_F(MessagesTest, BoundsMemoryOfUnreadResponses) {
   stream->Cancel();
 }
 
-// A program declares sizes for which its caller has paid nothing. The daemon prepares no kernel for
-// values that its device can't hold.
+// A program declares the sizes of values. Nothing is charged to its caller for them. The daemon
+// prepares no kernel for values that its device can't hold.
 TEST_F(MessagesTest, RefusesProgramsOfGiantValuesInBoundedMemory) {
   using Shapes = std::vector<std::vector<int64_t>>;
   constexpr int64_t kMany = int64_t{1} << 40;

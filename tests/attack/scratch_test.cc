@@ -1,5 +1,5 @@
 // Ops within all quotas whose intermediate values take several times the memory of their results.
-// The server must refuse an op that its device has no room for, and keep everything else.
+// The server must refuse an op that its device has no room for, and keep all tensors and sessions.
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 // Fuzzes the preparation of kernels with arbitrary ops, attributes and sizes. A caller declares the
-// sizes and has paid for no memory yet. So Device::Prepare() may allocate only a bounded number of
-// bytes, in a bounded number of allocations, for any sizes.
+// sizes before any memory is charged to it. So Device::Prepare() may allocate only a bounded number
+// of bytes, in a bounded number of allocations, for any sizes.
 #include <atomic>
 #include <cstdlib>
 #include <memory>

@@ -101,8 +101,8 @@ TEST_F(FairnessTest, LongMessagesDoNotBlockOtherClients) {
   attacker.join();
 }
 
-// Each message is short enough for the thread that reads from all connections. Together they always
-// give it something to do.
+// Each message is short enough for the thread that reads from all connections. Together they keep
+// this thread busy without a pause.
 TEST_F(FairnessTest, ShortMessagesOfManyStreamsDoNotBlockOtherClients) {
   constexpr int kStreams = 16;
   constexpr int kMessages = 600;

@@ -154,7 +154,7 @@ absl::Status RunItems(const Context& ctx, const KernelCall& call, const BatchedG
   return absl::OkStatus();
 }
 
-// Does the same on the calling thread, while other threads compute other items.
+// Computes items [begin, end) on the calling thread, while other threads compute other items.
 absl::Status RunItemsAlone(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
                            const OneDnnProduct& product, int64_t begin, int64_t end) {
   TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<OneDnnProduct> own, ctx.onednn.Clone(product));

@@ -21,8 +21,8 @@ struct BatchedGemm {
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  // From the number of an item to its first element in a and b, in items. nullopt: the items lie one
-  // after another.
+  // Map the number of an item to its position in a and b, in items. If it is nullopt, the items lie
+  // one after another.
   std::optional<StridedAxes> a_axes, b_axes;
   // The number of elements of a and b, with all items.
   int64_t a_elements = 0, b_elements = 0;
@@ -33,7 +33,7 @@ struct BatchedGemm {
   int64_t b_offset(int64_t item) const {
     return (b_axes.has_value() ? b_axes->ComputeOffset(item) : item) * k * n;
   }
-  // Returns the number of multiplications of an item. An int64 could overflow.
+  // Returns the number of multiplications of an item. An int64_t could overflow.
   double products() const {
     return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   }

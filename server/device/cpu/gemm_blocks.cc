@@ -12,7 +12,7 @@ namespace {
 // A product whose operands and result take at most this memory in the wider dtype is one block.
 // Blocks of larger products take about as much.
 constexpr int64_t kBlockBytes = 128 << 20;
-// The least length of a block, so that the library is as fast as for the whole product.
+// The minimum length of a block, so that the library is as fast as for the whole product.
 constexpr int64_t kMinBlockSide = 256;
 
 // Converts rows of `cols` elements to another dtype. The rows begin `from_stride` and `to_stride`
@@ -70,8 +70,8 @@ class WideBlocks {
     return absl::OkStatus();
   }
 
-  // A block has some items. As many as the whole product needs to be divided among the threads are
-  // always in a block.
+  // A block has some items. It has at least as many as the team needs to divide them among its
+  // threads, if the product has so many.
   absl::Status RunItems(int64_t item_elements) {
     const int64_t least = std::min<int64_t>(gemm_.items, 8 * ctx_.team.threads());
     const int64_t most = std::max(least, kBlockBytes / kWideBytes / item_elements);

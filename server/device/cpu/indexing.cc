@@ -90,9 +90,9 @@ RowLoop<T> RowLoopFor(int64_t row_bytes, int64_t output_bytes) {
   }
 }
 
-// Copies the rows that indices[0, count) select in each group. They are those from number
-// `first_row` on. If `check` isn't null, it checks the indices, and `first_row` must be 0. Otherwise
-// they must be in range.
+// Copies the rows that indices[0, count) select in each group to the rows of the output from
+// `first_row` on. If `check` isn't null, it checks the indices, and `first_row` must be 0. If it is
+// null, the indices must be in range.
 template <typename T>
 void SelectRows(const Context& ctx, const KernelCall& call, const IndexedRows& rows,
                 const T* indices, int64_t first_row, int64_t count, IndexCheck* check) {

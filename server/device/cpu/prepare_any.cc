@@ -28,7 +28,7 @@ bool IsShort(const KernelSpec& spec) {
     case OpCost::kCompute:
       return elements <= kGrainElements / 4;
     case OpCost::kWindows: {
-      // Each element of the result has a window, or of the result's gradient.
+      // Each element of the result, or of the result's gradient, has a window.
       const bool is_backward = spec.attrs->Find("size") != nullptr;
       auto visited = static_cast<double>(is_backward ? inputs : outputs);
       for (int64_t size : spec.attrs->Ints("kernel")) visited *= static_cast<double>(size);

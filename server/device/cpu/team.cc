@@ -30,8 +30,8 @@ void Team::Bind() const {
 #ifdef _OPENMP
   omp_set_dynamic(0);
   omp_set_num_threads(threads_);
-  // Starts the threads now. If OpenMP can't start one later, it ends the process. The compiler would
-  // remove an empty region.
+  // Starts the threads now. If OpenMP can't start a thread later, it ends the process. The compiler
+  // would remove an empty region.
 #pragma omp parallel num_threads(threads_)
   {
 #pragma omp barrier

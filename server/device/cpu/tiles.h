@@ -11,7 +11,7 @@ namespace tensord::server::cpu {
 struct TileSize {
   int64_t m, n, k;
 
-  // Returns the number of multiplications. An int64 could overflow.
+  // Returns the number of multiplications. An int64_t could overflow.
   double products() const {
     return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   }

@@ -43,7 +43,7 @@ constexpr int64_t kHeaderOverheadBytes = 512;
 
 // The estimated memory of an open call: gRPC's call and the server's objects.
 constexpr int64_t kCallBytes = 16 << 10;
-// A caller may have this many open calls although its limit of host memory is reached, so that it
+// If a caller has reached its limit of host memory, it may still have this many open calls. So it
 // can delete tensors and close sessions.
 constexpr int64_t kMaxCallsPastLimit = 64;
 

@@ -105,7 +105,7 @@ class Admission {
 
   absl::Status Authenticate(Authenticator* authenticator, grpc::ServerContext* call,
                             std::function<void(const absl::Status&)> ended);
-  // Adds the call to its connection and to what its caller is charged for.
+  // Adds the call to its connection, and charges it to its caller.
   absl::Status Add(Authenticator* authenticator, std::function<void(const absl::Status&)> ended);
 
   void AddCredit(int64_t bytes);

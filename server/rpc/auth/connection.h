@@ -20,7 +20,7 @@ namespace tensord::server {
 // Returns the error of a message that is larger than `max_message_bytes`.
 absl::Status MessageTooLarge(int64_t max_message_bytes);
 
-// Events, of which `per_second` are taken out each second. Not thread-safe.
+// Counts events. Each second, the count falls by `per_second`, but not below 0. Not thread-safe.
 class TokenBucket {
  public:
   using Clock = std::chrono::steady_clock;
@@ -129,8 +129,9 @@ class Connection {
   // Returns how many bytes the pool counts for this connection.
   int64_t pool_bytes() const { return socket_->pool_bytes(); }
 
-  // Events of calls. If AddRefused() or CountCancelled() returns false, the client floods the server
-  // as no client does that works as intended, and the caller must close the connection.
+  // Events of calls. If AddRefused() or CountCancelled() returns false, a token bucket is used up,
+  // which doesn't happen to clients that work as intended. The caller must then close the
+  // connection.
   //
   // Adds a call that the authenticator has admitted. `headers_bytes` is the size of its headers. If
   // it is the connection's first one, the function returns true, the connection leaves the pool of
@@ -138,12 +139,14 @@ class Connection {
   bool AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool, UsageCharge slot);
   bool AddRefused(Call* call);
   // Reports that a refused call is served, because its request is public. The call then doesn't
-  // count as refused. If such calls are too many, the connection isn't read for a while.
+  // count as refused. If there are too many such calls, the server doesn't read from the connection
+  // until their token bucket has been refilled.
   void ServedAsPublic();
   // Reports that the client has cancelled a call. Don't report a call that has a deadline and was
-  // open for kMaxCountedTime: it has probably expired. If the reported calls are too many, the
-  // connection isn't read for a while, so no byte is lost. The result is false only for calls
-  // without a deadline: one that has a deadline may have waited in a buffer until it expired.
+  // open for kMaxCountedTime: it has probably expired. If there are too many reported calls, the
+  // server doesn't read from the connection until their token bucket has been refilled. No byte is
+  // lost. The result is false only for calls without a deadline: a call that has a deadline may
+  // have waited in a buffer until it expired.
   static constexpr std::chrono::milliseconds kMaxCountedTime{100};
   bool CountCancelled(bool has_deadline);
   // Reports that handlers have received `messages` messages of `bytes` bytes in all, or have sent
@@ -179,7 +182,8 @@ class Connection {
  private:
   int64_t HeldBytesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void UpdateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns whether the connection isn't read now, because of many cancelled or public calls.
+  // Returns whether the server must not read from the connection now, because of many cancelled or
+  // public calls.
   bool ThrottledLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether a handler waits for a message of the connection.
   bool AnyReadingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -25,7 +25,7 @@ namespace {
 constexpr auto kFileCheckInterval = std::chrono::seconds(1);
 // The most channels that are kept for later pulls.
 constexpr size_t kMaxChannels = 256;
-// The largest message of a peer. SendCall's are smaller than 1 MiB.
+// The largest message of a peer. The messages of SendCall are smaller than 1 MiB.
 constexpr int kMaxResponseBytes = 8 << 20;
 constexpr int kFirstReconnectPauseMs = 50;
 constexpr int kMaxReconnectPauseMs = 1000;

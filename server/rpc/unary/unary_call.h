@@ -106,7 +106,7 @@ class UnaryCall final : public UnaryCallBase {
     std::function<void(const std::shared_ptr<UnaryCall>&)> handle;
     // Returns whether a request is public: answered without credentials. Null if no request is.
     bool (*is_public)(const Request&) = nullptr;
-    // What a request may take at the limit of the caller's host memory.
+    // What a request may take if the caller has reached its limit of host memory.
     ParsedCharge::AtLimit at_limit = ParsedCharge::AtLimit::kNothing;
   };
 

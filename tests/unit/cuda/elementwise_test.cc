@@ -1,6 +1,7 @@
 #include "cuda_fixture.h"
 
 #include "tensord/tests/test_launch.h"
+
 namespace tensord::server {
 namespace {
 

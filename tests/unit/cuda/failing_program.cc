@@ -1,5 +1,4 @@
 #include "tensord/tests/unit/cuda/failing_program.h"
-#include "tensord/tests/test_launch.h"
 
 #include <gtest/gtest.h>
 
@@ -12,6 +11,7 @@
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/tests/cuda_emulation/device.h"
+#include "tensord/tests/test_launch.h"
 #include "tensord/tests/unit/cuda/checked_cuda_device.h"
 
 namespace tensord::server {

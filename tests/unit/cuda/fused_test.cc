@@ -2,6 +2,7 @@
 #include "cuda_fixture.h"
 
 #include "tensord/tests/test_launch.h"
+
 namespace tensord::server {
 namespace {
 

@@ -27,7 +27,7 @@ std::vector<T> ValuesOf(const HostTensor& tensor) {
   return values;
 }
 
-// Returns numbers in [0, below) that look random.
+// Returns pseudorandom numbers in [0, below).
 std::vector<int64_t> Numbers(int64_t n, int64_t below, uint64_t seed) {
   std::vector<int64_t> numbers(n);
   for (int64_t& number : numbers) {

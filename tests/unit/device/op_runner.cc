@@ -1,5 +1,4 @@
 #include "tensord/tests/unit/device/op_runner.h"
-#include "tensord/tests/test_launch.h"
 
 #include <cmath>
 #include <cstring>
@@ -8,6 +7,7 @@
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/cpu_device.h"
+#include "tensord/tests/test_launch.h"
 
 namespace tensord::server {
 namespace {

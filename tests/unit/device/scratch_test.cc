@@ -82,8 +82,8 @@ INSTANTIATE_TEST_SUITE_P(Kernels, ScratchTest, testing::ValuesIn(LargeCalls()),
                            return param.param.name;
                          });
 
-// A sort of 1 Mi elements on a device that has room for its operands, but not for its scratch memory
-// beside `ballast_`.
+// A sort of 1 Mi elements on a device that has room for its operands, but not for its scratch
+// memory beside `ballast_`.
 class ScratchLimitTest : public testing::Test {
  protected:
   static constexpr int64_t kLimitBytes = 64 << 20;

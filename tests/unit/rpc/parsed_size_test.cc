@@ -187,7 +187,7 @@ TEST_F(ParsedChargeTest, RefusesWhatTheCallersLimitDoesNotLeave) {
   EXPECT_TRUE(Charge(&moderate, ops_).ok());
 }
 
-TEST_F(ParsedChargeTest, RefusesMessagesThatTakeAManifoldOfTheirSize) {
+TEST_F(ParsedChargeTest, RefusesMessagesThatTakeManyTimesTheirSize) {
   ParsedCharge charge(std::make_shared<HostBudget>(0, 0));
   std::string bytes;
   for (int i = 0; i < 100; ++i) bytes += Repeated(std::string("\x12\0", 2));
@@ -195,7 +195,7 @@ TEST_F(ParsedChargeTest, RefusesMessagesThatTakeAManifoldOfTheirSize) {
               {"a tensord.v1.RunOpsRequest of 400000 bytes takes more than 23177216 bytes"});
 }
 
-TEST_F(ParsedChargeTest, AllowsACallWithoutCallerLittle) {
+TEST_F(ParsedChargeTest, LimitsTheMessageOfACallWithoutCaller) {
   ParsedCharge charge(budget_);
   grpc::ByteBuffer buffer = Buffer(ops_);
   const auto& type = *v1::RunOpsRequest::descriptor();

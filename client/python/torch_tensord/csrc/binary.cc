@@ -139,7 +139,8 @@ at::Tensor& DivModeOut(const at::Tensor& a, const at::Tensor& b,
   CheckDivisor("div", a, b, dtype);
   if (*mode == "floor") return BinaryInto(op::floor_divide, a, b, out, dtype);
   ResizeBroadcast(out, a, b);
-  // PyTorch rounds a quotient of 16 bits before it drops its fraction, unless the divisor is a number.
+  // PyTorch rounds a quotient of 16 bits before it drops the fraction. If the divisor is a number,
+  // PyTorch doesn't round.
   const bool rounds = at::isFloatingType(dtype) && b.numel() != 1;
   Elementwise("div", out, {&a, &b}, rounds ? dtype : ComputeDType(dtype), [&](const Inputs& in) {
     if (at::isFloatingType(dtype)) return Push(op::trunc, {Push(op::div.get(), "div", in)});

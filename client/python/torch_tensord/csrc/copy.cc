@@ -109,7 +109,7 @@ at::Scalar LocalScalar(const at::Tensor& self) {
   return Download(self).item();
 }
 
-// Waits, so that the error comes at the call.
+// Blocks until the value is computed, so that the call itself raises the error.
 void AssertMessage(const at::Tensor& self, c10::string_view message) {
   TORCH_CHECK(at::is_nonzero(self), message.empty() ? "Assertion is failed" : message);
 }
