@@ -1,5 +1,6 @@
 #include "tensord/server/log.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,7 +18,12 @@ namespace {
 void WriteToStandardError(absl::string_view lines) {
   while (!lines.empty()) {
     const ssize_t written = write(STDERR_FILENO, lines.data(), lines.size());
-    if (written < 0 && errno != EINTR) return;
+    if (written < 0 && errno == EAGAIN) {
+      pollfd room = {STDERR_FILENO, POLLOUT, 0};
+      poll(&room, 1, /*timeout=*/-1);
+    } else if (written < 0 && errno != EINTR) {
+      return;
+    }
     if (written > 0) lines.remove_prefix(static_cast<size_t>(written));
   }
 }

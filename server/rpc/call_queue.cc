@@ -14,8 +14,10 @@ namespace {
 
 // After a thread has had events for this time without a pause, it lets gRPC read.
 constexpr std::chrono::microseconds kMaxTimeWithoutInput{200};
-// If an event is waiting, Next() takes less than this time. If it polls connections, it takes more.
-constexpr std::chrono::microseconds kMinPollTime{5};
+// Next() takes less than this if an event was waiting, unless the thread is interrupted.
+constexpr std::chrono::microseconds kMaxTakeTime{5};
+// If Next() takes this long, it has polled connections.
+constexpr std::chrono::microseconds kMinWait{50};
 // gRPC reads from one connection each time it is asked.
 constexpr int kConnectionsAtOnce = 16;
 
@@ -115,10 +117,10 @@ void CallQueue::Run() {
 
 void CallQueue::ReadInput(std::chrono::steady_clock::time_point asked) {
   const auto now = std::chrono::steady_clock::now();
-  const bool found_event = now - asked < kMinPollTime;
-  if (found_event && now - input_read_at_ < kMaxTimeWithoutInput) return;
+  const auto waited = now - asked;
+  if (waited >= kMinWait) input_read_at_ = now;  // Next() has polled
+  if (waited >= kMaxTakeTime || now - input_read_at_ < kMaxTimeWithoutInput) return;
   input_read_at_ = now;
-  if (!found_event) return;  // Next() has polled
   void* tag = nullptr;
   bool ok = false;
   for (int i = 0; i < kConnectionsAtOnce; ++i) {

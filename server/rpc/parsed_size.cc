@@ -280,10 +280,8 @@ absl::Status ParsedCharge::Charge(const PrincipalRef& caller, grpc::ByteBuffer* 
       bytes_, CheckedEstimate(message, type, max_bytes, "16 times its size and 16 MiB"));
   if (bytes_ <= kUnchargedBytes) return absl::OkStatus();
   charge_ = HostCharge(std::make_shared<HostAccount>(budget_, caller));
-  const absl::Status charged = charge_.Add(bytes_);
-  if (charged.ok() || at_limit_ == AtLimit::kNothing || bytes_ > kModerateBytes) return charged;
-  charge_.AddPastLimit(bytes_);
-  return absl::OkStatus();
+  const bool may_exceed = at_limit_ == AtLimit::kModerate && bytes_ <= kModerateBytes;
+  return charge_.Add(bytes_, may_exceed ? kModerateBytes : 0);
 }
 
 absl::Status CheckParsedSize(grpc::ByteBuffer* message, const Descriptor& type) {

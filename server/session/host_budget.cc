@@ -18,10 +18,11 @@ int64_t HostBytesOf(const absl::Status& error) {
   return bytes;
 }
 
-absl::Status HostAccount::Charge(int64_t bytes) {
+absl::Status HostAccount::Charge(int64_t bytes, int64_t past_limit) {
+  const auto plus = [past_limit](int64_t limit) { return limit == 0 ? 0 : limit + past_limit; };
   Usage& own = principal_->host_bytes();
-  if (!own.Charge(bytes, principal_limit_bytes())) return Refuse(true, bytes);
-  if (budget_->used_.Charge(bytes, budget_->limit_bytes_)) return absl::OkStatus();
+  if (!own.Charge(bytes, plus(principal_limit_bytes()))) return Refuse(true, bytes);
+  if (budget_->used_.Charge(bytes, plus(budget_->limit_bytes_))) return absl::OkStatus();
   own.Return(bytes);
   return Refuse(false, bytes);
 }

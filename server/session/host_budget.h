@@ -44,9 +44,10 @@ class HostAccount {
 
   const PrincipalRef& principal() const { return principal_; }
 
-  // Charges `bytes`. If that would exceed a limit, changes nothing and returns RESOURCE_EXHAUSTED.
-  // The message names the flag, and the bytes that the caller and all other callers hold.
-  absl::Status Charge(int64_t bytes);
+  // Charges `bytes`. If that would exceed a limit by more than `past_limit`, changes nothing and
+  // returns RESOURCE_EXHAUSTED. The message names the flag, and the bytes that the caller and all
+  // other callers hold.
+  absl::Status Charge(int64_t bytes, int64_t past_limit = 0);
   // Charges `bytes` of memory that is in use already, even past the limits.
   void ChargePastLimit(int64_t bytes);
   void Return(int64_t bytes);
@@ -82,8 +83,8 @@ class HostCharge {
 
   // Add() and AddPastLimit() charge as HostAccount::Charge() and ChargePastLimit() do. The object
   // must have an account.
-  absl::Status Add(int64_t bytes) {
-    absl::Status charged = account_->Charge(bytes);
+  absl::Status Add(int64_t bytes, int64_t past_limit = 0) {
+    absl::Status charged = account_->Charge(bytes, past_limit);
     if (charged.ok()) bytes_ += bytes;
     return charged;
   }

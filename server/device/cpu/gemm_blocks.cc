@@ -10,7 +10,8 @@ namespace tensord::server::cpu {
 namespace {
 
 // A product whose operands and result take at most this memory in the wider dtype is one block.
-// Blocks of larger products take about as much.
+// Blocks of larger products take about as much. A block has the whole k, so if k is long, one row
+// and one column of kMinBlockSide take more.
 constexpr int64_t kBlockBytes = 128 << 20;
 // The minimum length of a block, so that the library is as fast as for the whole product.
 constexpr int64_t kMinBlockSide = 256;
@@ -70,10 +71,12 @@ class WideBlocks {
     return absl::OkStatus();
   }
 
-  // A block has some items. It has at least as many as the team needs to divide them among its
-  // threads, if the product has so many.
+  // A block has some items: if they are small, as many as the product needs to be divided among the
+  // threads.
   absl::Status RunItems(int64_t item_elements) {
-    const int64_t least = std::min<int64_t>(gemm_.items, 8 * ctx_.team.threads());
+    const int64_t wanted = std::min<int64_t>(gemm_.items, 8 * ctx_.team.threads());
+    const bool fits = wanted * item_elements <= 2 * kBlockBytes / kWideBytes;
+    const int64_t least = fits ? wanted : 1;
     const int64_t most = std::max(least, kBlockBytes / kWideBytes / item_elements);
     const int64_t blocks = (gemm_.items + most - 1) / most;
     const int64_t block = (gemm_.items + blocks - 1) / blocks;

@@ -165,6 +165,10 @@ int64_t HostAvailableMemory() {
   return std::min(ProcBytes("/proc/meminfo", "MemAvailable"), ControlGroupLimit(kMemory).free);
 }
 
-int64_t HostResidentMemory() { return ProcBytes("/proc/self/status", "RssAnon"); }
+int64_t HostTouchedMemory() {
+  const int64_t resident = ProcBytes("/proc/self/status", "RssAnon");
+  const int64_t swapped = ProcBytes("/proc/self/status", "VmSwap");
+  return resident == kUnlimited || swapped == kUnlimited ? kUnlimited : resident + swapped;
+}
 
 }  // namespace tensord::server::cpu

@@ -27,8 +27,8 @@ int64_t HostTotalMemory();
 // group's limit.
 int64_t HostAvailableMemory();
 
-// Returns the bytes of anonymous memory that this process has touched and that are in the physical
-// memory. If they are unknown, returns a number larger than any memory.
-int64_t HostResidentMemory();
+// Returns the bytes of anonymous memory that this process has touched, in the physical memory or in
+// the swap space. If they are unknown, returns a number larger than any memory.
+int64_t HostTouchedMemory();
 
 }  // namespace tensord::server::cpu

@@ -47,7 +47,7 @@ std::atomic<int64_t> large_bytes{0};
 // Returns a lower bound of the bytes of blocks that Allocate() has returned and that were never
 // touched. They still count as free memory of the system.
 int64_t UntouchedBytes() {
-  return std::max<int64_t>(0, large_bytes.load(std::memory_order_relaxed) - HostResidentMemory());
+  return std::max<int64_t>(0, large_bytes.load(std::memory_order_relaxed) - HostTouchedMemory());
 }
 
 void* AllocateFromSystem(int64_t class_bytes) {

@@ -208,6 +208,7 @@ absl::Status BackwardWeight(const ConvProblem& conv, const ConvAddresses& addres
 absl::StatusOr<void*> ReusedScratch::Get(int64_t bytes) {
   if (bytes > bytes_) {
     scratch_.reset();  // first, so that the new memory may be the same
+    bytes_ = 0;
     TENSORD_ASSIGN_OR_RETURN(scratch_, MakeScratch(context_, bytes));
     bytes_ = bytes;
   }

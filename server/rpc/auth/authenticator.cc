@@ -217,7 +217,7 @@ void Admission::AddCredit(int64_t bytes) {
 
 void Admission::ServedAsPublic() {
   failures_ = nullptr;
-  if (connection_ != nullptr) connection_->ServedAsPublic();
+  if (connection_ != nullptr && !connection_call_.admitted) connection_->ServedAsPublic();
 }
 
 void Admission::Cancelled() {
