@@ -256,7 +256,12 @@ absl::StatusOr<PreparedOpRef> Engine::FindPreparedOp(const Session& session,
 absl::StatusOr<TensorRefs> Engine::RunOp(const SessionRef& session, const OpRequest& request) {
   TENSORD_RETURN_IF_ERROR(CheckDonations(request.op, request.donate, request.inputs.size()));
   TENSORD_ASSIGN_OR_RETURN(TensorRefs inputs, FindInputs(*session, request));
-  TENSORD_ASSIGN_OR_RETURN(PreparedOpRef op, FindPreparedOp(*session, request, inputs));
+  absl::StatusOr<PreparedOpRef> found = FindPreparedOp(*session, request, inputs);
+  if (absl::IsResourceExhausted(found.status())) {
+    // The error of each op has a text of its own, because clients report a text once.
+    return WithPrefix(found.status(), absl::StrCat("tensor ", request.output, ": "));
+  }
+  TENSORD_ASSIGN_OR_RETURN(PreparedOpRef op, std::move(found));
   TENSORD_RETURN_IF_ERROR(CheckNumOutputs(*op, request.num_outputs));
   TensorRefs outputs;
   for (const TensorSpec& output : op->outputs()) {

@@ -18,6 +18,9 @@ constexpr std::chrono::microseconds kMaxTimeWithoutInput{200};
 constexpr std::chrono::microseconds kMaxTakeTime{5};
 // If Next() takes this long, it has polled connections.
 constexpr std::chrono::microseconds kMinWait{50};
+// A flood of short calls that the thread hasn't seen takes memory that no caller is charged for. So
+// gRPC reads no more until so many events have come without a new call.
+constexpr int kMinQuietEvents = 256;
 // gRPC reads from one connection each time it is asked.
 constexpr int kConnectionsAtOnce = 16;
 
@@ -56,6 +59,7 @@ void CallQueue::AwaitEarlierEvents() {
 void CallQueue::AddCall() {
   MutexLock lock(&mu_);
   ++calls_;
+  has_new_call_.store(true, std::memory_order_relaxed);
   changed_.SignalAll();
 }
 
@@ -116,10 +120,13 @@ void CallQueue::Run() {
 }
 
 void CallQueue::ReadInput(std::chrono::steady_clock::time_point asked) {
+  quiet_events_ = has_new_call_.load(std::memory_order_relaxed) ? 0 : quiet_events_ + 1;
+  if (quiet_events_ == 0) has_new_call_.store(false, std::memory_order_relaxed);
   const auto now = std::chrono::steady_clock::now();
   const auto waited = now - asked;
   if (waited >= kMinWait) input_read_at_ = now;  // Next() has polled
   if (waited >= kMaxTakeTime || now - input_read_at_ < kMaxTimeWithoutInput) return;
+  if (quiet_events_ < kMinQuietEvents) return;
   input_read_at_ = now;
   void* tag = nullptr;
   bool ok = false;

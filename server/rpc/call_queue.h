@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -112,6 +113,8 @@ class CallQueue {
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   grpc::CompletionQueue input_;  // has no events: ReadInput() polls connections through it
   std::chrono::steady_clock::time_point input_read_at_;
+  std::atomic<bool> has_new_call_ = false;
+  int quiet_events_ = 0;  // consecutive ones, in which no call has arrived
   std::thread thread_;
 
   mutable Mutex mu_;

@@ -293,7 +293,7 @@ TEST_F(AdmissionTest, ServesAConnectionWhoseStreamsFail) {
     ExpectError(write->Finish(), absl::StatusCode::kNotFound);
     const auto reading = client.Read(read);
     EXPECT_FALSE(reading->Next().has_value());
-    ExpectError(reading->Finish(), absl::StatusCode::kNotFound);
+    ExpectError(reading->Finish(), absl::StatusCode::kResourceExhausted);  // it is too large
     const auto stream = client.SessionStream();
     stream->Send(attach);
     EXPECT_FALSE(stream->Next().has_value());

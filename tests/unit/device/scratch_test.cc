@@ -67,7 +67,7 @@ TEST_P(ScratchTest, IsChargedBeforeItExists) {
   if (kSanitized) return;  // sanitizers take memory of their own
   // Not charged: blocks of a size class are up to an eighth larger than requested, and OpenBLAS,
   // oneDNN and malloc need memory that doesn't grow with the operands.
-  constexpr int64_t kUncharged = 6 << 20;
+  constexpr int64_t kUncharged = 16 << 20;
   device_->ReleaseUnusedMemory();
   device_->ReleaseUnusedMemory();
   malloc_trim(0);
