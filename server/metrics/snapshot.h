@@ -26,7 +26,7 @@ class Snapshot {
   // other sample of the family may have the same values.
   void Add(const Family& family, std::vector<std::string> labels,
            std::variant<double, Histogram::Snapshot> value) {
-    samples_[&family].push_back({std::move(labels), std::move(value)});
+    samples_[&family].push_back({std::move(labels), value});
   }
 
   // Returns the samples of `family`, in the order in which they were added.

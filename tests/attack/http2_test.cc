@@ -269,7 +269,7 @@ TEST_F(UnreadResponsesTest, AreBoundedForEachPrincipal) {
 TEST_F(Http2Test, GarbageEndsItsConnection) {
   const std::vector<std::string> garbage = {
       "GET / HTTP/1.1\r\nHost: x\r\n\r\n", std::string(100000, '\0'), std::string(100000, '\xff'),
-      "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  // TLS
+      std::string({0x16, 3, 1, 2, 0, 1, 0, 1, '\xfc', 3, 3}),  // TLS
       "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string(50000, '\x7f')};
   for (const std::string& bytes : garbage) {
     RawHttp2 connection(daemon_->address());

@@ -15,7 +15,6 @@ namespace {
 using integration::DaemonProcess;
 using integration::Eventually;
 using integration::RpcClient;
-using integration::RpcSession;
 using integration::TestDevicesFlag;
 
 // The smallest size of a pipe on Linux.

@@ -158,16 +158,15 @@ void PrepareAnyOp(FuzzInput& in) {
 }  // namespace tensord::server
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace tensord;
   [[maybe_unused]] static const bool prepared = [] {
-    server::PrepareLargeProducts();
+    tensord::server::PrepareLargeProducts();
     return true;
   }();
-  fuzz::FuzzInput in(data, size);
+  tensord::fuzz::FuzzInput in(data, size);
   if (in.OneIn(4)) {
-    server::PrepareAnyConv(in);
+    tensord::server::PrepareAnyConv(in);
   } else {
-    server::PrepareAnyOp(in);
+    tensord::server::PrepareAnyOp(in);
   }
   return 0;
 }

@@ -33,7 +33,7 @@ int64_t ClassBytes(int64_t size_bytes) {
 // Returns the number of a class, the smallest of which is 0.
 int ClassOf(int64_t class_bytes) {
   static const int smallest_shift = ShiftOf(kSlabBytes + 1);
-  const int shift = ShiftOf(class_bytes);
+  const int shift = std::max(0, ShiftOf(class_bytes));
   return (shift - smallest_shift) * 8 + static_cast<int>(class_bytes >> shift) - 9;
 }
 

@@ -60,7 +60,7 @@ class ColumnProducts {
 
   absl::Status Run(const void* from, void* out) {
     const int64_t images = conv_.geometry.batch;
-    const int64_t position_bytes = groups_ * depth_ * element_bytes_;
+    const int64_t position_bytes = std::max<int64_t>(1, groups_ * depth_ * element_bytes_);
     const int64_t all_at_once = kMaxConvScratchBytes / position_bytes;  // positions
     const int64_t images_at_once = std::clamp(all_at_once / positions_, int64_t{1}, images);
     const int64_t positions_at_once = std::clamp(all_at_once, int64_t{1}, positions_);
@@ -156,7 +156,7 @@ absl::Status AddWeightGradients(const ConvProblem& conv, const ConvAddresses& ad
   const ConvGeometry& g = conv.geometry;
   const int64_t element_bytes = SizeOf(conv.dtype);
   const int64_t positions = g.out_elements(), depth = g.group_in() * g.taps();
-  const int64_t position_bytes = g.groups * depth * element_bytes;
+  const int64_t position_bytes = std::max<int64_t>(1, g.groups * depth * element_bytes);
   const int64_t at_once = std::clamp(kMaxConvScratchBytes / position_bytes, int64_t{1}, positions);
   ConvColumnsJob columns = ColumnsOf(g, /*transposed=*/false);
   TENSORD_ASSIGN_OR_RETURN(columns.to, scratch.Get(at_once * position_bytes));

@@ -77,8 +77,9 @@ TEST_F(CudaContextTest, DevicesOnTwoGpusTakeTurnsOnOneThread) {
   const MemoryAccount::Ref account = MemoryAccount::Open({.device = "cuda:0"});
   take_turns([&](int gpu) {
     auto graph = devices[gpu]->Capture(*account, [&] { return negate(gpu); });
-    if (graph.ok()) graphs[gpu] = *std::move(graph);
-    return graph.status();
+    const absl::Status captured = graph.status();
+    if (captured.ok()) graphs[gpu] = *std::move(graph);
+    return captured;
   });
   take_turns([&](int gpu) { return graphs[gpu]->Launch({}); });
   take_turns([&](int gpu) {
