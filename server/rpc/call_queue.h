@@ -103,8 +103,9 @@ class CallQueue {
   bool Next(void** tag, bool* ok);
   // If the queue has had events for a while without a pause, lets gRPC read from connections. gRPC
   // itself reads only when a thread finds no event. Events that result from the reads come after
-  // those that are waiting. So waiting events don't stop gRPC from reading other connections.
-  // `asked` is when the thread asked for the current event.
+  // those that are waiting. So waiting events don't stop gRPC from reading other connections. While
+  // new calls arrive, does nothing, because nothing bounds the calls that gRPC would hold. `asked`
+  // is when the thread asked for the current event.
   void ReadInput(std::chrono::steady_clock::time_point asked);
 
   Authenticator* const authenticator_;

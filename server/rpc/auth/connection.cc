@@ -46,7 +46,7 @@ constexpr int kDeadlockInspections = 6;
 // of the buffer can't be re-enabled.
 constexpr int kAdmittedReceiveBufferBytes = 8 << 20;
 // The token buckets: how many calls each holds, and how many of them it loses in a second. A client
-// has at most 1024 calls open, so 1024 calls may expire at once.
+// has at most 1024 calls open, and may cancel all of them at once (kMaxResets).
 constexpr double kMaxRefused = 100;
 constexpr double kMaxUnadmittedRefused = 50;
 constexpr double kRefusedPerSecond = 20;
@@ -127,7 +127,7 @@ bool Connection::AddRefused(Call* call) {
   MutexLock lock(&mu_);
   calls_.push_back(call);
   refused_.Add(kRefusedPerSecond);
-  return refused_.Events(kRefusedPerSecond) <= (admitted_ ? kMaxRefused : kMaxUnadmittedRefused);
+  return !refused_.Exceeds(admitted_ ? kMaxRefused : kMaxUnadmittedRefused, kRefusedPerSecond);
 }
 
 void Connection::ServedAsPublic() {
@@ -146,12 +146,12 @@ bool Connection::CountCancelled(bool has_deadline) {
   }
   if (has_deadline) return true;
   resets_.Add(kResetsPerSecond);
-  return resets_.Events(kResetsPerSecond) <= (admitted_ ? kMaxResets : kMaxUnadmittedResets);
+  return !resets_.Exceeds(admitted_ ? kMaxResets : kMaxUnadmittedResets, kResetsPerSecond);
 }
 
 bool Connection::ThrottledLocked() const {
-  return cancelled_.Events(kCancelledPerSecond) > kMaxCancelled ||
-         public_.Events(kPublicPerSecond) > kMaxPublic;
+  return cancelled_.Exceeds(kMaxCancelled, kCancelledPerSecond) ||
+         public_.Exceeds(kMaxPublic, kPublicPerSecond);
 }
 
 void Connection::AddCredit(int64_t bytes, int64_t messages) {

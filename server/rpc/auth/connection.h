@@ -30,7 +30,10 @@ class TokenBucket {
     counted_at_ = now;
   }
   void Remove() { events_ = std::max(events_ - 1, 0.0); }
-  double Events(double per_second) const { return EventsAt(Clock::now(), per_second); }
+  // Returns whether the count is above `max`. Reads the clock only if it was after the last event.
+  bool Exceeds(double max, double per_second) const {
+    return events_ > max && EventsAt(Clock::now(), per_second) > max;
+  }
 
  private:
   double EventsAt(Clock::time_point now, double per_second) const {
