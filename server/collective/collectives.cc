@@ -152,7 +152,6 @@ Collectives::Collectives(Engine* engine, CollectiveNetwork network, const Limits
       makers_(std::move(makers)),
       max_members_(limits.max_group_members),
       max_members_per_session_(limits.max_group_members_per_session),
-      max_members_per_principal_(limits.max_group_members_per_principal),
       max_descriptors_(MaxDescriptors()) {}
 
 Collectives::~Collectives() {
@@ -196,19 +195,6 @@ absl::Status Collectives::Check(const Join& join) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<UsageCharge> Collectives::CountMember(const PrincipalRef& principal) const {
-  const int64_t limit = principal->limit(PrincipalLimit::kGroupMembers, max_members_per_principal_);
-  UsageRef usage(principal, &principal->group_members());
-  if (usage->Charge(1, limit)) return UsageCharge(std::move(usage), 1);
-  return principal->Refuse({.reason = "PRINCIPAL_GROUP_MEMBERS_EXCEEDED",
-                            .subject = "principal",
-                            .limit = "max-group-members-per-principal",
-                            .value = limit,
-                            .message = "the caller's sessions have as many group members as the "
-                                       "limit allows; call LeaveGroup for those that aren't "
-                                       "needed"});
-}
-
 absl::StatusOr<std::shared_ptr<CollectiveMember>> Collectives::Make(const SessionRef& session,
                                                                     const Join& join) {
   TENSORD_RETURN_IF_ERROR(Check(join));
@@ -219,9 +205,10 @@ absl::StatusOr<std::shared_ptr<CollectiveMember>> Collectives::Make(const Sessio
         absl::StrCat(slot->device->name().ToString(), " can't join a group now: ", health.reason));
   }
   TENSORD_ASSIGN_OR_RETURN(const auto table, TableOf(session));
-  HostCharge charge(session->host_account());
+  Charge charge(session->host_bytes());
   TENSORD_RETURN_IF_ERROR(charge.Add(HostBytesFor(join)));
-  TENSORD_ASSIGN_OR_RETURN(UsageCharge counted, CountMember(session->principal()));
+  TENSORD_ASSIGN_OR_RETURN(Charge counted,
+                           ChargeTo(session->principal(), PrincipalLimit::kGroupMembers));
   const GroupPlace place{static_cast<int>(join.rank), static_cast<int>(join.size),
                          join.timeout_milliseconds == 0
                              ? kDefaultTimeout

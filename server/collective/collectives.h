@@ -74,7 +74,6 @@ class Collectives {
   absl::Status Check(const Join& join) const;
   // Counts a member of one of the principal's sessions until the result is destroyed. Past the
   // limit, returns RESOURCE_EXHAUSTED.
-  absl::StatusOr<UsageCharge> CountMember(const PrincipalRef& principal) const;
   absl::Status Start(const std::shared_ptr<CollectiveMember>& member);
   void Serve(Running* running);
   // Removes and returns the members that have ended.
@@ -85,7 +84,6 @@ class Collectives {
   const CommunicatorMakers makers_;
   const int64_t max_members_;
   const int64_t max_members_per_session_;
-  const int64_t max_members_per_principal_;
   const int64_t max_descriptors_;
 
   Mutex mu_;

@@ -25,8 +25,8 @@ absl::Status HasLeft() { return absl::CancelledError("the member has left its gr
 }  // namespace
 
 CollectiveMember::CollectiveMember(Engine* engine, DeviceSlot* slot, const GroupPlace& place,
-                                   std::unique_ptr<Communicator> communicator, HostCharge charge,
-                                   UsageCharge counted)
+                                   std::unique_ptr<Communicator> communicator, Charge charge,
+                                   Charge counted)
     : engine_(engine),
       slot_(slot),
       place_(place),
@@ -111,7 +111,7 @@ absl::StatusOr<TensorRef> CollectiveMember::Run(const SessionRef& session,
       work = std::make_shared<Work>();
       work->op = request.op;
       work->status = promised.status();
-      work->charge = HostCharge(session->host_account());
+      work->charge = Charge(session->host_bytes());
       TENSORD_RETURN_IF_ERROR(work->charge.Add(kRefusedHostBytes + HostBytesOf(work->status)));
     }
     work->sequence = ++sequence_;

@@ -35,8 +35,7 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   // `counted` counts the member against its principal's limit. The member keeps both until it is
   // destroyed.
   CollectiveMember(Engine* engine, DeviceSlot* slot, const GroupPlace& place,
-                   std::unique_ptr<Communicator> communicator, HostCharge charge,
-                   UsageCharge counted);
+                   std::unique_ptr<Communicator> communicator, Charge charge, Charge counted);
 
   const Communicator& communicator() const { return *communicator_; }
   int size() const { return place_.size; }
@@ -79,7 +78,7 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
     TensorRef output;
     bool ready = false;  // the input is complete or has failed
     absl::Status status;
-    HostCharge charge;  // if the request was refused
+    Charge charge;  // if the request was refused
   };
   using WorkRef = std::shared_ptr<Work>;
 
@@ -110,8 +109,8 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   DeviceSlot* const slot_;
   const GroupPlace place_;
   const std::unique_ptr<Communicator> communicator_;
-  const HostCharge charge_;
-  const UsageCharge counted_;
+  const Charge charge_;
+  const Charge counted_;
 
   Mutex mu_;
   bool asked_to_connect_ ABSL_GUARDED_BY(mu_) = false;

@@ -31,7 +31,11 @@ void MemoryAccounts::Remove(const MemoryAccount* account) {
   accounts_.erase(account);
 }
 
-MemoryAccount::MemoryAccount(Options options) : options_(std::move(options)) {
+MemoryAccount::MemoryAccount(Options options)
+    : options_(std::move(options)),
+      budget_(options_.session_limit_bytes == 0 ? Budget::kUnlimited
+                                                : kOpen + options_.session_limit_bytes,
+              options_.principal, /*used=*/kOpen) {
   if (options_.accounts != nullptr) options_.accounts->Add(this);
 }
 
@@ -39,26 +43,10 @@ MemoryAccount::~MemoryAccount() {
   if (options_.accounts != nullptr) options_.accounts->Remove(this);
 }
 
-absl::Status MemoryAccount::Charge(int64_t bytes) {
-  const int64_t limit = options_.session_limit_bytes;
-  if (limit == 0) {
-    used_.fetch_add(bytes, std::memory_order_relaxed);
-  } else {
-    int64_t used = used_.load(std::memory_order_relaxed);
-    do {
-      if (bytes > limit - (used - kOpen)) return Refuse(true, bytes, used - kOpen);
-    } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
-  }
-  if (options_.principal != nullptr &&
-      !options_.principal->Charge(bytes, options_.principal_limit_bytes())) {
-    Return(bytes);
-    return Refuse(false, bytes, options_.principal->used());
-  }
-  return absl::OkStatus();
-}
-
-absl::Status MemoryAccount::Refuse(bool session, int64_t bytes, int64_t used) const {
-  const int64_t limit = session ? options_.session_limit_bytes : options_.principal_limit_bytes();
+absl::Status MemoryAccount::Refuse(const Budget& full, int64_t bytes) const {
+  const bool session = &full == &budget_;
+  const int64_t limit = session ? options_.session_limit_bytes : full.limit();
+  const int64_t used = session ? used_bytes() : full.used();
   const bool never = bytes > limit;
   LimitReached reached;
   reached.reason = session ? "SESSION_BYTES_EXCEEDED" : "PRINCIPAL_BYTES_EXCEEDED";

@@ -121,7 +121,7 @@ class Engine {
     TensorRef tensor;
     BufferRef buffer;       // null until the memory is allocated
     bool promised = false;  // whether the handle was promised before
-    UsageCharge in_flight;  // counts the upload against the principal's limit
+    Charge in_flight;       // counts the upload against the principal's limit
     int64_t written_bytes = 0;
   };
   // Returns ABORTED: the error of a resumable upload that another call has continued.

@@ -188,7 +188,7 @@ bool OpNode::RunChain() {
     node->has_run_ = true;
     node->inputs_.clear();
   }
-  const CheckListRef checks = collector.Finish({}, session_->host_account());
+  const CheckListRef checks = collector.Finish({}, session_->host_bytes());
   output->Finish(std::move(result), checks);
   CountChecked(*executable_->slot(), checks);
   return true;
@@ -212,10 +212,10 @@ absl::StatusOr<BufferRefs> OpNode::RunAlone(CheckListRef* checks) {
     return executable_->Run(session_->account(slot), inputs_, &own);
   });
   for (const ValueCheckRef& check : own) {
-    check->SetSubject(executable_->name(), outputs_[0]->handle(), session_->host_account());
+    check->SetSubject(executable_->name(), outputs_[0]->handle(), session_->host_bytes());
     slot.checks.Add(check);
   }
-  *checks = collector.Finish(own, session_->host_account());
+  *checks = collector.Finish(own, session_->host_bytes());
   if (results.ok()) return results;
   return Annotate(*session_, results.status(), executable_->name(), outputs_[0]);
 }

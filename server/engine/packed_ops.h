@@ -122,12 +122,12 @@ class PackedOps {
   struct Definition : OpDefinition {
     std::vector<RecentOp> recent;  // the prepared ops of the last steps
     size_t next = 0;               // the entry of `recent` to replace
-    HostCharge charge;
+    Charge charge;
   };
   struct KeptProgram {
     absl::StatusOr<std::shared_ptr<Program>> program;
-    size_t words = 0;   // counted against kMaxProgramWords
-    HostCharge charge;  // for the error, if `program` is one
+    size_t words = 0;  // counted against kMaxProgramWords
+    Charge charge;     // for the error, if `program` is one
   };
   // The estimated memory of a definition consists of its entry in a vector, and of the references
   // to prepared ops. The vector doubles its memory when it grows.

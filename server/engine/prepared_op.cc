@@ -22,7 +22,7 @@ int64_t DimsBytes(const Shape& shape) {
 absl::StatusOr<PreparedOpRef> PreparedOp::Make(absl::string_view op,
                                                absl::Span<const TensorSpec> inputs,
                                                const Attributes& attrs, DeviceSlot* slot,
-                                               const HostAccountRef& caller) {
+                                               const BudgetRef& caller) {
   auto prepared = std::make_shared<PreparedOp>();
   prepared->caller_ = caller;
   TENSORD_ASSIGN_OR_RETURN(prepared->plan_, PlanOp(op, inputs, attrs));
@@ -35,16 +35,16 @@ absl::StatusOr<PreparedOpRef> PreparedOp::Make(absl::string_view op,
 }
 
 absl::Status PreparedOp::ChargeCaller() {
-  HostAccountRef caller = caller_.lock();
+  BudgetRef caller = caller_.lock();
   if (caller == nullptr) return absl::OkStatus();
-  charge_ = HostCharge(std::move(caller));
+  charge_ = Charge(std::move(caller));
   return charge_.Add(host_bytes_);
 }
 
 void PreparedOp::ChargeCallerPastLimit() {
-  HostAccountRef caller = caller_.lock();
+  BudgetRef caller = caller_.lock();
   if (caller == nullptr) return;
-  charge_ = HostCharge(std::move(caller));
+  charge_ = Charge(std::move(caller));
   charge_.AddPastLimit(host_bytes_);
 }
 

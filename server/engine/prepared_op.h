@@ -14,8 +14,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/common/ops/op_schema.h"
+#include "tensord/server/budget.h"
 #include "tensord/server/device/memory_account.h"
-#include "tensord/server/session/host_budget.h"
 #include "tensord/server/session/tensor.h"
 
 namespace tensord::server {
@@ -64,7 +64,7 @@ class PreparedOp final : public Executable, public std::enable_shared_from_this<
   static absl::StatusOr<std::shared_ptr<PreparedOp>> Make(absl::string_view op,
                                                           absl::Span<const TensorSpec> inputs,
                                                           const Attributes& attrs, DeviceSlot* slot,
-                                                          const HostAccountRef& caller);
+                                                          const BudgetRef& caller);
 
   const OpPlan& plan() const { return plan_; }
   absl::string_view name() const override { return plan_.schema->name; }
@@ -107,8 +107,8 @@ class PreparedOp final : public Executable, public std::enable_shared_from_this<
   // Returns the error for a value that the kernel has reported. It doesn't name the op.
   absl::Status BadValueError(const CheckRecord& record) const;
   // Both functions charge host_bytes() to the caller that the op was made for, until this object is
-  // destroyed. If there is no such caller, or its account no longer exists, they charge nothing. If
-  // the charge would exceed a limit, ChargeCaller() returns an error, as HostAccount::Charge()
+  // destroyed. If there is no such caller, or it no longer exists, they charge nothing. If
+  // the charge would exceed a limit, ChargeCaller() returns an error, as Budget::Charge()
   // does, and ChargeCallerPastLimit() charges nevertheless. Call at most one of the two functions,
   // and only once: before the op is shared, or with the cache's lock held.
   absl::Status ChargeCaller();
@@ -145,9 +145,9 @@ class PreparedOp final : public Executable, public std::enable_shared_from_this<
   bool reports_values_ = false;
   bool runs_inline_ = false;
   int64_t host_bytes_ = 0;
-  // A cached op must not keep the account's principal alive.
-  std::weak_ptr<HostAccount> caller_;
-  HostCharge charge_;
+  // A cached op must not keep the caller alive.
+  std::weak_ptr<Budget> caller_;
+  Charge charge_;
 };
 
 using PreparedOpRef = std::shared_ptr<PreparedOp>;

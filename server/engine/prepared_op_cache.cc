@@ -28,7 +28,7 @@ std::string KeyOf(absl::string_view op, absl::Span<const TensorSpec> inputs,
 absl::StatusOr<PreparedOpRef> PreparedOpCache::Find(absl::string_view op,
                                                     absl::Span<const TensorSpec> inputs,
                                                     const Attributes& attrs, DeviceSlot* slot,
-                                                    const HostAccountRef& caller) {
+                                                    const BudgetRef& caller) {
   const bool constant = op == "constant";
   Entry entry;
   if (!constant) {
@@ -48,7 +48,7 @@ absl::StatusOr<PreparedOpRef> PreparedOpCache::Find(absl::string_view op,
   }
   // The op is charged only when the cache evicts it. This temporary charge checks that the caller
   // has enough host memory for it now.
-  if (caller != nullptr) TENSORD_RETURN_IF_ERROR(HostCharge(caller).Add(bytes));
+  if (caller != nullptr) TENSORD_RETURN_IF_ERROR(Charge(caller).Add(bytes));
   Entries evicted;
   MutexLock lock(&mu_);
   const auto found = index_.find(entry.key);

@@ -13,8 +13,8 @@
 #include "tensord/common/attributes.h"
 #include "tensord/common/tensor_spec.h"
 #include "tensord/common/util/mutex.h"
+#include "tensord/server/budget.h"
 #include "tensord/server/engine/prepared_op.h"
-#include "tensord/server/session/host_budget.h"
 
 namespace tensord::server {
 
@@ -32,7 +32,7 @@ class PreparedOpCache {
   // returns RESOURCE_EXHAUSTED.
   absl::StatusOr<PreparedOpRef> Find(absl::string_view op, absl::Span<const TensorSpec> inputs,
                                      const Attributes& attrs, DeviceSlot* slot,
-                                     const HostAccountRef& caller);
+                                     const BudgetRef& caller);
 
   // Returns the estimated memory of the ops in the cache.
   int64_t bytes() const;

@@ -25,7 +25,7 @@ constexpr uint32_t kNever = ~uint32_t{0};
 
 absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, DeviceSlot* slot,
                                                        MemoryAccount& account,
-                                                       const HostAccountRef& host,
+                                                       const BudgetRef& host,
                                                        PreparedOpCache* prepared_ops,
                                                        ChainKernels* chains, bool graphs) {
   auto program = std::make_shared<Program>();
@@ -36,7 +36,7 @@ absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, 
     return absl::InvalidArgumentError(absl::StrCat("a program has at most ", ProgramSpec::kMaxSteps,
                                                    " ops, not ", spec.steps.size(), "; split it"));
   }
-  program->charge_ = HostCharge(host);
+  program->charge_ = Charge(host);
   TENSORD_RETURN_IF_ERROR(program->charge_.Add(HostBytesFor(spec)));
   for (const ProgramSpec::Step& step : spec.steps) {
     const absl::Status added = program->AddStep(step, prepared_ops);
@@ -83,7 +83,7 @@ absl::Status Program::AddStep(const ProgramSpec::Step& step, PreparedOpCache* pr
     operands.push_back(specs_[value]);
   }
   TENSORD_ASSIGN_OR_RETURN(PreparedOpRef op, prepared_ops->Find(step.op, operands, *step.attrs,
-                                                                slot_, charge_.account()));
+                                                                slot_, charge_.budget()));
   TENSORD_RETURN_IF_ERROR(CheckNumOutputs(*op, step.num_results));
   const auto result = static_cast<uint32_t>(specs_.size());
   specs_.insert(specs_.end(), op->outputs().begin(), op->outputs().end());

@@ -49,7 +49,7 @@ class Program final : public Executable {
   // be fused. `graphs` says whether the program may run as a graph.
   static absl::StatusOr<std::shared_ptr<Program>> Make(const ProgramSpec& spec, DeviceSlot* slot,
                                                        MemoryAccount& account,
-                                                       const HostAccountRef& host,
+                                                       const BudgetRef& host,
                                                        PreparedOpCache* prepared_ops,
                                                        ChainKernels* chains, bool graphs);
 
@@ -84,7 +84,7 @@ class Program final : public Executable {
   bool IsSmall() const;
 
   DeviceSlot* slot_ = nullptr;
-  HostCharge charge_;
+  Charge charge_;
   std::vector<TensorSpec> inputs_;
   std::vector<TensorSpec> specs_;  // of every value
   std::vector<ProgramStep> steps_;

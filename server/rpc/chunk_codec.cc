@@ -205,7 +205,7 @@ absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::Message* 
 
 absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::Message* message,
                            const PrincipalRef& caller, ParsedCharge* charge) {
-  TENSORD_RETURN_IF_ERROR(charge->Charge(caller, buffer, *message->GetDescriptor()));
+  TENSORD_RETURN_IF_ERROR(charge->Take(caller, buffer, *message->GetDescriptor()));
   return Parse(buffer, message);
 }
 

@@ -55,7 +55,7 @@ grpc::ByteBuffer EncodeReadResponse(const v1::TensorSpec* spec, int64_t offset,
 // Parses the bytes. If they are malformed, returns INVALID_ARGUMENT. If the parsed message would
 // take more than ParsedCharge::kUnchargedBytes, parses nothing and returns RESOURCE_EXHAUSTED.
 absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::Message* message);
-// Parses the bytes after it has charged the parsed message to `caller` (ParsedCharge::Charge).
+// Parses the bytes after it has charged the parsed message to `caller` (ParsedCharge::Take).
 absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::Message* message,
                            const PrincipalRef& caller, ParsedCharge* charge);
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message);

@@ -95,7 +95,8 @@ void AddSessions(const SessionTable& table, Authenticator& authenticator,
   // may share counters.
   for (const PrincipalRef& principal : authenticator.principals()) {
     const auto found = held.find(&principal->counters());
-    if (found != held.end()) found->second.host_bytes += principal->host_bytes().used();
+    if (found != held.end())
+      found->second.host_bytes += principal->budget(PrincipalLimit::kHostBytes).used();
   }
   for (const PrincipalCountersRef& counters : principals) {
     const Held& own = held[counters.get()];
@@ -103,8 +104,10 @@ void AddSessions(const SessionTable& table, Authenticator& authenticator,
     snapshot->Add(metrics::kPrincipalHandles, {counters->label()}, Count(own.handles));
     snapshot->Add(metrics::kPrincipalHostMemory, {counters->label()}, ToDouble(own.host_bytes));
   }
-  snapshot->Add(metrics::kHostMemoryUsed, {}, ToDouble(table.host_budget()->used_bytes()));
-  snapshot->Add(metrics::kHostMemoryLimit, {}, ToDouble(table.host_budget()->limit_bytes()));
+  const Budget& host_bytes = authenticator.host_bytes();
+  snapshot->Add(metrics::kHostMemoryUsed, {}, ToDouble(host_bytes.used()));
+  snapshot->Add(metrics::kHostMemoryLimit, {},
+                ToDouble(host_bytes.limited() ? host_bytes.limit() : 0));
   const SessionTable::Counts counts = table.counts();
   snapshot->Add(metrics::kSessions, {}, Count(static_cast<int64_t>(sessions.size())));
   snapshot->Add(metrics::kSessionsOpened, {}, Count(counts.opened));

@@ -22,7 +22,6 @@ class UnaryTable {
   UnaryTable(const Handlers& handlers, CallDispatcher* dispatcher)
       : unary_(handlers.unary),
         workers_(handlers.context->message_workers),
-        budget_(handlers.context->sessions->host_budget()),
         dispatcher_(dispatcher) {}
 
   template <typename Service = v1::TensorService, typename Request, typename Response>
@@ -30,15 +29,14 @@ class UnaryTable {
            void (UnaryMethods::*handle)(const UnaryRef<Request, Response>&),
            ParsedCharge::AtLimit at_limit = ParsedCharge::AtLimit::kNothing) {
     const auto run = [unary = unary_, handle](const auto& call) { (unary->*handle)(call); };
-    dispatcher_->AddUnary(MethodName<Service>(method),
-                          MakeUnaryFactory<Request, Response>(
-                              workers_, budget_, {.handle = run, .at_limit = at_limit}));
+    dispatcher_->AddUnary(
+        MethodName<Service>(method),
+        MakeUnaryFactory<Request, Response>(workers_, {.handle = run, .at_limit = at_limit}));
   }
 
  private:
   UnaryMethods* const unary_;
   WorkerPool* const workers_;
-  const std::shared_ptr<HostBudget> budget_;
   CallDispatcher* const dispatcher_;
 };
 
@@ -95,12 +93,11 @@ void AddHealthMethods(const Handlers& handlers, CallDispatcher* dispatcher) {
   using Request = grpc::health::v1::HealthCheckRequest;
   using Response = grpc::health::v1::HealthCheckResponse;
   HealthService* const health = handlers.health;
-  dispatcher->AddUnary(
-      MethodName<Health>("Check"),
-      MakeUnaryFactory<Request, Response>(
-          handlers.context->message_workers, handlers.context->sessions->host_budget(),
-          {.handle = [health](const auto& call) { health->Check(call); },
-           .is_public = &HealthService::IsPublic}));
+  dispatcher->AddUnary(MethodName<Health>("Check"),
+                       MakeUnaryFactory<Request, Response>(
+                           handlers.context->message_workers,
+                           {.handle = [health](const auto& call) { health->Check(call); },
+                            .is_public = &HealthService::IsPublic}));
   dispatcher->AddStreaming(MethodName<Health>("Watch"), QueueKind::kMain,
                            health->MakeWatchFactory());
 }

@@ -280,8 +280,8 @@ absl::StatusOr<int64_t> CheckedEstimate(grpc::ByteBuffer* message, const Descrip
 
 }  // namespace
 
-absl::Status ParsedCharge::Charge(const PrincipalRef& caller, grpc::ByteBuffer* message,
-                                  const Descriptor& type) {
+absl::Status ParsedCharge::Take(const PrincipalRef& caller, grpc::ByteBuffer* message,
+                                const Descriptor& type) {
   bytes_ = 0;
   if (message->Length() <= kMinCountedBytes) return absl::OkStatus();
   if (caller == nullptr) return CheckParsedSize(message, type);
@@ -290,7 +290,7 @@ absl::Status ParsedCharge::Charge(const PrincipalRef& caller, grpc::ByteBuffer* 
   TENSORD_ASSIGN_OR_RETURN(
       bytes_, CheckedEstimate(message, type, max_bytes, "16 times its size and 16 MiB"));
   if (bytes_ <= kUnchargedBytes) return absl::OkStatus();
-  charge_ = HostCharge(std::make_shared<HostAccount>(budget_, caller));
+  charge_ = Charge(BudgetOf(caller, PrincipalLimit::kHostBytes));
   const bool may_exceed = at_limit_ == AtLimit::kModerate && bytes_ <= kModerateBytes;
   return charge_.Add(bytes_, may_exceed ? kModerateBytes : 0);
 }

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "tensord/server/session/host_budget.h"
+#include "tensord/server/session/principal.h"
 
 namespace tensord::server {
 
@@ -42,24 +42,22 @@ class ParsedCharge {
   // Messages up to this size aren't charged: the charge of the session or the call covers them.
   static constexpr int64_t kUnchargedBytes = 16 << 10;
 
-  explicit ParsedCharge(std::shared_ptr<HostBudget> budget, AtLimit at_limit = AtLimit::kNothing)
-      : budget_(std::move(budget)), at_limit_(at_limit) {}
+  explicit ParsedCharge(AtLimit at_limit = AtLimit::kNothing) : at_limit_(at_limit) {}
 
   // Estimates a message of `type`, and charges the estimate to `caller`. If the parsed message
   // would take more than 16 times its encoded bytes and kModerateBytes, or more than the caller's
   // limit leaves, returns RESOURCE_EXHAUSTED. If `caller` is null, works as CheckParsedSize(). May
   // return INVALID_ARGUMENT for malformed bytes.
-  absl::Status Charge(const PrincipalRef& caller, grpc::ByteBuffer* message,
-                      const google::protobuf::Descriptor& type);
-  void Release() { charge_ = HostCharge(); }
+  absl::Status Take(const PrincipalRef& caller, grpc::ByteBuffer* message,
+                    const google::protobuf::Descriptor& type);
+  void Release() { charge_.Clear(); }
 
   // Returns the estimate of the last message.
   int64_t bytes() const { return bytes_; }
 
  private:
-  const std::shared_ptr<HostBudget> budget_;
   const AtLimit at_limit_;
-  HostCharge charge_;
+  Charge charge_;
   int64_t bytes_ = 0;
 };
 

@@ -196,7 +196,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     TENSORD_RETURN_IF_ERROR(CheckAddress(address, options));
   }
   TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Authenticator> authenticator,
-                           Authenticator::Make(options.authentication));
+                           Authenticator::Make(options.authentication, options.limits));
   TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Peers> peers,
                            Peers::Make(options.peers, options.authentication));
   if (options.reflection) TENSORD_RETURN_IF_ERROR(LoadReflection());
@@ -262,7 +262,6 @@ absl::Status Server::Listen(const ServerOptions& options) {
   context_.peer_address =
       PeerAddress(options.peers.advertise, listeners_.addresses(), context_.host_name);
   authenticator_->SetLog(session_log_.get());
-  authenticator_->SetHostBudget(sessions_.host_budget());
   sessions_.SetLog(session_log_.get());
   dispatcher_.RegisterWith(&builder);
   const auto spin = std::chrono::microseconds(options.spin_microseconds);

@@ -9,7 +9,7 @@ namespace tensord::server {
 namespace {
 
 // The account is charged in multiples of this.
-constexpr int64_t kBlockBytes = BatchedHostCharge::kBlockBytes;
+constexpr int64_t kBlockBytes = Charge::kBlockBytes;
 constexpr int64_t kMaxSpareBytes = 4 * kBlockBytes;
 
 }  // namespace

@@ -8,7 +8,8 @@
 
 #include "absl/status/status.h"
 #include "tensord/common/util/mutex.h"
-#include "tensord/server/session/host_budget.h"
+
+#include "tensord/server/budget.h"
 
 namespace tensord::server {
 
@@ -28,7 +29,7 @@ class InFlight {
   // The largest value of `max_count`.
   static constexpr int64_t kMaxCount = (1 << 22) - 1;
   // The caller has charged `prepaid_bytes` to the account.
-  InFlight(HostAccountRef account, int64_t max_count, int64_t prepaid_bytes)
+  InFlight(BudgetRef account, int64_t max_count, int64_t prepaid_bytes)
       : account_(std::move(account)),
         max_count_(max_count),
         prepaid_bytes_(prepaid_bytes),
@@ -56,7 +57,7 @@ class InFlight {
   // Returns most of the bytes that are charged but not in flight to the account.
   void ReturnSpare();
 
-  const HostAccountRef account_;
+  const BudgetRef account_;
   const int64_t max_count_;
   const int64_t prepaid_bytes_;
   std::atomic<int64_t> count_and_bytes_{0};

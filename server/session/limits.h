@@ -9,8 +9,8 @@
 namespace tensord::server {
 
 struct Limits {
-  int64_t max_message_bytes = 16 << 20;        // one gRPC message
-  int64_t max_host_bytes = 0;                  // of host memory (host_budget.h); 0: no limit
+  int64_t max_message_bytes = 16 << 20;  // one gRPC message
+  int64_t max_host_bytes = 0;  // of host memory (PrincipalTable::host_bytes()); 0: no limit
   int64_t max_host_bytes_per_principal = 0;    // of host memory, over all sessions; 0: no limit
   int64_t max_sessions = 1024;                 // at once
   int64_t max_handles_per_session = 1 << 20;   // tensors at once

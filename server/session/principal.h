@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,9 +16,9 @@
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/mutex.h"
 #include "tensord/common/util/principal_limits.h"
-#include "tensord/server/device/memory_account.h"
+#include "tensord/server/budget.h"
+#include "tensord/server/session/limits.h"
 #include "tensord/server/session/principal_counters.h"
-#include "tensord/server/session/response_budget.h"
 
 namespace tensord::server {
 
@@ -43,13 +44,7 @@ class Principal {
     if (weight != weight_) weight_ = weight;
   }
 
-  // Returns the limit that the token file sets for the principal. If it sets none, returns
-  // `server_limit`, the value of the server's flag. For most limits, 0 means no limit. A change of
-  // the token file changes the result.
-  int64_t limit(PrincipalLimit which, int64_t server_limit) const {
-    const int64_t own = limits_[static_cast<size_t>(which)].load(std::memory_order_relaxed);
-    return own == kUnset ? server_limit : own;
-  }
+  // Sets the limits that the token file sets for the principal. The other ones are the server's.
   void SetLimits(const PrincipalLimits& limits) const;
   // `flag` is the name of a flag without its dashes. If the token file sets the limit of that flag
   // for the principal, returns LimitReached::source. Otherwise returns "".
@@ -57,28 +52,16 @@ class Principal {
   // Returns whether the token file can set limits for this principal, now or later.
   bool can_have_own_limits() const { return kind_ == Kind::kToken; }
 
-  // The usage of all its sessions together, one counter for each resource that has a limit per
-  // principal. Handles and upload bytes are counted only if they have a limit or
-  // can_have_own_limits(). The bytes on devices are counted, unless the principal is kAnonymous and
-  // they have no limit.
-  Usage& sessions() const { return sessions_; }
-  Usage& handles() const { return handles_; }
-  Usage& upload_bytes() const { return upload_bytes_; }
-  Usage& tickets() const { return tickets_; }
-  Usage& pulls() const { return pulls_; }
-  Usage& published() const { return published_; }
-  Usage& group_members() const { return group_members_; }
-  Usage& host_bytes() const { return host_bytes_; }
-  Usage& calls() const { return calls_; }  // open ones
-  // Connections, each counted for the principal of its first call.
-  Usage& connections() const { return connections_; }
-  // Bytes of responses that clients haven't received.
-  ResponseBudget& responses() const { return responses_; }
-  // Bytes of requests that gRPC holds and no handler has received.
-  Usage& request_bytes() const { return request_bytes_; }
-  // Returns the usage of bytes on a device, by its index. Thread-safe. The reference is valid while
-  // the principal exists.
-  Usage& device_bytes(int device) const;
+  // Counts what all its sessions and connections hold together. For kBytes, see device_bytes(). For
+  // kHandles and kUploadBytes, only principals count that have a limit or can_have_own_limits().
+  // kRequestBytes are bytes that gRPC holds and no handler has received. Charge kResponseBytes,
+  // bytes that clients haven't received, with response_queue().
+  Budget& budget(PrincipalLimit which) const { return budgets_[static_cast<size_t>(which)]; }
+  // Counts the bytes on a device, by its index. The reference is valid while the principal exists.
+  Budget& device_bytes(int device) const;
+  // Counts open calls.
+  Budget& calls() const { return calls_; }
+  ChargeQueue& response_queue() const;
 
   // Returns the name in UTF-8, at most 256 bytes. If the name is longer, isn't UTF-8 or contains #,
   // changes it and adds # and a hash at its end. For kAnonymous, returns "(anonymous)". Two
@@ -94,39 +77,48 @@ class Principal {
 
  private:
   friend class PrincipalTable;
-  static constexpr int64_t kUnset = -1;
+  struct Shared;
 
-  Principal(Kind kind, absl::string_view name, PrincipalCountersRef counters)
-      : kind_(kind), name_(name), counters_(std::move(counters)) {
-    SetLimits({});
-  }
+  Principal(Kind kind, absl::string_view name, PrincipalCountersRef counters,
+            std::shared_ptr<Shared> shared);
+  // Returns the limit of a budget: `own`, which the token file sets, or the server's.
+  int64_t LimitOf(PrincipalLimit which, std::optional<int64_t> own) const;
+  absl::Status RefuseAt(PrincipalLimit which, const Budget& full, int64_t amount) const;
 
   const Kind kind_;
   const std::string name_;
   const PrincipalCountersRef counters_;
+  const std::shared_ptr<Shared> shared_;
   mutable std::atomic<int> weight_{1};
-  mutable std::array<std::atomic<int64_t>, kPrincipalLimits.size()> limits_;
-  mutable Usage sessions_;
-  mutable Usage handles_;
-  mutable Usage upload_bytes_;
-  mutable Usage tickets_;
-  mutable Usage pulls_;
-  mutable Usage published_;
-  mutable Usage group_members_;
-  mutable Usage host_bytes_;
-  mutable Usage calls_;
-  mutable Usage connections_;
-  mutable Usage request_bytes_;
-  mutable ResponseBudget responses_;
+  mutable std::deque<Budget> budgets_;  // by PrincipalLimit
+  mutable Budget calls_;
   mutable Mutex mu_;
-  mutable std::deque<Usage> device_bytes_ ABSL_GUARDED_BY(mu_);  // grows only; elements don't move
+  mutable PrincipalLimits own_limits_ ABSL_GUARDED_BY(mu_);
+  mutable std::deque<Budget> device_bytes_ ABSL_GUARDED_BY(mu_);  // grows only; elements don't move
 };
 
 using PrincipalRef = std::shared_ptr<const Principal>;
 
-// Thread-safe.
+// Returns the budget, which keeps the principal.
+inline BudgetRef BudgetOf(const PrincipalRef& principal, PrincipalLimit which) {
+  return BudgetRef(principal, &principal->budget(which));
+}
+// Charges `amount` to the principal. At its limit, returns RESOURCE_EXHAUSTED, which names the
+// limit. The refusal is counted.
+absl::StatusOr<Charge> ChargeTo(const PrincipalRef& principal, PrincipalLimit which,
+                                int64_t amount = 1);
+
+// The principals of a server. Thread-safe.
 class PrincipalTable {
  public:
+  // `limits` are those of all principals together, and of each one that the token file sets none for.
+  explicit PrincipalTable(const Limits& limits = {});
+
+  // Counts the host memory of all principals together: what they hold for handles, programs, open
+  // calls and so on. The elements of tensors are not counted. The charge for each object is an
+  // estimate, which the object's class documents.
+  const Budget& host_bytes() const;
+
   // Returns the principal of this kind and name. If it does not exist, creates it.
   PrincipalRef Get(Principal::Kind kind, absl::string_view name);
 
@@ -137,6 +129,8 @@ class PrincipalTable {
   PrincipalCountersTable& counters() { return counters_; }
 
  private:
+  const std::shared_ptr<Principal::Shared> shared_;
+
   // Removes the entries of principals that no longer exist. Runs when the table has doubled.
   void SweepLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

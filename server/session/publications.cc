@@ -53,14 +53,14 @@ absl::Status NothingPublished() {
 
 }  // namespace
 
-absl::StatusOr<HostCharge> Publications::Charge(const Session& session, const Key& key,
-                                                const std::vector<std::string>& readers) {
+absl::StatusOr<Charge> Publications::ChargeFor(const Session& session, const Key& key,
+                                               const std::vector<std::string>& readers) {
   constexpr int64_t kEntryBytes = 512, kReaderBytes = 64;
   auto bytes = static_cast<int64_t>(kEntryBytes + key.first.size() + key.second.size());
   for (const std::string& reader : readers) {
     bytes += kReaderBytes + static_cast<int64_t>(reader.size());
   }
-  HostCharge charge(session.host_account());
+  Charge charge(session.host_bytes());
   TENSORD_RETURN_IF_ERROR(charge.Add(bytes + Tensor::kHostBytes));
   return charge;
 }
@@ -71,7 +71,7 @@ absl::Status Publications::Publish(const SessionRef& session, absl::string_view 
   TENSORD_RETURN_IF_ERROR(CheckReaders(readers));
   const PrincipalRef& owner = session->principal();
   const Key key(IdOf(*owner), std::string(name));
-  TENSORD_ASSIGN_OR_RETURN(HostCharge charge, Charge(*session, key, readers));
+  TENSORD_ASSIGN_OR_RETURN(Charge charge, ChargeFor(*session, key, readers));
   MutexLock lock(&mu_);
   // If the session is closed after this check, EndOf() runs after the insertion and removes the
   // entry.
@@ -88,20 +88,10 @@ absl::Status Publications::Publish(const SessionRef& session, absl::string_view 
     found->second.charge = std::move(charge);
     return absl::OkStatus();
   }
-  const int64_t limit = owner->limit(PrincipalLimit::kPublished, max_names_per_principal_);
-  UsageRef usage(owner, &owner->published());
-  if (limit == 0 || !usage->Charge(1, limit)) {
-    return owner->Refuse(
-        {.reason = "PRINCIPAL_PUBLICATIONS_EXCEEDED",
-         .subject = "principal",
-         .limit = "max-published-per-principal",
-         .value = limit,
-         .message =
-             "the caller has published as many tensors as the limit allows; unpublish some"});
-  }
+  TENSORD_ASSIGN_OR_RETURN(Charge counted, ChargeTo(owner, PrincipalLimit::kPublished));
   publications_.emplace(key,
                         Publication{owner, session.get(), std::move(tensor), std::move(readers),
-                                    std::move(charge), UsageCharge(std::move(usage), 1)});
+                                    std::move(charge), std::move(counted)});
   return absl::OkStatus();
 }
 

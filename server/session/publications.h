@@ -24,9 +24,6 @@ class Publications {
   static constexpr size_t kMaxNameBytes = 128;
   static constexpr size_t kMaxReaderBytes = 1024;
 
-  explicit Publications(int64_t max_names_per_principal)
-      : max_names_per_principal_(max_names_per_principal) {}
-
   // Shares `tensor`, which must be done, with the principals in `readers` and with the session's
   // own principal. A reader is a Principal::name(), or ":anonymous" for callers without
   // authentication. If the principal already shares the same tensor under `name`, replaces the
@@ -55,16 +52,15 @@ class Publications {
     const Session* session;  // never dereferenced
     TensorRef tensor;
     std::vector<std::string> readers;
-    HostCharge charge;
-    UsageCharge counted;
+    Charge charge;
+    Charge counted;
   };
 
   // Charges the host memory of a publication: its entry, the names, and a tensor that may have no
   // handle.
-  static absl::StatusOr<HostCharge> Charge(const Session& session, const Key& key,
-                                           const std::vector<std::string>& readers);
+  static absl::StatusOr<Charge> ChargeFor(const Session& session, const Key& key,
+                                          const std::vector<std::string>& readers);
 
-  const int64_t max_names_per_principal_;
   mutable Mutex mu_;
   absl::flat_hash_map<Key, Publication> publications_ ABSL_GUARDED_BY(mu_);
 };

@@ -67,22 +67,23 @@ TensorRef Session::Table::TakeOut(Handle handle) {
   return session_->TakeOut(handle);
 }
 
-Session::Session(HostCharge host, std::string id, uint64_t number, std::string client_name,
-                 std::chrono::seconds lease, const Limits& limits,
+Session::Session(PrincipalRef principal, Charge host, std::string id, uint64_t number,
+                 std::string client_name, std::chrono::seconds lease, const Limits& limits,
                  absl::Span<DeviceSlot* const> slots, LeaseClock clock)
     : host_(std::move(host)),
-      principal_(this->host_account()->principal()),
+      principal_(std::move(principal)),
       id_(std::move(id)),
       number_(number),
       client_name_(std::move(client_name)),
       lease_(lease),
       limits_(limits),
-      counts_handles_(limits.max_handles_per_principal != 0 || principal_->can_have_own_limits()),
+      counts_handles_(principal_->budget(PrincipalLimit::kHandles).limited() ||
+                      principal_->can_have_own_limits()),
       clock_(clock),
       opened_at_(clock()),
-      ops_(this->host_account(), limits.max_ops_in_flight, /*prepaid_bytes=*/0),
-      waits_(this->host_account(), InFlight::kMaxCount, kPrepaidWaitBytes),
-      handle_charge_(this->host_account()),
+      ops_(this->host_bytes(), limits.max_ops_in_flight, /*prepaid_bytes=*/0),
+      waits_(this->host_bytes(), InFlight::kMaxCount, kPrepaidWaitBytes),
+      handle_charge_(this->host_bytes(), Charge::kBlockBytes),
       last_used_(opened_at_),
       last_active_(opened_at_) {
   const PrincipalCountersRef& counters = principal_->counters_ref();
@@ -93,22 +94,18 @@ Session::Session(HostCharge host, std::string id, uint64_t number, std::string c
     PrincipalCounters::OnDevice& use = counters->on_device(slot->index);
     lanes_.push_back(
         slot->executor->NewLane({principal_, &principal_->weight()}, {counters, &use.nanoseconds}));
-    MemoryAccount::Options options{
-        .device = slot->device->name().ToString(),
-        .session_limit_bytes = limits.max_bytes_per_session,
-        .principal_limit_bytes =
-            [principal = principal_.get(), server_limit = limits.max_bytes_per_principal] {
-              return principal->limit(PrincipalLimit::kBytes, server_limit);
-            },
-        .principal_limit_source =
-            [principal = principal_.get()] {
-              return principal->limit_source("max-bytes-per-principal");
-            },
-        .accounts = {counters, &use.accounts},
-        .on_refused = on_refused};
+    MemoryAccount::Options options{.device = slot->device->name().ToString(),
+                                   .session_limit_bytes = limits.max_bytes_per_session,
+                                   .principal_limit_source =
+                                       [principal = principal_.get()] {
+                                         return principal->limit_source("max-bytes-per-principal");
+                                       },
+                                   .accounts = {counters, &use.accounts},
+                                   .on_refused = on_refused};
     // For an anonymous principal without a limit, nothing needs this counter.
-    if (limits.max_bytes_per_principal != 0 || principal_->kind() != Principal::Kind::kAnonymous) {
-      options.principal = UsageRef(principal_, &principal_->device_bytes(slot->index));
+    if (principal_->budget(PrincipalLimit::kBytes).limited() ||
+        principal_->kind() != Principal::Kind::kAnonymous) {
+      options.principal = BudgetRef(principal_, &principal_->device_bytes(slot->index));
     }
     accounts_.push_back(MemoryAccount::Open(std::move(options)));
   }
@@ -119,46 +116,29 @@ Session::~Session() {
   ReturnAllHandles();
 }
 
-absl::StatusOr<UsageCharge> Session::BeginUpload(int64_t bytes) {
-  const int64_t limit =
-      principal_->limit(PrincipalLimit::kUploadBytes, limits_.max_upload_bytes_per_principal);
-  if (limit == 0 && !principal_->can_have_own_limits()) return UsageCharge();
-  UsageRef usage(principal_, &principal_->upload_bytes());
-  if (usage->Charge(bytes, limit)) return UsageCharge(std::move(usage), bytes);
-  return principal_->Refuse(
-      {.reason = "PRINCIPAL_UPLOAD_BYTES_EXCEEDED",
-       .subject = "principal",
-       .limit = "max-upload-bytes-per-principal",
-       .value = limit,
-       .message = absl::StrCat("an upload of ", bytes, " bytes is refused: ", usage->used(),
-                               " bytes of the caller's uploads are active or interrupted; "
-                               "finish those uploads, or drop their handles")});
+absl::StatusOr<Charge> Session::BeginUpload(int64_t bytes) {
+  const bool counts = principal_->budget(PrincipalLimit::kUploadBytes).limited() ||
+                      principal_->can_have_own_limits();
+  return counts ? ChargeTo(principal_, PrincipalLimit::kUploadBytes, bytes) : Charge();
 }
 
 absl::Status Session::TakeHandle(const Tensor& tensor) {
-  TENSORD_RETURN_IF_ERROR(handle_charge_.Charge(tensor.host_bytes()));
+  TENSORD_RETURN_IF_ERROR(handle_charge_.Add(tensor.host_bytes()));
   if (!counts_handles_) return absl::OkStatus();
-  const int64_t limit =
-      principal_->limit(PrincipalLimit::kHandles, limits_.max_handles_per_principal);
-  if (principal_->handles().Charge(1, limit)) return absl::OkStatus();
-  handle_charge_.Return(tensor.host_bytes());
-  return principal_->Refuse(
-      {.reason = "PRINCIPAL_HANDLES_EXCEEDED",
-       .subject = "principal",
-       .limit = "max-handles-per-principal",
-       .value = limit,
-       .message = "the caller's sessions hold as many tensors as the limit allows; delete some"});
+  absl::Status counted = principal_->budget(PrincipalLimit::kHandles).Charge(1);
+  if (!counted.ok()) handle_charge_.Return(tensor.host_bytes());
+  return counted;
 }
 
 void Session::ReturnHandle(const Tensor& tensor) {
   handle_charge_.Return(tensor.host_bytes());
-  if (counts_handles_) principal_->handles().Return(1);
+  if (counts_handles_) principal_->budget(PrincipalLimit::kHandles).Return(1);
 }
 
 void Session::ReturnAllHandles() {
-  handle_charge_.ReturnAll();
+  handle_charge_.Clear();
   if (!counts_handles_) return;
-  principal_->handles().Return(static_cast<int64_t>(tensors_.size()));
+  principal_->budget(PrincipalLimit::kHandles).Return(static_cast<int64_t>(tensors_.size()));
 }
 
 absl::StatusOr<TensorRef> Session::Find(Handle handle) const {
@@ -219,7 +199,7 @@ absl::Status Session::ChargeError(const TensorRef& tensor, absl::Status error) {
   if (it == tensors_.end() || it->second != tensor) return error;
   const int64_t bytes = HostBytesOf(error);
   const RefusalCountingPause pause;  // the request has failed already
-  if (!handle_charge_.Charge(bytes).ok()) return NoRoomForError();
+  if (!handle_charge_.Add(bytes).ok()) return NoRoomForError();
   tensor->AddHostBytes(bytes);
   return error;
 }

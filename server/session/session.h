@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "tensord/common/util/mutex.h"
-#include "tensord/server/session/host_budget.h"
+#include "tensord/server/budget.h"
 #include "tensord/server/session/in_flight.h"
 #include "tensord/server/session/limits.h"
 #include "tensord/server/session/principal.h"
@@ -65,15 +65,15 @@ class Session {
 
   // `host` is the charge for HostBytesFor(). Its account is charged for handles and ops, too, and
   // its principal owns the session. `slots` outlive the session.
-  Session(HostCharge host, std::string id, uint64_t number, std::string client_name,
-          std::chrono::seconds lease, const Limits& limits, absl::Span<DeviceSlot* const> slots,
-          LeaseClock clock = &std::chrono::steady_clock::now);
+  Session(PrincipalRef principal, Charge host, std::string id, uint64_t number,
+          std::string client_name, std::chrono::seconds lease, const Limits& limits,
+          absl::Span<DeviceSlot* const> slots, LeaseClock clock = &std::chrono::steady_clock::now);
   ~Session();
 
   // Returns the owner. No other principal can use the session.
   const PrincipalRef& principal() const { return principal_; }
   // Returns the account that the session's host memory is charged to.
-  const HostAccountRef& host_account() const { return host_.account(); }
+  const BudgetRef& host_bytes() const { return host_.budget(); }
   const std::string& id() const { return id_; }
   uint64_t number() const { return number_; }
   const std::string& client_name() const { return client_name_; }
@@ -98,24 +98,24 @@ class Session {
 
   // Counts an upload of `bytes` until the result is destroyed. Past max_upload_bytes_per_principal,
   // returns RESOURCE_EXHAUSTED.
-  absl::StatusOr<UsageCharge> BeginUpload(int64_t bytes);
+  absl::StatusOr<Charge> BeginUpload(int64_t bytes);
 
   // If the session has no such handle, returns NOT_FOUND. The message does not depend on whether
   // another session has it. For handle 0, returns INVALID_ARGUMENT.
   absl::StatusOr<TensorRef> Find(Handle handle) const;
 
   // Returns the error that Insert() would return for this handle, except for
-  // max_handles_per_principal and the limits of host_account().
+  // max_handles_per_principal and the limits of host_bytes().
   absl::Status CheckFree(Handle handle) const;
 
   // Adds a tensor under its handle. If the handle is 0, returns INVALID_ARGUMENT; if it is in use,
   // ALREADY_EXISTS. Past max_handles_per_session, max_handles_per_principal or a limit of
-  // host_account(), returns RESOURCE_EXHAUSTED. If the session is closed, returns
+  // host_bytes(), returns RESOURCE_EXHAUSTED. If the session is closed, returns
   // FAILED_PRECONDITION.
   absl::Status Insert(TensorRef tensor);
 
   // Charges the host memory of `error`, with which `tensor` is about to fail, and returns `error`.
-  // If the tensor has no handle in this session, charges nothing. If a limit of host_account() is
+  // If the tensor has no handle in this session, charges nothing. If a limit of host_bytes() is
   // exceeded, charges nothing and returns a RESOURCE_EXHAUSTED that replaces `error`.
   absl::Status ChargeError(const TensorRef& tensor, absl::Status error);
 
@@ -233,14 +233,14 @@ class Session {
     std::function<void(absl::Status)> callback;
   };
 
-  const HostCharge host_;
+  const Charge host_;
   const PrincipalRef principal_;
   const std::string id_;
   const uint64_t number_;
   const std::string client_name_;
   const std::chrono::seconds lease_;
   const Limits limits_;
-  const bool counts_handles_;  // principal_->handles() counts the handles
+  const bool counts_handles_;  // the principal's budget counts the handles
   const LeaseClock clock_;
   const std::chrono::steady_clock::time_point opened_at_;
   std::vector<std::shared_ptr<Executor::Lane>> lanes_;
@@ -252,7 +252,7 @@ class Session {
 
   mutable Mutex mu_;
   Tensors tensors_ ABSL_GUARDED_BY(mu_);
-  BatchedHostCharge handle_charge_ ABSL_GUARDED_BY(mu_);  // for `tensors_`
+  Charge handle_charge_ ABSL_GUARDED_BY(mu_);  // for `tensors_`
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   uint64_t commands_received_ ABSL_GUARDED_BY(mu_) = 0;
   std::shared_ptr<StreamState> stream_ ABSL_GUARDED_BY(mu_);

@@ -39,12 +39,9 @@ std::string RandomId() {
 
 SessionTable::SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots, LeaseClock clock)
     : limits_(limits),
-      host_budget_(
-          std::make_shared<HostBudget>(limits.max_host_bytes, limits.max_host_bytes_per_principal)),
       slots_(std::move(slots)),
       clock_(clock == nullptr ? &std::chrono::steady_clock::now : clock),
-      publications_(limits.max_published_per_principal),
-      tickets_(limits.max_tickets_per_principal, clock_) {
+      tickets_(clock_) {
   if (clock == nullptr) reaper_ = std::thread([this] { RunReaper(); });
 }
 
@@ -56,7 +53,7 @@ SessionTable::~SessionTable() {
   wake_.SignalAll();
   if (reaper_.joinable()) reaper_.join();
   for (const SessionRef& session : All()) {
-    session->principal()->sessions().Return(1);
+    session->principal()->budget(PrincipalLimit::kSessions).Return(1);
     End(*session, "ended with the server");
   }
 }
@@ -113,24 +110,11 @@ absl::StatusOr<SessionRef> SessionTable::Add(const PrincipalRef& principal, int6
                               .message = absl::StrCat("the server has ", sessions_.size(),
                                                       " sessions, its limit; try again later")});
   }
-  HostCharge host(std::make_shared<HostAccount>(host_budget_, principal));
+  Charge host(BudgetOf(principal, PrincipalLimit::kHostBytes));
   TENSORD_RETURN_IF_ERROR(host.Add(Session::HostBytesFor(slots_.size())));
-  const int64_t limit =
-      principal->limit(PrincipalLimit::kSessions, limits_.max_sessions_per_principal);
-  if (!principal->sessions().Charge(1, limit)) {
-    return principal->Refuse(
-        {.reason = "PRINCIPAL_SESSIONS_EXCEEDED",
-         .subject = "principal",
-         .limit = "max-sessions-per-principal",
-         .value = limit,
-         .message = absl::StrCat(
-             "the caller has reached its limit of sessions; close one, or wait: if a "
-             "program ended without closing its session, the session ends when its "
-             "lease runs out, after ",
-             limits_.default_lease_seconds, " s unless the client chose another lease")});
-  }
+  TENSORD_RETURN_IF_ERROR(principal->budget(PrincipalLimit::kSessions).Charge(1));
   auto session = std::make_shared<Session>(
-      std::move(host),
+      principal, std::move(host),
       absl::StrCat(epoch_.substr(0, kEpochDigits), std::string(1, kEpochEnd), RandomId()),
       ++counts_.opened, std::string(client_name), lease, limits_, slots_, clock_);
   sessions_.emplace(session->id(), session);
@@ -192,7 +176,7 @@ int64_t SessionTable::End(Session& session, absl::string_view how) {
 }
 
 void SessionTable::RemoveLocked(Sessions::iterator session) {
-  session->second->principal()->sessions().Return(1);
+  session->second->principal()->budget(PrincipalLimit::kSessions).Return(1);
   sessions_.erase(session);
 }
 

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "tensord/common/util/mutex.h"
-#include "tensord/server/session/host_budget.h"
+#include "tensord/server/budget.h"
 #include "tensord/server/session/limits.h"
 #include "tensord/server/session/principal.h"
 #include "tensord/server/session/publications.h"
@@ -79,9 +79,6 @@ class SessionTable {
   // max_idle_seconds, in order of number. Ends the expired tickets.
   void EndExpired();
 
-  // Returns the budget that the host memory of all sessions, open calls and requests is charged to.
-  const std::shared_ptr<HostBudget>& host_budget() const { return host_budget_; }
-
   // Returns the tensors under names. A session's publications end with the session.
   Publications& publications() { return publications_; }
   // Returns the tickets for tensors that other servers may fetch. A session's tickets end with the
@@ -107,7 +104,6 @@ class SessionTable {
 
   const std::string epoch_ = RandomId();
   const Limits limits_;
-  const std::shared_ptr<HostBudget> host_budget_;
   const std::vector<DeviceSlot*> slots_;
   const LeaseClock clock_;
   Publications publications_;

@@ -1,8 +1,7 @@
 #include "tensord/server/session/tensor.h"
+#include "tensord/server/budget.h"
 
 #include <utility>
-
-#include "tensord/server/session/host_budget.h"
 
 namespace tensord::server {
 

@@ -45,10 +45,7 @@ absl::string_view KindName(Principal::Kind kind) {
   return "";
 }
 
-Tickets::Tickets(int64_t max_per_principal, LeaseClock clock)
-    : max_per_principal_(max_per_principal),
-      clock_(clock),
-      key_(absl::StrCat(RandomId(), RandomId())) {}
+Tickets::Tickets(LeaseClock clock) : clock_(clock), key_(absl::StrCat(RandomId(), RandomId())) {}
 
 std::string Tickets::Sign(absl::string_view id, const Ticket& ticket,
                           absl::string_view destination_epoch, absl::string_view kind,
@@ -70,19 +67,8 @@ std::string Tickets::Sign(absl::string_view id, const Ticket& ticket,
 absl::StatusOr<std::string> Tickets::Issue(const SessionRef& session, TensorRef tensor,
                                            absl::string_view destination_epoch) {
   const PrincipalRef& principal = session->principal();
-  UsageRef usage(principal, &principal->tickets());
-  const int64_t limit = principal->limit(PrincipalLimit::kTickets, max_per_principal_);
-  if (!usage->Charge(1, limit)) {
-    return principal->Refuse({.reason = "PRINCIPAL_TICKETS_EXCEEDED",
-                              .subject = "principal",
-                              .limit = "max-tickets-per-principal",
-                              .value = limit,
-                              .message =
-                                  "the caller has as many outstanding tickets as the limit allows; "
-                                  "have their tensors fetched, or wait until they expire"});
-  }
-  UsageCharge counted(std::move(usage), 1);
-  HostCharge charge(session->host_account());
+  TENSORD_ASSIGN_OR_RETURN(Charge counted, ChargeTo(principal, PrincipalLimit::kTickets));
+  Charge charge(session->host_bytes());
   TENSORD_RETURN_IF_ERROR(charge.Add(kHostBytes));
   Ticket ticket{.principal = principal,
                 .session = session.get(),
@@ -156,7 +142,7 @@ void Tickets::End(const std::string& id, bool finished) {
   // tensor exists.
   ticket.fetched = ticket.tensor;
   released = std::move(ticket.tensor);
-  ticket.counted = UsageCharge();
+  ticket.counted.Clear();
 }
 
 void Tickets::EndOf(const Session& session) {

@@ -45,7 +45,7 @@ class Tickets {
     absl::string_view pull_id;
   };
 
-  Tickets(int64_t max_per_principal, LeaseClock clock);
+  explicit Tickets(LeaseClock clock);
 
   // Returns a ticket for a tensor of the session. The tensor need not be done. If a limit of
   // tickets or of host memory is reached, returns RESOURCE_EXHAUSTED; if the session is closed,
@@ -112,8 +112,8 @@ class Tickets {
     std::string pull_id;            // of the pull that has presented the ticket; empty: none
     int uses = 0;                   // open connections of that pull
     std::chrono::steady_clock::time_point expires_at;  // if no connection is open
-    UsageCharge counted;
-    HostCharge charge;
+    Charge counted;
+    Charge charge;
   };
 
   using TicketMap = absl::flat_hash_map<std::string, Ticket>;
@@ -125,7 +125,6 @@ class Tickets {
   std::string Sign(absl::string_view id, const Ticket& ticket, absl::string_view destination_epoch,
                    absl::string_view kind, absl::string_view name) const;
 
-  const int64_t max_per_principal_;
   const LeaseClock clock_;
   const std::string key_;
   mutable Mutex mu_;

@@ -22,7 +22,7 @@ class Tensor;
 struct PartialUpload {
   BufferRef buffer;
   int64_t written_bytes = 0;
-  UsageCharge in_flight;  // counts the upload against the principal's limit
+  Charge in_flight;  // counts the upload against the principal's limit
 };
 
 // The first `bytes` bytes of `buffer` have been written. If nothing was reported, `buffer` is null.

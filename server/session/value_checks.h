@@ -16,8 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "tensord/common/util/mutex.h"
+#include "tensord/server/budget.h"
 #include "tensord/server/device/device.h"
-#include "tensord/server/session/host_budget.h"
 
 namespace tensord::server {
 
@@ -37,7 +37,7 @@ class ValueCheck {
   // Sets the op or program that the error names, and the handle of its first output. Charges the
   // check to `account`, also past the limit. Call it before the check is shared. `op` must outlive
   // the check.
-  void SetSubject(absl::string_view op, uint64_t handle, const HostAccountRef& account);
+  void SetSubject(absl::string_view op, uint64_t handle, const BudgetRef& account);
 
   bool resolved() const { return resolved_.load(std::memory_order_acquire); }
   // Returns OK, or the error: "index (tensor 17): index 12 at [3, 0] of input 1 is out of range for
@@ -59,7 +59,7 @@ class ValueCheck {
 
   absl::string_view op_;
   uint64_t handle_ = 0;
-  HostCharge charge_;
+  Charge charge_;
   std::atomic<bool> resolved_{false};
   absl::Status status_;  // written before resolved_ is set, read after
   Mutex mu_;
@@ -82,7 +82,7 @@ class CheckList {
   // If inputs have more unresolved checks than this, the op waits until they are resolved.
   static constexpr size_t kMaxChecks = 64;
 
-  CheckList(ValueCheckRefs checks, const HostAccountRef& account);
+  CheckList(ValueCheckRefs checks, const BudgetRef& account);
 
   const ValueCheckRefs& checks() const { return checks_; }
   bool resolved() const;
@@ -99,7 +99,7 @@ class CheckList {
 
  private:
   const ValueCheckRefs checks_;
-  HostCharge charge_;
+  Charge charge_;
 };
 
 // Collects the checks of an op's inputs and of the op.
@@ -111,7 +111,7 @@ class CheckCollector {
 
   // Returns a list of all checks, with `own` at the end. If it has the checks of one input, returns
   // that input's list.
-  CheckListRef Finish(const ValueCheckRefs& own, const HostAccountRef& account);
+  CheckListRef Finish(const ValueCheckRefs& own, const BudgetRef& account);
 
  private:
   ValueCheckRefs checks_;

@@ -56,13 +56,14 @@ void FuzzWorld::CheckEmpty() {
   for (DeviceSlot* slot : engine.slots()) {
     if (slot->device->memory().used_bytes != 0) std::abort();
   }
-  if (sessions.host_budget()->used_bytes() != 0) std::abort();
   for (const PrincipalRef& principal : {one, other}) {
-    for (const Usage* usage :
-         {&principal->host_bytes(), &principal->sessions(), &principal->handles(),
-          &principal->upload_bytes(), &principal->tickets(), &principal->published(),
-          &principal->device_bytes(0), &principal->device_bytes(1)}) {
-      if (usage->used() != 0) std::abort();
+    for (const PrincipalLimit which :
+         {PrincipalLimit::kHostBytes, PrincipalLimit::kSessions, PrincipalLimit::kHandles,
+          PrincipalLimit::kUploadBytes, PrincipalLimit::kTickets, PrincipalLimit::kPublished}) {
+      if (principal->budget(which).used() != 0) std::abort();
+    }
+    for (const int device : {0, 1}) {
+      if (principal->device_bytes(device).used() != 0) std::abort();
     }
   }
 }

@@ -26,7 +26,7 @@ void Host::Start() {
     if (!device.ok()) std::abort();
     devices.push_back(server::MakeFaultyDevice(*std::move(device), plans_[i].get()));
   }
-  principals_ = std::make_unique<server::PrincipalTable>();
+  principals_ = std::make_unique<server::PrincipalTable>(options_.limits);
   engine_ = std::make_unique<server::Engine>(std::move(devices), options_.fusion, /*graphs=*/true,
                                              Executor::Threading::kCallerThread);
   sessions_ =
@@ -49,7 +49,7 @@ void Host::Stop() {
     if (UsedBytes(i) != 0) trace_->Fail("a server ends with ", UsedBytes(i), " bytes in use");
   }
   for (const auto& [number, principal] : seen_) {
-    const int64_t bytes = principal->host_bytes().used();
+    const int64_t bytes = principal->budget(PrincipalLimit::kHostBytes).used();
     if (bytes != 0) trace_->Fail("a server ends with ", bytes, " bytes of host memory charged");
   }
   seen_.clear();

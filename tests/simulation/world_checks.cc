@@ -38,17 +38,20 @@ void World::CheckPrincipal(const server::PrincipalRef& principal) {
   }
   CheckUse("sessions of a principal", sessions, limits.max_sessions_per_principal);
   CheckUse("handles of a principal", handles, limits.max_handles_per_principal);
-  CheckUse("uploads of a principal", principal->upload_bytes().used(),
+  CheckUse("uploads of a principal", principal->budget(PrincipalLimit::kUploadBytes).used(),
            limits.max_upload_bytes_per_principal);
   for (int i = 0; i < Host::kDevices; ++i) {
     CheckUse("bytes of a principal", principal->device_bytes(i).used(),
              limits.max_bytes_per_principal);
   }
-  if (principal->sessions().used() != sessions) {
-    trace_->Fail(principal->sessions().used(), " sessions are counted, not ", sessions);
+  if (principal->budget(PrincipalLimit::kSessions).used() != sessions) {
+    trace_->Fail(principal->budget(PrincipalLimit::kSessions).used(), " sessions are counted, not ",
+                 sessions);
   }
-  if (limits.max_handles_per_principal != 0 && principal->handles().used() != handles) {
-    trace_->Fail(principal->handles().used(), " handles are counted, not ", handles);
+  if (limits.max_handles_per_principal != 0 &&
+      principal->budget(PrincipalLimit::kHandles).used() != handles) {
+    trace_->Fail(principal->budget(PrincipalLimit::kHandles).used(), " handles are counted, not ",
+                 handles);
   }
 }
 
@@ -122,18 +125,17 @@ void World::CheckNothingLeft() {
   }
   for (int p = 0; p < plan_.principals; ++p) {
     const server::PrincipalRef principal = host_.Principal(p);
-    int64_t left = principal->sessions().used() + principal->handles().used() +
-                   principal->upload_bytes().used();
+    int64_t left = principal->budget(PrincipalLimit::kSessions).used() +
+                   principal->budget(PrincipalLimit::kHandles).used() +
+                   principal->budget(PrincipalLimit::kUploadBytes).used();
     for (int i = 0; i < Host::kDevices; ++i) left += principal->device_bytes(i).used();
     if (left != 0) trace_->Fail("a principal still has charges");
   }
   connections_.clear();
   for (int p = 0; p < plan_.principals; ++p) {
-    const int64_t bytes = host_.Principal(p)->host_bytes().used();
+    const int64_t bytes = host_.Principal(p)->budget(PrincipalLimit::kHostBytes).used();
     if (bytes != 0) trace_->Fail(bytes, " bytes of host memory are charged to a principal");
   }
-  const int64_t bytes = host_.sessions().host_budget()->used_bytes();
-  if (bytes != 0) trace_->Fail(bytes, " bytes of host memory are charged");
   for (const auto& session : sessions_) {
     if (!session.expired()) trace_->Fail("a session isn't freed");
   }

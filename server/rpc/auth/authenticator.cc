@@ -151,11 +151,9 @@ absl::Status Admission::Add(Authenticator* authenticator,
         connection_, &connection_call_,
         kHeaderOverheadBytes + HeadersBytes(*call_, kWireHeaderBytes), principal()));
   }
-  if (authenticator->host_budget_ == nullptr) return absl::OkStatus();
-  charge_ = HostCharge(std::make_shared<HostAccount>(authenticator->host_budget_, principal()));
-  UsageRef open(principal(), &principal()->calls());
-  open->Charge(1, /*limit=*/0);
-  counted_ = UsageCharge(std::move(open), 1);
+  charge_ = Charge(BudgetOf(principal(), PrincipalLimit::kHostBytes));
+  counted_ = Charge(BudgetRef(principal(), &principal()->calls()));
+  counted_.AddPastLimit(1);
   if (principal()->calls().used() > kMaxCallsPastLimit) return charge_.Add(kCallBytes);
   charge_.AddPastLimit(kCallBytes);
   return absl::OkStatus();
@@ -228,16 +226,17 @@ void Admission::Cancelled() {
   listeners_->CountCancelled(connection_, has_deadline);
 }
 
-Authenticator::Authenticator(const AuthenticationOptions& options)
+Authenticator::Authenticator(const AuthenticationOptions& options, const Limits& limits)
     : options_(options),
+      principals_(limits),
       anonymous_(principals_.Get(Principal::Kind::kAnonymous, "anonymous")),
       token_watch_({options.token_file}),
       certificate_watch_(
           {options.tls.cert_file, options.tls.key_file, options.tls.client_ca_file}) {}
 
 absl::StatusOr<std::unique_ptr<Authenticator>> Authenticator::Make(
-    const AuthenticationOptions& options) {
-  std::unique_ptr<Authenticator> authenticator(new Authenticator(options));
+    const AuthenticationOptions& options, const Limits& limits) {
+  std::unique_ptr<Authenticator> authenticator(new Authenticator(options, limits));
   Files files;
   if (!options.token_file.empty()) {
     TENSORD_ASSIGN_OR_RETURN(files.tokens, ReadTokens(options.token_file));

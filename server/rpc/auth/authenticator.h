@@ -21,10 +21,10 @@
 #include "absl/time/time.h"
 #include "tensord/common/util/mutex.h"
 #include "tensord/common/util/token_file.h"
+#include "tensord/server/budget.h"
 #include "tensord/server/rpc/auth/certificates.h"
 #include "tensord/server/rpc/auth/file_watch.h"
 #include "tensord/server/rpc/auth/listeners.h"
-#include "tensord/server/session/host_budget.h"
 #include "tensord/server/session/principal.h"
 #include "tensord/server/session/session_log.h"
 
@@ -126,8 +126,8 @@ class Admission {
   // The counter that the destructor increments. Null means that it increments none.
   std::atomic<int64_t>* failures_ = nullptr;
   Credentials credentials_;
-  UsageCharge counted_;  // as an open call of the principal
-  HostCharge charge_;
+  Charge counted_;  // as an open call of the principal
+  Charge charge_;
   // The time when the authenticator called `ended_`. If it hasn't called it, there is no value.
   // Guarded by Authenticator::mu_.
   std::optional<std::chrono::steady_clock::time_point> ended_at_;
@@ -139,14 +139,14 @@ class Admission {
 // Outlives the calls.
 class Authenticator {
  public:
-  static absl::StatusOr<std::unique_ptr<Authenticator>> Make(const AuthenticationOptions& options);
+  // `limits` are those of the principals (PrincipalTable).
+  static absl::StatusOr<std::unique_ptr<Authenticator>> Make(const AuthenticationOptions& options,
+                                                             const Limits& limits);
   ~Authenticator();
 
   // Sets the listeners to which the authenticator reports admitted, refused and cancelled calls.
   // Call it before the first call. The listeners outlive the calls.
   void SetListeners(Listeners* listeners) { listeners_ = listeners; }
-  // Sets the budget that open calls are charged to. Call it before the first call.
-  void SetHostBudget(std::shared_ptr<HostBudget> budget) { host_budget_ = std::move(budget); }
   // Sets the log of refused callers. Call it before the first call.
   void SetLog(SessionLog* log) { log_ = log; }
 
@@ -159,6 +159,8 @@ class Authenticator {
 
   // Returns the principals that exist.
   std::vector<PrincipalRef> principals() { return principals_.All(); }
+  // Returns the host memory of all principals.
+  const Budget& host_bytes() const { return principals_.host_bytes(); }
   // Returns the counters of the principals, also of those that no longer exist.
   std::vector<PrincipalCountersRef> principal_counters() { return principals_.counters().All(); }
 
@@ -180,7 +182,7 @@ class Authenticator {
   };
   using FilesRef = std::shared_ptr<const Files>;
 
-  explicit Authenticator(const AuthenticationOptions& options);
+  Authenticator(const AuthenticationOptions& options, const Limits& limits);
 
   FilesRef files() const;
   // `connection` is that of the call. It is null if the connection isn't limited.
@@ -213,7 +215,6 @@ class Authenticator {
   const AuthenticationOptions options_;
   Listeners* listeners_ = nullptr;
   SessionLog* log_ = nullptr;
-  std::shared_ptr<HostBudget> host_budget_;
   PrincipalTable principals_;
   const PrincipalRef anonymous_;
   std::atomic<int64_t> missing_{0}, invalid_{0}, expired_{0};

@@ -104,7 +104,7 @@ void Connection::UpdateLocked() {
 }
 
 bool Connection::AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool,
-                             UsageCharge slot) {
+                             Charge slot) {
   MutexLock lock(&mu_);
   const bool first = !std::exchange(admitted_, true);
   if (first) {
@@ -277,7 +277,7 @@ Connection::Inspection Connection::Inspect() {
         WindowFullLocked()
             ? MessageTooLarge(max_message_bytes_)
             : absl::ResourceExhaustedError(absl::StrCat(
-                  "the caller has begun to send ", pool_.capacity_bytes,
+                  "the caller has begun to send ", pool_.held->limit(),
                   " bytes of requests, and none of them is complete; send fewer at once "
                   "(--max-request-bytes-per-principal)")));
     deadlocked_inspections_ = 0;

@@ -139,7 +139,7 @@ class Connection {
   // Adds a call that the authenticator has admitted. `headers_bytes` is the size of its headers. If
   // it is the connection's first one, the function returns true, the connection leaves the pool of
   // unadmitted connections for `pool`, and it keeps `slot`, which counts it.
-  bool AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool, UsageCharge slot);
+  bool AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool, Charge slot);
   bool AddRefused(Call* call);
   // Reports that a refused call is served, because its request is public. The call then doesn't
   // count as refused. If there are too many such calls, the server doesn't read from the connection
@@ -212,7 +212,7 @@ class Connection {
   mutable Mutex mu_;
   bool admitted_ ABSL_GUARDED_BY(mu_) = false;
   ReceivePool pool_ ABSL_GUARDED_BY(mu_);  // the principal's; none if unadmitted
-  UsageCharge slot_ ABSL_GUARDED_BY(mu_);
+  Charge slot_ ABSL_GUARDED_BY(mu_);
   std::vector<Call*> calls_ ABSL_GUARDED_BY(mu_);  // the oldest first
   bool any_call_ended_early_ ABSL_GUARDED_BY(mu_) = false;
   int64_t credit_bytes_ ABSL_GUARDED_BY(mu_) = 0;

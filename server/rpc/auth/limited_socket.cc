@@ -42,13 +42,12 @@ struct LimitedSocket::Slot {
     const ReceivePool& pool = options.pool;
     int64_t room = options.limit_bytes - received_bytes;
     if (pool.budget_bytes != nullptr) room = std::min<int64_t>(room, *pool.budget_bytes);
-    if (pool.usage == nullptr) return room;
-    const int64_t in_pool = pool.capacity_bytes - pool.usage->used();
-    return std::min(room, std::max(in_pool, pool.reserved_bytes - pool_bytes));
+    if (pool.held == nullptr) return room;
+    return std::min(room, std::max(pool.held->room(), pool.reserved_bytes - pool_bytes));
   }
   void SetPoolBytes(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    if (options.pool.usage == nullptr) return;
-    options.pool.usage->Return(std::exchange(pool_bytes, bytes) - bytes);
+    if (options.pool.held == nullptr) return;
+    options.pool.held->Return(std::exchange(pool_bytes, bytes) - bytes);
   }
 };
 

@@ -12,21 +12,20 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "tensord/common/util/mutex.h"
-#include "tensord/server/device/memory_account.h"
+#include "tensord/server/budget.h"
 
 namespace tensord::server {
 
-// Counts the bytes that gRPC holds of several sockets together. While the pool is full, its sockets
+// Counts the bytes that gRPC holds of several sockets together. While `held` is full, its sockets
 // receive nothing, except those of which gRPC holds less than `reserved_bytes`. Thread-safe.
 struct ReceivePool {
-  UsageRef usage;  // null: there is no pool
-  int64_t capacity_bytes = 0;
+  BudgetRef held;  // what gRPC holds; null: there is no pool
   int64_t reserved_bytes = 0;
   // How many more bytes the sockets may receive, however many bytes gRPC holds. Null means no
   // limit.
   std::shared_ptr<std::atomic<int64_t>> budget_bytes;
 
-  bool full() const { return usage != nullptr && usage->used() >= capacity_bytes; }
+  bool full() const { return held != nullptr && held->room() <= 0; }
 };
 
 // The sockets whose last read returned EAGAIN because of their limit or their pool, by `id`.

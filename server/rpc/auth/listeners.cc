@@ -81,8 +81,7 @@ void SetTcpOptions(int fd) {
 
 Listeners::Listeners(const Limits& limits)
     : limits_(limits),
-      unadmitted_pool_{.usage = std::make_shared<Usage>(),
-                       .capacity_bytes = kUnadmittedPoolBytes,
+      unadmitted_pool_{.held = std::make_shared<Budget>(kUnadmittedPoolBytes),
                        .budget_bytes = std::make_shared<std::atomic<int64_t>>(kUnseenBytes)} {}
 
 Listeners::~Listeners() { Stop(); }
@@ -297,7 +296,7 @@ void Listeners::MakeRoomInPool() {
   while (unadmitted_pool_.full()) {
     // Closes the oldest and not the largest connection: a legitimate client that has just connected
     // may have sent large headers or certificates.
-    const int64_t share = unadmitted_pool_.usage->used() /
+    const int64_t share = unadmitted_pool_.held->used() /
                           std::max<int64_t>(static_cast<int64_t>(unadmitted.size()), 1);
     const auto oldest =
         std::find_if(unadmitted.begin(), unadmitted.end(),
@@ -434,29 +433,14 @@ absl::Status Listeners::AddAdmitted(const ConnectionRef& connection, Connection:
                                                      Connection::kMaxOpenCalls,
                                                      " open calls; wait until some have ended"));
   }
-  UsageCharge slot;
+  Charge slot;
   if (!connection->admitted()) {
-    UsageRef usage(principal, &principal->connections());
-    const int64_t limit =
-        principal->limit(PrincipalLimit::kConnections, limits_.max_connections_per_principal);
-    if (usage->Charge(1, limit)) {
-      slot = UsageCharge(std::move(usage), 1);
-    } else if (!connection->admitted()) {  // another of its calls may have been admitted meanwhile
-      return principal->Refuse({.reason = "PRINCIPAL_CONNECTIONS_EXCEEDED",
-                                .subject = "principal",
-                                .limit = "max-connections-per-principal",
-                                .value = limit,
-                                .message =
-                                    "the caller has as many connections as the limit allows; share "
-                                    "one between threads, or close some"});
-    }
+    absl::StatusOr<Charge> counted = ChargeTo(principal, PrincipalLimit::kConnections);
+    // Another of its calls may have been admitted meanwhile.
+    if (!counted.ok() && !connection->admitted()) return counted.status();
+    if (counted.ok()) slot = *std::move(counted);
   }
-  // The pool holds a message of any size, as CheckLimits() in server.cc requires of the flag.
-  const int64_t capacity_bytes = std::max(
-      2 * limits_.max_message_bytes,
-      principal->limit(PrincipalLimit::kRequestBytes, limits_.max_request_bytes_per_principal));
-  const ReceivePool pool = {.usage = UsageRef(principal, &principal->request_bytes()),
-                            .capacity_bytes = capacity_bytes,
+  const ReceivePool pool = {.held = BudgetOf(principal, PrincipalLimit::kRequestBytes),
                             .reserved_bytes = Connection::kMinWindow};
   MutexLock lock(&mu_);  // Remove() counts the connection by its state
   const bool is_first = connection->AddAdmitted(call, headers_bytes, pool, std::move(slot));

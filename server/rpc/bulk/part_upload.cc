@@ -24,9 +24,9 @@ absl::Status PartUpload::Await(const PrincipalRef& principal, const v1::WriteSpe
 }
 
 absl::Status PartUpload::CheckConnections() const {
-  const int64_t limit = principal_->limit(PrincipalLimit::kConnections,
-                                          context_->limits.max_connections_per_principal);
-  if (limit == 0 || principal_->connections().used() <= limit - limit / 4) return absl::OkStatus();
+  const Budget& connections = principal_->budget(PrincipalLimit::kConnections);
+  const int64_t limit = connections.limit();
+  if (connections.used() <= limit - limit / 4) return absl::OkStatus();
   return principal_->Refuse(
       {.reason = "PRINCIPAL_CONNECTIONS_EXCEEDED",
        .subject = "principal",

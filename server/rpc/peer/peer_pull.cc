@@ -39,7 +39,7 @@ bool IsTransient(const grpc::Status& status) {
 }  // namespace
 
 PeerPull::PeerPull(ServiceContext* context, Peers* peers, SessionRef session,
-                   v1::PullTensorRequest request, bool promised_here, UsageCharge counted)
+                   v1::PullTensorRequest request, bool promised_here, Charge counted)
     : context_(context),
       peers_(peers),
       session_(std::move(session)),
@@ -280,7 +280,7 @@ void PeerPull::End(Result result) {
   // PERMISSION_DENIED means that the source has refused the ticket, so there is nothing to release.
   if (!status.ok() && !absl::IsPermissionDenied(status)) ReleaseTicket();
   outcome.status = std::move(status);
-  counted_ = UsageCharge();
+  counted_ = Charge();
   std::exchange(on_ended_, nullptr)(std::move(outcome));
   peers_->queue()->EndOperation(this);
 }

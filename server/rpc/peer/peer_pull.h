@@ -79,7 +79,7 @@ class PeerPull final : public PeerOperation,
   // `promised_here` says that the handle was made for this pull, and is removed if the pull fails.
   // `counted` counts the pull against the principal's limit.
   PeerPull(ServiceContext* context, Peers* peers, SessionRef session, v1::PullTensorRequest request,
-           bool promised_here, UsageCharge counted);
+           bool promised_here, Charge counted);
 
   // Starts the pull of a promised tensor. Call it once. `ended` runs with the outcome, at once or
   // later on the queue's thread.
@@ -157,7 +157,7 @@ class PeerPull final : public PeerOperation,
   const SessionRef session_;
   const v1::PullTensorRequest request_;
   const bool promised_here_;
-  UsageCharge counted_;  // against the principal's limit
+  Charge counted_;  // against the principal's limit
   const std::string pull_id_;
   std::weak_ptr<Tensor> tensor_;
   std::function<void(Outcome)> on_ended_;

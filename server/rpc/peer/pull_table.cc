@@ -9,19 +9,7 @@
 #include "tensord/server/rpc/proto_convert.h"
 
 namespace tensord::server {
-namespace {
-
-absl::Status RefusePull(const Principal& principal, int64_t limit) {
-  return principal.Refuse({.reason = "PRINCIPAL_PULLS_EXCEEDED",
-                           .subject = "principal",
-                           .limit = "max-pulls-per-principal",
-                           .value = limit,
-                           .message =
-                               "the caller has as many pulls from other servers under way as the "
-                               "limit allows; wait for some"});
-}
-
-}  // namespace
+namespace {}  // namespace
 
 absl::StatusOr<TensorRef> PullTable::FindTensor(Session& session, const v1::WriteSpec& wanted,
                                                 bool* made) {
@@ -72,18 +60,14 @@ void PullTable::Start(const SessionRef& session, const v1::PullTensorRequest& re
   if (tensor->done() && !tensor->status().ok()) {
     return OnPullEnded(tensor.get(), record, {.status = tensor->status()});
   }
-  const PrincipalRef& principal = session->principal();
-  UsageRef usage(principal, &principal->pulls());
-  const int64_t limit =
-      principal->limit(PrincipalLimit::kPulls, context_->limits.max_pulls_per_principal);
-  if (!usage->Charge(1, limit)) {
-    const absl::Status refused = RefusePull(*principal, limit);
+  absl::StatusOr<Charge> counted = ChargeTo(session->principal(), PrincipalLimit::kPulls);
+  if (!counted.ok()) {
     if (made) session->Remove(tensor);
-    if (tensor->upload() != nullptr) tensor->upload()->Fail(refused);
-    return OnPullEnded(tensor.get(), record, {.status = refused});
+    if (tensor->upload() != nullptr) tensor->upload()->Fail(counted.status());
+    return OnPullEnded(tensor.get(), record, {.status = counted.status()});
   }
-  const auto pull = std::make_shared<PeerPull>(context_, peers_, session, request, made,
-                                               UsageCharge(std::move(usage), 1));
+  const auto pull =
+      std::make_shared<PeerPull>(context_, peers_, session, request, made, *std::move(counted));
   pull->Start(tensor, [this, raw = tensor.get(), record](Outcome outcome) {
     OnPullEnded(raw, record, std::move(outcome));
   });

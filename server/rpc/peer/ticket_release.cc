@@ -13,7 +13,7 @@ void TicketRelease::Start(const std::string& address, const v1::ReleaseTicketReq
 }
 
 void TicketRelease::OnFinished(bool /*ok*/) {
-  counted_ = UsageCharge();
+  counted_ = Charge();
   peers_->queue()->EndOperation(this);
 }
 

@@ -25,7 +25,7 @@ class TicketRelease final : public PeerOperation,
 
   // `peers` outlives the call. `counted` counts the pull against its principal's limit until the
   // call has ended, so that limit also bounds these calls.
-  TicketRelease(Peers* peers, UsageCharge counted) : peers_(peers), counted_(std::move(counted)) {}
+  TicketRelease(Peers* peers, Charge counted) : peers_(peers), counted_(std::move(counted)) {}
 
   // Starts the call. Call it once, from any thread.
   void Start(const std::string& address, const v1::ReleaseTicketRequest& request);
@@ -40,7 +40,7 @@ class TicketRelease final : public PeerOperation,
   void AfterEvent() {}
 
   Peers* const peers_;
-  UsageCharge counted_;
+  Charge counted_;
   CallEvent<TicketRelease> finished_{&TicketRelease::OnFinished};
   grpc::ClientContext context_;
   // Destroyed before context_.

@@ -70,7 +70,7 @@ SessionCommands::SessionCommands(ServiceContext* context, SessionRef session)
     : context_(context),
       session_(std::move(session)),
       packed_(context->engine, session_),
-      answer_charge_(session_->host_account()) {}
+      answer_charge_(session_->host_bytes(), Charge::kBlockBytes) {}
 
 absl::Status SessionCommands::Attach(const std::shared_ptr<CommandWire>& wire,
                                      const v1::Attach& attach, uint64_t answers_received) {
@@ -268,9 +268,9 @@ void SessionCommands::ChargeAnswerLocked(int64_t bytes) {
   answer_bytes_ += bytes;
   const int64_t more = ChargedAnswerBytesLocked() - charged_before;
   if (more == 0) return;
-  absl::Status charged = answer_charge_.Charge(more);
+  absl::Status charged = answer_charge_.Add(more);
   if (charged.ok()) return;
-  answer_charge_.ChargePastLimit(more);
+  answer_charge_.AddPastLimit(more);
   answers_refused_ = std::move(charged);
 }
 

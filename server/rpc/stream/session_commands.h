@@ -198,11 +198,11 @@ class SessionCommands final : public StreamState,
   std::deque<Answer> answers_ ABSL_GUARDED_BY(mu_);  // not yet acknowledged, or not yet sent
   size_t sent_ ABSL_GUARDED_BY(mu_) = 0;             // of answers_, by the attached connection
   size_t unsent_errors_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t answer_bytes_ ABSL_GUARDED_BY(mu_) = 0;         // of answers_
-  BatchedHostCharge answer_charge_ ABSL_GUARDED_BY(mu_);  // for answers_
-  absl::Status answers_refused_ ABSL_GUARDED_BY(mu_);     // the error, if answers_ exceed a limit
-  uint64_t forgotten_answers_ ABSL_GUARDED_BY(mu_) = 0;   // answers dropped from the front
-  int64_t awaited_ ABSL_GUARDED_BY(mu_) = 0;              // answers that are still to come
+  int64_t answer_bytes_ ABSL_GUARDED_BY(mu_) = 0;        // of answers_
+  Charge answer_charge_ ABSL_GUARDED_BY(mu_);            // for answers_
+  absl::Status answers_refused_ ABSL_GUARDED_BY(mu_);    // the error, if answers_ exceed a limit
+  uint64_t forgotten_answers_ ABSL_GUARDED_BY(mu_) = 0;  // answers dropped from the front
+  int64_t awaited_ ABSL_GUARDED_BY(mu_) = 0;             // answers that are still to come
   // Counts the streams of the session. A resumable stream keeps its number over all its
   // connections. Deliver() drops answers to requests of an earlier stream.
   uint64_t stream_number_ ABSL_GUARDED_BY(mu_) = 0;

@@ -145,7 +145,8 @@ absl::Status SessionStream::TryDecode() {
 
 SessionCommands::Clock::time_point SessionStream::EndOfSlice() const {
   if (on_worker_) return PackedOps::kNoDeadline;
-  const int64_t sessions = std::max<int64_t>(principal()->sessions().used(), 1);
+  const int64_t sessions =
+      std::max<int64_t>(principal()->budget(PrincipalLimit::kSessions).used(), 1);
   return SessionCommands::Clock::now() +
          std::max<SessionCommands::Clock::duration>(kSlice / sessions, kMinSlice);
 }

@@ -30,7 +30,7 @@ class SessionStream final : public ServerCall, public CommandWire {
   SessionStream(ServiceContext* context, std::unique_ptr<GrpcCall> grpc_call)
       : ServerCall(std::move(grpc_call)),
         context_(context),
-        request_charge_(context->sessions->host_budget(), ParsedCharge::AtLimit::kModerate) {}
+        request_charge_(ParsedCharge::AtLimit::kModerate) {}
 
   void Resume() override { Advance(); }
   void End(const absl::Status& error) override;

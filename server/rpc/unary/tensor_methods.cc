@@ -49,12 +49,6 @@ absl::Status FillResponse(const Tensor& tensor, v1::ReadTensorResponse* response
   return tensor.device().Read(*tensor.buffer(), 0, data->data(), data->size());
 }
 
-// Returns how many bytes of unsent responses the caller may have.
-int64_t ResponseLimit(const ServiceContext& context, const UnaryCallBase& call) {
-  return call.principal()->limit(PrincipalLimit::kResponseBytes,
-                                 context.limits.max_response_bytes_per_principal);
-}
-
 using ReadCall = UnaryCall<v1::ReadTensorRequest, v1::ReadTensorResponse>;
 
 // Finishes the call with the tensor's elements, which can be read now, or with an error.
@@ -67,19 +61,16 @@ void ReadInto(ServiceContext& context, const std::weak_ptr<UnaryCallBase>& weak,
   if (!readable.ok()) return call->Finish(readable);
   const int64_t bytes = (*tensor)->spec().size_bytes();
   const bool runs_inline = (*tensor)->device().host_accessible() && bytes <= kMaxInlineReadBytes;
-  call->WhenResponseFits(bytes, ResponseLimit(context, *call),
-                         [weak, tensor = *tensor, runs_inline, workers = context.workers] {
-                           const auto call = std::static_pointer_cast<ReadCall>(weak.lock());
-                           if (call == nullptr) return;
-                           const auto read = [call, tensor] {
-                             call->Finish(FillResponse(*tensor, call->response()));
-                           };
-                           if (runs_inline) {
-                             read();
-                           } else {
-                             workers->Post(call->principal().get(), read);
-                           }
-                         });
+  call->WhenResponseFits(bytes, [weak, tensor = *tensor, runs_inline, workers = context.workers] {
+    const auto call = std::static_pointer_cast<ReadCall>(weak.lock());
+    if (call == nullptr) return;
+    const auto read = [call, tensor] { call->Finish(FillResponse(*tensor, call->response())); };
+    if (runs_inline) {
+      read();
+    } else {
+      workers->Post(call->principal().get(), read);
+    }
+  });
 }
 
 // A page begins after this handle of this session.
@@ -229,18 +220,16 @@ void UnaryMethods::ListTensors(
     const UnaryRef<v1::ListTensorsRequest, v1::ListTensorsResponse>& call) {
   const int page_size = call->request().page_size();
   const int64_t max_tensors = page_size <= 0 ? kDefaultPageSize : std::min(page_size, kMaxPageSize);
-  call->WhenResponseFits(
-      max_tensors * kMaxListedTensorBytes, ResponseLimit(*context_, *call),
-      [this, weak = call->weak_from_this()] {
-        const auto waiting =
-            std::static_pointer_cast<UnaryCall<v1::ListTensorsRequest, v1::ListTensorsResponse>>(
-                weak.lock());
-        if (waiting == nullptr) return;
-        context_->workers->Post(waiting->principal().get(), [this, waiting] {
-          waiting->Finish(
-              List(*context_->sessions, *waiting, waiting->request(), waiting->response()));
-        });
-      });
+  call->WhenResponseFits(max_tensors * kMaxListedTensorBytes, [this,
+                                                               weak = call->weak_from_this()] {
+    const auto waiting =
+        std::static_pointer_cast<UnaryCall<v1::ListTensorsRequest, v1::ListTensorsResponse>>(
+            weak.lock());
+    if (waiting == nullptr) return;
+    context_->workers->Post(waiting->principal().get(), [this, waiting] {
+      waiting->Finish(List(*context_->sessions, *waiting, waiting->request(), waiting->response()));
+    });
+  });
 }
 
 void UnaryMethods::DeleteTensors(

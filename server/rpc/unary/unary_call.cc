@@ -50,9 +50,17 @@ class PublicCalls {
   std::list<std::weak_ptr<UnaryCallBase>> calls_ ABSL_GUARDED_BY(mu_);
 };
 
+namespace {
+
+void ReturnResponse(const PrincipalRef& owner, int64_t bytes) {
+  owner->response_queue().Return(BudgetOf(owner, PrincipalLimit::kResponseBytes), bytes);
+}
+
+}  // namespace
+
 UnaryCallBase::~UnaryCallBase() {
   if (!refused_.ok()) PublicCalls::OfProcess().Remove(this);
-  if (response_owner_ != nullptr) response_owner_->responses().Return(response_bytes_);
+  if (response_owner_ != nullptr) ReturnResponse(response_owner_, response_bytes_);
 }
 
 bool UnaryCallBase::MayWait(size_t bytes) const { return bytes > kMaxInlineRequestBytes; }
@@ -120,17 +128,18 @@ void UnaryCallBase::Finish(const absl::Status& status) {
   }
 }
 
-void UnaryCallBase::WhenResponseFits(int64_t bytes, int64_t limit, std::function<void()> build) {
+void UnaryCallBase::WhenResponseFits(int64_t bytes, std::function<void()> build) {
   if (bytes <= kMaxUncountedResponseBytes) return build();
   const PrincipalRef owner = principal();
-  owner->responses().Acquire(bytes, limit,
-                             [weak = weak_from_this(), owner, bytes, build = std::move(build)] {
-                               const std::shared_ptr<UnaryCallBase> call = weak.lock();
-                               if (call == nullptr) return owner->responses().Return(bytes);
-                               call->response_owner_ = owner;
-                               call->response_bytes_ = bytes;
-                               if (!call->over()) build();
-                             });
+  owner->response_queue().WhenFits(
+      BudgetOf(owner, PrincipalLimit::kResponseBytes), bytes,
+      [weak = weak_from_this(), owner, bytes, build = std::move(build)] {
+        const std::shared_ptr<UnaryCallBase> call = weak.lock();
+        if (call == nullptr) return ReturnResponse(owner, bytes);
+        call->response_owner_ = owner;
+        call->response_bytes_ = bytes;
+        if (!call->over()) build();
+      });
 }
 
 void UnaryCallBase::Use(SessionUse session, TensorRef made) {

@@ -39,10 +39,10 @@ class UnaryCallBase : public ServerCall {
   using ServerCall::SendInitialMetadata;
 
   // Runs `build`, which builds a response of about `bytes` bytes, when the caller's unsent
-  // responses leave room for it within `limit` bytes. The response then takes `bytes` until gRPC
-  // has sent or dropped it. Runs `build` at once, or later on any thread; never if the call is over
+  // responses leave room for it within the limit. The response then takes `bytes` until gRPC has
+  // sent or dropped it. Runs `build` at once, or later on any thread; never if the call is over
   // by then. Responses of at most 4 KiB are not counted. Call it at most once.
-  void WhenResponseFits(int64_t bytes, int64_t limit, std::function<void()> build);
+  void WhenResponseFits(int64_t bytes, std::function<void()> build);
 
   // Keeps the session in use until the call is over. If `made` is a tensor that isn't done by then,
   // abandons it (Session::Abandon).
@@ -53,13 +53,10 @@ class UnaryCallBase : public ServerCall {
   }
 
  protected:
-  // `workers` decode and handle large requests. They outlive the call. The request is charged to
-  // `budget`.
-  UnaryCallBase(WorkerPool* workers, std::shared_ptr<HostBudget> budget,
-                ParsedCharge::AtLimit at_limit, std::unique_ptr<GrpcCall> grpc_call)
-      : ServerCall(std::move(grpc_call)),
-        workers_(workers),
-        request_charge_(std::move(budget), at_limit) {}
+  // `workers` decode and handle large requests. They outlive the call.
+  UnaryCallBase(WorkerPool* workers, ParsedCharge::AtLimit at_limit,
+                std::unique_ptr<GrpcCall> grpc_call)
+      : ServerCall(std::move(grpc_call)), workers_(workers), request_charge_(at_limit) {}
 
   virtual google::protobuf::Message& request_message() = 0;
   virtual const google::protobuf::MessageLite& response_message() const = 0;
@@ -85,7 +82,7 @@ class UnaryCallBase : public ServerCall {
 
   WorkerPool* const workers_;
   ParsedCharge request_charge_;
-  PrincipalRef response_owner_;  // its responses() count response_bytes_; null: nothing is counted
+  PrincipalRef response_owner_;  // its budget counts response_bytes_; null: nothing is counted
   int64_t response_bytes_ = 0;
   grpc::ByteBuffer request_bytes_;
   absl::Status refused_;
@@ -111,8 +108,8 @@ class UnaryCall final : public UnaryCallBase {
   };
 
   UnaryCall(std::shared_ptr<const Method> method, WorkerPool* workers,
-            std::shared_ptr<HostBudget> budget, std::unique_ptr<GrpcCall> grpc_call)
-      : UnaryCallBase(workers, std::move(budget), method->at_limit, std::move(grpc_call)),
+            std::unique_ptr<GrpcCall> grpc_call)
+      : UnaryCallBase(workers, method->at_limit, std::move(grpc_call)),
         method_(std::move(method)) {}
 
   const Request& request() const { return request_; }
@@ -138,15 +135,15 @@ class UnaryCall final : public UnaryCallBase {
 template <typename Request, typename Response>
 using UnaryRef = std::shared_ptr<UnaryCall<Request, Response>>;
 
-// Returns the factory of a unary method's calls. Their requests are charged to `budget`.
+// Returns the factory of a unary method's calls.
 template <typename Request, typename Response>
-CallFactory MakeUnaryFactory(WorkerPool* workers, std::shared_ptr<HostBudget> budget,
+CallFactory MakeUnaryFactory(WorkerPool* workers,
                              typename UnaryCall<Request, Response>::Method method) {
   using Call = UnaryCall<Request, Response>;
   const auto shared = std::make_shared<const typename Call::Method>(std::move(method));
-  return [shared, workers, budget = std::move(budget)](std::unique_ptr<GrpcCall> grpc_call) {
+  return [shared, workers](std::unique_ptr<GrpcCall> grpc_call) {
     // make_shared would keep the call's memory as long as any weak_ptr remains.
-    return std::shared_ptr<ServerCall>(new Call(shared, workers, budget, std::move(grpc_call)));
+    return std::shared_ptr<ServerCall>(new Call(shared, workers, std::move(grpc_call)));
   };
 }
 

@@ -176,7 +176,7 @@ TEST_F(EngineDataflowTest, ClosingFailsOpsThatWaitForAnUpload) {
   ASSERT_TRUE(waiting.ok());
   Event done;
   (*waiting)->WhenDone([done] { done.Set(); });
-  ASSERT_TRUE(sessions_->Close(TestPrincipal(), session_->id()).ok());
+  ASSERT_TRUE(sessions_->Close(session_->principal(), session_->id()).ok());
   ASSERT_TRUE(done.Wait());
   EXPECT_FALSE((*waiting)->status().ok());
 }

@@ -20,7 +20,8 @@ namespace tensord::server {
 
 class EngineFixture : public testing::Test {
  protected:
-  explicit EngineFixture(FakeDevice::Options first = {}, Limits limits = {}) {
+  explicit EngineFixture(FakeDevice::Options first = {}, const Limits& limits = {})
+      : principals_(limits) {
     std::vector<std::unique_ptr<Device>> devices;
     for (int i = 0; i < 2; ++i) {
       auto device = std::make_unique<FakeDevice>(i, i == 0 ? first : FakeDevice::Options{});
@@ -29,7 +30,7 @@ class EngineFixture : public testing::Test {
     }
     engine_ = std::make_unique<Engine>(std::move(devices));
     sessions_ = std::make_unique<SessionTable>(limits, engine_->slots());
-    session_ = *sessions_->Open(TestPrincipal(), kTestLeaseSeconds, "test");
+    session_ = *sessions_->Open(Named("tester"), kTestLeaseSeconds, "test");
   }
 
   // Releases the devices, because a held device would block the engine's destructor.
@@ -43,6 +44,9 @@ class EngineFixture : public testing::Test {
     engine_.reset();
   }
 
+  PrincipalRef Named(absl::string_view name) {
+    return principals_.Get(Principal::Kind::kToken, name);
+  }
   FakeDevice& device(int i) { return *devices_[i]; }
   int64_t UsedBytes(int i) { return device(i).memory().used_bytes; }
 
@@ -94,6 +98,7 @@ class EngineFixture : public testing::Test {
     return engine_->FinishUpload(*session_, *std::move(upload), written);
   }
 
+  PrincipalTable principals_;
   std::vector<FakeDevice*> devices_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<SessionTable> sessions_;

@@ -171,7 +171,7 @@ TEST_F(EngineTest, ClosingASessionFreesEverything) {
   }
   Settle();
   EXPECT_EQ(UsedBytes(0) + UsedBytes(1), 20 * 400);
-  EXPECT_EQ(*sessions_->Close(TestPrincipal(), session_->id()), 20);
+  EXPECT_EQ(*sessions_->Close(session_->principal(), session_->id()), 20);
   EXPECT_TRUE(Eventually([this] { return UsedBytes(0) + UsedBytes(1) == 0; }));
 }
 

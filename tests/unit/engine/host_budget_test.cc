@@ -19,14 +19,14 @@ class EngineHostBudgetTest : public EngineFixture {
 
   // Expects that another principal can still compute.
   void ExpectRoomForOthers() {
-    const SessionRef other = *sessions_->Open(TestPrincipal("honest"), kTestLeaseSeconds, "");
+    const SessionRef other = *sessions_->Open(Named("honest"), kTestLeaseSeconds, "");
     const OpRequest ones{.op = "ones",
                          .output = 1,
                          .attrs = {{"shape", std::vector<int64_t>{2}}},
                          .device = "cpu:0"};
     EXPECT_TRUE(engine_->Run(other, ones).ok());
   }
-  int64_t used_bytes() { return sessions_->host_budget()->used_bytes(); }
+  int64_t used_bytes() { return principals_.host_bytes().used(); }
 
   const TensorSpec two_{DType::kInt64, {2}};
   PackedOps packed_;

@@ -22,20 +22,25 @@ class PreparedOpCacheTest : public EngineFixture {
   PreparedOpCacheTest() : EngineFixture({.limit_bytes = 64 << 20}) {}
 
   // Finds a concat of many inputs of high rank, whose first dimension is `size`.
-  absl::StatusOr<PreparedOpRef> FindLarge(int64_t size, const HostAccountRef& caller) {
+  absl::StatusOr<PreparedOpRef> FindLarge(int64_t size, const BudgetRef& caller) {
     std::vector<int64_t> shape(32, 1);
     shape[0] = size;
     const std::vector<TensorSpec> inputs(1024, TensorSpec{DType::kFloat32, Shape(shape)});
     return cache_.Find("concat", inputs, {{"axis", int64_t{0}}}, engine_->slots()[0], caller);
   }
-  absl::StatusOr<PreparedOpRef> FindConstant(int64_t bytes, const HostAccountRef& caller) {
+  absl::StatusOr<PreparedOpRef> FindConstant(int64_t bytes, const BudgetRef& caller) {
     const Attributes attrs{{"dtype", DType::kUInt8},
                            {"shape", std::vector<int64_t>{bytes}},
                            {"data", Bytes{std::string(bytes, 'x')}}};
     return cache_.Find("constant", {}, attrs, engine_->slots()[0], caller);
   }
 
-  const HostAccountRef caller_ = TestHostAccount(/*limit_bytes=*/8 << 20, "cache");
+  static BudgetRef NewCaller() {
+    return BudgetOf(TestPrincipalWith({.max_host_bytes_per_principal = 8 << 20}),
+                    PrincipalLimit::kHostBytes);
+  }
+
+  const BudgetRef caller_ = NewCaller();
   PreparedOpCache cache_;
 };
 
@@ -45,15 +50,15 @@ TEST_F(PreparedOpCacheTest, StaysWithinLimitAndChargesNoCaller) {
     ASSERT_LE(cache_.bytes(), PreparedOpCache::kMaxBytes);
   }
   EXPECT_GT(cache_.bytes(), PreparedOpCache::kMaxBytes / 2);
-  EXPECT_EQ(caller_->principal()->host_bytes().used(), 0);
+  EXPECT_EQ(caller_->used(), 0);
 }
 
 TEST_F(PreparedOpCacheTest, CachedOpsDoNotKeepTheirCallerAlive) {
-  HostAccountRef caller = TestHostAccount(/*limit_bytes=*/8 << 20, "gone");
-  const std::weak_ptr<const Principal> principal = caller->principal();
+  BudgetRef caller = NewCaller();
+  const std::weak_ptr<const Budget> weak = caller;
   ASSERT_TRUE(FindLarge(1, caller).ok());
   caller.reset();
-  EXPECT_TRUE(principal.expired());
+  EXPECT_TRUE(weak.expired());
 }
 
 TEST_F(PreparedOpCacheTest, KeepsTheMostRecentlyUsedOps) {
@@ -80,15 +85,15 @@ TEST_F(PreparedOpCacheTest, ChargesEvictedOpsThatAreInUse) {
   int64_t bytes = 0;
   for (const PreparedOpRef& op : in_use) bytes += op->host_bytes();
   EXPECT_LE(bytes, PreparedOpCache::kMaxBytes + (10 << 20));
-  EXPECT_TRUE(FindLarge(2000, TestHostAccount(8 << 20, "other")).ok());
+  EXPECT_TRUE(FindLarge(2000, NewCaller()).ok());
   in_use.clear();
-  EXPECT_EQ(caller_->principal()->host_bytes().used(), 0);
+  EXPECT_EQ(caller_->used(), 0);
   EXPECT_TRUE(FindLarge(2001, caller_).ok());
 }
 
 TEST_F(PreparedOpCacheTest, ChargesConstantsWhileTheyAreInUse) {
   const PreparedOpRef constant = *FindConstant(5 << 20, caller_);
-  EXPECT_GE(caller_->principal()->host_bytes().used(), 5 << 20);
+  EXPECT_GE(caller_->used(), 5 << 20);
   EXPECT_EQ(cache_.bytes(), 0);
   ExpectError(FindConstant(5 << 20, caller_), Code::kResourceExhausted);
 }

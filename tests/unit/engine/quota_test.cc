@@ -38,13 +38,14 @@ class QuotaTest : public testing::Test {
   }
 
   SessionRef Open(absl::string_view name = "tester") {
-    return *sessions_->Open(TestPrincipal(name), kTestLeaseSeconds, "test");
+    return *sessions_->Open(Named(name), kTestLeaseSeconds, "test");
   }
   DeviceSlot* slot(int i = 0) { return engine_->slots()[i]; }
   int64_t DeviceBytes(int i = 0) { return slot(i)->device->memory().used_bytes; }
-  static int64_t PrincipalBytes(absl::string_view name = "tester") {
-    return TestPrincipal(name)->device_bytes(0).used();
+  PrincipalRef Named(absl::string_view name = "tester") {
+    return principals_.Get(Principal::Kind::kToken, name);
   }
+  int64_t PrincipalBytes() { return Named()->device_bytes(0).used(); }
 
   // Makes a tensor of `bytes` zeros. Blocks until it is done and returns its status.
   absl::Status Make(const SessionRef& session, Handle handle, int64_t bytes,
@@ -69,6 +70,7 @@ class QuotaTest : public testing::Test {
     return (*tensor)->status();
   }
 
+  PrincipalTable principals_{kQuotas};
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<SessionTable> sessions_;
   SessionRef session_;
@@ -122,8 +124,8 @@ TEST_F(QuotaTest, CountsHandlesOfAllSessionsOfACaller) {
   ExpectError(Make(session_, 1000, 1), Code::kResourceExhausted,
               {"--max-handles-per-principal=500"});
   ASSERT_TRUE(Make(Open("another"), 1, 1).ok()) << "other callers aren't affected";
-  EXPECT_EQ(*sessions_->Close(TestPrincipal(), other->id()), 250);
-  EXPECT_EQ(TestPrincipal()->handles().used(), 250);
+  EXPECT_EQ(*sessions_->Close(Named(), other->id()), 250);
+  EXPECT_EQ(Named()->budget(PrincipalLimit::kHandles).used(), 250);
   EXPECT_TRUE(Make(session_, 1000, 1).ok());
 }
 
@@ -136,27 +138,30 @@ TEST_F(QuotaTest, CountsActiveUploads) {
               {"--max-upload-bytes-per-principal=64000"});
   EXPECT_EQ(other->account(*slot()).used_bytes(), 0);
   ASSERT_TRUE(engine_->FinishUpload(*session_, *std::move(first), absl::OkStatus()).ok());
-  EXPECT_EQ(TestPrincipal()->upload_bytes().used(), 0);
+  EXPECT_EQ(Named()->budget(PrincipalLimit::kUploadBytes).used(), 0);
   EXPECT_TRUE(engine_->BeginUpload(*other, 1, spec, "cpu:0").ok());
-  EXPECT_EQ(TestPrincipal()->upload_bytes().used(), 0) << "the upload was dropped";
+  EXPECT_EQ(Named()->budget(PrincipalLimit::kUploadBytes).used(), 0) << "the upload was dropped";
 }
 
 TEST_F(QuotaTest, LimitsSessionsOfACaller) {
-  SessionTable table({.max_sessions_per_principal = 2}, engine_->slots());
-  const auto first = table.Open(TestPrincipal("many"), kTestLeaseSeconds, ""),
-             second = table.Open(TestPrincipal("many"), kTestLeaseSeconds, "");
-  const auto third = table.Open(TestPrincipal("many"), kTestLeaseSeconds, "");
+  SessionTable table({}, engine_->slots());
+  PrincipalTable principals({.max_sessions_per_principal = 2});
+  const PrincipalRef many = principals.Get(Principal::Kind::kToken, "many");
+  const PrincipalRef another = principals.Get(Principal::Kind::kToken, "another");
+  const auto first = table.Open(many, kTestLeaseSeconds, ""),
+             second = table.Open(many, kTestLeaseSeconds, "");
+  const auto third = table.Open(many, kTestLeaseSeconds, "");
   ExpectError(third, Code::kResourceExhausted, {"--max-sessions-per-principal=2"});
   EXPECT_EQ(ErrorReason(third.status()), "PRINCIPAL_SESSIONS_EXCEEDED");
-  EXPECT_TRUE(table.Open(TestPrincipal("another"), kTestLeaseSeconds, "").ok());
-  ASSERT_TRUE(table.Close(TestPrincipal("many"), (*first)->id()).ok());
-  EXPECT_TRUE(table.Open(TestPrincipal("many"), kTestLeaseSeconds, "").ok());
+  EXPECT_TRUE(table.Open(another, kTestLeaseSeconds, "").ok());
+  ASSERT_TRUE(table.Close(many, (*first)->id()).ok());
+  EXPECT_TRUE(table.Open(many, kTestLeaseSeconds, "").ok());
 }
 
 TEST_F(QuotaTest, MemoryThatOutlivesItsSessionStaysCharged) {
   ASSERT_TRUE(Make(session_, 1, 1000).ok());
   TensorRef held = *session_->Find(1);
-  ASSERT_TRUE(sessions_->Close(TestPrincipal(), session_->id()).ok());
+  ASSERT_TRUE(sessions_->Close(Named(), session_->id()).ok());
   session_.reset();
   EXPECT_EQ(PrincipalBytes(), 1000);
   held.reset();
@@ -225,8 +230,8 @@ TEST_F(QuotaTest, ExactUnder64RacingSessions) {
     step.arrive_and_wait();
     EXPECT_EQ(DeviceBytes(), 0);
     EXPECT_EQ(PrincipalBytes(), 0);
-    EXPECT_EQ(TestPrincipal()->handles().used(), 0);
-    EXPECT_EQ(TestPrincipal()->upload_bytes().used(), 0);
+    EXPECT_EQ(Named()->budget(PrincipalLimit::kHandles).used(), 0);
+    EXPECT_EQ(Named()->budget(PrincipalLimit::kUploadBytes).used(), 0);
   }
   for (std::thread& racer : racers) racer.join();
   over = true;

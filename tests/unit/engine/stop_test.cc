@@ -58,7 +58,7 @@ class EngineStopTest : public EngineFixture {
 
 TEST_F(EngineStopTest, ProgramOfAClosedSessionStopsBetweenItsKernels) {
   const TensorRef output = StartProgram();
-  ASSERT_TRUE(sessions_->Close(TestPrincipal(), session_->id()).ok());
+  ASSERT_TRUE(sessions_->Close(session_->principal(), session_->id()).ok());
   device(0).Release();
   ExpectError(OutcomeOf(output), Code::kFailedPrecondition,
               {"program (tensor 50)", "the session has ended"});
@@ -72,7 +72,7 @@ TEST_F(EngineStopTest, OpsOfAClosedSessionFail) {
   const auto queued = Run("neg", {1}, 2);
   ASSERT_TRUE(running.ok() && queued.ok());
   ASSERT_TRUE(device(0).WaitUntilHeld());
-  ASSERT_TRUE(sessions_->Close(TestPrincipal(), session_->id()).ok());
+  ASSERT_TRUE(sessions_->Close(session_->principal(), session_->id()).ok());
   device(0).Release();
   for (const auto& tensor : {*running, *queued}) {
     ExpectError(OutcomeOf(tensor), Code::kFailedPrecondition, {"the session has ended"});
@@ -88,7 +88,7 @@ TEST_F(EngineStopTest, CopyOfAClosedSessionFails) {
   const auto copy = engine_->Copy(session_, 1, 2, "cpu:1", /*share=*/false);
   ASSERT_TRUE(copy.ok());
   ASSERT_TRUE(device(1).WaitUntilHeld());
-  ASSERT_TRUE(sessions_->Close(TestPrincipal(), session_->id()).ok());
+  ASSERT_TRUE(sessions_->Close(session_->principal(), session_->id()).ok());
   device(1).Release();
   ExpectError(OutcomeOf(*copy), Code::kFailedPrecondition,
               {"copy_to_device (tensor 2)", "the session has ended"});
@@ -107,7 +107,7 @@ TEST_F(EngineStopTest, ClosedSessionKeepsWhatAnotherSessionShares) {
   const auto result = Run("neg", {1}, 2);
   session_->Drop({1});
   ASSERT_TRUE(device(0).WaitUntilHeld());
-  ASSERT_TRUE(sessions_->Close(TestPrincipal(), session_->id()).ok());
+  ASSERT_TRUE(sessions_->Close(session_->principal(), session_->id()).ok());
   device(0).Release();
   ExpectError(OutcomeOf(*result), Code::kFailedPrecondition);
   EXPECT_THAT(*ReadTensor<int64_t>(*engine_, shared), ElementsAre(7, 7));

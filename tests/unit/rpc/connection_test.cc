@@ -51,7 +51,7 @@ class ConnectionTest : public testing::Test {
       }
     });
     call_.end = [this](const absl::Status& status) { ended_ = status; };
-    connection_->AddAdmitted(&call_, /*headers_bytes=*/0, ReceivePool(), UsageCharge());
+    connection_->AddAdmitted(&call_, /*headers_bytes=*/0, ReceivePool(), Charge());
     connection_->SetState(&call_, Connection::CallState::kReading);
   }
   void TearDown() override {

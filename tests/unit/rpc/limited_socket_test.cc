@@ -53,10 +53,9 @@ class LimitedSocketTest : public testing::Test {
   }
 
   void Limit(int64_t bytes) {
-    limited_ = LimitedSocket::Make(receiver_, {.limit_bytes = bytes,
-                                               .pool = {.usage = used_, .capacity_bytes = 10},
-                                               .stalled = &stalled_,
-                                               .id = kId});
+    limited_ = LimitedSocket::Make(
+        receiver_,
+        {.limit_bytes = bytes, .pool = {.held = used_}, .stalled = &stalled_, .id = kId});
     ASSERT_NE(limited_, nullptr);
   }
   void Send(const std::string& bytes) {
@@ -99,7 +98,7 @@ class LimitedSocketTest : public testing::Test {
   int receiver_ = -1;
   int epoll_ = -1;
   StalledSockets stalled_;
-  const UsageRef used_ = std::make_shared<Usage>();  // the pool's
+  const BudgetRef used_ = std::make_shared<Budget>(10);  // the pool's
   std::unique_ptr<LimitedSocket> limited_;
 };
 
@@ -140,7 +139,7 @@ TEST_F(LimitedSocketTest, ReportsThatItIsStalled) {
 }
 
 TEST_F(LimitedSocketTest, WaitsWhileThePoolIsFull) {
-  used_->Charge(7, 0);
+  used_->ChargePastLimit(7);
   Limit(100);
   Send("0123456789");
   ASSERT_TRUE(AwaitReadable());
@@ -161,8 +160,8 @@ TEST_F(LimitedSocketTest, MovesItsBytesToAnotherPool) {
   Send("0123");
   ASSERT_TRUE(AwaitReadable());
   EXPECT_EQ(Receive(), "0123");
-  const UsageRef other = std::make_shared<Usage>();
-  limited_->ChangePool({.usage = other, .capacity_bytes = 10});
+  const auto other = std::make_shared<Budget>(10);
+  limited_->ChangePool({.held = other});
   EXPECT_EQ(used_->used(), 0);
   EXPECT_EQ(other->used(), 4);
   limited_.reset();

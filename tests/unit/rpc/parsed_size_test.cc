@@ -158,37 +158,39 @@ class ParsedChargeTest : public testing::Test {
  protected:
   absl::Status Charge(ParsedCharge* charge, const std::string& bytes) {
     grpc::ByteBuffer buffer = Buffer(bytes);
-    return charge->Charge(caller_, &buffer, *v1::RunOpsRequest::descriptor());
+    return charge->Take(caller_, &buffer, *v1::RunOpsRequest::descriptor());
   }
 
-  const std::shared_ptr<HostBudget> budget_ = std::make_shared<HostBudget>(0, 200 << 10);
-  const PrincipalRef caller_ = TestPrincipal();
+  int64_t used_bytes() const { return caller_->budget(PrincipalLimit::kHostBytes).used(); }
+
+  PrincipalRef caller_ = TestPrincipalWith({.max_host_bytes_per_principal = 200 << 10});
   const std::string ops_ = Repeated(std::string("\x12\0", 2)).substr(0, 1000);  // 100 to 200 KiB
 };
 
 TEST_F(ParsedChargeTest, ChargesUntilItIsDestroyed) {
   {
-    ParsedCharge charge(budget_);
+    ParsedCharge charge;
     ASSERT_TRUE(Charge(&charge, ops_).ok());
-    EXPECT_EQ(budget_->used_bytes(), charge.bytes());
+    EXPECT_EQ(used_bytes(), charge.bytes());
     EXPECT_GT(charge.bytes(), 50 * static_cast<int64_t>(ops_.size()));
-    ParsedCharge second(budget_);
+    ParsedCharge second;
     ASSERT_TRUE(Charge(&second, ops_.substr(0, 100)).ok());
-    EXPECT_EQ(budget_->used_bytes(), charge.bytes());
+    EXPECT_EQ(used_bytes(), charge.bytes());
   }
-  EXPECT_EQ(budget_->used_bytes(), 0);
+  EXPECT_EQ(used_bytes(), 0);
 }
 
 TEST_F(ParsedChargeTest, RefusesWhatTheCallersLimitDoesNotLeave) {
-  ParsedCharge first(budget_), second(budget_);
-  ParsedCharge moderate(budget_, ParsedCharge::AtLimit::kModerate);
+  ParsedCharge first, second;
+  ParsedCharge moderate(ParsedCharge::AtLimit::kModerate);
   ASSERT_TRUE(Charge(&first, ops_).ok());
   ASSERT_TRUE(Charge(&second, ops_).code() == Code::kResourceExhausted) << first.bytes();
   EXPECT_TRUE(Charge(&moderate, ops_).ok());
 }
 
 TEST_F(ParsedChargeTest, RefusesMessagesThatTakeManyTimesTheirSize) {
-  ParsedCharge charge(std::make_shared<HostBudget>(0, 0));
+  caller_ = TestPrincipal();
+  ParsedCharge charge;
   std::string bytes;
   for (int i = 0; i < 100; ++i) bytes += Repeated(std::string("\x12\0", 2));
   ExpectError(Charge(&charge, bytes), Code::kResourceExhausted,
@@ -196,11 +198,11 @@ TEST_F(ParsedChargeTest, RefusesMessagesThatTakeManyTimesTheirSize) {
 }
 
 TEST_F(ParsedChargeTest, LimitsTheMessageOfACallWithoutCaller) {
-  ParsedCharge charge(budget_);
+  ParsedCharge charge;
   grpc::ByteBuffer buffer = Buffer(ops_);
   const auto& type = *v1::RunOpsRequest::descriptor();
-  ExpectError(charge.Charge(nullptr, &buffer, type), Code::kResourceExhausted, {"16384"});
-  EXPECT_EQ(budget_->used_bytes(), 0);
+  ExpectError(charge.Take(nullptr, &buffer, type), Code::kResourceExhausted, {"16384"});
+  EXPECT_EQ(used_bytes(), 0);
 }
 
 }  // namespace

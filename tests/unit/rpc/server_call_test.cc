@@ -192,7 +192,7 @@ class ServerCallTest : public testing::TestWithParam<QueueKind> {
 
   void SetUp() override {
     WriteTokens({{"alice", kAlice}, {"bob", kBob}});
-    auto authenticator = Authenticator::Make({.token_file = token_file_});
+    auto authenticator = Authenticator::Make({.token_file = token_file_}, {});
     ASSERT_TRUE(authenticator.ok()) << authenticator.status();
     authenticator_ = *std::move(authenticator);
     for (const char* method : {kWait, kWork, kEcho}) {
@@ -201,8 +201,7 @@ class ServerCallTest : public testing::TestWithParam<QueueKind> {
       });
     }
     dispatcher_.AddUnary(kUnary, MakeUnaryFactory<v1::ListOpsRequest, v1::ListOpsResponse>(
-                                     &workers_, std::make_shared<HostBudget>(0, 0),
-                                     {.handle = [this](const auto& call) {
+                                     &workers_, {.handle = [this](const auto& call) {
                                        MutexLock lock(&context_.events.mu);
                                        context_.events.unary = call;
                                        context_.events.admitted.Set();

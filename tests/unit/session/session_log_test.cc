@@ -25,7 +25,7 @@ class SessionLogTest : public testing::Test {
  protected:
   SessionLogTest()
       : log_([this](absl::string_view line) { lines_.emplace_back(line); }, [] { return now; }),
-        table_({.max_sessions_per_principal = 2}, {}, [] { return now; }) {
+        table_({}, {}, [] { return now; }) {
     table_.SetLog(&log_);
   }
 
@@ -35,7 +35,7 @@ class SessionLogTest : public testing::Test {
 };
 
 TEST_F(SessionLogTest, LogsTheBeginAndEndOfEverySession) {
-  const PrincipalRef alice = TestPrincipal("alice");
+  const PrincipalRef alice = TestPrincipalWith({.max_sessions_per_principal = 2}, "alice");
   const std::string first = (*table_.Open(alice, 10, "notebook"))->id();
   ASSERT_TRUE(table_.Open(alice, 10, "").ok());
   ASSERT_FALSE(table_.Open(alice, 10, "").ok());

@@ -18,10 +18,12 @@ using testing::ElementsAre;
 
 constexpr Limits kLimits{.max_handles_per_session = 4, .max_waiting_calls_per_session = 2};
 
+Charge HostBytes() { return Charge(BudgetOf(TestPrincipal(), PrincipalLimit::kHostBytes)); }
+
 class SessionTest : public testing::Test {
  protected:
   SessionTest()
-      : session_(HostCharge(TestHostAccount()), "id", 1, "test", std::chrono::seconds(60), kLimits,
+      : session_(TestPrincipal(), HostBytes(), "id", 1, "test", std::chrono::seconds(60), kLimits,
                  {}) {}
 
   static TensorRef Make(Handle handle) {
@@ -197,8 +199,8 @@ TEST_F(SessionTest, ClosingEndsEverything) {
 
 // Callbacks post ops to devices, so the order must not be that of a hash map.
 TEST(SessionOrderTest, ClosingFailsPromisesInOrderOfHandle) {
-  Session session(HostCharge(TestHostAccount()), "id", 1, "test", std::chrono::seconds(60),
-                  Limits(), {});
+  Session session(TestPrincipal(), HostBytes(), "id", 1, "test", std::chrono::seconds(60), Limits(),
+                  {});
   std::vector<Handle> handles(200);
   std::iota(handles.begin(), handles.end(), 1);
   std::vector<Handle> failed;

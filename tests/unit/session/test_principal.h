@@ -1,11 +1,11 @@
-// Principals and accounts for tests that have no authenticator.
+// Principals and budgets for tests that have no authenticator.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
 #include "absl/strings/string_view.h"
-#include "tensord/server/session/host_budget.h"
+#include "tensord/server/budget.h"
 #include "tensord/server/session/principal.h"
 
 namespace tensord::server {
@@ -17,10 +17,10 @@ inline PrincipalRef TestPrincipal(absl::string_view name = "tester") {
   return table->Get(Principal::Kind::kToken, name);
 }
 
-// Returns an account of TestPrincipal(name). A limit of 0 means no limit.
-inline HostAccountRef TestHostAccount(int64_t limit_bytes = 0, absl::string_view name = "tester") {
-  return std::make_shared<HostAccount>(std::make_shared<HostBudget>(0, limit_bytes),
-                                       TestPrincipal(name));
+// Returns a principal of a server with these limits. Two calls return two principals, which share no
+// limit.
+inline PrincipalRef TestPrincipalWith(const Limits& limits, absl::string_view name = "tester") {
+  return PrincipalTable(limits).Get(Principal::Kind::kToken, name);
 }
 
 // The lease of a test's session, in seconds: longer than a test takes on a busy machine, also with a

@@ -21,8 +21,8 @@ const std::string kOther(Tickets::kPullIdBytes, 'b');
 
 class TicketsTest : public testing::Test {
  protected:
-  TicketsTest() : table_({.max_tickets_per_principal = 3}, {}, &Now) {
-    session_ = *table_.Open(TestPrincipal("alice"), 0, "");
+  TicketsTest() : principals_({.max_tickets_per_principal = 3}), table_({}, {}, &Now) {
+    session_ = *table_.Open(principals_.Get(Principal::Kind::kToken, "alice"), 0, "");
     use_ = *table_.Use(session_->principal(), session_->id());
     tensor_ = Tensor::Make(1, TensorSpec{}, nullptr);
   }
@@ -46,6 +46,7 @@ class TicketsTest : public testing::Test {
     return nullptr;
   }
 
+  PrincipalTable principals_;
   SessionTable table_;
   SessionRef session_;
   SessionUse use_;  // the lease doesn't run while the session is in use
@@ -92,12 +93,13 @@ TEST_F(TicketsTest, ExpiresUnlessAPullHasBegun) {
   now += Tickets::kLifetime + seconds(1);
   EXPECT_EQ(Begin(unused), nullptr);
   table_.EndExpired();
-  EXPECT_EQ(session_->principal()->tickets().used(), 1) << "the ticket whose pull is active";
+  EXPECT_EQ(session_->principal()->budget(PrincipalLimit::kTickets).used(), 1)
+      << "the ticket whose pull is active";
   use.reset();
   EXPECT_NE(Begin(used), nullptr);
   now += Tickets::kLifetime + seconds(1);
   table_.EndExpired();
-  EXPECT_EQ(session_->principal()->tickets().used(), 0);
+  EXPECT_EQ(session_->principal()->budget(PrincipalLimit::kTickets).used(), 0);
 }
 
 TEST_F(TicketsTest, HoldsTheTensorUntilItIsPulled) {
@@ -136,7 +138,7 @@ TEST_F(TicketsTest, ReleasedTicketIsFreedAtOnce) {
   auto use = Begin(ticket);
   ASSERT_NE(use, nullptr);
   EXPECT_TRUE(tickets().Release(ticket, claim).ok());
-  EXPECT_EQ(session_->principal()->tickets().used(), 0);
+  EXPECT_EQ(session_->principal()->budget(PrincipalLimit::kTickets).used(), 0);
   EXPECT_FALSE(tensor.expired()) << "the open connection keeps the tensor";
   EXPECT_EQ(Begin(ticket), nullptr);
   EXPECT_EQ(tickets().Release(ticket, claim).code(), Code::kPermissionDenied);
@@ -159,7 +161,7 @@ TEST_F(TicketsTest, OnlyItsPullReleasesATicket) {
 TEST_F(TicketsTest, UnusedTicketMayBeReleased) {
   const std::string ticket = Issue();
   EXPECT_TRUE(tickets().Release(ticket, {"there", "token", "alice", kPullId}).ok());
-  EXPECT_EQ(session_->principal()->tickets().used(), 0);
+  EXPECT_EQ(session_->principal()->budget(PrincipalLimit::kTickets).used(), 0);
   EXPECT_EQ(Begin(ticket), nullptr);
 }
 
@@ -167,7 +169,7 @@ TEST_F(TicketsTest, EndsWithItsSession) {
   const std::string ticket = Issue();
   const auto use = Begin(ticket);
   ASSERT_TRUE(table_.Close(session_->principal(), session_->id()).ok());
-  EXPECT_EQ(session_->principal()->tickets().used(), 0);
+  EXPECT_EQ(session_->principal()->budget(PrincipalLimit::kTickets).used(), 0);
   EXPECT_EQ(Begin(ticket), nullptr);
   EXPECT_EQ(use->tensor(), tensor_) << "an active pull continues";
   EXPECT_EQ(tickets().Issue(session_, tensor_, "there").status().code(), Code::kFailedPrecondition);
