@@ -69,6 +69,7 @@ class CallDispatcher::PendingCall final : public QueueEvent {
     }
   }
 
+  Kind kind() const override { return Kind::kNewCall; }
   // Runs on the thread of the queue's accept queue.
   void OnCompleted(bool ok) override {
     std::unique_ptr<PendingCall> self(this);

@@ -12,28 +12,19 @@
 namespace tensord::server {
 namespace {
 
-// After a thread has had events for this time without a pause, it lets gRPC read.
-constexpr std::chrono::microseconds kMaxTimeWithoutInput{200};
-// Next() takes less than this if an event was waiting, unless the thread is interrupted.
-constexpr std::chrono::microseconds kMaxTakeTime{5};
-// If Next() takes this long, it has polled connections.
-constexpr std::chrono::microseconds kMinWait{50};
-// A flood of short calls that the thread hasn't seen takes memory that no caller is charged for. So
-// gRPC reads no more until so many events have come without a new call.
-constexpr int kMinQuietEvents = 256;
-// gRPC reads from one connection each time it is asked.
-constexpr int kConnectionsAtOnce = 16;
-
 // Owns itself until its task has run.
 class PostedTask final : public QueueEvent {
  public:
-  explicit PostedTask(CallQueue::Task task) : task_(std::move(task)) {}
+  PostedTask(CallQueue::Task task, Kind kind, const void* owner)
+      : task_(std::move(task)), kind_(kind), owner_(owner) {}
 
   void Post(grpc::CompletionQueue* queue) {
     TsanRelease(static_cast<QueueEvent*>(this));
     alarm_.Set(queue, std::chrono::system_clock::time_point(), static_cast<QueueEvent*>(this));
   }
 
+  Kind kind() const override { return kind_; }
+  const void* owner() const override { return owner_; }
   void OnCompleted(bool /*ok*/) override {
     const std::unique_ptr<PostedTask> self(this);
     std::move(task_)();
@@ -42,16 +33,24 @@ class PostedTask final : public QueueEvent {
  private:
   grpc::Alarm alarm_;
   CallQueue::Task task_;
+  const Kind kind_;
+  const void* const owner_;
 };
 
 }  // namespace
 
-void CallQueue::Post(Task task) { (new PostedTask(std::move(task)))->Post(queue_.get()); }
+void CallQueue::Post(Task task, const void* owner) {
+  (new PostedTask(std::move(task), QueueEvent::Kind::kOfOwner, owner))->Post(queue_.get());
+}
+
+void CallQueue::PostBarrier(Task task) {
+  (new PostedTask(std::move(task), QueueEvent::Kind::kBarrier, nullptr))->Post(queue_.get());
+}
 
 void CallQueue::AwaitEarlierEvents() {
   std::promise<void> reached;
   AddCall();
-  Post([&reached] { reached.set_value(); });
+  PostBarrier([&reached] { reached.set_value(); });
   reached.get_future().wait();
   RemoveCall();
 }
@@ -59,7 +58,6 @@ void CallQueue::AwaitEarlierEvents() {
 void CallQueue::AddCall() {
   MutexLock lock(&mu_);
   ++calls_;
-  has_new_call_.store(true, std::memory_order_relaxed);
   changed_.SignalAll();
 }
 
@@ -84,7 +82,7 @@ void CallQueue::AwaitNoCalls(std::chrono::steady_clock::time_point deadline) {
 }
 
 void CallQueue::Start() {
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this] { loop_.Run(); });
 }
 
 CallQueue::~CallQueue() {
@@ -97,41 +95,7 @@ CallQueue::~CallQueue() {
   if (thread_.joinable()) {
     thread_.join();
   } else {
-    Run();
-  }
-  input_.Shutdown();
-  void* tag = nullptr;
-  bool ok = false;
-  while (input_.Next(&tag, &ok)) {
-  }
-}
-
-void CallQueue::Run() {
-  void* tag = nullptr;
-  bool ok = false;
-  while (true) {
-    if (accept_queue_ != nullptr) AwaitCall();
-    const auto asked = std::chrono::steady_clock::now();
-    if (!Next(&tag, &ok)) return;
-    ReadInput(asked);
-    TsanAcquire(tag);
-    static_cast<QueueEvent*>(tag)->OnCompleted(ok);
-  }
-}
-
-void CallQueue::ReadInput(std::chrono::steady_clock::time_point asked) {
-  quiet_events_ = has_new_call_.load(std::memory_order_relaxed) ? 0 : quiet_events_ + 1;
-  if (quiet_events_ == 0) has_new_call_.store(false, std::memory_order_relaxed);
-  const auto now = std::chrono::steady_clock::now();
-  const auto waited = now - asked;
-  if (waited >= kMinWait) input_read_at_ = now;  // Next() has polled
-  if (waited >= kMaxTakeTime || now - input_read_at_ < kMaxTimeWithoutInput) return;
-  if (quiet_events_ < kMinQuietEvents) return;
-  input_read_at_ = now;
-  void* tag = nullptr;
-  bool ok = false;
-  for (int i = 0; i < kConnectionsAtOnce; ++i) {
-    input_.AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC));
+    loop_.Run();
   }
 }
 
@@ -140,18 +104,30 @@ void CallQueue::AwaitCall() {
   while (calls_ == 0 && !ending_) changed_.Wait(&mu_);
 }
 
-bool CallQueue::Next(void** tag, bool* ok) {
-  if (spin_.count() > 0) {
-    const auto until = std::chrono::steady_clock::now() + spin_;
-    do {
-      const auto next = queue_->AsyncNext(tag, ok, gpr_time_0(GPR_CLOCK_MONOTONIC));
-      if (next == grpc::CompletionQueue::GOT_EVENT) return true;
-      if (next == grpc::CompletionQueue::SHUTDOWN) return false;
-      // The next message may depend on a program that waits for this core.
-      std::this_thread::yield();
-    } while (std::chrono::steady_clock::now() < until);
+EventLoop::Got CallQueue::Take(bool wait, QueueEvent** event, bool* ok) {
+  using Status = grpc::CompletionQueue::NextStatus;
+  void* tag = nullptr;
+  Status status = Status::TIMEOUT;
+  const auto poll = [&] {
+    status = queue_->AsyncNext(&tag, ok, gpr_time_0(GPR_CLOCK_MONOTONIC));
+    return status != Status::TIMEOUT;
+  };
+  if (!wait) {
+    poll();
+  } else {
+    if (accept_queue_ != nullptr) AwaitCall();
+    const auto until = Now() + spin_;
+    // The next message may depend on a program that waits for this core.
+    while (spin_.count() > 0 && !poll() && Now() < until) std::this_thread::yield();
+    if (status == Status::TIMEOUT) {
+      status = queue_->Next(&tag, ok) ? Status::GOT_EVENT : Status::SHUTDOWN;
+    }
   }
-  return queue_->Next(tag, ok);
+  if (status == Status::TIMEOUT) return EventLoop::Got::kNothing;
+  if (status == Status::SHUTDOWN) return EventLoop::Got::kEnd;
+  TsanAcquire(tag);
+  *event = static_cast<QueueEvent*>(tag);
+  return EventLoop::Got::kEvent;
 }
 
 }  // namespace tensord::server

@@ -3,7 +3,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -13,22 +12,13 @@
 #include "tensord/common/util/mutex.h"
 #include "tensord/common/util/tsan_annotations.h"
 #include "tensord/server/rpc/auth/authenticator.h"
+#include "tensord/server/rpc/event_loop.h"
 
 namespace tensord::server {
 
-// The tag of an operation on a queue.
-class QueueEvent {
- public:
-  // Runs on the queue's thread when the operation has ended. `ok` is the value that
-  // CompletionQueue::Next() has set.
-  virtual void OnCompleted(bool ok) = 0;
-
- protected:
-  ~QueueEvent() = default;
-};
-
 // The tag of an operation of an object. Keeps the object alive until the operation has ended. Then
-// runs `handler` and the object's AfterEvent() on the queue's thread. Tags one operation at a time.
+// runs `handler` and the object's AfterEvent() on the queue's thread. The object's event_owner() is
+// QueueEvent::owner(). Tags one operation at a time.
 template <typename Object>
 class CallEvent final : public QueueEvent {
  public:
@@ -42,6 +32,7 @@ class CallEvent final : public QueueEvent {
     return static_cast<QueueEvent*>(this);
   }
 
+  const void* owner() const override { return object_->event_owner(); }
   void OnCompleted(bool ok) override {
     const std::shared_ptr<Object> object = std::move(object_);
     ((*object).*handler_)(ok);
@@ -55,7 +46,7 @@ class CallEvent final : public QueueEvent {
 
 // A completion queue and its thread. In gRPC, every thread that waits at a queue polls all
 // connections. That costs one or two wake-ups per message, so use as few queues as the load allows.
-class CallQueue {
+class CallQueue final : private EventLoop::Source {
  public:
   using Task = absl::AnyInvocable<void() &&>;
 
@@ -77,9 +68,12 @@ class CallQueue {
   // Starts the thread. Call it after the server is built and the queue awaits calls.
   void Start();
 
-  // Runs `task` on the queue's thread, after all earlier events of the queue. Until `task` runs,
-  // HasCalls() must remain true. Otherwise the queue may be destroyed. Thread-safe.
-  void Post(Task task);
+  // Runs `task` on the queue's thread, after all earlier events of `owner` (QueueEvent::owner()).
+  // Until `task` runs, HasCalls() must remain true. Otherwise the queue may be destroyed.
+  // Thread-safe.
+  void Post(Task task, const void* owner = nullptr);
+  // Does the same after all earlier events of the queue.
+  void PostBarrier(Task task);
   // Blocks until the queue's thread has handled all earlier events. Don't call it on that thread.
   void AwaitEarlierEvents();
 
@@ -97,25 +91,16 @@ class CallQueue {
   CallQueue* accept_queue() { return accept_queue_ != nullptr ? accept_queue_ : this; }
 
  private:
-  void Run();
+  EventLoop::Got Take(bool wait, QueueEvent** event, bool* ok) override;
+  EventLoop::Time Now() override { return std::chrono::steady_clock::now(); }
   // If calls arrive at another queue, blocks until there is a call or the queue ends.
   void AwaitCall();
-  bool Next(void** tag, bool* ok);
-  // If the queue has had events for a while without a pause, lets gRPC read from connections. gRPC
-  // itself reads only when a thread finds no event. Events that result from the reads come after
-  // those that are waiting. So waiting events don't stop gRPC from reading other connections. While
-  // new calls arrive, does nothing, because nothing bounds the calls that gRPC would hold. `asked`
-  // is when the thread asked for the current event.
-  void ReadInput(std::chrono::steady_clock::time_point asked);
 
   Authenticator* const authenticator_;
   const std::chrono::microseconds spin_;
   CallQueue* const accept_queue_ = nullptr;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
-  grpc::CompletionQueue input_;  // has no events: ReadInput() polls connections through it
-  std::chrono::steady_clock::time_point input_read_at_;
-  std::atomic<bool> has_new_call_ = false;
-  int quiet_events_ = 0;  // consecutive ones, in which no call has arrived
+  EventLoop loop_{this};
   std::thread thread_;
 
   mutable Mutex mu_;

@@ -295,7 +295,7 @@ void Server::AfterEarlierEvents(std::function<void()> then) {
   auto last = std::shared_ptr<void>(nullptr, [then = std::move(then)](void*) { then(); });
   for (CallQueue* queue : AllQueues()) {
     queue->AddCall();  // the queue exists, and its thread polls, until the task has run
-    queue->Post([queue, reference = last]() mutable {
+    queue->PostBarrier([queue, reference = last]() mutable {
       reference.reset();
       queue->RemoveCall();
     });

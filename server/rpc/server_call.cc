@@ -19,6 +19,10 @@ GrpcCall::QueueCount::~QueueCount() {
   if (queue != nullptr) queue->RemoveCall();
 }
 
+const void* GrpcCall::DoneEvent::owner() const {
+  return call == nullptr ? nullptr : call->event_owner();
+}
+
 void GrpcCall::DoneEvent::OnCompleted(bool /*ok*/) {
   completed = true;
   const std::shared_ptr<ServerCall> done = std::move(call);

@@ -54,6 +54,7 @@ class GrpcCall {
   class DoneEvent final : public QueueEvent {
    public:
     void OnCompleted(bool ok) override;
+    const void* owner() const override;
     bool completed = false;
     std::shared_ptr<ServerCall> call;  // kept alive until the event happens
   };
@@ -147,10 +148,13 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   static void Post(std::shared_ptr<ServerCall> call, Task task) {
     if (call == nullptr) return;
     CallQueue* const queue = call->queue();
-    queue->Post([call = std::move(call), task = std::move(task)]() mutable {
-      task();
-      call->AfterEvent();
-    });
+    const void* const owner = call->event_owner();
+    queue->Post(
+        [call = std::move(call), task = std::move(task)]() mutable {
+          task();
+          call->AfterEvent();
+        },
+        owner);
   }
 
   // Both count bytes that the call has transferred outside its messages, such as in shared memory.
@@ -172,6 +176,9 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   // Returns whether the call was cancelled, or its connection broke, or its deadline passed. Call
   // it from OnDone on.
   bool cancelled() const { return grpc_call_->context().IsCancelled(); }
+
+  // Returns QueueEvent::owner() of the call's events.
+  const void* event_owner() const { return principal().get(); }
 
   static absl::Status ClientDisconnected() { return absl::CancelledError("the client has gone"); }
 

@@ -39,6 +39,7 @@ class PeerCheck final : public PeerOperation, public std::enable_shared_from_thi
   void OnInfo(bool ok);
   void OnReleased(bool ok);
   void AfterEvent() {}
+  const void* event_owner() const { return nullptr; }
   // Makes the context of the next call.
   void Prepare();
   void End(const grpc::Status& status);

@@ -102,6 +102,7 @@ class PeerPull final : public PeerOperation,
   void OnDue(bool ok);
   void OnWorkerDone(bool ok);
   void AfterEvent() {}
+  const void* event_owner() const { return nullptr; }
 
   void OnMessageRead() override;
   void OnSending() override { attempt_->ring.MessageSent(); }

@@ -80,6 +80,7 @@ class SourceCall final : public std::enable_shared_from_this<SourceCall> {
   void OnDeadline(bool ok);
   void OnFinished(bool ok);
   void AfterEvent() {}
+  const void* event_owner() const { return nullptr; }
 
   // Returns the tag for an operation that begins now, and counts the operation.
   void* Begin(Event* event);

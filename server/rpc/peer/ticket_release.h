@@ -38,6 +38,7 @@ class TicketRelease final : public PeerOperation,
   // Ignores the status: see above.
   void OnFinished(bool ok);
   void AfterEvent() {}
+  const void* event_owner() const { return nullptr; }
 
   Peers* const peers_;
   Charge counted_;

@@ -10,14 +10,14 @@
 namespace tensord::server {
 namespace {
 
-constexpr int kDefaultPageSize = 100;
-constexpr int kMaxPageSize = 1000;
+constexpr int kDefaultSessionsPerPage = 100;
+constexpr int kMaxSessionsPerPage = 1000;
 
 int64_t Seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
 }
 
-void ToProto(const Session& session, const std::vector<DeviceSlot*>& slots, v1::SessionInfo* out) {
+void FillInfo(const Session& session, const std::vector<DeviceSlot*>& slots, v1::SessionInfo* out) {
   const Session::Activity activity = session.activity();
   out->set_session_number(session.number());
   out->set_principal(session.principal()->unique_name());
@@ -65,8 +65,8 @@ absl::Status List(const ServiceContext& context, const UnaryCallBase& call,
     return absl::InvalidArgumentError(absl::StrCat("page_size is ", request.page_size(),
                                                    "; use 1 to 1000, or 0 for the default of 100"));
   }
-  const int wanted = request.page_size() == 0 ? kDefaultPageSize : request.page_size();
-  const int page_size = std::min(wanted, kMaxPageSize);
+  const int wanted = request.page_size() == 0 ? kDefaultSessionsPerPage : request.page_size();
+  const int page_size = std::min(wanted, kMaxSessionsPerPage);
   uint64_t after = 0;  // the last number of the previous page
   if (!request.page_token().empty() && !absl::SimpleAtoi(request.page_token(), &after)) {
     return absl::InvalidArgumentError(
@@ -80,7 +80,7 @@ absl::Status List(const ServiceContext& context, const UnaryCallBase& call,
       response->set_next_page_token(absl::StrCat(response->sessions().rbegin()->session_number()));
       break;
     }
-    ToProto(*session, context.engine->slots(), response->add_sessions());
+    FillInfo(*session, context.engine->slots(), response->add_sessions());
   }
   return absl::OkStatus();
 }
