@@ -311,8 +311,8 @@ void AddLimits(CLI::App& app, Limits* limits) {
         "Largest payload of one message; larger tensors are streamed");
   bytes("--max-host-bytes", &limits->max_host_bytes, kMiB, kMaxBytes,
         "Host memory that is charged to callers for handles, programs, sessions and so on, but not "
-        "for the elements of tensors. Default: an eighth of the memory, at least 64MiB and at most "
-        "8GiB. The default memory limit of CPU devices doesn't include this amount")
+        "for the elements of tensors. Default: a twentieth of the memory, at least 64MiB and at "
+        "most 8GiB. The default memory limit of CPU devices doesn't include this amount")
       ->default_str("");
   bytes("--max-host-bytes-per-principal", &limits->max_host_bytes_per_principal, int64_t{1} << 16,
         kMaxBytes,
@@ -322,13 +322,23 @@ void AddLimits(CLI::App& app, Limits* limits) {
   count("--max-sessions", &limits->max_sessions, 1, kMaxObjects, "Sessions at once");
   count("--max-connections", &limits->max_connections, 0, kMaxObjects,
         "TCP connections at once; 0: as many as file descriptors allow");
+  bytes(
+      "--max-request-bytes", &limits->max_request_bytes, 32 * kMiB, kMaxBytes,
+      "Memory for the requests of all callers that have arrived in part. Default: a thirty-second "
+      "of the memory, at most 384MiB, and at least four times --max-message-bytes")
+      ->default_str("");
   bytes("--max-request-bytes-per-principal", &limits->max_request_bytes_per_principal, 32 * kMiB,
         kMaxBytes,
-        "Memory for the requests of one caller that have arrived in part; at least twice "
-        "--max-message-bytes");
+        "The same for one caller; at least twice --max-message-bytes. Default: half of "
+        "--max-request-bytes")
+      ->default_str("");
+  bytes("--max-response-bytes", &limits->max_response_bytes, kMiB, kMaxBytes,
+        "Memory for responses that clients haven't received; further ones wait. Default: a "
+        "thirty-second of the memory, at least 32MiB and at most 384MiB")
+      ->default_str("");
   bytes("--max-response-bytes-per-principal", &limits->max_response_bytes_per_principal, kMiB,
-        kMaxBytes,
-        "Memory for responses that one caller's clients haven't received; further ones wait");
+        kMaxBytes, "The same for one caller. Default: half of --max-response-bytes")
+      ->default_str("");
   count("--max-handles-per-session", &limits->max_handles_per_session, 1, kMaxObjects,
         "Tensors that one session may hold");
   AddQuotas(app, limits);

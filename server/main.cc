@@ -38,6 +38,7 @@
 #include "tensord/server/device/fault/fault_control.h"
 #include "tensord/server/flags.h"
 #include "tensord/server/log.h"
+#include "tensord/server/memory_plan.h"
 #include "tensord/server/metrics/exposer.h"
 #include "tensord/server/rpc/auth/descriptor_limit.h"
 #include "tensord/server/rpc/server.h"
@@ -159,27 +160,6 @@ void Announce(Server& server, const AuthenticationOptions& authentication,
 // The part of the process's threads that members of groups may use.
 constexpr int64_t kThreadShare = 4;
 
-// Sets the limits of host memory that no flag has set. Subtracts max_host_bytes, and memory for the
-// process itself (code, caches, transfers), from the default limits of CPU devices.
-void SetHostLimits(Limits* limits, Backend* cpu) {
-  constexpr int64_t kMiB = 1 << 20;
-  const int64_t memory = CpuTotalMemory();
-  if (limits->max_host_bytes == 0) {
-    limits->max_host_bytes = std::clamp(memory / 8, 64 * kMiB, 8192 * kMiB);
-  }
-  if (limits->max_host_bytes_per_principal == 0) {
-    limits->max_host_bytes_per_principal = limits->max_host_bytes / 2;
-  }
-  const int64_t reserved = limits->max_host_bytes + std::min(memory / 8, 512 * kMiB);
-  cpu->reserved_memory = [reserved](int64_t total) { return std::min(reserved, total / 2); };
-}
-
-// Returns the quota for gRPC (see ServerOptions): half of the memory, but at least twice the limit
-// of one caller.
-int64_t GrpcQuotaBytes(const Limits& limits) {
-  return std::max(CpuTotalMemory() / 2, 2 * limits.max_request_bytes_per_principal);
-}
-
 // Sets the limits of sessions and connections per principal that no flag has set. If callers are
 // authenticated, the limit is half of what the server can have, so that one caller can't use up
 // all. Otherwise there is no limit.
@@ -213,11 +193,12 @@ absl::StatusOr<std::unique_ptr<metrics::Exposer>> ServeMetrics(const DaemonFlags
 absl::StatusOr<Daemon> StartDaemon(const DaemonFlags& flags, FaultPlans* faults) {
   ServerOptions options = flags.server;
   std::vector<Backend> backends = BuiltInBackends();
-  SetHostLimits(&options.limits, &backends.front());
+  TENSORD_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(CpuTotalMemory(), &options.limits));
+  backends.front().reserved_memory = [plan](int64_t /*total*/) { return plan.reserved(); };
   SetPrincipalDefaults(&options.limits, options.authentication.authenticates());
   options.limits.max_group_members =
       std::min(options.limits.max_group_members, CpuMaxThreads() / kThreadShare);
-  options.grpc_quota_bytes = GrpcQuotaBytes(options.limits);
+  options.grpc_quota_bytes = std::max(CpuTotalMemory() / 2, 2 * options.limits.max_request_bytes);
   options.unavailable_kinds = UnavailableKinds(backends);
   for (const Backend& backend : backends) {
     options.communicator_makers[backend.kind] = backend.make_communicator;

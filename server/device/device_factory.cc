@@ -54,24 +54,28 @@ absl::StatusOr<const Backend*> FindBackend(absl::Span<const Backend> backends,
   return &*backend;
 }
 
-// Returns a request's own limit, or its share of the physical device's memory.
+// Returns a request's own limit, or its share of what the other requests leave of the physical
+// device's memory.
 absl::StatusOr<int64_t> LimitOf(const Backend& backend, const DeviceRequest& request,
                                 const Requests& requests) {
   TENSORD_ASSIGN_OR_RETURN(const int64_t total, backend.total_memory(request.physical_index));
-  if (request.limit_bytes > total) {
+  const int64_t reserved = backend.reserved_memory ? backend.reserved_memory(total) : 0;
+  int64_t asked = 0, sharing = 0;
+  for (const DeviceRequest& each : requests) {
+    if (each.kind != request.kind || each.physical_index != request.physical_index) continue;
+    asked += each.limit_bytes;
+    if (each.limit_bytes == 0) ++sharing;
+  }
+  const int64_t room = total - reserved;
+  if (asked > room || (sharing > 0 && asked == room)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a device's limit of ", request.limit_bytes, " bytes is more than there is: the ",
-        backend.physical_name(request.physical_index), " has ", total,
-        " bytes; lower the limit, or omit it to use the default"));
+        "the limits of devices add up to ", asked, " bytes, more than there is: the ",
+        backend.physical_name(request.physical_index), " has ", total, " bytes, of which ",
+        reserved, " are for other uses (server/LIMITS.md, \"Where the memory goes\"); use at most ",
+        room, " bytes in all, or omit the limits to use the defaults"));
   }
   if (request.limit_bytes > 0) return request.limit_bytes;
-  const auto sharing =
-      std::count_if(requests.begin(), requests.end(), [&](const DeviceRequest& other) {
-        return other.kind == request.kind && other.physical_index == request.physical_index &&
-               other.limit_bytes == 0;
-      });
-  const int64_t reserved = backend.reserved_memory ? backend.reserved_memory(total) : 0;
-  return std::max<int64_t>(1, (total - reserved) / sharing);
+  return std::max<int64_t>(1, (room - asked) / sharing);
 }
 
 // Returns the number of threads of device `index` of `devices` devices that share `threads`

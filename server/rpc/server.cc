@@ -132,7 +132,8 @@ absl::Status CheckGateOptions(const ServerOptions& options) {
 }
 
 absl::Status CheckLimits(const Limits& limits) {
-  if (limits.max_request_bytes_per_principal >= 2 * limits.max_message_bytes) {
+  if (limits.max_request_bytes_per_principal == 0 ||
+      limits.max_request_bytes_per_principal >= 2 * limits.max_message_bytes) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(

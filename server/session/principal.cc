@@ -59,11 +59,24 @@ std::string Principal::limit_source(absl::string_view flag) const {
 struct Principal::Shared {
   explicit Shared(const Limits& limits)
       : limits(limits),
-        host_bytes(std::make_shared<Budget>(limits.max_host_bytes == 0 ? Budget::kUnlimited
-                                                                       : limits.max_host_bytes)) {}
+        host_bytes(NewBudget(limits.max_host_bytes)),
+        request_bytes(NewBudget(limits.max_request_bytes)),
+        response_bytes(NewBudget(limits.max_response_bytes)) {}
+
+  static BudgetRef NewBudget(int64_t limit) {
+    return std::make_shared<Budget>(limit == 0 ? Budget::kUnlimited : limit);
+  }
+  // Returns the budget of all principals together, or null if there is none.
+  BudgetRef Of(PrincipalLimit which) const {
+    if (which == PrincipalLimit::kHostBytes) return host_bytes;
+    if (which == PrincipalLimit::kRequestBytes) return request_bytes;
+    return which == PrincipalLimit::kResponseBytes ? response_bytes : nullptr;
+  }
 
   const Limits limits;
   const BudgetRef host_bytes;
+  const BudgetRef request_bytes;
+  const BudgetRef response_bytes;
   ChargeQueue response_queue;
 };
 
@@ -128,8 +141,7 @@ Principal::Principal(Kind kind, absl::string_view name, PrincipalCountersRef cou
     : kind_(kind), name_(name), counters_(std::move(counters)), shared_(std::move(shared)) {
   for (size_t i = 0; i < kPrincipalLimits.size(); ++i) {
     const auto which = static_cast<PrincipalLimit>(i);
-    budgets_.emplace_back(LimitOf(which, std::nullopt),
-                          which == PrincipalLimit::kHostBytes ? shared_->host_bytes : nullptr,
+    budgets_.emplace_back(LimitOf(which, std::nullopt), shared_->Of(which),
                           [this, which](const Budget& full, int64_t amount) {
                             return RefuseAt(which, full, amount);
                           });
@@ -140,7 +152,9 @@ int64_t Principal::LimitOf(PrincipalLimit which, std::optional<int64_t> own) con
   const Limits& limits = shared_->limits;
   const int64_t limit = own.value_or(limits.*kServerLimits[static_cast<size_t>(which)].of_flag);
   // A message of any size that is allowed can be received.
-  if (which == PrincipalLimit::kRequestBytes) return std::max(limit, 2 * limits.max_message_bytes);
+  if (which == PrincipalLimit::kRequestBytes && limit != 0) {
+    return std::max(limit, 2 * limits.max_message_bytes);
+  }
   return limit == 0 && which != PrincipalLimit::kPublished ? Budget::kUnlimited : limit;
 }
 

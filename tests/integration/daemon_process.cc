@@ -36,15 +36,9 @@ absl::StatusOr<std::string> MakeFolder() {
   return folder;
 }
 
-// Returns the path of the daemon: the value of TENSORD_DAEMON, or the one of this build.
-std::string Program() {
-  const char* named = std::getenv("TENSORD_DAEMON");
-  return named != nullptr ? named : TENSORD_DAEMON_PATH;
-}
-
 pid_t Spawn(const std::vector<std::string>& flags, const std::vector<std::string>& environment,
             const std::string& output_path, int error_descriptor, int max_descriptors = 0) {
-  const std::string program = Program();
+  const std::string program = DaemonProgram();
   std::vector<char*> argv{const_cast<char*>(program.c_str())};
   for (const std::string& flag : flags) argv.push_back(const_cast<char*>(flag.c_str()));
   argv.push_back(nullptr);
@@ -76,6 +70,11 @@ std::string FindMisuse(const std::string& output) {
 }
 
 }  // namespace
+
+std::string DaemonProgram() {
+  const char* named = std::getenv("TENSORD_DAEMON");
+  return named != nullptr ? named : TENSORD_DAEMON_PATH;
+}
 
 std::string TestDeviceKind() {
   const char* const kind = std::getenv("TENSORD_TEST_DEVICE_KIND");

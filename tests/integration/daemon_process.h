@@ -22,6 +22,9 @@ std::string TestDevice(int index);
 // Returns the --devices flag for these two devices. Their memory limits are 1 GiB and 64 MiB.
 std::string TestDevicesFlag();
 
+// Returns the path of the daemon: the value of TENSORD_DAEMON, or the one of this build.
+std::string DaemonProgram();
+
 // The destructor kills the child; ExpectTerminatesCleanly() lets it end by itself. If the CUDA
 // emulation has reported a misuse in the child, the destructor makes the current test fail.
 class DaemonProcess {

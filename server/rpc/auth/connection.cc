@@ -277,9 +277,9 @@ Connection::Inspection Connection::Inspect() {
         WindowFullLocked()
             ? MessageTooLarge(max_message_bytes_)
             : absl::ResourceExhaustedError(absl::StrCat(
-                  "the caller has begun to send ", pool_.held->limit(),
+                  "the caller has begun to send ", pool_.held->used(),
                   " bytes of requests, and none of them is complete; send fewer at once "
-                  "(--max-request-bytes-per-principal)")));
+                  "(--max-request-bytes-per-principal, or --max-request-bytes of all callers)")));
     deadlocked_inspections_ = 0;
   }
   credit_bytes_ += admitted_ ? kRefillBytes : kUnadmittedRefillBytes;

@@ -11,12 +11,7 @@
 namespace tensord::server {
 namespace {
 
-// The maximum number of rings. Their memory doesn't count against any device's limit.
-constexpr int kMaxRings = 32;
 constexpr int kMaxRingsPerSession = 2;
-// One authenticated principal can't use up all rings. All anonymous callers are one principal, to
-// which only kMaxRings applies.
-constexpr int kMaxRingsPerPrincipal = kMaxRings / 2;
 
 }  // namespace
 
@@ -77,12 +72,13 @@ absl::Status SharedRings::Add(Ring* ring) {
   const auto of_principal = std::count_if(rings_.begin(), rings_.end(), [&](const Ring* other) {
     return other->principal_ == ring->principal_;
   });
+  // One authenticated principal can't use up all rings. All anonymous callers are one principal.
   const bool is_anonymous = ring->principal_->kind() == Principal::Kind::kAnonymous;
-  const int max_of_principal = is_anonymous ? kMaxRings : kMaxRingsPerPrincipal;
+  const int max_of_principal = is_anonymous ? max_rings_ : max_rings_ / 2;
   if (of_session >= kMaxRingsPerSession || of_principal >= max_of_principal ||
-      rings_.size() >= kMaxRings) {
+      static_cast<int>(rings_.size()) >= max_rings_) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "the server has ", rings_.size(), " rings of shared memory (at most ", kMaxRings,
+        "the server has ", rings_.size(), " rings of shared memory (at most ", max_rings_,
         "), this caller ", of_principal, " (at most ", max_of_principal, "), this session ",
         of_session, " (at most ", kMaxRingsPerSession, "): use Write and Read"));
   }

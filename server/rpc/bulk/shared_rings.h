@@ -34,7 +34,13 @@ inline constexpr int64_t kMinSharedBytes = 4 << 20;
 // Thread-safe.
 class SharedRings {
  public:
-  SharedRings() : broker_([this] { Sweep(); }) {}
+  // The memory of a client's ring.
+  static constexpr int64_t kMaxRingBytes = kSharedSlotBytes * kSharedSlots;
+
+  // `max_rings` is the maximum number of rings. Their memory doesn't count against any device's
+  // limit.
+  SharedRings(int max_rings = 32)  // NOLINT(google-explicit-constructor): initializes a member
+      : max_rings_(max_rings), broker_([this] { Sweep(); }) {}
 
   // Returns whether this server can share memory.
   bool available() const { return !broker_.socket_name().empty(); }
@@ -98,6 +104,7 @@ class SharedRings {
   void Remove(Ring* ring);
   void Sweep();
 
+  const int max_rings_;
   Mutex mu_;
   absl::flat_hash_set<Ring*> rings_ ABSL_GUARDED_BY(mu_);
   bool draining_ ABSL_GUARDED_BY(mu_) = false;

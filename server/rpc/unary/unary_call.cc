@@ -122,7 +122,10 @@ void UnaryCallBase::EndUse() {
 
 void UnaryCallBase::Finish(const absl::Status& status) {
   if (status.ok()) {
-    FinishWith(EncodeMessage(response_message()));
+    const grpc::ByteBuffer encoded = EncodeMessage(response_message());
+    // While a large response waits for its client, only the encoded form exists.
+    if (response_owner_ != nullptr) FreeResponse();
+    FinishWith(encoded);
   } else {
     ServerCall::Finish(status);
   }

@@ -60,6 +60,7 @@ class UnaryCallBase : public ServerCall {
 
   virtual google::protobuf::Message& request_message() = 0;
   virtual const google::protobuf::MessageLite& response_message() const = 0;
+  virtual void FreeResponse() = 0;
   // Returns whether some requests of the method are public: answered without credentials.
   virtual bool MayBePublic() const = 0;
   // Returns whether the request is public. Call it after the request has been decoded.
@@ -119,6 +120,7 @@ class UnaryCall final : public UnaryCallBase {
  private:
   google::protobuf::Message& request_message() override { return request_; }
   const google::protobuf::MessageLite& response_message() const override { return response_; }
+  void FreeResponse() override { response_ = Response(); }
   bool MayBePublic() const override { return method_->is_public != nullptr; }
   bool IsPublic() const override {
     return method_->is_public != nullptr && method_->is_public(request_);

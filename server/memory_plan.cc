@@ -1,0 +1,54 @@
+#include "tensord/server/memory_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/server/rpc/bulk/shared_rings.h"
+
+namespace tensord::server {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+// Sets a limit of all callers together and one caller's part of it, if no flag has set them.
+void SetDefaults(int64_t* all, int64_t* of_principal, int64_t default_bytes) {
+  if (*all == 0) *all = std::max(default_bytes, *of_principal);
+  if (*of_principal == 0) *of_principal = *all / 2;
+}
+
+}  // namespace
+
+absl::StatusOr<MemoryPlan> PlanMemory(int64_t memory, Limits* limits) {
+  // A caller can always send and receive a message of the largest size.
+  const int64_t min_messages = 4 * limits->max_message_bytes;
+  const int64_t messages = std::clamp(memory / 32, 32 * kMiB, 384 * kMiB);
+  SetDefaults(&limits->max_host_bytes, &limits->max_host_bytes_per_principal,
+              std::clamp(memory / 20, 64 * kMiB, 8192 * kMiB));
+  SetDefaults(&limits->max_request_bytes, &limits->max_request_bytes_per_principal,
+              std::max(messages, min_messages));
+  SetDefaults(&limits->max_response_bytes, &limits->max_response_bytes_per_principal,
+              std::max(messages, min_messages / 2));
+  limits->max_rings = std::clamp<int64_t>(memory / 32 / SharedRings::kMaxRingBytes, 2, 32);
+
+  MemoryPlan plan = {.memory = memory,
+                     .host = limits->max_host_bytes,
+                     .requests = limits->max_request_bytes,
+                     .responses = limits->max_response_bytes,
+                     .rings = limits->max_rings * SharedRings::kMaxRingBytes,
+                     .process = std::clamp(memory / 16, 64 * kMiB, 384 * kMiB),
+                     .spare = std::min(memory / 20, 1024 * kMiB),
+                     .devices = 0};
+  plan.devices =
+      memory - plan.host - plan.requests - plan.responses - plan.rings - plan.process - plan.spare;
+  // A host of less than half a gigabyte can't keep the sum.
+  plan.devices = std::max(plan.devices, std::min(memory / 4, 128 * kMiB));
+  if (plan.devices >= memory / 4) return plan;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the memory of ", memory >> 20, " MiB has no room for CPU devices beside --max-host-bytes (",
+      plan.host >> 20, " MiB), --max-request-bytes (", plan.requests >> 20,
+      " MiB), --max-response-bytes (", plan.responses >> 20, " MiB) and ",
+      (plan.rings + plan.process + plan.spare) >> 20,
+      " MiB for the process: lower these limits, or give the daemon more memory"));
+}
+
+}  // namespace tensord::server
