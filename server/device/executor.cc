@@ -11,7 +11,7 @@ namespace tensord::server {
 // The executor's mu_ guards queues and owners. A lane refers to its owner and to its queue. An
 // owner refers to its queues that wait. Only callers refer to lanes.
 struct Executor::Queue {
-  std::deque<Task> tasks;
+  std::deque<Posted> tasks;
   bool scheduled = false;  // Owner::queues holds it, or a slice of its tasks runs
 };
 
@@ -35,6 +35,8 @@ class Executor::Lane {
 
 namespace {
 
+// A task runs for this time before it yields.
+constexpr int64_t kMinRunNanoseconds = 2'000'000;
 // After this time no further task of a slice begins.
 constexpr int64_t kSliceNanoseconds = 200'000;
 // The distance by which a nanosecond advances an owner of weight 1. It is large enough to
@@ -51,7 +53,10 @@ constexpr int64_t kStepNanoseconds = 10'000;
 }  // namespace
 
 Executor::Executor(Device* device, Threading threading, Clock clock)
-    : device_(device), clock_(std::move(clock)), server_owner_(std::make_shared<Owner>()) {
+    : device_(device),
+      yields_(device != nullptr && device->host_accessible()),
+      clock_(std::move(clock)),
+      server_owner_(std::make_shared<Owner>()) {
   if (threading == Threading::kCallerThread) {
     if (!clock_) clock_ = [now = int64_t{0}]() mutable { return now += kStepNanoseconds; };
     device_->BindThread();
@@ -113,12 +118,13 @@ std::shared_ptr<Executor::Owner> Executor::TakeReadyLocked() {
   return owner;
 }
 
-void Executor::Post(const std::shared_ptr<Lane>& lane, Task task) {
+void Executor::Post(const std::shared_ptr<Lane>& lane, Task task, Length length) {
   bool wake = false;
   {
     MutexLock lock(&mu_);
     Owner& owner = *lane->owner;
-    lane->queue->tasks.push_back(std::move(task));
+    lane->queue->tasks.push_back({std::move(task), length});
+    if (length == Length::kShort) wanted_.store(true, std::memory_order_relaxed);
     ++load_.unfinished_tasks;
     if (!lane->queue->scheduled) {
       lane->queue->scheduled = true;
@@ -236,44 +242,117 @@ bool Executor::Drain() {
 
 int64_t Executor::RunTasks(Tasks* tasks) {
   const int64_t began = clock_();
+  const YieldScope scope(yields_ ? this : nullptr);
+  resumed_at_ = began;
+  nested_time_ = 0;
   int64_t took = 0;
   size_t done = 0;
   do {
-    (*tasks)[done]();
-    (*tasks)[done] = nullptr;  // destroys the task before the next one runs
-    took = clock_() - began;
+    (*tasks)[done].task();
+    (*tasks)[done].task = nullptr;  // destroys the task before the next one runs
+    took = clock_() - began - nested_time_;
   } while (++done < tasks->size() && took < kSliceNanoseconds);
   tasks->erase(tasks->begin(), tasks->begin() + done);
   return took;
 }
 
+void Executor::ChargeLocked(Owner& owner, int64_t nanoseconds) {
+  CountTimeLocked(owner, nanoseconds);
+  if (owner.weight == nullptr) return;
+  const int weight = std::max(1, owner.weight->load(std::memory_order_relaxed));
+  owner.position +=
+      kStepsPerNanosecond * static_cast<uint64_t>(std::max<int64_t>(0, nanoseconds)) / weight;
+  max_position_ = std::max(max_position_, owner.position);
+}
+
+void Executor::RequeueLocked(Owner& owner, std::shared_ptr<Queue> queue) {
+  queue->scheduled = !queue->tasks.empty();
+  if (queue->scheduled) owner.queues.push_back(std::move(queue));
+}
+
 void Executor::EndSliceLocked(std::shared_ptr<Owner> owner, std::shared_ptr<Queue> queue,
                               int64_t nanoseconds) {
-  CountTimeLocked(*owner, nanoseconds);
-  if (owner->weight != nullptr) {
-    const int weight = std::max(1, owner->weight->load(std::memory_order_relaxed));
-    owner->position +=
-        kStepsPerNanosecond * static_cast<uint64_t>(std::max<int64_t>(0, nanoseconds)) / weight;
-    max_position_ = std::max(max_position_, owner->position);
-  }
-  queue->scheduled = !queue->tasks.empty();
-  if (queue->scheduled) owner->queues.push_back(std::move(queue));
+  ChargeLocked(*owner, nanoseconds);
+  RequeueLocked(*owner, std::move(queue));
   owner->scheduled = !owner->queues.empty();
   if (owner->scheduled) AddReadyLocked(std::move(owner));
   // If no owner waits, all owners begin at the same position.
   if (ready_.empty()) last_position_ = max_position_;
 }
 
+bool Executor::TakeShortLocked(Work* work) {
+  Owner* of = nullptr;
+  std::deque<std::shared_ptr<Queue>>::iterator queue;
+  const auto look = [&](Owner& owner) {
+    if (of != nullptr && of->position <= owner.position) return;
+    const auto found = std::find_if(owner.queues.begin(), owner.queues.end(), [](const auto& each) {
+      return each->tasks.front().length == Length::kShort;
+    });
+    if (found == owner.queues.end()) return;
+    of = &owner;
+    queue = found;
+  };
+  look(*running_owner_);
+  for (const std::shared_ptr<Owner>& owner : ready_) look(*owner);
+  if (of == nullptr) return false;
+  work->queue = std::move(*queue);
+  of->queues.erase(queue);
+  work->tasks.push_back(std::move(work->queue->tasks.front()));
+  work->queue->tasks.pop_front();
+  if (of == running_owner_) return true;
+  const auto place = std::find_if(ready_.begin(), ready_.end(),
+                                  [of](const auto& owner) { return owner.get() == of; });
+  work->owner = std::move(*place);
+  ready_.erase(place);
+  std::make_heap(ready_.begin(), ready_.end(), kComesAfter);
+  return true;
+}
+
+void Executor::Yield() {
+  const int64_t began = clock_();
+  const int64_t ran = began - resumed_at_;
+  if (ran < kMinRunNanoseconds) return;
+  const YieldScope no_yield(nullptr);
+  const StopScope no_token(nullptr);
+  int64_t now = began;
+  while (now - began < ran) {
+    Work work;
+    {
+      MutexLock lock(&mu_);
+      if (!TakeShortLocked(&work)) {
+        wanted_.store(false, std::memory_order_relaxed);
+        break;
+      }
+    }
+    work.tasks.front().task();
+    work.tasks.clear();
+    const int64_t ended = clock_();
+    MutexLock lock(&mu_);
+    --load_.unfinished_tasks;
+    if (work.owner != nullptr) {
+      EndSliceLocked(std::move(work.owner), std::move(work.queue), ended - now);
+    } else {
+      ChargeLocked(*running_owner_, ended - now);
+      RequeueLocked(*running_owner_, std::move(work.queue));
+    }
+    now = ended;
+  }
+  nested_time_ += now - began;
+  resumed_at_ = now;
+}
+
 void Executor::TakeWorkLocked(Work* work) {
   running_ = true;
   work->owner = TakeReadyLocked();
+  running_owner_ = work->owner.get();
   work->queue = std::move(work->owner->queues.front());
   work->owner->queues.pop_front();
-  std::deque<Task>& tasks = work->queue->tasks;
+  std::deque<Posted>& tasks = work->queue->tasks;
   while (!tasks.empty() && work->tasks.size() < kMaxTasksPerSlice) {
     work->tasks.push_back(std::move(tasks.front()));
     tasks.pop_front();
   }
+  wanted_.store(!ready_.empty() || !work->owner->queues.empty(), std::memory_order_relaxed);
 }
 
 void Executor::RunWork(Work* work) {

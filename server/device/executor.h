@@ -15,6 +15,7 @@
 #include "absl/functional/any_invocable.h"
 #include "tensord/common/util/mutex.h"
 #include "tensord/server/device/device.h"
+#include "tensord/server/device/stop_token.h"
 
 namespace tensord::server {
 
@@ -22,18 +23,22 @@ namespace tensord::server {
 // tasks in order. A lane belongs to an owner, which is a principal, or to the server itself.
 //
 // The thread runs tasks in slices. A slice is a few tasks of one lane. After 200 us no further task
-// of the slice begins, but a running task isn't interrupted. Owners with waiting tasks share the
+// of the slice begins. Owners with waiting tasks share the
 // thread's time in proportion to their weights, and the lanes of one owner get slices in rotation.
 // If an owner has used no more than its share, its next task waits for the slice that runs, and for
 // at most one slice of each other owner. A backlog or many sessions of the other owners don't make
 // this longer. Idle owners accrue no credit.
+//
+// A long task on a host-accessible device isn't interrupted, but at its stop points (stop_token.h)
+// the thread runs waiting short tasks of other lanes: at most as long as the long task has run since
+// the last time, so that it takes at most twice as long. Other tasks wait until it ends.
 //
 // Only the time that tasks take on the thread counts. If kernels run asynchronously (on a GPU),
 // this is the time of their launches.
 //
 // Thread-safe. The destructor runs all posted tasks, then joins the thread. While it runs, no
 // thread may hold an InlineLock.
-class Executor {
+class Executor final : private Yielder {
  public:
   using Task = absl::AnyInvocable<void()>;
   // Returns monotonic nanoseconds. Only the thread that runs tasks or holds an InlineLock calls it,
@@ -71,8 +76,11 @@ class Executor {
   // short or rare.
   std::shared_ptr<Lane> NewLane(Weight weight = nullptr, TimeCounter used_time = nullptr);
 
-  // Runs `task` on the executor's thread after everything posted earlier to the same lane.
-  void Post(const std::shared_ptr<Lane>& lane, Task task);
+  // Runs `task` on the executor's thread after everything posted earlier to the same lane. `length`
+  // is kShort if the task takes microseconds, and if all kernels that it launches run inline
+  // (PreparedKernel::runs_inline).
+  enum class Length { kAny, kShort };
+  void Post(const std::shared_ptr<Lane>& lane, Task task, Length length = Length::kAny);
 
   // While a thread holds an InlineLock, the executor's thread runs nothing, and the holder may
   // launch kernels that run inline (PreparedKernel::runs_inline) from its own thread. This saves a
@@ -143,7 +151,11 @@ class Executor {
   // The maximum number of tasks of a slice. Fewer would lock mu_ more often. More would delay other
   // lanes.
   static constexpr size_t kMaxTasksPerSlice = 16;
-  using Tasks = absl::InlinedVector<Task, kMaxTasksPerSlice>;
+  struct Posted {
+    Task task;
+    Length length;
+  };
+  using Tasks = absl::InlinedVector<Posted, kMaxTasksPerSlice>;
   // The work of a slice.
   struct Work {
     std::shared_ptr<Owner> owner;
@@ -170,6 +182,15 @@ class Executor {
   void TakeWorkLocked(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Runs the work until the slice's time is up, and returns the remaining tasks to their queue.
   void RunWork(Work* work);
+  // Runs short tasks of other lanes, if the running task has run for a while.
+  void Yield() override;
+  // Takes the first task of a lane whose first task is short, of the owner with the smallest
+  // position. Returns false if there is none.
+  bool TakeShortLocked(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Charges the time of a slice to the owner, and makes the owner and its queue wait again if they
+  // have tasks.
+  void ChargeLocked(Owner& owner, int64_t nanoseconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RequeueLocked(Owner& owner, std::shared_ptr<Queue> queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Runs the first task, and further ones until the slice's time is up. Removes those that ran.
   // Returns the nanoseconds that this took.
   int64_t RunTasks(Tasks* tasks);
@@ -178,6 +199,7 @@ class Executor {
                       int64_t nanoseconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Device* const device_;
+  const bool yields_;  // at the stop points of tasks
   Clock clock_;
   const std::shared_ptr<Owner> server_owner_;  // of lanes for work of the server itself
   mutable Mutex mu_;
@@ -200,6 +222,10 @@ class Executor {
   // A task was posted since the InlineLock was acquired. Undefined while no InlineLock is held.
   std::atomic<bool> contended_{false};
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  // Of the slice that runs. Only the thread that runs it uses them.
+  Owner* running_owner_ = nullptr;
+  int64_t resumed_at_ = 0;   // when the slice began, or Yield() returned
+  int64_t nested_time_ = 0;  // how long Yield() has run tasks of others
   CondVar idle_;
   std::thread thread_;  // not joinable with kCallerThread
 };

@@ -1,4 +1,4 @@
-// Ends ops before they have finished.
+// Ends ops before they have finished, and lets others use the thread in between.
 //
 // The engine sets the token of a thread while that thread runs an op. Work that may take longer
 // than a few milliseconds is done in pieces: loops over elements, tiles of a product, the steps of
@@ -7,6 +7,8 @@
 // error. An op that stops must leave all other state valid: prepared kernels, packed weights.
 //
 // Ops that run inline have no token. Work without a token never stops.
+//
+// At the same places, the executor's thread runs waiting short ops of others (Yielder).
 #pragma once
 
 #include <atomic>
@@ -60,8 +62,40 @@ class StopScope {
   const StopToken* const previous_;
 };
 
-// Returns whether the op that the calling thread runs must stop.
+// Runs work of others while a task runs.
+class Yielder {
+ public:
+  // Returns whether there is such work. A hint.
+  bool wanted() const { return wanted_.load(std::memory_order_relaxed); }
+  virtual void Yield() = 0;
+
+ protected:
+  ~Yielder() = default;
+  std::atomic<bool> wanted_{false};
+};
+
+// Sets the Yielder of the calling thread. The destructor sets the previous one again. Set it to null
+// where the work of others would disturb the thread's own work. Other threads of a parallel region
+// have none.
+class YieldScope {
+ public:
+  explicit YieldScope(Yielder* yielder) : previous_(current) { current = yielder; }
+  ~YieldScope() { current = previous_; }
+  YieldScope(const YieldScope&) = delete;
+  YieldScope& operator=(const YieldScope&) = delete;
+
+  static Yielder* Current() { return current; }
+
+ private:
+  static inline constinit thread_local Yielder* current = nullptr;
+
+  Yielder* const previous_;
+};
+
+// Returns whether the op that the calling thread runs must stop. May run work of others first.
 inline bool MustStop() {
+  Yielder* const yielder = YieldScope::Current();
+  if (yielder != nullptr && yielder->wanted()) yielder->Yield();
   const StopToken* const token = StopScope::Current();
   return token != nullptr && token->stopped();
 }

@@ -505,9 +505,12 @@ absl::Status Engine::WhenIdle(const SessionRef& session, std::function<void()> c
   CountDown tensors(pending.size() + 1, [this, session, finish] {
     CountDown devices(slots_.size(), finish);
     for (DeviceSlot* slot : slots_) {
-      slot->executor->Post(session->lane(*slot), [slot, devices]() mutable {
-        FenceAndResolve(*slot, [devices](const absl::Status&) mutable { devices.Tick(); });
-      });
+      slot->executor->Post(
+          session->lane(*slot),
+          [slot, devices]() mutable {
+            FenceAndResolve(*slot, [devices](const absl::Status&) mutable { devices.Tick(); });
+          },
+          Executor::Length::kShort);
     }
   });
   for (const TensorRef& tensor : pending) {

@@ -118,7 +118,10 @@ void OpNode::OnInputDone() {
     posted = input.get();
   }
   if (posted != nullptr && only_one) posted->SetReader(this);
-  slot.executor->Post(lane, [self] { self->RunOnExecutor(); });
+  const bool is_short = executable_->runs_inline();
+  slot.executor->Post(
+      lane, [self] { self->RunOnExecutor(); },
+      is_short ? Executor::Length::kShort : Executor::Length::kAny);
   for (const TensorRef& output : outputs) output->SetPosted(lane.get());
 }
 
@@ -317,11 +320,16 @@ void PostCopy(const SessionRef& session, const TensorRef& input, const TensorRef
   }
   DeviceSlot& slot = *output->slot();
   const auto& lane = session->lane(slot);
-  slot.executor->Post(lane, [session, input, output] {
-    FinishCopy(*session, input, output, RunStoppable(*session, *output, [&] {
-      return CopyOnExecutor(*session, *input, *output);
-    }));
-  });
+  constexpr int64_t kMaxShortBytes = 64 << 10;
+  const bool is_short = output->spec().size_bytes() <= kMaxShortBytes;
+  slot.executor->Post(
+      lane,
+      [session, input, output] {
+        FinishCopy(*session, input, output, RunStoppable(*session, *output, [&] {
+          return CopyOnExecutor(*session, *input, *output);
+        }));
+      },
+      is_short ? Executor::Length::kShort : Executor::Length::kAny);
   output->SetPosted(lane.get());
 }
 

@@ -1,4 +1,5 @@
 #include "tensord/server/engine/prepared_op.h"
+#include "tensord/server/device/stop_token.h"
 
 #include <utility>
 
@@ -200,6 +201,8 @@ absl::Status PreparedOp::LaunchInto(MemoryAccount& account, absl::Span<const Buf
                                     absl::Span<Buffer* const> outputs, const CheckCell& check,
                                     std::vector<BufferRef>* kept) {
   if (kernel_ == nullptr) return absl::OkStatus();
+  // A kernel that runs inline isn't reentrant, and short tasks of others may use the same one.
+  const YieldScope scope(runs_inline_ ? nullptr : YieldScope::Current());
   const LaunchContext context = {account, *slot_->device, check};
   if (!has_casts_) return kernel_->Launch(context, inputs, outputs);
   absl::InlinedVector<const Buffer*, 3> operands(inputs.begin(), inputs.end());

@@ -1,5 +1,7 @@
 // Clients that share a device: a slow, silent or lost client doesn't block the other clients.
 #include <atomic>
+#include <functional>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -50,6 +52,37 @@ TEST_F(FairnessTest, LargeOpsDoNotBlockOtherClients) {
   ExpectServed(other, 10);
   EXPECT_FALSE(done) << "the other client had to wait for all of the queue";
   busy.join();
+}
+
+// Each op takes many seconds. At its stop points, the server runs short ops of others, although all
+// callers are the same principal.
+TEST_F(FairnessTest, OneLongOpDoesNotBlockOtherClients) {
+  const std::pair<std::string, std::function<Tensor(const Device&)>> ops[] = {
+      {"matmul",
+       [](const Device& device) {
+         const Tensor x = Ones(device, {4000, 4000}, {.dtype = DType::kInt64});
+         return Matmul(x, x);
+       }},
+      {"conv", [](const Device& device) {
+         return Conv2d(Ones(device, {8, 64, 128, 128}, {.dtype = DType::kFloat64}),
+                       Ones(device, {64, 64, 31, 31}, {.dtype = DType::kFloat64}));
+       }}};
+  RpcClient rpc(daemon_->address());
+  for (const auto& [name, run] : ops) {
+    SCOPED_TRACE(name);
+    const Client other = ConnectClient();
+    const Tensor result = run(*other.device("cpu:0"));
+    ASSERT_TRUE(result.ok()) << result.status();
+    ExpectServed(client_, 20);
+    const auto sessions =
+        rpc.Call<v1::ListSessionsResponse>("ListSessions", v1::ListSessionsRequest());
+    ASSERT_TRUE(sessions.ok()) << sessions.status();
+    int64_t in_flight = 0;
+    for (const v1::SessionInfo& session : sessions->sessions()) {
+      in_flight += session.ops_in_flight();
+    }
+    EXPECT_GT(in_flight, 0) << "the other client had to wait for the op";
+  }
 }
 
 // The client requests answers but reads none. The server buffers a bounded number of them.

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "tensord/server/device/stop_token.h"
+
 namespace tensord::server::cpu {
 namespace {
 
@@ -54,6 +56,7 @@ std::shared_ptr<const PackedWeights::Copy> PackedWeights::Use(
     }
     if (++entry.uses < kUsesBeforePacking) return nullptr;
   }
+  const YieldScope no_yield(nullptr);  // the work of others might pack the weight, too
   std::shared_ptr<const Copy> copy = MakeCopy(weight, layout);
   MutexLock lock(&mu_);
   Entry& entry = entries_[weight];

@@ -97,7 +97,7 @@ void Team::InPieces(int64_t begin, int64_t end, double grain, Range fn, int64_t 
   if (token == nullptr) return fn(begin, end);
   const double units = std::clamp(kGrainsPerPiece * grain, 1.0, static_cast<double>(end - begin));
   const int64_t piece = RoundUp(static_cast<int64_t>(units), multiple_of);
-  while (begin < end && !token->stopped()) {
+  while (begin < end && !MustStop()) {
     const int64_t next = std::min(end, begin + piece);
     fn(begin, next);
     begin = next;

@@ -289,14 +289,17 @@ void SessionCommands::AwaitPostedCommands() {
   }
   auto left = std::make_shared<std::atomic<size_t>>(context_->engine->slots().size());
   for (DeviceSlot* slot : context_->engine->slots()) {
-    slot->executor->Post(session_->lane(*slot), [self = shared_from_this(), left] {
-      if (left->fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-      {
-        MutexLock lock(&self->mu_);
-        self->catching_up_ = false;
-      }
-      self->Notify();
-    });
+    slot->executor->Post(
+        session_->lane(*slot),
+        [self = shared_from_this(), left] {
+          if (left->fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+          {
+            MutexLock lock(&self->mu_);
+            self->catching_up_ = false;
+          }
+          self->Notify();
+        },
+        Executor::Length::kShort);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <barrier>
 #include <future>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -247,6 +248,156 @@ TEST_F(ExecutorTimeTest, CountsUnfinishedTasksWithoutWaiting) {
   EXPECT_EQ(executor_->load().unfinished_tasks, 41);
   Open();
   while (executor_->load().unfinished_tasks > 0) std::this_thread::yield();
+}
+
+// A task that takes `pieces` pieces of a millisecond, with a stop point after each.
+class ExecutorYieldTest : public ExecutorTimeTest {
+ protected:
+  void PostLong(const std::shared_ptr<Executor::Lane>& lane, int pieces, char name) {
+    executor_->Post(lane, [this, pieces, name] {
+      for (int i = 0; i < pieces; ++i) {
+        time_ += kMillisecond;
+        (void)MustStop();
+      }
+      order_.push_back(name);
+    });
+  }
+  void PostShort(const std::shared_ptr<Executor::Lane>& lane, int times, char name,
+                 int64_t nanoseconds = kMillisecond / 100) {
+    for (int i = 0; i < times; ++i) {
+      executor_->Post(
+          lane,
+          [this, name, nanoseconds] {
+            time_ += nanoseconds;
+            order_.push_back(name);
+          },
+          Executor::Length::kShort);
+    }
+  }
+};
+
+TEST_F(ExecutorYieldTest, ShortTasksOfOtherLanesRunWithinALongTask) {
+  const auto owner = Owner(1);
+  const auto lane = executor_->NewLane(owner), sibling = executor_->NewLane(owner),
+             other = executor_->NewLane(Owner(1));
+  Hold();
+  PostLong(lane, 10, 'L');
+  PostShort(lane, 1, 'l');     // its own lane keeps its order
+  PostShort(sibling, 1, 's');  // another lane of the same owner
+  PostShort(other, 2, 'o');
+  Post(other, 1, 'O');  // isn't short
+  Open();
+  executor_->Drain();
+  EXPECT_EQ(std::count(order_.begin(), order_.begin() + 3, 'o'), 2) << order_;
+  EXPECT_LT(order_.find('s'), order_.find('L')) << order_;
+  EXPECT_LT(order_.find('L'), order_.find('l')) << order_;
+  EXPECT_LT(order_.find('L'), order_.find('O')) << order_;
+  EXPECT_EQ(executor_->load().unfinished_tasks, 0);
+}
+
+// Short tasks that never end take at most half of the time.
+TEST_F(ExecutorYieldTest, ALongTaskTakesAtMostTwiceAsLong) {
+  const auto lane = executor_->NewLane(Owner(1)), flood = executor_->NewLane(Owner(1));
+  Hold();
+  PostLong(lane, 100, 'L');
+  PostShort(flood, 1000, 's', kMillisecond);
+  Open();
+  executor_->Drain();
+  const size_t before = order_.find('L');
+  EXPECT_GE(before, 90u);
+  EXPECT_LE(before, 102u);
+}
+
+TEST_F(ExecutorYieldTest, TimeOfShortTasksIsTheirOwners) {
+  const auto long_used = std::make_shared<std::atomic<int64_t>>(0);
+  const auto short_used = std::make_shared<std::atomic<int64_t>>(0);
+  const auto lane = executor_->NewLane(Owner(1), long_used),
+             other = executor_->NewLane(Owner(1), short_used);
+  Hold();
+  PostLong(lane, 20, 'L');
+  PostShort(other, 5, 's', kMillisecond);
+  Open();
+  executor_->Drain();
+  EXPECT_EQ(*long_used, 20 * kMillisecond);
+  EXPECT_EQ(*short_used, 5 * kMillisecond);
+  EXPECT_EQ(executor_->load().busy_nanoseconds, 25 * kMillisecond);
+}
+
+// The short task neither sees the stop token of the long one, nor yields itself.
+TEST_F(ExecutorYieldTest, AShortTaskHasNoTokenAndDoesNotYield) {
+  const auto lane = executor_->NewLane(Owner(1)), other = executor_->NewLane(Owner(1)),
+             third = executor_->NewLane(Owner(1));
+  const std::atomic<bool> stop{true};
+  bool long_stopped = false, short_stopped = true;
+  Hold();
+  executor_->Post(lane, [&] {
+    const StopToken token = {.flags = {&stop}};
+    const StopScope scope(&token);
+    time_ += 3 * kMillisecond;
+    long_stopped = MustStop();
+  });
+  executor_->Post(
+      other,
+      [&] {
+        time_ += 5 * kMillisecond;
+        short_stopped = MustStop();
+        order_.push_back('s');
+      },
+      Executor::Length::kShort);
+  PostShort(third, 1, 't');
+  Open();
+  executor_->Drain();
+  EXPECT_TRUE(long_stopped);
+  EXPECT_FALSE(short_stopped);
+  EXPECT_EQ(order_, "st");
+}
+
+// A seed chooses owners, lanes, lengths and arrivals. The longest wait of a short task of an owner
+// with one task at a time is bounded: the time before a long task yields, and a piece of it. If one
+// long task ends just before it would yield, the next one begins.
+TEST_F(ExecutorTest, ShortTasksWaitForBoundedTimeInSimulations) {
+  for (unsigned seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % n); };
+    int64_t time = 0;
+    Executor executor(device_.get(), Executor::Threading::kCallerThread, [&time] { return time; });
+    const auto owner = [] { return std::make_shared<std::atomic<int>>(1); };
+    const auto bob = executor.NewLane(owner());
+    int64_t asked_at = 0, longest_wait = 0, answers = 0;
+    bool waits = false;
+    const int64_t piece = kMillisecond / 10 * (1 + below(30));
+    const auto ask = [&] {
+      if (waits) return;
+      waits = true;
+      asked_at = time;
+      executor.Post(
+          bob,
+          [&] {
+            longest_wait = std::max(longest_wait, time - asked_at);
+            time += kMillisecond / 100;
+            waits = false;
+            ++answers;
+          },
+          Executor::Length::kShort);
+    };
+    const int64_t owners = 1 + below(4);
+    for (int64_t i = 0; i < owners; ++i) {
+      const auto lane = executor.NewLane(owner());
+      const int64_t pieces = 50 + below(1000);
+      executor.Post(lane, [&time, &ask, piece, pieces] {
+        for (int64_t done = 0; done < pieces; ++done) {
+          time += piece;
+          ask();
+          (void)MustStop();
+        }
+      });
+    }
+    while (executor.RunSlice()) {
+    }
+    EXPECT_GT(answers, 20);
+    EXPECT_LE(longest_wait, 2 * (piece + 2 * kMillisecond) + kMillisecond / 10);
+  }
 }
 
 // A thread waits for an InlineLock whose holder posts a task. The executor's thread may run that
