@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
@@ -201,8 +202,12 @@ absl::Status PreparedOp::LaunchInto(MemoryAccount& account, absl::Span<const Buf
                                     absl::Span<Buffer* const> outputs, const CheckCell& check,
                                     std::vector<BufferRef>* kept) {
   if (kernel_ == nullptr) return absl::OkStatus();
-  // A kernel that runs inline isn't reentrant, and short tasks of others may use the same one.
+  // A kernel isn't reentrant. Short tasks of others launch only kernels that run inline, so those
+  // must not yield.
   const YieldScope scope(runs_inline_ ? nullptr : YieldScope::Current());
+  if (launching_) return absl::InternalError(absl::StrCat(name(), ": its kernel runs already"));
+  launching_ = true;
+  const absl::Cleanup launched = [this] { launching_ = false; };
   const LaunchContext context = {account, *slot_->device, check};
   if (!has_casts_) return kernel_->Launch(context, inputs, outputs);
   absl::InlinedVector<const Buffer*, 3> operands(inputs.begin(), inputs.end());

@@ -144,6 +144,7 @@ class PreparedOp final : public Executable, public std::enable_shared_from_this<
   bool has_casts_ = false;
   bool reports_values_ = false;
   bool runs_inline_ = false;
+  bool launching_ = false;  // only the thread that launches uses it
   int64_t host_bytes_ = 0;
   // A cached op must not keep the caller alive.
   std::weak_ptr<Budget> caller_;

@@ -95,6 +95,46 @@ void OneOpBesideAnUpload(Bench& bench) {
   bench.Add({tail, "us", p99, "limit of 10 ms", 10000, 10000 / p99, 1.0});
 }
 
+// Runs OneOp while another client's op runs for seconds.
+void OneOpBesideALongOp(Bench& bench) {
+  struct Case {
+    std::string name;
+    std::function<Tensor(const Device&)> op;
+  };
+  const Case cases[] = {
+      {"a product",
+       [](const Device& device) {
+         const Tensor x = Full(device, {5000, 5000}, 1e-3);
+         return Matmul(x, x);
+       }},
+      {"a sort", [](const Device& device) { return Sort(Normal(device, {1 << 24})).values; }}};
+  for (const Case& each : cases) {
+    const std::string measure =
+        absl::StrCat("one op beside ", each.name, " of another client, p99");
+    if (!bench.Wants(measure)) continue;
+    const Client client = bench.Connect({.shared_memory = false});
+    const Client other = bench.Connect({.shared_memory = false});
+    const Tensor x = Ones(Cpu(client), {kSmall});
+    Comparison comparison(bench);
+    comparison.Add(kOurs, [&] {
+      std::atomic<bool> done{false};
+      std::thread long_op([&] {
+        Check(each.op(Cpu(other)).Wait());
+        done = true;
+      });
+      std::vector<double> all;
+      while (!done) {
+        for (const double one : OpAndRead(x, 4)) all.push_back(one);
+      }
+      long_op.join();
+      return all;
+    });
+    comparison.Run(5);
+    const double p99 = comparison.Value(kOurs, 0.99);
+    bench.Add({measure, "us", p99, "limit of 100 ms", 100'000, 100'000 / p99, 1.0});
+  }
+}
+
 // A session that uses unary calls of the generated stub.
 class UnarySession {
  public:
@@ -218,6 +258,7 @@ void LatencyCases(Bench& bench) {
   OneOp(bench);
   OneOpSpinning(bench);
   OneOpBesideAnUpload(bench);
+  OneOpBesideALongOp(bench);
   UnaryAdd(bench);
   FarAway(bench);
 }

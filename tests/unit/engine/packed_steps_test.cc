@@ -1,4 +1,6 @@
 // Steps of packed ops on a CPU device: words for scalars and attributes, donation, views.
+#include <numeric>
+
 #include "tensord/common/util/op_words.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/engine/packed_ops.h"
@@ -60,6 +62,53 @@ TEST_F(PackedStepsTest, ANumberCanBeDefinedAgain) {
   ASSERT_TRUE(Apply({1, 3, 2}).ok());
   EXPECT_THAT(*Read(2), ElementsAre(-1, 2));
   EXPECT_THAT(*Read(3), ElementsAre(1, 2));
+}
+
+// A program of many steps runs, and within it short ops of another session, which use the same
+// prepared op. The results are those without the other session.
+TEST_F(PackedStepsTest, ShortOpsWithinAProgramKeepTheirOperands) {
+  constexpr int64_t kSide = 24;
+  constexpr uint32_t kSteps = 60000;
+  const TensorSpec matrix{DType::kInt64, {kSide, kSide}};
+  const Attributes axis{{"axis", int64_t{0}}};
+  const auto make = [&](const SessionRef& session, int64_t first) {
+    std::vector<int64_t> values(kSide * kSide);
+    std::iota(values.begin(), values.end(), first);
+    auto upload = engine_.BeginUpload(*session, 1, matrix, "cpu:0");
+    ASSERT_TRUE(upload.ok()) << upload.status();
+    const absl::Status written =
+        upload->tensor->device().Write(*upload->buffer, 0, values.data(), matrix.size_bytes());
+    ASSERT_TRUE(engine_.FinishUpload(*session, *std::move(upload), written).ok());
+  };
+  const SessionRef other = *sessions_.Open(TestPrincipal("other"), kTestLeaseSeconds, "other");
+  const auto sums_of_other = [&] {
+    const auto sums =
+        engine_.Run(other, {.op = "cumsum", .inputs = {1}, .output = 2, .attrs = axis});
+    EXPECT_TRUE(sums.ok()) << sums.status();
+    auto values = *ReadTensor<int64_t>(engine_, *sums);
+    other->Drop({2});
+    return values;
+  };
+  ASSERT_TRUE(packed_.Define(1, {"cumsum", axis, "", 1}).ok());
+  std::vector<uint32_t> steps;
+  for (uint32_t i = 0; i < kSteps; ++i) steps.insert(steps.end(), {1, i});
+  ASSERT_TRUE(packed_.AddProgram(1, "cpu:0", {matrix}, steps, {kSteps}).ok());
+  make(session_, 1);
+  make(other, 1000);
+  const std::vector<int64_t> sums = sums_of_other();
+  ASSERT_TRUE(packed_.RunProgram(1, {1}, {2}).ok());
+  const std::vector<int64_t> expected = *Read(2);
+  int within = 0;
+  for (Handle result = 3; result < 30; ++result) {
+    ASSERT_TRUE(packed_.RunProgram(1, {1}, {result}).ok());
+    const TensorRef tensor = *session_->Find(result);
+    while (!tensor->done()) {
+      ASSERT_EQ(sums_of_other(), sums);
+      if (!tensor->done()) ++within;
+    }
+    ASSERT_EQ(*Read(result), expected);
+  }
+  EXPECT_GT(within, 0);
 }
 
 TEST_F(PackedStepsTest, StepsHaveNumbersAsInputs) {
