@@ -41,8 +41,8 @@ class HeapTrimmer {
 
 }  // namespace
 
-MemoryReclaimer::MemoryReclaimer(std::vector<Device*> devices)
-    : devices_(std::move(devices)), thread_([this] { Run(); }) {}
+MemoryReclaimer::MemoryReclaimer(std::vector<Device*> devices, std::function<void()> then)
+    : devices_(std::move(devices)), then_(std::move(then)), thread_([this] { Run(); }) {}
 
 MemoryReclaimer::~MemoryReclaimer() {
   {
@@ -64,6 +64,7 @@ void MemoryReclaimer::Run() {
     for (Device* device : devices_) device->ReleaseUnusedMemory();
     Slabs::ReleaseUnused();
     heap.TrimIfUseful();
+    then_();
   }
 }
 

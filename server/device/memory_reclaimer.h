@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -18,14 +19,15 @@ class MemoryReclaimer {
  public:
   static constexpr std::chrono::milliseconds kInterval{1500};
 
-  // The devices must outlive this object.
-  explicit MemoryReclaimer(std::vector<Device*> devices);
+  // The devices must outlive this object. The thread also calls `then` at each interval.
+  MemoryReclaimer(std::vector<Device*> devices, std::function<void()> then);
   ~MemoryReclaimer();
 
  private:
   void Run();
 
   const std::vector<Device*> devices_;
+  const std::function<void()> then_;
   Mutex mu_;
   CondVar wake_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

@@ -14,6 +14,7 @@
 #include "tensord/server/device/device.h"
 #include "tensord/server/device/memory_reclaimer.h"
 #include "tensord/server/engine/engine.h"
+#include "tensord/server/memory_reserve.h"
 #include "tensord/server/metrics/snapshot.h"
 #include "tensord/server/rpc/auth/authenticator.h"
 #include "tensord/server/rpc/auth/listeners.h"
@@ -124,6 +125,7 @@ class Server {
   Listeners listeners_;
   std::vector<std::shared_ptr<grpc::ServerCredentials>> credentials_;
   Engine engine_;
+  MemoryReserve memory_reserve_;
   MemoryReclaimer memory_reclaimer_;
   std::unique_ptr<Collectives> collectives_;  // null if this server takes no part in groups
   SessionTable sessions_;

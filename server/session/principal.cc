@@ -123,6 +123,9 @@ constexpr std::array<ServerLimit, kPrincipalLimits.size()> kServerLimits = {{
 
 std::string HostBytesMessage(const Budget& full, const Budget& own, int64_t bytes) {
   const bool principal = &full == &own;
+  if (!principal && full.limit() == 0) {  // MemoryReserve
+    return "the server's process has no memory left; try again later, or delete tensors";
+  }
   const int64_t others = std::max<int64_t>(0, own.parent()->used() - own.used());
   return absl::StrCat(principal ? "the caller's" : "the server's",
                       " limit of host memory for handles, programs, open calls and so on is "
@@ -204,7 +207,7 @@ absl::StatusOr<Charge> ChargeTo(const PrincipalRef& principal, PrincipalLimit wh
 PrincipalTable::PrincipalTable(const Limits& limits)
     : shared_(std::make_shared<Principal::Shared>(limits)) {}
 
-const Budget& PrincipalTable::host_bytes() const { return *shared_->host_bytes; }
+const BudgetRef& PrincipalTable::host_bytes() const { return shared_->host_bytes; }
 
 PrincipalRef PrincipalTable::Get(Principal::Kind kind, absl::string_view name) {
   MutexLock lock(&mu_);

@@ -1,4 +1,4 @@
-// A memory cgroup of a given size, in which a daemon can be started.
+// Starts daemons with limits of their memory: in a memory cgroup, or by ulimit.
 #pragma once
 
 #include <unistd.h>
@@ -15,6 +15,22 @@
 #include "tensord/tests/integration/test_certificates.h"
 
 namespace tensord::attack {
+
+// While this object exists, DaemonProcess starts daemons by a script in `folder`, which runs
+// `command` in the shell first.
+class DaemonWrapper {
+ public:
+  DaemonWrapper(const integration::TestFolder& folder, const std::string& command) {
+    const std::string script =
+        folder.Write("daemon", absl::StrCat("#!/bin/sh\n", command, " || exit 1\nexec ",
+                                            integration::DaemonProgram(), " \"$@\"\n"));
+    std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+    setenv("TENSORD_DAEMON", script.c_str(), /*overwrite=*/1);
+  }
+  ~DaemonWrapper() { unsetenv("TENSORD_DAEMON"); }
+  DaemonWrapper(const DaemonWrapper&) = delete;
+  DaemonWrapper& operator=(const DaemonWrapper&) = delete;
+};
 
 // The destructor removes the cgroup, which must be empty by then.
 class MemoryCgroup {
@@ -39,20 +55,12 @@ class MemoryCgroup {
         new MemoryCgroup(path, v1 ? "/memory.max_usage_in_bytes" : "/memory.peak"));
   }
   ~MemoryCgroup() {
-    unsetenv("TENSORD_DAEMON");
     std::error_code error;
     std::filesystem::remove(path_, error);
   }
 
-  // Makes DaemonProcess::Start() start daemons in the cgroup, by a script in `folder`, until this
-  // object is destroyed.
-  void Enter(const integration::TestFolder& folder) {
-    const std::string script = folder.Write(
-        "daemon", absl::StrCat("#!/bin/sh\necho $$ > ", path_, "/cgroup.procs || exit 1\nexec ",
-                               integration::DaemonProgram(), " \"$@\"\n"));
-    std::filesystem::permissions(script, std::filesystem::perms::owner_all);
-    setenv("TENSORD_DAEMON", script.c_str(), /*overwrite=*/1);
-  }
+  // Returns the shell command that moves its process into the cgroup.
+  std::string EnterCommand() const { return absl::StrCat("echo $$ > ", path_, "/cgroup.procs"); }
 
   // Returns the highest use so far, with the kernel's memory and the page cache.
   int64_t PeakBytes() const {

@@ -1,5 +1,7 @@
 // Callers that use every kind of memory at once, in a container of a given size. The daemon must stay
 // below 95 % of the container, and still serve.
+#include <gmock/gmock.h>
+
 #include <cstdlib>
 #include <memory>
 #include <ostream>
@@ -186,7 +188,7 @@ TEST_P(MemorySumTest, StaysBelowTheContainersMemory) {
   auto cgroup = MemoryCgroup::Make(GetParam().mib * kMiB);
   if (!cgroup.ok()) GTEST_SKIP() << cgroup.status();
   cgroup_ = *std::move(cgroup);
-  cgroup_->Enter(folder_);
+  const DaemonWrapper wrapper(folder_, cgroup_->EnterCommand());
   std::string tokens = Line("bob", "bob-token");
   for (int i = 0; i < GetParam().callers; ++i) {
     tokens += Line(absl::StrCat("caller", i), absl::StrCat("token", i));
@@ -221,6 +223,32 @@ INSTANTIATE_TEST_SUITE_P(Containers, MemorySumTest,
                            return absl::StrCat("Of", info.param.mib, "MiBWith", info.param.callers,
                                                info.param.callers == 1 ? "Caller" : "Callers");
                          });
+
+// Without a cgroup, but with a limit of address space, which also counts what isn't used.
+class AddressSpaceTest : public integration::IdentityFixture {
+ protected:
+  static constexpr char kLimit[] = "ulimit -v 1500000";
+};
+
+TEST_F(AddressSpaceTest, NoCallEndsTheDaemon) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer needs terabytes of address space";
+  const DaemonWrapper wrapper(folder_, kLimit);
+  StartDaemon({"--token-file=" + folder_.Write("tokens", Line("caller", "token"))}, "cpu");
+  ASSERT_FALSE(HasFatalFailure());
+  Attacker(daemon_->address(), "token").UseAll();
+  EXPECT_TRUE(Ask("token").ok());
+}
+
+TEST_F(AddressSpaceTest, ADeviceThatCannotBeKeptIsRefused) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer needs terabytes of address space";
+  const DaemonWrapper wrapper(folder_, kLimit);
+  std::string output;
+  const auto status =
+      integration::RunDaemon({"--listen=127.0.0.1:0", "--devices=cpu=3GiB"}, &output);
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_NE(*status, 0);
+  EXPECT_THAT(output, testing::HasSubstr("the limits of devices add up to 3221225472 bytes"));
+}
 
 }  // namespace
 }  // namespace tensord::attack

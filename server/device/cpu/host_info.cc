@@ -154,11 +154,29 @@ int64_t HostMaxThreads() {
                    ControlGroupLimit(kPids).limit, NumberIn("/proc/sys/kernel/threads-max")});
 }
 
+namespace {
+
+// Returns how much of the limit of address space (RLIMIT_AS, ulimit -v) is left for memory that is
+// used. The stacks of threads take address space that they hardly use.
+int64_t UsableAddressSpace() {
+  constexpr int64_t kForThreads = 384 << 20;
+  rlimit limit = {};
+  const bool limited =
+      getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(kUnlimited);
+  if (!limited) return kUnlimited;
+  const int64_t used = ProcBytes("/proc/self/status", "VmSize");
+  return std::max<int64_t>(1, static_cast<int64_t>(limit.rlim_cur) - used - kForThreads);
+}
+
+}  // namespace
+
 int64_t HostTotalMemory() {
+  // At the first call, few threads run and no tensor exists.
+  static const int64_t address_space = UsableAddressSpace();
   struct sysinfo info = {};
   if (sysinfo(&info) != 0) return 0;
   const int64_t physical = static_cast<int64_t>(info.totalram) * info.mem_unit;
-  return std::min(physical, ControlGroupLimit(kMemory).limit);
+  return std::min({physical, ControlGroupLimit(kMemory).limit, address_space});
 }
 
 int64_t HostAvailableMemory() {

@@ -160,7 +160,7 @@ class Authenticator {
   // Returns the principals that exist.
   std::vector<PrincipalRef> principals() { return principals_.All(); }
   // Returns the host memory of all principals.
-  const Budget& host_bytes() const { return principals_.host_bytes(); }
+  const BudgetRef& host_bytes() const { return principals_.host_bytes(); }
   // Returns the counters of the principals, also of those that no longer exist.
   std::vector<PrincipalCountersRef> principal_counters() { return principals_.counters().All(); }
 

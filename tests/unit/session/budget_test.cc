@@ -5,15 +5,18 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
+#include "tensord/server/memory_reserve.h"
 #include "tensord/server/session/in_flight.h"
 #include "tensord/server/session/session_table.h"
 #include "tensord/tests/expect_error.h"
+#include "tensord/tests/sanitized.h"
 #include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::server {
@@ -131,7 +134,27 @@ TEST(PrincipalBudgetTest, ErrorNamesTheFlagAndWhatTheCallerAndOthersHold) {
   ExpectError(all, Code::kResourceExhausted,
               {"--max-host-bytes=1000", "holds 450 bytes", "all other callers 500 bytes"});
   EXPECT_EQ(ErrorReason(all), "SERVER_HOST_BYTES_EXCEEDED");
-  EXPECT_EQ(principals.host_bytes().used(), 950);
+  EXPECT_EQ(principals.host_bytes()->used(), 950);
+}
+
+// Plays `operator new`, which calls the handler when it finds no memory.
+TEST(MemoryReserveTest, RefusesNewWorkUntilThereIsMemoryAgain) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer has an allocator of its own";
+  PrincipalTable principals({.max_host_bytes = 1000});
+  const PrincipalRef caller = principals.Get(Principal::Kind::kToken, "alice");
+  Charge held(BudgetOf(caller, PrincipalLimit::kHostBytes));
+  ASSERT_TRUE(held.Add(100).ok());
+  {
+    MemoryReserve reserve(principals.host_bytes());
+    std::get_new_handler()();
+    ExpectError(held.Add(1), Code::kResourceExhausted, {"no memory left", "delete tensors"});
+    EXPECT_THROW(std::get_new_handler()(), std::bad_alloc) << "the reserve is used up";
+    held.Return(50);
+    reserve.Refill();
+    EXPECT_TRUE(held.Add(900).ok());
+    EXPECT_NO_THROW(std::get_new_handler()()) << "there is a reserve again";
+  }
+  EXPECT_EQ(std::get_new_handler(), nullptr);
 }
 
 TEST(InFlightTest, WorkIsChargedUntilItEnds) {
@@ -180,7 +203,7 @@ class HostLimitsTest : public testing::Test {
     }
   }
 
-  int64_t used_bytes() const { return principals_.host_bytes().used(); }
+  int64_t used_bytes() const { return principals_.host_bytes()->used(); }
 
   PrincipalTable principals_;
   SessionTable table_;
