@@ -19,7 +19,8 @@ int NumQueues() {
 }  // namespace
 
 BulkService::BulkService(ServiceContext* context)
-    : context_{.service = context, .rings{static_cast<int>(context->limits.max_rings)}} {}
+    : context_{.service = context,
+               .rings = SharedRings(static_cast<int>(context->limits.max_rings))} {}
 
 void BulkService::AddQueues(grpc::ServerBuilder* builder, CallQueue* accept_queue) {
   for (int i = 0; i < NumQueues(); ++i) {

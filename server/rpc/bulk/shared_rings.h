@@ -37,10 +37,9 @@ class SharedRings {
   // The memory of a client's ring.
   static constexpr int64_t kMaxRingBytes = kSharedSlotBytes * kSharedSlots;
 
-  // `max_rings` is the maximum number of rings. Their memory doesn't count against any device's
-  // limit.
-  SharedRings(int max_rings = 32)  // NOLINT(google-explicit-constructor): initializes a member
-      : max_rings_(max_rings), broker_([this] { Sweep(); }) {}
+  SharedRings() : SharedRings(/*max_rings=*/32) {}
+  // Their memory doesn't count against any device's limit.
+  explicit SharedRings(int max_rings) : max_rings_(max_rings), broker_([this] { Sweep(); }) {}
 
   // Returns whether this server can share memory.
   bool available() const { return !broker_.socket_name().empty(); }

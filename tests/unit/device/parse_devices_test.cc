@@ -81,9 +81,9 @@ TEST(MakeDevicesTest, NumbersDevicesPerKindAndSharesMemoryAndThreads) {
     EXPECT_EQ((*devices)[i]->info().uuid, (*devices)[0]->info().uuid);
   }
   const int64_t total = CpuTotalMemory();
-  EXPECT_EQ((*devices)[0]->memory().limit_bytes, total / 2);
+  EXPECT_EQ((*devices)[0]->memory().limit_bytes, (total - (64 << 20)) / 2);
   EXPECT_EQ((*devices)[1]->memory().limit_bytes, 64 << 20);
-  EXPECT_EQ((*devices)[2]->memory().limit_bytes, total / 2);
+  EXPECT_EQ((*devices)[2]->memory().limit_bytes, (total - (64 << 20)) / 2);
   EXPECT_EQ((*devices)[0]->memory().total_bytes, total);
   EXPECT_EQ((*devices)[0]->info().threads, 2);
   EXPECT_EQ((*devices)[1]->info().threads, 2);
