@@ -292,7 +292,7 @@ TEST_F(ExecutorYieldTest, ShortTasksOfOtherLanesRunWithinALongTask) {
   EXPECT_LT(order_.find('s'), order_.find('L')) << order_;
   EXPECT_LT(order_.find('L'), order_.find('l')) << order_;
   EXPECT_LT(order_.find('L'), order_.find('O')) << order_;
-  EXPECT_EQ(executor_->load().unfinished_tasks, 0);
+  while (executor_->load().unfinished_tasks > 0) std::this_thread::yield();
 }
 
 // Short tasks that never end take at most half of the time.
