@@ -64,6 +64,21 @@ void OneOpSpinning(Bench& bench) {
   comparison.AddRow({median, "us", "TCP ping-pong", Better::kLower, 0.5, 1 / 0.6});
 }
 
+// Returns the samples of OpAndRead() while `work` runs on another thread.
+std::vector<double> OpAndReadWhile(const Tensor& x, const std::function<void()>& work) {
+  std::atomic<bool> done{false};
+  std::thread thread([&] {
+    work();
+    done = true;
+  });
+  std::vector<double> all;
+  while (!done) {
+    for (const double one : OpAndRead(x, 4)) all.push_back(one);
+  }
+  thread.join();
+  return all;
+}
+
 // Runs OneOp while another thread of the same client uploads 1 GiB.
 void OneOpBesideAnUpload(Bench& bench) {
   const std::string median = "one op and its result beside a 1 GiB upload, p50";
@@ -77,17 +92,7 @@ void OneOpBesideAnUpload(Bench& bench) {
   Comparison comparison(bench);
   comparison.Add("idle", [&] { return OpAndRead(x, 250); });
   comparison.Add(kOurs, [&] {
-    std::atomic<bool> done{false};
-    std::thread upload([&] {
-      Check(FromSpan<float>(device, {256 * kMiB}, big).status());
-      done = true;
-    });
-    std::vector<double> all;
-    while (!done) {
-      for (const double one : OpAndRead(x, 4)) all.push_back(one);
-    }
-    upload.join();
-    return all;
+    return OpAndReadWhile(x, [&] { Check(FromSpan<float>(device, {256 * kMiB}, big).status()); });
   });
   comparison.Run(5);
   comparison.AddRow({median, "us", "idle", Better::kLower, 0.5, 1 / 4.0});
@@ -116,19 +121,8 @@ void OneOpBesideALongOp(Bench& bench) {
     const Client other = bench.Connect({.shared_memory = false});
     const Tensor x = Ones(Cpu(client), {kSmall});
     Comparison comparison(bench);
-    comparison.Add(kOurs, [&] {
-      std::atomic<bool> done{false};
-      std::thread long_op([&] {
-        Check(each.op(Cpu(other)).Wait());
-        done = true;
-      });
-      std::vector<double> all;
-      while (!done) {
-        for (const double one : OpAndRead(x, 4)) all.push_back(one);
-      }
-      long_op.join();
-      return all;
-    });
+    comparison.Add(kOurs,
+                   [&] { return OpAndReadWhile(x, [&] { Check(each.op(Cpu(other)).Wait()); }); });
     comparison.Run(5);
     const double p99 = comparison.Value(kOurs, 0.99);
     bench.Add({measure, "us", p99, "limit of 100 ms", 100'000, 100'000 / p99, 1.0});
