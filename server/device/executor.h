@@ -118,6 +118,9 @@ class Executor final : private Yielder {
     bool held() const { return executor_ != nullptr; }
     // Returns true if a task was posted since the lock was acquired. Call it only if held().
     bool contended() const { return executor_->contended_.load(std::memory_order_relaxed); }
+    // Returns when the time of this InlineLock began, by the executor's clock. Call it only if
+    // held().
+    int64_t began() const { return began_; }
     // Releases the lock. Returns the time by the executor's clock, or 0 if the lock wasn't held.
     int64_t Release() {
       Executor* const executor = std::exchange(executor_, nullptr);

@@ -299,12 +299,14 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
     return absl::OkStatus();
   };
   if (CanRunInline(*executable, inputs)) {
-    const Executor::InlineLock lock(executable->slot()->executor.get(),
-                                    session->lane(*executable->slot()).get());
+    Executor::InlineLock lock(executable->slot()->executor.get(),
+                              session->lane(*executable->slot()).get());
     if (lock.held()) {
       TENSORD_RETURN_IF_ERROR(insert_all());
       RemoveDonated(session, inputs, donate);
-      RunInline(*session, *executable, inputs, outputs);
+      RunInline(*session, *executable, inputs, outputs, &inline_watch_);
+      const int64_t acquired_at = lock.began();
+      inline_watch_.AfterLock(lock.Release() - acquired_at);
       return absl::OkStatus();
     }
   }

@@ -21,6 +21,7 @@
 #include "tensord/server/device/backend.h"
 #include "tensord/server/engine/device_monitor.h"
 #include "tensord/server/engine/fusion.h"
+#include "tensord/server/engine/inline_watch.h"
 #include "tensord/server/engine/prepared_op.h"
 #include "tensord/server/engine/prepared_op_cache.h"
 #include "tensord/server/engine/program.h"
@@ -159,6 +160,8 @@ class Engine {
   // kernel is compiled, a chain runs op by op.
   int64_t kernels_to_compile() const { return chains_.kernels_to_compile(); }
 
+  InlineWatch& inline_watch() { return inline_watch_; }
+
  private:
   absl::StatusOr<DeviceSlot*> FindSlot(const OpRequest& request,
                                        absl::Span<const TensorRef> inputs) const;
@@ -178,6 +181,7 @@ class Engine {
   const bool graphs_;
   std::vector<UnavailableKind> unavailable_kinds_;
   ChainKernels chains_{&prepared_ops_};
+  InlineWatch inline_watch_;
   Mutex listener_mu_;
   DeviceMonitor::Listener listener_ ABSL_GUARDED_BY(listener_mu_);
   std::vector<std::unique_ptr<DeviceMonitor>> monitors_;

@@ -224,10 +224,11 @@ absl::StatusOr<BufferRefs> OpNode::RunAlone(CheckListRef* checks) {
 }
 
 void RunInline(Session& session, Executable& executable, absl::Span<const TensorRef> inputs,
-               absl::Span<const TensorRef> outputs) {
+               absl::Span<const TensorRef> outputs, InlineWatch* watch) {
   // An op that runs inline computes in host memory, so its status is final.
-  absl::StatusOr<BufferRefs> results =
-      executable.Run(session.account(*executable.slot()), inputs, /*checks=*/nullptr);
+  absl::StatusOr<BufferRefs> results = watch->Measure(executable, [&] {
+    return executable.Run(session.account(*executable.slot()), inputs, /*checks=*/nullptr);
+  });
   if (!results.ok()) {
     results = Annotate(session, results.status(), executable.name(), outputs[0]);
   }

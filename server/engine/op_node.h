@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "tensord/server/engine/fusion.h"
+#include "tensord/server/engine/inline_watch.h"
 #include "tensord/server/engine/prepared_op.h"
 #include "tensord/server/session/session.h"
 #include "tensord/server/session/tensor.h"
@@ -51,7 +52,7 @@ class OpNode : public std::enable_shared_from_this<OpNode> {
 // Runs an op on the calling thread, which must hold the executor's InlineLock. All inputs must be
 // ready. When this function returns, the outputs are done.
 void RunInline(Session& session, Executable& executable, absl::Span<const TensorRef> inputs,
-               absl::Span<const TensorRef> outputs);
+               absl::Span<const TensorRef> outputs, InlineWatch* watch);
 
 // Posts the copy of `input`, which must be readable (Engine::WhenReadable), to the device of
 // `output`, then finishes `output`.

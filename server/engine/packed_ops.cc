@@ -243,7 +243,9 @@ absl::Status PackedOps::RunBatch(absl::Span<const uint64_t>* words, uint64_t* co
     Step not_inline;
     Executor::InlineLock lock = AcquireInlineLock(released_at);
     absl::StatusOr<bool> all_ran = RunSteps(lock, words, command, &not_inline);
+    const int64_t acquired_at = lock.began();
     released_at = lock.Release();
+    if (released_at != 0) engine_->inline_watch().AfterLock(released_at - acquired_at);
     AbandonUploads(dropped_);
     dropped_.clear();
     TENSORD_RETURN_IF_ERROR(all_ran.status());
@@ -331,8 +333,9 @@ bool PackedOps::TryRun(const Step& step, Session::Table& table) {
   if (definition.num_outputs > 1 || !definition.donate.empty()) {
     return TryRunGeneral(step, *op, inputs, table);
   }
-  absl::StatusOr<BufferRef> result =
-      op->RunSingle(session_->account(*likely_slot_), inputs, /*checks=*/nullptr);
+  absl::StatusOr<BufferRef> result = engine_->inline_watch().Measure(*op, [&] {
+    return op->RunSingle(session_->account(*likely_slot_), inputs, /*checks=*/nullptr);
+  });
   if (!result.ok()) return false;
   return table.Insert(Tensor::Make(step.handle, op->output(), likely_slot_, *std::move(result)));
 }
@@ -358,8 +361,8 @@ bool PackedOps::TryRunGeneral(const Step& step, PreparedOp& op, absl::Span<const
   // Without the table's reference, the op can overwrite a donated input. No other thread can see
   // that the table lacks it, because the table is locked.
   for (uint32_t position : donate) table.DetachTensor(handle_of(position));
-  absl::StatusOr<BufferRefs> results =
-      op.Run(session_->account(*likely_slot_), inputs, /*checks=*/nullptr);
+  absl::StatusOr<BufferRefs> results = engine_->inline_watch().Measure(
+      op, [&] { return op.Run(session_->account(*likely_slot_), inputs, /*checks=*/nullptr); });
   for (uint32_t position : donate) table.AttachTensor(handle_of(position), inputs[position]);
   if (!results.ok()) {
     remove_outputs();

@@ -90,7 +90,7 @@ absl::Status PreparedOp::CheckSizes() const {
 absl::Status PreparedOp::Prepare() {
   Device& device = *slot_->device;
   constant_ = plan_.schema->name == "constant";
-  runs_inline_ = device.host_accessible();
+  may_run_inline_ = device.host_accessible();
   const bool empty = absl::c_all_of(
       plan_.outputs, [](const TensorSpec& output) { return output.num_elements() == 0; });
   // A kernel that checks values has values to check even if its results are empty.
@@ -108,12 +108,12 @@ absl::Status PreparedOp::Prepare() {
     TENSORD_ASSIGN_OR_RETURN(casts_[i],
                              device.Prepare({kCast, &attrs, absl::MakeConstSpan(&inputs_[i], 1),
                                              absl::MakeConstSpan(&read_as[i], 1)}));
-    runs_inline_ = runs_inline_ && casts_[i]->runs_inline();
+    may_run_inline_ = may_run_inline_ && casts_[i]->runs_inline();
     has_casts_ = true;
   }
   TENSORD_ASSIGN_OR_RETURN(kernel_,
                            device.Prepare({plan_.schema, &plan_.attrs, read_as, plan_.outputs}));
-  runs_inline_ = runs_inline_ && kernel_->runs_inline();
+  may_run_inline_ = may_run_inline_ && kernel_->runs_inline();
   reports_values_ = plan_.schema->value_checked && device.defers_checks();
   return absl::OkStatus();
 }
@@ -204,7 +204,7 @@ absl::Status PreparedOp::LaunchInto(MemoryAccount& account, absl::Span<const Buf
   if (kernel_ == nullptr) return absl::OkStatus();
   // A kernel isn't reentrant. Short tasks of others launch only kernels that run inline, so those
   // must not yield.
-  const YieldScope scope(runs_inline_ ? nullptr : YieldScope::Current());
+  const YieldScope scope(may_run_inline_ ? nullptr : YieldScope::Current());
   if (launching_) return absl::InternalError(absl::StrCat(name(), ": its kernel runs already"));
   launching_ = true;
   const absl::Cleanup launched = [this] { launching_ = false; };

@@ -5,6 +5,7 @@
 // and computes them. A function Launch…() computes into memory that the caller has allocated.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -36,7 +37,9 @@ class Executable {
 
   // Returns whether Run() takes a few microseconds at most and may run on any thread that holds the
   // executor's InlineLock.
-  virtual bool runs_inline() const = 0;
+  bool runs_inline() const { return may_run_inline_ && !slow_.load(std::memory_order_relaxed); }
+  // Makes runs_inline() false, because Run() took longer than estimated. Any thread may call it.
+  void SetSlow() { slow_.store(true, std::memory_order_relaxed); }
 
   // Allocates the outputs, charges them to `account`, computes them, and returns one buffer for
   // each. If the thread's stop token stops the op, returns buffers with unspecified content, or an
@@ -51,6 +54,11 @@ class Executable {
   Executable() = default;
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
+
+  bool may_run_inline_ = false;  // all kernels run inline
+
+ private:
+  std::atomic<bool> slow_{false};
 };
 
 // One op for given input specs, attributes and device. All calls with the same op, specs,
@@ -74,7 +82,6 @@ class PreparedOp final : public Executable, public std::enable_shared_from_this<
   // Returns the first output.
   const TensorSpec& output() const { return plan_.output(); }
 
-  bool runs_inline() const override { return runs_inline_; }
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account, absl::Span<const TensorRef> inputs,
                                  ValueCheckRefs* checks) override;
 
@@ -143,7 +150,6 @@ class PreparedOp final : public Executable, public std::enable_shared_from_this<
   bool constant_ = false;
   bool has_casts_ = false;
   bool reports_values_ = false;
-  bool runs_inline_ = false;
   bool launching_ = false;  // only the thread that launches uses it
   int64_t host_bytes_ = 0;
   // A cached op must not keep the caller alive.

@@ -45,12 +45,12 @@ absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, 
     }
   }
   TENSORD_RETURN_IF_ERROR(program->CheckOutputs(spec.outputs));
-  program->runs_inline_ = program->IsSmall() && slot->device->host_accessible();
+  program->may_run_inline_ = program->IsSmall() && slot->device->host_accessible();
   if (chains != nullptr) {
     program->steps_ =
         FuseSteps(std::move(program->steps_), spec.inputs.size(), spec.outputs, chains);
   }
-  for (const ProgramStep& step : program->steps_) program->runs_inline_ &= step.runs_inline();
+  for (const ProgramStep& step : program->steps_) program->may_run_inline_ &= step.runs_inline();
   TENSORD_RETURN_IF_ERROR(program->PlanMemory(account));
   if (graphs) {
     program->graph_ = ProgramGraph::Make({slot, spec.inputs.size(), program->specs_,

@@ -55,7 +55,6 @@ class Program final : public Executable {
 
   absl::string_view name() const override { return "program"; }
   DeviceSlot* slot() const override { return slot_; }
-  bool runs_inline() const override { return runs_inline_; }
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account, absl::Span<const TensorRef> inputs,
                                  ValueCheckRefs* checks) override;
 
@@ -92,7 +91,6 @@ class Program final : public Executable {
   std::vector<ValuePlace> places_;  // of every value
   std::vector<uint32_t> kept_;      // values whose memory the program keeps
   std::vector<uint32_t> holding_;   // results that a run allocates, and aliases
-  bool runs_inline_ = false;
 
   // The buffers of the current run, by value. Those of inputs are only in values_. The buffers of
   // kept values are in both, also between runs.

@@ -1,10 +1,13 @@
 // Steps of packed ops on a CPU device: words for scalars and attributes, donation, views.
+#include <atomic>
 #include <numeric>
+#include <thread>
 
 #include "tensord/common/util/op_words.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/engine/packed_ops.h"
 #include "tensord/tests/unit/engine/engine_fixture.h"
+#include "tensord/tests/unit/engine/fake_device.h"
 
 namespace tensord::server {
 namespace {
@@ -109,6 +112,77 @@ TEST_F(PackedStepsTest, ShortOpsWithinAProgramKeepTheirOperands) {
     ASSERT_EQ(*Read(result), expected);
   }
   EXPECT_GT(within, 0);
+}
+
+// A device whose kernels say that they run inline, but take longer.
+class UnderestimatingDevice final : public FakeDevice {
+ public:
+  UnderestimatingDevice() : FakeDevice(0, {}) {}
+  absl::StatusOr<std::unique_ptr<PreparedKernel>> Prepare(const KernelSpec&) override {
+    return std::make_unique<SlowKernel>(this);
+  }
+  // Returns how many launches other threads than the caller's have made.
+  int launches_elsewhere() const { return launches_elsewhere_.load(); }
+
+ private:
+  class SlowKernel final : public PreparedKernel {
+   public:
+    explicit SlowKernel(UnderestimatingDevice* device) : device_(device) { runs_inline_ = true; }
+    absl::Status Launch(const LaunchContext&, absl::Span<const Buffer* const>,
+                        absl::Span<Buffer* const>) override {
+      const int64_t end = InlineWatch::ProcessorTime() + 2 * InlineWatch::kMaxNanoseconds;
+      while (InlineWatch::ProcessorTime() < end) {
+      }
+      if (std::this_thread::get_id() != device_->caller_) device_->launches_elsewhere_.fetch_add(1);
+      return absl::OkStatus();
+    }
+
+   private:
+    UnderestimatingDevice* const device_;
+  };
+
+  const std::thread::id caller_ = std::this_thread::get_id();
+  std::atomic<int> launches_elsewhere_{0};
+};
+
+TEST(SlowInlineOpTest, IsPostedOnceItWasSlow) {
+  for (const bool packed : {true, false}) {
+    SCOPED_TRACE(packed);
+    auto made = std::make_unique<UnderestimatingDevice>();
+    const UnderestimatingDevice& device = *made;
+    std::vector<std::unique_ptr<Device>> devices;
+    devices.push_back(std::move(made));
+    Engine engine(std::move(devices));
+    SessionTable sessions({}, engine.slots());
+    const SessionRef session = *sessions.Open(TestPrincipal(), kTestLeaseSeconds, "test");
+    PackedOps packed_ops(&engine, session);
+    ASSERT_TRUE(
+        engine
+            .Run(session, {.op = "ones",
+                           .output = 1,
+                           .attrs = {{"dtype", DType::kInt64}, {"shape", std::vector<int64_t>{2}}},
+                           .device = "cpu:0"})
+            .ok());
+    ASSERT_TRUE(packed_ops.Define(1, {"neg", {}, "", 1}).ok());
+    constexpr int kOps = 20;
+    for (Handle result = 2; result < 2 + kOps; ++result) {
+      if (!packed) {
+        ASSERT_TRUE(engine.Run(session, {.op = "neg", .inputs = {1}, .output = result}).ok());
+      } else {
+        packed_ops.BeginBatch();
+        const std::vector<uint64_t> words = {1, result, result - 1};
+        absl::Span<const uint64_t> left = words;
+        uint64_t command = 0;
+        ASSERT_TRUE(
+            packed_ops
+                .RunBatch(&left, &command,
+                          [](uint64_t, Handle, uint32_t, const auto&) { return absl::OkStatus(); })
+                .ok());
+      }
+      ASSERT_TRUE(Eventually([&] { return (*session->Find(result))->done(); }));
+    }
+    EXPECT_GE(device.launches_elsewhere(), kOps - 2);
+  }
 }
 
 TEST_F(PackedStepsTest, StepsHaveNumbersAsInputs) {

@@ -15,10 +15,9 @@ const TensorSpec kTwo{DType::kInt64, {2}};
 
 class FakeOp final : public Executable {
  public:
-  FakeOp(DeviceSlot* slot, bool runs_inline) : slot_(slot), runs_inline_(runs_inline) {}
+  FakeOp(DeviceSlot* slot, bool runs_inline) : slot_(slot) { may_run_inline_ = runs_inline; }
   absl::string_view name() const override { return "fake"; }
   DeviceSlot* slot() const override { return slot_; }
-  bool runs_inline() const override { return runs_inline_; }
   absl::StatusOr<BufferRefs> Run(MemoryAccount&, absl::Span<const TensorRef>,
                                  ValueCheckRefs*) override {
     return absl::UnimplementedError("never runs");
@@ -26,7 +25,6 @@ class FakeOp final : public Executable {
 
  private:
   DeviceSlot* const slot_;
-  const bool runs_inline_;
 };
 
 class ReadinessTest : public testing::Test {
