@@ -33,6 +33,7 @@
 #include "absl/synchronization/mutex.h"
 #include "tensord/common/util/address.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/server/device/buffer_pages.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/device/device_factory.h"
 #include "tensord/server/device/fault/fault_control.h"
@@ -195,6 +196,7 @@ absl::StatusOr<Daemon> StartDaemon(const DaemonFlags& flags, FaultPlans* faults)
   std::vector<Backend> backends = BuiltInBackends();
   TENSORD_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(CpuTotalMemory(), &options.limits));
   backends.front().reserved_memory = [plan](int64_t /*total*/) { return plan.reserved(); };
+  BufferPages().SetLimit(plan.devices + plan.gaps);
   SetPrincipalDefaults(&options.limits, options.authentication.authenticates());
   options.limits.max_group_members =
       std::min(options.limits.max_group_members, CpuMaxThreads() / kThreadShare);

@@ -30,16 +30,20 @@ absl::StatusOr<MemoryPlan> PlanMemory(int64_t memory, Limits* limits) {
               std::max(messages, min_messages / 2));
   limits->max_rings = std::clamp<int64_t>(memory / 32 / SharedRings::kMaxRingBytes, 2, 32);
 
+  limits->max_prepared_bytes = std::clamp(memory / 64, 16 * kMiB, 128 * kMiB);
+
   MemoryPlan plan = {.memory = memory,
                      .host = limits->max_host_bytes,
                      .requests = limits->max_request_bytes,
                      .responses = limits->max_response_bytes,
                      .rings = limits->max_rings * SharedRings::kMaxRingBytes,
-                     .process = std::clamp(memory / 16, 64 * kMiB, 384 * kMiB),
+                     .prepared = limits->max_prepared_bytes,
+                     .process = std::clamp(memory / 16, 80 * kMiB, 256 * kMiB),
+                     .gaps = std::clamp(memory / 64, 16 * kMiB, 96 * kMiB),
                      .spare = std::min(memory / 20, 1024 * kMiB),
                      .devices = 0};
-  plan.devices =
-      memory - plan.host - plan.requests - plan.responses - plan.rings - plan.process - plan.spare;
+  plan.devices = memory - plan.host - plan.requests - plan.responses - plan.rings - plan.prepared -
+                 plan.process - plan.gaps - plan.spare;
   // A host of less than half a gigabyte can't keep the sum.
   plan.devices = std::max(plan.devices, std::min(memory / 4, 128 * kMiB));
   if (plan.devices >= memory / 4) return plan;
@@ -47,7 +51,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(int64_t memory, Limits* limits) {
       "the memory of ", memory >> 20, " MiB has no room for CPU devices beside --max-host-bytes (",
       plan.host >> 20, " MiB), --max-request-bytes (", plan.requests >> 20,
       " MiB), --max-response-bytes (", plan.responses >> 20, " MiB) and ",
-      (plan.rings + plan.process + plan.spare) >> 20,
+      (plan.rings + plan.prepared + plan.process + plan.gaps + plan.spare) >> 20,
       " MiB for the process: lower these limits, or give the daemon more memory"));
 }
 

@@ -15,7 +15,9 @@ struct MemoryPlan {
   int64_t requests;   // Limits::max_request_bytes
   int64_t responses;  // Limits::max_response_bytes
   int64_t rings;      // Limits::max_rings rings of shared memory
-  int64_t process;    // code, stacks, buffers of gRPC, caches, and what malloc keeps
+  int64_t prepared;   // Limits::max_prepared_bytes
+  int64_t process;    // code, stacks, buffers of gRPC, and what malloc keeps
+  int64_t gaps;       // that deleted tensors leave beside others (BufferPages())
   int64_t spare;      // used by nothing
   int64_t devices;    // the limits of all CPU devices together: the rest
 

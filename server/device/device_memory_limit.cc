@@ -59,6 +59,14 @@ absl::Status DeviceMemoryLimit::PhysicallyExhausted(int64_t bytes,
                    limit_bytes_, " bytes); other programs use the rest"));
 }
 
+absl::Status DeviceMemoryLimit::PagesExhausted(int64_t bytes, int64_t free_page_bytes) const {
+  return Refuse(bytes, free_page_bytes,
+                absl::StrCat(free_page_bytes,
+                             " bytes of whole pages are free, because tensors that were deleted "
+                             "left gaps beside those in use (its limit is ",
+                             limit_bytes_, " bytes); delete these, too"));
+}
+
 absl::Status DeviceMemoryLimit::Refuse(int64_t bytes, int64_t free_bytes,
                                        const std::string& message) const {
   absl::Status status = WithErrorInfo(

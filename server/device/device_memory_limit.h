@@ -34,6 +34,10 @@ class DeviceMemoryLimit {
   // physical device.
   absl::Status PhysicallyExhausted(int64_t bytes, int64_t physically_free_bytes) const;
 
+  // Returns the error of an allocation that is within the limit, if the pages of small buffers have
+  // no room (BufferPages()).
+  absl::Status PagesExhausted(int64_t bytes, int64_t free_page_bytes) const;
+
   MemoryStats Snapshot() const;
   int64_t free_bytes() const { return limit_bytes_ - used_bytes_.load(std::memory_order_relaxed); }
 

@@ -9,21 +9,17 @@
 
 #include "absl/numeric/bits.h"
 #include "tensord/common/util/mutex.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define TENSORD_SLABS_OFF 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define TENSORD_SLABS_OFF 1
-#endif
-#endif
+#include "tensord/server/device/buffer_pages.h"
 
 namespace tensord::server {
 
-#if defined(TENSORD_SLABS_OFF)
+#if defined(TENSORD_ADDRESS_SANITIZER)
 
-void* Slabs::Allocate(int64_t bytes) { return std::aligned_alloc(64, (bytes + 63) & -64); }
+void* Slabs::Allocate(int64_t bytes, Use /*use*/) {
+  return std::aligned_alloc(64, (bytes + 63) & -64);
+}
 void Slabs::Free(void* block) { std::free(block); }
+void Slabs::ReleaseIdle() {}
 void Slabs::ReleaseUnused() {}
 
 #else
@@ -37,15 +33,24 @@ constexpr int64_t kSlabsPerRegion = 256;
 constexpr int64_t kHeaderBytes = 64;
 
 constexpr int kFineClasses = 16;  // multiples of 32, up to 512
-constexpr int kClasses = kFineClasses + 5 * 8;
+constexpr int kSizes = kFineClasses + 5 * 8;
+// Each use has its own classes: first those of kObjects, then those of kBuffers.
+constexpr int kClasses = 2 * kSizes;
 
-int ClassOf(int64_t bytes) {
+bool IsOfBuffers(int size_class) { return size_class >= kSizes; }
+
+int SizeClassOf(int64_t bytes) {
   if (bytes <= kFineClasses * 32) return static_cast<int>((bytes - 1) / 32);
   const int shift = absl::bit_width(static_cast<uint64_t>(bytes - 1)) - 4;
   return kFineClasses + (shift - 6) * 8 + static_cast<int>((bytes - 1) >> shift) - 8;
 }
 
+int ClassOf(int64_t bytes, Slabs::Use use) {
+  return SizeClassOf(bytes) + (use == Slabs::Use::kBuffers ? kSizes : 0);
+}
+
 constexpr int64_t BytesOf(int size_class) {
+  size_class %= kSizes;
   if (size_class < kFineClasses) return (size_class + 1) * 32;
   const int coarse = size_class - kFineClasses;
   return int64_t{coarse % 8 + 9} << (coarse / 8 + 6);
@@ -79,38 +84,48 @@ Slab* SlabOf(void* block) {
 
 void*& NextOf(void* block) { return *static_cast<void**>(block); }
 
-// The slabs that contain no used block. Thread-safe.
+// The slabs that contain no used block. While the system doesn't have their memory, it is charged to
+// BufferPages(), because buffers may use it. Thread-safe.
 class UnusedSlabs {
  public:
-  // Returns a slab with any content. If the system has too little memory, returns null.
-  Slab* Take() {
+  // Returns a slab with any content. If the system has too little memory, or BufferPages() too
+  // little room, returns null.
+  Slab* Take(bool for_buffers) {
     MutexLock lock(&mu_);
     if (resident_.empty() && released_.empty() && !AddRegion(kSlabsPerRegion) && !AddRegion(1)) {
       return nullptr;
     }
     std::vector<Slab*>& from = resident_.empty() ? released_ : resident_;
+    const bool is_charged = &from == &resident_;
+    if (is_charged && !for_buffers) BufferPages().Return(kSlabBytes);
+    if (!is_charged && for_buffers && BufferPages().TryCharge(kSlabBytes) != nullptr)
+      return nullptr;
     Slab* const slab = from.back();
     from.pop_back();
     min_resident_ = std::min(min_resident_, resident_.size());
     return slab;
   }
 
-  void Return(Slab* slab) {
+  void Return(Slab* slab, bool of_buffers) {
+    if (!of_buffers) BufferPages().ChargePastLimit(kSlabBytes);
     MutexLock lock(&mu_);
     resident_.push_back(slab);
   }
 
-  void Release() {
+  // Releases all of them, or those that were unused since the last call.
+  void Release(bool all) {
     std::vector<Slab*> unused;
     {
       MutexLock lock(&mu_);
       // Slabs are taken from the end, so those at the front are the ones that weren't used.
-      const auto end = resident_.begin() + static_cast<int64_t>(min_resident_);
+      const auto end =
+          all ? resident_.end() : resident_.begin() + static_cast<int64_t>(min_resident_);
       unused.assign(resident_.begin(), end);
       resident_.erase(resident_.begin(), end);
       min_resident_ = resident_.size();
     }
     for (Slab* slab : unused) madvise(slab, kSlabBytes, MADV_DONTNEED);
+    BufferPages().Return(static_cast<int64_t>(unused.size()) * kSlabBytes);
     MutexLock lock(&mu_);
     released_.insert(released_.end(), unused.begin(), unused.end());
   }
@@ -121,6 +136,8 @@ class UnusedSlabs {
     void* const region = mmap(nullptr, (slabs + 1) * kSlabBytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (region == MAP_FAILED) return false;
+    // The system would use more memory than BufferPages() counts if it merged pages.
+    madvise(region, (slabs + 1) * kSlabBytes, MADV_NOHUGEPAGE);
     total_ += slabs;
     resident_.reserve(total_);
     released_.reserve(total_);
@@ -177,7 +194,7 @@ class alignas(64) SizeClass {
 
  private:
   bool AddSlab(int size_class) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    Slab* const slab = Unused().Take();
+    Slab* const slab = Unused().Take(IsOfBuffers(size_class));
     if (slab == nullptr) return false;
     const int64_t capacity = (kSlabBytes - kHeaderBytes) / BytesOf(size_class);
     *slab = {.size_class = size_class, .capacity = static_cast<int>(capacity)};
@@ -203,7 +220,7 @@ class alignas(64) SizeClass {
     slab->free = block;
     if (--slab->used > 0) return;
     Unlink(slab);
-    Unused().Return(slab);
+    Unused().Return(slab, IsOfBuffers(slab->size_class));
   }
 
   void Link(Slab* slab) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -257,8 +274,8 @@ void* Refill(int size_class) {
 
 }  // namespace
 
-void* Slabs::Allocate(int64_t bytes) {
-  const int size_class = ClassOf(bytes);
+void* Slabs::Allocate(int64_t bytes, Use use) {
+  const int size_class = ClassOf(bytes, use);
   ThreadCache& own = thread_cache[size_class];
   void* const block = own.first;
   if (block == nullptr) return Refill(size_class);
@@ -279,7 +296,8 @@ void Slabs::Free(void* block) {
   own.count -= returned;
 }
 
-void Slabs::ReleaseUnused() { Unused().Release(); }
+void Slabs::ReleaseIdle() { Unused().Release(/*all=*/true); }
+void Slabs::ReleaseUnused() { Unused().Release(/*all=*/false); }
 
 #endif
 

@@ -5,6 +5,14 @@
 #include <cstdint>
 #include <new>
 
+#if defined(__SANITIZE_ADDRESS__)
+#define TENSORD_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TENSORD_ADDRESS_SANITIZER 1
+#endif
+#endif
+
 namespace tensord::server {
 
 // Allocates blocks of up to kMaxBlockBytes. A block has no header: a slab of 64 KiB holds blocks of
@@ -15,13 +23,18 @@ class Slabs {
  public:
   static constexpr int64_t kMaxBlockBytes = 16 << 10;
 
+  // A slab holds blocks of one use. The pages of kBuffers are charged to BufferPages().
+  enum class Use { kObjects, kBuffers };
+
   // Returns `bytes` bytes, from 1 to kMaxBlockBytes. They are aligned to 64 bytes if `bytes` is a
   // multiple of 64, otherwise to 32. Sizes up to 512 are rounded up to a multiple of 32, larger
-  // ones to one of eight classes per power of two. If the system has too little memory, returns
-  // null.
-  static void* Allocate(int64_t bytes);
+  // ones to one of eight classes per power of two. If the system has too little memory, or
+  // BufferPages() too little room, returns null.
+  static void* Allocate(int64_t bytes, Use use = Use::kObjects);
   static void Free(void* block);
 
+  // Returns to the system the memory of all slabs without used blocks.
+  static void ReleaseIdle();
   // Returns to the system the memory of all slabs that have been unused since the last call.
   static void ReleaseUnused();
 };

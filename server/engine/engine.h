@@ -75,6 +75,10 @@ class Engine {
     unavailable_kinds_ = std::move(kinds);
   }
 
+  // Sets the limit of memory for prepared ops that are kept for reuse. Call it before any other
+  // thread uses the engine.
+  void SetMaxPreparedBytes(int64_t max_bytes) { prepared_ops_.SetMaxBytes(max_bytes); }
+
   // Returns the device of this name; "cuda" is cuda:0. If the name is malformed, returns
   // INVALID_ARGUMENT. If the server has no such device, returns NOT_FOUND that lists its devices,
   // and says why it has none of this kind, if it knows.

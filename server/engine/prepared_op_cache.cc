@@ -42,7 +42,7 @@ absl::StatusOr<PreparedOpRef> PreparedOpCache::Find(absl::string_view op,
   }
   TENSORD_ASSIGN_OR_RETURN(entry.op, PreparedOp::Make(op, inputs, attrs, slot, caller));
   const int64_t bytes = BytesOf(entry);
-  if (constant || bytes > kMaxBytes / 16) {
+  if (constant || bytes > max_bytes_ / 16) {
     TENSORD_RETURN_IF_ERROR(entry.op->ChargeCaller());
     return std::move(entry.op);
   }
@@ -73,7 +73,7 @@ int64_t PreparedOpCache::BytesOf(const Entry& entry) {
 
 PreparedOpCache::Entries PreparedOpCache::EvictLocked() {
   Entries evicted;
-  while (bytes_ > kMaxBytes) {
+  while (bytes_ > max_bytes_) {
     Entry& entry = entries_.back();
     if (entry.op.use_count() > 1) entry.op->ChargeCallerPastLimit();
     bytes_ -= BytesOf(entry);

@@ -185,6 +185,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Authenticator> auth
       devices_serving_(engine_.slots().size(), true),
       devices_not_restarted_(engine_.slots().size(), false) {
   engine_.SetUnavailableKinds(options.unavailable_kinds);
+  engine_.SetMaxPreparedBytes(options.limits.max_prepared_bytes);
   AddMethods(
       {.context = &context_, .unary = &unary_methods_, .bulk = bulk_.context(), .health = &health_},
       &dispatcher_);

@@ -19,6 +19,7 @@ struct Limits {
   int64_t max_response_bytes = 0;
   int64_t max_response_bytes_per_principal = 0;
   int64_t max_rings = 32;                         // of shared memory
+  int64_t max_prepared_bytes = 128 << 20;         // of prepared ops that are kept for reuse
   int64_t max_sessions = 1024;                    // at once
   int64_t max_handles_per_session = 1 << 20;      // tensors at once
   int64_t max_bytes_per_session = 0;              // on each device; 0: no limit

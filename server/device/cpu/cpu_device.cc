@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/server/device/buffer_pages.h"
 #include "tensord/server/device/cpu/blas.h"
 #include "tensord/server/device/cpu/cpu_buffer.h"
 #include "tensord/server/device/cpu/host_info.h"
@@ -171,6 +172,8 @@ absl::StatusOr<BufferRef> CpuDevice::Allocate(int64_t size_bytes) {
       size_bytes <= kMaxSmallBytes ? AllocateSmall(size_bytes) : AllocateLarge(size_bytes);
   if (buffer == nullptr) {
     memory_limit_.Release(size_bytes);
+    const int64_t pages = std::max<int64_t>(0, BufferPages().room());
+    if (pages < size_bytes + kHeaderBytes) return memory_limit_.PagesExhausted(size_bytes, pages);
     return memory_limit_.PhysicallyExhausted(size_bytes, cpu::HostAvailableMemory());
   }
   return buffer;

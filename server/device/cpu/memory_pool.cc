@@ -3,9 +3,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <new>
 
 #include "absl/numeric/bits.h"
+#include "tensord/server/device/buffer_pages.h"
 #include "tensord/server/device/cpu/host_info.h"
 
 namespace tensord::server::cpu {
@@ -14,6 +15,7 @@ namespace {
 constexpr int64_t kAlignment = 64;
 // Blocks of at least this size are mapped separately, with huge pages if the system has them.
 constexpr int64_t kMappedBytes = 2 << 20;
+constexpr int64_t kHugePageBytes = 2 << 20;
 // Blocks of at least this size are checked against the system's free memory. Linux maps more memory
 // than it has, and kills the process when the memory is used.
 constexpr int64_t kCheckedBytes = 16 << 20;
@@ -37,9 +39,15 @@ int ClassOf(int64_t class_bytes) {
   return (shift - smallest_shift) * 8 + static_cast<int>(class_bytes >> shift) - 9;
 }
 
-int64_t SlabBlockBytes(int64_t size_bytes) { return (size_bytes + kAlignment - 1) & -kAlignment; }
+int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-void*& NextOf(void* block) { return *static_cast<void**>(block); }
+// Returns how many bytes of a block's pages a user of `size_bytes` may touch. A mapping may consist
+// of huge pages.
+int64_t PageBytes(int64_t size_bytes) {
+  const int64_t class_bytes = ClassBytes(size_bytes);
+  if (class_bytes < kMappedBytes) return RoundUp(class_bytes, PageRuns::kPageBytes);
+  return std::min(class_bytes, RoundUp(size_bytes, kHugePageBytes));
+}
 
 // The bytes of all blocks of at least kMappedBytes that Allocate() has returned, in all pools.
 std::atomic<int64_t> large_bytes{0};
@@ -50,8 +58,10 @@ int64_t UntouchedBytes() {
   return std::max<int64_t>(0, large_bytes.load(std::memory_order_relaxed) - HostTouchedMemory());
 }
 
-void* AllocateFromSystem(int64_t class_bytes) {
-  if (class_bytes < kMappedBytes) return std::aligned_alloc(kAlignment, class_bytes);
+}  // namespace
+
+void* MemoryPool::MapBlock(int64_t class_bytes) {
+  if (class_bytes < kMappedBytes) return page_runs_.Allocate(PageBytes(class_bytes));
   if (class_bytes >= kCheckedBytes && class_bytes > HostAvailableMemory() - UntouchedBytes()) {
     return nullptr;
   }
@@ -62,86 +72,113 @@ void* AllocateFromSystem(int64_t class_bytes) {
   return data;
 }
 
-void ReturnToSystem(void* data, int64_t class_bytes) {
-  if (class_bytes < kMappedBytes) {
-    std::free(data);
-  } else {
-    munmap(data, class_bytes);
-  }
-}
-
-}  // namespace
-
-void* MemoryPool::TakeIdleLocked(int64_t class_bytes, IdleList* list) {
-  void* const data = list->first;
-  if (data == nullptr) return nullptr;
-  list->first = NextOf(data);
-  list->min_count = std::min(list->min_count, --list->count);
-  idle_bytes_.store(idle_bytes() - class_bytes, std::memory_order_relaxed);
+void* MemoryPool::AllocateFromSystem(int64_t class_bytes, int64_t page_bytes) {
+  if (BufferPages().TryCharge(page_bytes) != nullptr) return nullptr;
+  void* const data = MapBlock(class_bytes);
+  if (data == nullptr) BufferPages().Return(page_bytes);
   return data;
 }
 
+void MemoryPool::ReturnToSystem(void* block, int64_t class_bytes, int64_t page_bytes) {
+  if (class_bytes < kMappedBytes) {
+    page_runs_.Free(block, page_bytes);
+  } else {
+    munmap(block, class_bytes);
+  }
+  BufferPages().Return(page_bytes);
+}
+
+MemoryPool::IdleBlock* MemoryPool::TakeIdleLocked(int64_t class_bytes, IdleList* list) {
+  IdleBlock* const block = list->first;
+  if (block == nullptr) return nullptr;
+  list->first = block->next;
+  list->min_count = std::min(list->min_count, --list->count);
+  idle_bytes_.store(idle_bytes() - class_bytes, std::memory_order_relaxed);
+  return block;
+}
+
+bool MemoryPool::Resize(IdleBlock* block, int64_t page_bytes) {
+  const int64_t more = page_bytes - block->page_bytes;
+  if (more > 0) return BufferPages().TryCharge(more) == nullptr;
+  if (more == 0) return true;
+  if (madvise(reinterpret_cast<char*>(block) + page_bytes, -more, MADV_DONTNEED) != 0) return false;
+  BufferPages().Return(-more);
+  return true;
+}
+
 void* MemoryPool::Allocate(int64_t size_bytes) {
-  if (size_bytes <= kSlabBytes) return Slabs::Allocate(SlabBlockBytes(size_bytes));
+  if (size_bytes <= kSlabBytes) {
+    const int64_t block_bytes = RoundUp(size_bytes, kAlignment);
+    if (void* data = Slabs::Allocate(block_bytes, Slabs::Use::kBuffers)) return data;
+    ReleaseIdle();
+    return Slabs::Allocate(block_bytes, Slabs::Use::kBuffers);
+  }
   if (size_bytes > kMaxBytes) return nullptr;
-  void* const data = AllocateBlock(ClassBytes(size_bytes));
+  void* const data = AllocateBlock(ClassBytes(size_bytes), PageBytes(size_bytes));
   if (data != nullptr && size_bytes >= kMappedBytes) {
     large_bytes.fetch_add(size_bytes, std::memory_order_relaxed);
   }
   return data;
 }
 
-void* MemoryPool::AllocateBlock(int64_t class_bytes) {
+void* MemoryPool::AllocateBlock(int64_t class_bytes, int64_t page_bytes) {
+  IdleBlock* idle = nullptr;
   {
     MutexLock lock(&mu_);
-    if (void* data = TakeIdleLocked(class_bytes, &idle_[ClassOf(class_bytes)])) return data;
+    idle = TakeIdleLocked(class_bytes, &idle_[ClassOf(class_bytes)]);
   }
-  if (void* data = AllocateFromSystem(class_bytes)) return data;
+  if (idle != nullptr) {
+    if (Resize(idle, page_bytes)) return idle;
+    ReturnToSystem(idle, class_bytes, idle->page_bytes);
+  }
+  if (void* data = AllocateFromSystem(class_bytes, page_bytes)) return data;
   ReleaseIdle();
-  return AllocateFromSystem(class_bytes);
+  return AllocateFromSystem(class_bytes, page_bytes);
 }
 
 void MemoryPool::Free(void* data, int64_t size_bytes) {
   if (size_bytes <= kSlabBytes) return Slabs::Free(data);
   if (size_bytes >= kMappedBytes) large_bytes.fetch_sub(size_bytes, std::memory_order_relaxed);
-  const int64_t class_bytes = ClassBytes(size_bytes);
+  const int64_t class_bytes = ClassBytes(size_bytes), page_bytes = PageBytes(size_bytes);
   {
     MutexLock lock(&mu_);
     if (idle_bytes() + class_bytes <= max_idle_bytes_) {
       IdleList& list = idle_[ClassOf(class_bytes)];
-      NextOf(data) = list.first;
-      list.first = data;
+      list.first = new (data) IdleBlock{.next = list.first, .page_bytes = page_bytes};
       ++list.count;
       idle_bytes_.store(idle_bytes() + class_bytes, std::memory_order_relaxed);
       return;
     }
   }
-  ReturnToSystem(data, class_bytes);
+  ReturnToSystem(data, class_bytes, page_bytes);
 }
 
 void MemoryPool::Release(bool all) {
   for (int i = 0; i < kClasses; ++i) {
     const int64_t class_bytes = int64_t{i % 8 + 9} << (i / 8 + ShiftOf(kSlabBytes + 1));
-    void* released = nullptr;
+    IdleBlock* released = nullptr;
     {
       MutexLock lock(&mu_);
       IdleList& list = idle_[i];
       for (int64_t left = all ? list.count : list.min_count; left > 0; --left) {
-        void* const data = TakeIdleLocked(class_bytes, &list);
-        NextOf(data) = released;
-        released = data;
+        IdleBlock* const block = TakeIdleLocked(class_bytes, &list);
+        block->next = released;
+        released = block;
       }
       list.min_count = list.count;
     }
     while (released != nullptr) {
-      void* const data = released;
-      released = NextOf(data);
-      ReturnToSystem(data, class_bytes);
+      IdleBlock* const block = released;
+      released = block->next;
+      ReturnToSystem(block, class_bytes, block->page_bytes);
     }
   }
 }
 
-void MemoryPool::ReleaseIdle() { Release(/*all=*/true); }
+void MemoryPool::ReleaseIdle() {
+  Release(/*all=*/true);
+  Slabs::ReleaseIdle();
+}
 void MemoryPool::ReleaseUnused() { Release(/*all=*/false); }
 
 }  // namespace tensord::server::cpu

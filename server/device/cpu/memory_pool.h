@@ -1,19 +1,20 @@
 // Host memory in blocks that are kept for reuse. So a large result doesn't cause page faults each
-// time.
+// time. All memory is charged to BufferPages().
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
 #include "tensord/common/util/mutex.h"
+#include "tensord/server/device/cpu/page_runs.h"
 #include "tensord/server/device/slabs.h"
 
 namespace tensord::server::cpu {
 
-// Thread-safe. Blocks are aligned to 64 bytes, and from 2 MiB on to pages. Blocks of up to
-// Slabs::kMaxBlockBytes come from slabs, and the limit of idle bytes doesn't count them. The sizes
-// of larger blocks are rounded up to one of eight classes per power of two. So a freed block fits
-// the next request of about its size, and a block wastes at most an eighth.
+// Thread-safe. Blocks of up to Slabs::kMaxBlockBytes come from slabs, are aligned to 64 bytes, and
+// the limit of idle bytes doesn't count them. Larger blocks are aligned to pages. Their sizes are
+// rounded up to one of eight classes per power of two. So a freed block fits the next request of
+// about its size, and a block wastes at most an eighth.
 class MemoryPool {
  public:
   // Keeps at most `max_idle_bytes` of freed blocks. Returns further blocks to the system.
@@ -23,8 +24,9 @@ class MemoryPool {
   MemoryPool& operator=(const MemoryPool&) = delete;
 
   // Returns at least `size_bytes` > 0 bytes. The content is unspecified. If the system has too
-  // little memory, returns all idle blocks to the system and tries again. If that fails, returns
-  // null. Memory that was returned earlier and isn't touched yet doesn't count as free.
+  // little memory, or BufferPages() too little room, returns all idle memory to the system and tries
+  // again. If that fails, returns null. Memory that was returned earlier and isn't touched yet
+  // doesn't count as free.
   void* Allocate(int64_t size_bytes);
 
   // `size_bytes` is the argument of Allocate().
@@ -40,20 +42,32 @@ class MemoryPool {
   // The classes of sizes above Slabs::kMaxBlockBytes (2^14), up to 2^48: eight per power of two.
   static constexpr int kClasses = 34 * 8;
 
-  // The idle blocks of a class, linked through their first bytes.
+  // The first bytes of an idle block.
+  struct IdleBlock {
+    IdleBlock* next;
+    int64_t page_bytes;  // that may have been touched
+  };
+
+  // The idle blocks of a class.
   struct IdleList {
-    void* first = nullptr;
+    IdleBlock* first = nullptr;
     int64_t count = 0;
     int64_t min_count = 0;  // the smallest `count` since the last ReleaseUnused()
   };
 
-  // Allocates a block of one of the classes of sizes.
-  void* AllocateBlock(int64_t class_bytes);
-  void* TakeIdleLocked(int64_t class_bytes, IdleList* list) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns a block of one of the classes of sizes, of which `page_bytes` will be touched.
+  void* AllocateBlock(int64_t class_bytes, int64_t page_bytes);
+  // Changes the charge of `block` to `page_bytes`. If that isn't possible, returns false.
+  static bool Resize(IdleBlock* block, int64_t page_bytes);
+  void* AllocateFromSystem(int64_t class_bytes, int64_t page_bytes);
+  void* MapBlock(int64_t class_bytes);
+  void ReturnToSystem(void* block, int64_t class_bytes, int64_t page_bytes);
+  IdleBlock* TakeIdleLocked(int64_t class_bytes, IdleList* list) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns idle blocks to the system: all, or those that ReleaseUnused() releases.
   void Release(bool all);
 
   const int64_t max_idle_bytes_;
+  PageRuns page_runs_;
   Mutex mu_;
   std::atomic<int64_t> idle_bytes_{0};  // written with mu_ held
   IdleList idle_[kClasses] ABSL_GUARDED_BY(mu_);

@@ -7,8 +7,11 @@
 #include <vector>
 
 #include "tensord/common/status_details.h"
+#include "tensord/server/device/buffer_pages.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/device/cpu/memory_pool.h"
+#include "tensord/tests/expect_error.h"
+#include "tensord/tests/sanitized.h"
 
 namespace tensord::server {
 namespace {
@@ -132,6 +135,29 @@ TEST(CpuMemoryTest, IsSafeFromManyThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(device->memory().used_bytes, 0);
+}
+
+TEST(CpuMemoryTest, GapsOfDeletedTensorsAreNamedInTheError) {
+  if (kSanitized) GTEST_SKIP() << "slabs are off";
+  const auto device = MakeDevice(64 << 20);
+  Slabs::ReleaseIdle();
+  BufferPages().SetLimit(BufferPages().used() + (8 << 20));
+  std::vector<BufferRef> kept;
+  absl::Status full;
+  for (int i = 0; full.ok(); ++i) {
+    absl::StatusOr<BufferRef> buffer = device->Allocate(1000);
+    full = buffer.status();
+    if (full.ok()) kept.push_back(*std::move(buffer));
+  }
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (i % 8 != 0) kept[i] = nullptr;
+  }
+  ExpectError(device->Allocate(1 << 20), absl::StatusCode::kResourceExhausted,
+              {"cpu:1 is out of memory: asked for 1048576 bytes",
+               "tensors that were deleted left gaps beside those in use"});
+  kept.clear();
+  EXPECT_TRUE(device->Allocate(1 << 20).ok());
+  BufferPages().SetLimit(Budget::kUnlimited);
 }
 
 TEST(MemoryPoolTest, ReusesAFreedBlockForTheNextOfItsSize) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tensord/server/device/buffer_pages.h"
 #include "tensord/server/device/cpu/memory_pool.h"
 #include "tensord/tests/sanitized.h"
 
@@ -121,6 +122,90 @@ TEST(MemoryPoolTest, ReleasesWhatIsNotUsedBetweenTwoCalls) {
   EXPECT_EQ(pool.idle_bytes(), 2 * kBlockBytes) << "two at a time were used";
   pool.ReleaseUnused();
   EXPECT_EQ(pool.idle_bytes(), 0);
+}
+
+// A limit of BufferPages() that ends with the test.
+class PagesLimit {
+ public:
+  explicit PagesLimit(int64_t more_bytes) {
+    Slabs::ReleaseIdle();
+    BufferPages().SetLimit(BufferPages().used() + more_bytes);
+  }
+  ~PagesLimit() { BufferPages().SetLimit(Budget::kUnlimited); }
+};
+
+std::vector<void*> AllocateAll(cpu::MemoryPool* pool, int64_t block_bytes) {
+  std::vector<void*> blocks;
+  while (void* const block = pool->Allocate(block_bytes)) {
+    std::memset(block, 1, block_bytes);
+    blocks.push_back(block);
+  }
+  return blocks;
+}
+
+// Frees all but each `n`th block, and returns the rest.
+std::vector<void*> FreeMost(cpu::MemoryPool* pool, int64_t block_bytes,
+                            const std::vector<void*>& blocks, size_t n) {
+  std::vector<void*> kept;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (i % n == 0) {
+      kept.push_back(blocks[i]);
+    } else {
+      pool->Free(blocks[i], block_bytes);
+    }
+  }
+  return kept;
+}
+
+// The process may not use more memory than BufferPages() allows, whatever blocks are freed.
+TEST(BufferPagesTest, GapsBesideBlocksInUseCount) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer keeps freed memory";
+  constexpr int64_t kBytes = 64 << 20;
+  cpu::MemoryPool pool(kBytes / 4);
+  const PagesLimit limit(kBytes);
+  const int64_t before = ResidentBytes();
+  std::vector<std::pair<int64_t, std::vector<void*>>> kept;
+  for (const int64_t block_bytes : {500, 900, 5000, 16000, 20000, 30000, 100000, 700000, 2200000}) {
+    SCOPED_TRACE(block_bytes);
+    const std::vector<void*> blocks = AllocateAll(&pool, block_bytes);
+    EXPECT_LT(ResidentBytes() - before, kBytes * 9 / 8);
+    kept.emplace_back(block_bytes, FreeMost(&pool, block_bytes, blocks, 5));
+  }
+  // All of it is usable again.
+  for (const auto& [block_bytes, blocks] : kept) {
+    for (void* block : blocks) pool.Free(block, block_bytes);
+  }
+  const std::vector<void*> blocks = AllocateAll(&pool, 1 << 20);
+  EXPECT_GT(blocks.size() << 20, kBytes * 9 / 10);
+  for (void* block : blocks) pool.Free(block, 1 << 20);
+}
+
+TEST(BufferPagesTest, GapsBetweenBlocksOfWholePagesAreFree) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer keeps freed memory";
+  constexpr int64_t kBytes = 64 << 20;
+  cpu::MemoryPool pool(0);
+  const PagesLimit limit(kBytes);
+  const std::vector<void*> kept = FreeMost(&pool, 20000, AllocateAll(&pool, 20000), 2);
+  const std::vector<void*> others = AllocateAll(&pool, 30000);
+  EXPECT_GT(others.size() * 30000, kBytes * 2 / 5);
+  for (void* block : kept) pool.Free(block, 20000);
+  for (void* block : others) pool.Free(block, 30000);
+  EXPECT_EQ(BufferPages().room(), kBytes);
+}
+
+TEST(BufferPagesTest, ABlockThatIsReusedForLessGivesThePagesBack) {
+  cpu::MemoryPool pool(64 << 20);
+  const int64_t before = BufferPages().used();
+  void* const whole = pool.Allocate(36 << 20);
+  EXPECT_EQ(BufferPages().used() - before, 36 << 20);
+  pool.Free(whole, 36 << 20);
+  EXPECT_EQ(BufferPages().used() - before, 36 << 20) << "it is kept for reuse";
+  void* const part = pool.Allocate(33 << 20);
+  EXPECT_EQ(part, whole);
+  EXPECT_EQ(BufferPages().used() - before, 34 << 20);
+  pool.Free(part, 33 << 20);
+  pool.ReleaseIdle();
+  EXPECT_EQ(BufferPages().used() - before, 0);
 }
 
 }  // namespace

@@ -1,0 +1,47 @@
+// Blocks of whole pages that give their memory back to the system when they are freed.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
+#include "tensord/common/util/mutex.h"
+
+namespace tensord::server::cpu {
+
+// Cuts blocks from large areas of address space. (malloc keeps the memory of freed blocks, and a
+// mapping for each block would exceed the system's limit of mappings.) Freed neighbors become one
+// run. Allocate() takes the smallest run that fits. Under AddressSanitizer each block is an
+// allocation of its own. Thread-safe.
+class PageRuns {
+ public:
+  static constexpr int64_t kPageBytes = 4096;
+
+  PageRuns() = default;
+  // All blocks must have been freed.
+  ~PageRuns();
+  PageRuns(const PageRuns&) = delete;
+  PageRuns& operator=(const PageRuns&) = delete;
+
+  // Returns `bytes` bytes, a multiple of kPageBytes. If the system has too little address space,
+  // returns null.
+  void* Allocate(int64_t bytes);
+  // `bytes` is the argument of Allocate().
+  void Free(void* block, int64_t bytes);
+
+ private:
+  // The system is asked for so much address space at once. A free run of twice this size returns to
+  // the system.
+  static constexpr int64_t kAreaBytes = 32 << 20;
+
+  void AddLocked(char* run, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RemoveLocked(char* run, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Mutex mu_;
+  // The free runs, in both orders.
+  absl::btree_map<char*, int64_t> bytes_of_ ABSL_GUARDED_BY(mu_);
+  absl::btree_set<std::pair<int64_t, char*>> by_size_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace tensord::server::cpu
