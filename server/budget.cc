@@ -47,8 +47,8 @@ void Charge::ReturnBlocks() {
 
 namespace {
 
-// Charges the amount if it fits (ChargeQueue::WhenFits()).
-bool Fits(Budget& budget, int64_t amount) {
+// If the amount fits (ChargeQueue::WhenFits()), charges it and returns true.
+bool ChargeIfFits(Budget& budget, int64_t amount) {
   const Budget* const full = budget.TryCharge(amount);
   if (full == nullptr) return true;
   if (full != &budget || budget.used() != 0) return false;
@@ -68,7 +68,7 @@ void ChargeQueue::WhenFits(const BudgetRef& budget, int64_t amount, std::functio
       line->waiting.push_back({amount, std::move(granted)});
       return;
     }
-    if (!Fits(*budget, amount)) {
+    if (!ChargeIfFits(*budget, amount)) {
       lines_.emplace_back().budget = budget;
       lines_.back().waiting.push_back({amount, std::move(granted)});
       return;
@@ -85,7 +85,7 @@ void ChargeQueue::Return(const BudgetRef& budget, int64_t amount) {
     for (size_t tried = 0; tried < lines_.size();) {
       Line line = std::move(lines_.front());
       lines_.pop_front();
-      if (Fits(*line.budget, line.waiting.front().amount)) {
+      if (ChargeIfFits(*line.budget, line.waiting.front().amount)) {
         granted.push_back(std::move(line.waiting.front().granted));
         line.waiting.pop_front();
         tried = 0;

@@ -149,8 +149,8 @@ class Charge {
   int64_t used_ = 0;
 };
 
-// Charges that wait until they fit. Those of one budget are made in the order of their requests, and
-// budgets that share a parent take turns. Thread-safe.
+// Charges that wait until they fit. Charges of one budget are made in the order of their requests.
+// Among budgets, the queue goes in rotation. Thread-safe.
 class ChargeQueue {
  public:
   // Runs `granted` when `amount` has been charged to `budget`: at once, or later on the thread that
@@ -171,7 +171,7 @@ class ChargeQueue {
   };
 
   Mutex mu_;
-  std::deque<Line> lines_ ABSL_GUARDED_BY(mu_);  // the next one in turn first
+  std::deque<Line> lines_ ABSL_GUARDED_BY(mu_);  // the next one first
 };
 
 }  // namespace tensord::server

@@ -334,7 +334,8 @@ void AddLimits(CLI::App& app, Limits* limits) {
       ->default_str("");
   bytes("--max-response-bytes", &limits->max_response_bytes, kMiB, kMaxBytes,
         "Memory for responses that clients haven't received; further ones wait. Default: a "
-        "thirty-second of the memory, at least 32MiB and at most 384MiB")
+        "thirty-second of the memory, at least 32MiB, at most 384MiB, and at least twice "
+        "--max-message-bytes")
       ->default_str("");
   bytes("--max-response-bytes-per-principal", &limits->max_response_bytes_per_principal, kMiB,
         kMaxBytes, "The same for one caller. Default: half of --max-response-bytes")

@@ -196,7 +196,7 @@ absl::StatusOr<Daemon> StartDaemon(const DaemonFlags& flags, FaultPlans* faults)
   std::vector<Backend> backends = BuiltInBackends();
   TENSORD_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(CpuTotalMemory(), &options.limits));
   backends.front().reserved_memory = [plan](int64_t /*total*/) { return plan.reserved(); };
-  BufferPages().SetLimit(plan.devices + plan.gaps);
+  BufferPages().SetLimit(plan.devices + plan.fragmentation);
   SetPrincipalDefaults(&options.limits, options.authentication.authenticates());
   options.limits.max_group_members =
       std::min(options.limits.max_group_members, CpuMaxThreads() / kThreadShare);

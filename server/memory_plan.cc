@@ -39,19 +39,19 @@ absl::StatusOr<MemoryPlan> PlanMemory(int64_t memory, Limits* limits) {
                      .rings = limits->max_rings * SharedRings::kMaxRingBytes,
                      .prepared = limits->max_prepared_bytes,
                      .process = std::clamp(memory / 16, 80 * kMiB, 256 * kMiB),
-                     .gaps = std::clamp(memory / 64, 16 * kMiB, 96 * kMiB),
+                     .fragmentation = std::clamp(memory / 64, 16 * kMiB, 96 * kMiB),
                      .spare = std::min(memory / 20, 1024 * kMiB),
                      .devices = 0};
   plan.devices = memory - plan.host - plan.requests - plan.responses - plan.rings - plan.prepared -
-                 plan.process - plan.gaps - plan.spare;
-  // A host of less than half a gigabyte can't keep the sum.
+                 plan.process - plan.fragmentation - plan.spare;
+  // With 512 MiB or less, devices always get a quarter, so the sum may exceed the memory.
   plan.devices = std::max(plan.devices, std::min(memory / 4, 128 * kMiB));
   if (plan.devices >= memory / 4) return plan;
   return absl::InvalidArgumentError(absl::StrCat(
       "the memory of ", memory >> 20, " MiB has no room for CPU devices beside --max-host-bytes (",
       plan.host >> 20, " MiB), --max-request-bytes (", plan.requests >> 20,
       " MiB), --max-response-bytes (", plan.responses >> 20, " MiB) and ",
-      (plan.rings + plan.prepared + plan.process + plan.gaps + plan.spare) >> 20,
+      (plan.rings + plan.prepared + plan.process + plan.fragmentation + plan.spare) >> 20,
       " MiB for the process: lower these limits, or give the daemon more memory"));
 }
 

@@ -44,14 +44,16 @@ void MemoryReserve::OnNoMemory() {
 void MemoryReserve::Refill() {
   if (block_ != nullptr) return;
   if (!std::exchange(logged_, true)) {
-    LogLine("the process has no memory left; new work is refused until there is some again");
+    LogLine(
+        "the process has run out of memory and refuses new work until some is free; give it more "
+        "memory, or lower the limits (server/LIMITS.md)");
   }
   void* const block = MapBlock();
   if (block == nullptr) return;
   block_ = block;
   host_bytes_->SetLimit(limit_);
   logged_ = false;
-  LogLine("there is memory again; new work is accepted");
+  LogLine("memory is free again; the server accepts new work");
 }
 
 }  // namespace tensord::server

@@ -8,10 +8,11 @@
 
 namespace tensord::server {
 
-// If `operator new` finds no memory, frees a reserve and tries again. From then on, `host_bytes`
-// refuses every charge, so that the server accepts no new work but finishes what it has. Refill()
-// ends this when there is memory again. Without a reserve, `operator new` throws std::bad_alloc,
-// which ends the process. At most one object of a process has effect, the newest one.
+// If `operator new` finds no memory, frees a reserve and tries again. From then on the limit
+// of `host_bytes` is 0, so the server accepts no new work, but finishes the work that it has
+// accepted. Refill() restores the limit when it can allocate the reserve again. Without a reserve,
+// `operator new` throws std::bad_alloc, which ends the process. Only the newest object of a process
+// has an effect.
 class MemoryReserve {
  public:
   static constexpr size_t kBytes = 16 << 20;

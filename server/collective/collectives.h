@@ -72,8 +72,6 @@ class Collectives {
   };
 
   absl::Status Check(const Join& join) const;
-  // Counts a member of one of the principal's sessions until the result is destroyed. Past the
-  // limit, returns RESOURCE_EXHAUSTED.
   absl::Status Start(const std::shared_ptr<CollectiveMember>& member);
   void Serve(Running* running);
   // Removes and returns the members that have ended.

@@ -69,10 +69,12 @@ absl::StatusOr<int64_t> LimitOf(const Backend& backend, const DeviceRequest& req
   const int64_t room = total - reserved;
   if (asked > room || (sharing > 0 && asked == room)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the limits of devices add up to ", asked, " bytes, more than there is: the ",
+        "the limits in --devices add up to ", asked, " bytes, which leaves too little: the ",
         backend.physical_name(request.physical_index), " has ", total, " bytes, of which ",
-        reserved, " are for other uses (server/LIMITS.md, \"Where the memory goes\"); use at most ",
-        room, " bytes in all, or omit the limits to use the defaults"));
+        reserved,
+        " are reserved for other uses (server/LIMITS.md, \"Where the memory goes\"); use ",
+        sharing > 0 ? "less than " : "at most ", room,
+        " bytes in all, or omit the limits to use the defaults"));
   }
   if (request.limit_bytes > 0) return request.limit_bytes;
   return std::max<int64_t>(1, (room - asked) / sharing);

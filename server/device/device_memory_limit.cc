@@ -61,10 +61,10 @@ absl::Status DeviceMemoryLimit::PhysicallyExhausted(int64_t bytes,
 
 absl::Status DeviceMemoryLimit::PagesExhausted(int64_t bytes, int64_t free_page_bytes) const {
   return Refuse(bytes, free_page_bytes,
-                absl::StrCat(free_page_bytes,
-                             " bytes of whole pages are free, because tensors that were deleted "
-                             "left gaps beside those in use (its limit is ",
-                             limit_bytes_, " bytes); delete these, too"));
+                absl::StrCat("but only ", free_page_bytes,
+                             " bytes of whole pages are free (its limit is ", limit_bytes_,
+                             " bytes): deleted tensors have left the memory fragmented; delete "
+                             "more tensors"));
 }
 
 absl::Status DeviceMemoryLimit::Refuse(int64_t bytes, int64_t free_bytes,

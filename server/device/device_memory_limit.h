@@ -34,8 +34,8 @@ class DeviceMemoryLimit {
   // physical device.
   absl::Status PhysicallyExhausted(int64_t bytes, int64_t physically_free_bytes) const;
 
-  // Returns the error of an allocation that is within the limit, if the pages of small buffers have
-  // no room (BufferPages()).
+  // Returns the error of an allocation that is within the limit, if BufferPages() has no room
+  // for it. `free_page_bytes` is the room that is left.
   absl::Status PagesExhausted(int64_t bytes, int64_t free_page_bytes) const;
 
   MemoryStats Snapshot() const;

@@ -124,7 +124,7 @@ void Executor::Post(const std::shared_ptr<Lane>& lane, Task task, Length length)
     MutexLock lock(&mu_);
     Owner& owner = *lane->owner;
     lane->queue->tasks.push_back({std::move(task), length});
-    if (length == Length::kShort) wanted_.store(true, std::memory_order_relaxed);
+    if (length == Length::kShort) may_have_tasks_.store(true, std::memory_order_relaxed);
     ++load_.unfinished_tasks;
     if (!lane->queue->scheduled) {
       lane->queue->scheduled = true;
@@ -320,7 +320,7 @@ void Executor::Yield() {
     {
       MutexLock lock(&mu_);
       if (!TakeShortLocked(&work)) {
-        wanted_.store(false, std::memory_order_relaxed);
+        may_have_tasks_.store(false, std::memory_order_relaxed);
         break;
       }
     }
@@ -352,7 +352,7 @@ void Executor::TakeWorkLocked(Work* work) {
     work->tasks.push_back(std::move(tasks.front()));
     tasks.pop_front();
   }
-  wanted_.store(!ready_.empty() || !work->owner->queues.empty(), std::memory_order_relaxed);
+  may_have_tasks_.store(!ready_.empty() || !work->owner->queues.empty(), std::memory_order_relaxed);
 }
 
 void Executor::RunWork(Work* work) {

@@ -23,15 +23,16 @@ namespace tensord::server {
 // tasks in order. A lane belongs to an owner, which is a principal, or to the server itself.
 //
 // The thread runs tasks in slices. A slice is a few tasks of one lane. After 200 us no further task
-// of the slice begins. Owners with waiting tasks share the
-// thread's time in proportion to their weights, and the lanes of one owner get slices in rotation.
-// If an owner has used no more than its share, its next task waits for the slice that runs, and for
-// at most one slice of each other owner. A backlog or many sessions of the other owners don't make
-// this longer. Idle owners accrue no credit.
+// of the slice begins. Owners with waiting tasks share the thread's time in proportion to their
+// weights, and the lanes of one owner get slices in rotation. If an owner has used no more than its
+// share, its next task waits for the slice that runs, and for at most one slice of each other owner.
+// A backlog or many sessions of the other owners don't make this longer. Idle owners accrue no
+// credit.
 //
-// A long task on a host-accessible device isn't interrupted, but at its stop points (stop_token.h)
-// the thread runs waiting short tasks of other lanes: at most as long as the long task has run since
-// the last time, so that it takes at most twice as long. Other tasks wait until it ends.
+// A task on a host-accessible device isn't interrupted. If it has run for 2 ms, the thread runs
+// waiting short tasks of other lanes at its next stop point (stop_token.h). They get as much time as
+// the task has run since the last such point, plus the rest of one short task. So the task takes
+// about twice as long at most. Other tasks wait until it ends.
 //
 // Only the time that tasks take on the thread counts. If kernels run asynchronously (on a GPU),
 // this is the time of their launches.
@@ -190,9 +191,9 @@ class Executor final : private Yielder {
   // Takes the first task of a lane whose first task is short, of the owner with the smallest
   // position. Returns false if there is none.
   bool TakeShortLocked(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Charges the time of a slice to the owner, and makes the owner and its queue wait again if they
-  // have tasks.
+  // Charges time to the owner and advances its position.
   void ChargeLocked(Owner& owner, int64_t nanoseconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // If `queue` has tasks, adds it to the end of the owner's queues.
   void RequeueLocked(Owner& owner, std::shared_ptr<Queue> queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Runs the first task, and further ones until the slice's time is up. Removes those that ran.
   // Returns the nanoseconds that this took.
@@ -228,7 +229,7 @@ class Executor final : private Yielder {
   // Of the slice that runs. Only the thread that runs it uses them.
   Owner* running_owner_ = nullptr;
   int64_t resumed_at_ = 0;   // when the slice began, or Yield() returned
-  int64_t nested_time_ = 0;  // how long Yield() has run tasks of others
+  int64_t nested_time_ = 0;  // how long Yield() has run short tasks in this slice
   CondVar idle_;
   std::thread thread_;  // not joinable with kCallerThread
 };

@@ -41,8 +41,10 @@ class HeapTrimmer {
 
 }  // namespace
 
-MemoryReclaimer::MemoryReclaimer(std::vector<Device*> devices, std::function<void()> then)
-    : devices_(std::move(devices)), then_(std::move(then)), thread_([this] { Run(); }) {}
+MemoryReclaimer::MemoryReclaimer(std::vector<Device*> devices, std::function<void()> after_reclaim)
+    : devices_(std::move(devices)),
+      after_reclaim_(std::move(after_reclaim)),
+      thread_([this] { Run(); }) {}
 
 MemoryReclaimer::~MemoryReclaimer() {
   {
@@ -64,7 +66,7 @@ void MemoryReclaimer::Run() {
     for (Device* device : devices_) device->ReleaseUnusedMemory();
     Slabs::ReleaseUnused();
     heap.TrimIfUseful();
-    then_();
+    after_reclaim_();
   }
 }
 

@@ -19,15 +19,16 @@ class MemoryReclaimer {
  public:
   static constexpr std::chrono::milliseconds kInterval{1500};
 
-  // The devices must outlive this object. The thread also calls `then` at each interval.
-  MemoryReclaimer(std::vector<Device*> devices, std::function<void()> then);
+  // The devices must outlive this object. At each interval, the thread calls
+  // `after_reclaim` last.
+  MemoryReclaimer(std::vector<Device*> devices, std::function<void()> after_reclaim);
   ~MemoryReclaimer();
 
  private:
   void Run();
 
   const std::vector<Device*> devices_;
-  const std::function<void()> then_;
+  const std::function<void()> after_reclaim_;
   Mutex mu_;
   CondVar wake_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

@@ -84,12 +84,12 @@ Slab* SlabOf(void* block) {
 
 void*& NextOf(void* block) { return *static_cast<void**>(block); }
 
-// The slabs that contain no used block. While the system doesn't have their memory, it is charged to
-// BufferPages(), because buffers may use it. Thread-safe.
+// The slabs that contain no used block. Those in `resident_` are charged to BufferPages(), because
+// buffers may use them next. Thread-safe.
 class UnusedSlabs {
  public:
-  // Returns a slab with any content. If the system has too little memory, or BufferPages() too
-  // little room, returns null.
+  // Returns a slab with any content. If the system has too little memory, or BufferPages() has
+  // too little room, returns null.
   Slab* Take(bool for_buffers) {
     MutexLock lock(&mu_);
     if (resident_.empty() && released_.empty() && !AddRegion(kSlabsPerRegion) && !AddRegion(1)) {
@@ -136,7 +136,7 @@ class UnusedSlabs {
     void* const region = mmap(nullptr, (slabs + 1) * kSlabBytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (region == MAP_FAILED) return false;
-    // The system would use more memory than BufferPages() counts if it merged pages.
+    // With huge pages, slabs would take more memory than BufferPages() counts.
     madvise(region, (slabs + 1) * kSlabBytes, MADV_NOHUGEPAGE);
     total_ += slabs;
     resident_.reserve(total_);

@@ -29,7 +29,7 @@ class Slabs {
   // Returns `bytes` bytes, from 1 to kMaxBlockBytes. They are aligned to 64 bytes if `bytes` is a
   // multiple of 64, otherwise to 32. Sizes up to 512 are rounded up to a multiple of 32, larger
   // ones to one of eight classes per power of two. If the system has too little memory, or
-  // BufferPages() too little room, returns null.
+  // BufferPages() has too little room, returns null.
   static void* Allocate(int64_t bytes, Use use = Use::kObjects);
   static void Free(void* block);
 

@@ -1,4 +1,4 @@
-// Ends ops before they have finished, and lets others use the thread in between.
+// The stop points of a long op: it ends early there, or the thread runs short tasks of other lanes.
 //
 // The engine sets the token of a thread while that thread runs an op. Work that may take longer
 // than a few milliseconds is done in pieces: loops over elements, tiles of a product, the steps of
@@ -8,7 +8,7 @@
 //
 // Ops that run inline have no token. Work without a token never stops.
 //
-// At the same places, the executor's thread runs waiting short ops of others (Yielder).
+// At the same places, the executor's thread runs waiting short tasks of other lanes (Yielder).
 #pragma once
 
 #include <atomic>
@@ -62,21 +62,20 @@ class StopScope {
   const StopToken* const previous_;
 };
 
-// Runs work of others while a task runs.
+// Runs waiting short tasks while a long task runs.
 class Yielder {
  public:
-  // Returns whether there is such work. A hint.
-  bool wanted() const { return wanted_.load(std::memory_order_relaxed); }
+  // If it returns false, no short task is waiting. If true, one may be.
+  bool may_have_tasks() const { return may_have_tasks_.load(std::memory_order_relaxed); }
   virtual void Yield() = 0;
 
  protected:
   ~Yielder() = default;
-  std::atomic<bool> wanted_{false};
+  std::atomic<bool> may_have_tasks_{false};
 };
 
-// Sets the Yielder of the calling thread. The destructor sets the previous one again. Set it to null
-// where the work of others would disturb the thread's own work. Other threads of a parallel region
-// have none.
+// Sets the Yielder of the calling thread. The destructor restores the previous one. Set it to null
+// where other tasks must not run. In a parallel region, the other threads have none.
 class YieldScope {
  public:
   explicit YieldScope(Yielder* yielder) : previous_(current) { current = yielder; }
@@ -92,10 +91,11 @@ class YieldScope {
   Yielder* const previous_;
 };
 
-// Returns whether the op that the calling thread runs must stop. May run work of others first.
+// Returns whether the op that the calling thread runs must stop. May first run short tasks of other
+// lanes.
 inline bool MustStop() {
   Yielder* const yielder = YieldScope::Current();
-  if (yielder != nullptr && yielder->wanted()) yielder->Yield();
+  if (yielder != nullptr && yielder->may_have_tasks()) yielder->Yield();
   const StopToken* const token = StopScope::Current();
   return token != nullptr && token->stopped();
 }

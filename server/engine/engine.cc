@@ -306,7 +306,7 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
       RemoveDonated(session, inputs, donate);
       RunInline(*session, *executable, inputs, outputs, &inline_watch_);
       const int64_t acquired_at = lock.began();
-      inline_watch_.AfterLock(lock.Release() - acquired_at);
+      inline_watch_.OnLockReleased(lock.Release() - acquired_at);
       return absl::OkStatus();
     }
   }

@@ -10,25 +10,26 @@
 
 namespace tensord::server {
 
-// A kernel says that it runs inline (PreparedKernel::runs_inline) by an estimate of its cost. If
-// a thread holds an InlineLock for too long, the next runs of ops are measured. An op that then
-// takes more than kMaxNanoseconds of processor time is posted to the executor from then on. So the
-// clock is hardly ever read, and an op isn't blamed for a thread that waits for a processor.
+// A kernel says that it runs inline (PreparedKernel::runs_inline) by an estimate of its cost. If a
+// thread holds an InlineLock for more than kMaxNanoseconds, the next 256 runs are measured. An op
+// that then takes more than kMaxNanoseconds of processor time is posted to the executor from then
+// on. So the clock is rarely read, and time in which the thread waits for a processor isn't counted.
 // Thread-safe.
 class InlineWatch {
  public:
   static constexpr int64_t kMaxNanoseconds = 1'000'000;
 
   // Call it when an InlineLock has been released that was held for `nanoseconds`.
-  void AfterLock(int64_t nanoseconds) {
-    if (nanoseconds > kMaxNanoseconds) measured_.store(kMeasured, std::memory_order_relaxed);
+  void OnLockReleased(int64_t nanoseconds) {
+    if (nanoseconds <= kMaxNanoseconds) return;
+    runs_to_measure_.store(kMeasuredRuns, std::memory_order_relaxed);
   }
 
   // Returns the result of `run`, which runs `executable` inline.
   template <typename Run>
   auto Measure(Executable& executable, const Run& run) {
-    if (measured_.load(std::memory_order_relaxed) <= 0) return run();
-    measured_.fetch_sub(1, std::memory_order_relaxed);
+    if (runs_to_measure_.load(std::memory_order_relaxed) <= 0) return run();
+    runs_to_measure_.fetch_sub(1, std::memory_order_relaxed);
     const int64_t before = ProcessorTime();
     auto result = run();
     if (ProcessorTime() - before > kMaxNanoseconds) executable.SetSlow();
@@ -43,9 +44,9 @@ class InlineWatch {
   }
 
  private:
-  static constexpr int kMeasured = 256;
+  static constexpr int kMeasuredRuns = 256;
 
-  std::atomic<int> measured_{0};  // so many runs are measured
+  std::atomic<int> runs_to_measure_{0};  // how many of the next runs are measured
 };
 
 }  // namespace tensord::server

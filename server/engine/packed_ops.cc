@@ -245,7 +245,7 @@ absl::Status PackedOps::RunBatch(absl::Span<const uint64_t>* words, uint64_t* co
     absl::StatusOr<bool> all_ran = RunSteps(lock, words, command, &not_inline);
     const int64_t acquired_at = lock.began();
     released_at = lock.Release();
-    if (released_at != 0) engine_->inline_watch().AfterLock(released_at - acquired_at);
+    if (released_at != 0) engine_->inline_watch().OnLockReleased(released_at - acquired_at);
     AbandonUploads(dropped_);
     dropped_.clear();
     TENSORD_RETURN_IF_ERROR(all_ran.status());

@@ -202,10 +202,11 @@ absl::Status PreparedOp::LaunchInto(MemoryAccount& account, absl::Span<const Buf
                                     absl::Span<Buffer* const> outputs, const CheckCell& check,
                                     std::vector<BufferRef>* kept) {
   if (kernel_ == nullptr) return absl::OkStatus();
-  // A kernel isn't reentrant. Short tasks of others launch only kernels that run inline, so those
+  // A kernel isn't reentrant. A short task may launch any kernel that runs inline. So such kernels
   // must not yield.
   const YieldScope scope(may_run_inline_ ? nullptr : YieldScope::Current());
-  if (launching_) return absl::InternalError(absl::StrCat(name(), ": its kernel runs already"));
+  if (launching_)
+    return absl::InternalError(absl::StrCat(name(), ": its kernel already runs here"));
   launching_ = true;
   const absl::Cleanup launched = [this] { launching_ = false; };
   const LaunchContext context = {account, *slot_->device, check};

@@ -104,7 +104,7 @@ void CallQueue::AwaitCall() {
   while (calls_ == 0 && !ending_) changed_.Wait(&mu_);
 }
 
-EventLoop::Got CallQueue::Take(bool wait, QueueEvent** event, bool* ok) {
+EventLoop::TakeResult CallQueue::Take(bool wait, QueueEvent** event, bool* ok) {
   using Status = grpc::CompletionQueue::NextStatus;
   void* tag = nullptr;
   Status status = Status::TIMEOUT;
@@ -123,11 +123,11 @@ EventLoop::Got CallQueue::Take(bool wait, QueueEvent** event, bool* ok) {
       status = queue_->Next(&tag, ok) ? Status::GOT_EVENT : Status::SHUTDOWN;
     }
   }
-  if (status == Status::TIMEOUT) return EventLoop::Got::kNothing;
-  if (status == Status::SHUTDOWN) return EventLoop::Got::kEnd;
+  if (status == Status::TIMEOUT) return EventLoop::TakeResult::kNothing;
+  if (status == Status::SHUTDOWN) return EventLoop::TakeResult::kEnd;
   TsanAcquire(tag);
   *event = static_cast<QueueEvent*>(tag);
-  return EventLoop::Got::kEvent;
+  return EventLoop::TakeResult::kEvent;
 }
 
 }  // namespace tensord::server

@@ -91,7 +91,7 @@ class CallQueue final : private EventLoop::Source {
   CallQueue* accept_queue() { return accept_queue_ != nullptr ? accept_queue_ : this; }
 
  private:
-  EventLoop::Got Take(bool wait, QueueEvent** event, bool* ok) override;
+  EventLoop::TakeResult Take(bool wait, QueueEvent** event, bool* ok) override;
   EventLoop::Time Now() override { return std::chrono::steady_clock::now(); }
   // If calls arrive at another queue, blocks until there is a call or the queue ends.
   void AwaitCall();

@@ -9,16 +9,16 @@ void EventLoop::Run() {
     if (ready_ == 0 && barrier_.event == nullptr) {
       Ready next = {};
       const Time asked = source_->Now();
-      if (source_->Take(/*wait=*/true, &next.event, &next.ok) == Got::kEnd) return;
+      if (source_->Take(/*wait=*/true, &next.event, &next.ok) == TakeResult::kEnd) return;
       const Time now = source_->Now();
-      if (now - asked >= kMinWait) drained_at_ = now;
-      if (now - drained_at_ < kMaxTimeWithoutInput) {
+      if (now - asked >= kMinWait) last_drain_ = now;
+      if (now - last_drain_ < kMaxTimeWithoutInput) {
         next.event->OnCompleted(next.ok);
         continue;
       }
       Add(next);
     }
-    if (source_->Now() - drained_at_ >= kMaxTimeWithoutInput) Drain();
+    if (source_->Now() - last_drain_ >= kMaxTimeWithoutInput) Drain();
     RunNext();
   }
 }
@@ -26,19 +26,19 @@ void EventLoop::Run() {
 void EventLoop::Drain() {
   int reads = 0;
   while (reads < kConnectionsAtOnce && ready_ < kMaxReady) {
-    // A new call must be handled first. If gRPC keeps further ones, the next one then follows at
-    // once, before it has read anything.
+    // A new call must be handled first. Then gRPC returns the next call that it holds, without
+    // reading from a connection.
     if (new_calls_ > 0 || barrier_.event != nullptr) return;
     Ready next = {};
-    const Got got = source_->Take(/*wait=*/false, &next.event, &next.ok);
-    if (got == Got::kEnd) break;
-    if (got == Got::kEvent) {
+    const TakeResult got = source_->Take(/*wait=*/false, &next.event, &next.ok);
+    if (got == TakeResult::kEnd) break;
+    if (got == TakeResult::kEvent) {
       Add(next);
     } else {
       ++reads;
     }
   }
-  drained_at_ = source_->Now();
+  last_drain_ = source_->Now();
 }
 
 void EventLoop::Add(Ready ready) {

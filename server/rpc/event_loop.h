@@ -29,28 +29,29 @@ class QueueEvent {
   ~QueueEvent() = default;
 };
 
-// Handles the events of a queue on one thread. Owners take turns, one event each, and the events of
-// one owner keep their order. So an owner waits for one event of each other owner, however many
-// streams these have.
+// Handles the events of a queue on one thread. It handles one event of each owner in rotation. The
+// events of one owner keep their order. So an owner waits for at most one event of each other owner,
+// for any number of streams.
 //
-// gRPC reads from connections only while the thread asks for an event and there is none. Events that
-// callers produce themselves would keep it from reading the bytes of others. So the loop takes all
-// events at regular intervals, which lets gRPC read. While calls arrive, it doesn't: gRPC keeps calls
-// that no thread has seen, nothing bounds their memory, and it would read more of them each time.
+// gRPC reads from connections only if the thread asks for an event and none is waiting. An owner
+// whose messages are handled in many slices could therefore stop gRPC from reading other
+// connections. So every 200 us the loop takes the waiting events, at most 256, so that gRPC reads.
+// While new calls are waiting, it doesn't: gRPC would read more calls, and nothing bounds their
+// memory.
 //
 // Not thread-safe.
 class EventLoop {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  enum class Got { kEvent, kNothing, kEnd };
+  enum class TakeResult { kEvent, kNothing, kEnd };
 
   // Where events come from.
   class Source {
    public:
-    // Takes the next event. If there is none, waits for one, or with `wait` false, reads from one
-    // connection and returns kNothing if that produced no event. Returns kEnd when no event will
-    // come any more.
-    virtual Got Take(bool wait, QueueEvent** event, bool* ok) = 0;
+    // Takes the next event. If none is waiting and `wait` is true, blocks until there is one. If
+    // `wait` is false, lets gRPC read from one connection, and returns kNothing if that gives no
+    // event. After the last event, returns kEnd.
+    virtual TakeResult Take(bool wait, QueueEvent** event, bool* ok) = 0;
     virtual Time Now() = 0;
 
    protected:
@@ -95,7 +96,7 @@ class EventLoop {
   size_t ready_ = 0;        // the events in lanes_
   size_t new_calls_ = 0;    // those that are new calls
   Ready barrier_ = {};      // handled when lanes_ is empty; none if `event` is null
-  Time drained_at_;         // when gRPC last read
+  Time last_drain_;         // when Drain() ended, or Take() last waited
 };
 
 }  // namespace tensord::server

@@ -52,10 +52,10 @@ class Principal {
   // Returns whether the token file can set limits for this principal, now or later.
   bool can_have_own_limits() const { return kind_ == Kind::kToken; }
 
-  // Counts what all its sessions and connections hold together. For kBytes, see device_bytes(). For
-  // kHandles and kUploadBytes, only principals count that have a limit or can_have_own_limits().
-  // kRequestBytes are bytes that gRPC holds and no handler has received. Charge kResponseBytes,
-  // bytes that clients haven't received, with response_queue().
+  // Returns the budget that counts what all sessions and connections of the principal hold. For
+  // kBytes, see device_bytes(). kHandles and kUploadBytes are counted only if they have a limit or
+  // can_have_own_limits(). kRequestBytes are bytes that gRPC holds and no handler has received.
+  // kResponseBytes are bytes that clients haven't received; charge them with response_queue().
   Budget& budget(PrincipalLimit which) const { return budgets_[static_cast<size_t>(which)]; }
   // Counts the bytes on a device, by its index. The reference is valid while the principal exists.
   Budget& device_bytes(int device) const;
@@ -111,7 +111,7 @@ absl::StatusOr<Charge> ChargeTo(const PrincipalRef& principal, PrincipalLimit wh
 // The principals of a server. Thread-safe.
 class PrincipalTable {
  public:
-  // `limits` are those of all principals together, and of each one that the token file sets none for.
+  // `limits` has the limits of all principals together, and the default limits of each principal.
   explicit PrincipalTable(const Limits& limits = {});
 
   // Counts the host memory of all principals together: what they hold for handles, programs, open

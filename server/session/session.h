@@ -63,8 +63,8 @@ class Session {
     return 4096 + 1536 * static_cast<int64_t>(devices) + kPrepaidWaitBytes + kPrepaidAnswerBytes;
   }
 
-  // `host` is the charge for HostBytesFor(). Its account is charged for handles and ops, too, and
-  // its principal owns the session. `slots` outlive the session.
+  // `principal` owns the session. `host` is the charge for HostBytesFor(). Its budget is also charged
+  // for handles and ops. `slots` outlive the session.
   Session(PrincipalRef principal, Charge host, std::string id, uint64_t number,
           std::string client_name, std::chrono::seconds lease, const Limits& limits,
           absl::Span<DeviceSlot* const> slots, LeaseClock clock = &std::chrono::steady_clock::now);
@@ -72,7 +72,7 @@ class Session {
 
   // Returns the owner. No other principal can use the session.
   const PrincipalRef& principal() const { return principal_; }
-  // Returns the account that the session's host memory is charged to.
+  // Returns the budget that the session's host memory is charged to.
   const BudgetRef& host_bytes() const { return host_.budget(); }
   const std::string& id() const { return id_; }
   uint64_t number() const { return number_; }

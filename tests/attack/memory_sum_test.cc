@@ -225,8 +225,8 @@ INSTANTIATE_TEST_SUITE_P(Containers, AllCallersTest,
                                                info.param.callers == 1 ? "Caller" : "Callers");
                          });
 
-// Tensors that are deleted leave gaps beside those in use, into which larger ones don't fit.
-TEST_F(MemorySumTest, GapsOfDeletedTensorsStayBelowTheContainersMemory) {
+// Deleted tensors leave memory beside those in use into which larger ones don't fit.
+TEST_F(MemorySumTest, FragmentedMemoryStaysBelowTheContainersMemory) {
   if (kSanitized) GTEST_SKIP() << "shadow memory counts as the daemon's";
   constexpr int64_t kContainerBytes = 1024 * kMiB;
   auto cgroup = MemoryCgroup::Make(kContainerBytes);
@@ -272,7 +272,7 @@ TEST_F(AddressSpaceTest, NoCallEndsTheDaemon) {
   EXPECT_TRUE(served.ok()) << served;
 }
 
-TEST_F(AddressSpaceTest, ADeviceThatCannotBeKeptIsRefused) {
+TEST_F(AddressSpaceTest, RefusesDeviceLimitAboveAddressSpace) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer needs terabytes of address space";
   const DaemonWrapper wrapper(folder_, kLimit);
   std::string output;
@@ -280,7 +280,7 @@ TEST_F(AddressSpaceTest, ADeviceThatCannotBeKeptIsRefused) {
       integration::RunDaemon({"--listen=127.0.0.1:0", "--devices=cpu=3GiB"}, &output);
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_NE(*status, 0);
-  EXPECT_THAT(output, testing::HasSubstr("the limits of devices add up to 3221225472 bytes"));
+  EXPECT_THAT(output, testing::HasSubstr("the limits in --devices add up to 3221225472 bytes"));
 }
 
 }  // namespace

@@ -156,8 +156,9 @@ int64_t HostMaxThreads() {
 
 namespace {
 
-// Returns how much of the limit of address space (RLIMIT_AS, ulimit -v) is left for memory that is
-// used. The stacks of threads take address space that they hardly use.
+// Returns how much memory the limit of address space (RLIMIT_AS, `ulimit -v`) allows. Subtracts
+// 384 MiB for the stacks of threads, which reserve much more address space than they use. If there
+// is no limit, returns kUnlimited.
 int64_t UsableAddressSpace() {
   constexpr int64_t kForThreads = 384 << 20;
   rlimit limit = {};

@@ -97,7 +97,7 @@ MemoryPool::IdleBlock* MemoryPool::TakeIdleLocked(int64_t class_bytes, IdleList*
   return block;
 }
 
-bool MemoryPool::Resize(IdleBlock* block, int64_t page_bytes) {
+bool MemoryPool::SetPageBytes(IdleBlock* block, int64_t page_bytes) {
   const int64_t more = page_bytes - block->page_bytes;
   if (more > 0) return BufferPages().TryCharge(more) == nullptr;
   if (more == 0) return true;
@@ -128,7 +128,7 @@ void* MemoryPool::AllocateBlock(int64_t class_bytes, int64_t page_bytes) {
     idle = TakeIdleLocked(class_bytes, &idle_[ClassOf(class_bytes)]);
   }
   if (idle != nullptr) {
-    if (Resize(idle, page_bytes)) return idle;
+    if (SetPageBytes(idle, page_bytes)) return idle;
     ReturnToSystem(idle, class_bytes, idle->page_bytes);
   }
   if (void* data = AllocateFromSystem(class_bytes, page_bytes)) return data;

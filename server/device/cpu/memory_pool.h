@@ -11,8 +11,8 @@
 
 namespace tensord::server::cpu {
 
-// Thread-safe. Blocks of up to Slabs::kMaxBlockBytes come from slabs, are aligned to 64 bytes, and
-// the limit of idle bytes doesn't count them. Larger blocks are aligned to pages. Their sizes are
+// Thread-safe. Blocks of up to Slabs::kMaxBlockBytes come from slabs and are aligned to 64 bytes.
+// The limit of idle bytes doesn't count them. Larger blocks are aligned to pages. Their sizes are
 // rounded up to one of eight classes per power of two. So a freed block fits the next request of
 // about its size, and a block wastes at most an eighth.
 class MemoryPool {
@@ -24,8 +24,8 @@ class MemoryPool {
   MemoryPool& operator=(const MemoryPool&) = delete;
 
   // Returns at least `size_bytes` > 0 bytes. The content is unspecified. If the system has too
-  // little memory, or BufferPages() too little room, returns all idle memory to the system and tries
-  // again. If that fails, returns null. Memory that was returned earlier and isn't touched yet
+  // little memory, or BufferPages() has too little room, returns all idle memory to the system and
+  // tries again. If that fails, returns null. Memory that was returned earlier and isn't touched yet
   // doesn't count as free.
   void* Allocate(int64_t size_bytes);
 
@@ -57,8 +57,9 @@ class MemoryPool {
 
   // Returns a block of one of the classes of sizes, of which `page_bytes` will be touched.
   void* AllocateBlock(int64_t class_bytes, int64_t page_bytes);
-  // Changes the charge of `block` to `page_bytes`. If that isn't possible, returns false.
-  static bool Resize(IdleBlock* block, int64_t page_bytes);
+  // Charges or releases pages, so that `block` is charged for `page_bytes`. On failure, changes
+  // nothing and returns false.
+  static bool SetPageBytes(IdleBlock* block, int64_t page_bytes);
   void* AllocateFromSystem(int64_t class_bytes, int64_t page_bytes);
   void* MapBlock(int64_t class_bytes);
   void ReturnToSystem(void* block, int64_t class_bytes, int64_t page_bytes);

@@ -56,7 +56,7 @@ std::shared_ptr<const PackedWeights::Copy> PackedWeights::Use(
     }
     if (++entry.uses < kUsesBeforePacking) return nullptr;
   }
-  const YieldScope no_yield(nullptr);  // the work of others might pack the weight, too
+  const YieldScope no_yield(nullptr);  // a short task that runs here might pack the same weight
   std::shared_ptr<const Copy> copy = MakeCopy(weight, layout);
   MutexLock lock(&mu_);
   Entry& entry = entries_[weight];

@@ -9,7 +9,6 @@
 #include "tensord/server/rpc/proto_convert.h"
 
 namespace tensord::server {
-namespace {}  // namespace
 
 absl::StatusOr<TensorRef> PullTable::FindTensor(Session& session, const v1::WriteSpec& wanted,
                                                 bool* made) {

@@ -250,9 +250,9 @@ TEST_F(ExecutorTimeTest, CountsUnfinishedTasksWithoutWaiting) {
   while (executor_->load().unfinished_tasks > 0) std::this_thread::yield();
 }
 
-// A task that takes `pieces` pieces of a millisecond, with a stop point after each.
 class ExecutorYieldTest : public ExecutorTimeTest {
  protected:
+  // Posts a task of `pieces` pieces of a millisecond each, with a stop point after each piece.
   void PostLong(const std::shared_ptr<Executor::Lane>& lane, int pieces, char name) {
     executor_->Post(lane, [this, pieces, name] {
       for (int i = 0; i < pieces; ++i) {
@@ -295,7 +295,7 @@ TEST_F(ExecutorYieldTest, ShortTasksOfOtherLanesRunWithinALongTask) {
   while (executor_->load().unfinished_tasks > 0) std::this_thread::yield();
 }
 
-// Short tasks that never end take at most half of the time.
+// A flood of short tasks takes at most half of the time.
 TEST_F(ExecutorYieldTest, ALongTaskTakesAtMostTwiceAsLong) {
   const auto lane = executor_->NewLane(Owner(1)), flood = executor_->NewLane(Owner(1));
   Hold();
@@ -308,7 +308,7 @@ TEST_F(ExecutorYieldTest, ALongTaskTakesAtMostTwiceAsLong) {
   EXPECT_LE(before, 102u);
 }
 
-TEST_F(ExecutorYieldTest, TimeOfShortTasksIsTheirOwners) {
+TEST_F(ExecutorYieldTest, ChargesTimeOfShortTasksToTheirOwners) {
   const auto long_used = std::make_shared<std::atomic<int64_t>>(0);
   const auto short_used = std::make_shared<std::atomic<int64_t>>(0);
   const auto lane = executor_->NewLane(Owner(1), long_used),
@@ -352,9 +352,9 @@ TEST_F(ExecutorYieldTest, AShortTaskHasNoTokenAndDoesNotYield) {
   EXPECT_EQ(order_, "st");
 }
 
-// A seed chooses owners, lanes, lengths and arrivals. The longest wait of a short task of an owner
-// with one task at a time is bounded: the time before a long task yields, and a piece of it. If one
-// long task ends just before it would yield, the next one begins.
+// A seed chooses the number of owners with a long task, and the lengths of these tasks and their
+// pieces. A short task is posted at each stop point unless one is waiting. It waits at most for two
+// long tasks: each runs 2 ms and one piece before it yields.
 TEST_F(ExecutorTest, ShortTasksWaitForBoundedTimeInSimulations) {
   for (unsigned seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(seed);

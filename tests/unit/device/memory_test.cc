@@ -137,7 +137,7 @@ TEST(CpuMemoryTest, IsSafeFromManyThreads) {
   EXPECT_EQ(device->memory().used_bytes, 0);
 }
 
-TEST(CpuMemoryTest, GapsOfDeletedTensorsAreNamedInTheError) {
+TEST(CpuMemoryTest, ErrorNamesFragmentation) {
   if (kSanitized) GTEST_SKIP() << "slabs are off";
   const auto device = MakeDevice(64 << 20);
   Slabs::ReleaseIdle();
@@ -154,7 +154,7 @@ TEST(CpuMemoryTest, GapsOfDeletedTensorsAreNamedInTheError) {
   }
   ExpectError(device->Allocate(1 << 20), absl::StatusCode::kResourceExhausted,
               {"cpu:1 is out of memory: asked for 1048576 bytes",
-               "tensors that were deleted left gaps beside those in use"});
+               "deleted tensors have left the memory fragmented"});
   kept.clear();
   EXPECT_TRUE(device->Allocate(1 << 20).ok());
   BufferPages().SetLimit(Budget::kUnlimited);

@@ -158,7 +158,7 @@ std::vector<void*> FreeMost(cpu::MemoryPool* pool, int64_t block_bytes,
 }
 
 // The process may not use more memory than BufferPages() allows, whatever blocks are freed.
-TEST(BufferPagesTest, GapsBesideBlocksInUseCount) {
+TEST(BufferPagesTest, CountsFragmentedPages) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer keeps freed memory";
   constexpr int64_t kBytes = 64 << 20;
   cpu::MemoryPool pool(kBytes / 4);
@@ -180,7 +180,7 @@ TEST(BufferPagesTest, GapsBesideBlocksInUseCount) {
   for (void* block : blocks) pool.Free(block, 1 << 20);
 }
 
-TEST(BufferPagesTest, GapsBetweenBlocksOfWholePagesAreFree) {
+TEST(BufferPagesTest, FreedPagesBetweenBlocksAreReused) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer keeps freed memory";
   constexpr int64_t kBytes = 64 << 20;
   cpu::MemoryPool pool(0);

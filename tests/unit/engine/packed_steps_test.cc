@@ -145,7 +145,7 @@ class UnderestimatingDevice final : public FakeDevice {
   std::atomic<int> launches_elsewhere_{0};
 };
 
-TEST(SlowInlineOpTest, IsPostedOnceItWasSlow) {
+TEST(SlowInlineOpTest, PostsOpAfterItWasSlowInline) {
   for (const bool packed : {true, false}) {
     SCOPED_TRACE(packed);
     auto made = std::make_unique<UnderestimatingDevice>();

@@ -42,18 +42,18 @@ class TestEvent final : public QueueEvent {
 class ModelSource final : public EventLoop::Source {
  public:
   EventLoop::Time Now() override { return now; }
-  EventLoop::Got Take(bool wait, QueueEvent** event, bool* ok) override {
+  EventLoop::TakeResult Take(bool wait, QueueEvent** event, bool* ok) override {
     if (queue.empty()) ReadOne();
     while (wait && queue.empty()) {
-      if (arrivals.empty()) return EventLoop::Got::kEnd;
+      if (arrivals.empty()) return EventLoop::TakeResult::kEnd;
       now = std::max(now, std::min_element(arrivals.begin(), arrivals.end(), Earlier)->time);
       ReadOne();
     }
-    if (queue.empty()) return EventLoop::Got::kNothing;
+    if (queue.empty()) return EventLoop::TakeResult::kNothing;
     *event = queue.front();
     *ok = true;
     queue.pop_front();
-    return EventLoop::Got::kEvent;
+    return EventLoop::TakeResult::kEvent;
   }
   void Post(std::function<void()> run, const void* owner,
             QueueEvent::Kind kind = QueueEvent::Kind::kOfOwner) {
@@ -154,7 +154,7 @@ TEST_F(EventLoopTest, ReadsNothingWhileGrpcKeepsCalls) {
 
 // A seed chooses the other owners, their streams, the messages in flight and what a message costs.
 // Each slice of a message posts the next one, and the last one begins the next message, which gRPC
-// holds already. One more owner sends a message at a time.
+// holds already. One more owner sends its messages one after the other.
 class Simulation {
  public:
   explicit Simulation(uint64_t seed) : random_(seed) {}
@@ -209,7 +209,7 @@ class Simulation {
   EventLoop::Time::duration longest_wait_{};
 };
 
-TEST(EventLoopSimulationTest, NoOwnerWaitsLongerThanForOneEventOfEachOther) {
+TEST(EventLoopSimulationTest, WaitIsBoundedByOneEventOfEachOtherOwner) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
     Simulation(seed).Run();

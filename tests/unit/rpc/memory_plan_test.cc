@@ -12,7 +12,7 @@ constexpr int64_t kGiB = 1 << 30;
 
 int64_t Sum(const MemoryPlan& plan) {
   return plan.devices + plan.host + plan.requests + plan.responses + plan.rings + plan.prepared +
-         plan.process + plan.gaps;
+         plan.process + plan.fragmentation;
 }
 
 TEST(MemoryPlanTest, TheSumFitsAndDevicesGetMostOfIt) {
@@ -53,7 +53,7 @@ TEST(MemoryPlanTest, LargeMessagesGetRoom) {
   EXPECT_EQ(Sum(plan) + plan.spare, 4 * kGiB);
 }
 
-TEST(MemoryPlanTest, RefusesLimitsThatLeaveDevicesNothing) {
+TEST(MemoryPlanTest, RefusesLimitsThatLeaveDevicesTooLittle) {
   Limits limits{.max_host_bytes = 3 * kGiB};
   ExpectError(PlanMemory(4 * kGiB, &limits), absl::StatusCode::kInvalidArgument,
               {"4096 MiB", "--max-host-bytes (3072 MiB)"});

@@ -36,7 +36,7 @@ TEST(BudgetTest, ChargesAllLevelsOrNone) {
   EXPECT_EQ(other.used(), 0);
   EXPECT_EQ(one.room(), -1);
   EXPECT_EQ(other.room(), 29);
-  EXPECT_EQ(one.TryCharge(0), nullptr) << "nothing always fits";
+  EXPECT_EQ(one.TryCharge(0), nullptr) << "an amount of 0 always fits";
   other.ChargePastLimit(40);
   EXPECT_EQ(all->used(), 111);
   EXPECT_EQ(one.Return(71), 0);
@@ -137,7 +137,7 @@ TEST(PrincipalBudgetTest, ErrorNamesTheFlagAndWhatTheCallerAndOthersHold) {
   EXPECT_EQ(principals.host_bytes()->used(), 950);
 }
 
-// Plays `operator new`, which calls the handler when it finds no memory.
+// Simulates `operator new`, which calls the handler when it finds no memory.
 TEST(MemoryReserveTest, RefusesNewWorkUntilThereIsMemoryAgain) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer has an allocator of its own";
   PrincipalTable principals({.max_host_bytes = 1000});
