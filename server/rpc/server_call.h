@@ -168,6 +168,12 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   void ServeAsPublic() { admission_.ServedAsPublic(); }
   // Reports that the client's only or last message has been received.
   void RequestComplete() { admission_.RequestComplete(); }
+  // Reports that the call holds a message of `bytes` bytes that it can't use yet, or, if `bytes` is
+  // negative, that it no longer holds it. Such messages count as requests that have arrived in
+  // part.
+  void HoldMessage(int64_t bytes) { admission_.HoldMessage(bytes); }
+  // Reports whether the call doesn't read because it waits for a message of another call.
+  void SetBlocked(bool blocked) { blocked ? admission_.Blocked() : admission_.AtWork(); }
 
   CallQueue* queue() const { return grpc_call_->queue(); }
   grpc::GenericServerContext& context() { return grpc_call_->context(); }

@@ -54,8 +54,8 @@ class Principal {
 
   // Counts what all its sessions and connections hold together. For kBytes, see device_bytes(). For
   // kHandles and kUploadBytes, only principals count that have a limit or can_have_own_limits().
-  // kRequestBytes are bytes that gRPC holds and no handler has received. Charge kResponseBytes,
-  // bytes that clients haven't received, with response_queue().
+  // kRequestBytes are bytes that gRPC holds and no handler has received, and messages of uploads
+  // that wait. Charge kResponseBytes, bytes that clients haven't received, with response_queue().
   Budget& budget(PrincipalLimit which) const { return budgets_[static_cast<size_t>(which)]; }
   // Counts the bytes on a device, by its index. The reference is valid while the principal exists.
   Budget& device_bytes(int device) const;
@@ -111,7 +111,8 @@ absl::StatusOr<Charge> ChargeTo(const PrincipalRef& principal, PrincipalLimit wh
 // The principals of a server. Thread-safe.
 class PrincipalTable {
  public:
-  // `limits` are those of all principals together, and of each one that the token file sets none for.
+  // `limits` are those of all principals together, and of each one that the token file sets none
+  // for.
   explicit PrincipalTable(const Limits& limits = {});
 
   // Counts the host memory of all principals together: what they hold for handles, programs, open

@@ -76,10 +76,16 @@ class Admission {
   // unread; a message of `bytes` bytes is being sent. Thread-safe.
   void MessageReleased(size_t bytes);
   void MessageSent(size_t bytes);
-  // Report that the handler begins to read a message, that the read has ended, and that all
-  // messages of the client have been received.
+  // Reports that the handler holds a message (Connection::HoldMessage).
+  void HoldMessage(int64_t bytes) {
+    if (connection_ != nullptr) connection_->HoldMessage(&connection_call_, bytes);
+  }
+  // Report that the handler begins to read a message, that it is at work, that it doesn't read
+  // because it waits for a message of another call, and that all messages of the client have been
+  // received.
   void ReadBegins() { SetState(Connection::CallState::kReading); }
-  void ReadEnds() { SetState(Connection::CallState::kIdle); }
+  void AtWork() { SetState(Connection::CallState::kIdle); }
+  void Blocked() { SetState(Connection::CallState::kBlocked); }
   void RequestComplete() { SetState(Connection::CallState::kComplete); }
   // Reports that a refused call has been served, because its request is public.
   void ServedAsPublic();

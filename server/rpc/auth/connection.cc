@@ -42,6 +42,9 @@ constexpr int64_t kForgivenRefillBytes = 1 << 20;
 // complete messages that they haven't passed to a queue, because they wait for a core. So the
 // server must not conclude sooner that a message is incomplete.
 constexpr int kDeadlockInspections = 6;
+// A pool with less room counts as full when a deadlock is looked for: the credit that each
+// connection gets at an inspection makes this much room, but completes no message.
+constexpr int64_t kPoolSlackBytes = 64 << 10;
 // SO_RCVBUF of an admitted connection, on kernels without SO_BUF_LOCK, where the automatic sizing
 // of the buffer can't be re-enabled.
 constexpr int kAdmittedReceiveBufferBytes = 8 << 20;
@@ -99,7 +102,7 @@ void Connection::UpdateLocked() {
   const int64_t dropped = any_call_ended_early_ && !admitted_ ? kUnadmittedDroppedBytes : 0;
   const bool pool_was_full = pool_.full();
   const int64_t limit = ThrottledLocked() ? received : credit_bytes_ + window_bytes_ + dropped;
-  socket_->Update(limit, received - credit_bytes_);
+  socket_->Update(limit, received - credit_bytes_ + handler_bytes_);
   if (pool_was_full && !pool_.full()) stalled_sockets_->Add(0);
 }
 
@@ -162,6 +165,14 @@ void Connection::AddCredit(int64_t bytes, int64_t messages) {
   UpdateLocked();
 }
 
+void Connection::HoldMessage(Call* call, int64_t bytes) {
+  MutexLock lock(&mu_);
+  call->held_bytes += bytes;
+  handler_bytes_ += bytes;
+  if (bytes < 0) progressed_ = true;
+  UpdateLocked();
+}
+
 void Connection::SetState(Call* call, CallState state) {
   call->state.store(state, std::memory_order_relaxed);
   if (state != CallState::kReading) {
@@ -179,6 +190,7 @@ void Connection::Remove(Call* call) {
   progressed_ = true;
   const auto num_calls = static_cast<int64_t>(calls_.size());
   calls_.erase(std::next(last).base());
+  handler_bytes_ -= std::exchange(call->held_bytes, 0);
   const bool ended_early = call->state != CallState::kComplete;
   any_call_ended_early_ = any_call_ended_early_ || ended_early;
   if (calls_.empty()) {
@@ -241,16 +253,30 @@ bool Connection::WindowFullLocked() const { return HeldBytesLocked() >= MaxWindo
 bool Connection::DeadlockedLocked() const {
   if (!admitted_ || !socket_->stalled() || ThrottledLocked()) return false;
   if (WindowFullLocked()) return !AnyBusyLocked();
-  return pool_.full() && !calls_.empty() &&
+  return pool_.held != nullptr && pool_.held->room() < kPoolSlackBytes && !calls_.empty() &&
          std::none_of(calls_.begin(), calls_.end(),
                       [](const Call* call) { return call->state == CallState::kIdle; });
 }
 
-void Connection::EndNewestReaderLocked(const absl::Status& status) {
-  const auto newest = std::find_if(calls_.rbegin(), calls_.rend(), [](const Call* call) {
-    return call->state == CallState::kReading && call->end != nullptr;
+template <typename Condition>
+bool Connection::EndNewestLocked(const absl::Status& status, const Condition& condition) {
+  const auto newest = std::find_if(calls_.rbegin(), calls_.rend(), [&](const Call* call) {
+    return call->end != nullptr && condition(*call);
   });
-  if (newest != calls_.rend()) std::exchange((*newest)->end, nullptr)(status);
+  if (newest == calls_.rend()) return false;
+  std::exchange((*newest)->end, nullptr)(status);
+  return true;
+}
+
+void Connection::EndNewestReaderLocked(const absl::Status& status) {
+  EndNewestLocked(status, [](const Call& call) { return call.state == CallState::kReading; });
+}
+
+void Connection::EndNewestHolderLocked(const absl::Status& status) {
+  const bool ended = EndNewestLocked(status, [](const Call& call) {
+    return call.held_bytes > 0 && call.state != CallState::kIdle;
+  });
+  if (!ended) EndNewestReaderLocked(status);
 }
 
 bool Connection::ended() const {
@@ -272,14 +298,16 @@ Connection::Inspection Connection::Inspect() {
   }
   if (deadlocked_inspections_ >= kDeadlockInspections) {
     if (calls_.empty()) return Inspection::kWindowFull;
-    // If the largest window is full, a message within the limit would be complete.
-    EndNewestReaderLocked(
-        WindowFullLocked()
-            ? MessageTooLarge(max_message_bytes_)
-            : absl::ResourceExhaustedError(absl::StrCat(
-                  "the caller has begun to send ", pool_.held->used(),
-                  " bytes of requests, and none of them is complete; send fewer at once "
-                  "(--max-request-bytes-per-principal, or --max-request-bytes of all callers)")));
+    if (WindowFullLocked()) {
+      // A message within the limit would be complete.
+      EndNewestReaderLocked(MessageTooLarge(max_message_bytes_));
+    } else {
+      EndNewestHolderLocked(absl::ResourceExhaustedError(absl::StrCat(
+          "the caller has sent ", pool_.held->used(),
+          " bytes of requests that aren't complete, or wait for commands of its streams; send "
+          "fewer "
+          "at once (--max-request-bytes-per-principal, or --max-request-bytes of all callers)")));
+    }
     deadlocked_inspections_ = 0;
   }
   credit_bytes_ += admitted_ ? kRefillBytes : kUnadmittedRefillBytes;

@@ -64,8 +64,10 @@ class TokenBucket {
 // is complete; gRPC drops the remaining bytes. If the largest window remains full, one message is
 // larger than a message may be: the newest call that waits for a message ends with
 // RESOURCE_EXHAUSTED. The bytes of all connections of a principal together are limited by the
-// principal's pool. If the pool remains full and no message can be completed, the same call ends.
-// If the connection has no open call and its window remains full, the server closes the connection.
+// principal's pool. The pool also counts messages that handlers hold, because they can't use them
+// yet. If the pool remains full, and no message can be completed or used, the newest call that
+// holds one ends, or else the newest call that waits for a message. If the connection has no open
+// call and its window remains full, the server closes the connection.
 //
 // "Remains" means that handlers have received nothing for three seconds. A shorter time isn't
 // sufficient, even if all queues are empty: on a busy machine, gRPC's own threads may not have
@@ -93,14 +95,17 @@ class Connection {
   static constexpr size_t kMaxOpenCalls = 4096;
 
   // kIdle: the handler doesn't read now. kReading: it waits for a message, of which gRPC may hold a
-  // part. kComplete: it has received all messages.
-  enum class CallState { kIdle, kReading, kComplete };
+  // part. kBlocked: it holds messages, and waits for a message of another call. kComplete: it has
+  // received all messages.
+  enum class CallState { kIdle, kReading, kBlocked, kComplete };
   // An open call of the connection. Its owner adds and removes it.
   struct Call {
     // Ends the call with an error. Called at most once. Must not block.
     std::function<void(const absl::Status&)> end;
     bool admitted = false;
     std::atomic<CallState> state = CallState::kIdle;
+    // Of messages that the handler holds: see HoldMessage(). Guarded by Connection::mu_.
+    int64_t held_bytes = 0;
   };
 
   // `host` and `address` are the peer's, such as "10.0.0.1" and "10.0.0.1:5000".
@@ -155,6 +160,10 @@ class Connection {
   // Reports that handlers have received `messages` messages of `bytes` bytes in all, or have sent
   // messages that the peer acknowledges with control frames of `bytes` bytes.
   void AddCredit(int64_t bytes, int64_t messages);
+  // Reports that the handler of an open call holds a message of `bytes` bytes that it can't use
+  // yet. The message counts in the pool, but no longer in the window. If `bytes` is negative, the
+  // handler no longer holds the message.
+  void HoldMessage(Call* call, int64_t bytes);
   // Sets the state of an open call.
   void SetState(Call* call, CallState state);
   // Removes a call that gRPC has finished.
@@ -200,6 +209,12 @@ class Connection {
   int64_t MaxWindowLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the newest call that waits for a message, if any.
   void EndNewestReaderLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends the newest call that holds a message and isn't at work. If there is none, does the same as
+  // EndNewestReaderLocked().
+  void EndNewestHolderLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  template <typename Condition>
+  bool EndNewestLocked(const absl::Status& status, const Condition& condition)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const uint64_t id_;
   const std::string host_;
@@ -216,6 +231,7 @@ class Connection {
   std::vector<Call*> calls_ ABSL_GUARDED_BY(mu_);  // the oldest first
   bool any_call_ended_early_ ABSL_GUARDED_BY(mu_) = false;
   int64_t credit_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t handler_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // the sum of Call::held_bytes
   int64_t window_bytes_ ABSL_GUARDED_BY(mu_) = kUnadmittedWindow;
   // True if the connection is stalled, but no call reads. SetState() then reports it as stalled
   // again.

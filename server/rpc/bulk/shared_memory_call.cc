@@ -44,7 +44,7 @@ class SharedCall final : public UploadCall {
   void OnMessage() override {
     Request request;
     absl::Status status = DecodeMessage(message(), &request);
-    message()->Clear();
+    FreeMessage();
     if (status.ok()) status = Process(request);
     if (!status.ok()) End(status);
   }

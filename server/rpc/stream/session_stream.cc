@@ -86,8 +86,10 @@ void SessionStream::OnRead(bool ok) {
     MutexLock lock(&mu_);
     reading_ = false;
     half_closed_ = half_closed_ || !ok;
+    taken = applying_ = ok && !draining_ && !ended_;
+    if (!taken && ok && MayWait(incoming_.Length())) ReleaseMessage();
+    if (!taken) incoming_.Clear();
     if (ended_) return;  // no further command is applied
-    taken = applying_ = ok && !draining_;
     want_read_ = ok && draining_ && commands_ != nullptr;
   }
   if (!taken) {

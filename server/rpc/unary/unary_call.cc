@@ -94,7 +94,6 @@ void UnaryCallBase::Decode() {
   if (over()) return;
   const absl::Status decoded =
       DecodeMessage(&request_bytes_, &request_message(), principal(), &request_charge_);
-  request_bytes_.Clear();
   if (!decoded.ok()) return Finish(decoded);
   if (!refused_.ok()) {
     PublicCalls::OfProcess().Remove(this);
