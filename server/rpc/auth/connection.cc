@@ -107,12 +107,12 @@ void Connection::UpdateLocked() {
 }
 
 bool Connection::AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool,
-                             Charge slot) {
+                             Charges charges) {
   MutexLock lock(&mu_);
   const bool first = !std::exchange(admitted_, true);
   if (first) {
     pool_ = pool;
-    slot_ = std::move(slot);
+    charges_ = std::move(charges);
     socket_->ChangePool(pool);
     window_bytes_ = kMinWindow;
     forgiven_bytes_ = kMaxForgivenBytes;
@@ -126,9 +126,10 @@ bool Connection::AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePoo
   return first;
 }
 
-bool Connection::AddRefused(Call* call) {
+bool Connection::AddRefused(Call* call, bool at_limit) {
   MutexLock lock(&mu_);
   calls_.push_back(call);
+  if (at_limit) return true;
   refused_.Add(kRefusedPerSecond);
   return !refused_.Exceeds(admitted_ ? kMaxRefused : kMaxUnadmittedRefused, kRefusedPerSecond);
 }

@@ -143,9 +143,16 @@ class Connection {
   //
   // Adds a call that the authenticator has admitted. `headers_bytes` is the size of its headers. If
   // it is the connection's first one, the function returns true, the connection leaves the pool of
-  // unadmitted connections for `pool`, and it keeps `slot`, which counts it.
-  bool AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool, Charge slot);
-  bool AddRefused(Call* call);
+  // unadmitted connections for `pool`, and it keeps `charges`, which count it.
+  struct Charges {
+    Charge slot;    // PrincipalLimit::kConnections
+    Charge memory;  // PrincipalLimit::kHostBytes
+  };
+  bool AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool, Charges charges);
+  // Adds a refused call. `at_limit` means that the caller was authenticated and has reached a
+  // limit. Such a call doesn't count in the token bucket: a client that works as intended may make
+  // many.
+  bool AddRefused(Call* call, bool at_limit);
   // Reports that a refused call is served, because its request is public. The call then doesn't
   // count as refused. If there are too many such calls, the server doesn't read from the connection
   // until their token bucket has been refilled.
@@ -227,7 +234,7 @@ class Connection {
   mutable Mutex mu_;
   bool admitted_ ABSL_GUARDED_BY(mu_) = false;
   ReceivePool pool_ ABSL_GUARDED_BY(mu_);  // the principal's; none if unadmitted
-  Charge slot_ ABSL_GUARDED_BY(mu_);
+  Charges charges_ ABSL_GUARDED_BY(mu_);
   std::vector<Call*> calls_ ABSL_GUARDED_BY(mu_);  // the oldest first
   bool any_call_ended_early_ ABSL_GUARDED_BY(mu_) = false;
   int64_t credit_bytes_ ABSL_GUARDED_BY(mu_) = 0;

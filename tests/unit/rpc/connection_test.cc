@@ -51,7 +51,7 @@ class ConnectionTest : public testing::Test {
       }
     });
     call_.end = [this](const absl::Status& status) { ended_ = status; };
-    connection_->AddAdmitted(&call_, /*headers_bytes=*/0, ReceivePool(), Charge());
+    connection_->AddAdmitted(&call_, /*headers_bytes=*/0, ReceivePool(), {});
     connection_->SetState(&call_, Connection::CallState::kReading);
   }
   void TearDown() override {
@@ -145,7 +145,7 @@ TEST_F(ConnectionTest, ManyPublicCallsDelayBytes) {
   Read();
   for (int i = 0; i < 1000; ++i) {
     Connection::Call call;
-    EXPECT_TRUE(connection_->AddRefused(&call));
+    EXPECT_TRUE(connection_->AddRefused(&call, /*at_limit=*/false));
     connection_->ServedAsPublic();
     connection_->Remove(&call);
   }
