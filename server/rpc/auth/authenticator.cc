@@ -132,6 +132,7 @@ absl::Status Admission::Admit(Authenticator* authenticator, grpc::ServerContext*
   if (admitted.ok()) admitted = Authenticate(authenticator, call, ended);
   if (admitted.ok()) admitted = Add(authenticator, std::move(ended));
   if (admitted.ok()) return admitted;
+  refused_ = true;
   if (absl::IsUnauthenticated(admitted)) failures_ = authenticator->FailureCounter(admitted);
   if (listeners_ != nullptr && !connection_call_.admitted) {
     // A client that works as intended knows the limit of open calls, but not the caller's limits.

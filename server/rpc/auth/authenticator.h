@@ -89,6 +89,10 @@ class Admission {
   void RequestComplete() { SetState(Connection::CallState::kComplete); }
   // Reports that a refused call has been served, because its request is public.
   void ServedAsPublic();
+  // Reports that the call has an answer, which gRPC sends.
+  void Answered() {
+    if (refused_ && connection_ != nullptr) connection_->RefusedCallAnswered(&connection_call_);
+  }
   // Reports that the client has cancelled the call.
   void Cancelled();
 
@@ -132,6 +136,7 @@ class Admission {
   // The counter that the destructor increments. Null means that it increments none.
   std::atomic<int64_t>* failures_ = nullptr;
   Credentials credentials_;
+  bool refused_ = false;
   Charge counted_;  // as an open call of the principal
   Charge charge_;
   // The time when the authenticator called `ended_`. If it hasn't called it, there is no value.

@@ -56,6 +56,9 @@ constexpr double kRefusedPerSecond = 20;
 constexpr double kMaxPublic = 20;
 constexpr double kPublicPerSecond = 10;
 constexpr double kMaxCancelled = 100;
+// The answers to refused calls and to public ones that gRPC may hold, because the client doesn't
+// read them. Each takes the memory of its call.
+constexpr int kMaxUnsentAnswers = 64;
 constexpr double kCancelledPerSecond = 1000;
 constexpr double kMaxResets = 1100;
 constexpr double kMaxUnadmittedResets = 50;
@@ -141,6 +144,13 @@ void Connection::ServedAsPublic() {
   if (ThrottledLocked()) UpdateLocked();
 }
 
+void Connection::RefusedCallAnswered(Call* call) {
+  MutexLock lock(&mu_);
+  if (std::exchange(call->answered, true)) return;
+  ++num_unsent_answers_;
+  if (ThrottledLocked()) UpdateLocked();
+}
+
 bool Connection::CountCancelled(bool has_deadline) {
   MutexLock lock(&mu_);
   cancelled_.Add(kCancelledPerSecond);
@@ -154,7 +164,8 @@ bool Connection::CountCancelled(bool has_deadline) {
 }
 
 bool Connection::ThrottledLocked() const {
-  return cancelled_.Exceeds(kMaxCancelled, kCancelledPerSecond) ||
+  return num_unsent_answers_ > kMaxUnsentAnswers ||
+         cancelled_.Exceeds(kMaxCancelled, kCancelledPerSecond) ||
          public_.Exceeds(kMaxPublic, kPublicPerSecond);
 }
 
@@ -192,6 +203,7 @@ void Connection::Remove(Call* call) {
   const auto num_calls = static_cast<int64_t>(calls_.size());
   calls_.erase(std::next(last).base());
   handler_bytes_ -= std::exchange(call->held_bytes, 0);
+  if (std::exchange(call->answered, false)) --num_unsent_answers_;
   const bool ended_early = call->state != CallState::kComplete;
   any_call_ended_early_ = any_call_ended_early_ || ended_early;
   if (calls_.empty()) {

@@ -104,6 +104,7 @@ class Connection {
     std::function<void(const absl::Status&)> end;
     bool admitted = false;
     std::atomic<CallState> state = CallState::kIdle;
+    bool answered = false;  // as a refused call; guarded by Connection::mu_
     // Of messages that the handler holds: see HoldMessage(). Guarded by Connection::mu_.
     int64_t held_bytes = 0;
   };
@@ -157,6 +158,10 @@ class Connection {
   // count as refused. If there are too many such calls, the server doesn't read from the connection
   // until their token bucket has been refilled.
   void ServedAsPublic();
+  // Reports that gRPC has the answer to a refused call. The answer is unsent until Remove(). If
+  // there are too many unsent ones, the server doesn't read from the connection until some have
+  // been sent.
+  void RefusedCallAnswered(Call* call);
   // Reports that the client has cancelled a call. Don't report a call that has a deadline and was
   // open for kMaxCountedTime: it has probably expired. If there are too many reported calls, the
   // server doesn't read from the connection until their token bucket has been refilled. No byte is
@@ -202,7 +207,7 @@ class Connection {
   int64_t HeldBytesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void UpdateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether the server must not read from the connection now, because of many cancelled or
-  // public calls.
+  // public calls, or many unsent answers.
   bool ThrottledLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether a handler waits for a message of the connection.
   bool AnyReadingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -250,6 +255,7 @@ class Connection {
   int64_t inspected_credit_ ABSL_GUARDED_BY(mu_) = 0;    // at the last inspection
   // How many bytes of calls that ended early may still be credited.
   int64_t forgiven_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int num_unsent_answers_ ABSL_GUARDED_BY(mu_) = 0;  // to refused calls
   TokenBucket refused_ ABSL_GUARDED_BY(mu_);
   TokenBucket public_ ABSL_GUARDED_BY(mu_);
   TokenBucket cancelled_ ABSL_GUARDED_BY(mu_);  // with and without a deadline

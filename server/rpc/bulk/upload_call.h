@@ -22,6 +22,9 @@ class UploadCall : public BulkCall {
  protected:
   // Processes message().
   virtual void OnMessage() = 0;
+  // Returns whether the next message may be processed now. When that changes to true, the derived
+  // class calls ProcessNext().
+  virtual bool MayProcess() const { return true; }
   // Runs after the last message: the client has half-closed the call, or the call was cancelled.
   virtual void OnLastMessage() = 0;
 
@@ -30,7 +33,7 @@ class UploadCall : public BulkCall {
   void ProcessNext() {
     if (finished() || busy()) return;
     FreeMessage();
-    if (!has_incoming_) return;
+    if (!has_incoming_ || !MayProcess()) return;
     has_incoming_ = false;
     if (all_read_) return OnLastMessage();
     message_.Swap(&incoming_);
@@ -70,7 +73,7 @@ class UploadCall : public BulkCall {
     has_incoming_ = true;
     all_read_ = !ok;
     if (ok) HoldMessage(static_cast<int64_t>(incoming_.Length()));
-    if (ok && waiting()) SetBlocked(true);
+    if (ok && (waiting() || !MayProcess())) SetBlocked(true);
     ProcessNext();
   }
 

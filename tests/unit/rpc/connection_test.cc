@@ -141,6 +141,27 @@ TEST_F(ConnectionTest, IsReadAgainAfterAPause) {
   EXPECT_GT(connection_->received_bytes(), before);
 }
 
+// Refused calls whose answers the client doesn't read.
+TEST_F(ConnectionTest, ManyUnsentAnswersDelayBytes) {
+  Read();
+  std::vector<Connection::Call> calls(100);
+  for (Connection::Call& call : calls) {
+    EXPECT_TRUE(connection_->AddRefused(&call, /*at_limit=*/true));
+    connection_->RefusedCallAnswered(&call);
+  }
+  const int64_t before = connection_->received_bytes();
+  connection_->AddCredit(before, 1);
+  Read();
+  EXPECT_EQ(connection_->received_bytes(), before);
+  for (int i = 0; i < kInspections; ++i) {
+    EXPECT_EQ(connection_->Inspect(), Connection::Inspection::kOpen);
+  }
+  EXPECT_TRUE(ended_.ok()) << ended_;
+  for (Connection::Call& call : calls) connection_->Remove(&call);
+  Read();
+  EXPECT_GT(connection_->received_bytes(), before);
+}
+
 TEST_F(ConnectionTest, ManyPublicCallsDelayBytes) {
   Read();
   for (int i = 0; i < 1000; ++i) {
