@@ -27,15 +27,17 @@ class HeldRequestsTest : public TokenAttackFixture {
   }
 
   std::unique_ptr<RpcClient> Connect() {
-    return std::make_unique<RpcClient>(daemon_->address(),
-                                       integration::RpcCredentials{.token = "mallory-token"});
+    auto client = std::make_unique<RpcClient>(
+        daemon_->address(), integration::RpcCredentials{.token = "mallory-token"});
+    client->set_deadline_seconds(600);
+    return client;
   }
 };
 
-// The uploads wait for a command of the session's stream. Their messages take 192 MiB, and the
+// The uploads wait for a command of the session's stream. Their messages take 128 MiB, and the
 // caller's limit is 32 MiB.
 TEST_F(HeldRequestsTest, BoundsUploadsThatWaitForACommand) {
-  constexpr int kUploads = 12;
+  constexpr int kUploads = 8;
   constexpr int64_t kChunkBytes = 8 << 20;
   const auto client = Connect();
   RpcSession session(*client, /*lease_seconds=*/600);

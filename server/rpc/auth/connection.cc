@@ -281,15 +281,16 @@ bool Connection::EndNewestLocked(const absl::Status& status, const Condition& co
   return true;
 }
 
-void Connection::EndNewestReaderLocked(const absl::Status& status) {
-  EndNewestLocked(status, [](const Call& call) { return call.state == CallState::kReading; });
+bool Connection::EndNewestReaderLocked(const absl::Status& status) {
+  return EndNewestLocked(status,
+                         [](const Call& call) { return call.state == CallState::kReading; });
 }
 
-void Connection::EndNewestHolderLocked(const absl::Status& status) {
+bool Connection::EndNewestHolderLocked(const absl::Status& status) {
   const bool ended = EndNewestLocked(status, [](const Call& call) {
     return call.held_bytes > 0 && call.state != CallState::kIdle;
   });
-  if (!ended) EndNewestReaderLocked(status);
+  return ended || EndNewestReaderLocked(status);
 }
 
 bool Connection::ended() const {
@@ -301,7 +302,7 @@ bool Connection::ended() const {
          (info.tcpi_state != TCP_ESTABLISHED && !(info.tcpi_state == TCP_CLOSE_WAIT && admitted()));
 }
 
-Connection::Inspection Connection::Inspect() {
+Connection::Inspection Connection::Inspect(std::set<BudgetRef>* relieved) {
   if (ended()) return Inspection::kEnded;
   MutexLock lock(&mu_);
   if (DeadlockedLocked() && credit_bytes_ == inspected_credit_) {
@@ -314,12 +315,13 @@ Connection::Inspection Connection::Inspect() {
     if (WindowFullLocked()) {
       // A message within the limit would be complete.
       EndNewestReaderLocked(MessageTooLarge(max_message_bytes_));
-    } else {
-      EndNewestHolderLocked(absl::ResourceExhaustedError(absl::StrCat(
+    } else if (!relieved->contains(pool_.held)) {
+      const bool ended = EndNewestHolderLocked(absl::ResourceExhaustedError(absl::StrCat(
           "the caller has sent ", pool_.held->used(),
           " bytes of requests that aren't complete, or wait for commands of its streams; send "
-          "fewer "
-          "at once (--max-request-bytes-per-principal, or --max-request-bytes of all callers)")));
+          "fewer at once (--max-request-bytes-per-principal, or --max-request-bytes of all "
+          "callers)")));
+      if (ended) relieved->insert(pool_.held);
     }
     deadlocked_inspections_ = 0;
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -195,10 +196,12 @@ class Connection {
   // ended() returned true.
   enum class Inspection { kOpen, kWindowFull, kEnded };
   // Adds credit for bytes that belong to no call, such as pings. Ends a call if the pool or the
-  // largest window remains full and no message can be completed. Call it every kInspectInterval.
-  // The caller must close the connection if the result isn't kOpen.
+  // largest window remains full and no message can be completed. If the call ends because of the
+  // pool, adds the pool's budget to `relieved`. If `relieved` contains it already, ends no call for
+  // that reason: the pool may have room now. Call it every kInspectInterval. The caller must close
+  // the connection if the result isn't kOpen.
   static constexpr std::chrono::milliseconds kInspectInterval{500};
-  Inspection Inspect();
+  Inspection Inspect(std::set<BudgetRef>* relieved);
 
   void RemoveLimit() { socket_->RemoveLimit(); }
   void Reset() { socket_->Reset(); }
@@ -219,11 +222,11 @@ class Connection {
   // lasts, no handler will receive anything.
   bool DeadlockedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t MaxWindowLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Ends the newest call that waits for a message, if any.
-  void EndNewestReaderLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends the newest call that waits for a message. Returns false if there is none.
+  bool EndNewestReaderLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the newest call that holds a message and isn't at work. If there is none, does the same as
   // EndNewestReaderLocked().
-  void EndNewestHolderLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool EndNewestHolderLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   template <typename Condition>
   bool EndNewestLocked(const absl::Status& status, const Condition& condition)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

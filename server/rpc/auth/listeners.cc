@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -385,8 +386,9 @@ bool Listeners::AnyClosing() {
 }
 
 void Listeners::Inspect() {
+  std::set<BudgetRef> relieved;
   for (const ConnectionRef& connection : All()) {
-    const Connection::Inspection result = connection->Inspect();
+    const Connection::Inspection result = connection->Inspect(&relieved);
     if (result == Connection::Inspection::kWindowFull) Close(connection, CloseReason::kWindowFull);
     if (result == Connection::Inspection::kEnded) RemoveEnded(connection);
   }
