@@ -199,14 +199,18 @@ absl::Status Parse(grpc::ByteBuffer* buffer, google::protobuf::Message* message)
 }  // namespace
 
 absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::Message* message) {
-  TENSORD_RETURN_IF_ERROR(CheckParsedSize(buffer, *message->GetDescriptor()));
-  return Parse(buffer, message);
+  absl::Status status = CheckParsedSize(buffer, *message->GetDescriptor());
+  if (status.ok()) status = Parse(buffer, message);
+  buffer->Clear();
+  return status;
 }
 
 absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::Message* message,
                            const PrincipalRef& caller, ParsedCharge* charge) {
-  TENSORD_RETURN_IF_ERROR(charge->Take(caller, buffer, *message->GetDescriptor()));
-  return Parse(buffer, message);
+  absl::Status status = charge->Take(caller, buffer, *message->GetDescriptor());
+  if (status.ok()) status = Parse(buffer, message);
+  buffer->Clear();
+  return status;
 }
 
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message) {

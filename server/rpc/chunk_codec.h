@@ -52,8 +52,9 @@ void CopyOut(grpc::ByteBuffer* message, int64_t position, int64_t bytes, void* o
 grpc::ByteBuffer EncodeReadResponse(const v1::TensorSpec* spec, int64_t offset,
                                     const grpc::Slice& data);
 
-// Parses the bytes. If they are malformed, returns INVALID_ARGUMENT. If the parsed message would
-// take more than ParsedCharge::kUnchargedBytes, parses nothing and returns RESOURCE_EXHAUSTED.
+// Parses the bytes, and empties `buffer`: a call that waits afterwards doesn't keep them. If they
+// are malformed, returns INVALID_ARGUMENT. If the parsed message would take more than
+// ParsedCharge::kUnchargedBytes, parses nothing and returns RESOURCE_EXHAUSTED.
 absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::Message* message);
 // Parses the bytes after it has charged the parsed message to `caller` (ParsedCharge::Take).
 absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::Message* message,

@@ -33,8 +33,35 @@ void GrpcCall::DoneEvent::OnCompleted(bool /*ok*/) {
 
 ServerCall::ServerCall(std::unique_ptr<GrpcCall> grpc_call) : grpc_call_(std::move(grpc_call)) {}
 
+namespace {
+
+void ReturnResponseBytes(const PrincipalRef& owner, int64_t bytes) {
+  owner->response_queue().Return(BudgetOf(owner, PrincipalLimit::kResponseBytes), bytes);
+}
+
+}  // namespace
+
 ServerCall::~ServerCall() {
   if (group_ != nullptr) group_->Remove(this);
+  ReturnResponse();
+}
+
+void ServerCall::WhenResponseFits(int64_t bytes, std::function<void()> build) {
+  if (bytes <= kMaxUncountedResponseBytes) return build();
+  const PrincipalRef owner = principal();
+  owner->response_queue().WhenFits(
+      BudgetOf(owner, PrincipalLimit::kResponseBytes), bytes,
+      [weak = weak_from_this(), owner, bytes, build = std::move(build)] {
+        const std::shared_ptr<ServerCall> call = weak.lock();
+        if (call == nullptr) return ReturnResponseBytes(owner, bytes);
+        call->response_bytes_ = bytes;
+        if (!call->finished()) build();
+      });
+}
+
+void ServerCall::ReturnResponse() {
+  const int64_t bytes = response_bytes_.exchange(0);
+  if (bytes != 0) ReturnResponseBytes(principal(), bytes);
 }
 
 void ServerCall::Start() {
@@ -58,7 +85,7 @@ void ServerCall::Start() {
 void ServerCall::HandleRead(bool ok) {
   if (ok) {
     const size_t bytes = incoming_->Length();
-    admission_.ReadEnds();
+    admission_.AtWork();
     waiting_bytes_ = bytes;
     CountReceived(static_cast<int64_t>(bytes));
     const absl::Status fits = admission_.CheckMessageSize(bytes);
@@ -124,6 +151,7 @@ void ServerCall::FinishWith(const grpc::ByteBuffer& message) {
 
 bool ServerCall::BeginFinish(grpc::StatusCode code) {
   if (std::exchange(finished_, true)) return false;
+  admission_.Answered();
   grpc_call_->counters_->CountEnd(code, std::chrono::steady_clock::now() - grpc_call_->arrived_at_);
   return true;
 }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -137,6 +138,17 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   void Finish(const absl::Status& status);
   void FinishWith(const grpc::ByteBuffer& message);
 
+  // Runs `build`, which builds a message of about `bytes` bytes, when the caller's unsent responses
+  // leave room for it within the limit: at once, or later on any thread; never if the call has
+  // finished by then. The message takes `bytes` until ReturnResponse(), or until the call is
+  // destroyed. Messages of at most kMaxUncountedResponseBytes aren't counted and never wait. Call
+  // it again only after ReturnResponse(). Thread-safe; the call must be alive.
+  static constexpr int64_t kMaxUncountedResponseBytes = 4 << 10;
+  void WhenResponseFits(int64_t bytes, std::function<void()> build);
+  void ReturnResponse();
+  // Returns how many bytes of the caller's responses count for this call.
+  int64_t response_bytes() const { return response_bytes_; }
+
   // Adds the call to `group` until the call is destroyed. If the group drains already, returns
   // false, and OnDrain won't come. Call it at most once.
   bool Join(CallGroup* group);
@@ -168,6 +180,12 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   void ServeAsPublic() { admission_.ServedAsPublic(); }
   // Reports that the client's only or last message has been received.
   void RequestComplete() { admission_.RequestComplete(); }
+  // Reports that the call holds a message of `bytes` bytes that it can't use yet, or, if `bytes` is
+  // negative, that it no longer holds it. Such messages count as requests that have arrived in
+  // part.
+  void HoldMessage(int64_t bytes) { admission_.HoldMessage(bytes); }
+  // Reports whether the call doesn't read because it waits for a message of another call.
+  void SetBlocked(bool blocked) { blocked ? admission_.Blocked() : admission_.AtWork(); }
 
   CallQueue* queue() const { return grpc_call_->queue(); }
   grpc::GenericServerContext& context() { return grpc_call_->context(); }
@@ -205,6 +223,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   CallEvent<ServerCall> written_{&ServerCall::OnWritten};
   CallEvent<ServerCall> finish_{&ServerCall::HandleFinished};
   grpc::ByteBuffer* incoming_ = nullptr;  // the message of the read that has begun
+  std::atomic<int64_t> response_bytes_ = 0;
   std::atomic<bool> counts_cancellation_ = true;
   size_t waiting_bytes_ = 0;  // of a message that hasn't been released
   bool half_closed_ = false;  // a read failed before the call had finished or was done

@@ -129,12 +129,13 @@ std::string HostBytesMessage(const Budget& full, const Budget& own, int64_t byte
   }
   const int64_t others = std::max<int64_t>(0, own.parent()->used() - own.used());
   return absl::StrCat(principal ? "the caller's" : "the server's",
-                      " limit of host memory for handles, programs, open calls and so on is "
-                      "reached: the request needs ",
+                      " limit of host memory for handles, programs, open calls, connections and so "
+                      "on is reached: the request needs ",
                       bytes, " bytes; the caller holds ", own.used(),
                       " bytes, and all other callers ", others, " bytes; ",
                       principal || own.used() > others
-                          ? "delete tensors, drop programs, end calls, or close sessions"
+                          ? "delete tensors, drop programs, end calls, or close sessions or "
+                            "connections"
                           : "try again later, or delete tensors");
 }
 

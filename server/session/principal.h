@@ -54,8 +54,9 @@ class Principal {
 
   // Returns the budget that counts what all sessions and connections of the principal hold. For
   // kBytes, see device_bytes(). kHandles and kUploadBytes are counted only if they have a limit or
-  // can_have_own_limits(). kRequestBytes are bytes that gRPC holds and no handler has received.
-  // kResponseBytes are bytes that clients haven't received; charge them with response_queue().
+  // can_have_own_limits(). kRequestBytes are bytes that gRPC holds and no handler has received, and
+  // messages of uploads that wait. kResponseBytes are bytes that clients haven't received; charge
+  // them with response_queue().
   Budget& budget(PrincipalLimit which) const { return budgets_[static_cast<size_t>(which)]; }
   // Counts the bytes on a device, by its index. The reference is valid while the principal exists.
   Budget& device_bytes(int device) const;

@@ -238,5 +238,63 @@ TEST_F(HostMemoryTest, BoundsCallsThatWereCancelled) {
   // TearDown() expects that other callers are served.
 }
 
+class ConnectionMemoryTest : public integration::IdentityFixture {
+ protected:
+  void SetUp() override {
+    const std::string tokens =
+        folder_.Write("tokens", Line("mallory", "mallory-token") + Line("alice", "alice-token"));
+    StartDaemon({"--token-file=" + tokens, "--max-host-bytes-per-principal=8MiB"});
+  }
+
+  RawHttp2& Connect() {
+    connections_.push_back(std::make_unique<RawHttp2>(daemon_->address()));
+    EXPECT_TRUE(connections_.back()->SendPreface());
+    return *connections_.back();
+  }
+
+  const Headers credentials_ = {{"authorization", "Bearer mallory-token"}};
+  std::vector<std::unique_ptr<RawHttp2>> connections_;
+};
+
+// Each connection has made one call. 8 MiB hold 256 connections.
+TEST_F(ConnectionMemoryTest, BoundsIdleConnections) {
+  int served = 0;
+  while (served < 400 && Connect().Call(1, "ListDevices", credentials_)) ++served;
+  EXPECT_GE(served, 200);
+  EXPECT_LE(served, 256);
+  RpcClient another(daemon_->address(), {.token = "mallory-token"});
+  ExpectError(ListDevices(another), Code::kResourceExhausted,
+              {"--max-host-bytes-per-principal=8388608", "connections"});
+  const absl::Status alice = Ask("alice-token");
+  EXPECT_TRUE(alice.ok()) << alice;
+
+  // The connection of refused calls stays open, and is admitted when there is room.
+  RawHttp2& refused = *connections_.back();
+  uint32_t stream = 1;
+  for (int i = 0; i < 200; ++i)
+    EXPECT_FALSE(refused.Call(stream += 2, "ListDevices", credentials_));
+  connections_.erase(connections_.begin(), connections_.begin() + 50);
+  EXPECT_TRUE(integration::Eventually(
+      [&] { return refused.Call(stream += 2, "ListDevices", credentials_); }));
+  EXPECT_TRUE(connections_.front()->Call(3, "ListDevices", credentials_));
+}
+
+// A caller that holds as much memory as it may can connect again, and free memory.
+TEST_F(ConnectionMemoryTest, ServesAFewConnectionsPastTheLimit) {
+  RpcClient client(daemon_->address(), {.token = "mallory-token"});
+  RpcSession session(client);
+  absl::Status status;
+  for (uint64_t handle = 1; handle <= 100'000 && status.ok(); ++handle) {
+    status = session.Ones(handle, {1}).status();
+  }
+  ExpectError(status, Code::kResourceExhausted, {"--max-host-bytes-per-principal"});
+  RpcClient another(daemon_->address(), {.token = "mallory-token"});
+  v1::DeleteTensorsRequest request;
+  request.set_session(session.id());
+  request.add_handles(1);
+  const auto deleted = another.Call<v1::DeleteTensorsResponse>("DeleteTensors", request);
+  EXPECT_TRUE(deleted.ok()) << deleted.status();
+}
+
 }  // namespace
 }  // namespace tensord::attack

@@ -18,6 +18,7 @@ enum Frame : uint8_t {
   kRstStream = 3,
   kSettings = 4,
   kPing = 6,
+  kWindowUpdate = 8,
   kContinuation = 9,
 };
 inline constexpr uint8_t kEndStream = 1;

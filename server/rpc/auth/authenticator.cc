@@ -132,9 +132,13 @@ absl::Status Admission::Admit(Authenticator* authenticator, grpc::ServerContext*
   if (admitted.ok()) admitted = Authenticate(authenticator, call, ended);
   if (admitted.ok()) admitted = Add(authenticator, std::move(ended));
   if (admitted.ok()) return admitted;
+  refused_ = true;
   if (absl::IsUnauthenticated(admitted)) failures_ = authenticator->FailureCounter(admitted);
   if (listeners_ != nullptr && !connection_call_.admitted) {
-    listeners_->AddRefused(call->peer(), connection_, &connection_call_);
+    // A client that works as intended knows the limit of open calls, but not the caller's limits.
+    const bool at_limit =
+        principal() != nullptr && connection_ != nullptr && !connection_->has_max_calls();
+    listeners_->AddRefused(call->peer(), connection_, &connection_call_, at_limit);
   }
   if (authenticator->log_ != nullptr) {
     authenticator->log_->Refused(connection_ != nullptr ? connection_->address() : call->peer(),
@@ -148,7 +152,7 @@ absl::Status Admission::Add(Authenticator* authenticator,
   if (connection_ != nullptr) {
     connection_call_.end = std::move(ended);
     TENSORD_RETURN_IF_ERROR(listeners_->AddAdmitted(
-        connection_, &connection_call_,
+        connection_, &connection_call_, *call_,
         kHeaderOverheadBytes + HeadersBytes(*call_, kWireHeaderBytes), principal()));
   }
   charge_ = Charge(BudgetOf(principal(), PrincipalLimit::kHostBytes));

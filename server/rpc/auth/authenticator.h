@@ -76,13 +76,23 @@ class Admission {
   // unread; a message of `bytes` bytes is being sent. Thread-safe.
   void MessageReleased(size_t bytes);
   void MessageSent(size_t bytes);
-  // Report that the handler begins to read a message, that the read has ended, and that all
-  // messages of the client have been received.
+  // Reports that the handler holds a message (Connection::HoldMessage).
+  void HoldMessage(int64_t bytes) {
+    if (connection_ != nullptr) connection_->HoldMessage(&connection_call_, bytes);
+  }
+  // Report that the handler begins to read a message, that it is at work, that it doesn't read
+  // because it waits for a message of another call, and that all messages of the client have been
+  // received.
   void ReadBegins() { SetState(Connection::CallState::kReading); }
-  void ReadEnds() { SetState(Connection::CallState::kIdle); }
+  void AtWork() { SetState(Connection::CallState::kIdle); }
+  void Blocked() { SetState(Connection::CallState::kBlocked); }
   void RequestComplete() { SetState(Connection::CallState::kComplete); }
   // Reports that a refused call has been served, because its request is public.
   void ServedAsPublic();
+  // Reports that the call has an answer, which gRPC sends.
+  void Answered() {
+    if (refused_ && connection_ != nullptr) connection_->RefusedCallAnswered(&connection_call_);
+  }
   // Reports that the client has cancelled the call.
   void Cancelled();
 
@@ -126,6 +136,7 @@ class Admission {
   // The counter that the destructor increments. Null means that it increments none.
   std::atomic<int64_t>* failures_ = nullptr;
   Credentials credentials_;
+  bool refused_ = false;
   Charge counted_;  // as an open call of the principal
   Charge charge_;
   // The time when the authenticator called `ended_`. If it hasn't called it, there is no value.

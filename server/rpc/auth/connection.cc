@@ -42,6 +42,9 @@ constexpr int64_t kForgivenRefillBytes = 1 << 20;
 // complete messages that they haven't passed to a queue, because they wait for a core. So the
 // server must not conclude sooner that a message is incomplete.
 constexpr int kDeadlockInspections = 6;
+// A pool with less room counts as full when a deadlock is looked for: the credit that each
+// connection gets at an inspection makes this much room, but completes no message.
+constexpr int64_t kPoolSlackBytes = 64 << 10;
 // SO_RCVBUF of an admitted connection, on kernels without SO_BUF_LOCK, where the automatic sizing
 // of the buffer can't be re-enabled.
 constexpr int kAdmittedReceiveBufferBytes = 8 << 20;
@@ -53,6 +56,9 @@ constexpr double kRefusedPerSecond = 20;
 constexpr double kMaxPublic = 20;
 constexpr double kPublicPerSecond = 10;
 constexpr double kMaxCancelled = 100;
+// The answers to refused calls and to public ones that gRPC may hold, because the client doesn't
+// read them. Each takes the memory of its call.
+constexpr int kMaxUnsentAnswers = 64;
 constexpr double kCancelledPerSecond = 1000;
 constexpr double kMaxResets = 1100;
 constexpr double kMaxUnadmittedResets = 50;
@@ -99,17 +105,17 @@ void Connection::UpdateLocked() {
   const int64_t dropped = any_call_ended_early_ && !admitted_ ? kUnadmittedDroppedBytes : 0;
   const bool pool_was_full = pool_.full();
   const int64_t limit = ThrottledLocked() ? received : credit_bytes_ + window_bytes_ + dropped;
-  socket_->Update(limit, received - credit_bytes_);
+  socket_->Update(limit, received - credit_bytes_ + handler_bytes_);
   if (pool_was_full && !pool_.full()) stalled_sockets_->Add(0);
 }
 
 bool Connection::AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool,
-                             Charge slot) {
+                             Charges charges) {
   MutexLock lock(&mu_);
   const bool first = !std::exchange(admitted_, true);
   if (first) {
     pool_ = pool;
-    slot_ = std::move(slot);
+    charges_ = std::move(charges);
     socket_->ChangePool(pool);
     window_bytes_ = kMinWindow;
     forgiven_bytes_ = kMaxForgivenBytes;
@@ -123,9 +129,10 @@ bool Connection::AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePoo
   return first;
 }
 
-bool Connection::AddRefused(Call* call) {
+bool Connection::AddRefused(Call* call, bool at_limit) {
   MutexLock lock(&mu_);
   calls_.push_back(call);
+  if (at_limit) return true;
   refused_.Add(kRefusedPerSecond);
   return !refused_.Exceeds(admitted_ ? kMaxRefused : kMaxUnadmittedRefused, kRefusedPerSecond);
 }
@@ -134,6 +141,13 @@ void Connection::ServedAsPublic() {
   MutexLock lock(&mu_);
   refused_.Remove();
   public_.Add(kPublicPerSecond);
+  if (ThrottledLocked()) UpdateLocked();
+}
+
+void Connection::RefusedCallAnswered(Call* call) {
+  MutexLock lock(&mu_);
+  if (std::exchange(call->answered, true)) return;
+  ++num_unsent_answers_;
   if (ThrottledLocked()) UpdateLocked();
 }
 
@@ -150,7 +164,8 @@ bool Connection::CountCancelled(bool has_deadline) {
 }
 
 bool Connection::ThrottledLocked() const {
-  return cancelled_.Exceeds(kMaxCancelled, kCancelledPerSecond) ||
+  return num_unsent_answers_ > kMaxUnsentAnswers ||
+         cancelled_.Exceeds(kMaxCancelled, kCancelledPerSecond) ||
          public_.Exceeds(kMaxPublic, kPublicPerSecond);
 }
 
@@ -159,6 +174,14 @@ void Connection::AddCredit(int64_t bytes, int64_t messages) {
   progressed_ = true;
   credit_bytes_ += bytes + bytes / kFramingShare + messages * kFramingBytes;
   window_bytes_ = std::clamp(kWindowPerMessage * bytes, kMinWindow, kMaxLastingWindow);
+  UpdateLocked();
+}
+
+void Connection::HoldMessage(Call* call, int64_t bytes) {
+  MutexLock lock(&mu_);
+  call->held_bytes += bytes;
+  handler_bytes_ += bytes;
+  if (bytes < 0) progressed_ = true;
   UpdateLocked();
 }
 
@@ -179,6 +202,8 @@ void Connection::Remove(Call* call) {
   progressed_ = true;
   const auto num_calls = static_cast<int64_t>(calls_.size());
   calls_.erase(std::next(last).base());
+  handler_bytes_ -= std::exchange(call->held_bytes, 0);
+  if (std::exchange(call->answered, false)) --num_unsent_answers_;
   const bool ended_early = call->state != CallState::kComplete;
   any_call_ended_early_ = any_call_ended_early_ || ended_early;
   if (calls_.empty()) {
@@ -241,16 +266,31 @@ bool Connection::WindowFullLocked() const { return HeldBytesLocked() >= MaxWindo
 bool Connection::DeadlockedLocked() const {
   if (!admitted_ || !socket_->stalled() || ThrottledLocked()) return false;
   if (WindowFullLocked()) return !AnyBusyLocked();
-  return pool_.full() && !calls_.empty() &&
+  return pool_.held != nullptr && pool_.held->room() < kPoolSlackBytes && !calls_.empty() &&
          std::none_of(calls_.begin(), calls_.end(),
                       [](const Call* call) { return call->state == CallState::kIdle; });
 }
 
-void Connection::EndNewestReaderLocked(const absl::Status& status) {
-  const auto newest = std::find_if(calls_.rbegin(), calls_.rend(), [](const Call* call) {
-    return call->state == CallState::kReading && call->end != nullptr;
+template <typename Condition>
+bool Connection::EndNewestLocked(const absl::Status& status, const Condition& condition) {
+  const auto newest = std::find_if(calls_.rbegin(), calls_.rend(), [&](const Call* call) {
+    return call->end != nullptr && condition(*call);
   });
-  if (newest != calls_.rend()) std::exchange((*newest)->end, nullptr)(status);
+  if (newest == calls_.rend()) return false;
+  std::exchange((*newest)->end, nullptr)(status);
+  return true;
+}
+
+bool Connection::EndNewestReaderLocked(const absl::Status& status) {
+  return EndNewestLocked(status,
+                         [](const Call& call) { return call.state == CallState::kReading; });
+}
+
+bool Connection::EndNewestHolderLocked(const absl::Status& status) {
+  const bool ended = EndNewestLocked(status, [](const Call& call) {
+    return call.held_bytes > 0 && call.state != CallState::kIdle;
+  });
+  return ended || EndNewestReaderLocked(status);
 }
 
 bool Connection::ended() const {
@@ -262,7 +302,7 @@ bool Connection::ended() const {
          (info.tcpi_state != TCP_ESTABLISHED && !(info.tcpi_state == TCP_CLOSE_WAIT && admitted()));
 }
 
-Connection::Inspection Connection::Inspect() {
+Connection::Inspection Connection::Inspect(std::set<BudgetRef>* relieved) {
   if (ended()) return Inspection::kEnded;
   MutexLock lock(&mu_);
   if (DeadlockedLocked() && credit_bytes_ == inspected_credit_) {
@@ -272,14 +312,19 @@ Connection::Inspection Connection::Inspect() {
   }
   if (deadlocked_inspections_ >= kDeadlockInspections) {
     if (calls_.empty()) return Inspection::kWindowFull;
-    // If the largest window is full, a message within the limit would be complete.
-    EndNewestReaderLocked(
-        WindowFullLocked()
-            ? MessageTooLarge(max_message_bytes_)
-            : absl::ResourceExhaustedError(absl::StrCat(
-                  "the caller has begun to send ", pool_.held->used(),
-                  " bytes of requests, and none of them is complete; send fewer at once "
-                  "(--max-request-bytes-per-principal, or --max-request-bytes of all callers)")));
+    if (WindowFullLocked()) {
+      // A message within the limit would be complete.
+      EndNewestReaderLocked(MessageTooLarge(max_message_bytes_));
+    } else if (!relieved->contains(pool_.held)) {
+      const bool ended = EndNewestHolderLocked(absl::ResourceExhaustedError(absl::StrCat(
+          "the memory for requests that have arrived in part is used up, and no request of this "
+          "caller can be completed: the caller has sent ",
+          pool_.held->used(),
+          " bytes of them, or of uploads that wait for commands of its streams; send fewer at once "
+          "(--max-request-bytes-per-principal), or try again later if other callers use the memory "
+          "(--max-request-bytes)")));
+      if (ended) relieved->insert(pool_.held);
+    }
     deadlocked_inspections_ = 0;
   }
   credit_bytes_ += admitted_ ? kRefillBytes : kUnadmittedRefillBytes;

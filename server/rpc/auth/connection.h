@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,8 +65,10 @@ class TokenBucket {
 // is complete; gRPC drops the remaining bytes. If the largest window remains full, one message is
 // larger than a message may be: the newest call that waits for a message ends with
 // RESOURCE_EXHAUSTED. The bytes of all connections of a principal together are limited by the
-// principal's pool. If the pool remains full and no message can be completed, the same call ends.
-// If the connection has no open call and its window remains full, the server closes the connection.
+// principal's pool. The pool also counts messages that handlers hold, because they can't use them
+// yet. If the pool remains full, and no message can be completed or used, the newest call that
+// holds one ends, or else the newest call that waits for a message. If the connection has no open
+// call and its window remains full, the server closes the connection.
 //
 // "Remains" means that handlers have received nothing for three seconds. A shorter time isn't
 // sufficient, even if all queues are empty: on a busy machine, gRPC's own threads may not have
@@ -93,14 +96,18 @@ class Connection {
   static constexpr size_t kMaxOpenCalls = 4096;
 
   // kIdle: the handler doesn't read now. kReading: it waits for a message, of which gRPC may hold a
-  // part. kComplete: it has received all messages.
-  enum class CallState { kIdle, kReading, kComplete };
+  // part. kBlocked: it holds messages, and waits for a message of another call. kComplete: it has
+  // received all messages.
+  enum class CallState { kIdle, kReading, kBlocked, kComplete };
   // An open call of the connection. Its owner adds and removes it.
   struct Call {
     // Ends the call with an error. Called at most once. Must not block.
     std::function<void(const absl::Status&)> end;
     bool admitted = false;
     std::atomic<CallState> state = CallState::kIdle;
+    bool answered = false;  // as a refused call; guarded by Connection::mu_
+    // Of messages that the handler holds: see HoldMessage(). Guarded by Connection::mu_.
+    int64_t held_bytes = 0;
   };
 
   // `host` and `address` are the peer's, such as "10.0.0.1" and "10.0.0.1:5000".
@@ -138,13 +145,24 @@ class Connection {
   //
   // Adds a call that the authenticator has admitted. `headers_bytes` is the size of its headers. If
   // it is the connection's first one, the function returns true, the connection leaves the pool of
-  // unadmitted connections for `pool`, and it keeps `slot`, which counts it.
-  bool AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool, Charge slot);
-  bool AddRefused(Call* call);
+  // unadmitted connections for `pool`, and it keeps `charges`, which count it.
+  struct Charges {
+    Charge slot;    // PrincipalLimit::kConnections
+    Charge memory;  // PrincipalLimit::kHostBytes
+  };
+  bool AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool, Charges charges);
+  // Adds a refused call. `at_limit` means that the caller was authenticated and has reached a
+  // limit. Such a call doesn't count in the token bucket: a client that works as intended may make
+  // many.
+  bool AddRefused(Call* call, bool at_limit);
   // Reports that a refused call is served, because its request is public. The call then doesn't
   // count as refused. If there are too many such calls, the server doesn't read from the connection
   // until their token bucket has been refilled.
   void ServedAsPublic();
+  // Reports that gRPC has the answer to a refused call. The answer is unsent until Remove(). If
+  // there are too many unsent ones, the server doesn't read from the connection until some have
+  // been sent.
+  void RefusedCallAnswered(Call* call);
   // Reports that the client has cancelled a call. Don't report a call that has a deadline and was
   // open for kMaxCountedTime: it has probably expired. If there are too many reported calls, the
   // server doesn't read from the connection until their token bucket has been refilled. No byte is
@@ -155,6 +173,10 @@ class Connection {
   // Reports that handlers have received `messages` messages of `bytes` bytes in all, or have sent
   // messages that the peer acknowledges with control frames of `bytes` bytes.
   void AddCredit(int64_t bytes, int64_t messages);
+  // Reports that the handler of an open call holds a message of `bytes` bytes that it can't use
+  // yet. The message counts in the pool, but no longer in the window. If `bytes` is negative, the
+  // handler no longer holds the message.
+  void HoldMessage(Call* call, int64_t bytes);
   // Sets the state of an open call.
   void SetState(Call* call, CallState state);
   // Removes a call that gRPC has finished.
@@ -174,10 +196,12 @@ class Connection {
   // ended() returned true.
   enum class Inspection { kOpen, kWindowFull, kEnded };
   // Adds credit for bytes that belong to no call, such as pings. Ends a call if the pool or the
-  // largest window remains full and no message can be completed. Call it every kInspectInterval.
-  // The caller must close the connection if the result isn't kOpen.
+  // largest window remains full and no message can be completed. If the call ends because of the
+  // pool, adds the pool's budget to `relieved`. If `relieved` contains it already, ends no call for
+  // that reason: the pool may have room now. Call it every kInspectInterval. The caller must close
+  // the connection if the result isn't kOpen.
   static constexpr std::chrono::milliseconds kInspectInterval{500};
-  Inspection Inspect();
+  Inspection Inspect(std::set<BudgetRef>* relieved);
 
   void RemoveLimit() { socket_->RemoveLimit(); }
   void Reset() { socket_->Reset(); }
@@ -186,7 +210,7 @@ class Connection {
   int64_t HeldBytesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void UpdateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether the server must not read from the connection now, because of many cancelled or
-  // public calls.
+  // public calls, or many unsent answers.
   bool ThrottledLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether a handler waits for a message of the connection.
   bool AnyReadingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -198,8 +222,14 @@ class Connection {
   // lasts, no handler will receive anything.
   bool DeadlockedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t MaxWindowLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Ends the newest call that waits for a message, if any.
-  void EndNewestReaderLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends the newest call that waits for a message. Returns false if there is none.
+  bool EndNewestReaderLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends the newest call that holds a message and isn't at work. If there is none, does the same as
+  // EndNewestReaderLocked().
+  bool EndNewestHolderLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  template <typename Condition>
+  bool EndNewestLocked(const absl::Status& status, const Condition& condition)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const uint64_t id_;
   const std::string host_;
@@ -212,10 +242,11 @@ class Connection {
   mutable Mutex mu_;
   bool admitted_ ABSL_GUARDED_BY(mu_) = false;
   ReceivePool pool_ ABSL_GUARDED_BY(mu_);  // the principal's; none if unadmitted
-  Charge slot_ ABSL_GUARDED_BY(mu_);
+  Charges charges_ ABSL_GUARDED_BY(mu_);
   std::vector<Call*> calls_ ABSL_GUARDED_BY(mu_);  // the oldest first
   bool any_call_ended_early_ ABSL_GUARDED_BY(mu_) = false;
   int64_t credit_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t handler_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // the sum of Call::held_bytes
   int64_t window_bytes_ ABSL_GUARDED_BY(mu_) = kUnadmittedWindow;
   // True if the connection is stalled, but no call reads. SetState() then reports it as stalled
   // again.
@@ -227,6 +258,7 @@ class Connection {
   int64_t inspected_credit_ ABSL_GUARDED_BY(mu_) = 0;    // at the last inspection
   // How many bytes of calls that ended early may still be credited.
   int64_t forgiven_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int num_unsent_answers_ ABSL_GUARDED_BY(mu_) = 0;  // to refused calls
   TokenBucket refused_ ABSL_GUARDED_BY(mu_);
   TokenBucket public_ ABSL_GUARDED_BY(mu_);
   TokenBucket cancelled_ ABSL_GUARDED_BY(mu_);  // with and without a deadline

@@ -96,12 +96,14 @@ class Listeners {
   // Report events of calls, as Connection's functions do. If the connection's token bucket is used
   // up, close the connection.
   //
-  // Returns RESOURCE_EXHAUSTED if the principal has too many connections, or the connection has too
-  // many open calls.
+  // Returns RESOURCE_EXHAUSTED if the principal has too many connections or no host memory left for
+  // another one, or the connection has too many open calls.
   absl::Status AddAdmitted(const ConnectionRef& connection, Connection::Call* call,
-                           int64_t headers_bytes, const PrincipalRef& principal);
+                           const grpc::ServerContext& context, int64_t headers_bytes,
+                           const PrincipalRef& principal);
   // `peer` is the result of grpc::ServerContext::peer(), and `connection` that of Find(peer).
-  void AddRefused(absl::string_view peer, const ConnectionRef& connection, Connection::Call* call);
+  void AddRefused(absl::string_view peer, const ConnectionRef& connection, Connection::Call* call,
+                  bool at_limit);
   void CountCancelled(const ConnectionRef& connection, bool has_deadline);
 
  private:

@@ -18,6 +18,7 @@ class ReadCall final : public SendCall {
   void OnRead(bool ok) override {
     if (finished()) return;
     if (!ok) return Fail(absl::InvalidArgumentError("the call has no request"));
+    RequestComplete();
     const absl::Status joined = JoinReads();
     if (!joined.ok()) return Fail(joined);
     AwaitTensor();

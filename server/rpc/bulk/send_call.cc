@@ -70,6 +70,8 @@ void SendCall::PrepareChunk() {
     chunk_ = grpc::Slice();
   } else if (tensor_->device().host_accessible()) {
     chunk_ = bulk_->slices.Make(buffer_, offset_, bytes);
+  } else if (response_bytes() == 0) {
+    AwaitRoom();
   } else {
     RunByWorker(
         [this, bytes] {
@@ -81,6 +83,12 @@ void SendCall::PrepareChunk() {
         },
         [this] { SendNext(); });
   }
+}
+
+void SendCall::AwaitRoom() {
+  // A smaller amount wouldn't be charged.
+  const int64_t bytes = std::clamp(end_ - offset_, kMaxUncountedResponseBytes + 1, 2 * kChunkBytes);
+  Wait([this, bytes](auto on_room) { WhenResponseFits(bytes, on_room); }, [this] { SendNext(); });
 }
 
 void SendCall::Succeed() {

@@ -11,8 +11,8 @@
 namespace tensord::server {
 
 // Reads a chunk from the device while gRPC sends the previous one. So a call holds at most two
-// chunks. If the host can access the tensor's memory, a call holds none: gRPC sends from that
-// memory.
+// chunks, which count as unsent responses of the caller until the call ends. If the host can access
+// the tensor's memory, a call holds none: gRPC sends from that memory.
 class SendCall : public BulkCall {
  public:
   SendCall(BulkContext* bulk, std::unique_ptr<GrpcCall> grpc_call)
@@ -68,6 +68,8 @@ class SendCall : public BulkCall {
  private:
   // Sets chunk_ to the bytes from offset_ on: at once, or when the device has read them.
   void PrepareChunk();
+  // Waits until two chunks fit into the caller's limit of unsent responses, and continues.
+  void AwaitRoom();
 
   TensorRef tensor_;
   BufferRef buffer_;

@@ -27,11 +27,16 @@ class SharedCall final : public UploadCall {
   using UploadCall::UploadCall;
 
  private:
+  static constexpr size_t kMaxQueued = kSharedSlots + 1;
+
   enum class State { kNew, kIdle, kUploading, kDownloading };
 
   void OnWritten(bool ok) override {
     writing_ = false;
-    if (ok) return SendNext();
+    if (ok) {
+      SendNext();
+      return ProcessNext();
+    }
     // A busy call ends after its wait or its worker's work.
     if (!busy()) End(ClientDisconnected());
   }
@@ -44,7 +49,7 @@ class SharedCall final : public UploadCall {
   void OnMessage() override {
     Request request;
     absl::Status status = DecodeMessage(message(), &request);
-    message()->Clear();
+    FreeMessage();
     if (status.ok()) status = Process(request);
     if (!status.ok()) End(status);
   }
@@ -228,7 +233,11 @@ class SharedCall final : public UploadCall {
     Send(response);
   }
 
-  // At most one message per slot waits here, and one other message.
+  // If the client doesn't read, its messages wait.
+  bool MayProcess() const override { return outgoing_.size() <= kMaxQueued; }
+
+  // At most one message per slot waits here, and one other message, unless the client sends slots
+  // that it doesn't have.
   void Send(const Response& response) {
     outgoing_.push_back(EncodeMessage(response));
     SendNext();

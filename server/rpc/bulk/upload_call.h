@@ -12,7 +12,8 @@
 
 namespace tensord::server {
 
-// Processes one message while gRPC receives the next. So a call holds at most two messages.
+// Processes one message while gRPC receives the next. So a call holds at most two messages. They
+// count as requests that have arrived in part until they have been processed.
 class UploadCall : public BulkCall {
  public:
   UploadCall(BulkContext* bulk, std::unique_ptr<GrpcCall> grpc_call)
@@ -21,23 +22,33 @@ class UploadCall : public BulkCall {
  protected:
   // Processes message().
   virtual void OnMessage() = 0;
+  // Returns whether the next message may be processed now. When that changes to true, the derived
+  // class calls ProcessNext().
+  virtual bool MayProcess() const { return true; }
   // Runs after the last message: the client has half-closed the call, or the call was cancelled.
   virtual void OnLastMessage() = 0;
 
   // Processes the next message, if it has arrived and the call isn't busy with another one. A
   // derived class calls it after it has finished a message.
   void ProcessNext() {
-    if (finished() || busy() || !has_incoming_) return;
+    if (finished() || busy()) return;
+    FreeMessage();
+    if (!has_incoming_ || !MayProcess()) return;
     has_incoming_ = false;
     if (all_read_) return OnLastMessage();
     message_.Swap(&incoming_);
-    incoming_.Clear();
+    message_bytes_ = static_cast<int64_t>(message_.Length());
     StartRead(&incoming_);
     OnMessage();
   }
 
   // Returns the message that is being processed.
   grpc::ByteBuffer* message() { return &message_; }
+  // Frees the message that has been processed, if any.
+  void FreeMessage() {
+    message_.Clear();
+    if (message_bytes_ != 0) HoldMessage(-std::exchange(message_bytes_, 0));
+  }
 
   // Begins the upload, a TensorUpload or a PartUpload, after the first spec.after_command()
   // commands of the session's stream have taken effect. Then runs `then` with the status. Doesn't
@@ -50,6 +61,7 @@ class UploadCall : public BulkCall {
           if (!waiting.ok()) return on_received(waiting);
         },
         [this, upload, spec, then](absl::Status status) {
+          if (has_incoming_) SetBlocked(false);
           if (status.ok()) status = upload->Begin(spec, [this] { context().TryCancel(); });
           then(status);
         });
@@ -60,11 +72,14 @@ class UploadCall : public BulkCall {
   void OnRead(bool ok) final {
     has_incoming_ = true;
     all_read_ = !ok;
+    if (ok) HoldMessage(static_cast<int64_t>(incoming_.Length()));
+    if (ok && (waiting() || !MayProcess())) SetBlocked(true);
     ProcessNext();
   }
 
   grpc::ByteBuffer incoming_;
   grpc::ByteBuffer message_;
+  int64_t message_bytes_ = 0;  // of message_, until FreeMessage()
   bool has_incoming_ = false;
   bool all_read_ = false;
 };

@@ -57,7 +57,7 @@ class WriteCall final : public UploadCall {
     if (upload_.host_accessible()) {
       CopyOut(message(), chunk_.data_position, chunk_.data_bytes, upload_.destination());
       upload_.Advance(chunk_.data_bytes);
-      message()->Clear();
+      FreeMessage();
       return ProcessNext();
     }
     RunByWorker(
@@ -79,7 +79,7 @@ class WriteCall final : public UploadCall {
     if (!part_.host_accessible()) return RunByWorker(write, [this] { ProcessNext(); });
     const absl::Status status = write();
     if (!status.ok()) return Fail(status);
-    message()->Clear();
+    FreeMessage();
     ProcessNext();
   }
 

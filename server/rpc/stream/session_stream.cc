@@ -31,9 +31,15 @@ constexpr int kMaxSlices = 64;
 // The next response reuses this one's memory, except that of elements above this size.
 constexpr size_t kMaxKeptElementBytes = 1 << 10;
 
-// Frees the memory of large elements. Otherwise each position in the list of elements would keep
-// the memory of the largest element that it ever held.
+constexpr int kMaxKeptErrors = 16;
+
+// Frees the memory of large elements and of many errors. Otherwise each position in the list of
+// elements would keep the memory of the largest element that it ever held.
 void TrimMemory(v1::SessionStreamResponse* response) {
+  if (response->errors_size() > kMaxKeptErrors) {
+    v1::SessionStreamResponse().Swap(response);
+    return;
+  }
   for (v1::Elements& elements : *response->mutable_elements()) {
     for (std::string* text : {elements.mutable_data(), elements.mutable_message()}) {
       if (text->capacity() > kMaxKeptElementBytes) std::string().swap(*text);
@@ -86,8 +92,10 @@ void SessionStream::OnRead(bool ok) {
     MutexLock lock(&mu_);
     reading_ = false;
     half_closed_ = half_closed_ || !ok;
+    taken = applying_ = ok && !draining_ && !ended_;
+    if (!taken && ok && MayWait(incoming_.Length())) ReleaseMessage();
+    if (!taken) incoming_.Clear();
     if (ended_) return;  // no further command is applied
-    taken = applying_ = ok && !draining_;
     want_read_ = ok && draining_ && commands_ != nullptr;
   }
   if (!taken) {
@@ -210,7 +218,6 @@ absl::Status SessionStream::EndStatus() const {
 }
 
 void SessionStream::Advance() {
-  std::vector<ReadyElements> ready;
   {
     MutexLock lock(&mu_);
     if (want_read_ && !ended_ && (draining_ || commands_->MayRead())) {
@@ -221,7 +228,7 @@ void SessionStream::Advance() {
     const bool ending = (half_closed_ || draining_) && !applying_;
     response_.Clear();
     const bool has_answers =
-        commands_ != nullptr && commands_->NextResponse(this, ending, &response_, &ready);
+        commands_ != nullptr && commands_->NextResponse(this, ending, &response_, &ready_);
     const bool send_draining = draining_ && !draining_sent_ && commands_ != nullptr;
     if (!has_answers && !send_draining) {
       if (commands_ != nullptr && draining_ && !half_closed_ && !drain_timed_out_) return;
@@ -234,9 +241,33 @@ void SessionStream::Advance() {
     }
     response_.set_draining(draining_);
     draining_sent_ = draining_;
-    writing_ = true;
+    writing_ = awaits_room_ = true;
   }
-  WriteElements(std::move(ready));
+  WriteResponse();
+}
+
+void SessionStream::WriteResponse() {
+  int64_t bytes = 0;
+  {
+    MutexLock lock(&mu_);
+    if (!awaits_room_) return;  // the stream has ended
+    for (const ReadyElements& elements : ready_) {
+      bytes += elements.status.ok() ? elements.tensor->spec().size_bytes()
+                                    : HostBytesOf(elements.status);
+    }
+    for (const v1::HandleError& error : response_.errors()) {
+      bytes += static_cast<int64_t>(error.message().size() + error.status_details().size());
+    }
+  }
+  WhenResponseFits(bytes, [this] {
+    std::vector<ReadyElements> ready;
+    {
+      MutexLock lock(&mu_);
+      if (!std::exchange(awaits_room_, false)) return;
+      ready.swap(ready_);
+    }
+    WriteElements(std::move(ready));
+  });
 }
 
 void SessionStream::WriteElements(std::vector<ReadyElements> ready) {
@@ -262,6 +293,7 @@ void SessionStream::WriteElements(std::vector<ReadyElements> ready) {
       }
     }
     const grpc::ByteBuffer encoded = EncodeMessage(self->response_);
+    // While the message waits for its client, only the encoded form exists.
     TrimMemory(&self->response_);
     MutexLock lock(&self->mu_);
     if (!self->ended_) {
@@ -291,6 +323,7 @@ void SessionStream::OnWritten(bool ok) {
     if (!ok) EndLocked(ClientDisconnected());
     MaybeFinishLocked();
   }
+  ReturnResponse();
   Advance();
 }
 
@@ -304,6 +337,7 @@ void SessionStream::EndLocked(const absl::Status& status) {
   if (ended_) return;
   ended_ = true;
   outcome_ = status;
+  if (std::exchange(awaits_room_, false)) writing_ = false;
   MaybeFinishLocked();
 }
 

@@ -86,6 +86,8 @@ class SessionStream final : public ServerCall, public CommandWire {
   // nothing left to do, ends it.
   void Advance();
   absl::Status EndStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Writes response_ with the elements of ready_, once the response fits into the caller's limit.
+  void WriteResponse();
   // Adds the elements of `ready` to response_ and writes response_. If the memory of one of these
   // tensors isn't host-accessible, a worker does this.
   void WriteElements(std::vector<ReadyElements> ready);
@@ -101,13 +103,15 @@ class SessionStream final : public ServerCall, public CommandWire {
   int64_t message_bytes_ = 0;           // its size
   int slices_ = 0;                      // of request_, so far, on the queue's thread
   bool on_worker_ = false;              // a worker decodes or applies the message
-  v1::SessionStreamResponse response_;  // used by the write under way
+  v1::SessionStreamResponse response_;  // used by the write under way, also while it waits
   SessionUse session_;                  // set by the first message
 
   mutable Mutex mu_;  // acquired before the mutex of SessionCommands
   std::shared_ptr<SessionCommands> commands_ ABSL_GUARDED_BY(mu_);  // set by the first message
   bool want_read_ ABSL_GUARDED_BY(mu_) = false;  // the next read starts once MayRead()
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool awaits_room_ ABSL_GUARDED_BY(mu_) = false;  // writing_, but response_ doesn't fit yet
+  std::vector<ReadyElements> ready_ ABSL_GUARDED_BY(mu_);  // of response_, while awaits_room_
   bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   bool draining_sent_ ABSL_GUARDED_BY(mu_) = false;

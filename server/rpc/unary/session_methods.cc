@@ -12,6 +12,16 @@ namespace {
 
 constexpr int kDefaultSessionsPerPage = 100;
 constexpr int kMaxSessionsPerPage = 1000;
+// The maximum memory of a listed session without its devices: its names, which are both in the
+// protobuf message and in the encoded response, and its numbers. And that of each of its devices.
+constexpr int64_t kMaxListedSessionBytes = 1 << 10;
+constexpr int64_t kListedDeviceBytes = 128;
+
+// Returns the maximum number of sessions in the response.
+int PageSize(const v1::ListSessionsRequest& request) {
+  return request.page_size() <= 0 ? kDefaultSessionsPerPage
+                                  : std::min(request.page_size(), kMaxSessionsPerPage);
+}
 
 int64_t Seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
@@ -65,8 +75,7 @@ absl::Status List(const ServiceContext& context, const UnaryCallBase& call,
     return absl::InvalidArgumentError(absl::StrCat("page_size is ", request.page_size(),
                                                    "; use 1 to 1000, or 0 for the default of 100"));
   }
-  const int wanted = request.page_size() == 0 ? kDefaultSessionsPerPage : request.page_size();
-  const int page_size = std::min(wanted, kMaxSessionsPerPage);
+  const int page_size = PageSize(request);
   uint64_t after = 0;  // the last number of the previous page
   if (!request.page_token().empty() && !absl::SimpleAtoi(request.page_token(), &after)) {
     return absl::InvalidArgumentError(
@@ -126,8 +135,17 @@ void UnaryMethods::CloseSession(
 
 void UnaryMethods::ListSessions(
     const UnaryRef<v1::ListSessionsRequest, v1::ListSessionsResponse>& call) {
-  context_->workers->Post(call->principal().get(), [this, call] {
-    call->Finish(List(*context_, *call, call->request(), call->response()));
+  const auto num_devices = static_cast<int64_t>(context_->engine->slots().size());
+  const int64_t bytes =
+      PageSize(call->request()) * (kMaxListedSessionBytes + num_devices * kListedDeviceBytes);
+  call->WhenResponseFits(bytes, [this, weak = call->weak_from_this()] {
+    const auto waiting =
+        std::static_pointer_cast<UnaryCall<v1::ListSessionsRequest, v1::ListSessionsResponse>>(
+            weak.lock());
+    if (waiting == nullptr) return;
+    context_->workers->Post(waiting->principal().get(), [this, waiting] {
+      waiting->Finish(List(*context_, *waiting, waiting->request(), waiting->response()));
+    });
   });
 }
 

@@ -7,8 +7,6 @@ namespace {
 
 // The queue's thread decodes and handles requests up to this size. A worker handles larger ones.
 constexpr size_t kMaxInlineRequestBytes = 64 << 10;
-// Smaller responses aren't counted and never wait: the number of calls on a connection bounds them.
-constexpr int64_t kMaxUncountedResponseBytes = 4 << 10;
 // The maximum number of refused calls whose requests the server waits for at once, because a
 // request may be public.
 constexpr size_t kMaxPublicCalls = 256;
@@ -50,17 +48,8 @@ class PublicCalls {
   std::list<std::weak_ptr<UnaryCallBase>> calls_ ABSL_GUARDED_BY(mu_);
 };
 
-namespace {
-
-void ReturnResponse(const PrincipalRef& owner, int64_t bytes) {
-  owner->response_queue().Return(BudgetOf(owner, PrincipalLimit::kResponseBytes), bytes);
-}
-
-}  // namespace
-
 UnaryCallBase::~UnaryCallBase() {
   if (!refused_.ok()) PublicCalls::OfProcess().Remove(this);
-  if (response_owner_ != nullptr) ReturnResponse(response_owner_, response_bytes_);
 }
 
 bool UnaryCallBase::MayWait(size_t bytes) const { return bytes > kMaxInlineRequestBytes; }
@@ -94,7 +83,6 @@ void UnaryCallBase::Decode() {
   if (over()) return;
   const absl::Status decoded =
       DecodeMessage(&request_bytes_, &request_message(), principal(), &request_charge_);
-  request_bytes_.Clear();
   if (!decoded.ok()) return Finish(decoded);
   if (!refused_.ok()) {
     PublicCalls::OfProcess().Remove(this);
@@ -124,25 +112,11 @@ void UnaryCallBase::Finish(const absl::Status& status) {
   if (status.ok()) {
     const grpc::ByteBuffer encoded = EncodeMessage(response_message());
     // While a large response waits for its client, only the encoded form exists.
-    if (response_owner_ != nullptr) FreeResponse();
+    if (response_bytes() != 0) FreeResponse();
     FinishWith(encoded);
   } else {
     ServerCall::Finish(status);
   }
-}
-
-void UnaryCallBase::WhenResponseFits(int64_t bytes, std::function<void()> build) {
-  if (bytes <= kMaxUncountedResponseBytes) return build();
-  const PrincipalRef owner = principal();
-  owner->response_queue().WhenFits(
-      BudgetOf(owner, PrincipalLimit::kResponseBytes), bytes,
-      [weak = weak_from_this(), owner, bytes, build = std::move(build)] {
-        const std::shared_ptr<UnaryCallBase> call = weak.lock();
-        if (call == nullptr) return ReturnResponse(owner, bytes);
-        call->response_owner_ = owner;
-        call->response_bytes_ = bytes;
-        if (!call->over()) build();
-      });
 }
 
 void UnaryCallBase::Use(SessionUse session, TensorRef made) {

@@ -38,11 +38,8 @@ class UnaryCallBase : public ServerCall {
   // Sends initial metadata before the response. Call it at most once.
   using ServerCall::SendInitialMetadata;
 
-  // Runs `build`, which builds a response of about `bytes` bytes, when the caller's unsent
-  // responses leave room for it within the limit. The response then takes `bytes` until gRPC has
-  // sent or dropped it. Runs `build` at once, or later on any thread; never if the call is over
-  // by then. Responses of at most 4 KiB are not counted. Call it at most once.
-  void WhenResponseFits(int64_t bytes, std::function<void()> build);
+  // The response takes the bytes until gRPC has sent or dropped it. Call it at most once.
+  using ServerCall::WhenResponseFits;
 
   // Keeps the session in use until the call is over. If `made` is a tensor that isn't done by then,
   // abandons it (Session::Abandon).
@@ -83,8 +80,6 @@ class UnaryCallBase : public ServerCall {
 
   WorkerPool* const workers_;
   ParsedCharge request_charge_;
-  PrincipalRef response_owner_;  // its budget counts response_bytes_; null: nothing is counted
-  int64_t response_bytes_ = 0;
   grpc::ByteBuffer request_bytes_;
   absl::Status refused_;
   // This call's position in the list of PublicCalls. Guarded by that object's mutex.

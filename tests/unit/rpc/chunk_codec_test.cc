@@ -138,8 +138,10 @@ TEST(ChunkCodecTest, DecodesReadResponsesLikeProtobuf) {
     for (const v1::TensorSpec* first :
          {static_cast<const v1::TensorSpec*>(nullptr), &std::as_const(spec)}) {
       grpc::ByteBuffer buffer = EncodeReadResponse(first, 1 << 20, grpc::Slice(data));
+      grpc::ByteBuffer parsed(buffer);
       v1::ReadResponse response;
-      ASSERT_TRUE(DecodeMessage(&buffer, &response).ok());
+      ASSERT_TRUE(DecodeMessage(&parsed, &response).ok());
+      EXPECT_EQ(parsed.Length(), 0u);
       EXPECT_EQ(response.offset(), 1 << 20);
       EXPECT_EQ(response.data(), data);
       EXPECT_EQ(response.has_spec(), first != nullptr);

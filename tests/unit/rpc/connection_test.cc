@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <memory>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -51,7 +52,7 @@ class ConnectionTest : public testing::Test {
       }
     });
     call_.end = [this](const absl::Status& status) { ended_ = status; };
-    connection_->AddAdmitted(&call_, /*headers_bytes=*/0, ReceivePool(), Charge());
+    connection_->AddAdmitted(&call_, /*headers_bytes=*/0, ReceivePool(), {});
     connection_->SetState(&call_, Connection::CallState::kReading);
   }
   void TearDown() override {
@@ -87,6 +88,11 @@ class ConnectionTest : public testing::Test {
     ASSERT_GT(connection_->received_bytes(), kMaxMessageBytes);
   }
 
+  Connection::Inspection Inspect() {
+    std::set<BudgetRef> relieved;
+    return connection_->Inspect(&relieved);
+  }
+
   StalledSockets stalled_;
   int sender_ = -1;
   int receiver_ = -1;
@@ -99,7 +105,7 @@ class ConnectionTest : public testing::Test {
 TEST_F(ConnectionTest, EndsACallWhoseMessageIsTooLarge) {
   FillLargestWindow();
   for (int i = 0; i < kInspections; ++i) {
-    EXPECT_EQ(connection_->Inspect(), Connection::Inspection::kOpen);
+    EXPECT_EQ(Inspect(), Connection::Inspection::kOpen);
     Read();
   }
   EXPECT_EQ(ended_, MessageTooLarge(kMaxMessageBytes));
@@ -123,7 +129,7 @@ TEST_F(ConnectionTest, ManyExpiredCallsDelayBytesAndCloseNothing) {
   Read();
   EXPECT_EQ(connection_->received_bytes(), before);
   for (int i = 0; i < kInspections; ++i) {
-    EXPECT_EQ(connection_->Inspect(), Connection::Inspection::kOpen);
+    EXPECT_EQ(Inspect(), Connection::Inspection::kOpen);
   }
   EXPECT_TRUE(ended_.ok()) << ended_;
 }
@@ -135,9 +141,30 @@ TEST_F(ConnectionTest, IsReadAgainAfterAPause) {
   connection_->AddCredit(before, 1);
   const auto give_up_at = Connection::Clock::now() + std::chrono::seconds(30);
   while (connection_->received_bytes() == before && Connection::Clock::now() < give_up_at) {
-    EXPECT_EQ(connection_->Inspect(), Connection::Inspection::kOpen);
+    EXPECT_EQ(Inspect(), Connection::Inspection::kOpen);
     Read();
   }
+  EXPECT_GT(connection_->received_bytes(), before);
+}
+
+// Refused calls whose answers the client doesn't read.
+TEST_F(ConnectionTest, ManyUnsentAnswersDelayBytes) {
+  Read();
+  std::vector<Connection::Call> calls(100);
+  for (Connection::Call& call : calls) {
+    EXPECT_TRUE(connection_->AddRefused(&call, /*at_limit=*/true));
+    connection_->RefusedCallAnswered(&call);
+  }
+  const int64_t before = connection_->received_bytes();
+  connection_->AddCredit(before, 1);
+  Read();
+  EXPECT_EQ(connection_->received_bytes(), before);
+  for (int i = 0; i < kInspections; ++i) {
+    EXPECT_EQ(Inspect(), Connection::Inspection::kOpen);
+  }
+  EXPECT_TRUE(ended_.ok()) << ended_;
+  for (Connection::Call& call : calls) connection_->Remove(&call);
+  Read();
   EXPECT_GT(connection_->received_bytes(), before);
 }
 
@@ -145,7 +172,7 @@ TEST_F(ConnectionTest, ManyPublicCallsDelayBytes) {
   Read();
   for (int i = 0; i < 1000; ++i) {
     Connection::Call call;
-    EXPECT_TRUE(connection_->AddRefused(&call));
+    EXPECT_TRUE(connection_->AddRefused(&call, /*at_limit=*/false));
     connection_->ServedAsPublic();
     connection_->Remove(&call);
   }
@@ -165,7 +192,7 @@ TEST_F(ConnectionTest, FloodOfResetsClosesTheConnection) {
 TEST_F(ConnectionTest, AMessageThatArrivesLateSavesTheCall) {
   FillLargestWindow();
   for (int i = 0; i < kInspections; ++i) {
-    EXPECT_EQ(connection_->Inspect(), Connection::Inspection::kOpen);
+    EXPECT_EQ(Inspect(), Connection::Inspection::kOpen);
     Read();
     if (i % 4 != 3) continue;
     connection_->AddCredit(kMaxMessageBytes, 1);

@@ -1,7 +1,11 @@
-// A client's Wait, when the device of the server finishes work later than it launches the work.
+// Calls that wait for a device: a Wait while the device finishes work later than it launches the
+// work, and reads from memory that the host cannot access.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <future>
+#include <memory>
+#include <vector>
 
 #include "tensord/client/tensord.h"
 #include "tensord/server/rpc/server.h"
@@ -30,6 +34,36 @@ TEST(WaitTest, ReturnsWhenTheDeviceHasFinished) {
   EXPECT_EQ(waiting.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   device.ReleaseFences();
   EXPECT_TRUE(waiting.get().ok());
+}
+
+// The host can't access the device's memory, so each read needs two chunks of 512 KiB, and the
+// limit holds those of two reads.
+TEST(ReadTest, ReadsThatExceedTheLimitOfResponsesWaitForEachOther) {
+  constexpr int64_t kElements = 1 << 20;
+  setenv("TENSORD_SHARED_MEMORY", "0", 1);
+  std::vector<std::unique_ptr<Device>> devices;
+  devices.push_back(std::make_unique<FakeDevice>(
+      0, FakeDevice::Options{.limit_bytes = 16 << 20, .host_accessible = false}));
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.limits.max_response_bytes_per_principal = 2 << 20;
+  auto server = Server::Start(options, std::move(devices));
+  ASSERT_TRUE(server.ok()) << server.status();
+  auto client = Client::Connect((*server)->addresses().front());
+  ASSERT_TRUE(client.ok()) << client.status();
+
+  std::vector<int32_t> values(kElements);
+  for (int64_t i = 0; i < kElements; ++i) values[i] = static_cast<int32_t>(i);
+  const tensord::Tensor x = FromVector(*client->device("cpu:0"), values);
+  std::vector<std::future<StatusOrVector<int32_t>>> reads;
+  for (int i = 0; i < 16; ++i) {
+    reads.push_back(std::async(std::launch::async, [&x] { return x.Read<int32_t>(); }));
+  }
+  for (auto& read : reads) {
+    const StatusOrVector<int32_t> result = read.get();
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(*result == values);
+  }
 }
 
 }  // namespace
