@@ -205,7 +205,7 @@ absl::StatusOr<std::shared_ptr<CollectiveMember>> Collectives::Make(const Sessio
         absl::StrCat(slot->device->name().ToString(), " can't join a group now: ", health.reason));
   }
   TENSORD_ASSIGN_OR_RETURN(const auto table, TableOf(session));
-  Charge charge(session->host_bytes());
+  Charge charge(session->host_budget());
   TENSORD_RETURN_IF_ERROR(charge.Add(HostBytesFor(join)));
   TENSORD_ASSIGN_OR_RETURN(Charge counted,
                            ChargeTo(session->principal(), PrincipalLimit::kGroupMembers));

@@ -111,7 +111,7 @@ absl::StatusOr<TensorRef> CollectiveMember::Run(const SessionRef& session,
       work = std::make_shared<Work>();
       work->op = request.op;
       work->status = promised.status();
-      work->charge = Charge(session->host_bytes());
+      work->charge = Charge(session->host_budget());
       TENSORD_RETURN_IF_ERROR(work->charge.Add(kRefusedHostBytes + HostBytesOf(work->status)));
     }
     work->sequence = ++sequence_;

@@ -246,7 +246,7 @@ absl::StatusOr<PreparedOpRef> Engine::FindPreparedOp(const Session& session,
   if (slot.ok()) {
     // If the device is lost, so are the inputs in its memory, and the caller gets their error.
     if (inputs.empty()) TENSORD_RETURN_IF_ERROR(CheckServing(**slot));
-    return prepared_ops_.Find(request.op, specs, request.attrs, *slot, session.host_bytes());
+    return prepared_ops_.Find(request.op, specs, request.attrs, *slot, session.host_budget());
   }
   // If the op itself is invalid, returns that error and not the device's.
   TENSORD_RETURN_IF_ERROR(PlanOp(request.op, specs, request.attrs).status());
@@ -328,7 +328,7 @@ absl::StatusOr<std::shared_ptr<Program>> Engine::Prepare(Session& session, const
                                                          absl::string_view device) {
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
   TENSORD_RETURN_IF_ERROR(CheckServing(*slot));
-  return Program::Make(spec, slot, session.account(*slot), session.host_bytes(), &prepared_ops_,
+  return Program::Make(spec, slot, session.account(*slot), session.host_budget(), &prepared_ops_,
                        fusion_ ? &chains_ : nullptr, graphs_);
 }
 

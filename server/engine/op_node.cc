@@ -191,7 +191,7 @@ bool OpNode::RunChain() {
     node->has_run_ = true;
     node->inputs_.clear();
   }
-  const CheckListRef checks = collector.Finish({}, session_->host_bytes());
+  const CheckListRef checks = collector.Finish({}, session_->host_budget());
   output->Finish(std::move(result), checks);
   CountChecked(*executable_->slot(), checks);
   return true;
@@ -215,10 +215,10 @@ absl::StatusOr<BufferRefs> OpNode::RunAlone(CheckListRef* checks) {
     return executable_->Run(session_->account(slot), inputs_, &own);
   });
   for (const ValueCheckRef& check : own) {
-    check->SetSubject(executable_->name(), outputs_[0]->handle(), session_->host_bytes());
+    check->SetSubject(executable_->name(), outputs_[0]->handle(), session_->host_budget());
     slot.checks.Add(check);
   }
-  *checks = collector.Finish(own, session_->host_bytes());
+  *checks = collector.Finish(own, session_->host_budget());
   if (results.ok()) return results;
   return Annotate(*session_, results.status(), executable_->name(), outputs_[0]);
 }

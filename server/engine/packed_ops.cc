@@ -133,7 +133,7 @@ absl::Status PackedOps::Define(uint32_t number, OpDefinition definition) {
         absl::StrCat("the definitions of one stream have more than ", kMaxDefinitionBytes,
                      " bytes; send large attributes unpacked"));
   }
-  Definition made{std::move(definition), {}, 0, Charge(session_->host_bytes())};
+  Definition made{std::move(definition), {}, 0, Charge(session_->host_budget())};
   TENSORD_RETURN_IF_ERROR(made.charge.Add(kDefinitionHostBytes + static_cast<int64_t>(bytes)));
   definition_bytes_ += bytes - replaced;
   if (is_new) definitions_.emplace_back();
@@ -193,7 +193,7 @@ absl::Status PackedOps::AddProgram(uint32_t number, absl::string_view device,
         "the programs of one stream take more than ", kMaxProgramWords, " words; drop some"));
   }
   if (!kept.program.ok()) {
-    kept.charge = Charge(session_->host_bytes());
+    kept.charge = Charge(session_->host_budget());
     const absl::Status charged = kept.charge.Add(HostBytesOf(kept.program.status()));
     if (!charged.ok()) kept.program = charged;
   }

@@ -104,7 +104,7 @@ void AddSessions(const SessionTable& table, Authenticator& authenticator,
     snapshot->Add(metrics::kPrincipalHandles, {counters->label()}, Count(own.handles));
     snapshot->Add(metrics::kPrincipalHostMemory, {counters->label()}, ToDouble(own.host_bytes));
   }
-  const Budget& host_bytes = *authenticator.host_bytes();
+  const Budget& host_bytes = *authenticator.host_budget();
   snapshot->Add(metrics::kHostMemoryUsed, {}, ToDouble(host_bytes.used()));
   snapshot->Add(metrics::kHostMemoryLimit, {},
                 ToDouble(host_bytes.limited() ? host_bytes.limit() : 0));

@@ -162,7 +162,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Authenticator> auth
       authenticator_(std::move(authenticator)),
       listeners_(options.limits),
       engine_(std::move(devices), options.fusion, options.graphs),
-      memory_reserve_(authenticator_->host_bytes()),
+      memory_reserve_(authenticator_->host_budget()),
       memory_reclaimer_(DevicesOf(engine_), [this] { memory_reserve_.Refill(); }),
       sessions_(options.limits, engine_.slots()),
       workers_(kWorkerThreads),

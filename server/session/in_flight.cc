@@ -8,7 +8,7 @@
 namespace tensord::server {
 namespace {
 
-// The account is charged in multiples of this.
+// The budget is charged in multiples of this.
 constexpr int64_t kBlockBytes = Charge::kBlockBytes;
 constexpr int64_t kMaxSpareBytes = 4 * kBlockBytes;
 
@@ -43,7 +43,7 @@ absl::Status InFlight::ChargeMore() {
       BytesIn(count_and_bytes_.load(std::memory_order_relaxed)) - charged_bytes_;
   if (missing <= 0) return absl::OkStatus();
   const int64_t bytes = (missing + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
-  TENSORD_RETURN_IF_ERROR(account_->Charge(bytes));
+  TENSORD_RETURN_IF_ERROR(budget_->Charge(bytes));
   charged_bytes_ += bytes;
   return absl::OkStatus();
 }
@@ -55,7 +55,7 @@ void InFlight::ReturnSpare() {
   const int64_t spare = charged_bytes_ - needed;
   if (spare < kMaxSpareBytes) return;
   const int64_t bytes = spare / kBlockBytes * kBlockBytes - kBlockBytes;
-  account_->Return(bytes);
+  budget_->Return(bytes);
   charged_bytes_ -= bytes;
 }
 

@@ -28,18 +28,18 @@ class InFlight {
 
   // The largest value of `max_count`.
   static constexpr int64_t kMaxCount = (1 << 22) - 1;
-  // The caller has charged `prepaid_bytes` to the account.
-  InFlight(BudgetRef account, int64_t max_count, int64_t prepaid_bytes)
-      : account_(std::move(account)),
+  // The caller has charged `prepaid_bytes` to the budget.
+  InFlight(BudgetRef budget, int64_t max_count, int64_t prepaid_bytes)
+      : budget_(std::move(budget)),
         max_count_(max_count),
         prepaid_bytes_(prepaid_bytes),
         charged_bytes_(prepaid_bytes) {}
-  ~InFlight() { account_->Return(charged_bytes_ - prepaid_bytes_); }
+  ~InFlight() { budget_->Return(charged_bytes_ - prepaid_bytes_); }
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
 
   // Counts a piece of work of `bytes` until End(). If that would exceed `max_count` or a limit of
-  // the account, returns RESOURCE_EXHAUSTED and counts nothing.
+  // the budget, returns RESOURCE_EXHAUSTED and counts nothing.
   absl::Status Begin(int64_t bytes);
   // Ends a piece of work. `bytes` must be the same as in its Begin().
   void End(int64_t bytes);
@@ -54,10 +54,10 @@ class InFlight {
 
   // Charges more bytes, so that the charged bytes are at least the bytes in flight.
   absl::Status ChargeMore();
-  // Returns most of the bytes that are charged but not in flight to the account.
+  // Returns most of the bytes that are charged but not in flight to the budget.
   void ReturnSpare();
 
-  const BudgetRef account_;
+  const BudgetRef budget_;
   const int64_t max_count_;
   const int64_t prepaid_bytes_;
   std::atomic<int64_t> count_and_bytes_{0};

@@ -10,7 +10,7 @@ namespace tensord::server {
 
 struct Limits {
   int64_t max_message_bytes = 16 << 20;  // one gRPC message
-  int64_t max_host_bytes = 0;  // of host memory (PrincipalTable::host_bytes()); 0: no limit
+  int64_t max_host_bytes = 0;  // of host memory (PrincipalTable::host_budget()); 0: no limit
   int64_t max_host_bytes_per_principal = 0;  // of host memory, over all sessions; 0: no limit
   // Bytes of requests that have arrived in part or wait, and of responses that clients haven't
   // received: of all callers, and of each one. 0: no limit

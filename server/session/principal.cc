@@ -209,7 +209,7 @@ absl::StatusOr<Charge> ChargeTo(const PrincipalRef& principal, PrincipalLimit wh
 PrincipalTable::PrincipalTable(const Limits& limits)
     : shared_(std::make_shared<Principal::Shared>(limits)) {}
 
-const BudgetRef& PrincipalTable::host_bytes() const { return shared_->host_bytes; }
+const BudgetRef& PrincipalTable::host_budget() const { return shared_->host_bytes; }
 
 PrincipalRef PrincipalTable::Get(Principal::Kind kind, absl::string_view name) {
   MutexLock lock(&mu_);

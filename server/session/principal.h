@@ -118,7 +118,7 @@ class PrincipalTable {
   // Counts the host memory of all principals together: what they hold for handles, programs, open
   // calls and so on. The elements of tensors are not counted. The charge for each object is an
   // estimate, which the object's class documents.
-  const BudgetRef& host_bytes() const;
+  const BudgetRef& host_budget() const;
 
   // Returns the principal of this kind and name. If it does not exist, creates it.
   PrincipalRef Get(Principal::Kind kind, absl::string_view name);

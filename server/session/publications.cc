@@ -60,7 +60,7 @@ absl::StatusOr<Charge> Publications::ChargeFor(const Session& session, const Key
   for (const std::string& reader : readers) {
     bytes += kReaderBytes + static_cast<int64_t>(reader.size());
   }
-  Charge charge(session.host_bytes());
+  Charge charge(session.host_budget());
   TENSORD_RETURN_IF_ERROR(charge.Add(bytes + Tensor::kHostBytes));
   return charge;
 }

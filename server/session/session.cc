@@ -81,9 +81,9 @@ Session::Session(PrincipalRef principal, Charge host, std::string id, uint64_t n
                       principal_->can_have_own_limits()),
       clock_(clock),
       opened_at_(clock()),
-      ops_(this->host_bytes(), limits.max_ops_in_flight, /*prepaid_bytes=*/0),
-      waits_(this->host_bytes(), InFlight::kMaxCount, kPrepaidWaitBytes),
-      handle_charge_(this->host_bytes(), Charge::kBlockBytes),
+      ops_(this->host_budget(), limits.max_ops_in_flight, /*prepaid_bytes=*/0),
+      waits_(this->host_budget(), InFlight::kMaxCount, kPrepaidWaitBytes),
+      handle_charge_(this->host_budget(), Charge::kBlockBytes),
       last_used_(opened_at_),
       last_active_(opened_at_) {
   const PrincipalCountersRef& counters = principal_->counters_ref();

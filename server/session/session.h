@@ -73,7 +73,7 @@ class Session {
   // Returns the owner. No other principal can use the session.
   const PrincipalRef& principal() const { return principal_; }
   // Returns the budget that the session's host memory is charged to.
-  const BudgetRef& host_bytes() const { return host_.budget(); }
+  const BudgetRef& host_budget() const { return host_.budget(); }
   const std::string& id() const { return id_; }
   uint64_t number() const { return number_; }
   const std::string& client_name() const { return client_name_; }
@@ -105,17 +105,17 @@ class Session {
   absl::StatusOr<TensorRef> Find(Handle handle) const;
 
   // Returns the error that Insert() would return for this handle, except for
-  // max_handles_per_principal and the limits of host_bytes().
+  // max_handles_per_principal and the limits of host_budget().
   absl::Status CheckFree(Handle handle) const;
 
   // Adds a tensor under its handle. If the handle is 0, returns INVALID_ARGUMENT; if it is in use,
   // ALREADY_EXISTS. Past max_handles_per_session, max_handles_per_principal or a limit of
-  // host_bytes(), returns RESOURCE_EXHAUSTED. If the session is closed, returns
+  // host_budget(), returns RESOURCE_EXHAUSTED. If the session is closed, returns
   // FAILED_PRECONDITION.
   absl::Status Insert(TensorRef tensor);
 
   // Charges the host memory of `error`, with which `tensor` is about to fail, and returns `error`.
-  // If the tensor has no handle in this session, charges nothing. If a limit of host_bytes() is
+  // If the tensor has no handle in this session, charges nothing. If a limit of host_budget() is
   // exceeded, charges nothing and returns a RESOURCE_EXHAUSTED that replaces `error`.
   absl::Status ChargeError(const TensorRef& tensor, absl::Status error);
 

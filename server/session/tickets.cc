@@ -68,7 +68,7 @@ absl::StatusOr<std::string> Tickets::Issue(const SessionRef& session, TensorRef 
                                            absl::string_view destination_epoch) {
   const PrincipalRef& principal = session->principal();
   TENSORD_ASSIGN_OR_RETURN(Charge counted, ChargeTo(principal, PrincipalLimit::kTickets));
-  Charge charge(session->host_bytes());
+  Charge charge(session->host_budget());
   TENSORD_RETURN_IF_ERROR(charge.Add(kHostBytes));
   Ticket ticket{.principal = principal,
                 .session = session.get(),

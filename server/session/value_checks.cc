@@ -16,10 +16,10 @@ constexpr int64_t kListBytes = 128;
 
 }  // namespace
 
-void ValueCheck::SetSubject(absl::string_view op, uint64_t handle, const BudgetRef& account) {
+void ValueCheck::SetSubject(absl::string_view op, uint64_t handle, const BudgetRef& budget) {
   op_ = op;
   handle_ = handle;
-  charge_ = Charge(account);
+  charge_ = Charge(budget);
   charge_.AddPastLimit(kCheckBytes);
 }
 
@@ -57,8 +57,8 @@ void ValueCheck::WhenResolved(Waiter waiter) {
   waiter();
 }
 
-CheckList::CheckList(ValueCheckRefs checks, const BudgetRef& account)
-    : checks_(std::move(checks)), charge_(account) {
+CheckList::CheckList(ValueCheckRefs checks, const BudgetRef& budget)
+    : checks_(std::move(checks)), charge_(budget) {
   charge_.AddPastLimit(kListBytes + static_cast<int64_t>(checks_.size() * sizeof(ValueCheckRef)));
 }
 
@@ -102,10 +102,10 @@ void CheckCollector::Inherit(const CheckListRef& list) {
   only_ = first && checks_.size() == list->checks().size() ? list : nullptr;
 }
 
-CheckListRef CheckCollector::Finish(const ValueCheckRefs& own, const BudgetRef& account) {
+CheckListRef CheckCollector::Finish(const ValueCheckRefs& own, const BudgetRef& budget) {
   if (own.empty() && (checks_.empty() || only_ != nullptr)) return std::move(only_);
   checks_.insert(checks_.end(), own.begin(), own.end());
-  return std::make_shared<const CheckList>(std::move(checks_), account);
+  return std::make_shared<const CheckList>(std::move(checks_), budget);
 }
 
 std::vector<ValueCheckRef> PendingChecks::Take() {

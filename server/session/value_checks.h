@@ -35,9 +35,9 @@ class ValueCheck {
   const CheckCell& cell() const { return memory_->cell(); }
 
   // Sets the op or program that the error names, and the handle of its first output. Charges the
-  // check to `account`, also past the limit. Call it before the check is shared. `op` must outlive
+  // check to `budget`, also past the limit. Call it before the check is shared. `op` must outlive
   // the check.
-  void SetSubject(absl::string_view op, uint64_t handle, const BudgetRef& account);
+  void SetSubject(absl::string_view op, uint64_t handle, const BudgetRef& budget);
 
   bool resolved() const { return resolved_.load(std::memory_order_acquire); }
   // Returns OK, or the error: "index (tensor 17): index 12 at [3, 0] of input 1 is out of range for
@@ -82,7 +82,7 @@ class CheckList {
   // If inputs have more unresolved checks than this, the op waits until they are resolved.
   static constexpr size_t kMaxChecks = 64;
 
-  CheckList(ValueCheckRefs checks, const BudgetRef& account);
+  CheckList(ValueCheckRefs checks, const BudgetRef& budget);
 
   const ValueCheckRefs& checks() const { return checks_; }
   bool resolved() const;
@@ -111,7 +111,7 @@ class CheckCollector {
 
   // Returns a list of all checks, with `own` at the end. If it has the checks of one input, returns
   // that input's list.
-  CheckListRef Finish(const ValueCheckRefs& own, const BudgetRef& account);
+  CheckListRef Finish(const ValueCheckRefs& own, const BudgetRef& budget);
 
  private:
   ValueCheckRefs checks_;

@@ -170,8 +170,8 @@ class Authenticator {
 
   // Returns the principals that exist.
   std::vector<PrincipalRef> principals() { return principals_.All(); }
-  // Returns the host memory of all principals.
-  const BudgetRef& host_bytes() const { return principals_.host_bytes(); }
+  // Returns the budget of the host memory of all principals together.
+  const BudgetRef& host_budget() const { return principals_.host_budget(); }
   // Returns the counters of the principals, also of those that no longer exist.
   std::vector<PrincipalCountersRef> principal_counters() { return principals_.counters().All(); }
 

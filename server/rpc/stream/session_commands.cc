@@ -70,7 +70,7 @@ SessionCommands::SessionCommands(ServiceContext* context, SessionRef session)
     : context_(context),
       session_(std::move(session)),
       packed_(context->engine, session_),
-      answer_charge_(session_->host_bytes(), Charge::kBlockBytes) {}
+      answer_charge_(session_->host_budget(), Charge::kBlockBytes) {}
 
 absl::Status SessionCommands::Attach(const std::shared_ptr<CommandWire>& wire,
                                      const v1::Attach& attach, uint64_t answers_received) {

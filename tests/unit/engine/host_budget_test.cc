@@ -26,7 +26,7 @@ class EngineHostBudgetTest : public EngineFixture {
                          .device = "cpu:0"};
     EXPECT_TRUE(engine_->Run(other, ones).ok());
   }
-  int64_t used_bytes() { return principals_.host_bytes()->used(); }
+  int64_t used_bytes() { return principals_.host_budget()->used(); }
 
   const TensorSpec two_{DType::kInt64, {2}};
   PackedOps packed_;

@@ -152,7 +152,7 @@ TEST_F(ValueCheckTest, ADonatedInputIsGoneAndTheResultHoldsTheError) {
 }
 
 TEST_F(ValueCheckTest, ChecksAreChargedWhileTheirTensorsExist) {
-  const auto used_bytes = [&] { return principals_.host_bytes()->used(); };
+  const auto used_bytes = [&] { return principals_.host_budget()->used(); };
   // Handles are charged in blocks. The first round charges the block, so that later ones change
   // only what checks are charged.
   int64_t without = 0;

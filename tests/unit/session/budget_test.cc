@@ -134,7 +134,7 @@ TEST(PrincipalBudgetTest, ErrorNamesTheFlagAndWhatTheCallerAndOthersHold) {
   ExpectError(all, Code::kResourceExhausted,
               {"--max-host-bytes=1000", "holds 450 bytes", "all other callers 500 bytes"});
   EXPECT_EQ(ErrorReason(all), "SERVER_HOST_BYTES_EXCEEDED");
-  EXPECT_EQ(principals.host_bytes()->used(), 950);
+  EXPECT_EQ(principals.host_budget()->used(), 950);
 }
 
 // Simulates `operator new`, which calls the handler when it finds no memory.
@@ -145,7 +145,7 @@ TEST(MemoryReserveTest, RefusesNewWorkUntilThereIsMemoryAgain) {
   Charge held(BudgetOf(caller, PrincipalLimit::kHostBytes));
   ASSERT_TRUE(held.Add(100).ok());
   {
-    MemoryReserve reserve(principals.host_bytes());
+    MemoryReserve reserve(principals.host_budget());
     std::get_new_handler()();
     ExpectError(held.Add(1), Code::kResourceExhausted, {"no memory left", "delete tensors"});
     EXPECT_THROW(std::get_new_handler()(), std::bad_alloc) << "the reserve is used up";
@@ -203,7 +203,7 @@ class HostLimitsTest : public testing::Test {
     }
   }
 
-  int64_t used_bytes() const { return principals_.host_bytes()->used(); }
+  int64_t used_bytes() const { return principals_.host_budget()->used(); }
 
   PrincipalTable principals_;
   SessionTable table_;

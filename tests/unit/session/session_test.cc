@@ -18,13 +18,13 @@ using testing::ElementsAre;
 
 constexpr Limits kLimits{.max_handles_per_session = 4, .max_waiting_calls_per_session = 2};
 
-Charge HostBytes() { return Charge(BudgetOf(TestPrincipal(), PrincipalLimit::kHostBytes)); }
+Charge NewHostCharge() { return Charge(BudgetOf(TestPrincipal(), PrincipalLimit::kHostBytes)); }
 
 class SessionTest : public testing::Test {
  protected:
   SessionTest()
-      : session_(TestPrincipal(), HostBytes(), "id", 1, "test", std::chrono::seconds(60), kLimits,
-                 {}) {}
+      : session_(TestPrincipal(), NewHostCharge(), "id", 1, "test", std::chrono::seconds(60),
+                 kLimits, {}) {}
 
   static TensorRef Make(Handle handle) {
     return Tensor::Make(handle, TensorSpec{DType::kInt64, {2}}, nullptr);
@@ -199,8 +199,8 @@ TEST_F(SessionTest, ClosingEndsEverything) {
 
 // Callbacks post ops to devices, so the order must not be that of a hash map.
 TEST(SessionOrderTest, ClosingFailsPromisesInOrderOfHandle) {
-  Session session(TestPrincipal(), HostBytes(), "id", 1, "test", std::chrono::seconds(60), Limits(),
-                  {});
+  Session session(TestPrincipal(), NewHostCharge(), "id", 1, "test", std::chrono::seconds(60),
+                  Limits(), {});
   std::vector<Handle> handles(200);
   std::iota(handles.begin(), handles.end(), 1);
   std::vector<Handle> failed;
