@@ -296,5 +296,34 @@ TEST_F(ConnectionMemoryTest, ServesAFewConnectionsPastTheLimit) {
   EXPECT_TRUE(deleted.ok()) << deleted.status();
 }
 
+class ReadBufferTest : public integration::IdentityFixture {};
+
+// Each connection has sent large messages. gRPC sizes its read buffers by what it has received, and
+// keeps them while the connections are idle.
+TEST_F(ReadBufferTest, BoundsReadBuffersOfIdleConnections) {
+  StartDaemon({"--max-request-bytes-per-principal=32MiB",
+               "--token-file=" + folder_.Write("tokens", Line("mallory", "mallory-token") +
+                                                             Line("alice", "alice-token"))});
+  constexpr int kConnections = 120;
+  const std::string bytes(8 << 20, 'x');
+  const TensorSpec spec{DType::kUInt8, {static_cast<int64_t>(bytes.size())}};
+  std::vector<std::unique_ptr<RpcClient>> clients;
+  const MemoryGrowth growth(*daemon_, "VmRSS");
+  for (int i = 0; i < kConnections; ++i) {
+    RpcClient& client = *clients.emplace_back(std::make_unique<RpcClient>(
+        daemon_->address(), integration::RpcCredentials{.token = "mallory-token"}));
+    RpcSession session(client, /*lease_seconds=*/600);
+    for (int upload = 0; upload < 3; ++upload) {
+      const auto created = session.Create(1, spec, bytes);
+      ASSERT_TRUE(created.ok()) << created.status();
+      ASSERT_TRUE(session.Delete({1}).ok());
+    }
+    ASSERT_TRUE(session.Close().ok());
+  }
+  growth.ExpectBelow(96 << 20);
+  const absl::Status alice = Ask("alice-token");
+  EXPECT_TRUE(alice.ok()) << alice;
+}
+
 }  // namespace
 }  // namespace tensord::attack

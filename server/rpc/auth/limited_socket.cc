@@ -35,6 +35,9 @@ struct LimitedSocket::Slot {
   Options options ABSL_GUARDED_BY(mu);
   int64_t received_bytes ABSL_GUARDED_BY(mu) = 0;
   bool stalled ABSL_GUARDED_BY(mu) = false;    // recvmsg has returned EAGAIN because of a limit
+  int64_t read_bytes ABSL_GUARDED_BY(mu) = 0;  // since recvmsg has returned EAGAIN
+  // recvmsg has returned EAGAIN once because of `read_bytes`.
+  bool paused ABSL_GUARDED_BY(mu) = false;
   int64_t pool_bytes ABSL_GUARDED_BY(mu) = 0;  // the bytes that the pool counts
 
   // Returns how many bytes recvmsg may read.
@@ -74,6 +77,12 @@ ssize_t SystemReceive(int fd, msghdr* message, int flags) {
   return syscall(SYS_recvmsg, fd, message, flags);
 }
 
+// Makes the kernel report the bytes that wait in the socket, if any, as if they had just arrived.
+void ReportWaitingBytes(int fd) {
+  const int one = 1;
+  setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
+}
+
 // Receives at most `room` bytes.
 ssize_t ReceiveUpTo(int64_t room, int fd, msghdr* message, int flags) {
   iovec buffers[kMaxBuffers];
@@ -103,6 +112,7 @@ ssize_t LimitedSocket::Receive(int fd, msghdr* message, int flags) {
   }
   const uint64_t cookie = CookieOf(fd);
   int64_t room = 0;
+  bool read_enough = false;
   std::shared_ptr<std::atomic<int64_t>> budget;
   {
     MutexLock lock(&slot->mu);
@@ -115,6 +125,11 @@ ssize_t LimitedSocket::Receive(int fd, msghdr* message, int flags) {
         slot->stalled = true;
         if (slot->options.stalled != nullptr) slot->options.stalled->Add(slot->options.id);
       }
+      const int64_t left = slot->options.pool.max_read_bytes() - slot->read_bytes;
+      read_enough = room > 0 && left <= 0;
+      room = std::clamp<int64_t>(left, 0, room);
+      // The first EAGAIN may only end a read of several pieces. gRPC sizes its buffer at the second.
+      if (read_enough && std::exchange(slot->paused, !slot->paused)) slot->read_bytes = 0;
       // Several sockets may read at once, so the room is reserved.
       budget = slot->options.pool.budget_bytes;
       if (budget != nullptr) *budget -= room;
@@ -122,6 +137,7 @@ ssize_t LimitedSocket::Receive(int fd, msghdr* message, int flags) {
   }
   if (room < 0) return SystemReceive(fd, message, flags);
   if (room == 0) {
+    if (read_enough) ReportWaitingBytes(fd);
     errno = EAGAIN;
     return -1;
   }
@@ -129,13 +145,19 @@ ssize_t LimitedSocket::Receive(int fd, msghdr* message, int flags) {
   // the reads of other sockets of the pool.
   const ssize_t received = ReceiveUpTo(room, fd, message, flags);
   if (budget != nullptr) *budget += room - std::max<ssize_t>(received, 0);
-  if (received > 0) {
+  const int error = errno;
+  {
     MutexLock lock(&slot->mu);
     if (slot->limited && slot->cookie == cookie) {
-      slot->received_bytes += received;
-      slot->SetPoolBytes(slot->pool_bytes + received);
+      slot->read_bytes = received > 0 ? slot->read_bytes + received : 0;
+      slot->paused = false;
+      if (received > 0) {
+        slot->received_bytes += received;
+        slot->SetPoolBytes(slot->pool_bytes + received);
+      }
     }
   }
+  errno = error;
   return received;
 }
 
@@ -310,10 +332,7 @@ void LimitedSocket::RemoveLimit() {
   WakeReader();
 }
 
-void LimitedSocket::WakeReader() {
-  const int one = 1;
-  setsockopt(own_fd_, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
-}
+void LimitedSocket::WakeReader() { ReportWaitingBytes(own_fd_); }
 
 void LimitedSocket::Reset() {
   // connect(2) with AF_UNSPEC resets the connection. After shutdown(2), gRPC could still read the

@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -24,7 +25,18 @@ struct ReceivePool {
   // How many more bytes the sockets may receive, however many bytes gRPC holds. Null means no
   // limit.
   std::shared_ptr<std::atomic<int64_t>> budget_bytes;
+  // gRPC reads from a socket until it returns EAGAIN. From the bytes that it gets until then, it
+  // derives the size of the buffer for the next reads, up to some MiB, and keeps this buffer while
+  // the connection is idle. So each of the `sockets` sockets gets an equal share of `buffer_bytes`,
+  // but at least kMinReadBytes, until it returns EAGAIN once.
+  int64_t buffer_bytes = 0;
+  BudgetRef sockets;  // their number; null: no limit
 
+  static constexpr int64_t kMinReadBytes = 64 << 10;
+  int64_t max_read_bytes() const {
+    if (sockets == nullptr) return Budget::kUnlimited;
+    return std::max(kMinReadBytes, buffer_bytes / std::max<int64_t>(1, sockets->used()));
+  }
   bool full() const { return held != nullptr && held->room() <= 0; }
 };
 

@@ -480,8 +480,11 @@ absl::Status Listeners::AddAdmitted(const ConnectionRef& connection, Connection:
     if (!charged.ok() && !connection->admitted()) return charged.status();
     if (charged.ok()) charges = *std::move(charged);
   }
-  const ReceivePool pool = {.held = BudgetOf(principal, PrincipalLimit::kRequestBytes),
-                            .reserved_bytes = Connection::kMinWindow};
+  const BudgetRef requests = BudgetOf(principal, PrincipalLimit::kRequestBytes);
+  const ReceivePool pool = {.held = requests,
+                            .reserved_bytes = Connection::kMinWindow,
+                            .buffer_bytes = requests->limit() / 4,
+                            .sockets = BudgetOf(principal, PrincipalLimit::kConnections)};
   MutexLock lock(&mu_);  // Remove() counts the connection by its state
   const bool is_first = connection->AddAdmitted(call, headers_bytes, pool, std::move(charges));
   if (is_first && connections_.contains(connection->id())) --num_unadmitted_;
