@@ -62,13 +62,13 @@ void ArgColumns(const void* x_data, int64_t rows, int64_t row_stride, int64_t co
 }
 
 template <typename... Ts>
-void Fill(Loops& loops, MathTypes<Ts...>) {
+void FillArg(Loops& loops, MathTypes<Ts...>) {
   ((loops.argmax[kIndexOf<Ts>] = {ArgRow<MaxPolicy<Ts>>, ArgColumns<MaxPolicy<Ts>>}), ...);
   ((loops.argmin[kIndexOf<Ts>] = {ArgRow<MinPolicy<Ts>>, ArgColumns<MinPolicy<Ts>>}), ...);
 }
 
 }  // namespace
 
-void FillArgLoops(Loops& loops) { Fill(loops, AllMathTypes()); }
+void FillArgLoops(Loops& loops) { FillArg(loops, AllMathTypes()); }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

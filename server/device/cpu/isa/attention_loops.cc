@@ -513,7 +513,7 @@ void Backward(const AttentionTile& tile, const AttentionGradients& of) {
 }
 
 template <typename T>
-void Fill(NetworkLoops& loops) {
+void FillAttention(NetworkLoops& loops) {
   loops.attention[kIndexOf<T>] = {Transpose<T>, Forward<T>, ForwardRows<T>, Merge<T>,
                                   Finish<T>,    Dots<T>,    Backward<T>};
 }
@@ -521,8 +521,8 @@ void Fill(NetworkLoops& loops) {
 }  // namespace
 
 void FillAttentionLoops(NetworkLoops& loops) {
-  Fill<float>(loops);
-  Fill<double>(loops);
+  FillAttention<float>(loops);
+  FillAttention<double>(loops);
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

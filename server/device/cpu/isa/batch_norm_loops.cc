@@ -65,15 +65,15 @@ void Gradient(const void* g_data, const void* x_data, int64_t n, double mean, do
 }
 
 template <typename T>
-void Fill(NetworkLoops& loops) {
+void FillBatchNorm(NetworkLoops& loops) {
   loops.batch_norm[kIndexOf<T>] = {Normalize<T>, AddProducts<T>, Gradient<T>};
 }
 
 }  // namespace
 
 void FillBatchNormLoops(NetworkLoops& loops) {
-  Fill<float>(loops);
-  Fill<double>(loops);
+  FillBatchNorm<float>(loops);
+  FillBatchNorm<double>(loops);
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

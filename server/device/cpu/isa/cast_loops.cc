@@ -17,7 +17,7 @@ void Cast(const void* x_data, void* y_data, int64_t n) {
 
 #if defined(__F16C__)
 #if defined(__AVX512F__)
-constexpr int kWidth = 16;
+constexpr int kCastWidth = 16;
 void WidenHalves(const uint16_t* x, float* y) {
   _mm512_storeu_ps(y, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))));
 }
@@ -26,7 +26,7 @@ void NarrowToHalves(const float* x, uint16_t* y) {
                       _mm512_cvtps_ph(_mm512_loadu_ps(x), _MM_FROUND_TO_NEAREST_INT));
 }
 #else
-constexpr int kWidth = 8;
+constexpr int kCastWidth = 8;
 void WidenHalves(const uint16_t* x, float* y) {
   _mm256_storeu_ps(y, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))));
 }
@@ -36,16 +36,16 @@ void NarrowToHalves(const float* x, uint16_t* y) {
 }
 #endif
 
-// Calls `convert` for kWidth elements at a time. Copies the last elements to a padded block.
+// Calls `convert` for kCastWidth elements at a time. Copies the last elements to a padded block.
 template <typename X, typename Y, void (*convert)(const X*, Y*)>
 void CastHalves(const void* x_data, void* y_data, int64_t n) {
   const X* x = static_cast<const X*>(x_data);
   Y* y = static_cast<Y*>(y_data);
   int64_t i = 0;
-  for (; i + kWidth <= n; i += kWidth) convert(x + i, y + i);
+  for (; i + kCastWidth <= n; i += kCastWidth) convert(x + i, y + i);
   if (i == n) return;
-  X in[kWidth] = {};
-  Y out[kWidth];
+  X in[kCastWidth] = {};
+  Y out[kCastWidth];
   memcpy(in, x + i, (n - i) * sizeof(X));
   convert(in, out);
   memcpy(y + i, out, (n - i) * sizeof(Y));

@@ -9,7 +9,7 @@ struct CountPolicy : SumPolicy<T, int64_t> {
 };
 
 template <typename... Ts>
-void Fill(Loops& loops) {
+void FillCount(Loops& loops) {
   ReductionLoops* count = loops.reduction[static_cast<int>(Reduction::kCount)];
   ((count[kIndexOf<Ts>] = MakeReductionLoops<CountPolicy<Ts>>()), ...);
 }
@@ -17,7 +17,7 @@ void Fill(Loops& loops) {
 }  // namespace
 
 void FillCountLoops(Loops& loops) {
-  Fill<Bool, uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t, float, double>(loops);
+  FillCount<Bool, uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t, float, double>(loops);
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

@@ -199,15 +199,15 @@ void Backward(const void* x_data, int64_t classes, int64_t stride, int64_t cols,
 }
 
 template <typename T>
-void Fill(NetworkLoops& loops) {
+void FillCrossEntropy(NetworkLoops& loops) {
   loops.cross_entropy[kIndexOf<T>] = {LogSums<T>, Smooth<T>, Backward<T>};
 }
 
 }  // namespace
 
 void FillCrossEntropyLoops(NetworkLoops& loops) {
-  Fill<float>(loops);
-  Fill<double>(loops);
+  FillCrossEntropy<float>(loops);
+  FillCrossEntropy<double>(loops);
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

@@ -4,7 +4,7 @@ namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
 template <typename... Ts>
-void Fill(Loops& loops, MathTypes<Ts...>) {
+void FillExtreme(Loops& loops, MathTypes<Ts...>) {
   ReductionLoops* max = loops.reduction[static_cast<int>(Reduction::kMax)];
   ReductionLoops* min = loops.reduction[static_cast<int>(Reduction::kMin)];
   ((max[kIndexOf<Ts>] = MakeReductionLoops<MaxPolicy<Ts>>()), ...);
@@ -13,6 +13,6 @@ void Fill(Loops& loops, MathTypes<Ts...>) {
 
 }  // namespace
 
-void FillExtremeLoops(Loops& loops) { Fill(loops, AllMathTypes()); }
+void FillExtremeLoops(Loops& loops) { FillExtreme(loops, AllMathTypes()); }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

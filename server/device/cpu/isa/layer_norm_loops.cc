@@ -117,7 +117,7 @@ void AddParts(const void* parts_data, int64_t count, int64_t stride, int64_t n, 
 }
 
 template <typename T>
-void Fill(NetworkLoops& loops) {
+void FillLayerNorm(NetworkLoops& loops) {
   loops.layer_norm[kIndexOf<T>] = {Row<T>, BackwardRow<T>};
   loops.add_parts[kIndexOf<T>] = AddParts<T>;
 }
@@ -125,8 +125,8 @@ void Fill(NetworkLoops& loops) {
 }  // namespace
 
 void FillLayerNormLoops(NetworkLoops& loops) {
-  Fill<float>(loops);
-  Fill<double>(loops);
+  FillLayerNorm<float>(loops);
+  FillLayerNorm<double>(loops);
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

@@ -111,7 +111,7 @@ IndexRange RangeOfIndices(const void* data, int64_t n, int64_t size) {
 }
 
 template <typename T>
-void Fill(Loops& loops) {
+void FillLayout(Loops& loops) {
   loops.transpose[SizeIndex(sizeof(T))] = Transpose<T>;
   loops.gather[SizeIndex(sizeof(T))] = Gather<T>;
 }
@@ -119,11 +119,11 @@ void Fill(Loops& loops) {
 }  // namespace
 
 void FillLayoutLoops(Loops& loops) {
-  Fill<uint8_t>(loops);
-  Fill<uint16_t>(loops);
-  Fill<uint32_t>(loops);
-  Fill<uint64_t>(loops);
-  Fill<Bytes16>(loops);
+  FillLayout<uint8_t>(loops);
+  FillLayout<uint16_t>(loops);
+  FillLayout<uint32_t>(loops);
+  FillLayout<uint64_t>(loops);
+  FillLayout<Bytes16>(loops);
   loops.stream = Stream;
   loops.index_range[Index(DType::kInt32)] = RangeOfIndices<int32_t>;
   loops.index_range[Index(DType::kInt64)] = RangeOfIndices<int64_t>;

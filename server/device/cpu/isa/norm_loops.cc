@@ -35,7 +35,7 @@ struct MinAbsPolicy : MinPolicy<double> {
 };
 
 template <typename T>
-void Fill(Loops& loops) {
+void FillNorm(Loops& loops) {
   const auto set = [&loops](Reduction reduction, ReductionLoops entry) {
     loops.reduction[static_cast<int>(reduction)][kIndexOf<T>] = entry;
   };
@@ -50,8 +50,8 @@ void Fill(Loops& loops) {
 }  // namespace
 
 void FillNormLoops(Loops& loops) {
-  Fill<float>(loops);
-  Fill<double>(loops);
+  FillNorm<float>(loops);
+  FillNorm<double>(loops);
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

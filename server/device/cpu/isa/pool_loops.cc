@@ -245,15 +245,15 @@ void AvgBackward(const PoolGeometry& geometry, bool count_padding, int64_t divis
 }
 
 template <typename T>
-void Fill(NetworkLoops& loops) {
+void FillPool(NetworkLoops& loops) {
   loops.pool[kIndexOf<T>] = {Max<T>, MaxBackward<T>, Avg<T>, AvgBackward<T>};
 }
 
 }  // namespace
 
 void FillPoolLoops(NetworkLoops& loops) {
-  Fill<float>(loops);
-  Fill<double>(loops);
+  FillPool<float>(loops);
+  FillPool<double>(loops);
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

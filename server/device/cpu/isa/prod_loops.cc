@@ -13,7 +13,7 @@ struct ProdPolicy {
 };
 
 template <typename Acc, typename... Ts>
-void Fill(Loops& loops) {
+void FillProd(Loops& loops) {
   ReductionLoops* prod = loops.reduction[static_cast<int>(Reduction::kProd)];
   ((prod[kIndexOf<Ts>] = MakeReductionLoops<ProdPolicy<Ts, Acc>>()), ...);
 }
@@ -21,8 +21,8 @@ void Fill(Loops& loops) {
 }  // namespace
 
 void FillProdLoops(Loops& loops) {
-  Fill<int64_t, Bool, uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t>(loops);
-  Fill<double, float, double>(loops);  // a product of few float32 may leave float32's range
+  FillProd<int64_t, Bool, uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t>(loops);
+  FillProd<double, float, double>(loops);  // a product of few float32 may leave float32's range
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

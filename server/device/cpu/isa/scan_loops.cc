@@ -12,11 +12,11 @@
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
-constexpr int kWidth = 8;
+constexpr int kScanWidth = 8;
 
 template <typename T>
 struct BlockOf {
-  typedef T type __attribute__((vector_size(kWidth * sizeof(T))));
+  typedef T type __attribute__((vector_size(kScanWidth * sizeof(T))));
 };
 template <typename T>
 using Block = typename BlockOf<T>::type;
@@ -82,18 +82,18 @@ void ScanRow(const void* x_data, void* y_data, int64_t n, ScanMode mode, void* c
       if (mode.reverse) out = Reversed<In>(out);
       memcpy(to, &out, sizeof(out));
     }
-    sum = Combine<scan>(sum, Acc{scanned[kWidth - 1]});
+    sum = Combine<scan>(sum, Acc{scanned[kScanWidth - 1]});
   };
-  const auto rest = static_cast<int>(n % kWidth);
+  const auto rest = static_cast<int>(n % kScanWidth);
   const int64_t whole = n - rest, first = mode.reverse ? rest : 0;
-  for (int64_t i = 0; i < whole; i += kWidth) {
-    const int64_t at = first + (mode.reverse ? whole - kWidth - i : i);
+  for (int64_t i = 0; i < whole; i += kScanWidth) {
+    const int64_t at = first + (mode.reverse ? whole - kScanWidth - i : i);
     do_block(x + at, y == nullptr ? nullptr : y + at);
   }
   if (rest > 0) {  // in a padded block
     const int64_t at = mode.reverse ? 0 : whole;
-    const int begin = mode.reverse ? kWidth - rest : 0;
-    In in[kWidth], out[kWidth];
+    const int begin = mode.reverse ? kScanWidth - rest : 0;
+    In in[kScanWidth], out[kScanWidth];
     for (In& element : in) element = Identity<scan, In>();
     memcpy(in + begin, x + at, rest * sizeof(In));
     do_block(in, y == nullptr ? nullptr : out);
@@ -144,7 +144,7 @@ void CombineCarries(void* carry_data, const void* next_data, int64_t n) {
 }
 
 template <Scan scan, typename... Ins>
-void Fill(Loops& loops) {
+void FillScan(Loops& loops) {
   ((loops.scan[static_cast<int>(scan)][kIndexOf<Ins>] = {ScanRow<scan, Ins>, ScanColumns<scan, Ins>,
                                                          Begin<scan, CarryOf<Ins>>,
                                                          CombineCarries<scan, CarryOf<Ins>>}),
@@ -154,8 +154,9 @@ void Fill(Loops& loops) {
 }  // namespace
 
 void FillScanLoops(Loops& loops) {
-  Fill<Scan::kSum, uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t, float, double>(loops);
-  Fill<Scan::kProd, uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t, float, double>(loops);
+  FillScan<Scan::kSum, uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t, float, double>(loops);
+  FillScan<Scan::kProd, uint8_t, int8_t, int32_t, uint32_t, int64_t, uint64_t, float, double>(
+      loops);
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

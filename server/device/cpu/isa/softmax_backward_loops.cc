@@ -80,7 +80,7 @@ void Columns(const void* g_data, const void* y_data, void* gx_data, int64_t rows
 }
 
 template <typename T>
-void Fill(NetworkLoops& loops) {
+void FillSoftmaxBackward(NetworkLoops& loops) {
   loops.softmax_backward[kIndexOf<T>] = {Row<T, false>, Columns<T, false>};
   loops.log_softmax_backward[kIndexOf<T>] = {Row<T, true>, Columns<T, true>};
 }
@@ -88,8 +88,8 @@ void Fill(NetworkLoops& loops) {
 }  // namespace
 
 void FillSoftmaxBackwardLoops(NetworkLoops& loops) {
-  Fill<float>(loops);
-  Fill<double>(loops);
+  FillSoftmaxBackward<float>(loops);
+  FillSoftmaxBackward<double>(loops);
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

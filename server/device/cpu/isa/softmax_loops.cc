@@ -72,13 +72,13 @@ void SoftmaxRow(const void* x_data, void* y_data, int64_t n) {
   }
 }
 
-constexpr int kTileColumns = 256;
+constexpr int kSoftmaxColumns = 256;
 
-// Computes the softmax of `width` columns, at most kTileColumns.
+// Computes the softmax of `width` columns, at most kSoftmaxColumns.
 template <typename T, bool kLog>
 void SoftmaxTile(const T* x, T* y, int64_t rows, int64_t row_stride, int width) {
   constexpr int kBlock = kVectorLibmBlock;
-  T max[kTileColumns] = {}, sum[kTileColumns] = {}, out[kTileColumns];
+  T max[kSoftmaxColumns] = {}, sum[kSoftmaxColumns] = {}, out[kSoftmaxColumns];
   for (int j = 0; j < width; ++j) max[j] = x[j];
   InPieces(rows, width, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -121,14 +121,14 @@ void SoftmaxColumns(const void* x_data, void* y_data, int64_t rows, int64_t row_
                     int64_t cols) {
   const T* x = static_cast<const T*>(x_data);
   T* y = static_cast<T*>(y_data);
-  for (int64_t c = 0; c < cols; c += kTileColumns) {
-    const int width = static_cast<int>(cols - c < kTileColumns ? cols - c : kTileColumns);
+  for (int64_t c = 0; c < cols; c += kSoftmaxColumns) {
+    const int width = static_cast<int>(cols - c < kSoftmaxColumns ? cols - c : kSoftmaxColumns);
     SoftmaxTile<T, kLog>(x + c, y + c, rows, row_stride, width);
   }
 }
 
 template <typename T>
-void Fill(Loops& loops) {
+void FillSoftmax(Loops& loops) {
   loops.softmax[kIndexOf<T>] = {SoftmaxRow<T, false>, SoftmaxColumns<T, false>};
   loops.log_softmax[kIndexOf<T>] = {SoftmaxRow<T, true>, SoftmaxColumns<T, true>};
 }
@@ -136,8 +136,8 @@ void Fill(Loops& loops) {
 }  // namespace
 
 void FillSoftmaxLoops(Loops& loops) {
-  Fill<float>(loops);
-  Fill<double>(loops);
+  FillSoftmax<float>(loops);
+  FillSoftmax<double>(loops);
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE
