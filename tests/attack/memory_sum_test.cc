@@ -27,6 +27,7 @@ class Attacker {
  public:
   Attacker(const std::string& address, const std::string& token)
       : address_(address),
+        token_(token),
         credentials_{{"authorization", "Bearer " + token}},
         client_(address, {.token = token}),
         session_(client_, /*lease_seconds=*/600) {
@@ -34,13 +35,16 @@ class Attacker {
   }
 
   void UseAll() {
+    LeaveReadBuffers();
     ReadNothing();
+    ReadNoElements();
     FillDevice();
     Sort();
     OpenRings();
     SendEmptyOps();
     BeginCalls();
     Promise();
+    SendUploadsThatWait();
     SendParts();
   }
 
@@ -53,6 +57,20 @@ class Attacker {
     return connection.get();
   }
 
+  // Leaves connections idle that have received large messages.
+  void LeaveReadBuffers() {
+    const std::string bytes(6 << 20, 'x');
+    const TensorSpec spec{DType::kUInt8, {static_cast<int64_t>(bytes.size())}};
+    for (int i = 0; i < 24; ++i) {
+      clients_.push_back(
+          std::make_unique<RpcClient>(address_, integration::RpcCredentials{.token = token_}));
+      RpcSession session(*clients_.back(), /*lease_seconds=*/600);
+      for (int upload = 0; upload < 2; ++upload) {
+        if (!session.Create(1, spec, bytes).ok() || !session.Delete({1}).ok()) break;
+      }
+    }
+  }
+
   // Requests responses of 15 MiB each, and reads none of them.
   void ReadNothing() {
     EXPECT_TRUE(session_.Ones(1, {15 << 18}).ok());
@@ -63,6 +81,37 @@ class Attacker {
     for (uint32_t stream = 1; stream < 2 * 200; stream += 2) {
       connection->BeginCall(stream, "ReadTensor", credentials_);
       connection->SendFrame(kData, kEndStream, stream, GrpcMessage(request.SerializeAsString()));
+    }
+  }
+
+  // Requests 1 MiB on the stream of each of several sessions, and reads none of it.
+  void ReadNoElements() {
+    RawHttp2* const connection = Connect(kNoResponses);
+    for (uint32_t i = 0; i < 48; ++i) {
+      sessions_.push_back(std::make_unique<RpcSession>(client_, /*lease_seconds=*/600));
+      if (!sessions_.back()->Ones(1, {1 << 18}).ok()) return;
+      v1::SessionStreamRequest message = sessions_.back()->Attach();
+      v1::GetElements& get = *message.add_commands()->mutable_get_elements();
+      get.set_handle(1);
+      get.set_request_id(1);
+      connection->BeginCall(1 + 2 * i, "SessionStream", credentials_);
+      connection->SendFrame(kData, kEndStream, 1 + 2 * i, GrpcMessage(message.SerializeAsString()));
+    }
+  }
+
+  // Sends uploads of 8 MiB that wait for a command which never comes.
+  void SendUploadsThatWait() {
+    constexpr size_t kFrameBytes = 16000;
+    v1::WriteRequest chunk = session_.FirstWrite(1'000'000, {DType::kUInt8, {16 << 20}});
+    chunk.mutable_spec()->set_after_command(1 << 30);
+    chunk.set_data(std::string(8 << 20, 'x'));
+    const std::string message = GrpcMessage(chunk.SerializeAsString());
+    for (int i = 0; i < 8; ++i) {
+      RawHttp2* const connection = Connect("");
+      bool open = connection->BeginCall(1, "Write", credentials_);
+      for (size_t sent = 0; open && sent < message.size(); sent += kFrameBytes) {
+        open = connection->SendFrame(kData, 0, 1, message.substr(sent, kFrameBytes));
+      }
     }
   }
 
@@ -152,9 +201,11 @@ class Attacker {
   }
 
   const std::string address_;
+  const std::string token_;
   const Headers credentials_;
   RpcClient client_;
   RpcSession session_;
+  std::vector<std::unique_ptr<RpcClient>> clients_;
   std::vector<std::unique_ptr<RpcSession>> sessions_;
   std::vector<std::unique_ptr<integration::SharedMemoryCall>> rings_;
   std::vector<std::unique_ptr<RawHttp2>> connections_;
