@@ -292,8 +292,9 @@ void AddQuotas(CLI::App& app, Limits* limits) {
         "TCP connections from one address at once; 0: no limit");
   share(
       "--max-connections-per-principal", &limits->max_connections_per_principal,
-      "TCP connections of one caller at once; 0: no limit. Default: if callers are authenticated, "
-      "half of --max-connections, or of what file descriptors allow; otherwise 0");
+      "TCP connections of one caller at once; 0: no limit. A client opens three, and more for "
+      "large uploads. Default: if callers are authenticated, half of --max-connections, or of what "
+      "file descriptors allow; otherwise 0");
   bytes("--max-upload-bytes-per-principal", &limits->max_upload_bytes_per_principal,
         "Bytes of one caller's unfinished uploads, active or interrupted; 0: no limit");
 }

@@ -67,6 +67,13 @@ absl::StatusOr<int64_t> LimitOf(const Backend& backend, const DeviceRequest& req
     if (each.limit_bytes == 0) ++sharing;
   }
   const int64_t room = total - reserved;
+  if (room <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the ", backend.physical_name(request.physical_index), " has no room for a device: of ",
+        total, " bytes, ", reserved,
+        " are reserved for other uses; give the daemon more memory, or raise its limit of address "
+        "space (ulimit -v)"));
+  }
   if (asked > room || (sharing > 0 && asked == room)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the limits in --devices add up to ", asked, " bytes, which leaves too little: the ",

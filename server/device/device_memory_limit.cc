@@ -63,8 +63,8 @@ absl::Status DeviceMemoryLimit::PagesExhausted(int64_t bytes, int64_t free_page_
   return Refuse(bytes, free_page_bytes,
                 absl::StrCat("but only ", free_page_bytes,
                              " bytes of whole pages are free (its limit is ", limit_bytes_,
-                             " bytes): deleted tensors have left the memory fragmented; delete "
-                             "more tensors"));
+                             " bytes): tensors of up to 16 KiB and deleted tensors have left the "
+                             "memory fragmented; delete more tensors"));
 }
 
 absl::Status DeviceMemoryLimit::Refuse(int64_t bytes, int64_t free_bytes,

@@ -26,7 +26,7 @@ void Slabs::ReleaseUnused() {}
 
 namespace {
 
-constexpr int64_t kSlabBytes = 64 << 10;
+constexpr int64_t kSlabBytes = Slabs::kSlabBytes;
 // The number of slabs for which address space is requested at once. If the system refuses, address
 // space for one slab is requested.
 constexpr int64_t kSlabsPerRegion = 256;

@@ -22,6 +22,7 @@ namespace tensord::server {
 class Slabs {
  public:
   static constexpr int64_t kMaxBlockBytes = 16 << 10;
+  static constexpr int64_t kSlabBytes = 64 << 10;
 
   // A slab holds blocks of one use. The pages of kBuffers are charged to BufferPages().
   enum class Use { kObjects, kBuffers };

@@ -12,8 +12,8 @@ namespace tensord::server {
 
 // A kernel says that it runs inline (PreparedKernel::runs_inline) by an estimate of its cost. If a
 // thread holds an InlineLock for more than kMaxNanoseconds, the next 256 runs are measured. An op
-// that then takes more than kMaxNanoseconds of processor time is posted to the executor from then
-// on. So the clock is rarely read, and time in which the thread waits for a processor isn't counted.
+// that then takes more than kMaxNanoseconds of processor time twice is posted to the executor from
+// then on. So the clock is rarely read, and time in which the thread waits for a processor isn't counted.
 // Thread-safe.
 class InlineWatch {
  public:
@@ -32,7 +32,7 @@ class InlineWatch {
     runs_to_measure_.fetch_sub(1, std::memory_order_relaxed);
     const int64_t before = ProcessorTime();
     auto result = run();
-    if (ProcessorTime() - before > kMaxNanoseconds) executable.SetSlow();
+    executable.CountRun(/*was_slow=*/ProcessorTime() - before > kMaxNanoseconds);
     return result;
   }
 

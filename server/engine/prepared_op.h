@@ -37,9 +37,18 @@ class Executable {
 
   // Returns whether Run() takes a few microseconds at most and may run on any thread that holds the
   // executor's InlineLock.
-  bool runs_inline() const { return may_run_inline_ && !slow_.load(std::memory_order_relaxed); }
-  // Makes runs_inline() false, because Run() took longer than estimated. Any thread may call it.
-  void SetSlow() { slow_.store(true, std::memory_order_relaxed); }
+  bool runs_inline() const {
+    return may_run_inline_ && slow_runs_.load(std::memory_order_relaxed) < kMaxSlowRuns;
+  }
+  // Reports that Run() took longer than estimated, or not. After kMaxSlowRuns slow runs one after
+  // the other, runs_inline() is false. Any thread may call it.
+  void CountRun(bool was_slow) {
+    if (was_slow) {
+      slow_runs_.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      slow_runs_.store(0, std::memory_order_relaxed);
+    }
+  }
 
   // Allocates the outputs, charges them to `account`, computes them, and returns one buffer for
   // each. If the thread's stop token stops the op, returns buffers with unspecified content, or an
@@ -58,7 +67,10 @@ class Executable {
   bool may_run_inline_ = false;  // all kernels run inline
 
  private:
-  std::atomic<bool> slow_{false};
+  // One run may be slow by chance: it allocates memory, or the processor was taken from the machine.
+  static constexpr int kMaxSlowRuns = 2;
+
+  std::atomic<int> slow_runs_{0};
 };
 
 // One op for given input specs, attributes and device. All calls with the same op, specs,

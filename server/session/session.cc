@@ -144,8 +144,18 @@ void Session::ReturnAllHandles() {
 absl::StatusOr<TensorRef> Session::Find(Handle handle) const {
   MutexLock lock(&mu_);
   auto it = tensors_.find(handle);
-  if (it == tensors_.end()) return NoSuchTensor(handle);
-  return it->second;
+  if (it != tensors_.end()) return it->second;
+  if (handle >= refusal_.first && handle <= refusal_.last && handle != 0) return refusal_.error;
+  return NoSuchTensor(handle);
+}
+
+void Session::KeepRefusal(Handle handle, const absl::Status& error) {
+  // Handles grow. A later limit that is reached again begins another range.
+  constexpr Handle kMaxGap = 1 << 16;
+  MutexLock lock(&mu_);
+  if (handle < refusal_.first || handle > refusal_.last + kMaxGap) refusal_.first = handle;
+  refusal_.last = handle;
+  refusal_.error = error;
 }
 
 absl::Status Session::CheckFree(Handle handle) const {

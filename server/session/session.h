@@ -100,9 +100,13 @@ class Session {
   // returns RESOURCE_EXHAUSTED.
   absl::StatusOr<Charge> BeginUpload(int64_t bytes);
 
-  // If the session has no such handle, returns NOT_FOUND. The message does not depend on whether
-  // another session has it. For handle 0, returns INVALID_ARGUMENT.
+  // If the session has no such handle, returns NOT_FOUND, or the error of KeepRefusal(). The message
+  // does not depend on whether another session has it. For handle 0, returns INVALID_ARGUMENT.
   absl::StatusOr<TensorRef> Find(Handle handle) const;
+  // Keeps the error of an op whose result can't be inserted, not even as a failed tensor, because a
+  // limit is reached. Find() then returns the latest error of such handles. One range of handles is
+  // kept, and its errors are alike, so this takes no memory for each handle.
+  void KeepRefusal(Handle handle, const absl::Status& error);
 
   // Returns the error that Insert() would return for this handle, except for
   // max_handles_per_principal and the limits of host_budget().
@@ -252,6 +256,12 @@ class Session {
 
   mutable Mutex mu_;
   Tensors tensors_ ABSL_GUARDED_BY(mu_);
+  // The handles from `first` to `last` that `tensors_` lacks have this error.
+  struct Refusal {
+    Handle first = 0, last = 0;
+    absl::Status error;
+  };
+  Refusal refusal_ ABSL_GUARDED_BY(mu_);
   Charge handle_charge_ ABSL_GUARDED_BY(mu_);  // for `tensors_`
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   uint64_t commands_received_ ABSL_GUARDED_BY(mu_) = 0;

@@ -111,6 +111,46 @@ absl::Status Join(RpcClient& client, const RpcSession& session, uint32_t member)
   return client.Call<v1::JoinGroupResponse>("JoinGroup", request).status();
 }
 
+// A program sends thousands of ops before it learns that the first one was refused.
+class RefusedOpsTest : public PrincipalLimitsTest,
+                       public testing::WithParamInterface<const char*> {};
+
+TEST_P(RefusedOpsTest, LeaveTheSessionUsable) {
+  const std::string limit = GetParam();
+  Start(limit);
+  ASSERT_FALSE(HasFatalFailure());
+  RpcSession session(*alice_);
+  ASSERT_TRUE(session.Ones(1, {4}).ok());
+  constexpr uint64_t kLast = 30000;
+  v1::SessionStreamRequest message = session.Attach();
+  AddDefinition(&message, 1, "neg", 1);
+  v1::Batch& batch = *message.add_commands()->mutable_batch();
+  for (uint64_t handle = 2; handle <= kLast; ++handle) {
+    for (const uint64_t word : {uint64_t{1}, handle == 2 ? handle : 1, handle - 1}) {
+      batch.add_words(word);
+    }
+  }
+  int errors = 0;
+  const absl::Status ended = RunStream(
+      *alice_, {message},
+      [&errors](const v1::SessionStreamResponse& response) { errors += response.errors_size(); });
+  EXPECT_TRUE(ended.ok()) << ended;
+  EXPECT_GT(errors, 0);
+  // Reads and ops of a refused result name the limit, and all others work.
+  const std::string flag = limit.substr(0, limit.find('='));
+  ExpectError(session.Read(kLast), Code::kResourceExhausted, {flag.c_str()});
+  ExpectError(session.Add(kLast, 1, kLast + 1), Code::kResourceExhausted, {flag.c_str()});
+  const auto values = session.ReadFloats(2);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ((*values)[3], -1);
+  ASSERT_TRUE(session.Delete({3, 4, 5, 6, 7, 8, 9, 10}).ok());
+  EXPECT_TRUE(session.Add(1, 2, kLast + 2).ok());
+  ExpectError(session.Read(kLast + 3), Code::kNotFound, {"no tensor"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Limits, RefusedOpsTest,
+                         testing::Values("max-host-bytes=4MiB", "max-handles=1000"));
+
 TEST_F(PrincipalLimitsTest, MembersOfGroupsAreLimitedOverAllSessions) {
   Start("", {"--max-group-members-per-principal=2"});
   RpcSession first(*alice_);

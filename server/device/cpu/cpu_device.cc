@@ -173,7 +173,9 @@ absl::StatusOr<BufferRef> CpuDevice::Allocate(int64_t size_bytes) {
   if (buffer == nullptr) {
     memory_limit_.Release(size_bytes);
     const int64_t pages = std::max<int64_t>(0, BufferPages().room());
-    if (pages < size_bytes + kHeaderBytes) return memory_limit_.PagesExhausted(size_bytes, pages);
+    if (pages < cpu::MemoryPool::PageBytes(kHeaderBytes + size_bytes)) {
+      return memory_limit_.PagesExhausted(size_bytes, pages);
+    }
     return memory_limit_.PhysicallyExhausted(size_bytes, cpu::HostAvailableMemory());
   }
   return buffer;
@@ -219,7 +221,11 @@ Backend CpuBackend() {
   Backend backend;
   backend.kind = DeviceKind::kCpu;
   backend.count = [](std::string*) { return 1; };
-  backend.physical_name = [](int) { return std::string("host, or its control group,"); };
+  backend.physical_name = [](int) {
+    std::string name;
+    cpu::HostTotalMemory(&name);
+    return name;
+  };
   backend.total_memory = [](int) { return CpuTotalMemory(); };
   backend.make = [](const DeviceOptions& options) {
     return MakeCpuDevice(options.name, options.limit_bytes, options.threads);

@@ -171,13 +171,19 @@ int64_t UsableAddressSpace() {
 
 }  // namespace
 
-int64_t HostTotalMemory() {
+int64_t HostTotalMemory(std::string* source) {
   // At the first call, few threads run and no tensor exists.
   static const int64_t address_space = UsableAddressSpace();
   struct sysinfo info = {};
   if (sysinfo(&info) != 0) return 0;
   const int64_t physical = static_cast<int64_t>(info.totalram) * info.mem_unit;
-  return std::min({physical, ControlGroupLimit(kMemory).limit, address_space});
+  const int64_t group = ControlGroupLimit(kMemory).limit;
+  if (source != nullptr) {
+    *source = address_space < std::min(physical, group) ? "limit of address space (ulimit -v)"
+              : group < physical                        ? "control group"
+                                                        : "host";
+  }
+  return std::min({physical, group, address_space});
 }
 
 int64_t HostAvailableMemory() {

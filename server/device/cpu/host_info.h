@@ -20,8 +20,10 @@ int HostThreads();
 int64_t HostMaxThreads();
 
 // Returns the smaller of the physical memory and the control group's limit, in bytes. If the
-// physical memory is unknown, returns 0.
-int64_t HostTotalMemory();
+// physical memory is unknown, returns 0. If less address space may be used (ulimit -v), returns that.
+// If `source` isn't null, sets it to what has the limit: "host", "control group" or "limit of address
+// space (ulimit -v)".
+int64_t HostTotalMemory(std::string* source = nullptr);
 
 // Returns the bytes that this process could allocate now without swapping, within the control
 // group's limit.

@@ -21,7 +21,7 @@ constexpr int64_t kHugePageBytes = 2 << 20;
 constexpr int64_t kCheckedBytes = 16 << 20;
 
 constexpr int64_t kMaxBytes = int64_t{1} << 48;
-constexpr int64_t kSlabBytes = Slabs::kMaxBlockBytes;
+constexpr int64_t kMaxSlabBlockBytes = Slabs::kMaxBlockBytes;
 
 int ShiftOf(int64_t size_bytes) {
   return absl::bit_width(static_cast<uint64_t>(size_bytes - 1)) - 4;
@@ -34,20 +34,25 @@ int64_t ClassBytes(int64_t size_bytes) {
 
 // Returns the number of a class, the smallest of which is 0.
 int ClassOf(int64_t class_bytes) {
-  static const int smallest_shift = ShiftOf(kSlabBytes + 1);
+  static const int smallest_shift = ShiftOf(kMaxSlabBlockBytes + 1);
   const int shift = std::max(0, ShiftOf(class_bytes));
   return (shift - smallest_shift) * 8 + static_cast<int>(class_bytes >> shift) - 9;
 }
 
 int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// Returns how many bytes of a block's pages a user of `size_bytes` may touch. A mapping may consist
-// of huge pages.
-int64_t PageBytes(int64_t size_bytes) {
+}  // namespace
+
+// A new slab, or as many bytes of a block's pages as its user may touch. A mapping may consist of
+// huge pages.
+int64_t MemoryPool::PageBytes(int64_t size_bytes) {
+  if (size_bytes <= kMaxSlabBlockBytes) return Slabs::kSlabBytes;
   const int64_t class_bytes = ClassBytes(size_bytes);
   if (class_bytes < kMappedBytes) return RoundUp(class_bytes, PageRuns::kPageBytes);
   return std::min(class_bytes, RoundUp(size_bytes, kHugePageBytes));
 }
+
+namespace {
 
 // The bytes of all blocks of at least kMappedBytes that Allocate() has returned, in all pools.
 std::atomic<int64_t> large_bytes{0};
@@ -107,7 +112,7 @@ bool MemoryPool::SetPageBytes(IdleBlock* block, int64_t page_bytes) {
 }
 
 void* MemoryPool::Allocate(int64_t size_bytes) {
-  if (size_bytes <= kSlabBytes) {
+  if (size_bytes <= kMaxSlabBlockBytes) {
     const int64_t block_bytes = RoundUp(size_bytes, kAlignment);
     if (void* data = Slabs::Allocate(block_bytes, Slabs::Use::kBuffers)) return data;
     ReleaseIdle();
@@ -137,7 +142,7 @@ void* MemoryPool::AllocateBlock(int64_t class_bytes, int64_t page_bytes) {
 }
 
 void MemoryPool::Free(void* data, int64_t size_bytes) {
-  if (size_bytes <= kSlabBytes) return Slabs::Free(data);
+  if (size_bytes <= kMaxSlabBlockBytes) return Slabs::Free(data);
   if (size_bytes >= kMappedBytes) large_bytes.fetch_sub(size_bytes, std::memory_order_relaxed);
   const int64_t class_bytes = ClassBytes(size_bytes), page_bytes = PageBytes(size_bytes);
   {
@@ -155,7 +160,7 @@ void MemoryPool::Free(void* data, int64_t size_bytes) {
 
 void MemoryPool::Release(bool all) {
   for (int i = 0; i < kClasses; ++i) {
-    const int64_t class_bytes = int64_t{i % 8 + 9} << (i / 8 + ShiftOf(kSlabBytes + 1));
+    const int64_t class_bytes = int64_t{i % 8 + 9} << (i / 8 + ShiftOf(kMaxSlabBlockBytes + 1));
     IdleBlock* released = nullptr;
     {
       MutexLock lock(&mu_);

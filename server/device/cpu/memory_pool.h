@@ -32,6 +32,9 @@ class MemoryPool {
   // `size_bytes` is the argument of Allocate().
   void Free(void* data, int64_t size_bytes);
 
+  // Returns how many bytes of BufferPages() an allocation of `size_bytes` may need.
+  static int64_t PageBytes(int64_t size_bytes);
+
   // Returns the idle blocks to the system.
   void ReleaseIdle();
   // Returns to the system the blocks that have been idle since the last call.

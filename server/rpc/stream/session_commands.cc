@@ -263,15 +263,13 @@ int64_t SessionCommands::ChargedAnswerBytesLocked() const {
   return std::max<int64_t>(0, answer_bytes_ - Session::kPrepaidAnswerBytes);
 }
 
-void SessionCommands::ChargeAnswerLocked(int64_t bytes) {
+absl::Status SessionCommands::ChargeAnswerLocked(int64_t bytes) {
   const int64_t charged_before = ChargedAnswerBytesLocked();
   answer_bytes_ += bytes;
   const int64_t more = ChargedAnswerBytesLocked() - charged_before;
-  if (more == 0) return;
-  absl::Status charged = answer_charge_.Add(more);
-  if (charged.ok()) return;
-  answer_charge_.AddPastLimit(more);
-  answers_refused_ = std::move(charged);
+  absl::Status charged = more == 0 ? absl::OkStatus() : answer_charge_.Add(more);
+  if (!charged.ok()) answer_bytes_ -= bytes;
+  return charged;
 }
 
 void SessionCommands::RefundAnswerLocked(int64_t bytes) {
@@ -314,8 +312,12 @@ void SessionCommands::Deliver(uint64_t expected_by, Answer answer) {
     MutexLock lock(&mu_);
     if (expected_by != stream_number_) return;
     --awaited_;
-    ChargeAnswerLocked(kAnswerBytes);
-    answers_.push_back(std::move(answer));
+    absl::Status charged = ChargeAnswerLocked(kAnswerBytes);
+    if (charged.ok()) {
+      answers_.push_back(std::move(answer));
+    } else {
+      answers_refused_ = std::move(charged);  // ends the stream
+    }
   }
   Notify();
 }
@@ -329,8 +331,9 @@ void SessionCommands::AppendError(Handle handle, uint64_t number, const absl::St
   out.set_status_details(WireDetails(error));
   MutexLock lock(&mu_);
   if (owner_ == nullptr && !resumable_) return;  // no connection will send it
+  // At a limit of host memory, the client gets the first errors. The handles keep the others.
+  if (!ChargeAnswerLocked(HostBytesOf(out)).ok()) return;
   ++unsent_errors_;
-  ChargeAnswerLocked(HostBytesOf(out));
   answers_.push_back(std::move(out));
 }
 

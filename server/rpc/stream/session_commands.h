@@ -127,8 +127,8 @@ class SessionCommands final : public StreamState,
   absl::StatusOr<bool> CheckDue(const v1::SessionStreamRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   absl::Status ApplyCommand(const v1::Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
-  // If the answers take kMaxAnswerBytes or more, or exceed a limit of host memory, returns
-  // RESOURCE_EXHAUSTED. Call it after each command, because one message may request millions of
+  // If the answers take kMaxAnswerBytes or more, or an answer other than an error has exceeded a
+  // limit of host memory, returns RESOURCE_EXHAUSTED. Call it after each command, because one message may request millions of
   // answers.
   absl::Status CheckAnswers() const;
   absl::Status ApplyDefinition(const v1::Definition& definition)
@@ -164,13 +164,15 @@ class SessionCommands final : public StreamState,
   // Queues an answer. If ResetAnswersLocked() has been called since the answer's message began,
   // drops the answer. `expected_by` is the result of Expect().
   void Deliver(uint64_t expected_by, Answer answer);
+  // Queues an error for the client, unless a limit of host memory is reached. The handle has the
+  // error in any case (Tensor::Failed(), Session::KeepRefusal()).
   void AppendError(Handle handle, uint64_t number, const absl::Status& error);
   // Returns how many of answer_bytes_ are charged to answer_charge_: all but the first
   // Session::kPrepaidAnswerBytes, which were charged when the session opened.
   int64_t ChargedAnswerBytesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // ChargeAnswerLocked() charges an answer that is added to answers_. If a limit is exceeded,
-  // charges it nevertheless and sets answers_refused_. RefundAnswerLocked() returns the charge.
-  void ChargeAnswerLocked(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // ChargeAnswerLocked() charges an answer that will be added to answers_. RefundAnswerLocked()
+  // returns the charge.
+  absl::Status ChargeAnswerLocked(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RefundAnswerLocked(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Drops the answers up to number `answers_received`.
   void DropReceivedAnswersLocked(uint64_t answers_received) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -200,7 +202,7 @@ class SessionCommands final : public StreamState,
   size_t unsent_errors_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t answer_bytes_ ABSL_GUARDED_BY(mu_) = 0;        // of answers_
   Charge answer_charge_ ABSL_GUARDED_BY(mu_);            // for answers_
-  absl::Status answers_refused_ ABSL_GUARDED_BY(mu_);    // the error, if answers_ exceed a limit
+  absl::Status answers_refused_ ABSL_GUARDED_BY(mu_);    // the error, if a limit refused an answer
   uint64_t forgotten_answers_ ABSL_GUARDED_BY(mu_) = 0;  // answers dropped from the front
   int64_t awaited_ ABSL_GUARDED_BY(mu_) = 0;             // answers that are still to come
   // Counts the streams of the session. A resumable stream keeps its number over all its

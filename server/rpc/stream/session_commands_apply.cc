@@ -251,10 +251,11 @@ void SessionCommands::RefuseOutputs(Handle first, uint32_t count, uint64_t numbe
 }
 
 void SessionCommands::Refuse(Handle handle, uint64_t number, const absl::Status& error) {
-  // If the handle can't be inserted (0, in use, past a limit), the error doesn't stick to a handle.
-  // The client gets the error in either case.
+  // If the handle can't be inserted (0, in use), the error doesn't stick to it. The client gets the
+  // error in either case.
   const RefusalCountingPause pause;
-  session_->Insert(Tensor::Failed(handle, error)).IgnoreError();
+  const absl::Status inserted = session_->Insert(Tensor::Failed(handle, error));
+  if (absl::IsResourceExhausted(inserted)) session_->KeepRefusal(handle, error);
   AppendError(handle, number, error);
 }
 

@@ -147,7 +147,7 @@ TEST(MemoryReserveTest, RefusesNewWorkUntilThereIsMemoryAgain) {
   {
     MemoryReserve reserve(principals.host_budget());
     std::get_new_handler()();
-    ExpectError(held.Add(1), Code::kResourceExhausted, {"no memory left", "delete tensors"});
+    ExpectError(held.Add(1), Code::kResourceExhausted, {"has run out of memory", "delete tensors"});
     EXPECT_THROW(std::get_new_handler()(), std::bad_alloc) << "the reserve is used up";
     held.Return(50);
     reserve.Refill();
