@@ -603,7 +603,8 @@ struct CastTo {
     // The largest value plus 1 is a power of two, so both bounds are exact in any floating type.
     // Only values in the range are converted. There is no branch, so that loops vectorise.
     constexpr From kLow = static_cast<From>(kMin);
-    constexpr From kPastHigh = From{2} * static_cast<From>(To{1} + (kMax - To{1}) / To{2});
+    constexpr To kHalf = To{1} + (kMax - To{1}) / To{2};
+    constexpr From kPastHigh = From{2} * static_cast<From>(kHalf);
     const bool in_range = (x >= kLow) & (x < kPastHigh);
     const To inside = static_cast<To>(in_range ? x : From{0});
     return x >= kPastHigh ? kMax : x < kLow ? kMin : inside;

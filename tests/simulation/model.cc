@@ -101,6 +101,13 @@ bool Model::IsValueError(const std::set<const Value*>& ancestors, const absl::St
   });
 }
 
+// Returns whether a session gives this error for a handle that it doesn't have: NOT_FOUND, or the
+// latest refusal of a handle at a limit.
+bool MeansMissing(const absl::Status& error) {
+  return absl::IsNotFound(error) ||
+         (absl::IsResourceExhausted(error) && absl::StrContains(error.message(), "--max-handles-"));
+}
+
 bool Model::MayBeMissing(const Value& value) const {
   // A failed tensor takes a handle, too, unless the limit is reached.
   return !value.error.ok() &&
@@ -113,6 +120,11 @@ std::string Model::CheckPossible(const Value& value, const absl::Status& error) 
       absl::StrCat("tensor ", value.handle, " (", value.made_by, ") fails with ", error.ToString());
   std::set<const Value*> ancestors;
   Ancestors(value, &ancestors);
+  if (absl::IsResourceExhausted(error) && MeansMissing(error)) {
+    for (const Value* ancestor : ancestors) {
+      if (MayBeMissing(*ancestor)) return "";
+    }
+  }
   if (absl::IsNotFound(error)) {
     const auto root = NumberAfter(text, "this session has no tensor ");
     for (const Value* ancestor : ancestors) {
@@ -210,7 +222,7 @@ std::string Model::Read(const Value& read, const absl::StatusOr<v1::Elements>& a
                         ", but the stream hasn't reported this error");
   }
   if (error == value.error) return "";
-  if (absl::IsNotFound(error) && MayBeMissing(value)) return "";
+  if (MeansMissing(error) && MayBeMissing(value)) return "";
   return absl::StrCat("tensor ", value.handle, " fails with ", error.ToString(),
                       ", but failed before with ", value.error.ToString());
 }
@@ -224,7 +236,7 @@ std::string Model::OnUnaryRead(const Value& read, const absl::StatusOr<std::stri
   }
   // The stream may report the error later.
   if (bytes.status().message() == value.error.message()) return "";
-  if (absl::IsNotFound(bytes.status())) {
+  if (MeansMissing(bytes.status())) {
     return expected_errors_.session_handles || expected_errors_.principal_handles
                ? ""
                : absl::StrCat("a unary read doesn't find tensor ", value.handle);
