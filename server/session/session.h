@@ -103,9 +103,9 @@ class Session {
   // If the session has no such handle, returns NOT_FOUND, or the error of KeepRefusal(). The message
   // does not depend on whether another session has it. For handle 0, returns INVALID_ARGUMENT.
   absl::StatusOr<TensorRef> Find(Handle handle) const;
-  // Keeps the error of an op whose result can't be inserted, not even as a failed tensor, because a
-  // limit is reached. Find() then returns the latest error of such handles. One range of handles is
-  // kept, and its errors are alike, so this takes no memory for each handle.
+  // Keeps the error of Insert() for a handle that a limit refuses, even for a failed tensor. Find()
+  // then returns the latest error of such handles. Only one range of handles is kept, so this takes
+  // no memory for each handle.
   void KeepRefusal(Handle handle, const absl::Status& error);
 
   // Returns the error that Insert() would return for this handle, except for

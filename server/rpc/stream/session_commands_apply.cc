@@ -255,7 +255,7 @@ void SessionCommands::Refuse(Handle handle, uint64_t number, const absl::Status&
   // error in either case.
   const RefusalCountingPause pause;
   const absl::Status inserted = session_->Insert(Tensor::Failed(handle, error));
-  if (absl::IsResourceExhausted(inserted)) session_->KeepRefusal(handle, error);
+  if (absl::IsResourceExhausted(inserted)) session_->KeepRefusal(handle, inserted);
   AppendError(handle, number, error);
 }
 
