@@ -138,8 +138,8 @@ TEST_P(RefusedOpsTest, LeaveTheSessionUsable) {
   EXPECT_GT(errors, 0);
   // Reads and ops of a refused result name the limit, and all others work.
   const std::string flag = limit.substr(0, limit.find('='));
-  ExpectError(session.Read(kLast), Code::kResourceExhausted, {flag.c_str()});
-  ExpectError(session.Add(kLast, 1, kLast + 1), Code::kResourceExhausted, {flag.c_str()});
+  ExpectError(session.Read(kLast), Code::kResourceExhausted, {flag});
+  ExpectError(session.Add(kLast, 1, kLast + 1), Code::kResourceExhausted, {flag});
   const auto values = session.ReadFloats(2);
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_EQ((*values)[3], -1);
