@@ -145,16 +145,18 @@ absl::StatusOr<TensorRef> Session::Find(Handle handle) const {
   MutexLock lock(&mu_);
   auto it = tensors_.find(handle);
   if (it != tensors_.end()) return it->second;
-  if (handle >= refusal_.first && handle <= refusal_.last && handle != 0) return refusal_.error;
-  return NoSuchTensor(handle);
+  const bool refused = handle >= refusal_.first && handle <= refusal_.last;
+  return refused && !refusal_.error.ok() ? refusal_.error : NoSuchTensor(handle);
 }
 
 void Session::KeepRefusal(Handle handle, const absl::Status& error) {
-  // Handles grow. A later limit that is reached again begins another range.
+  // Handles grow. If a limit is reached again much later, another range begins.
   constexpr Handle kMaxGap = 1 << 16;
   MutexLock lock(&mu_);
-  if (handle < refusal_.first || handle > refusal_.last + kMaxGap) refusal_.first = handle;
-  refusal_.last = handle;
+  if (refusal_.error.ok() || handle < refusal_.first || handle > refusal_.last + kMaxGap) {
+    refusal_.first = refusal_.last = handle;
+  }
+  refusal_.last = std::max(refusal_.last, handle);
   refusal_.error = error;
 }
 

@@ -168,7 +168,7 @@ class Session:
         with tempfile.TemporaryDirectory() as folder:
             port_file = pathlib.Path(folder, "port")
             flags = ["--until-eof", "--listen=127.0.0.1:0", f"--port-file={port_file}", f"--devices={options.devices}"]
-            libraries = {"LD_LIBRARY_PATH": options.library_path} if options.library_path else {}
+            libraries = {"LD_LIBRARY_PATH": options.libraries} if options.libraries else {}
             self.daemon = Process([options.daemon, *flags], log, **libraries)
             self.children.append(self.daemon)
             while not port_file.exists():
@@ -361,7 +361,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--peer", choices=("tensord", "cuda", "cpu"))
     parser.add_argument("--daemon", default=str(folder / "bin/tensord"))
-    parser.add_argument("--library-path")
+    parser.add_argument("--library-path", dest="libraries")
     parser.add_argument("--devices", default="cuda:0")
     parser.add_argument("--reference", choices=("cuda", "cpu"))
     parser.add_argument("--seconds", type=float, default=180)

@@ -145,6 +145,7 @@ TEST_P(RefusedOpsTest, LeaveTheSessionUsable) {
   EXPECT_EQ((*values)[3], -1);
   ASSERT_TRUE(session.Delete({3, 4, 5, 6, 7, 8, 9, 10}).ok());
   EXPECT_TRUE(session.Add(1, 2, kLast + 2).ok());
+  ExpectError(session.Read(3), Code::kNotFound, {"was deleted"});
   ExpectError(session.Read(kLast + 3), Code::kNotFound, {"no tensor"});
 }
 

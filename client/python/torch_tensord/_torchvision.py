@@ -6,10 +6,11 @@ torchvision defines the ops when it is imported, before or after these kernels a
 from collections.abc import Iterator
 
 import torch
+from torch import library
 
 _MAX_ELEMENTS = 1 << 25  # of the corners that roi_align reads at a time
 
-_library = torch.library.Library("torchvision", "IMPL", "PrivateUse1")
+_kernels = library.Library("torchvision", "IMPL", "PrivateUse1")
 
 
 def _nms(boxes: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
@@ -124,6 +125,6 @@ def _roi_align_backward(
 
 def register() -> None:
     """Registers the kernels. Call it once."""
-    _library.impl("nms", _nms)
-    _library.impl("roi_align", _roi_align)
-    _library.impl("_roi_align_backward", _roi_align_backward)
+    _kernels.impl("nms", _nms)
+    _kernels.impl("roi_align", _roi_align)
+    _kernels.impl("_roi_align_backward", _roi_align_backward)

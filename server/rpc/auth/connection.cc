@@ -179,6 +179,7 @@ void Connection::AddCredit(int64_t bytes, int64_t messages) {
 
 void Connection::HoldMessage(Call* call, int64_t bytes) {
   MutexLock lock(&mu_);
+  bytes = std::max(bytes, -call->held_bytes);  // the call may have been removed
   call->held_bytes += bytes;
   handler_bytes_ += bytes;
   if (bytes < 0) progressed_ = true;

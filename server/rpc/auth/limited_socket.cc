@@ -203,6 +203,8 @@ std::unique_ptr<LimitedSocket> LimitedSocket::Make(int fd, Options options) {
   slot.cookie = cookie;
   slot.options = std::move(options);
   slot.received_bytes = 0;
+  slot.read_bytes = 0;
+  slot.paused = false;
   slot.stalled = false;
   slot.limited = true;
   return std::unique_ptr<LimitedSocket>(new LimitedSocket(fd, own_fd, cookie));

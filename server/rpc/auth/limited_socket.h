@@ -32,7 +32,7 @@ struct ReceivePool {
   int64_t buffer_bytes = 0;
   BudgetRef sockets;  // their number; null: no limit
 
-  static constexpr int64_t kMinReadBytes = 64 << 10;
+  static constexpr int64_t kMinReadBytes = 16 << 10;
   int64_t max_read_bytes() const {
     if (sockets == nullptr) return Budget::kUnlimited;
     return std::max(kMinReadBytes, buffer_bytes / std::max<int64_t>(1, sockets->used()));
