@@ -91,8 +91,8 @@ class Charge {
   static constexpr int64_t kBlockBytes = 16 << 10;
 
   Charge() = default;
-  // Takes multiples of `block` from `budget`, so that with a large block most calls change only this
-  // object. With blocks, it may keep up to two blocks more than it needs.
+  // Takes multiples of `block` from `budget`, so that with a large block most calls change only
+  // this object. With blocks, it may keep up to two blocks more than it needs.
   explicit Charge(BudgetRef budget, int64_t block = 1)
       : budget_(std::move(budget)), block_(block) {}
   ~Charge() { Clear(); }

@@ -259,8 +259,8 @@ void OpenStandardStreams() {
 __attribute__((section(".preinit_array"),
                used)) void (*const open_standard_streams)() = &OpenStandardStreams;
 
-// Sends SIGTERM to the thread that waits for signals when standard input reaches the end of file, or
-// can't be read.
+// Sends SIGTERM to the thread that waits for signals when standard input reaches the end of file,
+// or can't be read.
 void TerminateAtEndOfInput() {
   std::thread([] {
     char discarded[256];

@@ -48,11 +48,13 @@ absl::StatusOr<MemoryPlan> PlanMemory(int64_t memory, Limits* limits) {
   plan.devices = std::max(plan.devices, std::min(memory / 4, 128 * kMiB));
   if (plan.devices >= memory / 4) return plan;
   return absl::InvalidArgumentError(absl::StrCat(
-      "the memory of ", memory >> 20, " MiB has no room for CPU devices beside --max-host-bytes (",
-      plan.host >> 20, " MiB), --max-request-bytes (", plan.requests >> 20,
-      " MiB), --max-response-bytes (", plan.responses >> 20, " MiB) and ",
+      "of the memory of ", memory >> 20,
+      " MiB, less than a quarter is left for CPU devices: --max-host-bytes takes ", plan.host >> 20,
+      " MiB, --max-request-bytes ", plan.requests >> 20, " MiB, --max-response-bytes ",
+      plan.responses >> 20, " MiB, and other uses ",
       (plan.rings + plan.prepared + plan.process + plan.fragmentation + plan.spare) >> 20,
-      " MiB for the process: lower these limits, or give the daemon more memory"));
+      " MiB (server/LIMITS.md, \"Where the memory goes\"); lower these limits, or give the daemon "
+      "more memory"));
 }
 
 }  // namespace tensord::server

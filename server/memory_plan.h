@@ -25,8 +25,9 @@ struct MemoryPlan {
   int64_t reserved() const { return memory - devices; }
 };
 
-// Computes the plan for `memory`, and sets the limits that no flag has set (0). If flags leave less
-// than a quarter of more than 512 MiB for CPU devices, returns INVALID_ARGUMENT.
+// Computes the plan for `memory`, and sets the limits that no flag has set (0). If `memory` is more
+// than 512 MiB, and flags leave less than a quarter of it for CPU devices, returns
+// INVALID_ARGUMENT.
 absl::StatusOr<MemoryPlan> PlanMemory(int64_t memory, Limits* limits);
 
 }  // namespace tensord::server

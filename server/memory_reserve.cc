@@ -45,8 +45,8 @@ void MemoryReserve::Refill() {
   if (block_ != nullptr) return;
   if (!std::exchange(logged_, true)) {
     LogLine(
-        "the process has run out of memory and refuses new work until some is free; give it more "
-        "memory, or lower the limits (server/LIMITS.md)");
+        "the process has run out of memory and refuses new work until memory is free; give the "
+        "daemon more memory, or lower the limits (server/LIMITS.md)");
   }
   void* const block = MapBlock();
   if (block == nullptr) return;

@@ -76,7 +76,7 @@ absl::StatusOr<int64_t> LimitOf(const Backend& backend, const DeviceRequest& req
   }
   if (asked > room || (sharing > 0 && asked == room)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the limits in --devices add up to ", asked, " bytes, which leaves too little: the ",
+        "the limits in --devices add up to ", asked, " bytes, which is too much: the ",
         backend.physical_name(request.physical_index), " has ", total, " bytes, of which ",
         reserved,
         " are reserved for other uses (server/LIMITS.md, \"Where the memory goes\"); use ",

@@ -60,11 +60,13 @@ absl::Status DeviceMemoryLimit::PhysicallyExhausted(int64_t bytes,
 }
 
 absl::Status DeviceMemoryLimit::PagesExhausted(int64_t bytes, int64_t free_page_bytes) const {
-  return Refuse(bytes, free_page_bytes,
-                absl::StrCat("but only ", free_page_bytes,
-                             " bytes of whole pages are free (its limit is ", limit_bytes_,
-                             " bytes): tensors of up to 16 KiB and deleted tensors have left the "
-                             "memory fragmented; delete more tensors"));
+  return Refuse(
+      bytes, free_page_bytes,
+      absl::StrCat("but only ", free_page_bytes,
+                   " bytes of the pages of all CPU devices are free (the device's limit is ",
+                   limit_bytes_,
+                   " bytes): small and deleted tensors have left the memory fragmented; "
+                   "delete more tensors"));
 }
 
 absl::Status DeviceMemoryLimit::Refuse(int64_t bytes, int64_t free_bytes,

@@ -147,7 +147,7 @@ Executor::InlineLock::InlineLock(Executor* executor, const Lane* lane, int64_t s
   if (!executor->AcquireInline(&waited)) return;
   TsanLocked(executor);
   executor_ = executor;
-  began_ = since == 0 || waited ? executor->clock_() : since;
+  acquired_at_ = since == 0 || waited ? executor->clock_() : since;
 }
 
 bool Executor::AcquireInline(bool* waited) {

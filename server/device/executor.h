@@ -25,13 +25,13 @@ namespace tensord::server {
 // The thread runs tasks in slices. A slice is a few tasks of one lane. After 200 us no further task
 // of the slice begins. Owners with waiting tasks share the thread's time in proportion to their
 // weights, and the lanes of one owner get slices in rotation. If an owner has used no more than its
-// share, its next task waits for the slice that runs, and for at most one slice of each other owner.
-// A backlog or many sessions of the other owners don't make this longer. Idle owners accrue no
-// credit.
+// share, its next task waits for the slice that runs, and for at most one slice of each other
+// owner. A backlog or many sessions of the other owners don't make this longer. Idle owners accrue
+// no credit.
 //
 // A task on a host-accessible device isn't interrupted. If it has run for 2 ms, the thread runs
-// waiting short tasks of other lanes at its next stop point (stop_token.h). They get as much time as
-// the task has run since the last such point, plus the rest of one short task. So the task takes
+// waiting short tasks of other lanes at its next stop point (stop_token.h). They get as much time
+// as the task has run since the last such point, plus the rest of one short task. So the task takes
 // about twice as long at most. Other tasks wait until it ends.
 //
 // Only the time that tasks take on the thread counts. If kernels run asynchronously (on a GPU),
@@ -106,12 +106,12 @@ class Executor final : private Yielder {
     InlineLock(InlineLock&& other) noexcept
         : executor_(std::exchange(other.executor_, nullptr)),
           lane_(other.lane_),
-          began_(other.began_) {}
+          acquired_at_(other.acquired_at_) {}
     InlineLock& operator=(InlineLock&& other) noexcept {
       Release();
       executor_ = std::exchange(other.executor_, nullptr);
       lane_ = other.lane_;
-      began_ = other.began_;
+      acquired_at_ = other.acquired_at_;
       return *this;
     }
     // Returns false if the constructor didn't acquire the lock, or if it has been released. If the
@@ -119,19 +119,19 @@ class Executor final : private Yielder {
     bool held() const { return executor_ != nullptr; }
     // Returns true if a task was posted since the lock was acquired. Call it only if held().
     bool contended() const { return executor_->contended_.load(std::memory_order_relaxed); }
-    // Returns when the time of this InlineLock began, by the executor's clock. Call it only if
-    // held().
-    int64_t began() const { return began_; }
+    // Returns when the lock was acquired, by the executor's clock. If the lock isn't held, the
+    // result has no meaning.
+    int64_t acquired_at() const { return acquired_at_; }
     // Releases the lock. Returns the time by the executor's clock, or 0 if the lock wasn't held.
     int64_t Release() {
       Executor* const executor = std::exchange(executor_, nullptr);
-      return executor == nullptr ? 0 : executor->ReleaseInline(lane_, began_);
+      return executor == nullptr ? 0 : executor->ReleaseInline(lane_, acquired_at_);
     }
 
    private:
     Executor* executor_ = nullptr;
     const Lane* lane_ = nullptr;
-    int64_t began_ = 0;  // by the executor's clock
+    int64_t acquired_at_ = 0;  // by the executor's clock
   };
 
   // Blocks until no task waits or runs, no thread holds an InlineLock, and the device has finished

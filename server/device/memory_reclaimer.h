@@ -19,8 +19,8 @@ class MemoryReclaimer {
  public:
   static constexpr std::chrono::milliseconds kInterval{1500};
 
-  // The devices must outlive this object. At each interval, the thread calls
-  // `after_reclaim` last.
+  // The devices must outlive this object. The thread calls `after_reclaim` at the end of each
+  // round.
   MemoryReclaimer(std::vector<Device*> devices, std::function<void()> after_reclaim);
   ~MemoryReclaimer();
 

@@ -24,7 +24,8 @@ class Slabs {
   static constexpr int64_t kMaxBlockBytes = 16 << 10;
   static constexpr int64_t kSlabBytes = 64 << 10;
 
-  // A slab holds blocks of one use. The pages of kBuffers are charged to BufferPages().
+  // A slab holds blocks of one use. BufferPages() counts the slabs of kBuffers, and the slabs
+  // without used blocks that are kept for reuse.
   enum class Use { kObjects, kBuffers };
 
   // Returns `bytes` bytes, from 1 to kMaxBlockBytes. They are aligned to 64 bytes if `bytes` is a

@@ -305,7 +305,7 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
       TENSORD_RETURN_IF_ERROR(insert_all());
       RemoveDonated(session, inputs, donate);
       RunInline(*session, *executable, inputs, outputs, &inline_watch_);
-      const int64_t acquired_at = lock.began();
+      const int64_t acquired_at = lock.acquired_at();
       inline_watch_.OnLockReleased(lock.Release() - acquired_at);
       return absl::OkStatus();
     }

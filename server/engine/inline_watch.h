@@ -10,18 +10,18 @@
 
 namespace tensord::server {
 
-// A kernel says that it runs inline (PreparedKernel::runs_inline) by an estimate of its cost. If a
-// thread holds an InlineLock for more than kMaxNanoseconds, the next 256 runs are measured. An op
-// that then takes more than kMaxNanoseconds of processor time twice is posted to the executor from
-// then on. So the clock is rarely read, and time in which the thread waits for a processor isn't counted.
-// Thread-safe.
+// PreparedKernel::runs_inline() is an estimate. This class finds ops for which it is wrong. If a
+// thread holds an InlineLock for more than kMaxInlineNanoseconds, the next kMeasuredRuns inline
+// runs are measured. If two measured runs of an op in a row take more than kMaxInlineNanoseconds of
+// processor time, the op is posted to the executor from then on. So the clock is rarely read. Time
+// in which the thread waits for a processor doesn't count. Thread-safe.
 class InlineWatch {
  public:
-  static constexpr int64_t kMaxNanoseconds = 1'000'000;
+  static constexpr int64_t kMaxInlineNanoseconds = 1'000'000;
 
   // Call it when an InlineLock has been released that was held for `nanoseconds`.
   void OnLockReleased(int64_t nanoseconds) {
-    if (nanoseconds <= kMaxNanoseconds) return;
+    if (nanoseconds <= kMaxInlineNanoseconds) return;
     runs_to_measure_.store(kMeasuredRuns, std::memory_order_relaxed);
   }
 
@@ -32,7 +32,7 @@ class InlineWatch {
     runs_to_measure_.fetch_sub(1, std::memory_order_relaxed);
     const int64_t before = ProcessorTime();
     auto result = run();
-    executable.CountRun(/*was_slow=*/ProcessorTime() - before > kMaxNanoseconds);
+    executable.CountRun(/*was_slow=*/ProcessorTime() - before > kMaxInlineNanoseconds);
     return result;
   }
 

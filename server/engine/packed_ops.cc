@@ -243,7 +243,7 @@ absl::Status PackedOps::RunBatch(absl::Span<const uint64_t>* words, uint64_t* co
     Step not_inline;
     Executor::InlineLock lock = AcquireInlineLock(released_at);
     absl::StatusOr<bool> all_ran = RunSteps(lock, words, command, &not_inline);
-    const int64_t acquired_at = lock.began();
+    const int64_t acquired_at = lock.acquired_at();
     released_at = lock.Release();
     if (released_at != 0) engine_->inline_watch().OnLockReleased(released_at - acquired_at);
     AbandonUploads(dropped_);

@@ -40,8 +40,8 @@ class Executable {
   bool runs_inline() const {
     return may_run_inline_ && slow_runs_.load(std::memory_order_relaxed) < kMaxSlowRuns;
   }
-  // Reports that Run() took longer than estimated, or not. After kMaxSlowRuns slow runs one after
-  // the other, runs_inline() is false. Any thread may call it.
+  // Reports a measured run, and whether it took longer than it may inline. After kMaxSlowRuns slow
+  // ones in a row, runs_inline() returns false. Thread-safe.
   void CountRun(bool was_slow) {
     if (was_slow) {
       slow_runs_.fetch_add(1, std::memory_order_relaxed);
@@ -67,7 +67,7 @@ class Executable {
   bool may_run_inline_ = false;  // all kernels run inline
 
  private:
-  // One run may be slow by chance: it allocates memory, or the processor was taken from the machine.
+  // One run may be slow by chance: it allocates memory, or the hypervisor stops the processor.
   static constexpr int kMaxSlowRuns = 2;
 
   std::atomic<int> slow_runs_{0};

@@ -30,8 +30,8 @@ class QueueEvent {
 };
 
 // Handles the events of a queue on one thread. It handles one event of each owner in rotation. The
-// events of one owner keep their order. So an owner waits for at most one event of each other owner,
-// for any number of streams.
+// events of one owner keep their order. So an owner waits for at most one event of each other
+// owner, for any number of streams.
 //
 // gRPC reads from connections only if the thread asks for an event and none is waiting. An owner
 // whose messages are handled in many slices could therefore stop gRPC from reading other
@@ -58,8 +58,8 @@ class EventLoop {
     ~Source() = default;
   };
 
-  // The longest time for which the loop handles events before it lets gRPC read. An event that takes
-  // longer delays the read.
+  // The longest time for which the loop handles events before it lets gRPC read. An event that
+  // takes longer delays the read.
   static constexpr std::chrono::microseconds kMaxTimeWithoutInput{200};
 
   // `source` outlives this object.

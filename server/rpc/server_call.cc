@@ -85,7 +85,7 @@ void ServerCall::Start() {
 void ServerCall::HandleRead(bool ok) {
   if (ok) {
     const size_t bytes = incoming_->Length();
-    admission_.AtWork();
+    admission_.SetAtWork();
     waiting_bytes_ = bytes;
     CountReceived(static_cast<int64_t>(bytes));
     const absl::Status fits = admission_.CheckMessageSize(bytes);

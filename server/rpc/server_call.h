@@ -138,11 +138,11 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   void Finish(const absl::Status& status);
   void FinishWith(const grpc::ByteBuffer& message);
 
-  // Runs `build`, which builds a message of about `bytes` bytes, when the caller's unsent responses
-  // leave room for it within the limit: at once, or later on any thread; never if the call has
-  // finished by then. The message takes `bytes` until ReturnResponse(), or until the call is
-  // destroyed. Messages of at most kMaxUncountedResponseBytes aren't counted and never wait. Call
-  // it again only after ReturnResponse(). Thread-safe; the call must be alive.
+  // Runs `build` when the unsent responses of the caller, and of all callers, leave room for
+  // `bytes` bytes: at once, or later on any thread. If the call has finished by then, doesn't run
+  // it. `build` builds a message of about `bytes` bytes. They count until ReturnResponse(), or
+  // until the call is destroyed. Messages of at most kMaxUncountedResponseBytes never wait and
+  // don't count. Call it again only after ReturnResponse(). Thread-safe; the call must be alive.
   static constexpr int64_t kMaxUncountedResponseBytes = 4 << 10;
   void WhenResponseFits(int64_t bytes, std::function<void()> build);
   void ReturnResponse();
@@ -180,12 +180,13 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   void ServeAsPublic() { admission_.ServedAsPublic(); }
   // Reports that the client's only or last message has been received.
   void RequestComplete() { admission_.RequestComplete(); }
-  // Reports that the call holds a message of `bytes` bytes that it can't use yet, or, if `bytes` is
-  // negative, that it no longer holds it. Such messages count as requests that have arrived in
+  // Reports that the call holds a message of `bytes` bytes that it hasn't processed yet. If `bytes`
+  // is negative, the call no longer holds it. Such messages count as requests that have arrived in
   // part.
   void HoldMessage(int64_t bytes) { admission_.HoldMessage(bytes); }
-  // Reports whether the call doesn't read because it waits for a message of another call.
-  void SetBlocked(bool blocked) { blocked ? admission_.Blocked() : admission_.AtWork(); }
+  // Sets whether the call is blocked: it holds a message that it can't process yet, because it
+  // waits for a command, for a device, or for the client to read.
+  void SetBlocked(bool blocked) { blocked ? admission_.SetBlocked() : admission_.SetAtWork(); }
 
   CallQueue* queue() const { return grpc_call_->queue(); }
   grpc::GenericServerContext& context() { return grpc_call_->context(); }

@@ -124,8 +124,9 @@ constexpr std::array<ServerLimit, kPrincipalLimits.size()> kServerLimits = {{
 std::string HostBytesMessage(const Budget& full, const Budget& own, int64_t bytes) {
   const bool principal = &full == &own;
   if (!principal && full.limit() == 0) {  // MemoryReserve
-    return "the server's process has run out of memory and accepts no new work until some is free "
-           "(it has set this limit to 0 itself); delete tensors, or try again later";
+    return "the server's process has run out of memory; it refuses new work until memory is free, "
+           "and has set its limit of host memory to 0 until then; delete tensors, or try again "
+           "later";
   }
   const int64_t others = std::max<int64_t>(0, own.parent()->used() - own.used());
   return absl::StrCat(principal ? "the caller's" : "the server's",

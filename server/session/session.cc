@@ -150,7 +150,7 @@ absl::StatusOr<TensorRef> Session::Find(Handle handle) const {
 }
 
 void Session::KeepRefusal(Handle handle, const absl::Status& error) {
-  // Handles grow. If a limit is reached again much later, another range begins.
+  // Clients assign handles in ascending order. A handle far above the range begins a new range.
   constexpr Handle kMaxGap = 1 << 16;
   MutexLock lock(&mu_);
   if (refusal_.error.ok() || handle < refusal_.first || handle > refusal_.last + kMaxGap) {

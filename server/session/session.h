@@ -63,8 +63,8 @@ class Session {
     return 4096 + 1536 * static_cast<int64_t>(devices) + kPrepaidWaitBytes + kPrepaidAnswerBytes;
   }
 
-  // `principal` owns the session. `host` is the charge for HostBytesFor(). Its budget is also charged
-  // for handles and ops. `slots` outlive the session.
+  // `principal` owns the session. `host` is the charge for HostBytesFor(). Its budget is also
+  // charged for handles and ops. `slots` outlive the session.
   Session(PrincipalRef principal, Charge host, std::string id, uint64_t number,
           std::string client_name, std::chrono::seconds lease, const Limits& limits,
           absl::Span<DeviceSlot* const> slots, LeaseClock clock = &std::chrono::steady_clock::now);
@@ -100,12 +100,13 @@ class Session {
   // returns RESOURCE_EXHAUSTED.
   absl::StatusOr<Charge> BeginUpload(int64_t bytes);
 
-  // If the session has no such handle, returns NOT_FOUND, or the error of KeepRefusal(). The message
-  // does not depend on whether another session has it. For handle 0, returns INVALID_ARGUMENT.
+  // If the session has no such handle, returns NOT_FOUND, or the error of KeepRefusal(). The
+  // message does not depend on whether another session has it. For handle 0, returns
+  // INVALID_ARGUMENT.
   absl::StatusOr<TensorRef> Find(Handle handle) const;
-  // Keeps the error of Insert() for a handle that a limit refuses, even for a failed tensor. Find()
-  // then returns the latest error of such handles. Only one range of handles is kept, so this takes
-  // no memory for each handle.
+  // Remembers that Insert() refused `handle` with `error`, because of a limit. Adds the handle to
+  // one range of refused handles. For each handle of the range that the session lacks, Find()
+  // returns the latest error. So this takes the same memory for any number of handles.
   void KeepRefusal(Handle handle, const absl::Status& error);
 
   // Returns the error that Insert() would return for this handle, except for

@@ -20,9 +20,7 @@ using Code = absl::StatusCode;
 class HeldRequestsTest : public TokenAttackFixture {
  protected:
   void SetUp() override {
-    StartDaemon({"--token-file=" + folder_.Write("tokens", Line("alice", kAlice) +
-                                                               Line("mallory", "mallory-token")),
-                 "--max-request-bytes=64MiB"});
+    StartDaemon({TokenFileFlag({"alice", "mallory"}), "--max-request-bytes=64MiB"});
     BeginAttack();
   }
 

@@ -30,9 +30,7 @@ constexpr uint64_t kHandlesPerMessage = 40;
 class HostMemoryTest : public integration::IdentityFixture {
  protected:
   void SetUp() override {
-    const std::string tokens =
-        folder_.Write("tokens", Line("mallory", "mallory-token") + Line("alice", "alice-token"));
-    StartDaemon({"--token-file=" + tokens, "--max-host-bytes=64MiB"});
+    StartDaemon({TokenFileFlag({"mallory", "alice"}), "--max-host-bytes=64MiB"});
     if (HasFatalFailure()) return;
     attacker_ = std::make_unique<RpcClient>(daemon_->address(),
                                             integration::RpcCredentials{.token = "mallory-token"});
@@ -64,7 +62,7 @@ class HostMemoryTest : public integration::IdentityFixture {
     return ended_.ok() ? first : ended_;
   }
 
-  // Expects that the limit is reached, except for the memory of the last stream and its answers.
+  // Creates tensors until the limit refuses one. Some fit, because the last stream has ended.
   void ExpectFull() {
     absl::Status status;
     for (uint64_t handle = 2000000; status.ok() && handle < 2002000; ++handle) {
@@ -247,9 +245,7 @@ TEST_F(HostMemoryTest, BoundsCallsThatWereCancelled) {
 class ConnectionMemoryTest : public integration::IdentityFixture {
  protected:
   void SetUp() override {
-    const std::string tokens =
-        folder_.Write("tokens", Line("mallory", "mallory-token") + Line("alice", "alice-token"));
-    StartDaemon({"--token-file=" + tokens, "--max-host-bytes-per-principal=8MiB"});
+    StartDaemon({TokenFileFlag({"mallory", "alice"}), "--max-host-bytes-per-principal=8MiB"});
   }
 
   RawHttp2& Connect() {
@@ -312,9 +308,7 @@ TEST_F(ConnectionMemoryTest, ServesAFewConnectionsPastTheLimit) {
 class ReadBufferTest : public integration::IdentityFixture {
  protected:
   void SetUp() override {
-    StartDaemon({"--max-request-bytes-per-principal=32MiB",
-                 "--token-file=" + folder_.Write("tokens", Line("mallory", "mallory-token") +
-                                                               Line("alice", "alice-token"))});
+    StartDaemon({"--max-request-bytes-per-principal=32MiB", TokenFileFlag({"mallory", "alice"})});
   }
   void TearDown() override {
     const absl::Status alice = Ask("alice-token");

@@ -75,7 +75,7 @@ class TokenAttackFixture : public AttackFixture<integration::IdentityFixture> {
   static constexpr char kAlice[] = "alice-token";
 
   void SetUp() override {
-    StartDaemon({"--token-file=" + folder_.Write("tokens", Line("alice", kAlice))});
+    StartDaemon({TokenFileFlag({"alice"})});
     BeginAttack();
   }
 

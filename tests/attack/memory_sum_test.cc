@@ -1,5 +1,5 @@
-// Callers that use every kind of memory at once, in a container of a given size. The daemon must stay
-// below 95 % of the container, and still serve.
+// Callers that use every kind of memory at once, in a container of a given size. The daemon must
+// stay below 95 % of the container, and still serve.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -241,11 +241,9 @@ TEST_P(AllCallersTest, StaysBelowTheContainersMemory) {
   if (!cgroup.ok()) GTEST_SKIP() << cgroup.status();
   cgroup_ = *std::move(cgroup);
   const DaemonWrapper wrapper(folder_, cgroup_->EnterCommand());
-  std::string tokens = Line("bob", "bob-token");
-  for (int i = 0; i < GetParam().callers; ++i) {
-    tokens += Line(absl::StrCat("caller", i), absl::StrCat("token", i));
-  }
-  StartDaemon({"--token-file=" + folder_.Write("tokens", tokens)}, /*devices=*/"cpu");
+  std::vector<std::string> names = {"bob"};
+  for (int i = 0; i < GetParam().callers; ++i) names.push_back(absl::StrCat("caller", i));
+  StartDaemon({TokenFileFlag(names)}, /*devices=*/"cpu");
   ASSERT_FALSE(HasFatalFailure());
 
   RpcClient client(daemon_->address(), {.token = "bob-token"});
@@ -253,7 +251,8 @@ TEST_P(AllCallersTest, StaysBelowTheContainersMemory) {
   ASSERT_TRUE(bob.Ones(1, {16}).ok());
   std::vector<std::unique_ptr<Attacker>> attackers;
   for (int i = 0; i < GetParam().callers; ++i) {
-    attackers.push_back(std::make_unique<Attacker>(daemon_->address(), absl::StrCat("token", i)));
+    attackers.push_back(
+        std::make_unique<Attacker>(daemon_->address(), absl::StrCat("caller", i, "-token")));
   }
   std::vector<std::thread> threads;
   for (const auto& attacker : attackers) threads.emplace_back([&attacker] { attacker->UseAll(); });
@@ -276,7 +275,7 @@ INSTANTIATE_TEST_SUITE_P(Containers, AllCallersTest,
                                                info.param.callers == 1 ? "Caller" : "Callers");
                          });
 
-// Deleted tensors leave memory beside those in use into which larger ones don't fit.
+// Deleted tensors leave gaps between the remaining ones. Larger tensors don't fit into these gaps.
 TEST_F(MemorySumTest, FragmentedMemoryStaysBelowTheContainersMemory) {
   if (kSanitized) GTEST_SKIP() << "shadow memory counts as the daemon's";
   constexpr int64_t kContainerBytes = 1024 * kMiB;
@@ -315,10 +314,9 @@ class AddressSpaceTest : public integration::IdentityFixture {
 TEST_F(AddressSpaceTest, NoCallEndsTheDaemon) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer needs terabytes of address space";
   const DaemonWrapper wrapper(folder_, kLimit);
-  const std::string tokens = Line("caller", "token") + Line("bob", "bob-token");
-  StartDaemon({"--token-file=" + folder_.Write("tokens", tokens)}, "cpu");
+  StartDaemon({TokenFileFlag({"caller", "bob"})}, "cpu");
   ASSERT_FALSE(HasFatalFailure());
-  Attacker(daemon_->address(), "token").UseAll();
+  Attacker(daemon_->address(), "caller-token").UseAll();
   const absl::Status served = Ask("bob-token");
   EXPECT_TRUE(served.ok()) << served;
 }

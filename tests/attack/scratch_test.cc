@@ -22,9 +22,7 @@ constexpr int64_t kLimitBytes = 64 * kMiB;
 class ScratchAttackTest : public integration::IdentityFixture {
  protected:
   void SetUp() override {
-    const std::string tokens =
-        folder_.Write("tokens", Line("mallory", "mallory-token") + Line("alice", "alice-token"));
-    StartDaemon({"--token-file=" + tokens}, "cpu=64MiB");
+    StartDaemon({TokenFileFlag({"mallory", "alice"})}, "cpu=64MiB");
     if (HasFatalFailure()) return;
     alice_ = std::make_unique<RpcClient>(daemon_->address(),
                                          integration::RpcCredentials{.token = "alice-token"});

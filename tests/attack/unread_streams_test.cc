@@ -12,15 +12,13 @@ namespace {
 using integration::RpcClient;
 using integration::RpcSession;
 
-constexpr int64_t kElements = 1 << 18;              // 1 MiB
-const std::string kNoResponses("\0\4\0\0\0\0", 6);  // settings: an initial window of 0
+constexpr int64_t kElements = 1 << 18;             // float32: 1 MiB
+const std::string kZeroWindow("\0\4\0\0\0\0", 6);  // settings: an initial window of 0
 
 class UnreadStreamsTest : public TokenAttackFixture {
  protected:
   void SetUp() override {
-    StartDaemon({"--token-file=" + folder_.Write("tokens", Line("alice", kAlice) +
-                                                               Line("mallory", "mallory-token")),
-                 "--max-response-bytes=32MiB"});
+    StartDaemon({TokenFileFlag({"alice", "mallory"}), "--max-response-bytes=32MiB"});
     max_growth_bytes_ = 48 << 20;
     BeginAttack();
     client_ = std::make_unique<RpcClient>(daemon_->address(),
@@ -52,7 +50,7 @@ TEST_F(UnreadStreamsTest, BoundsResponsesOfStreams) {
   growth_.emplace(*daemon_, "VmHWM");  // without the tensors
   RawHttp2 connection(daemon_->address());
   ASSERT_TRUE(connection.SendPreface());
-  ASSERT_TRUE(connection.SendFrame(kSettings, 0, 0, kNoResponses));
+  ASSERT_TRUE(connection.SendFrame(kSettings, 0, 0, kZeroWindow));
   const auto id = [](uint32_t i) { return 1 + 2 * i; };
   for (uint32_t i = 0; i < kStreams; ++i) {
     const std::string message = GrpcMessage(GetElements(*sessions_[i]).SerializeAsString());
@@ -65,7 +63,7 @@ TEST_F(UnreadStreamsTest, BoundsResponsesOfStreams) {
   }
   growth_->ExpectBelow(max_growth_bytes_);
 
-  // Another caller gets large responses of both kinds.
+  // Another caller gets large responses, from SessionStream and from ReadTensor.
   RpcClient client(daemon_->address(), {.token = kAlice});
   RpcSession alice(client);
   ASSERT_TRUE(alice.Ones(1, {kElements}).ok());

@@ -22,6 +22,14 @@ class IdentityFixture : public testing::Test {
     return *TokenLine(name, HashToken(token), expires, weight) + "\n";
   }
 
+  // Writes a token file in which the token of each of these names is "NAME-token". Returns the flag
+  // that names the file.
+  std::string TokenFileFlag(const std::vector<std::string>& names) {
+    std::string lines;
+    for (const std::string& name : names) lines += Line(name, name + "-token");
+    return "--token-file=" + folder_.Write("tokens", lines);
+  }
+
   void StartDaemon(std::vector<std::string> flags,
                    const std::string& devices = "cpu=1GiB,cpu=64MiB") {
     flags.push_back("--devices=" + devices);

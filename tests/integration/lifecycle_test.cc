@@ -23,7 +23,7 @@ TEST(LifecycleTest, RefusesInvalidFlags) {
       {{"--listen=127.0.0.1:0", "--devices=gpu"}, "gpu"},
       {{"--listen=127.0.0.1:0", "--devices=cpu=0"}, "cpu=0"},
       {{"--listen=127.0.0.1:0", "--devices=cpu=lots"}, "lots"},
-      {{"--listen=127.0.0.1:0", "--devices=cpu=999TiB"}, "which leaves too little"},
+      {{"--listen=127.0.0.1:0", "--devices=cpu=999TiB"}, "which is too much"},
       {{"--listen=127.0.0.1:0", "--devices=cuda:99"}, "cuda"},
       {{"--listen=nonsense", "--devices=cpu"}, "nonsense"},
       {{"--listen=127.0.0.1:99999", "--devices=cpu"}, "99999"},

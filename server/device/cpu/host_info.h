@@ -19,10 +19,10 @@ int HostThreads();
 // control group's limit, and the system's limit. Other processes may use a part of it.
 int64_t HostMaxThreads();
 
-// Returns the smaller of the physical memory and the control group's limit, in bytes. If the
-// physical memory is unknown, returns 0. If less address space may be used (ulimit -v), returns that.
-// If `source` isn't null, sets it to what has the limit: "host", "control group" or "limit of address
-// space (ulimit -v)".
+// Returns the smallest of the physical memory, the control group's limit, and the memory that the
+// limit of address space allows (ulimit -v), in bytes. If the physical memory is unknown, returns
+// 0. If `source` isn't null, sets it to the source of the result: "host", "control group" or "limit
+// of address space (ulimit -v)".
 int64_t HostTotalMemory(std::string* source = nullptr);
 
 // Returns the bytes that this process could allocate now without swapping, within the control

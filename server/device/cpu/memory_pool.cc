@@ -43,8 +43,8 @@ int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit 
 
 }  // namespace
 
-// A new slab, or as many bytes of a block's pages as its user may touch. A mapping may consist of
-// huge pages.
+// A small block may need a new slab. A block of a run takes all its pages. A mapped block takes the
+// pages that its user may touch, rounded up to huge pages.
 int64_t MemoryPool::PageBytes(int64_t size_bytes) {
   if (size_bytes <= kMaxSlabBlockBytes) return Slabs::kSlabBytes;
   const int64_t class_bytes = ClassBytes(size_bytes);

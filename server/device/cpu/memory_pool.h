@@ -25,14 +25,14 @@ class MemoryPool {
 
   // Returns at least `size_bytes` > 0 bytes. The content is unspecified. If the system has too
   // little memory, or BufferPages() has too little room, returns all idle memory to the system and
-  // tries again. If that fails, returns null. Memory that was returned earlier and isn't touched yet
-  // doesn't count as free.
+  // tries again. If that fails, returns null. Memory that was returned earlier and isn't touched
+  // yet doesn't count as free.
   void* Allocate(int64_t size_bytes);
 
   // `size_bytes` is the argument of Allocate().
   void Free(void* data, int64_t size_bytes);
 
-  // Returns how many bytes of BufferPages() an allocation of `size_bytes` may need.
+  // Returns the most bytes that an allocation of `size_bytes` may charge to BufferPages().
   static int64_t PageBytes(int64_t size_bytes);
 
   // Returns the idle blocks to the system.
@@ -48,7 +48,7 @@ class MemoryPool {
   // The first bytes of an idle block.
   struct IdleBlock {
     IdleBlock* next;
-    int64_t page_bytes;  // that may have been touched
+    int64_t page_bytes;  // charged to BufferPages(); only these may have been touched
   };
 
   // The idle blocks of a class.

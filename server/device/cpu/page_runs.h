@@ -10,10 +10,11 @@
 
 namespace tensord::server::cpu {
 
-// Cuts blocks from large areas of address space. (malloc keeps the memory of freed blocks, and a
-// mapping for each block would exceed the system's limit of mappings.) Freed neighbors become one
-// run. Allocate() takes the smallest run that fits. Under AddressSanitizer each block is an
-// allocation of its own. Thread-safe.
+// Allocates blocks from large areas of address space. A run is a range of adjacent free pages.
+// Allocate() takes pages from the smallest run that is large enough. Free() returns the block's
+// memory to the system, and joins its pages with adjacent runs. (malloc would keep the memory of
+// freed blocks. A mapping for each block would exceed the system's limit of mappings.) Under
+// AddressSanitizer each block is an allocation of its own. Thread-safe.
 class PageRuns {
  public:
   static constexpr int64_t kPageBytes = 4096;
@@ -31,8 +32,7 @@ class PageRuns {
   void Free(void* block, int64_t bytes);
 
  private:
-  // The system is asked for so much address space at once. A free run of twice this size returns to
-  // the system.
+  // The size of an area. Free() unmaps a run of at least twice this size.
   static constexpr int64_t kAreaBytes = 32 << 20;
 
   void AddLocked(char* run, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

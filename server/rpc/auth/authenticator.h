@@ -80,12 +80,11 @@ class Admission {
   void HoldMessage(int64_t bytes) {
     if (connection_ != nullptr) connection_->HoldMessage(&connection_call_, bytes);
   }
-  // Report that the handler begins to read a message, that it is at work, that it doesn't read
-  // because it waits for a message of another call, and that all messages of the client have been
-  // received.
+  // Report the state of the call: the handler begins to read a message; it is at work; it can't
+  // process the message that it holds, and doesn't read; it has received all messages.
   void ReadBegins() { SetState(Connection::CallState::kReading); }
-  void AtWork() { SetState(Connection::CallState::kIdle); }
-  void Blocked() { SetState(Connection::CallState::kBlocked); }
+  void SetAtWork() { SetState(Connection::CallState::kAtWork); }
+  void SetBlocked() { SetState(Connection::CallState::kBlocked); }
   void RequestComplete() { SetState(Connection::CallState::kComplete); }
   // Reports that a refused call has been served, because its request is public.
   void ServedAsPublic();

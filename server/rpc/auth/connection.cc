@@ -42,8 +42,8 @@ constexpr int64_t kForgivenRefillBytes = 1 << 20;
 // complete messages that they haven't passed to a queue, because they wait for a core. So the
 // server must not conclude sooner that a message is incomplete.
 constexpr int kDeadlockInspections = 6;
-// A pool with less room counts as full when a deadlock is looked for: the credit that each
-// connection gets at an inspection makes this much room, but completes no message.
+// DeadlockedLocked() regards a pool with less room than this as full. Each inspection gives each
+// connection some credit, which makes room, but not enough to complete a message.
 constexpr int64_t kPoolSlackBytes = 64 << 10;
 // SO_RCVBUF of an admitted connection, on kernels without SO_BUF_LOCK, where the automatic sizing
 // of the buffer can't be re-enabled.
@@ -56,13 +56,13 @@ constexpr double kRefusedPerSecond = 20;
 constexpr double kMaxPublic = 20;
 constexpr double kPublicPerSecond = 10;
 constexpr double kMaxCancelled = 100;
-// The answers to refused calls and to public ones that gRPC may hold, because the client doesn't
-// read them. Each takes the memory of its call.
-constexpr int kMaxUnsentAnswers = 64;
 constexpr double kCancelledPerSecond = 1000;
 constexpr double kMaxResets = 1100;
 constexpr double kMaxUnadmittedResets = 50;
 constexpr double kResetsPerSecond = 20;
+// The maximum number of unsent answers to refused or public calls that gRPC holds for a connection.
+// Each takes the memory of its call.
+constexpr int kMaxUnsentAnswers = 64;
 
 // Undoes the limit on the kernel's buffer that accepting has set.
 void EnlargeReceiveBuffer(int fd) {
@@ -232,7 +232,7 @@ bool Connection::AnyReadingLocked() const {
 
 bool Connection::AnyBusyLocked() const {
   return std::any_of(calls_.begin(), calls_.end(), [](const Call* call) {
-    return call->state == CallState::kIdle || (call->admitted && call->end == nullptr);
+    return call->state == CallState::kAtWork || (call->admitted && call->end == nullptr);
   });
 }
 
@@ -269,7 +269,7 @@ bool Connection::DeadlockedLocked() const {
   if (WindowFullLocked()) return !AnyBusyLocked();
   return pool_.held != nullptr && pool_.held->room() < kPoolSlackBytes && !calls_.empty() &&
          std::none_of(calls_.begin(), calls_.end(),
-                      [](const Call* call) { return call->state == CallState::kIdle; });
+                      [](const Call* call) { return call->state == CallState::kAtWork; });
 }
 
 template <typename Condition>
@@ -289,7 +289,7 @@ bool Connection::EndNewestReaderLocked(const absl::Status& status) {
 
 bool Connection::EndNewestHolderLocked(const absl::Status& status) {
   const bool ended = EndNewestLocked(status, [](const Call& call) {
-    return call.held_bytes > 0 && call.state != CallState::kIdle;
+    return call.held_bytes > 0 && call.state != CallState::kAtWork;
   });
   return ended || EndNewestReaderLocked(status);
 }
@@ -318,12 +318,11 @@ Connection::Inspection Connection::Inspect(std::set<BudgetRef>* relieved) {
       EndNewestReaderLocked(MessageTooLarge(max_message_bytes_));
     } else if (!relieved->contains(pool_.held)) {
       const bool ended = EndNewestHolderLocked(absl::ResourceExhaustedError(absl::StrCat(
-          "the memory for requests that have arrived in part is used up, and no request of this "
-          "caller can be completed: the caller has sent ",
+          "no request of this caller can be completed, because the memory for unfinished requests "
+          "is used up; the caller's unfinished requests and waiting uploads hold ",
           pool_.held->used(),
-          " bytes of them, or of uploads that wait for commands of its streams; send fewer at once "
-          "(--max-request-bytes-per-principal), or try again later if other callers use the memory "
-          "(--max-request-bytes)")));
+          " bytes; send less at once (--max-request-bytes-per-principal), or, if other callers use "
+          "the memory, try again later (--max-request-bytes)")));
       if (ended) relieved->insert(pool_.held);
     }
     deadlocked_inspections_ = 0;

@@ -95,16 +95,16 @@ class Connection {
   // call takes 13 kB of memory.
   static constexpr size_t kMaxOpenCalls = 4096;
 
-  // kIdle: the handler doesn't read now. kReading: it waits for a message, of which gRPC may hold a
-  // part. kBlocked: it holds messages, and waits for a message of another call. kComplete: it has
-  // received all messages.
-  enum class CallState { kIdle, kReading, kBlocked, kComplete };
+  // kAtWork: the handler is at work and doesn't read. kReading: it waits for a message, of which
+  // gRPC may hold a part. kBlocked: it holds a message that it can't process yet, and doesn't read.
+  // kComplete: it has received all messages.
+  enum class CallState { kAtWork, kReading, kBlocked, kComplete };
   // An open call of the connection. Its owner adds and removes it.
   struct Call {
     // Ends the call with an error. Called at most once. Must not block.
     std::function<void(const absl::Status&)> end;
     bool admitted = false;
-    std::atomic<CallState> state = CallState::kIdle;
+    std::atomic<CallState> state = CallState::kAtWork;
     bool answered = false;  // as a refused call; guarded by Connection::mu_
     // Of messages that the handler holds: see HoldMessage(). Guarded by Connection::mu_.
     int64_t held_bytes = 0;
@@ -173,9 +173,9 @@ class Connection {
   // Reports that handlers have received `messages` messages of `bytes` bytes in all, or have sent
   // messages that the peer acknowledges with control frames of `bytes` bytes.
   void AddCredit(int64_t bytes, int64_t messages);
-  // Reports that the handler of an open call holds a message of `bytes` bytes that it can't use
-  // yet. The message counts in the pool, but no longer in the window. If `bytes` is negative, the
-  // handler no longer holds the message.
+  // Reports that the handler of an open call holds a message of `bytes` bytes that it hasn't
+  // processed yet. The message counts in the pool, but no longer in the window. If `bytes` is
+  // negative, the handler no longer holds the message.
   void HoldMessage(Call* call, int64_t bytes);
   // Sets the state of an open call.
   void SetState(Call* call, CallState state);

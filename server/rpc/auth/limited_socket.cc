@@ -34,9 +34,11 @@ struct LimitedSocket::Slot {
   uint64_t cookie ABSL_GUARDED_BY(mu) = 0;
   Options options ABSL_GUARDED_BY(mu);
   int64_t received_bytes ABSL_GUARDED_BY(mu) = 0;
-  bool stalled ABSL_GUARDED_BY(mu) = false;    // recvmsg has returned EAGAIN because of a limit
-  int64_t read_bytes ABSL_GUARDED_BY(mu) = 0;  // since recvmsg has returned EAGAIN
-  // recvmsg has returned EAGAIN once because of `read_bytes`.
+  bool stalled ABSL_GUARDED_BY(mu) = false;  // recvmsg has returned EAGAIN because of a limit
+  // The bytes received since the socket was last empty, or since `read_bytes` last made recvmsg
+  // return EAGAIN twice in a row.
+  int64_t read_bytes ABSL_GUARDED_BY(mu) = 0;
+  // `read_bytes` has made recvmsg return EAGAIN once.
   bool paused ABSL_GUARDED_BY(mu) = false;
   int64_t pool_bytes ABSL_GUARDED_BY(mu) = 0;  // the bytes that the pool counts
 
@@ -128,7 +130,8 @@ ssize_t LimitedSocket::Receive(int fd, msghdr* message, int flags) {
       const int64_t left = slot->options.pool.max_read_bytes() - slot->read_bytes;
       read_enough = room > 0 && left <= 0;
       room = std::clamp<int64_t>(left, 0, room);
-      // The first EAGAIN may only end a read of several pieces. gRPC sizes its buffer at the second.
+      // After the first EAGAIN, gRPC may only finish a read of several pieces. It sets the size of
+      // its buffer after the second one.
       if (read_enough && std::exchange(slot->paused, !slot->paused)) slot->read_bytes = 0;
       // Several sockets may read at once, so the room is reserved.
       budget = slot->options.pool.budget_bytes;

@@ -25,12 +25,13 @@ struct ReceivePool {
   // How many more bytes the sockets may receive, however many bytes gRPC holds. Null means no
   // limit.
   std::shared_ptr<std::atomic<int64_t>> budget_bytes;
-  // gRPC reads from a socket until it returns EAGAIN. From the bytes that it gets until then, it
-  // derives the size of the buffer for the next reads, up to some MiB, and keeps this buffer while
-  // the connection is idle. So each of the `sockets` sockets gets an equal share of `buffer_bytes`,
-  // but at least kMinReadBytes, until it returns EAGAIN once.
+  // gRPC sizes a connection's read buffer by the bytes that it gets until recvmsg returns EAGAIN,
+  // and keeps the buffer while the connection is idle. So recvmsg returns EAGAIN after
+  // max_read_bytes(): an equal share of `buffer_bytes` for each connection, but at least
+  // kMinReadBytes. The buffer may take twice that, and buffers from a time with fewer connections
+  // are larger.
   int64_t buffer_bytes = 0;
-  BudgetRef sockets;  // their number; null: no limit
+  BudgetRef sockets;  // counts the connections; null: max_read_bytes() is unlimited
 
   static constexpr int64_t kMinReadBytes = 16 << 10;
   int64_t max_read_bytes() const {

@@ -60,7 +60,7 @@ class BulkCall : public ServerCall {
 
   // Returns whether the call waits or a worker works for it.
   bool busy() const { return waiting_ || working_; }
-  // Returns whether the call waits: neither for a worker nor for the client.
+  // Returns whether a Wait() is under way. Waits for a worker or for the client don't count.
   bool waiting() const { return waiting_; }
 
   // Ends the call with an error: at once, or when the worker that works for it has finished.

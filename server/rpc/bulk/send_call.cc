@@ -86,7 +86,7 @@ void SendCall::PrepareChunk() {
 }
 
 void SendCall::AwaitRoom() {
-  // A smaller amount wouldn't be charged.
+  // WhenResponseFits() doesn't count a smaller amount. Then PrepareChunk() would wait again.
   const int64_t bytes = std::clamp(end_ - offset_, kMaxUncountedResponseBytes + 1, 2 * kChunkBytes);
   Wait([this, bytes](auto on_room) { WhenResponseFits(bytes, on_room); }, [this] { SendNext(); });
 }

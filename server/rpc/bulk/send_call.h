@@ -68,7 +68,8 @@ class SendCall : public BulkCall {
  private:
   // Sets chunk_ to the bytes from offset_ on: at once, or when the device has read them.
   void PrepareChunk();
-  // Waits until two chunks fit into the caller's limit of unsent responses, and continues.
+  // Waits until two chunks, or the rest of the tensor, fit into the limits of unsent responses.
+  // Then sends.
   void AwaitRoom();
 
   TensorRef tensor_;

@@ -127,9 +127,9 @@ class SessionCommands final : public StreamState,
   absl::StatusOr<bool> CheckDue(const v1::SessionStreamRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   absl::Status ApplyCommand(const v1::Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
-  // If the answers take kMaxAnswerBytes or more, or an answer other than an error has exceeded a
-  // limit of host memory, returns RESOURCE_EXHAUSTED. Call it after each command, because one message may request millions of
-  // answers.
+  // Returns RESOURCE_EXHAUSTED if the answers take kMaxAnswerBytes or more, or if a limit of host
+  // memory has refused an answer that isn't an error. Call it after each command, because one
+  // message may request millions of answers.
   absl::Status CheckAnswers() const;
   absl::Status ApplyDefinition(const v1::Definition& definition)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
@@ -164,8 +164,9 @@ class SessionCommands final : public StreamState,
   // Queues an answer. If ResetAnswersLocked() has been called since the answer's message began,
   // drops the answer. `expected_by` is the result of Expect().
   void Deliver(uint64_t expected_by, Answer answer);
-  // Queues an error for the client, unless a limit of host memory is reached. The handle has the
-  // error in any case (Tensor::Failed(), Session::KeepRefusal()).
+  // Queues an error for the client. If a limit of host memory is reached, or no connection will
+  // send the error, drops it. The handle keeps an error (Tensor::Failed(), Session::KeepRefusal()),
+  // unless it is 0 or was already in use.
   void AppendError(Handle handle, uint64_t number, const absl::Status& error);
   // Returns how many of answer_bytes_ are charged to answer_charge_: all but the first
   // Session::kPrepaidAnswerBytes, which were charged when the session opened.

@@ -251,8 +251,8 @@ void SessionCommands::RefuseOutputs(Handle first, uint32_t count, uint64_t numbe
 }
 
 void SessionCommands::Refuse(Handle handle, uint64_t number, const absl::Status& error) {
-  // If the handle can't be inserted (0, in use), the error doesn't stick to it. The client gets the
-  // error in either case.
+  // If the handle is 0 or in use, it doesn't keep the error. Then only the stream reports the
+  // error.
   const RefusalCountingPause pause;
   const absl::Status inserted = session_->Insert(Tensor::Failed(handle, error));
   if (absl::IsResourceExhausted(inserted)) session_->KeepRefusal(handle, inserted);

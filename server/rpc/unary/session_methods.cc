@@ -12,10 +12,10 @@ namespace {
 
 constexpr int kDefaultSessionsPerPage = 100;
 constexpr int kMaxSessionsPerPage = 1000;
-// The maximum memory of a listed session without its devices: its names, which are both in the
-// protobuf message and in the encoded response, and its numbers. And that of each of its devices.
+// The maximum memory that a response takes for one session, without its devices, and for each of
+// its devices. Both the protobuf message and the encoded response contain the session's names.
 constexpr int64_t kMaxListedSessionBytes = 1 << 10;
-constexpr int64_t kListedDeviceBytes = 128;
+constexpr int64_t kMaxListedDeviceBytes = 128;
 
 // Returns the maximum number of sessions in the response.
 int PageSize(const v1::ListSessionsRequest& request) {
@@ -137,7 +137,7 @@ void UnaryMethods::ListSessions(
     const UnaryRef<v1::ListSessionsRequest, v1::ListSessionsResponse>& call) {
   const auto num_devices = static_cast<int64_t>(context_->engine->slots().size());
   const int64_t bytes =
-      PageSize(call->request()) * (kMaxListedSessionBytes + num_devices * kListedDeviceBytes);
+      PageSize(call->request()) * (kMaxListedSessionBytes + num_devices * kMaxListedDeviceBytes);
   call->WhenResponseFits(bytes, [this, weak = call->weak_from_this()] {
     const auto waiting =
         std::static_pointer_cast<UnaryCall<v1::ListSessionsRequest, v1::ListSessionsResponse>>(

@@ -154,7 +154,7 @@ TEST(CpuMemoryTest, ErrorNamesFragmentation) {
   }
   ExpectError(device->Allocate(1 << 20), absl::StatusCode::kResourceExhausted,
               {"cpu:1 is out of memory: asked for 1048576 bytes",
-               "tensors have left the memory fragmented"});
+               "small and deleted tensors have left the memory fragmented"});
   kept.clear();
   EXPECT_TRUE(device->Allocate(1 << 20).ok());
   BufferPages().SetLimit(Budget::kUnlimited);

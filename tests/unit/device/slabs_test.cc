@@ -193,7 +193,7 @@ TEST(BufferPagesTest, FreedPagesBetweenBlocksAreReused) {
   EXPECT_EQ(BufferPages().room(), kBytes);
 }
 
-TEST(BufferPagesTest, ABlockThatIsReusedForLessGivesThePagesBack) {
+TEST(BufferPagesTest, ReusingABlockForASmallerSizeReturnsPages) {
   cpu::MemoryPool pool(64 << 20);
   Slabs::ReleaseIdle();
   const int64_t before = BufferPages().used();

@@ -130,7 +130,7 @@ class UnderestimatingDevice final : public FakeDevice {
     explicit SlowKernel(UnderestimatingDevice* device) : device_(device) { runs_inline_ = true; }
     absl::Status Launch(const LaunchContext&, absl::Span<const Buffer* const>,
                         absl::Span<Buffer* const>) override {
-      const int64_t end = InlineWatch::ProcessorTime() + 2 * InlineWatch::kMaxNanoseconds;
+      const int64_t end = InlineWatch::ProcessorTime() + 2 * InlineWatch::kMaxInlineNanoseconds;
       while (InlineWatch::ProcessorTime() < end) {
       }
       if (std::this_thread::get_id() != device_->caller_) device_->launches_elsewhere_.fetch_add(1);

@@ -77,6 +77,15 @@ class ConnectionTest : public testing::Test {
     }
     ASSERT_TRUE(connection_->stalled());
   }
+  // Expects that the connection isn't read although there is credit, and that nothing is closed.
+  void ExpectDelayed() {
+    const int64_t before = connection_->received_bytes();
+    connection_->AddCredit(before, 1);
+    Read();
+    EXPECT_EQ(connection_->received_bytes(), before);
+    for (int i = 0; i < kInspections; ++i) EXPECT_EQ(Inspect(), Connection::Inspection::kOpen);
+    EXPECT_TRUE(ended_.ok()) << ended_;
+  }
   // Reads as much as the connection may grant.
   void FillLargestWindow() {
     for (int i = 0; i < kRounds; ++i) {
@@ -124,14 +133,7 @@ TEST_F(ConnectionTest, RoundsWithoutProgressEndNoCall) {
 TEST_F(ConnectionTest, ManyExpiredCallsDelayBytesAndCloseNothing) {
   Read();
   for (int i = 0; i < 20'000; ++i) EXPECT_TRUE(connection_->CountCancelled(/*has_deadline=*/true));
-  const int64_t before = connection_->received_bytes();
-  connection_->AddCredit(before, 1);
-  Read();
-  EXPECT_EQ(connection_->received_bytes(), before);
-  for (int i = 0; i < kInspections; ++i) {
-    EXPECT_EQ(Inspect(), Connection::Inspection::kOpen);
-  }
-  EXPECT_TRUE(ended_.ok()) << ended_;
+  ExpectDelayed();
 }
 
 TEST_F(ConnectionTest, IsReadAgainAfterAPause) {
@@ -155,15 +157,9 @@ TEST_F(ConnectionTest, ManyUnsentAnswersDelayBytes) {
     EXPECT_TRUE(connection_->AddRefused(&call, /*at_limit=*/true));
     connection_->RefusedCallAnswered(&call);
   }
-  const int64_t before = connection_->received_bytes();
-  connection_->AddCredit(before, 1);
-  Read();
-  EXPECT_EQ(connection_->received_bytes(), before);
-  for (int i = 0; i < kInspections; ++i) {
-    EXPECT_EQ(Inspect(), Connection::Inspection::kOpen);
-  }
-  EXPECT_TRUE(ended_.ok()) << ended_;
+  ExpectDelayed();
   for (Connection::Call& call : calls) connection_->Remove(&call);
+  const int64_t before = connection_->received_bytes();
   Read();
   EXPECT_GT(connection_->received_bytes(), before);
 }
@@ -176,10 +172,7 @@ TEST_F(ConnectionTest, ManyPublicCallsDelayBytes) {
     connection_->ServedAsPublic();
     connection_->Remove(&call);
   }
-  const int64_t before = connection_->received_bytes();
-  connection_->AddCredit(before, 1);
-  Read();
-  EXPECT_EQ(connection_->received_bytes(), before);
+  ExpectDelayed();
 }
 
 TEST_F(ConnectionTest, FloodOfResetsClosesTheConnection) {

@@ -56,7 +56,7 @@ TEST(MemoryPlanTest, LargeMessagesGetRoom) {
 TEST(MemoryPlanTest, RefusesLimitsThatLeaveDevicesTooLittle) {
   Limits limits{.max_host_bytes = 3 * kGiB};
   ExpectError(PlanMemory(4 * kGiB, &limits), absl::StatusCode::kInvalidArgument,
-              {"4096 MiB", "--max-host-bytes (3072 MiB)"});
+              {"4096 MiB", "--max-host-bytes takes 3072 MiB"});
 }
 
 TEST(MemoryPlanTest, ASmallHostStillGetsADevice) {
