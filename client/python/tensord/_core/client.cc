@@ -1,11 +1,6 @@
 // Connections and devices: Client, Cluster, Device, the current connection.
 #include "tensord/client/client.h"
 
-#include <nanobind/stl/map.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/vector.h>
-
 #include <memory>
 #include <mutex>
 #include <optional>

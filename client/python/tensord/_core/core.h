@@ -2,7 +2,12 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+// All files have the same converters: a file without one would compile, and throw std::bad_cast.
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <functional>
 #include <optional>

@@ -1,8 +1,6 @@
 // The functions that make tensors: constants, ranges, random numbers.
 #include "tensord/client/creation.h"
 
-#include <nanobind/stl/optional.h>
-
 #include <algorithm>
 #include <memory>
 #include <optional>

@@ -1,7 +1,4 @@
 // Safetensors files.
-#include <nanobind/stl/map.h>
-#include <nanobind/stl/vector.h>
-
 #include <map>
 #include <string>
 

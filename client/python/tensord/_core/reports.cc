@@ -1,8 +1,5 @@
 #include "tensord/client/python/tensord/_core/reports.h"
 
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include <utility>
 
 namespace tensord::python {
