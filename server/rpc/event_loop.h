@@ -35,7 +35,7 @@ class QueueEvent {
 //
 // gRPC reads from connections only if the thread asks for an event and none is waiting. An owner
 // whose messages are handled in many slices could therefore stop gRPC from reading other
-// connections. So every 200 us the loop takes the waiting events, at most 256, so that gRPC reads.
+// connections. So every 60 us the loop takes the waiting events, at most 256, so that gRPC reads.
 // While new calls are waiting, it doesn't: gRPC would read more calls, and nothing bounds their
 // memory.
 //
@@ -60,7 +60,7 @@ class EventLoop {
 
   // The longest time for which the loop handles events before it lets gRPC read. An event that
   // takes longer delays the read.
-  static constexpr std::chrono::microseconds kMaxTimeWithoutInput{200};
+  static constexpr std::chrono::microseconds kMaxTimeWithoutInput{60};
 
   // `source` outlives this object.
   explicit EventLoop(Source* source) : source_(source) {}

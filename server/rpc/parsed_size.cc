@@ -146,7 +146,7 @@ class Layouts {
 
 class Counter {
  public:
-  Counter(CodedInputStream* in, const ParsedSize& max) : in_(*in), max_(max) {}
+  Counter(CodedInputStream* in, int64_t max_bytes) : in_(*in), max_bytes_(max_bytes) {}
 
   // Counts the fields up to the current limit. Returns false if it stops early.
   bool Message(const Layout& layout, int depth) {
@@ -157,13 +157,12 @@ class Counter {
     return in_.ConsumedEntireMessage();
   }
 
-  const ParsedSize& size() const { return size_; }
+  int64_t bytes() const { return bytes_; }
 
  private:
-  bool Add(int64_t bytes, int64_t objects = 1) {
-    size_.bytes += bytes;
-    size_.objects += objects;
-    return !size_.Exceeds(max_);
+  bool Add(int64_t bytes) {
+    bytes_ += bytes;
+    return bytes_ <= max_bytes_;
   }
 
   bool ReadLength(int* length) {
@@ -184,7 +183,7 @@ class Counter {
         if (field.repeated && delimited) return Packed(field);
         if (wire_type != field.wire_type) break;
         // Counts an array for each element. tensord's clients don't send lists in this form.
-        if (field.repeated && !Add(kNumbersBytes, 0)) return false;
+        if (field.repeated && !Add(kNumbersBytes)) return false;
         return WireFormatLite::SkipField(&in_, tag);
       case Layout::Kind::kUnknown:
         break;
@@ -226,7 +225,7 @@ class Counter {
       left -= size;
       if (!in_.Skip(size)) return false;
     }
-    return Add(kGrowth * count * field.number_bytes + kNumbersBytes, 0);
+    return Add(kGrowth * count * field.number_bytes + kNumbersBytes);
   }
 
   bool Unknown(uint32_t tag, int depth) {
@@ -243,22 +242,22 @@ class Counter {
   }
 
   CodedInputStream& in_;
-  const ParsedSize max_;
-  ParsedSize size_;
+  const int64_t max_bytes_;
+  int64_t bytes_ = 0;
 };
 
 }  // namespace
 
-ParsedSize EstimateParsedSize(grpc::ByteBuffer* message, const Descriptor& type,
-                              const ParsedSize& max) {
+absl::StatusOr<int64_t> EstimateParsedBytes(grpc::ByteBuffer* message, const Descriptor& type,
+                                            int64_t max_bytes) {
   grpc::ProtoBufferReader reader(message);
   CodedInputStream in(&reader);
   in.PushLimit(static_cast<int>(message->Length()));
-  Counter counter(&in, max);
+  Counter counter(&in, max_bytes);
   const bool complete = counter.Message(Layouts::Of(type), 0);
-  ParsedSize size = counter.size();
-  size.malformed = !complete && !size.Exceeds(max);
-  return size;
+  if (complete || counter.bytes() > max_bytes) return counter.bytes();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the bytes are not a valid ", type.full_name(), " message"));
 }
 
 namespace {
@@ -266,13 +265,8 @@ namespace {
 // Returns the estimate in bytes. `rule` says where `max_bytes` comes from.
 absl::StatusOr<int64_t> CheckedEstimate(grpc::ByteBuffer* message, const Descriptor& type,
                                         int64_t max_bytes, absl::string_view rule) {
-  const ParsedSize size =
-      EstimateParsedSize(message, type, {max_bytes, std::numeric_limits<int64_t>::max()});
-  if (size.malformed) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the bytes are not a valid ", type.full_name(), " message"));
-  }
-  if (size.bytes <= max_bytes) return size.bytes;
+  TENSORD_ASSIGN_OR_RETURN(const int64_t bytes, EstimateParsedBytes(message, type, max_bytes));
+  if (bytes <= max_bytes) return bytes;
   return absl::ResourceExhaustedError(absl::StrCat(
       "a ", type.full_name(), " of ", message->Length(), " bytes takes more than ", max_bytes,
       " bytes of memory when it is parsed, ", rule, "; split it into several messages"));

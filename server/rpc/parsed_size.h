@@ -10,24 +10,18 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "tensord/server/session/principal.h"
 
 namespace tensord::server {
 
-// The memory of a parsed message.
-struct ParsedSize {
-  int64_t bytes = 0;       // without the object of the message itself
-  int64_t objects = 0;     // submessages, texts and unknown fields
-  bool malformed = false;  // the parser would refuse the message
-
-  bool Exceeds(const ParsedSize& max) const { return bytes > max.bytes || objects > max.objects; }
-};
-
-// Returns an upper estimate of what the parser would allocate for a message of `type`. If the
-// estimate exceeds `max`, or the bytes are malformed, returns what it has counted so far. Doesn't
-// check whether texts are valid UTF-8. Parses nothing. Thread-safe.
-ParsedSize EstimateParsedSize(grpc::ByteBuffer* message, const google::protobuf::Descriptor& type,
-                              const ParsedSize& max);
+// Returns an upper estimate, in bytes, of what the parser would allocate for a message of `type`,
+// without the object of the message itself. If the estimate exceeds `max_bytes`, returns what it has
+// counted so far. If the estimate sees that the parser would refuse the message, returns
+// INVALID_ARGUMENT. It doesn't check whether texts are valid UTF-8. Parses nothing. Thread-safe.
+absl::StatusOr<int64_t> EstimateParsedBytes(grpc::ByteBuffer* message,
+                                            const google::protobuf::Descriptor& type,
+                                            int64_t max_bytes);
 
 // The host memory of a caller's parsed message. It is charged to the caller until this object is
 // destroyed or Release() is called. Not thread-safe.

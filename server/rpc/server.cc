@@ -53,6 +53,9 @@ int NumQueues() {
 // How long clients may take to half-close their streams when the server drains.
 constexpr auto kHalfCloseTimeout = std::chrono::seconds(1);
 
+// The threads that decode large messages yield to those of the queues, which serve all callers.
+constexpr int kMessageWorkersNice = 5;
+
 // How long a connection without calls stays open when the server drains.
 constexpr auto kIdleConnectionTimeout = std::chrono::milliseconds(200);
 
@@ -166,7 +169,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Authenticator> auth
       memory_reclaimer_(DevicesOf(engine_), [this] { memory_reserve_.Refill(); }),
       sessions_(options.limits, engine_.slots()),
       workers_(kWorkerThreads),
-      message_workers_(NumQueues() + 1),
+      message_workers_(NumQueues() + 1, kMessageWorkersNice),
       context_{.engine = &engine_,
                .sessions = &sessions_,
                .workers = &workers_,

@@ -1,11 +1,14 @@
 #include "tensord/server/rpc/worker_pool.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
 namespace tensord::server {
 
-WorkerPool::WorkerPool(int threads) : max_running_per_owner_(std::max(threads - 1, 1)) {
+WorkerPool::WorkerPool(int threads, int nice)
+    : max_running_per_owner_(std::max(threads - 1, 1)), nice_(nice) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
@@ -41,6 +44,9 @@ std::deque<WorkerPool::Owner>::iterator WorkerPool::FindNextLocked() {
 }
 
 void WorkerPool::Run() {
+  // Of this thread alone (nice(2), "C library/kernel differences"). An error changes nothing but
+  // the priority.
+  if (nice_ != 0) (void)nice(nice_);
   MutexLock lock(&mu_);
   while (true) {
     const auto next = FindNextLocked();

@@ -20,7 +20,8 @@ class WorkerPool {
   // Identifies the principal that a job runs for. The pool only compares it.
   using Owner = const void*;
 
-  explicit WorkerPool(int threads);
+  // The threads add `nice` to the process's nice value (setpriority(2)).
+  explicit WorkerPool(int threads, int nice = 0);
   ~WorkerPool() { Stop(); }
 
   // Queues `job` for one of the threads. After Stop(), runs it on the calling thread.
@@ -40,6 +41,7 @@ class WorkerPool {
   std::deque<Owner>::iterator FindNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int max_running_per_owner_;
+  const int nice_;
   Mutex mu_;
   CondVar wake_;
   std::map<Owner, Queue> queues_ ABSL_GUARDED_BY(mu_);     // of owners that have jobs

@@ -60,15 +60,14 @@ void TakeReadResponse(const std::string& bytes, size_t slice_bytes, size_t room,
 void TakeStreamRequest(const std::string& bytes, size_t slice_bytes) {
   using tensord::v1::SessionStreamRequest;
   grpc::ByteBuffer buffer = Sliced(bytes, slice_bytes);
-  constexpr int64_t kNoMax = std::numeric_limits<int64_t>::max();
-  const auto size = tensord::server::EstimateParsedSize(
-      &buffer, *SessionStreamRequest::descriptor(), {kNoMax, kNoMax});
+  const absl::StatusOr<int64_t> estimate = tensord::server::EstimateParsedBytes(
+      &buffer, *SessionStreamRequest::descriptor(), std::numeric_limits<int64_t>::max());
   SessionStreamRequest parsed;
   const bool valid = parsed.ParseFromString(bytes);
   const auto used = static_cast<int64_t>(parsed.SpaceUsedLong() - sizeof(parsed));
   // The estimate counts the array of a list per element, but the first elements take more.
   constexpr int64_t kFirstElements = 256;
-  if (valid && (size.malformed || used > size.bytes + kFirstElements)) std::abort();
+  if (valid && (!estimate.ok() || used > *estimate + kFirstElements)) std::abort();
 }
 
 }  // namespace

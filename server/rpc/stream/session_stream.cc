@@ -1,7 +1,6 @@
 #include "tensord/server/rpc/stream/session_stream.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "tensord/common/util/status_macros.h"
@@ -12,20 +11,15 @@
 namespace tensord::server {
 namespace {
 
-// A worker decodes messages above this size. tensord's C++ client never sends such messages.
-constexpr size_t kLargeMessageBytes = 512 << 10;
-
-// The queue's thread decodes messages above this size only if they have few objects: batches. A
-// worker decodes the others.
-constexpr size_t kManyBytes = 64 << 10;
-constexpr int64_t kFewObjects = 4096;
+// A worker decodes and applies messages above this size: decoding alone would take about as long as
+// a slice.
+constexpr size_t kMaxInlineMessageBytes = 64 << 10;
 // The queue's thread applies a message in slices, and handles the events of other calls between
 // them. A slice takes kSlice, divided by the number of the principal's sessions, but at least
 // kMinSlice.
-constexpr auto kSlice = std::chrono::microseconds(250);
+constexpr auto kSlice = std::chrono::microseconds(60);
 constexpr auto kMinSlice = std::chrono::microseconds(15);
-// After this many slices of a message, a worker continues. If the principal has one session, no
-// message of tensord's C++ client needs more.
+// After this many slices of a message, a worker continues.
 constexpr int kMaxSlices = 64;
 
 // The next response reuses this one's memory, except that of elements above this size.
@@ -100,22 +94,14 @@ void SessionStream::OnRead(bool ok) {
   }
   if (!taken) {
     Advance();
-  } else if (DecodesOnWorker()) {
+  } else if (MayWait(incoming_.Length())) {
     PostToWorker(&SessionStream::DecodeMessage);
   } else {
     DecodeMessage();
   }
 }
 
-bool SessionStream::MayWait(size_t bytes) const { return bytes > kManyBytes; }
-
-bool SessionStream::DecodesOnWorker() {
-  const size_t bytes = incoming_.Length();
-  if (!MayWait(bytes)) return false;
-  if (bytes > kLargeMessageBytes) return true;
-  const ParsedSize few = {std::numeric_limits<int64_t>::max(), kFewObjects};
-  return EstimateParsedSize(&incoming_, *v1::SessionStreamRequest::descriptor(), few).Exceeds(few);
-}
+bool SessionStream::MayWait(size_t bytes) const { return bytes > kMaxInlineMessageBytes; }
 
 void SessionStream::PostToWorker(void (SessionStream::*function)()) {
   on_worker_ = true;

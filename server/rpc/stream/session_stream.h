@@ -55,8 +55,6 @@ class SessionStream final : public ServerCall, public CommandWire {
   void AfterEvent() override;
 
   void StartReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns whether decoding the message that has been read takes long.
-  bool DecodesOnWorker();
   // Makes a worker run a function.
   void PostToWorker(void (SessionStream::*function)());
   // Decodes the message that has been read, and applies it.

@@ -52,6 +52,14 @@ UnaryCallBase::~UnaryCallBase() {
   if (!refused_.ok()) PublicCalls::OfProcess().Remove(this);
 }
 
+void UnaryCallBase::Delete() {
+  if (!large_) {
+    delete this;
+    return;
+  }
+  workers_->Post(principal().get(), [this] { delete this; });
+}
+
 bool UnaryCallBase::MayWait(size_t bytes) const { return bytes > kMaxInlineRequestBytes; }
 
 void UnaryCallBase::OnAdmitted() { StartRead(&request_bytes_); }
@@ -72,6 +80,7 @@ void UnaryCallBase::OnRead(bool ok) {
   } else if (!MayWait(request_bytes_.Length())) {
     Decode();
   } else {
+    large_ = true;
     workers_->Post(
         principal().get(),
         [self = std::static_pointer_cast<UnaryCallBase>(shared_from_this())] { self->Decode(); });

@@ -45,12 +45,15 @@ class UnaryCallBase : public ServerCall {
   // abandons it (Session::Abandon).
   void Use(SessionUse session, TensorRef made = nullptr);
 
+  // Destroys the call: on a worker if its request is large, because that takes long.
+  void Delete();
+
   std::weak_ptr<UnaryCallBase> weak_from_this() {
     return std::static_pointer_cast<UnaryCallBase>(shared_from_this());
   }
 
  protected:
-  // `workers` decode and handle large requests. They outlive the call.
+  // `workers` decode, handle and destroy large requests. They outlive the call.
   UnaryCallBase(WorkerPool* workers, ParsedCharge::AtLimit at_limit,
                 std::unique_ptr<GrpcCall> grpc_call)
       : ServerCall(std::move(grpc_call)), workers_(workers), request_charge_(at_limit) {}
@@ -81,6 +84,7 @@ class UnaryCallBase : public ServerCall {
   WorkerPool* const workers_;
   ParsedCharge request_charge_;
   grpc::ByteBuffer request_bytes_;
+  bool large_ = false;  // a worker handles the request
   absl::Status refused_;
   // This call's position in the list of PublicCalls. Guarded by that object's mutex.
   std::optional<std::list<std::weak_ptr<UnaryCallBase>>::iterator> public_position_;
@@ -140,7 +144,8 @@ CallFactory MakeUnaryFactory(WorkerPool* workers,
   const auto shared = std::make_shared<const typename Call::Method>(std::move(method));
   return [shared, workers](std::unique_ptr<GrpcCall> grpc_call) {
     // make_shared would keep the call's memory as long as any weak_ptr remains.
-    return std::shared_ptr<ServerCall>(new Call(shared, workers, std::move(grpc_call)));
+    return std::shared_ptr<ServerCall>(new Call(shared, workers, std::move(grpc_call)),
+                                       [](Call* call) { call->Delete(); });
   };
 }
 
