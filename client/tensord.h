@@ -8,9 +8,9 @@
 //   std::cout << y << "\n";                           // waits, and prints the values or the error
 #pragma once
 
+#include "tensord/client/activations.h"            // IWYU pragma: export
 #include "tensord/client/client.h"                 // IWYU pragma: export
 #include "tensord/client/cluster.h"                // IWYU pragma: export
-#include "tensord/client/composite/activations.h"  // IWYU pragma: export
 #include "tensord/client/composite/elementwise.h"  // IWYU pragma: export
 #include "tensord/client/composite/indexing.h"     // IWYU pragma: export
 #include "tensord/client/composite/losses.h"       // IWYU pragma: export

@@ -92,12 +92,4 @@ Tensor Addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) 
   return Composite("addcdiv", {x, a, b}, Narrow(result, {&x, &a, &b}));
 }
 
-Tensor Softplus(const Tensor& x, const SoftplusOptions& options) {
-  const Tensor wide = Widen(x);
-  const Tensor scaled = Times(wide, options.beta);
-  const Tensor curve = Times(Log1p(Exp(scaled)), 1 / options.beta);
-  const Tensor result = Where(Gt(scaled, options.threshold), wide, curve);
-  return Composite("softplus", {x}, Narrow(result, {&x}));
-}
-
 }  // namespace tensord

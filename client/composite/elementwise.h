@@ -45,11 +45,4 @@ Tensor Addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value =
 // Returns x + value a / b. Takes floating tensors.
 Tensor Addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value = 1);
 
-struct SoftplusOptions {
-  double beta = 1;
-  double threshold = 20;  // if beta x exceeds it, the result is x
-};
-// Returns log(1 + exp(beta x)) / beta. Takes floating tensors.
-Tensor Softplus(const Tensor& x, const SoftplusOptions& options = {});
-
 }  // namespace tensord

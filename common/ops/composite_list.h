@@ -20,20 +20,11 @@
   X(BitwiseNot)                           \
   X(Clamp)                                \
   X(DropoutBackward)                      \
-  X(Elu)                                  \
-  X(EluBackward)                          \
   X(Embedding)                            \
   X(EmbeddingBackward)                    \
   X(Exponential)                          \
   X(Flatten)                              \
   X(Flip)                                 \
-  X(GeluBackward)                         \
-  X(Hardsigmoid)                          \
-  X(HardsigmoidBackward)                  \
-  X(Hardswish)                            \
-  X(HardswishBackward)                    \
-  X(Hardtanh)                             \
-  X(HardtanhBackward)                     \
   X(HuberLoss)                            \
   X(HuberLossBackward)                    \
   X(IndexSelect)                          \
@@ -44,11 +35,7 @@
   X(KlDivBackward)                        \
   X(L1Loss)                               \
   X(L1LossBackward)                       \
-  X(LeakyRelu)                            \
-  X(LeakyReluBackward)                    \
   X(Lerp)                                 \
-  X(LogSigmoid)                           \
-  X(LogSigmoidBackward)                   \
   X(LogSumExp)                            \
   X(LogicalAnd)                           \
   X(LogicalNot)                           \
@@ -56,8 +43,6 @@
   X(LogicalXor)                           \
   X(MaskedFill)                           \
   X(MaskedSelect)                         \
-  X(Mish)                                 \
-  X(MishBackward)                         \
   X(MseLoss)                              \
   X(MseLossBackward)                      \
   X(Multinomial)                          \
@@ -74,23 +59,16 @@
   X(SelectBackward)                       \
   X(SelectScatter)                        \
   X(SgdStep)                              \
-  X(SigmoidBackward)                      \
   X(SignBit)                              \
-  X(SiluBackward)                         \
   X(SliceBackward)                        \
   X(SliceScatter)                         \
   X(SmoothL1Loss)                         \
   X(SmoothL1LossBackward)                 \
-  X(Softplus)                             \
-  X(SoftplusBackward)                     \
   X(Square)                               \
   X(Squeeze)                              \
   X(Stack)                                \
   X(Std)                                  \
   X(TakeAlongDim)                         \
-  X(TanhBackward)                         \
-  X(Threshold)                            \
-  X(ThresholdBackward)                    \
   X(Tril)                                 \
   X(Triu)                                 \
   X(TruncNormal)                          \

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "tensord/common/ops/composite_list.h"
+#include "tensord/common/ops/composition.h"
 #include "tensord/common/ops/op_inference.h"
 #include "tensord/common/util/nearest_word.h"
 
@@ -48,6 +49,7 @@ struct Registry {
   absl::flat_hash_map<absl::string_view, const OpSchema*, NameHash> by_name;
 
   Registry() {
+    AppendActivationCompositions(schemas);
     AppendAttentionOps(schemas);
     AppendConvOps(schemas);
     AppendCreationOps(schemas);
@@ -68,6 +70,7 @@ struct Registry {
               [](const OpSchema& a, const OpSchema& b) { return a.name < b.name; });
     for (OpSchema& schema : schemas) {
       AddInputNames(schema);
+      if (schema.formula != nullptr) schema.infer = InferComposition;
       by_name_order.push_back(&schema);
       if (!by_name.emplace(schema.name, &schema).second) {
         std::fprintf(stderr, "op registry: \"%s\" is registered twice\n", schema.name.c_str());

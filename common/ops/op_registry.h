@@ -8,6 +8,7 @@
 namespace tensord {
 
 // Each appends the ops of one file. op_registry.cc calls each of them once.
+void AppendActivationCompositions(std::vector<OpSchema>& ops);
 void AppendAttentionOps(std::vector<OpSchema>& ops);
 void AppendConvOps(std::vector<OpSchema>& ops);
 void AppendCreationOps(std::vector<OpSchema>& ops);

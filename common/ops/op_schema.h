@@ -27,6 +27,7 @@ struct AttrDef {
   std::string doc;
 };
 
+class Formula;
 class InferenceContext;
 
 // How long a CPU thread takes per element that the op reads or writes. An op that takes only a few
@@ -69,6 +70,9 @@ struct OpSchema {
   // Pairs of an input and an output of the same size. All backends' kernels accept an output that
   // has the memory of its input.
   std::vector<std::pair<int, int>> in_place = {};
+  // If this is set, the op is a composition (ops/composition.h): this function builds it from other
+  // ops. It then has no kernel, and the registry sets `infer`.
+  void (*formula)(Formula&) = nullptr;
 };
 
 // Returns the name of an input for messages: "weight", or "input 3" if the op has no names.
@@ -158,6 +162,8 @@ class InferenceContext {
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   const TensorSpec& input(int i) const { return *inputs_[i]; }
+  const OpSchema& schema() const { return schema_; }
+  Inputs inputs() const { return inputs_; }
   const BoundAttributes& attrs() const { return attrs_; }
   bool IsGiven(absl::string_view name) const { return given_.Find(name) != nullptr; }
   // If false, only the outputs are wanted: attributes in normal form and aliases have no effect.

@@ -192,7 +192,8 @@ struct KernelSpec {
 };
 
 // Describes a sequence of elementwise ops that becomes one kernel. Each step computes elements of
-// the output's shape. The step's operands broadcast to that shape.
+// the output's shape. The step's operands broadcast to that shape. A step may also be a number: the
+// op `full` with the shape [].
 struct FusedSpec {
   struct Step {
     const OpSchema* schema;

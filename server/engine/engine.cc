@@ -163,6 +163,7 @@ absl::Status CheckInputDevices(absl::string_view op, absl::Span<const TensorRef>
 Engine::Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion, bool graphs,
                Executor::Threading threading)
     : fusion_(fusion), graphs_(graphs) {
+  if (fusion_) prepared_ops_.SetChains(&chains_);
   for (std::unique_ptr<Device>& device : devices) {
     auto slot = std::make_unique<DeviceSlot>();
     slot->index = static_cast<int>(owned_.size());

@@ -60,6 +60,20 @@ std::vector<TensorSpec> InputSpecs(absl::Span<const ChainOp> chain) {
   return specs;
 }
 
+// Returns the kernel of a chain. It keeps the ops alive, whose addresses are its key.
+FusedKernelRef MakeKernel(absl::Span<const ChainOp> chain) {
+  auto ops = std::make_shared<std::vector<PreparedOpRef>>();
+  std::vector<FusedSpec::Step> steps;
+  for (const ChainOp& link : chain) {
+    const OpPlan& plan = (*link.op)->plan();
+    steps.push_back({plan.schema, &plan.attrs, link.operands, plan.output().dtype});
+    ops->push_back(*link.op);
+  }
+  const PreparedOp& last = *ops->back();
+  return std::make_shared<FusedKernel>(last.slot(), InputSpecs(chain), std::move(steps),
+                                       last.output(), std::move(ops));
+}
+
 BufferRef ReusableInput(const MemoryAccount& account, const PreparedKernel& kernel,
                         const Inputs& inputs, int64_t bytes) {
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -112,46 +126,13 @@ absl::StatusOr<PreparedOpRef> ChainKernels::FindLinear(const PreparedOp& linear,
   return prepared_ops_->Find("linear", linear.inputs(), attrs, linear.slot(), /*caller=*/nullptr);
 }
 
-// The kernel of one chain. Prepare() makes it. Thread-safe.
-class ChainKernels::Kernel {
- public:
-  explicit Kernel(absl::Span<const ChainOp> chain) : inputs_(InputSpecs(chain)) {
-    for (const ChainOp& link : chain) {
-      const OpPlan& plan = (*link.op)->plan();
-      steps_.push_back({plan.schema, &plan.attrs, link.operands, plan.output().dtype});
-      ops_.push_back(*link.op);
-    }
-  }
-
-  // Prepares the kernel if it isn't prepared yet. May block for seconds.
-  void Prepare() {
-    MutexLock lock(&mu_);
-    if (prepared_) return;
-    const PreparedOp& last = *ops_.back();
-    auto kernel = last.slot()->device->PrepareFused({inputs_, steps_, &last.output()});
-    if (kernel.ok()) kernel_ = *std::move(kernel);
-    prepared_ = true;
-  }
-
-  bool prepared() const { return prepared_; }
-  // Returns whether Prepare() takes so little time that the caller may wait for it.
-  bool prepares_fast() const { return ops_.back()->slot()->device->host_accessible(); }
-  // Marks the kernel as queued. Returns false if it was marked already.
-  bool MarkQueued() { return !queued_.exchange(true); }
-  void ClearQueued() { queued_ = false; }
-
-  // Returns null if the device has no kernel for the chain. Call it only if prepared() is true.
-  PreparedKernel* kernel() const { return kernel_.get(); }
-
- private:
-  std::vector<PreparedOpRef> ops_;  // kept alive: the key contains their addresses
-  const std::vector<TensorSpec> inputs_;
-  std::vector<FusedSpec::Step> steps_;
-  std::atomic<bool> queued_ = false;
-  std::atomic<bool> prepared_ = false;
-  Mutex mu_;                                // held while the kernel is prepared
-  std::unique_ptr<PreparedKernel> kernel_;  // written before prepared_
-};
+void FusedKernel::Prepare() {
+  MutexLock lock(&mu_);
+  if (prepared_) return;
+  auto kernel = slot_->device->PrepareFused({inputs_, steps_, &output_});
+  if (kernel.ok()) kernel_ = *std::move(kernel);
+  prepared_ = true;
+}
 
 ChainKernels::~ChainKernels() {
   std::thread compiler;
@@ -165,31 +146,38 @@ ChainKernels::~ChainKernels() {
 }
 
 std::shared_ptr<PreparedKernel> ChainKernels::Find(absl::Span<const ChainOp> chain) {
-  KernelRef found = FindKernel(chain);
+  FusedKernelRef found = FindKernel(chain);
   found->Prepare();
   PreparedKernel* const kernel = found->kernel();
   if (kernel == nullptr) return nullptr;
   return std::shared_ptr<PreparedKernel>(std::move(found), kernel);
 }
 
-ChainKernels::KernelRef ChainKernels::FindKernel(absl::Span<const ChainOp> chain) {
+FusedKernelRef ChainKernels::FindKernel(absl::Span<const ChainOp> chain) {
   std::string key = KeyOf(chain);
   MutexLock lock(&mu_);
   const auto found = kernels_.find(key);
   if (found != kernels_.end()) return found->second;
   if (kernels_.size() >= kMaxKernels) kernels_.clear();
-  return kernels_.emplace(std::move(key), std::make_shared<Kernel>(chain)).first->second;
+  return kernels_.emplace(std::move(key), MakeKernel(chain)).first->second;
 }
 
-ChainKernels::KernelRef ChainKernels::FindCompiled(absl::Span<const ChainOp> chain) {
-  KernelRef found = FindKernel(chain);
-  if (!found->prepared() && found->prepares_fast()) found->Prepare();
-  if (found->prepared()) return found->kernel() != nullptr ? found : nullptr;
-  if (found->MarkQueued()) Queue(std::move(found));
-  return nullptr;
+FusedKernelRef ChainKernels::FindCompiled(absl::Span<const ChainOp> chain) {
+  FusedKernelRef found = FindKernel(chain);
+  return PrepareSoon(found) && found->kernel() != nullptr ? found : nullptr;
 }
 
-void ChainKernels::Queue(KernelRef kernel) {
+bool ChainKernels::PrepareSoon(const FusedKernelRef& kernel) {
+  if (kernel->prepared()) return true;
+  if (kernel->prepares_fast()) {
+    kernel->Prepare();
+    return true;
+  }
+  if (kernel->MarkQueued()) Queue(kernel);
+  return false;
+}
+
+void ChainKernels::Queue(FusedKernelRef kernel) {
   MutexLock lock(&mu_);
   if (stopping_ || queue_.size() >= kMaxQueued) {
     kernel->ClearQueued();
@@ -209,7 +197,7 @@ void ChainKernels::Queue(KernelRef kernel) {
 
 void ChainKernels::Compile() {
   while (true) {
-    KernelRef kernel;
+    FusedKernelRef kernel;
     {
       MutexLock lock(&mu_);
       while (queue_.empty() && !stopping_) changed_.Wait(&mu_);
@@ -237,7 +225,7 @@ absl::StatusOr<BufferRef> ChainKernels::Run(MemoryAccount& account,
     return (*both)->RunSingle(account, chain.front().inputs, /*checks=*/nullptr);
   }
   Inputs inputs;
-  const KernelRef compiled = FindCompiled(ToOps(chain, &inputs));
+  const FusedKernelRef compiled = FindCompiled(ToOps(chain, &inputs));
   if (compiled == nullptr) return BufferRef();
   PreparedKernel* const kernel = compiled->kernel();
   BufferRef output = ReusableInput(account, *kernel, inputs, last.output().size_bytes());

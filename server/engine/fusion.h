@@ -1,12 +1,14 @@
 // Chains of ops that run as one kernel.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -33,6 +35,46 @@ struct ChainOp {
   const PreparedOpRef* op;
   absl::InlinedVector<int, 3> operands;
 };
+
+// A kernel of several elementwise ops on a device. Prepare() makes it. Thread-safe.
+class FusedKernel {
+ public:
+  // `kept_alive` owns the attributes that `steps` point to.
+  FusedKernel(DeviceSlot* slot, std::vector<TensorSpec> inputs,
+              std::vector<FusedSpec::Step> steps, TensorSpec output,
+              std::shared_ptr<const void> kept_alive)
+      : slot_(slot),
+        inputs_(std::move(inputs)),
+        steps_(std::move(steps)),
+        output_(std::move(output)),
+        kept_alive_(std::move(kept_alive)) {}
+
+  // Prepares the kernel if it isn't prepared yet. May block for seconds.
+  void Prepare();
+
+  bool prepared() const { return prepared_; }
+  // Returns whether Prepare() takes so little time that the caller may wait for it.
+  bool prepares_fast() const { return slot_->device->host_accessible(); }
+  // Marks the kernel as queued. Returns false if it was marked already.
+  bool MarkQueued() { return !queued_.exchange(true); }
+  void ClearQueued() { queued_ = false; }
+
+  // Returns null if the device has no kernel for the ops. Call it only if prepared() is true.
+  PreparedKernel* kernel() const { return kernel_.get(); }
+
+ private:
+  DeviceSlot* const slot_;
+  const std::vector<TensorSpec> inputs_;
+  const std::vector<FusedSpec::Step> steps_;
+  const TensorSpec output_;
+  const std::shared_ptr<const void> kept_alive_;
+  std::atomic<bool> queued_ = false;
+  std::atomic<bool> prepared_ = false;
+  Mutex mu_;                                // held while the kernel is prepared
+  std::unique_ptr<PreparedKernel> kernel_;  // written before prepared_
+};
+
+using FusedKernelRef = std::shared_ptr<FusedKernel>;
 
 // Makes and keeps the kernels of chains. A kernel belongs to the ops of a chain and their operands.
 // Thread-safe.
@@ -67,6 +109,10 @@ class ChainKernels {
   // thread.
   absl::StatusOr<BufferRef> Run(MemoryAccount& account, absl::Span<const ChainLink> chain);
 
+  // Prepares a kernel: at once if that is fast, otherwise on the background thread. If the queue is
+  // full, does nothing; the caller tries again later. Returns whether the kernel is prepared now.
+  bool PrepareSoon(const FusedKernelRef& kernel);
+
   // Returns how many kernels wait to be compiled or are being compiled.
   int64_t kernels_to_compile() const;
 
@@ -76,23 +122,20 @@ class ChainKernels {
   // later run of the chain.
   static constexpr size_t kMaxQueued = 64;
 
-  class Kernel;
-  using KernelRef = std::shared_ptr<Kernel>;
-
-  KernelRef FindKernel(absl::Span<const ChainOp> chain);
+  FusedKernelRef FindKernel(absl::Span<const ChainOp> chain);
   // Returns the kernel of a chain if it is compiled. Otherwise queues it and returns null. If the
   // device has no kernel for the chain, also returns null. Doesn't wait for a GPU's compiler.
-  KernelRef FindCompiled(absl::Span<const ChainOp> chain);
+  FusedKernelRef FindCompiled(absl::Span<const ChainOp> chain);
   // Queues the kernel for the background thread. Does nothing if the queue is full.
-  void Queue(KernelRef kernel);
+  void Queue(FusedKernelRef kernel);
   // Runs on the background thread: prepares the queued kernels, until stopping_ is set.
   void Compile();
 
   PreparedOpCache* const prepared_ops_;
   mutable Mutex mu_;
   CondVar changed_;
-  absl::flat_hash_map<std::string, KernelRef> kernels_ ABSL_GUARDED_BY(mu_);
-  std::deque<KernelRef> queue_ ABSL_GUARDED_BY(mu_);  // compiler_ may be compiling the first one
+  absl::flat_hash_map<std::string, FusedKernelRef> kernels_ ABSL_GUARDED_BY(mu_);
+  std::deque<FusedKernelRef> queue_ ABSL_GUARDED_BY(mu_);  // compiler_ may be compiling the first one
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread compiler_ ABSL_GUARDED_BY(mu_);  // started by the first Queue()
 };

@@ -10,6 +10,7 @@
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/device_memory_limit.h"
 #include "tensord/server/device/value_check.h"
+#include "tensord/server/engine/composed_kernel.h"
 
 namespace tensord::server {
 namespace {
@@ -24,14 +25,16 @@ int64_t DimsBytes(const Shape& shape) {
 absl::StatusOr<PreparedOpRef> PreparedOp::Make(absl::string_view op,
                                                absl::Span<const TensorSpec> inputs,
                                                const Attributes& attrs, DeviceSlot* slot,
-                                               const BudgetRef& caller) {
+                                               const BudgetRef& caller,
+                                               PreparedOpCache* prepared_ops,
+                                               ChainKernels* chains) {
   auto prepared = std::make_shared<PreparedOp>();
   prepared->caller_ = caller;
   TENSORD_ASSIGN_OR_RETURN(prepared->plan_, PlanOp(op, inputs, attrs));
   prepared->slot_ = slot;
   prepared->inputs_.assign(inputs.begin(), inputs.end());
   TENSORD_RETURN_IF_ERROR(prepared->CheckSizes());
-  TENSORD_RETURN_IF_ERROR(prepared->Prepare());
+  TENSORD_RETURN_IF_ERROR(prepared->Prepare(prepared_ops, chains));
   prepared->host_bytes_ = prepared->EstimateHostBytes();
   return prepared;
 }
@@ -87,7 +90,7 @@ absl::Status PreparedOp::CheckSizes() const {
   return absl::OkStatus();
 }
 
-absl::Status PreparedOp::Prepare() {
+absl::Status PreparedOp::Prepare(PreparedOpCache* prepared_ops, ChainKernels* chains) {
   Device& device = *slot_->device;
   constant_ = plan_.schema->name == "constant";
   may_run_inline_ = device.host_accessible();
@@ -111,8 +114,13 @@ absl::Status PreparedOp::Prepare() {
     may_run_inline_ = may_run_inline_ && casts_[i]->runs_inline();
     has_casts_ = true;
   }
-  TENSORD_ASSIGN_OR_RETURN(kernel_,
-                           device.Prepare({plan_.schema, &plan_.attrs, read_as, plan_.outputs}));
+  if (plan_.schema->formula != nullptr) {
+    TENSORD_ASSIGN_OR_RETURN(
+        kernel_, PrepareComposition(plan_, inputs_, slot_, prepared_ops, chains, caller_.lock()));
+  } else {
+    TENSORD_ASSIGN_OR_RETURN(kernel_,
+                             device.Prepare({plan_.schema, &plan_.attrs, read_as, plan_.outputs}));
+  }
   may_run_inline_ = may_run_inline_ && kernel_->runs_inline();
   reports_values_ = plan_.schema->value_checked && device.defers_checks();
   return absl::OkStatus();

@@ -73,6 +73,9 @@ class Executable {
   std::atomic<int> slow_runs_{0};
 };
 
+class ChainKernels;
+class PreparedOpCache;
+
 // One op for given input specs, attributes and device. All calls with the same op, specs,
 // attributes and device share it (prepared_op_cache.h).
 class PreparedOp final : public Executable, public std::enable_shared_from_this<PreparedOp> {
@@ -80,11 +83,12 @@ class PreparedOp final : public Executable, public std::enable_shared_from_this<
   // Infers the op and prepares its kernels. Returns the errors of PlanOp() and Device::Prepare().
   // If an input or output exceeds the device's limit, prepares nothing and returns
   // RESOURCE_EXHAUSTED.
-  // `caller` is for ChargeCaller(). It may be null.
-  static absl::StatusOr<std::shared_ptr<PreparedOp>> Make(absl::string_view op,
-                                                          absl::Span<const TensorSpec> inputs,
-                                                          const Attributes& attrs, DeviceSlot* slot,
-                                                          const BudgetRef& caller);
+  // `caller` is for ChargeCaller(). It may be null. `prepared_ops` and `chains` are for
+  // PrepareComposition().
+  static absl::StatusOr<std::shared_ptr<PreparedOp>> Make(
+      absl::string_view op, absl::Span<const TensorSpec> inputs, const Attributes& attrs,
+      DeviceSlot* slot, const BudgetRef& caller, PreparedOpCache* prepared_ops,
+      ChainKernels* chains);
 
   const OpPlan& plan() const { return plan_; }
   absl::string_view name() const override { return plan_.schema->name; }
@@ -144,7 +148,7 @@ class PreparedOp final : public Executable, public std::enable_shared_from_this<
 
  private:
   absl::Status CheckSizes() const;
-  absl::Status Prepare();
+  absl::Status Prepare(PreparedOpCache* prepared_ops, ChainKernels* chains);
   int64_t EstimateHostBytes() const;
   absl::StatusOr<BufferRef> Cast(MemoryAccount& account, size_t input, const Buffer& from);
   // Returns the buffer of an input that `output` may use. If there is none, returns null.

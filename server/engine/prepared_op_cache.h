@@ -29,6 +29,10 @@ class PreparedOpCache {
   // Changes the limit. Call it before any other thread uses this object.
   void SetMaxBytes(int64_t max_bytes) { max_bytes_ = max_bytes; }
 
+  // Sets what prepares the fused kernels of compositions, which must outlive the ops. Without this
+  // call, compositions run op by op. Call it before any other thread uses this object.
+  void SetChains(ChainKernels* chains) { chains_ = chains; }
+
   // Returns the prepared op. If it isn't in the cache, prepares it for `caller`. If `caller` is
   // null, the op is for the server, and is never charged. Doesn't cache constants, nor ops of more
   // than a sixteenth of the limit. If the op would exceed the caller's limit of host memory,
@@ -53,6 +57,7 @@ class PreparedOpCache {
   Entries EvictLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   int64_t max_bytes_ = kMaxBytes;
+  ChainKernels* chains_ = nullptr;
   mutable Mutex mu_;
   int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   Entries entries_ ABSL_GUARDED_BY(mu_);  // the most recently used first

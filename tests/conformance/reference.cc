@@ -17,6 +17,7 @@ std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
     AddIndexingReferences(*made);
     AddAttentionReferences(*made);
     AddLossReferences(*made);
+    AddActivationReferences(*made);
     AddMatmulReferences(*made);
     AddNetworkReferences(*made);
     AddBatchNormReferences(*made);

@@ -43,6 +43,7 @@ class OpReference {
 };
 using ReferenceTable = absl::flat_hash_map<std::string, OpReference>;
 
+void AddActivationReferences(ReferenceTable& table);
 void AddAttentionReferences(ReferenceTable& table);
 void AddBatchNormReferences(ReferenceTable& table);
 void AddConvReferences(ReferenceTable& table);

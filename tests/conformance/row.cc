@@ -163,6 +163,7 @@ const Rows& AllRows() {
   static const Rows* const rows = [] {
     auto* made = new Rows;
     AddUnaryRows(*made);
+    AddActivationRows(*made);
     AddBinaryRows(*made);
     AddIndexingRows(*made);
     AddAttentionRows(*made);

@@ -87,6 +87,7 @@ std::optional<std::string> Mismatch(const Row& row, const std::vector<Values>& e
 const Rows& AllRows();
 
 // Each function adds a part of the table.
+void AddActivationRows(Rows& rows);
 void AddUnaryRows(Rows& rows);
 void AddBinaryRows(Rows& rows);
 void AddAttentionRows(Rows& rows);

@@ -3,6 +3,7 @@
 import itertools
 
 import torch
+import torch_activation_cases
 import torch_network_cases
 from torch.nn import functional as F
 from torch_case import Case
@@ -378,5 +379,6 @@ CASES = {
     "ones": creation(lambda dtype: torch.ones(3, dtype=dtype), shape=[3]),
     "full": creation(lambda dtype: torch.full((3,), 0.1, dtype=dtype), shape=[3], value=0.1),
     "eye": creation(lambda dtype: torch.eye(3, 5, dtype=dtype), rows=3, cols=5),
+    **torch_activation_cases.CASES,
     **torch_network_cases.CASES,
 }

@@ -15,16 +15,8 @@ namespace {
 struct Element {
   alignas(8) char bytes[kMaxElementBytes] = {};
 
-  Element(const Context& ctx, const AttrValue& value, DType element_dtype) {
-    const DType dtype = RealDTypeOf(element_dtype);
-    if (const bool* b = std::get_if<bool>(&value)) {
-      const uint8_t byte = *b ? 1 : 0;
-      Convert(ctx.loops, DType::kBool, &byte, dtype, bytes, 1);
-    } else if (const int64_t* i = std::get_if<int64_t>(&value)) {
-      Convert(ctx.loops, DType::kInt64, i, dtype, bytes, 1);
-    } else if (const double* d = std::get_if<double>(&value)) {
-      Convert(ctx.loops, DType::kFloat64, d, dtype, bytes, 1);
-    }
+  Element(const Context& ctx, const AttrValue& value, DType dtype) {
+    ConvertNumber(ctx.loops, value, RealDTypeOf(dtype), bytes);
   }
 };
 

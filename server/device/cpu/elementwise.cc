@@ -201,6 +201,17 @@ void Convert(const Loops& loops, DType from, const void* x, DType to, void* y, i
   }
 }
 
+void ConvertNumber(const Loops& loops, const AttrValue& value, DType to, void* y) {
+  if (const bool* b = std::get_if<bool>(&value)) {
+    const uint8_t byte = *b ? 1 : 0;
+    Convert(loops, DType::kBool, &byte, to, y, 1);
+  } else if (const int64_t* i = std::get_if<int64_t>(&value)) {
+    Convert(loops, DType::kInt64, i, to, y, 1);
+  } else if (const double* d = std::get_if<double>(&value)) {
+    Convert(loops, DType::kFloat64, d, to, y, 1);
+  }
+}
+
 void ConvertInParallel(const Context& ctx, DType from, const void* x, DType to, void* y,
                        int64_t n) {
   ctx.team.For(

@@ -42,9 +42,15 @@ struct BroadcastInput {
   BroadcastNest nest;
 };
 
+// A step that is a number. The plan treats it as one more input, whose memory is here.
+struct Number {
+  alignas(8) char bytes[kMaxStepBytes] = {};
+};
+
 // The steps for each block, planned before the first launch.
 struct FusedPlan {
-  int inputs = 0;
+  int inputs = 0;  // the tensors, then the numbers
+  std::vector<Number> numbers;
   int64_t elements = 0;
   int64_t output_bytes = 0;          // of an element
   int64_t advance[kMaxInputs] = {};  // bytes from element to element; 0: one for all
@@ -61,20 +67,28 @@ class Planner {
   Planner(const Loops& loops, const FusedSpec& spec) : loops_(loops), spec_(spec) {}
 
   absl::StatusOr<FusedPlan> Plan() {
-    const auto inputs = spec_.inputs.size();
-    if (inputs > kMaxInputs || spec_.steps.empty() || spec_.steps.size() > kMaxSteps) {
-      return absl::UnimplementedError(absl::StrCat("cpu: no fused kernel of ", inputs,
-                                                   " inputs and ", spec_.steps.size(), " steps"));
+    const auto is_number = [](const FusedSpec::Step& step) { return step.operands.empty(); };
+    const auto numbers = std::count_if(spec_.steps.begin(), spec_.steps.end(), is_number);
+    const auto inputs = static_cast<int64_t>(spec_.inputs.size()) + numbers;
+    const auto steps = static_cast<int64_t>(spec_.steps.size()) - numbers;
+    if (inputs > kMaxInputs || steps == 0 || steps > kMaxSteps) {
+      return absl::UnimplementedError(
+          absl::StrCat("cpu: no fused kernel of ", inputs, " inputs and ", steps, " steps"));
     }
     plan_.inputs = static_cast<int>(inputs);
     plan_.elements = spec_.output->num_elements();
     plan_.output_bytes = SizeOf(spec_.output->dtype);
-    for (int i = 0; i < plan_.inputs; ++i) {
-      dtypes_.push_back(spec_.inputs[i].dtype);
-    }
+    for (const TensorSpec& input : spec_.inputs) dtypes_.push_back(input.dtype);
     for (const FusedSpec::Step& step : spec_.steps) {
-      const absl::Status status = AddStep(step);
-      if (!status.ok()) return status;
+      if (is_number(step)) AddNumber(step);
+    }
+    Source next = plan_.inputs, next_number = static_cast<Source>(spec_.inputs.size());
+    for (const FusedSpec::Step& step : spec_.steps) {
+      if (!is_number(step)) {
+        const absl::Status status = AddStep(step);
+        if (!status.ok()) return status;
+      }
+      sources_.push_back(is_number(step) ? next_number++ : next++);
     }
     SetGrain();
     plan_.streams = ExceedsCaches(plan_.elements * plan_.output_bytes);
@@ -87,15 +101,21 @@ class Planner {
   }
 
  private:
+  void AddNumber(const FusedSpec::Step& step) {
+    ConvertNumber(loops_, *step.attrs->Find("value"), step.dtype,
+                  plan_.numbers.emplace_back().bytes);
+    dtypes_.push_back(step.dtype);
+  }
+
   absl::Status AddStep(const FusedSpec::Step& step) {
     absl::InlinedVector<DType, kMaxElementwiseInputs> dtypes;
     absl::InlinedVector<Source, kMaxElementwiseInputs> sources;
     for (const int operand : step.operands) {
-      const Source source = operand >= 0 ? operand : plan_.inputs - operand - 1;
-      if (source >= static_cast<Source>(dtypes_.size()) ||
-          (operand >= 0 && operand >= plan_.inputs)) {
+      const auto values = static_cast<int>(operand >= 0 ? spec_.inputs.size() : sources_.size());
+      if ((operand >= 0 ? operand : -operand - 1) >= values) {
         return absl::InternalError("cpu: a fused step reads a value that doesn't exist yet");
       }
+      const Source source = operand >= 0 ? operand : sources_[-operand - 1];
       sources.push_back(source);
       dtypes.push_back(dtypes_[source]);
     }
@@ -125,9 +145,11 @@ class Planner {
   }
 
   void AddInputs() {
-    for (int i = 0; i < plan_.inputs; ++i) {
+    const auto tensors = static_cast<int>(spec_.inputs.size());
+    plan_.uniform.assign(plan_.inputs, 1);
+    for (int i = 0; i < tensors; ++i) {
       const TensorSpec& input = spec_.inputs[i];
-      plan_.uniform.push_back(0);
+      plan_.uniform[i] = 0;
       if (input.num_elements() == plan_.elements) {
         plan_.advance[i] = SizeOf(input.dtype);
       } else if (input.num_elements() == 1) {
@@ -203,7 +225,7 @@ class Planner {
   // only the last step restricts which inputs the output may overwrite.
   void SetInPlaceInputs() {
     const Step& last = plan_.steps.back();
-    for (int i = 0; i < plan_.inputs; ++i) {
+    for (int i = 0; i < static_cast<int>(spec_.inputs.size()); ++i) {
       bool may = HasElementsOf(spec_.inputs[i], *spec_.output);
       for (int j = 0; j < last.loop.inputs() && !plan_.streams; ++j) {
         may = may && (last.operands[j] != i || last.loop.MayOverwrite(j));
@@ -215,7 +237,8 @@ class Planner {
   const Loops& loops_;
   const FusedSpec& spec_;
   FusedPlan plan_;
-  std::vector<DType> dtypes_;  // of each source
+  std::vector<DType> dtypes_;    // of each source
+  std::vector<Source> sources_;  // of each step of spec_, up to the current one
   std::vector<int> free_;
   int slots_ = 0;
 };
@@ -291,7 +314,9 @@ class FusedElementwise final : public PreparedKernel {
   absl::Status Launch(const LaunchContext& /*context*/, absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {
     const void* from[kMaxInputs];
-    for (int i = 0; i < plan_.inputs; ++i) from[i] = inputs[i]->data();
+    const void** next = from;
+    for (const Buffer* input : inputs) *next++ = input->data();
+    for (const Number& number : plan_.numbers) *next++ = number.bytes;
     auto* const output = static_cast<CpuBuffer*>(outputs[0]);
     output->BeforeOverwrite();
     void* const to = output->data();

@@ -1,10 +1,13 @@
 #include "tensord/server/device/cuda/fused_source.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/substitute.h"
 #include "tensord/common/util/status_macros.h"
 
@@ -62,7 +65,27 @@ std::string ValueName(int operand) {
   return operand >= 0 ? absl::StrCat("x", operand) : absl::StrCat("s", -operand - 1);
 }
 
+// Returns the value of the op `full` as an expression of type double, int64_t or uint8_t. Hexadecimal
+// digits are exact.
+std::string NumberText(const AttrValue& value) {
+  if (const bool* b = std::get_if<bool>(&value)) return *b ? "uint8_t{1}" : "uint8_t{0}";
+  if (const int64_t* i = std::get_if<int64_t>(&value)) {
+    // The least int64 has no literal.
+    return absl::StrCat("static_cast<int64_t>(", static_cast<uint64_t>(*i), "u)");
+  }
+  const double number = std::get<double>(value);
+  constexpr char kInfinity[] = "(1e300 * 1e300)";
+  if (std::isnan(number)) return absl::StrCat("(", kInfinity, " - ", kInfinity, ")");
+  if (std::isinf(number)) return absl::StrCat(number < 0 ? "-" : "", kInfinity);
+  return absl::StrFormat("%a", number);
+}
+
 absl::StatusOr<std::string> StepText(const FusedSpec::Step& step, int number) {
+  if (step.operands.empty()) {
+    const char* type = StorageName(step.dtype);
+    return absl::StrCat("  const ", type, " s", number, " = Apply<CastTo<MathOf<", type, ">>, ",
+                        type, ">(", NumberText(*step.attrs->Find("value")), ");\n");
+  }
   const std::optional<ElementwiseFunction> function = FunctionOf(*step.schema, *step.attrs);
   if (!function.has_value()) {
     return absl::UnimplementedError(absl::StrCat("cuda: ", step.schema->name, " can't be fused"));

@@ -196,10 +196,6 @@ const Row kRows[] = {
     {"addcdiv", "x: Tensor, a: Tensor, b: Tensor, /, *, value: Scalar = 1",
      "x + value a / b, for floating tensors.",
      TENSORD_RUN(Addcdiv(c.tensor(0), c.tensor(1), c.tensor(2), c.scalar(3, 1)))},
-    {"softplus", "x: Tensor, /, beta: float = 1.0, threshold: float = 20.0",
-     "log(1 + exp(beta x)) / beta, for floating tensors. If beta x exceeds the threshold, the "
-     "result is x.",
-     TENSORD_RUN(Softplus(c.tensor(0), {c.number(1, 1), c.number(2, 20)}))},
     {"where", "condition: Tensor, x: Tensor | Scalar, y: Tensor | Scalar, /",
      "x where the condition is True, y elsewhere, with broadcasting. The condition must be bool.",
      TENSORD_RUN(Where(c.tensor(0), c.operand(1), c.operand(2))), false},

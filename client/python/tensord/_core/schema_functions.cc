@@ -3,6 +3,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -159,7 +160,8 @@ FunctionSpec FromSchema(const OpSchema& op) {
           .parameters = Parameters(op),
           .returns = several ? "tuple[Tensor, Tensor]" : "Tensor",
           .doc = Documentation(op),
-          .body = [&op, several](const Call& call) { return Run(op, several, call); }};
+          .body = [&op, several](const Call& call) { return Run(op, several, call); },
+          .is_method = !absl::EndsWith(op.name, "_backward")};
 }
 
 // The elementwise ops call the functions of client/ops.h, which also take scalars.

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/client/composite/activations.h"
 #include "tensord/client/composite/indexing.h"
 #include "tensord/client/composite/losses.h"
 #include "tensord/client/composite/optimizers.h"
@@ -20,18 +19,6 @@ namespace {
 std::optional<Tensor> TensorIfGiven(const Call& call, int i) {
   if (!call.has(i)) return std::nullopt;
   return call.tensor(i);
-}
-
-EluOptions ReadElu(const Call& call, int first) {
-  return {call.number(first, 1), call.number(first + 1, 1), call.number(first + 2, 1)};
-}
-
-GeluApproximation ReadApproximation(const Call& call, int i) {
-  const std::string name = call.has(i) ? call.text(i) : "none";
-  if (name == "tanh") return GeluApproximation::kTanh;
-  if (name == "none") return GeluApproximation::kNone;
-  RaiseValueError(absl::StrCat("gelu_backward(): approximate is \"", name,
-                               "\", and must be \"none\" or \"tanh\""));
 }
 
 // In the readers of options, `first` is the position of the parameter after x and the target.
@@ -98,74 +85,13 @@ struct TrainingRow {
 };
 
 #define TENSORD_RUN_TRAINING(expression) [](const Call& c) -> Tensor { return expression; }
-#define TENSORD_OF_Y "gradient: Tensor, y: Tensor, /"
-#define TENSORD_OF_X "gradient: Tensor, x: Tensor, /"
 #define TENSORD_LOSS "x: Tensor, target: Tensor, /, reduction: str = \"mean\""
 #define TENSORD_LOSS_GRADIENT \
   "gradient: Tensor, x: Tensor, target: Tensor, /, reduction: str = \"mean\""
 #define TENSORD_WEIGHT ", weight: Tensor | None = None"
 #define TENSORD_CLASSES ", axis: int | None = None, ignore_index: int = -100"
-#define TENSORD_ELU "alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0"
 
 const TrainingRow kTrainingRows[] = {
-    // Activations.
-    {"sigmoid_backward", TENSORD_OF_Y, "The gradient of x, where y is sigmoid(x).",
-     TENSORD_RUN_TRAINING(SigmoidBackward(c.tensor(0), c.tensor(1)))},
-    {"tanh_backward", TENSORD_OF_Y, "The gradient of x, where y is tanh(x).",
-     TENSORD_RUN_TRAINING(TanhBackward(c.tensor(0), c.tensor(1)))},
-    {"silu_backward", TENSORD_OF_X, "The gradient of x for silu(x).",
-     TENSORD_RUN_TRAINING(SiluBackward(c.tensor(0), c.tensor(1)))},
-    {"gelu_backward", TENSORD_OF_X ", approximate: str = \"none\"",
-     "The gradient of x for gelu(x, approximate).",
-     TENSORD_RUN_TRAINING(GeluBackward(c.tensor(0), c.tensor(1), ReadApproximation(c, 2)))},
-    {"softplus_backward", TENSORD_OF_X ", beta: float = 1.0, threshold: float = 20.0",
-     "The gradient of x for softplus(x, beta, threshold).",
-     TENSORD_RUN_TRAINING(
-         SoftplusBackward(c.tensor(0), c.tensor(1), {c.number(2, 1), c.number(3, 20)}))},
-    {"threshold", "x: Tensor, /, threshold: float, value: float",
-     "x where x > threshold, and value elsewhere.",
-     TENSORD_RUN_TRAINING(Threshold(c.tensor(0), c.number(1), c.number(2))), true},
-    {"threshold_backward", TENSORD_OF_X ", threshold: float = 0.0",
-     "The gradient of x for threshold(x, threshold, value). With threshold 0, also that for "
-     "relu(x).",
-     TENSORD_RUN_TRAINING(ThresholdBackward(c.tensor(0), c.tensor(1), c.number(2, 0)))},
-    {"leaky_relu", "x: Tensor, /, negative_slope: float = 0.01",
-     "x where x > 0, and negative_slope x elsewhere.",
-     TENSORD_RUN_TRAINING(LeakyRelu(c.tensor(0), c.number(1, 0.01))), true},
-    {"leaky_relu_backward", TENSORD_OF_X ", negative_slope: float = 0.01",
-     "The gradient of x for leaky_relu(x, negative_slope).",
-     TENSORD_RUN_TRAINING(LeakyReluBackward(c.tensor(0), c.tensor(1), c.number(2, 0.01)))},
-    {"elu", "x: Tensor, /, " TENSORD_ELU,
-     "scale x where x > 0, and scale alpha (exp(input_scale x) - 1) elsewhere. SELU has the alpha "
-     "1.6732632423543772 and\nthe scale 1.0507009873554805; CELU has the input_scale 1 / alpha.",
-     TENSORD_RUN_TRAINING(Elu(c.tensor(0), ReadElu(c, 1))), true},
-    {"elu_backward", TENSORD_OF_X ", " TENSORD_ELU,
-     "The gradient of x for elu(x, alpha, scale, input_scale).",
-     TENSORD_RUN_TRAINING(EluBackward(c.tensor(0), c.tensor(1), ReadElu(c, 2)))},
-    {"hardtanh", "x: Tensor, /, min: float = -1.0, max: float = 1.0",
-     "x, but at least min and at most max.",
-     TENSORD_RUN_TRAINING(Hardtanh(c.tensor(0), c.number(1, -1), c.number(2, 1))), true},
-    {"hardtanh_backward", TENSORD_OF_X ", min: float = -1.0, max: float = 1.0",
-     "The gradient of x for hardtanh(x, min, max).",
-     TENSORD_RUN_TRAINING(
-         HardtanhBackward(c.tensor(0), c.tensor(1), c.number(2, -1), c.number(3, 1)))},
-    {"hardsigmoid", "x: Tensor, /", "(x + 3) / 6, but at least 0 and at most 1.",
-     TENSORD_RUN_TRAINING(Hardsigmoid(c.tensor(0))), true},
-    {"hardsigmoid_backward", TENSORD_OF_X, "The gradient of x for hardsigmoid(x).",
-     TENSORD_RUN_TRAINING(HardsigmoidBackward(c.tensor(0), c.tensor(1)))},
-    {"hardswish", "x: Tensor, /", "x times hardsigmoid(x).",
-     TENSORD_RUN_TRAINING(Hardswish(c.tensor(0))), true},
-    {"hardswish_backward", TENSORD_OF_X, "The gradient of x for hardswish(x).",
-     TENSORD_RUN_TRAINING(HardswishBackward(c.tensor(0), c.tensor(1)))},
-    {"mish", "x: Tensor, /", "x times tanh(log(1 + exp(x))).",
-     TENSORD_RUN_TRAINING(Mish(c.tensor(0))), true},
-    {"mish_backward", TENSORD_OF_X, "The gradient of x for mish(x).",
-     TENSORD_RUN_TRAINING(MishBackward(c.tensor(0), c.tensor(1)))},
-    {"log_sigmoid", "x: Tensor, /", "log(1 / (1 + exp(-x))), computed without overflow.",
-     TENSORD_RUN_TRAINING(LogSigmoid(c.tensor(0))), true},
-    {"log_sigmoid_backward", TENSORD_OF_X, "The gradient of x for log_sigmoid(x).",
-     TENSORD_RUN_TRAINING(LogSigmoidBackward(c.tensor(0), c.tensor(1)))},
-
     // Losses.
     {"mse_loss", TENSORD_LOSS,
      "The mean of the squared differences. reduction: \"none\", \"mean\" or \"sum\".",

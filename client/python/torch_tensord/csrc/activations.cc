@@ -1,5 +1,5 @@
-// Activations, and the gradients of all of them. 16-bit dtypes are computed in float32, and rounded
-// once.
+// Activations, and the gradients of all of them. Their formulas are ops of the server
+// (common/ops/compositions/activations.cc).
 #include <limits>
 #include <utility>
 
@@ -15,18 +15,12 @@ const char* GeluKind(c10::string_view approximate) {
 
 namespace {
 
-at::Scalar Const(double value) { return value; }
 Value Sigmoid(const Value& x) { return Push(op::sigmoid, {x}); }
-Value Negative(const Value& x) { return Push(op::neg, {x}); }
 Value From(double number, const Value& x) {
   return Push(op::sub, {Number(number, x), x});
 }  // number - x
 Value Greater(const Value& x, const at::Scalar& y) { return Push(op::gt, {x, Number(y, x)}); }
 Value Less(const Value& x, const at::Scalar& y) { return Push(op::lt, {x, Number(y, x)}); }
-Value And(const Value& a, const Value& b) { return Push(op::bitwise_and, {a, b}); }
-Value ClampTo(const Value& x, const at::Scalar& low, const at::Scalar& high) {
-  return Push(op::minimum, {Push(op::maximum, {x, Number(low, x)}), Number(high, x)});
-}
 
 at::Tensor MakeResult(const at::Tensor& a, const at::Tensor& b) {
   return MakeElementwise({&a, &b}, a.scalar_type(), DeviceOf(a));
@@ -37,24 +31,24 @@ void CheckFloating(const char* name, const at::Tensor& x) {
                               x.scalar_type());
 }
 
-// Computes out = function(self) in ComputeDType.
-template <typename Function>
-at::Tensor& Unary(const char* name, const at::Tensor& self, const at::Tensor& out,
-                  Function function) {
-  CheckFloating(name, self);
+// Computes out = op(self).
+at::Tensor& Unary(const char* op, const at::Tensor& self, const at::Tensor& out,
+                  Attrs attrs = {}) {
+  CheckFloating(op, self);
   Resize(out, self.sizes());
-  Elementwise(name, out, {&self}, ComputeDType(self.scalar_type()),
-              [&](const Inputs& in) { return function(Own(in[0])); });
+  Elementwise(op, out, {&self}, self.scalar_type(),
+              [&](const Inputs& in) { return Push(op, {in[0]}, attrs); });
   return const_cast<at::Tensor&>(out);
 }
-// Computes the gradient, function(gradient, x).
-template <typename Function>
-at::Tensor& Backward(const char* name, const at::Tensor& gradient, const at::Tensor& x,
-                     const at::Tensor& out, Function function) {
-  CheckFloating(name, x);
+// Computes out = op(gradient, x).
+at::Tensor& Backward(const char* op, const at::Tensor& gradient, const at::Tensor& x,
+                     const at::Tensor& out, Attrs attrs = {}) {
+  CheckFloating(op, x);
   ResizeBroadcast(out, x, gradient);
-  Elementwise(name, out, {&gradient, &x}, ComputeDType(x.scalar_type()),
-              [&](const Inputs& in) { return function(Own(in[0]), Own(in[1])); });
+  const at::ScalarType dtype = x.scalar_type();
+  Elementwise(op, out, {&gradient, &x},
+              gradient.scalar_type() == dtype ? dtype : ComputeDType(dtype),
+              [&](const Inputs& in) { return Push(op, {in[0], in[1]}, attrs); });
   return const_cast<at::Tensor&>(out);
 }
 
@@ -68,45 +62,22 @@ at::Tensor& GeluOut(const at::Tensor& self, c10::string_view approximate, at::Te
   });
   return out;
 }
-Value GeluGradient(const Value& g, const Value& x) {
-  constexpr double kSqrtHalf = 0.70710678118654752440, kInvSqrtTwoPi = 0.39894228040143267794;
-  const Value cdf = Mul(Add(Push(op::erf, {Mul(x, Const(kSqrtHalf))}), Const(1)), Const(0.5));
-  const Value pdf = Mul(Push(op::exp, {Mul(Mul(x, x), Const(-0.5))}), Const(kInvSqrtTwoPi));
-  return Mul(g, Add(cdf, Mul(x, pdf)));
-}
-Value GeluTanhGradient(const Value& g, const Value& x) {
-  constexpr double kBeta = 0.79788456080286535588, kKappa = 0.044715;
-  const Value square = Mul(x, x);
-  const Value inner = Mul(Mul(x, Add(Mul(square, Const(kKappa)), Const(1))), Const(kBeta));
-  const Value tanh = Push(op::tanh, {inner});
-  const Value left = Mul(Add(tanh, Const(1)), Const(0.5));
-  const Value slope = Mul(Add(Mul(square, Const(3 * kKappa)), Const(1)), Const(kBeta));
-  const Value right = Mul(Mul(Mul(x, From(1, Mul(tanh, tanh))), slope), Const(0.5));
-  return Mul(g, Add(left, right));
-}
 at::Tensor& GeluBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
                             c10::string_view approximate, at::Tensor& out) {
-  return Backward(
-      "gelu_backward", gradient, self, out,
-      std::string_view(GeluKind(approximate)) == "tanh" ? GeluTanhGradient : GeluGradient);
+  return Backward("gelu_backward", gradient, self, out, {{"approximate", GeluKind(approximate)}});
 }
 
 // ---- gradients by the result or the input
 
 at::Tensor& SigmoidBackwardOut(const at::Tensor& gradient, const at::Tensor& output,
                                at::Tensor& out) {
-  return Backward("sigmoid_backward", gradient, output, out,
-                  [](const Value& g, const Value& y) { return Mul(Mul(g, From(1, y)), y); });
+  return Backward("sigmoid_backward", gradient, output, out);
 }
 at::Tensor& TanhBackwardOut(const at::Tensor& gradient, const at::Tensor& output, at::Tensor& out) {
-  return Backward("tanh_backward", gradient, output, out,
-                  [](const Value& g, const Value& y) { return Mul(g, From(1, Mul(y, y))); });
+  return Backward("tanh_backward", gradient, output, out);
 }
 at::Tensor& SiluBackwardOut(const at::Tensor& gradient, const at::Tensor& self, at::Tensor& out) {
-  return Backward("silu_backward", gradient, self, out, [](const Value& g, const Value& x) {
-    const Value s = Sigmoid(x);
-    return Mul(Mul(g, s), Add(Mul(x, From(1, s)), Const(1)));
-  });
+  return Backward("silu_backward", gradient, self, out);
 }
 
 // ---- by a threshold
@@ -135,52 +106,48 @@ at::Tensor& ThresholdBackwardOut(const at::Tensor& gradient, const at::Tensor& s
               });
   return out;
 }
+// Throws PyTorch's error if the dtype in which `self` is computed doesn't have a number.
+void CheckNumbers(const at::Tensor& self, std::initializer_list<at::Scalar> numbers) {
+  if (!at::isFloatingType(self.scalar_type())) return;
+  for (const at::Scalar& number : numbers) Checked(number, ComputeDType(self.scalar_type()));
+}
 at::Tensor& LeakyReluOut(const at::Tensor& self, const at::Scalar& slope, at::Tensor& out) {
-  if (at::isFloatingType(self.scalar_type())) Checked(slope, ComputeDType(self.scalar_type()));
-  return Unary("leaky_relu", self, out,
-               [&](const Value& x) { return Where(Greater(x, 0), x, Mul(x, slope)); });
+  CheckNumbers(self, {slope});
+  return Unary("leaky_relu", self, out, {{"negative_slope", slope.toDouble()}});
 }
 at::Tensor& LeakyReluBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
                                  const at::Scalar& slope, bool, at::Tensor& out) {
-  return Backward("leaky_relu_backward", gradient, self, out, [&](const Value& g, const Value& x) {
-    return Where(Greater(x, 0), g, Mul(g, slope));
-  });
+  return Backward("leaky_relu_backward", gradient, self, out,
+                  {{"negative_slope", slope.toDouble()}});
 }
 at::Tensor& EluOut(const at::Tensor& self, const at::Scalar& alpha, const at::Scalar& scale,
                    const at::Scalar& input_scale, at::Tensor& out) {
-  return Unary("elu", self, out, [&](const Value& x) {
-    for (const at::Scalar& each : {alpha, scale, input_scale}) Checked(each, x->dtype());
-    const Value negative =
-        Mul(Push(op::expm1, {Mul(x, input_scale)}), Const(alpha.toDouble() * scale.toDouble()));
-    return Where(Less(x, 0), negative, Mul(x, scale));
-  });
+  CheckNumbers(self, {alpha, scale, input_scale});
+  return Unary("elu", self, out,
+               {{"alpha", alpha.toDouble()},
+                {"scale", scale.toDouble()},
+                {"input_scale", input_scale.toDouble()}});
 }
 at::Tensor& EluBackwardOut(const at::Tensor& gradient, const at::Scalar& alpha,
                            const at::Scalar& scale, const at::Scalar& input_scale, bool is_result,
                            const at::Tensor& self, at::Tensor& out) {
-  const double a = alpha.toDouble() * scale.toDouble();
-  return Backward("elu_backward", gradient, self, out, [&](const Value& g, const Value& x) {
-    const Value slope =
-        is_result ? Add(x, Const(a)) : Mul(Push(op::exp, {Mul(x, input_scale)}), Const(a));
-    return Where(Greater(x, 0), Mul(g, scale), Mul(Mul(g, slope), input_scale));
-  });
+  return Backward("elu_backward", gradient, self, out,
+                  {{"alpha", alpha.toDouble()},
+                   {"scale", scale.toDouble()},
+                   {"input_scale", input_scale.toDouble()},
+                   {"by_result", is_result}});
 }
 at::Tensor& SoftplusOut(const at::Tensor& self, const at::Scalar& beta, const at::Scalar& threshold,
                         at::Tensor& out) {
-  return Unary("softplus", self, out, [&](const Value& x) {
-    for (const at::Scalar& each : {beta, threshold}) Checked(each, x->dtype());
-    const Value scaled = Mul(x, beta);
-    const Value soft = Div(Push(op::log1p, {Push(op::exp, {scaled})}), beta);
-    return Where(Greater(scaled, threshold), x, soft);
-  });
+  CheckNumbers(self, {beta, threshold});
+  return Unary("softplus", self, out,
+               {{"beta", beta.toDouble()}, {"threshold", threshold.toDouble()}});
 }
 at::Tensor& SoftplusBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
                                 const at::Scalar& beta, const at::Scalar& threshold,
                                 at::Tensor& out) {
-  return Backward("softplus_backward", gradient, self, out, [&](const Value& g, const Value& x) {
-    const Value scaled = Mul(x, beta);
-    return Where(Greater(scaled, threshold), g, Mul(g, Sigmoid(scaled)));
-  });
+  return Backward("softplus_backward", gradient, self, out,
+                  {{"beta", beta.toDouble()}, {"threshold", threshold.toDouble()}});
 }
 // The limits of hardtanh are numbers of the dtype's kind, so they don't change the dtype.
 std::pair<at::Scalar, at::Scalar> HardtanhLimits(const at::Tensor& self, const at::Scalar& low,
@@ -206,24 +173,17 @@ at::Tensor& HardtanhInPlace(at::Tensor& self, const at::Scalar& low, const at::S
 at::Tensor HardtanhBackward(const at::Tensor& gradient, const at::Tensor& self,
                             const at::Scalar& low, const at::Scalar& high) {
   return Backward("hardtanh_backward", gradient, self, MakeResult(self, gradient),
-                  [&](const Value& g, const Value& x) {
-                    return Where(And(Greater(x, low), Less(x, high)), g, Number(0, g));
-                  });
+                  {{"min", low.toDouble()}, {"max", high.toDouble()}});
 }
 at::Tensor& HardsigmoidOut(const at::Tensor& self, at::Tensor& out) {
-  return Unary("hardsigmoid", self, out,
-               [](const Value& x) { return Div(ClampTo(Add(x, Const(3)), 0, 6), Const(6)); });
+  return Unary("hardsigmoid", self, out);
 }
 at::Tensor& HardsigmoidBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
                                    at::Tensor& out) {
-  return Backward("hardsigmoid_backward", gradient, self, out, [](const Value& g, const Value& x) {
-    return Where(And(Greater(x, -3), Less(x, 3)), Div(g, Const(6)), Number(0, g));
-  });
+  return Backward("hardsigmoid_backward", gradient, self, out);
 }
 at::Tensor& HardswishOut(const at::Tensor& self, at::Tensor& out) {
-  return Unary("hardswish", self, out, [](const Value& x) {
-    return Div(Mul(x, ClampTo(Add(x, Const(3)), 0, 6)), Const(6));
-  });
+  return Unary("hardswish", self, out);
 }
 at::Tensor Hardswish(const at::Tensor& self) {
   at::Tensor out = MakeLike(self);
@@ -231,40 +191,23 @@ at::Tensor Hardswish(const at::Tensor& self) {
 }
 at::Tensor& HardswishInPlace(at::Tensor& self) { return HardswishOut(self, self); }
 at::Tensor HardswishBackward(const at::Tensor& gradient, const at::Tensor& self) {
-  return Backward(
-      "hardswish_backward", gradient, self, MakeResult(self, gradient),
-      [](const Value& g, const Value& x) {
-        const Value middle = Mul(g, Add(Div(x, Const(3)), Const(0.5)));
-        return Where(Push(op::le, {x, Number(-3, x)}), Number(0, g), Where(Less(x, 3), middle, g));
-      });
+  return Backward("hardswish_backward", gradient, self, MakeResult(self, gradient));
 }
 
 // ---- smooth ones
 
-Value Softplus(const Value& x) {
-  // max(x, 0) + log1p(exp(-|x|))
-  return Add(Push(op::relu, {x}), Push(op::log1p, {Push(op::exp, {Negative(Push(op::abs, {x}))})}));
-}
-at::Tensor& MishOut(const at::Tensor& self, at::Tensor& out) {
-  return Unary("mish", self, out,
-               [](const Value& x) { return Mul(x, Push(op::tanh, {Softplus(x)})); });
-}
+at::Tensor& MishOut(const at::Tensor& self, at::Tensor& out) { return Unary("mish", self, out); }
 at::Tensor MishBackward(const at::Tensor& gradient, const at::Tensor& self) {
-  return Backward("mish_backward", gradient, self, MakeResult(self, gradient),
-                  [](const Value& g, const Value& x) {
-                    const Value tanh = Push(op::tanh, {Softplus(x)});
-                    return Mul(g, Add(tanh, Mul(Mul(x, Sigmoid(x)), From(1, Mul(tanh, tanh)))));
-                  });
+  return Backward("mish_backward", gradient, self, MakeResult(self, gradient));
 }
 std::tuple<at::Tensor, at::Tensor> LogSigmoid(const at::Tensor& self) {
   at::Tensor out = MakeLike(self);
-  Unary("log_sigmoid", self, out, [](const Value& x) { return Negative(Softplus(Negative(x))); });
+  Unary("log_sigmoid", self, out);
   return {out, MakeContiguous({0}, self.scalar_type(), DeviceOf(self))};
 }
 at::Tensor LogSigmoidBackward(const at::Tensor& gradient, const at::Tensor& self,
                               const at::Tensor&) {
-  return Backward("log_sigmoid_backward", gradient, self, MakeResult(self, gradient),
-                  [](const Value& g, const Value& x) { return Mul(g, Sigmoid(Negative(x))); });
+  return Backward("log_sigmoid_backward", gradient, self, MakeResult(self, gradient));
 }
 at::Tensor& LogitOut(const at::Tensor& self, std::optional<double> eps, at::Tensor& out) {
   const at::ScalarType dtype = FloatDType(self.scalar_type());

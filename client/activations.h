@@ -1,27 +1,33 @@
-// Activation functions that are composed of the ops of ops.h, and the gradients of activations.
-// README.md of this folder lists their definitions. Names and meanings are PyTorch's.
+// Activation functions and the gradients of activations, which are compositions: ops that the
+// server builds from other ops (common/ops/compositions/activations.cc). OPS.md lists their
+// definitions. Names and meanings are PyTorch's.
 //
-// All functions take floating tensors. As in ops.h, no function waits, errors are in the result's
-// status, and all functions are thread-safe. An error that the client finds begins with the
-// function's name. The server runs a function as one to three fused kernels. float16 and bfloat16
-// are computed in float32, and rounded once.
+// All functions take floating tensors, and Threshold, Hardtanh and their gradients also integers.
+// As in ops.h, no function waits, errors are in the result's status, and all functions are
+// thread-safe. float16 and bfloat16 are computed in float32, and rounded once.
 //
 // The functions whose names end in "Backward" compute gradients. They take the gradient of the
 // result, and x or y, where x is the argument of the activation and y is its result.
 #pragma once
 
-#include "tensord/client/composite/elementwise.h"
 #include "tensord/client/ops.h"
 #include "tensord/client/tensor.h"
 
 namespace tensord {
 
-// These return the gradients of the ops Sigmoid, Tanh, Silu and Gelu, and of Softplus.
+// These return the gradients of the ops Sigmoid, Tanh, Silu and Gelu.
 Tensor SigmoidBackward(const Tensor& gradient, const Tensor& y);
 Tensor TanhBackward(const Tensor& gradient, const Tensor& y);
 Tensor SiluBackward(const Tensor& gradient, const Tensor& x);
 Tensor GeluBackward(const Tensor& gradient, const Tensor& x,
                     GeluApproximation approximate = GeluApproximation::kNone);
+
+struct SoftplusOptions {
+  double beta = 1;
+  double threshold = 20;  // if beta x exceeds it, the result is x
+};
+// Returns log(1 + exp(beta x)) / beta.
+Tensor Softplus(const Tensor& x, const SoftplusOptions& options = {});
 Tensor SoftplusBackward(const Tensor& gradient, const Tensor& x,
                         const SoftplusOptions& options = {});
 

@@ -1,0 +1,62 @@
+"""How many commands an op of PyTorch sends. A composition is one command, as any op."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+DEVICE = "tensord"
+aten = torch.ops.aten
+
+# The ops that send one command, by their operands: x, or the gradient and x.
+VALUES = {
+    "gelu": F.gelu,
+    "softplus": F.softplus,
+    "threshold": lambda x: F.threshold(x, 0.5, 20.0),
+    "leaky_relu": F.leaky_relu,
+    "elu": F.elu,
+    "selu": F.selu,
+    "celu": lambda x: F.celu(x, 2.0),
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+    "mish": F.mish,
+    "logsigmoid": F.logsigmoid,
+}
+GRADIENTS = {
+    "sigmoid": aten.sigmoid_backward,
+    "tanh": aten.tanh_backward,
+    "silu": aten.silu_backward,
+    "gelu": aten.gelu_backward,
+    "softplus": lambda g, x: aten.softplus_backward(g, x, 1, 20),
+    "threshold": lambda g, x: aten.threshold_backward(g, x, 0),
+    "leaky_relu": lambda g, x: aten.leaky_relu_backward(g, x, 0.1, False),
+    "elu": lambda g, x: aten.elu_backward(g, 1, 1, 1, False, x),
+    "hardtanh": lambda g, x: aten.hardtanh_backward(g, x, -1, 1),
+    "hardsigmoid": aten.hardsigmoid_backward,
+    "hardswish": aten.hardswish_backward,
+    "mish": aten.mish_backward,
+}
+
+
+def commands_of(connection, function, *operands):
+    """Returns the number of commands that a call sends, without those for its operands and its result."""
+    torch.tensord.synchronize()
+    before = connection.stats["commands_sent"]
+    result = function(*operands)
+    torch.tensord.synchronize()
+    sent = connection.stats["commands_sent"] - before
+    del result
+    return sent
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", VALUES)
+def test_activation_is_one_command(connection, name, dtype):
+    x = torch.randn(4, 8).to(dtype).to(DEVICE)
+    assert commands_of(connection, VALUES[name], x) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradient_is_one_command(connection, name, dtype):
+    g, x = (torch.randn(4, 8).to(dtype).to(DEVICE) for _ in range(2))
+    assert commands_of(connection, GRADIENTS[name], g, x) == 1

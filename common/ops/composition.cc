@@ -1,0 +1,211 @@
+#include "tensord/common/ops/composition.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tensord/common/ops/op_inference.h"
+#include "tensord/common/ops/op_registry.h"
+#include "tensord/common/status_details.h"
+#include "tensord/common/util/status_macros.h"
+
+namespace tensord {
+
+struct ValueAccess {
+  static Composition* BuiltOf(const Value& value) { return value.built_; }
+  static uint32_t IndexOf(const Value& value) { return value.index_; }
+  static double NumberOf(const Value& value) { return value.number_; }
+  static Value Make(Composition* built, uint32_t index) { return {built, index}; }
+};
+
+namespace {
+
+using Values = absl::InlinedVector<Value, 2>;
+using Specs = absl::InlinedVector<const TensorSpec*, 3>;
+
+Specs SpecsOf(absl::Span<const Value> inputs) {
+  Specs specs;
+  for (const Value& input : inputs) specs.push_back(&input.spec());
+  return specs;
+}
+
+// Returns a value in place of one that can't be built.
+Value Placeholder(Composition* built) {
+  if (built->specs.empty()) built->specs.push_back({DType::kFloat32, {}});
+  return ValueAccess::Make(built, 0);
+}
+
+// Keeps the first error, with the names of the compositions in which it occurred.
+void SetError(Composition* built, const absl::Status& error) {
+  if (!built->error.ok()) return;
+  built->error = WithPrefix(error, absl::StrCat(absl::StrJoin(built->running, ": "), ": "));
+}
+
+// Returns the dtype of a number that meets values of `dtype`.
+DType NumberDType(DType dtype, double number) {
+  if (IsFloating(dtype) || IsComplex(dtype)) return dtype;
+  const bool whole = std::trunc(number) == number;
+  if (!whole) return DType::kFloat32;
+  return IsBool(dtype) && number != 0 && number != 1 ? DType::kInt64 : dtype;
+}
+
+Value MakeNumber(Composition* built, double number, DType dtype) {
+  static const OpSchema* const kFull = FindOp("full");
+  AttrValue value = number;
+  if (IsBool(dtype)) value = number != 0;
+  if (IsInteger(dtype)) value = static_cast<int64_t>(number);
+  Attributes attrs = {{"shape", std::vector<int64_t>()}, {"value", value}, {"dtype", dtype}};
+  for (const Composition::Step& step : built->steps) {
+    if (step.schema == kFull && step.attrs == attrs) return ValueAccess::Make(built, step.result);
+  }
+  const auto result = static_cast<uint32_t>(built->specs.size());
+  built->specs.push_back({dtype, {}});
+  built->steps.push_back({kFull, std::move(attrs), {}, result});
+  return ValueAccess::Make(built, result);
+}
+
+// Returns the inputs with values in place of numbers.
+absl::InlinedVector<Value, 3> WithNumbers(Composition* built, absl::Span<const Value> inputs) {
+  // The condition of `where` is the only operand whose dtype isn't that of the others.
+  const bool is_where = inputs.size() == 3;
+  DType dtype = DType::kUnspecified;
+  for (size_t i = is_where ? 1 : 0; i < inputs.size(); ++i) {
+    if (!inputs[i].is_number() && !IsValid(dtype)) dtype = inputs[i].dtype();
+  }
+  if (!IsValid(dtype)) dtype = DType::kFloat32;
+  absl::InlinedVector<Value, 3> values;
+  for (const Value& input : inputs) {
+    if (!input.is_number()) {
+      values.push_back(input);
+      continue;
+    }
+    const double number = ValueAccess::NumberOf(input);
+    values.push_back(MakeNumber(built, number, NumberDType(dtype, number)));
+  }
+  return values;
+}
+
+// Adds a step for an op that has kernels.
+absl::StatusOr<Values> AddStep(Composition* built, const OpSchema& schema,
+                               absl::Span<const Value> inputs, const Attributes& attrs) {
+  if (built->steps.size() == Composition::kMaxSteps) {
+    return absl::InternalError(absl::StrCat(schema.name, ": a composition has more than ",
+                                            Composition::kMaxSteps, " steps"));
+  }
+  OutputSpecs outputs;
+  TENSORD_RETURN_IF_ERROR(InferOutputs(schema.name, SpecsOf(inputs), attrs, &outputs));
+  Composition::Step step = {&schema, attrs, {}, static_cast<uint32_t>(built->specs.size())};
+  for (const Value& input : inputs) step.operands.push_back(ValueAccess::IndexOf(input));
+  Values results;
+  for (const TensorSpec& output : outputs) {
+    results.push_back(ValueAccess::Make(built, static_cast<uint32_t>(built->specs.size())));
+    built->specs.push_back(output);
+  }
+  built->steps.push_back(std::move(step));
+  return results;
+}
+
+// Adds the steps that the formula of a composition builds. An error is in built->error.
+Values RunFormula(Composition* built, const OpSchema& schema,
+                                  const BoundAttributes& attrs, absl::Span<const Value> inputs) {
+  if (built->running.size() == Composition::kMaxDepth) {
+    SetError(built, absl::InternalError(absl::StrCat("compositions are nested more than ",
+                                                     Composition::kMaxDepth, " deep")));
+    return {};
+  }
+  Formula formula(attrs, inputs, built);
+  built->running.push_back(schema.name);
+  schema.formula(formula);
+  built->running.pop_back();
+  return {formula.outputs().begin(), formula.outputs().end()};
+}
+
+absl::StatusOr<Values> TryApply(Composition* built, absl::string_view op,
+                                absl::Span<const Value> inputs, const Attributes& attrs) {
+  const OpSchema* const schema = FindOp(op);
+  if (schema == nullptr) return UnknownOp(op);
+  if (schema->formula == nullptr) return AddStep(built, *schema, inputs, attrs);
+  // InferOutputs() would run the formula once more. It checks the inputs of callers; these are a
+  // formula's.
+  TENSORD_ASSIGN_OR_RETURN(const BoundAttributes bound, BoundAttributes::Bind(*schema, attrs));
+  Values results = RunFormula(built, *schema, bound, inputs);
+  TENSORD_RETURN_IF_ERROR(built->error);
+  return results;
+}
+
+}  // namespace
+
+Value Value::To(DType dtype) const {
+  if (is_number() || this->dtype() == dtype) return *this;
+  return Apply("cast", {*this}, {{"dtype", dtype}});
+}
+
+void Formula::Fail(absl::string_view what) {
+  std::string inputs;
+  for (const Value& input : inputs_) {
+    absl::StrAppend(&inputs, inputs.empty() ? "" : ", ", input.spec().ToString());
+  }
+  SetError(built_, absl::InvalidArgumentError(absl::StrCat(
+                       what, inputs_.size() == 1 ? "; input is " : "; inputs are ", inputs)));
+}
+
+void Formula::RequireFloating() {
+  for (const Value& input : inputs_) {
+    if (IsFloating(input.dtype())) continue;
+    return Fail(absl::StrCat("needs a floating dtype, not ", DTypeName(input.dtype()),
+                             "; cast to float32 first"));
+  }
+}
+
+absl::StatusOr<Composition> Compose(const OpSchema& schema, InferenceContext::Inputs inputs,
+                                    const BoundAttributes& attrs) {
+  Composition built;
+  built.num_inputs = static_cast<uint32_t>(inputs.size());
+  absl::InlinedVector<Value, 3> values;
+  for (const TensorSpec* input : inputs) {
+    values.push_back(ValueAccess::Make(&built, static_cast<uint32_t>(built.specs.size())));
+    built.specs.push_back(*input);
+  }
+  const Values outputs = RunFormula(&built, schema, attrs, values);
+  TENSORD_RETURN_IF_ERROR(built.error);
+  for (const Value& output : outputs) built.outputs.push_back(ValueAccess::IndexOf(output));
+  return built;
+}
+
+absl::Status InferComposition(InferenceContext& ctx) {
+  TENSORD_ASSIGN_OR_RETURN(const Composition built,
+                           Compose(ctx.schema(), ctx.inputs(), ctx.attrs()));
+  for (const uint32_t output : built.outputs) {
+    ctx.AddOutput(built.specs[output].dtype, built.specs[output].shape);
+  }
+  return absl::OkStatus();
+}
+
+Values ApplyAll(absl::string_view op, std::initializer_list<Value> inputs,
+                const Attributes& attrs) {
+  Composition* built = nullptr;
+  for (const Value& input : inputs) {
+    if (!input.is_number()) built = ValueAccess::BuiltOf(input);
+  }
+  if (!built->error.ok()) return {Placeholder(built)};
+  absl::StatusOr<Values> results = TryApply(built, op, WithNumbers(built, inputs), attrs);
+  if (results.ok()) return *std::move(results);
+  SetError(built, results.status());
+  return {Placeholder(built)};
+}
+
+Value Apply(absl::string_view op, std::initializer_list<Value> inputs, const Attributes& attrs) {
+  return ApplyAll(op, inputs, attrs)[0];
+}
+
+DType PromotedDType(std::initializer_list<Value> values) {
+  DType dtype = values.begin()->dtype();
+  for (const Value& value : values) {
+    const absl::StatusOr<DType> promoted = PromoteTypes(dtype, value.dtype());
+    if (promoted.ok()) dtype = *promoted;
+  }
+  return dtype;
+}
+
+}  // namespace tensord

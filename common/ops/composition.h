@@ -1,0 +1,147 @@
+// Ops that are built from other ops.
+//
+// A composition has a formula in place of kernels: a function that builds the op from other ops. It
+// runs over specs, so client and server infer the same results. The server runs it once for given
+// specs and attributes, and prepares what it has built. Formulas are in ops/compositions/.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tensord/common/attributes.h"
+#include "tensord/common/ops/elementwise_list.h"
+#include "tensord/common/ops/op_schema.h"
+#include "tensord/common/tensor_spec.h"
+
+namespace tensord {
+
+// What a formula has built. Values are numbered from 0: first the inputs, then the results of each
+// step. No step is a composition. A number is the result of the op `full`, with the shape [].
+struct Composition {
+  static constexpr size_t kMaxSteps = 512;
+  static constexpr size_t kMaxDepth = 8;  // of compositions within compositions
+
+  struct Step {
+    const OpSchema* schema;
+    Attributes attrs;
+    absl::InlinedVector<uint32_t, 3> operands;
+    uint32_t result;  // the first one; those of the other outputs follow
+  };
+
+  uint32_t num_inputs = 0;
+  std::vector<TensorSpec> specs;  // of every value
+  std::vector<Step> steps;
+  absl::InlinedVector<uint32_t, 2> outputs;
+
+  // While formulas run:
+  // The compositions whose formulas run, the outermost first.
+  absl::InlinedVector<absl::string_view, 2> running;
+  absl::Status error;  // of the first op that can't be built; the steps are then incomplete
+};
+
+// A value of a formula, or a number. A number has the dtype of the values that it meets in an op,
+// or float32 if it is a fraction and they are integers. Cheap to copy. A value is valid as long as
+// its Formula.
+class Value {
+ public:
+  Value(double number) : number_(number) {}  // NOLINT: implicit, as in `x * 2`
+
+  bool is_number() const { return built_ == nullptr; }
+  // Call the functions below only if is_number() is false.
+  const TensorSpec& spec() const { return built_->specs[index_]; }
+  DType dtype() const { return spec().dtype; }
+  const Shape& shape() const { return spec().shape; }
+  Value To(DType dtype) const;
+
+ private:
+  friend struct ValueAccess;
+  Value(Composition* built, uint32_t index) : built_(built), index_(index) {}
+
+  Composition* built_ = nullptr;
+  uint32_t index_ = 0;
+  double number_ = 0;
+};
+
+// The inputs and attributes of a composition, from which a formula builds its outputs. The first
+// error ends the composition: the formula goes on, and the values that it builds mean nothing.
+class Formula {
+ public:
+  // All arguments must outlive this object.
+  Formula(const BoundAttributes& attrs, absl::Span<const Value> inputs, Composition* built)
+      : attrs_(attrs), inputs_(inputs), built_(built) {}
+
+  int num_inputs() const { return static_cast<int>(inputs_.size()); }
+  Value input(int i) const { return inputs_[i]; }
+  const BoundAttributes& attrs() const { return attrs_; }
+
+  // Ends the composition with INVALID_ARGUMENT: "mish: <what>; input is int32[2, 3]".
+  void Fail(absl::string_view what);
+  // Fails unless all inputs are floating.
+  void RequireFloating();
+
+  // Appends an output. Every formula has at least one.
+  void Return(Value value) { outputs_.push_back(value); }
+
+  absl::Span<const Value> outputs() const { return outputs_; }
+
+ private:
+  const BoundAttributes& attrs_;
+  const absl::Span<const Value> inputs_;
+  Composition* const built_;
+  absl::InlinedVector<Value, 2> outputs_;
+};
+
+// Runs the formula of `schema`. Returns its errors, which name the composition and the inner op:
+// "lerp: sub: shapes [2] and [3] don't broadcast".
+absl::StatusOr<Composition> Compose(const OpSchema& schema, InferenceContext::Inputs inputs,
+                                    const BoundAttributes& attrs);
+
+// OpSchema::infer of every composition: infers the outputs that its formula builds.
+absl::Status InferComposition(InferenceContext& ctx);
+
+// Adds an op to the formula of its inputs, of which at least one isn't a number. Returns its
+// outputs.
+absl::InlinedVector<Value, 2> ApplyAll(absl::string_view op, std::initializer_list<Value> inputs,
+                                       const Attributes& attrs = {});
+// Does the same for an op with one output.
+Value Apply(absl::string_view op, std::initializer_list<Value> inputs,
+            const Attributes& attrs = {});
+
+// Returns the dtype to which the values are promoted together. If there is none, returns that of the
+// first: an op of the values then has the error.
+DType PromotedDType(std::initializer_list<Value> values);
+// Returns the dtype in which a formula that rounds more than once computes results of `dtype`:
+// float32 for float16 and bfloat16, otherwise `dtype`.
+constexpr DType WideDType(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
+}
+
+// The elementwise ops by name, for formulas.
+namespace formula {
+
+#define TENSORD_FUNCTION(name, Function, typing, cost, doc) \
+  inline Value Function(const Value& x) { return Apply(#name, {x}); }
+TENSORD_UNARY_OPS(TENSORD_FUNCTION)
+#undef TENSORD_FUNCTION
+#define TENSORD_FUNCTION(name, Function, typing, cost, doc) \
+  inline Value Function(const Value& a, const Value& b) { return Apply(#name, {a, b}); }
+TENSORD_BINARY_OPS(TENSORD_FUNCTION)
+#undef TENSORD_FUNCTION
+inline Value Where(const Value& condition, const Value& x, const Value& y) {
+  return Apply("where", {condition, x, y});
+}
+
+inline Value operator+(const Value& a, const Value& b) { return Add(a, b); }
+inline Value operator-(const Value& a, const Value& b) { return Sub(a, b); }
+inline Value operator*(const Value& a, const Value& b) { return Mul(a, b); }
+inline Value operator/(const Value& a, const Value& b) { return Div(a, b); }
+inline Value operator-(const Value& x) { return Neg(x); }
+
+}  // namespace formula
+}  // namespace tensord

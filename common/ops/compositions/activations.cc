@@ -1,0 +1,267 @@
+// Activations that are compositions of elementwise ops, and the gradients of activations. They are
+// computed in float32 if an input has 16 bits, and rounded once. In the gradients, g is the gradient
+// of the result, x the argument of the activation and y its result.
+#include "tensord/common/ops/composition.h"
+#include "tensord/common/ops/op_inference.h"
+#include "tensord/common/ops/op_registry.h"
+
+namespace tensord {
+namespace {
+
+using namespace formula;
+
+AttrDef Real(absl::string_view name, double default_value, absl::string_view doc) {
+  return OptionalAttr(name, AttrType::kFloat, default_value, doc);
+}
+
+// Returns function(x).
+template <typename Function>
+void Activate(Formula& f, Function function) {
+  f.RequireFloating();
+  const Value x = f.input(0);
+  f.Return(function(x.To(WideDType(x.dtype()))).To(x.dtype()));
+}
+
+// Returns function(g, x).
+template <typename Function>
+void Differentiate(Formula& f, Function function) {
+  f.RequireFloating();
+  const Value g = f.input(0), x = f.input(1);
+  const DType dtype = PromotedDType({g, x}), wide = WideDType(dtype);
+  f.Return(function(g.To(wide), x.To(wide)).To(dtype));
+}
+
+// Returns log(1 + exp(x)), without overflow.
+Value LogOnePlusExp(const Value& x) { return Logaddexp(x, 0); }
+
+void SigmoidBackward(Formula& f) {
+  Differentiate(f, [](const Value& g, const Value& y) { return g * (1 - y) * y; });
+}
+
+void TanhBackward(Formula& f) {
+  Differentiate(f, [](const Value& g, const Value& y) { return g * (1 - y * y); });
+}
+
+void SiluBackward(Formula& f) {
+  Differentiate(f, [](const Value& g, const Value& x) {
+    const Value sigmoid = Sigmoid(x);
+    return ((1 - sigmoid) * x + 1) * sigmoid * g;
+  });
+}
+
+Value GeluGradient(const Value& g, const Value& x) {
+  constexpr double kSqrtHalf = 0.70710678118654752440, kInverseSqrtTwoPi = 0.39894228040143267794;
+  const Value distribution = (Erf(x * kSqrtHalf) + 1) * 0.5;
+  const Value density = Exp(x * x * -0.5) * kInverseSqrtTwoPi;
+  return (density * x + distribution) * g;
+}
+
+Value GeluTanhGradient(const Value& g, const Value& x) {
+  constexpr double kSqrtTwoOverPi = 0.79788456080286535588, kCubic = 0.044715;
+  const Value square = x * x;
+  const Value tanh = Tanh((square * kCubic + 1) * x * kSqrtTwoOverPi);
+  const Value inner_slope = (square * (3 * kCubic) + 1) * kSqrtTwoOverPi;
+  return ((1 - tanh * tanh) * inner_slope * x + tanh + 1) * 0.5 * g;
+}
+
+void GeluBackward(Formula& f) {
+  const std::string& approximate = f.attrs().String("approximate");
+  if (approximate != "none" && approximate != "tanh") {
+    return f.Fail("approximate must be \"none\" or \"tanh\"");
+  }
+  Differentiate(f, approximate == "tanh" ? GeluTanhGradient : GeluGradient);
+}
+
+void SoftplusFormula(Formula& f) {
+  const double beta = f.attrs().Float("beta"), threshold = f.attrs().Float("threshold");
+  Activate(f, [&](const Value& x) {
+    const Value scaled = x * beta;
+    return Where(Gt(scaled, threshold), x, Log1p(Exp(scaled)) / beta);
+  });
+}
+
+void SoftplusBackward(Formula& f) {
+  const double beta = f.attrs().Float("beta"), threshold = f.attrs().Float("threshold");
+  Differentiate(f, [&](const Value& g, const Value& x) {
+    const Value scaled = x * beta;
+    return Where(Gt(scaled, threshold), g, g * Sigmoid(scaled));
+  });
+}
+
+void Threshold(Formula& f) {
+  const Value x = f.input(0);
+  f.Return(Where(Le(x, f.attrs().Float("threshold")), f.attrs().Float("value"), x));
+}
+
+void ThresholdBackward(Formula& f) {
+  const Value g = f.input(0), x = f.input(1);
+  f.Return(Where(Le(x, f.attrs().Float("threshold")), 0, g).To(PromotedDType({g, x})));
+}
+
+void LeakyRelu(Formula& f) {
+  const double slope = f.attrs().Float("negative_slope");
+  Activate(f, [&](const Value& x) { return Where(Gt(x, 0), x, x * slope); });
+}
+
+void LeakyReluBackward(Formula& f) {
+  const double slope = f.attrs().Float("negative_slope");
+  Differentiate(f, [&](const Value& g, const Value& x) { return Where(Gt(x, 0), g, g * slope); });
+}
+
+void Elu(Formula& f) {
+  const double alpha = f.attrs().Float("alpha"), scale = f.attrs().Float("scale");
+  const double input_scale = f.attrs().Float("input_scale");
+  Activate(f, [&](const Value& x) {
+    return Where(Gt(x, 0), x * scale, Expm1(x * input_scale) * (alpha * scale));
+  });
+}
+
+void EluBackward(Formula& f) {
+  const double alpha = f.attrs().Float("alpha"), scale = f.attrs().Float("scale");
+  const double input_scale = f.attrs().Float("input_scale");
+  const bool by_result = f.attrs().Bool("by_result");
+  Differentiate(f, [&](const Value& g, const Value& x) {
+    const Value curve =
+        by_result ? x + alpha * scale : Exp(x * input_scale) * (alpha * scale);
+    return Where(Gt(x, 0), scale, curve * input_scale) * g;
+  });
+}
+
+void Hardtanh(Formula& f) {
+  f.Return(Minimum(Maximum(f.input(0), f.attrs().Float("min")), f.attrs().Float("max")));
+}
+
+void HardtanhBackward(Formula& f) {
+  const Value g = f.input(0), x = f.input(1);
+  const Value inside =
+      BitwiseAnd(Gt(x, f.attrs().Float("min")), Lt(x, f.attrs().Float("max")));
+  f.Return(Where(inside, g, 0).To(PromotedDType({g, x})));
+}
+
+void Hardsigmoid(Formula& f) {
+  Activate(f, [](const Value& x) { return Minimum(Maximum(x + 3, 0), 6) / 6; });
+}
+
+void HardsigmoidBackward(Formula& f) {
+  Differentiate(
+      f, [](const Value& g, const Value& x) { return Where(Lt(Abs(x), 3), g / 6, 0); });
+}
+
+void Hardswish(Formula& f) {
+  Activate(f, [](const Value& x) { return Minimum(Maximum(x + 3, 0), 6) * x / 6; });
+}
+
+void HardswishBackward(Formula& f) {
+  Differentiate(f, [](const Value& g, const Value& x) {
+    return Where(Le(x, -3), 0, Where(Lt(x, 3), g * (x / 3 + 0.5), g));
+  });
+}
+
+void Mish(Formula& f) {
+  Activate(f, [](const Value& x) { return Tanh(LogOnePlusExp(x)) * x; });
+}
+
+void MishBackward(Formula& f) {
+  Differentiate(f, [](const Value& g, const Value& x) {
+    const Value tanh = Tanh(LogOnePlusExp(x));
+    return ((1 - tanh * tanh) * Sigmoid(x) * x + tanh) * g;
+  });
+}
+
+void LogSigmoid(Formula& f) {
+  Activate(f, [](const Value& x) { return -LogOnePlusExp(-x); });
+}
+
+void LogSigmoidBackward(Formula& f) {
+  Differentiate(f, [](const Value& g, const Value& x) { return g * Sigmoid(-x); });
+}
+
+OpSchema Activation(const char* name, const char* doc, void (*formula)(Formula&),
+                    std::vector<AttrDef> attrs = {}) {
+  return {.name = name,
+          .signature = "(…) -> (…)",
+          .doc = doc,
+          .min_inputs = 1,
+          .max_inputs = 1,
+          .attrs = std::move(attrs),
+          .formula = formula};
+}
+
+// `by` is the second input: "x" or "y".
+OpSchema Gradient(const char* name, const char* doc, void (*formula)(Formula&),
+                  std::vector<AttrDef> attrs = {}, const char* by = "x") {
+  return {.name = name,
+          .signature = "(…), (…) -> (…) broadcast",
+          .doc = doc,
+          .min_inputs = 2,
+          .max_inputs = 2,
+          .attrs = std::move(attrs),
+          .input_names = {"gradient", by},
+          .formula = formula};
+}
+
+}  // namespace
+
+void AppendActivationCompositions(std::vector<OpSchema>& ops) {
+  const AttrDef approximate =
+      OptionalAttr("approximate", AttrType::kString, "none", "as of gelu");
+  const AttrDef negative_slope = Real("negative_slope", 0.01, "the slope for x < 0");
+  const std::vector<AttrDef> softplus = {Real("beta", 1, "the sharpness"),
+                                         Real("threshold", 20, "above it, the result is x")};
+  const std::vector<AttrDef> elu = {Real("alpha", 1, "minus the limit for small x, before scale"),
+                                    Real("scale", 1, "a factor of the result"),
+                                    Real("input_scale", 1, "a factor of negative x")};
+  std::vector<AttrDef> elu_backward = elu;
+  elu_backward.push_back(OptionalAttr("by_result", AttrType::kBool, false,
+                                      "x is the result of elu, not its argument"));
+  const std::vector<AttrDef> limits = {Real("min", -1, "the least result"),
+                                       Real("max", 1, "the largest result")};
+  const AttrDef threshold =
+      RequiredAttr("threshold", AttrType::kFloat, "elements up to it are replaced");
+  ops.push_back(Activation("softplus", "where(beta x > threshold, x, log1p(exp(beta x)) / beta).",
+                           SoftplusFormula, softplus));
+  ops.push_back(Activation(
+      "threshold", "where(x <= threshold, value, x).", Threshold,
+      {threshold, RequiredAttr("value", AttrType::kFloat, "what replaces them")}));
+  ops.push_back(Activation("leaky_relu", "where(x > 0, x, negative_slope x).", LeakyRelu,
+                           {negative_slope}));
+  ops.push_back(Activation(
+      "elu", "where(x > 0, scale x, scale alpha expm1(input_scale x)).", Elu, elu));
+  ops.push_back(Activation("hardtanh", "minimum(maximum(x, min), max).", Hardtanh, limits));
+  ops.push_back(Activation("hardsigmoid", "minimum(maximum(x + 3, 0), 6) / 6.", Hardsigmoid));
+  ops.push_back(Activation("hardswish", "x hardsigmoid(x).", Hardswish));
+  ops.push_back(Activation("mish", "x tanh(logaddexp(x, 0)).", Mish));
+  ops.push_back(Activation("log_sigmoid", "-logaddexp(-x, 0).", LogSigmoid));
+  ops.push_back(
+      Gradient("sigmoid_backward", "g y (1 - y), with y = sigmoid(x).", SigmoidBackward, {}, "y"));
+  ops.push_back(Gradient("tanh_backward", "g (1 - y²), with y = tanh(x).", TanhBackward, {}, "y"));
+  ops.push_back(Gradient("silu_backward", "g s (1 + x (1 - s)), with s = sigmoid(x).",
+                         SiluBackward));
+  ops.push_back(Gradient("gelu_backward",
+                         "g (F + x f), with the normal distribution function F and its density f; "
+                         "of the approximation, the derivative of its formula.",
+                         GeluBackward, {approximate}));
+  ops.push_back(Gradient("softplus_backward",
+                         "where(beta x > threshold, g, g sigmoid(beta x)).", SoftplusBackward,
+                         softplus));
+  ops.push_back(Gradient("threshold_backward", "where(x <= threshold, 0, g).", ThresholdBackward,
+                         {Real("threshold", 0, "elements of g are 0 where x is up to it")}));
+  ops.push_back(Gradient("leaky_relu_backward", "where(x > 0, g, negative_slope g).",
+                         LeakyReluBackward, {negative_slope}));
+  ops.push_back(Gradient("elu_backward",
+                         "g where(x > 0, scale, scale alpha input_scale exp(input_scale x)).",
+                         EluBackward, elu_backward));
+  ops.push_back(Gradient("hardtanh_backward", "where(min < x < max, g, 0).",
+                         HardtanhBackward, limits));
+  ops.push_back(Gradient("hardsigmoid_backward", "where(abs(x) < 3, g / 6, 0).",
+                         HardsigmoidBackward));
+  ops.push_back(Gradient("hardswish_backward",
+                         "where(x <= -3, 0, where(x < 3, g (x / 3 + 1/2), g)).",
+                         HardswishBackward));
+  ops.push_back(Gradient("mish_backward",
+                         "g (t + x sigmoid(x) (1 - t²)), with t = tanh(logaddexp(x, 0)).",
+                         MishBackward));
+  ops.push_back(Gradient("log_sigmoid_backward", "g sigmoid(-x).", LogSigmoidBackward));
+}
+
+}  // namespace tensord

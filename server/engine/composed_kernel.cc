@@ -1,0 +1,363 @@
+#include "tensord/server/engine/composed_kernel.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "tensord/common/ops/composition.h"
+#include "tensord/common/status_details.h"
+#include "tensord/common/util/status_macros.h"
+#include "tensord/server/device/stop_token.h"
+
+namespace tensord::server {
+namespace {
+
+constexpr uint32_t kNoStep = ~uint32_t{0};
+constexpr size_t kMaxFusedInputs = 16;
+
+// An op of a composition, or several elementwise ops with one result.
+struct Part {
+  // Runs in place of `ops` once it is prepared; null: the ops run one by one.
+  FusedKernelRef fused;
+  PreparedOpRef op;       // null if there are `ops`
+  std::vector<Part> ops;  // empty if the device has prepared `fused`
+  absl::InlinedVector<uint32_t, 4> operands;
+  absl::InlinedVector<uint32_t, 2> results;
+  absl::InlinedVector<uint32_t, 2> last_uses;  // intermediate values that no later part reads
+
+  bool runs_inline() const {
+    if (op != nullptr) return op->runs_inline();
+    return ops.empty() && fused->kernel()->runs_inline();
+  }
+};
+
+class ComposedKernel final : public PreparedKernel {
+ public:
+  ComposedKernel(const Composition& built, std::vector<Part> parts, ChainKernels* chains)
+      : chains_(chains),
+        num_inputs_(built.num_inputs),
+        specs_(built.specs),
+        outputs_(built.outputs.begin(), built.outputs.end()),
+        parts_(std::move(parts)),
+        values_(specs_.size(), nullptr),
+        held_(specs_.size()) {
+    constexpr int64_t kPartBytes = 1024;
+    runs_inline_ = true;
+    host_bytes_ = static_cast<int64_t>(specs_.size() * (sizeof(TensorSpec) + 32));
+    for (const Part& part : parts_) {
+      runs_inline_ = runs_inline_ && part.runs_inline();
+      host_bytes_ += kPartBytes * static_cast<int64_t>(1 + part.ops.size());
+    }
+    // One kernel that reads the inputs themselves accepts what it accepts alone.
+    const bool alone = parts_.size() == 1 && parts_[0].op == nullptr && parts_[0].ops.empty();
+    for (size_t i = 0; alone && i < parts_[0].operands.size(); ++i) {
+      const int output = parts_[0].fused->kernel()->in_place(static_cast<int>(i));
+      if (output >= 0) SetInPlace(static_cast<int>(parts_[0].operands[i]), output);
+    }
+  }
+
+  absl::Status Launch(const LaunchContext& context, absl::Span<const Buffer* const> inputs,
+                      absl::Span<Buffer* const> outputs) override {
+    for (size_t i = 0; i < inputs.size(); ++i) values_[i] = const_cast<Buffer*>(inputs[i]);
+    for (size_t i = 0; i < outputs.size(); ++i) values_[outputs_[i]] = outputs[i];
+    const absl::Status status = LaunchParts(context, parts_);
+    for (uint32_t value = num_inputs_; value < held_.size(); ++value) Drop(value);
+    return status;
+  }
+
+ private:
+  void Drop(uint32_t value) {
+    if (held_[value] == nullptr) return;
+    held_[value] = nullptr;
+    values_[value] = nullptr;
+  }
+
+  absl::Status LaunchParts(const LaunchContext& context, absl::Span<const Part> parts) {
+    for (const Part& part : parts) {
+      TENSORD_RETURN_IF_ERROR(CheckStop());
+      TENSORD_RETURN_IF_ERROR(LaunchPart(context, part));
+      for (uint32_t value : part.last_uses) Drop(value);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status LaunchPart(const LaunchContext& context, const Part& part) {
+    const bool fused = part.fused != nullptr && chains_->PrepareSoon(part.fused) &&
+                       part.fused->kernel() != nullptr;
+    if (!fused && part.op == nullptr) return LaunchParts(context, part.ops);
+    if (!fused && part.op->is_alias()) return HoldAlias(part);
+    absl::InlinedVector<Buffer*, 2> results;
+    for (uint32_t result : part.results) {
+      if (values_[result] == nullptr) {
+        TENSORD_ASSIGN_OR_RETURN(
+            held_[result],
+            AllocateFor(context.account, context.device, specs_[result].size_bytes()));
+        values_[result] = held_[result].get();
+      }
+      results.push_back(values_[result]);
+    }
+    absl::InlinedVector<const Buffer*, 4> operands;
+    for (uint32_t operand : part.operands) operands.push_back(values_[operand]);
+    if (fused) return part.fused->kernel()->Launch(context, operands, results);
+    const absl::Status launched =
+        part.op->LaunchInto(context.account, operands, results, context.check);
+    if (!absl::IsInvalidArgument(launched)) return launched;
+    return WithPrefix(launched, absl::StrCat(part.op->name(), ": "));
+  }
+
+  absl::Status HoldAlias(const Part& part) {
+    const uint32_t result = part.results[0];
+    held_[result] =
+        BufferView::MakeUnowned(*values_[part.operands[0]], part.op->plan().alias_offset_bytes,
+                                specs_[result].size_bytes());
+    values_[result] = held_[result].get();
+    return absl::OkStatus();
+  }
+
+  ChainKernels* const chains_;  // null: no part has `fused`
+  const uint32_t num_inputs_;
+  const std::vector<TensorSpec> specs_;  // of every value
+  const std::vector<uint32_t> outputs_;
+  const std::vector<Part> parts_;
+  // The buffers of the current launch, by value. Those that the launch has allocated are also in
+  // held_.
+  std::vector<Buffer*> values_;
+  std::vector<BufferRef> held_;
+};
+
+class Composer {
+ public:
+  Composer(Composition built, DeviceSlot* slot, PreparedOpCache* prepared_ops,
+           ChainKernels* chains, const BudgetRef& caller)
+      : built_(std::make_shared<const Composition>(std::move(built))),
+        slot_(slot),
+        prepared_ops_(prepared_ops),
+        chains_(chains),
+        caller_(caller) {
+    made_by_.assign(built_->specs.size(), kNoStep);
+    readers_.resize(built_->specs.size());
+    is_output_.assign(built_->specs.size(), false);
+    for (uint32_t i = 0; i < built_->steps.size(); ++i) {
+      made_by_[built_->steps[i].result] = i;
+      for (uint32_t operand : built_->steps[i].operands) readers_[operand].push_back(i);
+    }
+    for (uint32_t output : built_->outputs) is_output_[output] = true;
+  }
+
+  absl::StatusOr<std::unique_ptr<PreparedKernel>> Prepare() {
+    TENSORD_RETURN_IF_ERROR(CheckOutputs());
+    FindGroups();
+    std::vector<Part> parts;
+    for (uint32_t i = 0; i < built_->steps.size(); ++i) {
+      if (group_of_[i] == i) TENSORD_RETURN_IF_ERROR(AddGroup(i, &parts));
+    }
+    SetLastUses(&parts);
+    return std::make_unique<ComposedKernel>(*built_, std::move(parts), chains_);
+  }
+
+ private:
+  // Each output must be a value of its own, which a kernel writes.
+  absl::Status CheckOutputs() const {
+    for (size_t i = 0; i < built_->outputs.size(); ++i) {
+      const uint32_t output = built_->outputs[i];
+      const bool twice = std::count(built_->outputs.begin(), built_->outputs.end(), output) > 1;
+      if (output >= built_->num_inputs && !twice) continue;
+      return absl::UnimplementedError(
+          absl::StrCat("output ", i, " of a composition is one of its inputs, or another output"));
+    }
+    return absl::OkStatus();
+  }
+
+  bool IsNumber(uint32_t step) const {
+    static const OpSchema* const kFull = FindOp("full");
+    return built_->steps[step].schema == kFull;
+  }
+
+  bool IsElementwise(uint32_t step) const {
+    const Composition::Step& made = built_->steps[step];
+    return made.schema->elementwise.has_value() && built_->specs[made.result].num_elements() > 0 &&
+           !IsComplex(built_->specs[made.result].dtype);
+  }
+
+  // Sets group_of_ of each step: the last step of its group. Only this step's result is read outside
+  // of the group. A number is in no group: each group has its own numbers.
+  void FindGroups() {
+    const auto count = static_cast<uint32_t>(built_->steps.size());
+    group_of_.assign(count, kNoStep);
+    for (uint32_t i = count; i-- > 0;) {
+      if (IsNumber(i) && !is_output_[built_->steps[i].result]) continue;
+      group_of_[i] = FindGroup(i);
+    }
+  }
+
+  uint32_t FindGroup(uint32_t step) const {
+    const uint32_t result = built_->steps[step].result;
+    if (!IsElementwise(step) || is_output_[result] || readers_[result].empty()) return step;
+    const uint32_t group = group_of_[readers_[result].front()];
+    for (uint32_t reader : readers_[result]) {
+      if (group_of_[reader] != group) return step;
+    }
+    const Composition::Step& last = built_->steps[group];
+    const bool same_shape = built_->specs[last.result].shape == built_->specs[result].shape;
+    return IsElementwise(group) && same_shape ? group : step;
+  }
+
+  // Adds the parts that compute a group: one if the device has a kernel for it.
+  absl::Status AddGroup(uint32_t last, std::vector<Part>* parts) {
+    std::vector<uint32_t> steps;
+    for (uint32_t i = 0; i <= last; ++i) {
+      if (group_of_[i] == last) steps.push_back(i);
+    }
+    std::optional<Part> fused;
+    if (chains_ != nullptr && IsElementwise(last)) fused = Fuse(steps);
+    if (!fused.has_value()) return AddOps(steps, parts);
+    if (!fused->fused->prepared()) TENSORD_RETURN_IF_ERROR(AddOps(steps, &fused->ops));
+    parts->push_back(*std::move(fused));
+    return absl::OkStatus();
+  }
+
+  absl::Status AddOps(absl::Span<const uint32_t> steps, std::vector<Part>* parts) {
+    for (uint32_t step : steps) TENSORD_RETURN_IF_ERROR(AddOp(step, parts));
+    return absl::OkStatus();
+  }
+
+  // Returns nullopt if the device has no kernel for these steps.
+  std::optional<Part> Fuse(absl::Span<const uint32_t> steps) const {
+    static const OpSchema* const kCast = FindOp("cast");
+    // Owns what FusedSpec::Step points to.
+    struct Owned {
+      std::shared_ptr<const Composition> built;
+      std::vector<std::unique_ptr<Attributes>> casts;
+    };
+    auto owned = std::make_shared<Owned>();
+    owned->built = built_;
+    Part part;
+    std::vector<TensorSpec> inputs;
+    std::vector<FusedSpec::Step> fused;
+    absl::flat_hash_map<uint32_t, int> place;  // of each value, as an operand of a step
+    const auto place_of = [&](uint32_t value) {
+      const auto [found, is_new] = place.try_emplace(value, 0);
+      if (!is_new) return found->second;
+      const uint32_t maker = made_by_[value];
+      if (maker != kNoStep && IsNumber(maker)) {
+        const Composition::Step& number = built_->steps[maker];
+        fused.push_back({number.schema, &number.attrs, {}, built_->specs[value].dtype});
+        return found->second = -static_cast<int>(fused.size());
+      }
+      part.operands.push_back(value);
+      inputs.push_back(built_->specs[value]);
+      return found->second = static_cast<int>(inputs.size()) - 1;
+    };
+    for (uint32_t number : steps) {
+      const Composition::Step& step = built_->steps[number];
+      const absl::StatusOr<OpPlan> plan = PlanOp(step.schema->name, SpecsOf(step), step.attrs);
+      if (!plan.ok()) return std::nullopt;
+      FusedSpec::Step added = {step.schema, &step.attrs, {}, built_->specs[step.result].dtype};
+      for (size_t i = 0; i < step.operands.size(); ++i) {
+        int from = place_of(step.operands[i]);
+        const DType read_as = plan->input_dtypes[i];
+        if (read_as != built_->specs[step.operands[i]].dtype) {
+          owned->casts.push_back(std::make_unique<Attributes>(Attributes{{"dtype", read_as}}));
+          fused.push_back({kCast, owned->casts.back().get(), {from}, read_as});
+          from = -static_cast<int>(fused.size());
+        }
+        added.operands.push_back(from);
+      }
+      fused.push_back(std::move(added));
+      place[step.result] = -static_cast<int>(fused.size());
+    }
+    if (inputs.empty() || inputs.size() > kMaxFusedInputs) return std::nullopt;
+    const uint32_t result = built_->steps[steps.back()].result;
+    part.results.push_back(result);
+    part.fused = std::make_shared<FusedKernel>(slot_, std::move(inputs), std::move(fused),
+                                               built_->specs[result], std::move(owned));
+    if (chains_->PrepareSoon(part.fused) && part.fused->kernel() == nullptr) return std::nullopt;
+    return part;
+  }
+
+  absl::InlinedVector<TensorSpec, 3> SpecsOf(const Composition::Step& step) const {
+    absl::InlinedVector<TensorSpec, 3> specs;
+    for (uint32_t operand : step.operands) specs.push_back(built_->specs[operand]);
+    return specs;
+  }
+
+  absl::Status AddOp(uint32_t number, std::vector<Part>* parts) {
+    const Composition::Step& step = built_->steps[number];
+    // Numbers are made where they are first used in `parts`.
+    for (uint32_t operand : step.operands) {
+      const uint32_t maker = made_by_[operand];
+      if (maker == kNoStep || !IsNumber(maker)) continue;
+      const bool made = std::any_of(parts->begin(), parts->end(), [&](const Part& part) {
+        return part.results[0] == operand;
+      });
+      if (!made) TENSORD_RETURN_IF_ERROR(AddOp(maker, parts));
+    }
+    Part part;
+    TENSORD_ASSIGN_OR_RETURN(part.op, prepared_ops_->Find(step.schema->name, SpecsOf(step),
+                                                          step.attrs, slot_, caller_));
+    if (part.op->is_alias() && is_output_[step.result]) {
+      return absl::UnimplementedError(
+          absl::StrCat("an output of a composition is an alias by ", step.schema->name));
+    }
+    part.operands.assign(step.operands.begin(), step.operands.end());
+    for (size_t i = 0; i < part.op->outputs().size(); ++i) {
+      part.results.push_back(step.result + static_cast<uint32_t>(i));
+    }
+    parts->push_back(std::move(part));
+    return absl::OkStatus();
+  }
+
+  // Sets Part::last_uses of all parts, and of the ops within them.
+  void SetLastUses(std::vector<Part>* parts) const {
+    // The value whose memory a value has: another one if it is an alias.
+    std::vector<uint32_t> root(built_->specs.size());
+    std::iota(root.begin(), root.end(), 0);
+    std::vector<Part*> last(root.size(), nullptr);
+    const auto use = [&](Part* part, Part* within) {
+      if (part->op != nullptr && part->op->is_alias()) {
+        root[part->results[0]] = root[part->operands[0]];
+      }
+      for (uint32_t value : part->operands) last[value] = last[root[value]] = within;
+      for (uint32_t value : part->results) last[value] = last[root[value]] = within;
+    };
+    for (Part& part : *parts) {
+      // A value that only the part's own ops use is theirs.
+      for (Part& op : part.ops) use(&op, &op);
+      use(&part, &part);
+    }
+    for (uint32_t value = built_->num_inputs; value < last.size(); ++value) {
+      if (last[value] != nullptr && !is_output_[value]) last[value]->last_uses.push_back(value);
+    }
+  }
+
+  const std::shared_ptr<const Composition> built_;
+  DeviceSlot* const slot_;
+  PreparedOpCache* const prepared_ops_;
+  ChainKernels* const chains_;  // null: ops must not be fused
+  const BudgetRef& caller_;
+  std::vector<uint32_t> made_by_;               // by value: the step whose first result it is
+  std::vector<std::vector<uint32_t>> readers_;  // by value
+  std::vector<bool> is_output_;                 // by value
+  std::vector<uint32_t> group_of_;              // by step
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareComposition(
+    const OpPlan& plan, absl::Span<const TensorSpec> inputs, DeviceSlot* slot,
+    PreparedOpCache* prepared_ops, ChainKernels* chains, const BudgetRef& caller) {
+  absl::InlinedVector<const TensorSpec*, 3> specs;
+  for (const TensorSpec& input : inputs) specs.push_back(&input);
+  TENSORD_ASSIGN_OR_RETURN(const BoundAttributes attrs,
+                           BoundAttributes::Bind(*plan.schema, plan.attrs));
+  TENSORD_ASSIGN_OR_RETURN(Composition built, Compose(*plan.schema, specs, attrs));
+  return Composer(std::move(built), slot, prepared_ops, chains, caller).Prepare();
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,129 @@
+// Activations and their gradients. A smooth function's gradient is its difference quotient here, so
+// that no formula of a derivative is written twice.
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "tensord/tests/conformance/reference_internal.h"
+
+namespace tensord::conformance {
+namespace {
+
+using Real = long double;
+using Function = std::function<Real(const Attributes&, Real)>;
+
+// The error of five-point differences is about h^4 times the fifth derivative.
+Real Slope(const Function& f, const Attributes& attrs, Real x) {
+  const Real h = 2e-4L;
+  return (f(attrs, x - 2 * h) - 8 * f(attrs, x - h) + 8 * f(attrs, x + h) - f(attrs, x + 2 * h)) /
+         (12 * h);
+}
+
+Real Double(const Attributes& attrs, absl::string_view name, double otherwise) {
+  return Get<double>(attrs, name, otherwise);
+}
+
+Real SigmoidOf(Real x) { return 1 / (1 + std::exp(-x)); }
+Real LogOnePlusExp(Real x) { return std::max<Real>(x, 0) + std::log1p(std::exp(-std::abs(x))); }
+
+Real Gelu(const Attributes& attrs, Real x) {
+  if (Get<std::string>(attrs, "approximate", "none") == "none") {
+    return x * std::erfc(-x / std::sqrt(Real{2})) / 2;
+  }
+  const Real root = std::sqrt(2 / std::acos(Real{-1}));
+  return x * (1 + std::tanh(root * (x + 0.044715L * x * x * x))) / 2;
+}
+
+Real Softplus(const Attributes& attrs, Real x) {
+  const Real beta = Double(attrs, "beta", 1);
+  return beta * x > Double(attrs, "threshold", 20) ? x : LogOnePlusExp(beta * x) / beta;
+}
+
+// Elu above 0 and below.
+Real EluAbove(const Attributes& attrs, Real x) { return Double(attrs, "scale", 1) * x; }
+Real EluBelow(const Attributes& attrs, Real x) {
+  return Double(attrs, "scale", 1) * Double(attrs, "alpha", 1) *
+         std::expm1(Double(attrs, "input_scale", 1) * x);
+}
+
+Real EluSlope(const Attributes& attrs, Real x) {
+  if (!Get<bool>(attrs, "by_result", false)) return Slope(x > 0 ? EluAbove : EluBelow, attrs, x);
+  // x is elu's result.
+  const Real scale = Double(attrs, "scale", 1);
+  return x > 0 ? scale : (x + scale * Double(attrs, "alpha", 1)) * Double(attrs, "input_scale", 1);
+}
+
+struct Activation {
+  const char* name;
+  Function value;
+  // Of the argument, or of the result. Null: the difference quotient of `value`.
+  Function slope;
+};
+
+std::vector<Activation> Activations() {
+  const auto limit = [](Real x, Real low, Real high) { return std::min(std::max(x, low), high); };
+  const auto at = [](const char* name, double otherwise) {
+    return [name, otherwise](const Attributes& attrs) { return Double(attrs, name, otherwise); };
+  };
+  const auto min = at("min", -1), max = at("max", 1), slope = at("negative_slope", 0.01);
+  const auto threshold = at("threshold", 0);
+  return {
+      {"sigmoid", nullptr, [](const auto&, Real y) { return y - y * y; }},
+      {"tanh", nullptr, [](const auto&, Real y) { return 1 - y * y; }},
+      {"silu", [](const auto&, Real x) { return x * SigmoidOf(x); }, nullptr},
+      {"gelu", Gelu, nullptr},
+      {"softplus", Softplus, nullptr},
+      {"mish", [](const auto&, Real x) { return x * std::tanh(LogOnePlusExp(x)); }, nullptr},
+      {"log_sigmoid", [](const auto&, Real x) { return -LogOnePlusExp(-x); }, nullptr},
+      {"elu", [](const auto& attrs, Real x) { return (x > 0 ? EluAbove : EluBelow)(attrs, x); },
+       EluSlope},
+      {"threshold",
+       [=](const auto& attrs, Real x) {
+         return x > threshold(attrs) ? x : Double(attrs, "value", 0);
+       },
+       [=](const auto& attrs, Real x) { return x > threshold(attrs) ? 1 : 0; }},
+      {"leaky_relu", [=](const auto& attrs, Real x) { return x > 0 ? x : slope(attrs) * x; },
+       [=](const auto& attrs, Real x) { return x > 0 ? 1 : slope(attrs); }},
+      {"hardtanh", [=](const auto& attrs, Real x) { return limit(x, min(attrs), max(attrs)); },
+       [=](const auto& attrs, Real x) { return x > min(attrs) && x < max(attrs) ? 1 : 0; }},
+      {"hardsigmoid", [=](const auto&, Real x) { return limit(x + 3, 0, 6) / 6; },
+       [](const auto&, Real x) { return std::abs(x) < 3 ? Real{1} / 6 : 0; }},
+      {"hardswish", [=](const auto&, Real x) { return x * limit(x + 3, 0, 6) / 6; },
+       [](const auto&, Real x) { return x <= -3 ? 0 : x >= 3 ? 1 : x / 3 + Real{1} / 2; }},
+  };
+}
+
+}  // namespace
+
+void AddActivationReferences(ReferenceTable& table) {
+  for (const Activation& op : Activations()) {
+    if (op.value != nullptr && std::string(op.name) != "gelu" && std::string(op.name) != "silu") {
+      table[op.name] = [value = op.value](const Attributes& attrs, Inputs inputs) {
+        Values out = Values::Of(inputs[0].spec.dtype, inputs[0].spec.shape);
+        for (int64_t i = 0; i < out.size(); ++i) {
+          out.real[i] = static_cast<double>(value(attrs, inputs[0].real[i]));
+        }
+        return out;
+      };
+    }
+    const Function slope = op.slope != nullptr ? op.slope : [value = op.value](const auto& attrs,
+                                                                             Real x) {
+      return Slope(value, attrs, x);
+    };
+    table[std::string(op.name) + "_backward"] = [slope](const Attributes& attrs, Inputs inputs) {
+      const Values &g = inputs[0], &x = inputs[1];
+      Values out = Values::Of(Promote(g.spec.dtype, x.spec.dtype),
+                              Broadcast(g.spec.shape, x.spec.shape));
+      for (int64_t i = 0; i < out.size(); ++i) {
+        const Index index = Unravel(i, out.spec.shape);
+        const Real gradient = g.real[RavelBroadcast(index, g.spec.shape)];
+        const Real argument = x.real[RavelBroadcast(index, x.spec.shape)];
+        out.real[i] = static_cast<double>(gradient * slope(attrs, argument));
+        out.scale.push_back(static_cast<double>(std::abs(gradient) * (1 + std::abs(argument))));
+      }
+      return out;
+    };
+  }
+}
+
+}  // namespace tensord::conformance

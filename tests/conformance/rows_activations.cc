@@ -1,0 +1,103 @@
+// Activations that are compositions, and the gradients of activations.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensord/tests/conformance/row.h"
+
+namespace tensord::conformance {
+namespace {
+
+const Shape kShapes[] = {{}, {0}, {7}, {3, 5}, {67, 129}};
+
+struct ActivationCase {
+  const char* name;
+  bool has_value = true;  // the function itself is a composition, too
+  std::vector<Attributes> attrs = {{}};
+  bool floating_only = true;
+};
+
+std::vector<ActivationCase> Cases() {
+  const double alpha = 1.6732632423543772, scale = 1.0507009873554805;
+  return {
+      {.name = "sigmoid", .has_value = false},
+      {.name = "tanh", .has_value = false},
+      {.name = "silu", .has_value = false},
+      {.name = "gelu", .has_value = false, .attrs = {{}, {{"approximate", std::string("tanh")}}}},
+      {.name = "softplus", .attrs = {{}, {{"beta", 2.5}, {"threshold", 3.0}}}},
+      {.name = "mish"},
+      {.name = "log_sigmoid"},
+      {.name = "elu",
+       .attrs = {{}, {{"alpha", alpha}, {"scale", scale}}, {{"alpha", 2.0}, {"input_scale", 0.5}}}},
+      {.name = "leaky_relu", .attrs = {{}, {{"negative_slope", 0.0}}, {{"negative_slope", 1.5}}}},
+      {.name = "hardtanh", .attrs = {{}, {{"min", 0.0}, {"max", 6.0}}}, .floating_only = false},
+      {.name = "hardsigmoid"},
+      {.name = "hardswish"},
+  };
+}
+
+Bound BoundOf(DType dtype) {
+  Bound bound = Ulps(dtype, 2);
+  bound.epsilons = 6;
+  // The difference quotient's own error.
+  bound.absolute = 1e-13;
+  return bound;
+}
+
+void AddRows(Rows& rows, const std::string& name, const Attributes& attrs) {
+  for (DType dtype : kFloatingDTypes) {
+    for (const Shape& shape : kShapes) {
+      rows.push_back({name, {{{dtype, shape}}}, attrs, BoundOf(dtype)});
+    }
+    rows.push_back({name, {{{dtype, {333}}, Fill::kUnit}}, attrs, BoundOf(dtype)});
+    rows.push_back({name, {{{dtype, {77}}, Fill::kPositive}}, attrs, BoundOf(dtype)});
+  }
+  rows.push_back({name, {{{DType::kFloat32, {600, 1000}}}}, attrs, BoundOf(DType::kFloat32)});
+}
+
+void AddGradientRows(Rows& rows, const std::string& name, const Attributes& attrs) {
+  for (DType dtype : kFloatingDTypes) {
+    for (const Shape& shape : kShapes) {
+      rows.push_back(
+          {name, {{{dtype, shape}, Fill::kUnit}, {{dtype, shape}}}, attrs, BoundOf(dtype)});
+    }
+    rows.push_back({name, {{{dtype, {4, 9}}}, {{dtype, {9}}}}, attrs, BoundOf(dtype)});
+    rows.push_back({name, {{{dtype, {1}}}, {{dtype, {5, 33}}}}, attrs, BoundOf(dtype)});
+  }
+  rows.push_back({name,
+                  {{{DType::kFloat32, {8}}}, {{DType::kFloat64, {8}}}},
+                  attrs,
+                  BoundOf(DType::kFloat32)});
+}
+
+void Refuse(Rows& rows, Row row) {
+  row.refusal = absl::StatusCode::kInvalidArgument;
+  rows.push_back(std::move(row));
+}
+
+}  // namespace
+
+void AddActivationRows(Rows& rows) {
+  for (const ActivationCase& each : Cases()) {
+    const std::string name = each.name, backward = name + "_backward";
+    for (const Attributes& attrs : each.attrs) {
+      if (each.has_value) AddRows(rows, name, attrs);
+      AddGradientRows(rows, backward, attrs);
+    }
+    for (DType dtype : {DType::kInt32, DType::kBool}) {
+      if (!each.floating_only) continue;
+      if (each.has_value) Refuse(rows, {name, {{{dtype, {3}}}}});
+      Refuse(rows, {backward, {{{dtype, {3}}}, {{dtype, {3}}}}});
+    }
+    Refuse(rows, {backward, {{{DType::kFloat32, {3}}}, {{DType::kFloat32, {4}}}}});
+  }
+  AddRows(rows, "threshold", {{"threshold", 0.5}, {"value", 20.0}});
+  AddGradientRows(rows, "threshold_backward", {{"threshold", 0.5}});
+  AddGradientRows(rows, "elu_backward", {{"by_result", true}});
+  Refuse(rows, {"threshold", {{{DType::kFloat32, {3}}}}});
+  Refuse(rows, {"gelu_backward",
+                {{{DType::kFloat32, {3}}}, {{DType::kFloat32, {3}}}},
+                {{"approximate", std::string("sine")}}});
+}
+
+}  // namespace tensord::conformance

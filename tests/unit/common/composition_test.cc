@@ -1,0 +1,82 @@
+// Formulas: what they build, and the errors of compositions.
+#include "tensord/common/ops/composition.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tensord/tests/unit/common/plan.h"
+
+namespace tensord {
+namespace {
+
+using formula::Neg;
+using formula::operator*;
+using formula::operator+;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Runs a formula over the specs. Returns the steps' ops and results, such as "mul float32[2]".
+std::vector<std::string> StepsOf(void (*run)(Formula&), const std::vector<TensorSpec>& inputs) {
+  OpSchema schema;
+  schema.name = "test";
+  schema.formula = run;
+  std::vector<const TensorSpec*> specs;
+  for (const TensorSpec& input : inputs) specs.push_back(&input);
+  const absl::StatusOr<Composition> built =
+      Compose(schema, specs, *BoundAttributes::Bind(schema, {}));
+  if (!built.ok()) return {built.status().ToString()};
+  std::vector<std::string> steps;
+  for (const Composition::Step& step : built->steps) {
+    steps.push_back(step.schema->name + " " + built->specs[step.result].ToString());
+  }
+  return steps;
+}
+
+TEST(CompositionTest, NumbersHaveTheDTypeOfTheOtherOperands) {
+  const auto twice = [](Formula& f) { f.Return(f.input(0) * 2 + 2); };
+  EXPECT_THAT(StepsOf(twice, {Of(DType::kFloat16)}),
+              ElementsAre("full float16[]", "mul float16[2]", "add float16[2]"));
+  EXPECT_THAT(StepsOf(twice, {Of(DType::kInt32)}),
+              ElementsAre("full int32[]", "mul int32[2]", "add int32[2]"));
+  const auto half = [](Formula& f) { f.Return(f.input(0) * 0.5); };
+  EXPECT_THAT(StepsOf(half, {Of(DType::kFloat64)}),
+              ElementsAre("full float64[]", "mul float64[2]"));
+}
+
+TEST(CompositionTest, CompositionsWithinCompositionsBecomeTheirSteps) {
+  const auto mish = [](Formula& f) { f.Return(Neg(Apply("mish", {f.input(0)}))); };
+  EXPECT_THAT(StepsOf(mish, {F32({2})}),
+              ElementsAre("full float32[]", "logaddexp float32[2]", "tanh float32[2]",
+                          "mul float32[2]", "neg float32[2]"));
+}
+
+TEST(CompositionTest, ErrorsNameTheCompositionsAndTheInnerOp) {
+  EXPECT_EQ(Result("mish", {Of(DType::kInt32)}),
+            "INVALID_ARGUMENT: mish: needs a floating dtype, not int32; cast to float32 first; "
+            "input is int32[2]");
+  EXPECT_THAT(Result("hardtanh_backward", {F32({2}), F32({3})}),
+              HasSubstr("hardtanh_backward: where: shapes"));
+  EXPECT_EQ(StepsOf([](Formula& f) { f.Return(Apply("mish", {f.input(0)})); }, {Of(DType::kBool)}),
+            std::vector<std::string>{
+                "INVALID_ARGUMENT: test: mish: needs a floating dtype, not bool; cast to float32 "
+                "first; input is bool[2]"});
+  EXPECT_THAT(Result("elu", {F32({2})}, {{"beta", 1.0}}), HasSubstr("elu: there is no attribute"));
+}
+
+TEST(CompositionTest, StepsAreBounded) {
+  const auto long_one = [](Formula& f) {
+    Value x = f.input(0);
+    for (size_t i = 0; i <= Composition::kMaxSteps; ++i) x = Neg(x);
+    f.Return(x);
+  };
+  EXPECT_THAT(StepsOf(long_one, {F32({2})}),
+              ElementsAre("INTERNAL: test: neg: a composition has more than 512 steps"));
+}
+
+TEST(CompositionTest, ResultsHaveTheDTypeOfTheOperands) {
+  EXPECT_EQ(Result("mish", {Of(DType::kBFloat16)}), "bfloat16[2]");
+  EXPECT_EQ(Result("mish_backward", {Of(DType::kFloat16), F32({3, 2})}), "float32[3, 2]");
+}
+
+}  // namespace
+}  // namespace tensord

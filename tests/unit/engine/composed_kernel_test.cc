@@ -1,0 +1,141 @@
+// The kernels of compositions: how many there are, and what a launch holds.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensord/server/device/cpu/cpu_device.h"
+#include "tensord/server/engine/engine.h"
+#include "tensord/server/session/session_table.h"
+#include "tensord/tests/unit/engine/fake_device.h"
+#include "tensord/tests/unit/engine/read_tensor.h"
+#include "tensord/tests/unit/session/test_principal.h"
+
+namespace tensord::server {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+
+// A device that prepares every fused kernel. A launch of one fills the result with the number of
+// its steps that aren't numbers.
+class FusingDevice final : public FakeDevice {
+ public:
+  explicit FusingDevice(bool host_accessible)
+      : FakeDevice(0, {.host_accessible = host_accessible}) {}
+
+  absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec& spec) override {
+    if (!host_accessible()) may_compile.Wait();
+    int64_t steps = 0;
+    for (const FusedSpec::Step& step : spec.steps) steps += step.operands.empty() ? 0 : 1;
+    return std::make_unique<Fused>(this, steps);
+  }
+
+  const Event may_compile;
+  int fused_launches = 0;
+
+ private:
+  class Fused final : public PreparedKernel {
+   public:
+    Fused(FusingDevice* device, int64_t steps) : device_(device), steps_(steps) {}
+    absl::Status Launch(const LaunchContext& /*context*/,
+                        absl::Span<const Buffer* const> /*inputs*/,
+                        absl::Span<Buffer* const> outputs) override {
+      ++device_->fused_launches;
+      auto* const to = static_cast<int64_t*>(outputs[0]->data());
+      std::fill(to, to + outputs[0]->size_bytes() / 8, steps_);
+      return absl::OkStatus();
+    }
+
+   private:
+    FusingDevice* const device_;
+    const int64_t steps_;
+  };
+};
+
+class ComposedKernelTest : public testing::Test {
+ protected:
+  FusingDevice& Start(bool host_accessible) {
+    auto owned = std::make_unique<FusingDevice>(host_accessible);
+    FusingDevice& device = *owned;
+    std::vector<std::unique_ptr<Device>> devices;
+    devices.push_back(std::move(owned));
+    Start(std::move(devices));
+    return device;
+  }
+  void Start(std::vector<std::unique_ptr<Device>> devices, bool fusion = true) {
+    session_ = nullptr;
+    sessions_ = nullptr;
+    engine_ = std::make_unique<Engine>(std::move(devices), fusion);
+    sessions_ = std::make_unique<SessionTable>(Limits{}, engine_->slots());
+    session_ = *sessions_->Open(TestPrincipal(), kTestLeaseSeconds, "test");
+  }
+  ~ComposedKernelTest() override {
+    session_ = nullptr;
+    sessions_ = nullptr;
+  }
+
+  // Makes a tensor of int64[3].
+  void Full(Handle handle, int64_t value) {
+    Run("full", {}, handle, {{"shape", std::vector<int64_t>{3}}, {"value", value}}, "cpu:0");
+  }
+  void Run(const std::string& op, const std::vector<Handle>& inputs, Handle output,
+           const Attributes& attrs = {}, const std::string& device = "") {
+    const auto made = engine_->Run(session_, {op, inputs, output, attrs, device});
+    ASSERT_TRUE(made.ok()) << made.status();
+  }
+  std::vector<int64_t> Read(Handle handle) {
+    return *ReadTensor<int64_t>(*engine_, *session_->Find(handle));
+  }
+
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<SessionTable> sessions_;
+  SessionRef session_;
+};
+
+TEST_F(ComposedKernelTest, ElementwiseOpsAreOneKernel) {
+  FusingDevice& device = Start(/*host_accessible=*/true);
+  Full(1, 5);
+  Full(2, 6);
+  Run("hardtanh_backward", {1, 2}, 3);  // gt, lt, bitwise_and, where
+  EXPECT_THAT(Read(3), Each(4));
+  EXPECT_EQ(device.fused_launches, 1);
+  EXPECT_THAT(device.launched(), ElementsAre("full", "full"));
+}
+
+TEST_F(ComposedKernelTest, RunsOpByOpUntilTheKernelIsCompiled) {
+  FusingDevice& device = Start(/*host_accessible=*/false);
+  Full(1, 5);
+  Run("hardtanh", {1}, 2);
+  Read(2);
+  EXPECT_EQ(device.fused_launches, 0);
+  EXPECT_THAT(device.launched(), ElementsAre("full", "full", "maximum", "full", "minimum"));
+  device.may_compile.Set();
+  ASSERT_TRUE(Eventually([&] { return engine_->kernels_to_compile() == 0; }));
+  Run("hardtanh", {1}, 3);
+  EXPECT_THAT(Read(3), Each(2));
+  EXPECT_EQ(device.fused_launches, 1);
+}
+
+// Op by op, the intermediate values are allocated for the launch alone, and charged to its session.
+TEST_F(ComposedKernelTest, IntermediateValuesAreFreedAndCharged) {
+  std::vector<std::unique_ptr<Device>> devices;
+  devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 30, 1));
+  Start(std::move(devices), /*fusion=*/false);
+  constexpr int64_t kBytes = 8 << 20;
+  const Attributes attrs{{"shape", std::vector<int64_t>{kBytes / 4}}, {"seed", int64_t{1}}};
+  Run("uniform", {}, 1, attrs, "cpu:0");
+  Run("mish_backward", {1, 1}, 2);
+  engine_->slots()[0]->executor->Drain();
+  const MemoryStats stats = engine_->slots()[0]->device->memory();
+  EXPECT_LE(stats.used_bytes, 2 * kBytes + (1 << 20));
+  EXPECT_GE(stats.peak_bytes, 4 * kBytes);
+  EXPECT_LE(stats.peak_bytes, 6 * kBytes + (1 << 20));
+  EXPECT_GE(session_->account(*engine_->slots()[0]).used_bytes(), 2 * kBytes);
+}
+
+}  // namespace
+}  // namespace tensord::server
