@@ -47,7 +47,7 @@ struct EluOptions {
 };
 // Elu with these options is SELU.
 inline constexpr EluOptions kSelu = {.alpha = 1.6732632423543772, .scale = 1.0507009873554805};
-// Returns scale x where x > 0, and scale alpha (exp(input_scale x) - 1) elsewhere. CELU with alpha
+// Returns scale alpha (exp(input_scale x) - 1) where x < 0, and scale x elsewhere. CELU with alpha
 // has the options {.alpha = alpha, .input_scale = 1 / alpha}.
 Tensor Elu(const Tensor& x, const EluOptions& options = {});
 Tensor EluBackward(const Tensor& gradient, const Tensor& x, const EluOptions& options = {});

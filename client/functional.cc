@@ -103,10 +103,23 @@ int64_t FindClassAxis(const Tensor& x, const CrossEntropyOptions& options) {
   return x.ok() ? std::clamp<int64_t>(x.rank() - 1, 0, 1) : 0;
 }
 
+std::string ReductionName(LossReduction reduction) {
+  switch (reduction) {
+    case LossReduction::kNone:
+      return "none";
+    case LossReduction::kSum:
+      return "sum";
+    case LossReduction::kMean:
+      break;
+  }
+  return "mean";
+}
+
 Attributes CrossEntropyAttrs(const Tensor& x, const CrossEntropyOptions& options) {
   return {{"axis", FindClassAxis(x, options)},
           {"ignore_index", options.ignore_index},
-          {"label_smoothing", options.label_smoothing}};
+          {"label_smoothing", options.label_smoothing},
+          {"reduction", ReductionName(options.reduction)}};
 }
 
 // Adds the optional inputs, and returns the attributes.
@@ -122,14 +135,6 @@ Attributes AddAttentionOptions(const AttentionOptions& options, InputPointers* i
   if (options.mask.has_value()) inputs->push_back(&*options.mask);
   if (options.state.has_value()) inputs->push_back(&*options.state);
   return attrs;
-}
-
-// Returns the sum of the weights of the targets that aren't ignored.
-Tensor SumWeights(const Tensor& target, const CrossEntropyOptions& options, DType dtype) {
-  const Tensor counts = Ne(target, options.ignore_index);
-  if (!options.weight.has_value()) return Cast(Sum(counts), dtype);
-  const Tensor classes = Where(counts, target, 0);
-  return Sum(Where(counts, Index(options.weight->To(dtype), {classes}), 0.0));
 }
 
 }  // namespace
@@ -172,29 +177,21 @@ CrossEntropyResult CrossEntropyWithStatistics(const Tensor& x, const Tensor& tar
   InputPointers inputs = {&x, &target};
   if (options.weight.has_value()) inputs.push_back(&*options.weight);
   const internal::Tensors outputs =
-      RunAll("cross_entropy", inputs, CrossEntropyAttrs(x, options), 2);
-  return {outputs[0], outputs[1]};
+      RunAll("cross_entropy_loss", inputs, CrossEntropyAttrs(x, options), 3);
+  return {outputs[0], outputs[1], outputs[2]};
 }
 
 Tensor CrossEntropy(const Tensor& x, const Tensor& target, const CrossEntropyOptions& options) {
   const Tensor loss = CrossEntropyWithStatistics(x, target, options).loss;
-  if (!loss.ok() || !x.ok()) return loss;
-  switch (options.reduction) {
-    case LossReduction::kNone:
-      return loss.To(x.dtype());
-    case LossReduction::kSum:
-      return Sum(loss).To(x.dtype());
-    case LossReduction::kMean:
-      break;
-  }
-  return Div(Sum(loss), SumWeights(target, options, loss.dtype())).To(x.dtype());
+  return loss.ok() && x.ok() ? loss.To(x.dtype()) : loss;
 }
 
-Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x, const Tensor& lse,
-                            const Tensor& target, const CrossEntropyOptions& options) {
-  InputPointers inputs = {&gradient, &x, &lse, &target};
+Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x,
+                            const CrossEntropyResult& forward, const Tensor& target,
+                            const CrossEntropyOptions& options) {
+  InputPointers inputs = {&gradient, &x, &forward.lse, &target, &forward.total};
   if (options.weight.has_value()) inputs.push_back(&*options.weight);
-  return RunAll("cross_entropy_backward", inputs, CrossEntropyAttrs(x, options), 1)[0];
+  return RunAll("cross_entropy_loss_backward", inputs, CrossEntropyAttrs(x, options), 1)[0];
 }
 
 AttentionResult ScaledDotProductAttentionWithStatistics(const Tensor& q, const Tensor& k,

@@ -127,15 +127,17 @@ struct CrossEntropyOptions {
 Tensor CrossEntropy(const Tensor& x, const Tensor& target, const CrossEntropyOptions& options = {});
 
 struct CrossEntropyResult {
-  Tensor loss;  // a statistic of the shape of the target: not reduced
-  Tensor lse;   // a statistic: log Σ exp(x), of the same shape
+  Tensor loss;   // a statistic: reduced, or of the shape of the target
+  Tensor lse;    // a statistic: log Σ exp(x), of the shape of the target
+  Tensor total;  // a statistic: the sum of the weights of all targets, without the ignored ones
 };
-// Computes the losses without a reduction: `options.reduction` isn't used.
 CrossEntropyResult CrossEntropyWithStatistics(const Tensor& x, const Tensor& target,
                                               const CrossEntropyOptions& options = {});
-// Returns the gradient of x, where `gradient` is that of CrossEntropyResult::loss.
-Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x, const Tensor& lse,
-                            const Tensor& target, const CrossEntropyOptions& options = {});
+// Returns the gradient of x. `gradient` is that of the loss, and `forward` the result for the same
+// arguments, of which only lse and total are used.
+Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x,
+                            const CrossEntropyResult& forward, const Tensor& target,
+                            const CrossEntropyOptions& options = {});
 
 // ---------------------------------------------------------------- attention
 

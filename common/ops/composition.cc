@@ -182,8 +182,7 @@ absl::Status InferComposition(InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
-Values ApplyAll(absl::string_view op, std::initializer_list<Value> inputs,
-                const Attributes& attrs) {
+Values ApplyAll(absl::string_view op, absl::Span<const Value> inputs, const Attributes& attrs) {
   Composition* built = nullptr;
   for (const Value& input : inputs) {
     if (!input.is_number()) built = ValueAccess::BuiltOf(input);

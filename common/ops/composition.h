@@ -68,8 +68,8 @@ class Value {
   double number_ = 0;
 };
 
-// The inputs and attributes of a composition, from which a formula builds its outputs. The first
-// error ends the composition: the formula goes on, and the values that it builds mean nothing.
+// The inputs and attributes of a composition, from which a formula builds its outputs. After the
+// first error the values that a formula builds mean nothing, and ops have one output.
 class Formula {
  public:
   // All arguments must outlive this object.
@@ -78,12 +78,15 @@ class Formula {
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   Value input(int i) const { return inputs_[i]; }
+  absl::Span<const Value> inputs() const { return inputs_; }
   const BoundAttributes& attrs() const { return attrs_; }
 
   // Ends the composition with INVALID_ARGUMENT: "mish: <what>; input is int32[2, 3]".
   void Fail(absl::string_view what);
   // Fails unless all inputs are floating.
   void RequireFloating();
+  // Returns false if the composition has failed.
+  bool ok() const { return built_->error.ok(); }
 
   // Appends an output. Every formula has at least one.
   void Return(Value value) { outputs_.push_back(value); }
@@ -107,9 +110,9 @@ absl::Status InferComposition(InferenceContext& ctx);
 
 // Adds an op to the formula of its inputs, of which at least one isn't a number. Returns its
 // outputs.
-absl::InlinedVector<Value, 2> ApplyAll(absl::string_view op, std::initializer_list<Value> inputs,
+absl::InlinedVector<Value, 2> ApplyAll(absl::string_view op, absl::Span<const Value> inputs,
                                        const Attributes& attrs = {});
-// Does the same for an op with one output.
+// Does the same, and returns the first output.
 Value Apply(absl::string_view op, std::initializer_list<Value> inputs,
             const Attributes& attrs = {});
 

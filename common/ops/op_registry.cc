@@ -55,6 +55,7 @@ struct Registry {
     AppendCreationOps(schemas);
     AppendElementwiseOps(schemas);
     AppendIndexingOps(schemas);
+    AppendLossCompositions(schemas);
     AppendLossOps(schemas);
     AppendMatmulOps(schemas);
     AppendNetworkOps(schemas);

@@ -14,6 +14,7 @@ void AppendConvOps(std::vector<OpSchema>& ops);
 void AppendCreationOps(std::vector<OpSchema>& ops);
 void AppendElementwiseOps(std::vector<OpSchema>& ops);
 void AppendIndexingOps(std::vector<OpSchema>& ops);
+void AppendLossCompositions(std::vector<OpSchema>& ops);
 void AppendLossOps(std::vector<OpSchema>& ops);
 void AppendMatmulOps(std::vector<OpSchema>& ops);
 void AppendNetworkOps(std::vector<OpSchema>& ops);

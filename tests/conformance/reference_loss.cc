@@ -1,6 +1,8 @@
 // Losses and their gradients.
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "tensord/tests/conformance/reference_internal.h"
 
@@ -107,11 +109,60 @@ Values CrossEntropyBackward(const Attributes& attrs, Inputs inputs) {
   return gx;
 }
 
+// The sum of the weights of the targets that count.
+long double TotalOf(const Distributions& d) {
+  long double total = 0;
+  for (const int64_t target : d.target->whole) {
+    if (target != d.ignored) total += d.Weight(target);
+  }
+  return total;
+}
+
+Values Scalar(DType dtype, long double value, double scale) {
+  Values out = Values::Of(dtype, {});
+  out.real[0] = static_cast<double>(value);
+  out.scale = {scale};
+  return out;
+}
+
+std::vector<Values> CrossEntropyLoss(const Attributes& attrs, Inputs inputs) {
+  std::vector<Values> results = CrossEntropy(attrs, inputs);
+  const Distributions d(attrs, inputs, inputs[0], 1);
+  const DType dtype = results[0].spec.dtype;
+  const long double total = TotalOf(d);
+  results.push_back(Scalar(dtype, total, FiniteOrZero(total)));
+  const std::string reduction = Get<std::string>(attrs, "reduction", "mean");
+  if (reduction == "none") return results;
+  long double sum = 0, magnitude = 0;
+  for (size_t i = 0; i < results[0].real.size(); ++i) {
+    sum += results[0].real[i];
+    magnitude += results[0].scale[i];
+  }
+  const long double share = reduction == "mean" ? total : 1;
+  results[0] = Scalar(dtype, sum / share, FiniteOrZero(magnitude / share));
+  return results;
+}
+
+Values CrossEntropyLossBackward(const Attributes& attrs, Inputs inputs) {
+  const Values &g = inputs[0], &lse = inputs[2], &total = inputs[4];
+  const std::string reduction = Get<std::string>(attrs, "reduction", "mean");
+  Values each = Values::Of(lse.spec.dtype, lse.spec.shape);
+  for (int64_t i = 0; i < each.size(); ++i) {
+    each.real[i] = g.real[reduction == "none" ? i : 0];
+    if (reduction == "mean") each.real[i] = RoundTo(each.spec.dtype, each.real[i] / total.real[0]);
+  }
+  std::vector<Values> operands = {each, inputs[1], lse, inputs[3]};
+  if (inputs.size() == 6) operands.push_back(inputs[5]);
+  return CrossEntropyBackward(attrs, operands);
+}
+
 }  // namespace
 
 void AddLossReferences(ReferenceTable& table) {
   table["cross_entropy"] = CrossEntropy;
   table["cross_entropy_backward"] = CrossEntropyBackward;
+  table["cross_entropy_loss"] = CrossEntropyLoss;
+  table["cross_entropy_loss_backward"] = CrossEntropyLossBackward;
 }
 
 }  // namespace tensord::conformance

@@ -1,5 +1,6 @@
 // Losses and their gradients.
 #include <cmath>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -99,6 +100,33 @@ void AddBackward(Rows& rows, const Input& x, const LossCase& c, const LossOption
   rows.push_back(std::move(row));
 }
 
+// Adds rows of the reduced loss and of its gradient.
+void AddReduced(Rows& rows, const LossCase& c, DType dtype, const LossOptions& options,
+                const std::string& reduction) {
+  const DType statistics = StatisticsOf(dtype);
+  const Input x{{dtype, c.x}}, target = Targets(options.index, c, options.ignored);
+  const Shape gradient = reduction == "none" ? RowsOf(c) : Shape{};
+  Attributes attrs = LossAttributes(c, options);
+  attrs.Set("reduction", reduction);
+  const auto terms = std::sqrt(static_cast<double>(1 + RowsOf(c).num_elements()));
+  Row forward{"cross_entropy_loss", {x, target}, attrs};
+  AddWeight(forward, c, dtype, options);
+  forward.bound = LossBound(statistics, c.x.dim(static_cast<int>(AxisOf(c))));
+  forward.bound.epsilons += terms;
+  forward.num_outputs = 3;
+  rows.push_back(std::move(forward));
+  Row backward{"cross_entropy_loss_backward",
+               {{{statistics, gradient}, Fill::kUnit},
+                x,
+                {{statistics, RowsOf(c)}, Fill::kPositive},
+                target,
+                {{statistics, {}}, Fill::kPositive}},
+               attrs};
+  AddWeight(backward, c, dtype, options);
+  backward.bound = LossBound(dtype, 1);
+  rows.push_back(std::move(backward));
+}
+
 void AddSpecial(Rows& rows, DType dtype) {
   const double nan = std::nan(""), inf = INFINITY;
   const LossCase c{{6, 3}}, columns{{3, 6}, 0};
@@ -130,6 +158,8 @@ void AddRefusals(Rows& rows) {
   RefuseLoss(rows, {"cross_entropy", {x, target, {{DType::kFloat32, {4}}}}});
   RefuseLoss(rows, {"cross_entropy", {x, target, {{DType::kFloat64, {6}}}}});
   RefuseLoss(rows, {"cross_entropy", {{{DType::kFloat32, {4, 0}}}, target}});
+  RefuseLoss(rows, {"cross_entropy_loss", {x, {{DType::kFloat32, {4}}}}});
+  RefuseLoss(rows, {"cross_entropy_loss", {x, target}, {{"reduction", std::string("median")}}});
   RefuseLoss(rows, {"cross_entropy_backward", {row, x, row}});
   RefuseLoss(rows, {"cross_entropy_backward", {row, x, x, target}});
   RefuseLoss(rows, {"cross_entropy_backward", {x, x, row, target}});
@@ -143,6 +173,9 @@ void AddRefusals(Rows& rows) {
       const Attributes ignore{{"ignore_index", int64_t{-3}}};
       RefuseLoss(rows, {"cross_entropy", {x, wrong}, ignore});
       RefuseLoss(rows, {"cross_entropy_backward", {row, x, row, wrong}, ignore});
+      RefuseLoss(rows, {"cross_entropy_loss", {x, wrong}, ignore});
+      const Input one{{DType::kFloat32, {}}};
+      RefuseLoss(rows, {"cross_entropy_loss_backward", {one, x, row, wrong, one}, ignore});
     }
   }
 }
@@ -164,6 +197,14 @@ void AddLossRows(Rows& rows) {
         AddBackward(rows, {{dtype, c.x}}, c, options);
       }
       AddForward(rows, {{dtype, c.x}, Fill::kWide}, c, {});
+    }
+    for (const std::string reduction : {"none", "mean", "sum"}) {
+      for (const LossCase& c :
+           {LossCase{{5}}, {{4, 7}}, {{64, 100}}, {{2, 5, 3}, 1}, {{20, 200}, 0}}) {
+        AddReduced(rows, c, dtype, {}, reduction);
+        AddReduced(rows, c, dtype, {.smoothing = 0.1, .ignored = 1}, reduction);
+        AddReduced(rows, c, dtype, {.weight = true, .index = DType::kInt32}, reduction);
+      }
     }
     AddSpecial(rows, dtype);
   }

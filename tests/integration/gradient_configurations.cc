@@ -238,6 +238,7 @@ Configuration MakeCrossEntropy(Draw& draw) {
   const Classification of = MakeClassification(draw);
   const CrossEntropyOptions options = {
       .weight = of.weight,
+      .reduction = Reduction(draw),
       .axis = of.axis,
       .ignore_index = draw.Number(0, 4),
       .label_smoothing = 0.25 * static_cast<double>(draw.Number(0, 4))};
@@ -247,8 +248,7 @@ Configuration MakeCrossEntropy(Draw& draw) {
         return CrossEntropyWithStatistics(x, t, options).loss;
       },
       [=](const Tensor& g, const Tensor& x, const Tensor& t) {
-        const Tensor lse = CrossEntropyWithStatistics(x, t, options).lse;
-        return CrossEntropyBackward(g, x, lse, t, options);
+        return CrossEntropyBackward(g, x, CrossEntropyWithStatistics(x, t, options), t, options);
       });
 }
 
@@ -522,7 +522,7 @@ const Case kCases[] = {
     {{"BinaryCrossEntropyWithLogitsBackward"}, 16, MakeBinaryCrossEntropyWithLogits},
     {{"KlDivBackward"}, 10, MakeKlDiv},
     {{"NllLossBackward"}, 20, MakeNll},
-    {{"cross_entropy_backward"}, 20, MakeCrossEntropy},
+    {{"cross_entropy_backward", "cross_entropy_loss_backward"}, 20, MakeCrossEntropy},
     {{"layer_norm_backward"}, 20, MakeLayerNorm},
     {{"batch_norm_backward"}, 20, MakeBatchNorm},
     {{"conv_backward_input", "conv_backward_weight"}, 30, MakeConv},

@@ -185,6 +185,31 @@ def cross_entropy_backward(inputs):
                    axis=1, **options)
 
 
+def cross_entropy_loss(inputs):
+    for x, target, weight, options in cross_entropy_inputs(inputs):
+        wide = x.to(statistics_dtype(x.dtype))
+        factor = None if weight is None else weight.to(wide.dtype)
+        lse = torch.logsumexp(wide, 1)
+        ones = torch.ones(x.shape[1], dtype=wide.dtype) if factor is None else factor
+        counts = target != options.get("ignore_index", -100)
+        total = (ones[target] * counts).sum()
+        scale = (lse.double().abs() + 10) * (1 if weight is None else 2)
+        for reduction in ("none", "mean", "sum"):
+            def want(wide=wide, target=target, factor=factor, options=options, lse=lse, total=total,
+                     reduction=reduction):
+                return F.cross_entropy(wide, target, factor, reduction=reduction, **options), lse, total
+            whole = scale if reduction == "none" else scale.sum() / (total if reduction == "mean" else 1)
+            yield Case([x, target] + ([] if weight is None else [weight]), want,
+                       (whole, scale, total.double()), axis=1, reduction=reduction, **options)
+
+
+def cross_entropy_loss_backward(inputs):
+    for case in cross_entropy_backward(inputs):
+        g, x, lse, target, *weight = case.inputs
+        total = torch.tensor(1.0, dtype=lse.dtype)
+        yield Case([g, x, lse, target, total, *weight], case.want, case.scale, reduction="none", **case.attrs)
+
+
 # The shapes of q, k and v.
 ATTENTIONS = [((30, 16), (20, 16), (20, 8)), ((2, 6, 33, 64), (2, 2, 70, 64), (2, 2, 70, 48)),
               ((1, 4, 1, 64), (1, 4, 600, 64), (1, 4, 600, 64)),
@@ -576,7 +601,8 @@ def adam_step(inputs):
 
 CASES = {"softmax_backward": softmax_backward, "layer_norm": layer_norm,
          "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy,
-         "cross_entropy_backward": cross_entropy_backward, "batch_norm": batch_norm,
+         "cross_entropy_backward": cross_entropy_backward, "cross_entropy_loss": cross_entropy_loss,
+    "cross_entropy_loss_backward": cross_entropy_loss_backward, "batch_norm": batch_norm,
          "batch_norm_backward": batch_norm_backward, "conv": conv,
          "conv_backward_input": conv_backward_input, "conv_backward_weight": conv_backward_weight,
          "max_pool": max_pool, "max_pool_backward": max_pool_backward, "avg_pool": avg_pool,

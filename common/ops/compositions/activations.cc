@@ -112,7 +112,7 @@ void Elu(Formula& f) {
   const double alpha = f.attrs().Float("alpha"), scale = f.attrs().Float("scale");
   const double input_scale = f.attrs().Float("input_scale");
   Activate(f, [&](const Value& x) {
-    return Where(Gt(x, 0), x * scale, Expm1(x * input_scale) * (alpha * scale));
+    return Where(Lt(x, 0), Expm1(x * input_scale) * (alpha * scale), x * scale);
   });
 }
 
@@ -226,7 +226,7 @@ void AppendActivationCompositions(std::vector<OpSchema>& ops) {
   ops.push_back(Activation("leaky_relu", "where(x > 0, x, negative_slope x).", LeakyRelu,
                            {negative_slope}));
   ops.push_back(Activation(
-      "elu", "where(x > 0, scale x, scale alpha expm1(input_scale x)).", Elu, elu));
+      "elu", "where(x < 0, scale alpha expm1(input_scale x), scale x).", Elu, elu));
   ops.push_back(Activation("hardtanh", "minimum(maximum(x, min), max).", Hardtanh, limits));
   ops.push_back(Activation("hardsigmoid", "minimum(maximum(x + 3, 0), 6) / 6.", Hardsigmoid));
   ops.push_back(Activation("hardswish", "x hardsigmoid(x).", Hardswish));

@@ -12,7 +12,8 @@ namespace {
 
 TEST(KernelTableTest, EveryOpOfTheRegistryHasAKernel) {
   for (const OpSchema* schema : AllOps()) {
-    if (schema->name == "constant") continue;  // the engine writes its bytes
+    // The engine writes the bytes of a constant, and runs other ops for a composition.
+    if (schema->name == "constant" || schema->formula != nullptr) continue;
     EXPECT_NE(cpu::FindKernel(schema->name), nullptr) << schema->name;
   }
 }

@@ -24,8 +24,9 @@ constexpr absl::string_view kNotFunctions[] = {
     "slice",     // x[start:stop:step]
     // These are only in C++ (client/functional.h): they take results of the forward op.
     "adam_step", "avg_pool_backward", "batch_norm_backward", "conv_backward_input",
-    "conv_backward_weight", "cross_entropy_backward", "layer_norm_backward", "max_pool_backward",
-    "sdpa_backward", "softmax_backward"};
+    "conv_backward_weight", "cross_entropy_backward", "cross_entropy_loss",
+    "cross_entropy_loss_backward", "layer_norm_backward", "max_pool_backward", "sdpa_backward",
+    "softmax_backward"};
 
 // Ops whose functions take other arguments than the op. composite_functions.cc,
 // creation_functions.cc and network_functions.cc have them.

@@ -80,6 +80,11 @@ at::Tensor& SiluBackwardOut(const at::Tensor& gradient, const at::Tensor& self, 
   return Backward("silu_backward", gradient, self, out);
 }
 
+// Without it, PyTorch composes the gradient of nine ops.
+at::Tensor SiluBackward(const at::Tensor& gradient, const at::Tensor& self) {
+  return Backward("silu_backward", gradient, self, MakeResult(self, gradient));
+}
+
 // ---- by a threshold
 
 at::Tensor& ThresholdOut(const at::Tensor& self, const at::Scalar& threshold,
@@ -286,6 +291,7 @@ TENSORD_KERNELS(m) {
   m.impl("gelu_backward.grad_input", GeluBackwardOut);
   m.impl("sigmoid_backward.grad_input", SigmoidBackwardOut);
   m.impl("tanh_backward.grad_input", TanhBackwardOut);
+  m.impl("silu_backward", SiluBackward);
   m.impl("silu_backward.grad_input", SiluBackwardOut);
   m.impl("threshold.out", ThresholdOut);
   m.impl("threshold_backward.grad_input", ThresholdBackwardOut);
