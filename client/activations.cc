@@ -23,9 +23,7 @@ Attributes ToAttrs(const SoftplusOptions& options) {
 }
 
 Attributes ToAttrs(const EluOptions& options) {
-  return {{"alpha", options.alpha},
-          {"scale", options.scale},
-          {"input_scale", options.input_scale}};
+  return {{"alpha", options.alpha}, {"scale", options.scale}, {"input_scale", options.input_scale}};
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -15,7 +16,7 @@ namespace tensord {
 struct ValueAccess {
   static Composition* BuiltOf(const Value& value) { return value.built_; }
   static uint32_t IndexOf(const Value& value) { return value.index_; }
-  static double NumberOf(const Value& value) { return value.number_; }
+  static std::variant<double, int64_t> NumberOf(const Value& value) { return value.number_; }
   static Value Make(Composition* built, uint32_t index) { return {built, index}; }
 };
 
@@ -42,19 +43,30 @@ void SetError(Composition* built, const absl::Status& error) {
   built->error = WithPrefix(error, absl::StrCat(absl::StrJoin(built->running, ": "), ": "));
 }
 
-// Returns the dtype of a number that meets values of `dtype`.
-DType NumberDType(DType dtype, double number) {
-  if (IsFloating(dtype) || IsComplex(dtype)) return dtype;
-  const bool whole = std::trunc(number) == number;
-  if (!whole) return DType::kFloat32;
-  return IsBool(dtype) && number != 0 && number != 1 ? DType::kInt64 : dtype;
+using Number = std::variant<double, int64_t>;
+
+double ToDouble(Number number) {
+  return std::visit([](auto value) { return static_cast<double>(value); }, number);
 }
 
-Value MakeNumber(Composition* built, double number, DType dtype) {
+// Returns the dtype of a number that meets values of `dtype`.
+DType NumberDType(DType dtype, Number number) {
+  if (IsFloating(dtype) || IsComplex(dtype)) return dtype;
+  const double real = ToDouble(number);
+  if (std::trunc(real) != real) return DType::kFloat32;
+  return IsBool(dtype) && real != 0 && real != 1 ? DType::kInt64 : dtype;
+}
+
+AttrValue ToAttr(Number number, DType dtype) {
+  if (IsBool(dtype)) return ToDouble(number) != 0;
+  if (!IsInteger(dtype)) return ToDouble(number);
+  const int64_t* const whole = std::get_if<int64_t>(&number);
+  return whole != nullptr ? *whole : static_cast<int64_t>(std::get<double>(number));
+}
+
+Value MakeNumber(Composition* built, Number number, DType dtype) {
   static const OpSchema* const kFull = FindOp("full");
-  AttrValue value = number;
-  if (IsBool(dtype)) value = number != 0;
-  if (IsInteger(dtype)) value = static_cast<int64_t>(number);
+  const AttrValue value = ToAttr(number, dtype);
   Attributes attrs = {{"shape", std::vector<int64_t>()}, {"value", value}, {"dtype", dtype}};
   for (const Composition::Step& step : built->steps) {
     if (step.schema == kFull && step.attrs == attrs) return ValueAccess::Make(built, step.result);
@@ -80,7 +92,7 @@ absl::InlinedVector<Value, 3> WithNumbers(Composition* built, absl::Span<const V
       values.push_back(input);
       continue;
     }
-    const double number = ValueAccess::NumberOf(input);
+    const Number number = ValueAccess::NumberOf(input);
     values.push_back(MakeNumber(built, number, NumberDType(dtype, number)));
   }
   return values;
@@ -107,8 +119,8 @@ absl::StatusOr<Values> AddStep(Composition* built, const OpSchema& schema,
 }
 
 // Adds the steps that the formula of a composition builds. An error is in built->error.
-Values RunFormula(Composition* built, const OpSchema& schema,
-                                  const BoundAttributes& attrs, absl::Span<const Value> inputs) {
+Values RunFormula(Composition* built, const OpSchema& schema, const BoundAttributes& attrs,
+                  absl::Span<const Value> inputs) {
   if (built->running.size() == Composition::kMaxDepth) {
     SetError(built, absl::InternalError(absl::StrCat("compositions are nested more than ",
                                                      Composition::kMaxDepth, " deep")));
@@ -139,6 +151,13 @@ absl::StatusOr<Values> TryApply(Composition* built, absl::string_view op,
 Value Value::To(DType dtype) const {
   if (is_number() || this->dtype() == dtype) return *this;
   return Apply("cast", {*this}, {{"dtype", dtype}});
+}
+
+Value Formula::Number(absl::string_view attr) const {
+  const AttrValue& value = *attrs_.Find(attr);
+  if (const int64_t* whole = std::get_if<int64_t>(&value)) return *whole;
+  if (const bool* flag = std::get_if<bool>(&value)) return *flag ? 1 : 0;
+  return std::get<double>(value);
 }
 
 void Formula::Fail(absl::string_view what) {

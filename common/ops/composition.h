@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <variant>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -50,7 +51,9 @@ struct Composition {
 // its Formula.
 class Value {
  public:
-  Value(double number) : number_(number) {}  // NOLINT: implicit, as in `x * 2`
+  Value(double number) : number_(number) {}        // NOLINT: implicit, as in `x * 0.5`
+  Value(int number) : number_(int64_t{number}) {}  // NOLINT
+  Value(int64_t number) : number_(number) {}       // NOLINT
 
   bool is_number() const { return built_ == nullptr; }
   // Call the functions below only if is_number() is false.
@@ -65,7 +68,7 @@ class Value {
 
   Composition* built_ = nullptr;
   uint32_t index_ = 0;
-  double number_ = 0;
+  std::variant<double, int64_t> number_;
 };
 
 // The inputs and attributes of a composition, from which a formula builds its outputs. After the
@@ -80,6 +83,8 @@ class Formula {
   Value input(int i) const { return inputs_[i]; }
   absl::Span<const Value> inputs() const { return inputs_; }
   const BoundAttributes& attrs() const { return attrs_; }
+  // Returns an attribute of type kScalar.
+  Value Number(absl::string_view attr) const;
 
   // Ends the composition with INVALID_ARGUMENT: "mish: <what>; input is int32[2, 3]".
   void Fail(absl::string_view what);

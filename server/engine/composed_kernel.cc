@@ -95,9 +95,8 @@ class ComposedKernel final : public PreparedKernel {
     absl::InlinedVector<Buffer*, 2> results;
     for (uint32_t result : part.results) {
       if (values_[result] == nullptr) {
-        TENSORD_ASSIGN_OR_RETURN(
-            held_[result],
-            AllocateFor(context.account, context.device, specs_[result].size_bytes()));
+        TENSORD_ASSIGN_OR_RETURN(held_[result], AllocateFor(context.account, context.device,
+                                                            specs_[result].size_bytes()));
         values_[result] = held_[result].get();
       }
       results.push_back(values_[result]);
@@ -133,8 +132,8 @@ class ComposedKernel final : public PreparedKernel {
 
 class Composer {
  public:
-  Composer(Composition built, DeviceSlot* slot, PreparedOpCache* prepared_ops,
-           ChainKernels* chains, const BudgetRef& caller)
+  Composer(Composition built, DeviceSlot* slot, PreparedOpCache* prepared_ops, ChainKernels* chains,
+           const BudgetRef& caller)
       : built_(std::make_shared<const Composition>(std::move(built))),
         slot_(slot),
         prepared_ops_(prepared_ops),
@@ -293,14 +292,13 @@ class Composer {
     for (uint32_t operand : step.operands) {
       const uint32_t maker = made_by_[operand];
       if (maker == kNoStep || !IsNumber(maker)) continue;
-      const bool made = std::any_of(parts->begin(), parts->end(), [&](const Part& part) {
-        return part.results[0] == operand;
-      });
+      const bool made = std::any_of(parts->begin(), parts->end(),
+                                    [&](const Part& part) { return part.results[0] == operand; });
       if (!made) TENSORD_RETURN_IF_ERROR(AddOp(maker, parts));
     }
     Part part;
-    TENSORD_ASSIGN_OR_RETURN(part.op, prepared_ops_->Find(step.schema->name, SpecsOf(step),
-                                                          step.attrs, slot_, caller_));
+    TENSORD_ASSIGN_OR_RETURN(
+        part.op, prepared_ops_->Find(step.schema->name, SpecsOf(step), step.attrs, slot_, caller_));
     if (part.op->is_alias() && is_output_[step.result]) {
       return absl::UnimplementedError(
           absl::StrCat("an output of a composition is an alias by ", step.schema->name));

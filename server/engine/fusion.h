@@ -40,9 +40,8 @@ struct ChainOp {
 class FusedKernel {
  public:
   // `kept_alive` owns the attributes that `steps` point to.
-  FusedKernel(DeviceSlot* slot, std::vector<TensorSpec> inputs,
-              std::vector<FusedSpec::Step> steps, TensorSpec output,
-              std::shared_ptr<const void> kept_alive)
+  FusedKernel(DeviceSlot* slot, std::vector<TensorSpec> inputs, std::vector<FusedSpec::Step> steps,
+              TensorSpec output, std::shared_ptr<const void> kept_alive)
       : slot_(slot),
         inputs_(std::move(inputs)),
         steps_(std::move(steps)),
@@ -135,7 +134,8 @@ class ChainKernels {
   mutable Mutex mu_;
   CondVar changed_;
   absl::flat_hash_map<std::string, FusedKernelRef> kernels_ ABSL_GUARDED_BY(mu_);
-  std::deque<FusedKernelRef> queue_ ABSL_GUARDED_BY(mu_);  // compiler_ may be compiling the first one
+  std::deque<FusedKernelRef> queue_
+      ABSL_GUARDED_BY(mu_);  // compiler_ may be compiling the first one
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread compiler_ ABSL_GUARDED_BY(mu_);  // started by the first Queue()
 };

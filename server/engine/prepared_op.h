@@ -85,10 +85,12 @@ class PreparedOp final : public Executable, public std::enable_shared_from_this<
   // RESOURCE_EXHAUSTED.
   // `caller` is for ChargeCaller(). It may be null. `prepared_ops` and `chains` are for
   // PrepareComposition().
-  static absl::StatusOr<std::shared_ptr<PreparedOp>> Make(
-      absl::string_view op, absl::Span<const TensorSpec> inputs, const Attributes& attrs,
-      DeviceSlot* slot, const BudgetRef& caller, PreparedOpCache* prepared_ops,
-      ChainKernels* chains);
+  static absl::StatusOr<std::shared_ptr<PreparedOp>> Make(absl::string_view op,
+                                                          absl::Span<const TensorSpec> inputs,
+                                                          const Attributes& attrs, DeviceSlot* slot,
+                                                          const BudgetRef& caller,
+                                                          PreparedOpCache* prepared_ops,
+                                                          ChainKernels* chains);
 
   const OpPlan& plan() const { return plan_; }
   absl::string_view name() const override { return plan_.schema->name; }

@@ -89,7 +89,9 @@ std::vector<Activation> Activations() {
       {"hardsigmoid", [=](const auto&, Real x) { return limit(x + 3, 0, 6) / 6; },
        [](const auto&, Real x) { return std::abs(x) < 3 ? Real{1} / 6 : 0; }},
       {"hardswish", [=](const auto&, Real x) { return x * limit(x + 3, 0, 6) / 6; },
-       [](const auto&, Real x) { return x <= -3 ? 0 : x >= 3 ? 1 : x / 3 + Real{1} / 2; }},
+       [](const auto&, Real x) { return x <= -3  ? 0
+                                        : x >= 3 ? 1
+                                                 : x / 3 + Real{1} / 2; }},
   };
 }
 
@@ -106,14 +108,14 @@ void AddActivationReferences(ReferenceTable& table) {
         return out;
       };
     }
-    const Function slope = op.slope != nullptr ? op.slope : [value = op.value](const auto& attrs,
-                                                                             Real x) {
-      return Slope(value, attrs, x);
-    };
+    const Function slope =
+        op.slope != nullptr ? op.slope : [value = op.value](const auto& attrs, Real x) {
+          return Slope(value, attrs, x);
+        };
     table[std::string(op.name) + "_backward"] = [slope](const Attributes& attrs, Inputs inputs) {
       const Values &g = inputs[0], &x = inputs[1];
-      Values out = Values::Of(Promote(g.spec.dtype, x.spec.dtype),
-                              Broadcast(g.spec.shape, x.spec.shape));
+      Values out =
+          Values::Of(Promote(g.spec.dtype, x.spec.dtype), Broadcast(g.spec.shape, x.spec.shape));
       for (int64_t i = 0; i < out.size(); ++i) {
         const Index index = Unravel(i, out.spec.shape);
         const Real gradient = g.real[RavelBroadcast(index, g.spec.shape)];

@@ -90,12 +90,12 @@ void SoftplusBackward(Formula& f) {
 
 void Threshold(Formula& f) {
   const Value x = f.input(0);
-  f.Return(Where(Le(x, f.attrs().Float("threshold")), f.attrs().Float("value"), x));
+  f.Return(Where(Le(x, f.Number("threshold")), f.Number("value"), x));
 }
 
 void ThresholdBackward(Formula& f) {
   const Value g = f.input(0), x = f.input(1);
-  f.Return(Where(Le(x, f.attrs().Float("threshold")), 0, g).To(PromotedDType({g, x})));
+  f.Return(Where(Le(x, f.Number("threshold")), 0, g).To(PromotedDType({g, x})));
 }
 
 void LeakyRelu(Formula& f) {
@@ -121,20 +121,18 @@ void EluBackward(Formula& f) {
   const double input_scale = f.attrs().Float("input_scale");
   const bool by_result = f.attrs().Bool("by_result");
   Differentiate(f, [&](const Value& g, const Value& x) {
-    const Value curve =
-        by_result ? x + alpha * scale : Exp(x * input_scale) * (alpha * scale);
+    const Value curve = by_result ? x + alpha * scale : Exp(x * input_scale) * (alpha * scale);
     return Where(Gt(x, 0), scale, curve * input_scale) * g;
   });
 }
 
 void Hardtanh(Formula& f) {
-  f.Return(Minimum(Maximum(f.input(0), f.attrs().Float("min")), f.attrs().Float("max")));
+  f.Return(Minimum(Maximum(f.input(0), f.Number("min")), f.Number("max")));
 }
 
 void HardtanhBackward(Formula& f) {
   const Value g = f.input(0), x = f.input(1);
-  const Value inside =
-      BitwiseAnd(Gt(x, f.attrs().Float("min")), Lt(x, f.attrs().Float("max")));
+  const Value inside = BitwiseAnd(Gt(x, f.Number("min")), Lt(x, f.Number("max")));
   f.Return(Where(inside, g, 0).To(PromotedDType({g, x})));
 }
 
@@ -143,8 +141,7 @@ void Hardsigmoid(Formula& f) {
 }
 
 void HardsigmoidBackward(Formula& f) {
-  Differentiate(
-      f, [](const Value& g, const Value& x) { return Where(Lt(Abs(x), 3), g / 6, 0); });
+  Differentiate(f, [](const Value& g, const Value& x) { return Where(Lt(Abs(x), 3), g / 6, 0); });
 }
 
 void Hardswish(Formula& f) {
@@ -203,8 +200,7 @@ OpSchema Gradient(const char* name, const char* doc, void (*formula)(Formula&),
 }  // namespace
 
 void AppendActivationCompositions(std::vector<OpSchema>& ops) {
-  const AttrDef approximate =
-      OptionalAttr("approximate", AttrType::kString, "none", "as of gelu");
+  const AttrDef approximate = OptionalAttr("approximate", AttrType::kString, "none", "as of gelu");
   const AttrDef negative_slope = Real("negative_slope", 0.01, "the slope for x < 0");
   const std::vector<AttrDef> softplus = {Real("beta", 1, "the sharpness"),
                                          Real("threshold", 20, "above it, the result is x")};
@@ -214,19 +210,20 @@ void AppendActivationCompositions(std::vector<OpSchema>& ops) {
   std::vector<AttrDef> elu_backward = elu;
   elu_backward.push_back(OptionalAttr("by_result", AttrType::kBool, false,
                                       "x is the result of elu, not its argument"));
-  const std::vector<AttrDef> limits = {Real("min", -1, "the least result"),
-                                       Real("max", 1, "the largest result")};
+  const std::vector<AttrDef> limits = {
+      OptionalAttr("min", AttrType::kScalar, -1.0, "the least result"),
+      OptionalAttr("max", AttrType::kScalar, 1.0, "the largest result")};
   const AttrDef threshold =
-      RequiredAttr("threshold", AttrType::kFloat, "elements up to it are replaced");
+      RequiredAttr("threshold", AttrType::kScalar, "elements up to it are replaced");
   ops.push_back(Activation("softplus", "where(beta x > threshold, x, log1p(exp(beta x)) / beta).",
                            SoftplusFormula, softplus));
-  ops.push_back(Activation(
-      "threshold", "where(x <= threshold, value, x).", Threshold,
-      {threshold, RequiredAttr("value", AttrType::kFloat, "what replaces them")}));
-  ops.push_back(Activation("leaky_relu", "where(x > 0, x, negative_slope x).", LeakyRelu,
-                           {negative_slope}));
-  ops.push_back(Activation(
-      "elu", "where(x < 0, scale alpha expm1(input_scale x), scale x).", Elu, elu));
+  ops.push_back(
+      Activation("threshold", "where(x <= threshold, value, x).", Threshold,
+                 {threshold, RequiredAttr("value", AttrType::kScalar, "what replaces them")}));
+  ops.push_back(
+      Activation("leaky_relu", "where(x > 0, x, negative_slope x).", LeakyRelu, {negative_slope}));
+  ops.push_back(
+      Activation("elu", "where(x < 0, scale alpha expm1(input_scale x), scale x).", Elu, elu));
   ops.push_back(Activation("hardtanh", "minimum(maximum(x, min), max).", Hardtanh, limits));
   ops.push_back(Activation("hardsigmoid", "minimum(maximum(x + 3, 0), 6) / 6.", Hardsigmoid));
   ops.push_back(Activation("hardswish", "x hardsigmoid(x).", Hardswish));
@@ -235,26 +232,26 @@ void AppendActivationCompositions(std::vector<OpSchema>& ops) {
   ops.push_back(
       Gradient("sigmoid_backward", "g y (1 - y), with y = sigmoid(x).", SigmoidBackward, {}, "y"));
   ops.push_back(Gradient("tanh_backward", "g (1 - y²), with y = tanh(x).", TanhBackward, {}, "y"));
-  ops.push_back(Gradient("silu_backward", "g s (1 + x (1 - s)), with s = sigmoid(x).",
-                         SiluBackward));
+  ops.push_back(
+      Gradient("silu_backward", "g s (1 + x (1 - s)), with s = sigmoid(x).", SiluBackward));
   ops.push_back(Gradient("gelu_backward",
                          "g (F + x f), with the normal distribution function F and its density f; "
                          "of the approximation, the derivative of its formula.",
                          GeluBackward, {approximate}));
-  ops.push_back(Gradient("softplus_backward",
-                         "where(beta x > threshold, g, g sigmoid(beta x)).", SoftplusBackward,
-                         softplus));
+  ops.push_back(Gradient("softplus_backward", "where(beta x > threshold, g, g sigmoid(beta x)).",
+                         SoftplusBackward, softplus));
   ops.push_back(Gradient("threshold_backward", "where(x <= threshold, 0, g).", ThresholdBackward,
-                         {Real("threshold", 0, "elements of g are 0 where x is up to it")}));
+                         {OptionalAttr("threshold", AttrType::kScalar, 0.0,
+                                       "the gradient is 0 where x is up to it")}));
   ops.push_back(Gradient("leaky_relu_backward", "where(x > 0, g, negative_slope g).",
                          LeakyReluBackward, {negative_slope}));
   ops.push_back(Gradient("elu_backward",
                          "g where(x > 0, scale, scale alpha input_scale exp(input_scale x)).",
                          EluBackward, elu_backward));
-  ops.push_back(Gradient("hardtanh_backward", "where(min < x < max, g, 0).",
-                         HardtanhBackward, limits));
-  ops.push_back(Gradient("hardsigmoid_backward", "where(abs(x) < 3, g / 6, 0).",
-                         HardsigmoidBackward));
+  ops.push_back(
+      Gradient("hardtanh_backward", "where(min < x < max, g, 0).", HardtanhBackward, limits));
+  ops.push_back(
+      Gradient("hardsigmoid_backward", "where(abs(x) < 3, g / 6, 0).", HardsigmoidBackward));
   ops.push_back(Gradient("hardswish_backward",
                          "where(x <= -3, 0, where(x < 3, g (x / 3 + 1/2), g)).",
                          HardswishBackward));

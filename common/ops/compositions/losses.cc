@@ -39,7 +39,7 @@ void CrossEntropyLoss(Formula& f) {
   const auto statistics = ApplyAll("cross_entropy", f.inputs(), ClassAttributes(f));
   if (!f.ok()) return;
   const Value loss = statistics[0], lse = statistics[1];
-  const Value counts = Ne(target, static_cast<double>(f.attrs().Int("ignore_index")));
+  const Value counts = Ne(target, f.attrs().Int("ignore_index"));
   Value weights = counts.To(loss.dtype());
   if (f.num_inputs() == 3) {
     const Value classes = Where(counts, target, 0);

@@ -32,8 +32,7 @@ void CheckFloating(const char* name, const at::Tensor& x) {
 }
 
 // Computes out = op(self).
-at::Tensor& Unary(const char* op, const at::Tensor& self, const at::Tensor& out,
-                  Attrs attrs = {}) {
+at::Tensor& Unary(const char* op, const at::Tensor& self, const at::Tensor& out, Attrs attrs = {}) {
   CheckFloating(op, self);
   Resize(out, self.sizes());
   Elementwise(op, out, {&self}, self.scalar_type(),
@@ -47,8 +46,9 @@ at::Tensor& Backward(const char* op, const at::Tensor& gradient, const at::Tenso
   ResizeBroadcast(out, x, gradient);
   const at::ScalarType dtype = x.scalar_type();
   Elementwise(op, out, {&gradient, &x},
-              gradient.scalar_type() == dtype ? dtype : ComputeDType(dtype),
-              [&](const Inputs& in) { return Push(op, {in[0], in[1]}, attrs); });
+              gradient.scalar_type() == dtype ? dtype : ComputeDType(dtype), [&](const Inputs& in) {
+                return Push(op, {in[0], in[1]}, attrs);
+              });
   return const_cast<at::Tensor&>(out);
 }
 
@@ -87,28 +87,32 @@ at::Tensor SiluBackward(const at::Tensor& gradient, const at::Tensor& self) {
 
 // ---- by a threshold
 
+// Returns a number of threshold. For integers, PyTorch truncates it.
+at::Scalar InDType(const at::Scalar& number, at::ScalarType dtype) {
+  if (at::isFloatingType(dtype)) return number.toDouble();
+  return number.toLong();
+}
 at::Tensor& ThresholdOut(const at::Tensor& self, const at::Scalar& threshold,
                          const at::Scalar& value, at::Tensor& out) {
   const at::ScalarType dtype = self.scalar_type();
   TORCH_CHECK_NOT_IMPLEMENTED(dtype != at::kBool, "threshold isn't implemented for bool");
   Checked(threshold, ComputeDType(dtype));
-  const In replacement = Checked(value, dtype);
+  Checked(value, dtype);
   Resize(out, self.sizes());
   // PyTorch allows an output whose elements share memory: all get the same number.
   Elementwise("threshold", WithoutRepeats(out), {&self}, dtype, [&](const Inputs& in) {
-    const Value x = Own(in[0]);
-    return Where(Push(op::le, {x, Number(threshold, x)}), replacement, x);
+    return Push("threshold", {in[0]},
+                {{"threshold", InDType(threshold, dtype)}, {"value", InDType(value, dtype)}});
   });
   return out;
 }
 at::Tensor& ThresholdBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
                                  const at::Scalar& threshold, at::Tensor& out) {
+  const at::ScalarType dtype = self.scalar_type();
   ResizeBroadcast(out, self, gradient);
-  Elementwise("threshold_backward", out, {&gradient, &self}, self.scalar_type(),
-              [&](const Inputs& in) {
-                const Value x = Own(in[1]);
-                return Where(Push(op::le, {x, Number(threshold, x)}), Number(0, x), in[0]);
-              });
+  Elementwise("threshold_backward", out, {&gradient, &self}, dtype, [&](const Inputs& in) {
+    return Push("threshold_backward", {in[0], in[1]}, {{"threshold", InDType(threshold, dtype)}});
+  });
   return out;
 }
 // Throws PyTorch's error if the dtype in which `self` is computed doesn't have a number.
@@ -177,8 +181,9 @@ at::Tensor& HardtanhInPlace(at::Tensor& self, const at::Scalar& low, const at::S
 }
 at::Tensor HardtanhBackward(const at::Tensor& gradient, const at::Tensor& self,
                             const at::Scalar& low, const at::Scalar& high) {
-  return Backward("hardtanh_backward", gradient, self, MakeResult(self, gradient),
-                  {{"min", low.toDouble()}, {"max", high.toDouble()}});
+  return Backward(
+      "hardtanh_backward", gradient, self, MakeResult(self, gradient),
+      {{"min", InDType(low, self.scalar_type())}, {"max", InDType(high, self.scalar_type())}});
 }
 at::Tensor& HardsigmoidOut(const at::Tensor& self, at::Tensor& out) {
   return Unary("hardsigmoid", self, out);

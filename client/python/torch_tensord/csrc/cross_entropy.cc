@@ -47,9 +47,10 @@ bool IsReal(const at::Tensor& tensor) {
          tensor.has_storage() && !tensor._fw_grad(/*level=*/0).defined();
 }
 
-bool MayFuse(const at::Tensor& x, const at::Tensor& target,
-             const std::optional<at::Tensor>& weight, const Options& options) {
-  if (!IsReal(x) || !IsReal(target) || at::functorch::functorchTLSAccessor() != nullptr) return false;
+bool MayFuse(const at::Tensor& x, const at::Tensor& target, const std::optional<at::Tensor>& weight,
+             const Options& options) {
+  if (!IsReal(x) || !IsReal(target) || at::functorch::functorchTLSAccessor() != nullptr)
+    return false;
   if (!at::isFloatingType(x.scalar_type()) || target.scalar_type() != at::kLong) return false;
   if (x.dim() == 0 || x.numel() == 0 || target.device() != x.device()) return false;
   if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1)) return false;
@@ -71,8 +72,7 @@ at::Tensor Composed(const at::Tensor& x, const at::Tensor& target,
 
 // Returns the gradient of x as a differentiable function of it.
 at::Tensor DifferentiableGradient(const at::Tensor& gradient, const at::Tensor& x,
-                                  const at::Tensor& target,
-                                  const std::optional<at::Tensor>& weight,
+                                  const at::Tensor& target, const std::optional<at::Tensor>& weight,
                                   const Options& options) {
   const at::Tensor loss = Composed(x, target, weight, options).to(gradient.scalar_type());
   return torch::autograd::grad({loss}, {x}, {gradient}, /*retain_graph=*/true,
@@ -90,12 +90,11 @@ class CrossEntropy final : public torch::autograd::Function<CrossEntropy> {
     c10::SmallVector<In, 3> inputs = {wide, classes};
     Value factor;
     if (IsGiven(weight)) inputs.emplace_back(factor = Read(*weight));
-    const std::vector<Value> made =
-        PushAll("cross_entropy_loss", inputs,
-                {{"axis", ClassAxis(x)},
-                 {"ignore_index", ignore_index},
-                 {"label_smoothing", label_smoothing},
-                 {"reduction", ReductionName(reduction)}});
+    const std::vector<Value> made = PushAll("cross_entropy_loss", inputs,
+                                            {{"axis", ClassAxis(x)},
+                                             {"ignore_index", ignore_index},
+                                             {"label_smoothing", label_smoothing},
+                                             {"reduction", ReductionName(reduction)}});
     Named(kLoss, device, made[0]);
     const auto whole = [&](const Value& value, at::ScalarType dtype) {
       at::Tensor tensor = MakeContiguous(value->sizes(), dtype, device);

@@ -108,9 +108,9 @@ at::Tensor ThresholdBackward(const at::Tensor& gradient, const at::Tensor& x,
                              const at::Scalar& threshold) {
   if (!IsPlainFloat(x) || !IsPlain(gradient) || !AreAlike(gradient, x) || threshold.isComplex())
     return slow::threshold_backward(gradient, x, threshold);
-  const Value value = Read(x);
-  const Value below = Push(op::le, {value, Number(threshold, value)});
-  return MakeTensor(Where(below, Number(0, value), Read(gradient)), DeviceOf(x));
+  return MakeTensor(
+      Push("threshold_backward", {Read(gradient), Read(x)}, {{"threshold", threshold.toDouble()}}),
+      DeviceOf(x));
 }
 
 // ---- in place
