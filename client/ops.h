@@ -32,9 +32,10 @@ namespace tensord {
 class Operand {
  public:
   Operand(const Tensor& tensor) : tensor_(&tensor) {}  // NOLINT(google-explicit-constructor)
-  Operand(Scalar scalar) : scalar_(scalar) {}          // NOLINT(google-explicit-constructor)
+  // Takes a Scalar or a number.
   template <typename T>
-  requires std::is_arithmetic_v<T> Operand(T value)  // NOLINT(google-explicit-constructor)
+  requires std::is_constructible_v<Scalar, T> Operand(
+      T value)  // NOLINT(google-explicit-constructor)
       : scalar_(value) {}
 
   // Returns the tensor. If the operand is a scalar, returns null.

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -51,9 +52,15 @@ struct Composition {
 // its Formula.
 class Value {
  public:
-  Value(double number) : number_(number) {}        // NOLINT: implicit, as in `x * 0.5`
-  Value(int number) : number_(int64_t{number}) {}  // NOLINT
-  Value(int64_t number) : number_(number) {}       // NOLINT
+  // Makes a number.
+  template <typename T>
+  requires std::is_arithmetic_v<T> Value(T number) {  // NOLINT(google-explicit-constructor)
+    if constexpr (std::is_floating_point_v<T>) {
+      number_ = static_cast<double>(number);
+    } else {
+      number_ = static_cast<int64_t>(number);
+    }
+  }
 
   bool is_number() const { return built_ == nullptr; }
   // Call the functions below only if is_number() is false.

@@ -40,7 +40,8 @@ absl::StatusOr<PreparedOpRef> PreparedOpCache::Find(absl::string_view op,
       return found->second->op;
     }
   }
-  TENSORD_ASSIGN_OR_RETURN(entry.op, PreparedOp::Make(op, inputs, attrs, slot, caller, this, chains_));
+  TENSORD_ASSIGN_OR_RETURN(entry.op,
+                           PreparedOp::Make(op, inputs, attrs, slot, caller, this, chains_));
   const int64_t bytes = BytesOf(entry);
   if (constant || bytes > max_bytes_ / 16) {
     TENSORD_RETURN_IF_ERROR(entry.op->ChargeCaller());

@@ -22,7 +22,9 @@ def gradients(function, of_result=False, **attrs):
 
     def cases(inputs):
         g = inputs.real(-2, 2, 50_000)
-        for x in (inputs.real(0, 1, 50_000),) if of_result else (inputs.real(-8, 8, 50_000), inputs.real(-1, 1, 50_000)):
+        for x in (
+            (inputs.real(0, 1, 50_000),) if of_result else (inputs.real(-8, 8, 50_000), inputs.real(-1, 1, 50_000))
+        ):
             scale = g.double().abs() * (1 + x.double().abs())
             yield Case([g, x], lambda x=x: function(g, x), scale, **attrs)
 
@@ -58,12 +60,8 @@ CASES = {
     "gelu_backward": gelu_backward,
     "softplus_backward": gradients(lambda g, x: aten.softplus_backward(g, x, 1.5, 6.0), beta=1.5, threshold=6.0),
     "threshold_backward": gradients(lambda g, x: aten.threshold_backward(g, x, 0.5), threshold=0.5),
-    "leaky_relu_backward": gradients(
-        lambda g, x: aten.leaky_relu_backward(g, x, 0.2, False), negative_slope=0.2
-    ),
-    "elu_backward": gradients(
-        lambda g, x: aten.elu_backward(g, SELU["alpha"], SELU["scale"], 1.0, False, x), **SELU
-    ),
+    "leaky_relu_backward": gradients(lambda g, x: aten.leaky_relu_backward(g, x, 0.2, False), negative_slope=0.2),
+    "elu_backward": gradients(lambda g, x: aten.elu_backward(g, SELU["alpha"], SELU["scale"], 1.0, False, x), **SELU),
     "hardtanh_backward": gradients(lambda g, x: aten.hardtanh_backward(g, x, -2.0, 3.0), min=-2.0, max=3.0),
     "hardsigmoid_backward": gradients(aten.hardsigmoid_backward),
     "hardswish_backward": gradients(aten.hardswish_backward),

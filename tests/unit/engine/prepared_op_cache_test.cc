@@ -127,12 +127,12 @@ TEST_F(PreparedOpCacheTest, EstimatesCoverTheAllocatedMemory) {
     };
     // The first op also fills tables that all ops share.
     const auto first = PreparedOp::Make(c.op, c.inputs, c.attrs, engine_->slots()[0], caller_,
-                                     /*prepared_ops=*/nullptr, /*chains=*/nullptr);
+                                        /*prepared_ops=*/nullptr, /*chains=*/nullptr);
     ASSERT_TRUE(first.ok()) << first.status();
     const size_t before = allocated();
     for (int i = 0; i < kOps; ++i) {
       auto op = PreparedOp::Make(c.op, c.inputs, c.attrs, engine_->slots()[0], caller_,
-                                     /*prepared_ops=*/nullptr, /*chains=*/nullptr);
+                                 /*prepared_ops=*/nullptr, /*chains=*/nullptr);
       ASSERT_TRUE(op.ok()) << op.status();
       ops.push_back(*std::move(op));
     }
