@@ -34,8 +34,7 @@ class Operand {
   Operand(const Tensor& tensor) : tensor_(&tensor) {}  // NOLINT(google-explicit-constructor)
   // Takes a Scalar or a number.
   template <typename T>
-  requires std::is_constructible_v<Scalar, T> Operand(
-      T value)  // NOLINT(google-explicit-constructor)
+  requires std::convertible_to<T, Scalar> Operand(T value)  // NOLINT(google-explicit-constructor)
       : scalar_(value) {}
 
   // Returns the tensor. If the operand is a scalar, returns null.
