@@ -7,6 +7,7 @@
 // error: the caller must cast one. All functions are thread-safe.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <optional>
