@@ -1,6 +1,7 @@
 #include "tensord/common/ops/composition.h"
 
 #include <cmath>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -57,28 +58,35 @@ DType NumberDType(DType dtype, Number number) {
   return IsBool(dtype) && real != 0 && real != 1 ? DType::kInt64 : dtype;
 }
 
-AttrValue ToAttr(Number number, DType dtype) {
-  if (IsBool(dtype)) return ToDouble(number) != 0;
-  if (!IsInteger(dtype)) return ToDouble(number);
-  const int64_t* const whole = std::get_if<int64_t>(&number);
-  return whole != nullptr ? *whole : static_cast<int64_t>(std::get<double>(number));
+absl::Status TooManySteps() {
+  return absl::InternalError(
+      absl::StrCat("a composition has more than ", Composition::kMaxSteps, " steps"));
 }
 
-Value MakeNumber(Composition* built, Number number, DType dtype) {
-  static const OpSchema* const kFull = FindOp("full");
-  const AttrValue value = ToAttr(number, dtype);
-  Attributes attrs = {{"shape", std::vector<int64_t>()}, {"value", value}, {"dtype", dtype}};
-  for (const Composition::Step& step : built->steps) {
-    if (step.schema == kFull && step.attrs == attrs) return ValueAccess::Make(built, step.result);
+// Adds a step for a number, or finds the one that there is.
+absl::StatusOr<Value> AddNumber(Composition* built, Number number, DType dtype) {
+  Attributes given = {{"shape", std::vector<int64_t>()}, {"dtype", dtype}};
+  if (IsBool(dtype)) {
+    given.Set("value", ToDouble(number) != 0);
+  } else {
+    std::visit([&](auto value) { given.Set("value", value); }, number);
   }
+  TENSORD_ASSIGN_OR_RETURN(OpPlan plan, PlanOp("full", {}, given));
+  for (const Composition::Step& step : built->steps) {
+    if (step.schema == plan.schema && step.attrs == plan.attrs) {
+      return ValueAccess::Make(built, step.result);
+    }
+  }
+  if (built->steps.size() == Composition::kMaxSteps) return TooManySteps();
   const auto result = static_cast<uint32_t>(built->specs.size());
   built->specs.push_back({dtype, {}});
-  built->steps.push_back({kFull, std::move(attrs), {}, result});
+  built->steps.push_back({plan.schema, std::move(plan.attrs), {}, result});
   return ValueAccess::Make(built, result);
 }
 
 // Returns the inputs with values in place of numbers.
-absl::InlinedVector<Value, 3> WithNumbers(Composition* built, absl::Span<const Value> inputs) {
+absl::StatusOr<absl::InlinedVector<Value, 3>> WithNumbers(Composition* built,
+                                                          absl::Span<const Value> inputs) {
   // The condition of `where` is the only operand whose dtype isn't that of the others.
   const bool is_where = inputs.size() == 3;
   DType dtype = DType::kUnspecified;
@@ -93,7 +101,9 @@ absl::InlinedVector<Value, 3> WithNumbers(Composition* built, absl::Span<const V
       continue;
     }
     const Number number = ValueAccess::NumberOf(input);
-    values.push_back(MakeNumber(built, number, NumberDType(dtype, number)));
+    TENSORD_ASSIGN_OR_RETURN(const Value value,
+                             AddNumber(built, number, NumberDType(dtype, number)));
+    values.push_back(value);
   }
   return values;
 }
@@ -101,10 +111,7 @@ absl::InlinedVector<Value, 3> WithNumbers(Composition* built, absl::Span<const V
 // Adds a step for an op that has kernels.
 absl::StatusOr<Values> AddStep(Composition* built, const OpSchema& schema,
                                absl::Span<const Value> inputs, const Attributes& attrs) {
-  if (built->steps.size() == Composition::kMaxSteps) {
-    return absl::InternalError(absl::StrCat(schema.name, ": a composition has more than ",
-                                            Composition::kMaxSteps, " steps"));
-  }
+  if (built->steps.size() == Composition::kMaxSteps) return TooManySteps();
   OutputSpecs outputs;
   TENSORD_RETURN_IF_ERROR(InferOutputs(schema.name, SpecsOf(inputs), attrs, &outputs));
   Composition::Step step = {&schema, attrs, {}, static_cast<uint32_t>(built->specs.size())};
@@ -129,6 +136,10 @@ Values RunFormula(Composition* built, const OpSchema& schema, const BoundAttribu
   Formula formula(attrs, inputs, built);
   built->running.push_back(schema.name);
   schema.formula(formula);
+  for (const Value& output : formula.outputs()) {
+    if (output.is_number()) SetError(built, absl::InternalError("an output is a number"));
+  }
+  if (formula.outputs().empty()) SetError(built, absl::InternalError("there is no output"));
   built->running.pop_back();
   return {formula.outputs().begin(), formula.outputs().end()};
 }
@@ -207,7 +218,11 @@ Values ApplyAll(absl::string_view op, absl::Span<const Value> inputs, const Attr
     if (!input.is_number()) built = ValueAccess::BuiltOf(input);
   }
   if (!built->error.ok()) return {Placeholder(built)};
-  absl::StatusOr<Values> results = TryApply(built, op, WithNumbers(built, inputs), attrs);
+  const auto apply = [&]() -> absl::StatusOr<Values> {
+    TENSORD_ASSIGN_OR_RETURN(const auto values, WithNumbers(built, inputs));
+    return TryApply(built, op, values, attrs);
+  };
+  absl::StatusOr<Values> results = apply();
   if (results.ok()) return *std::move(results);
   SetError(built, results.status());
   return {Placeholder(built)};

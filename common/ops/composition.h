@@ -24,7 +24,7 @@
 namespace tensord {
 
 // What a formula has built. Values are numbered from 0: first the inputs, then the results of each
-// step. No step is a composition. A number is the result of the op `full`, with the shape [].
+// step. No step is a composition. A number is a step: the op `full` with the shape [].
 struct Composition {
   static constexpr size_t kMaxSteps = 512;
   static constexpr size_t kMaxDepth = 8;  // of compositions within compositions
@@ -47,9 +47,10 @@ struct Composition {
   absl::Status error;  // of the first op that can't be built; the steps are then incomplete
 };
 
-// A value of a formula, or a number. A number has the dtype of the values that it meets in an op,
-// or float32 if it is a fraction and they are integers. Cheap to copy. A value is valid as long as
-// its Formula.
+// A value of a formula, or a number. In an op, a number gets the dtype of the first operand that
+// isn't a number. For `where`, the condition doesn't count. A fraction beside integers, and a number
+// with no such operand, is float32. Beside bool, a number other than 0 and 1 is int64. Cheap to
+// copy. A value is valid as long as its Formula.
 class Value {
  public:
   // Makes a number.
@@ -63,7 +64,8 @@ class Value {
   }
 
   bool is_number() const { return built_ == nullptr; }
-  // Call the functions below only if is_number() is false.
+  // Call the functions below only if is_number() is false. The references are valid until the next
+  // op is added.
   const TensorSpec& spec() const { return built_->specs[index_]; }
   DType dtype() const { return spec().dtype; }
   const Shape& shape() const { return spec().shape; }
@@ -128,8 +130,8 @@ absl::InlinedVector<Value, 2> ApplyAll(absl::string_view op, absl::Span<const Va
 Value Apply(absl::string_view op, std::initializer_list<Value> inputs,
             const Attributes& attrs = {});
 
-// Returns the dtype to which the values are promoted together. If there is none, returns that of the
-// first: an op of the values then has the error.
+// Returns the dtype to which the values are promoted together. If two values have no common dtype,
+// the result means nothing: an op of these values then fails.
 DType PromotedDType(std::initializer_list<Value> values);
 // Returns the dtype in which a formula that rounds more than once computes results of `dtype`:
 // float32 for float16 and bfloat16, otherwise `dtype`.

@@ -103,6 +103,9 @@ struct LaunchContext {
   MemoryAccount& account;
   Device& device;
   CheckCell check = {};  // where the kernel reports a bad value, if Device::defers_checks()
+  // Gets the buffers that the launch allocates, which must exist as long as a graph that has
+  // recorded the launch. Null: they are freed.
+  std::vector<BufferRef>* kept = nullptr;
 };
 
 // A call has everything that a kernel needs to run one op. The inputs have the dtypes of
@@ -136,6 +139,9 @@ class PreparedKernel {
                       Buffer* output) {
     return Launch(context, inputs, absl::MakeConstSpan(&output, 1));
   }
+
+  // Prepares what Launch() would otherwise do without until it is ready. May block for seconds.
+  virtual void PrepareFully() {}
 
   // Returns whether Launch() finishes the kernel within a few microseconds, and may be called on
   // any thread that holds the executor's InlineLock. A switch to the executor's thread would take

@@ -26,7 +26,7 @@ struct Part {
   // Runs in place of `ops` once it is prepared; null: the ops run one by one.
   FusedKernelRef fused;
   PreparedOpRef op;       // null if there are `ops`
-  std::vector<Part> ops;  // empty if the device has prepared `fused`
+  std::vector<Part> ops;  // empty if `fused` had a kernel when the composition was prepared
   absl::InlinedVector<uint32_t, 4> operands;
   absl::InlinedVector<uint32_t, 2> results;
   absl::InlinedVector<uint32_t, 2> last_uses;  // intermediate values that no later part reads
@@ -47,14 +47,18 @@ class ComposedKernel final : public PreparedKernel {
         parts_(std::move(parts)),
         values_(specs_.size(), nullptr),
         held_(specs_.size()) {
-    constexpr int64_t kPartBytes = 1024;
+    // A step is also kept by the fused kernels that it belongs to.
+    constexpr int64_t kPartBytes = 1024, kStepBytes = 512, kValueBytes = sizeof(TensorSpec) + 32;
     runs_inline_ = true;
-    host_bytes_ = static_cast<int64_t>(specs_.size() * (sizeof(TensorSpec) + 32));
+    host_bytes_ = kValueBytes * static_cast<int64_t>(specs_.size()) +
+                  kStepBytes * static_cast<int64_t>(built.steps.size());
     for (const Part& part : parts_) {
       runs_inline_ = runs_inline_ && part.runs_inline();
       host_bytes_ += kPartBytes * static_cast<int64_t>(1 + part.ops.size());
+      if (part.op == nullptr && part.ops.empty()) host_bytes_ += part.fused->kernel()->host_bytes();
     }
-    // One kernel that reads the inputs themselves accepts what it accepts alone.
+    // If the composition is one kernel, its output may use the memory of the inputs that this kernel
+    // allows.
     const bool alone = parts_.size() == 1 && parts_[0].op == nullptr && parts_[0].ops.empty();
     for (size_t i = 0; alone && i < parts_[0].operands.size(); ++i) {
       const int output = parts_[0].fused->kernel()->in_place(static_cast<int>(i));
@@ -69,6 +73,12 @@ class ComposedKernel final : public PreparedKernel {
     const absl::Status status = LaunchParts(context, parts_);
     for (uint32_t value = num_inputs_; value < held_.size(); ++value) Drop(value);
     return status;
+  }
+
+  void PrepareFully() override {
+    for (const Part& part : parts_) {
+      if (part.fused != nullptr) part.fused->Prepare();
+    }
   }
 
  private:
@@ -88,7 +98,7 @@ class ComposedKernel final : public PreparedKernel {
   }
 
   absl::Status LaunchPart(const LaunchContext& context, const Part& part) {
-    const bool fused = part.fused != nullptr && chains_->PrepareSoon(part.fused) &&
+    const bool fused = part.fused != nullptr && chains_->PrepareOrQueue(part.fused) &&
                        part.fused->kernel() != nullptr;
     if (!fused && part.op == nullptr) return LaunchParts(context, part.ops);
     if (!fused && part.op->is_alias()) return HoldAlias(part);
@@ -98,6 +108,7 @@ class ComposedKernel final : public PreparedKernel {
         TENSORD_ASSIGN_OR_RETURN(held_[result], AllocateFor(context.account, context.device,
                                                             specs_[result].size_bytes()));
         values_[result] = held_[result].get();
+        if (context.kept != nullptr) context.kept->push_back(held_[result]);
       }
       results.push_back(values_[result]);
     }
@@ -105,7 +116,7 @@ class ComposedKernel final : public PreparedKernel {
     for (uint32_t operand : part.operands) operands.push_back(values_[operand]);
     if (fused) return part.fused->kernel()->Launch(context, operands, results);
     const absl::Status launched =
-        part.op->LaunchInto(context.account, operands, results, context.check);
+        part.op->LaunchInto(context.account, operands, results, context.check, context.kept);
     if (!absl::IsInvalidArgument(launched)) return launched;
     return WithPrefix(launched, absl::StrCat(part.op->name(), ": "));
   }
@@ -178,6 +189,13 @@ class Composer {
     return built_->steps[step].schema == kFull;
   }
 
+  bool ReadsNumber(uint32_t step) const {
+    const auto& operands = built_->steps[step].operands;
+    return std::any_of(operands.begin(), operands.end(), [this](uint32_t operand) {
+      return made_by_[operand] != kNoStep && IsNumber(made_by_[operand]);
+    });
+  }
+
   bool IsElementwise(uint32_t step) const {
     const Composition::Step& made = built_->steps[step];
     return made.schema->elementwise.has_value() && built_->specs[made.result].num_elements() > 0 &&
@@ -214,9 +232,13 @@ class Composer {
       if (group_of_[i] == last) steps.push_back(i);
     }
     std::optional<Part> fused;
-    if (chains_ != nullptr && IsElementwise(last)) fused = Fuse(steps);
+    const bool several = steps.size() > 1 || ReadsNumber(last);
+    if (chains_ != nullptr && several && IsElementwise(last)) fused = Fuse(steps);
     if (!fused.has_value()) return AddOps(steps, parts);
-    if (!fused->fused->prepared()) TENSORD_RETURN_IF_ERROR(AddOps(steps, &fused->ops));
+    const FusedKernel& kernel = *fused->fused;
+    if (!kernel.prepared() || kernel.kernel() == nullptr) {
+      TENSORD_RETURN_IF_ERROR(AddOps(steps, &fused->ops));
+    }
     parts->push_back(*std::move(fused));
     return absl::OkStatus();
   }
@@ -232,7 +254,7 @@ class Composer {
     // Owns what FusedSpec::Step points to.
     struct Owned {
       std::shared_ptr<const Composition> built;
-      std::vector<std::unique_ptr<Attributes>> casts;
+      std::vector<std::unique_ptr<const Attributes>> attrs;  // of casts, and in normal form
     };
     auto owned = std::make_shared<Owned>();
     owned->built = built_;
@@ -257,13 +279,15 @@ class Composer {
       const Composition::Step& step = built_->steps[number];
       const absl::StatusOr<OpPlan> plan = PlanOp(step.schema->name, SpecsOf(step), step.attrs);
       if (!plan.ok()) return std::nullopt;
-      FusedSpec::Step added = {step.schema, &step.attrs, {}, built_->specs[step.result].dtype};
+      owned->attrs.push_back(std::make_unique<Attributes>(plan->attrs));
+      FusedSpec::Step added = {
+          step.schema, owned->attrs.back().get(), {}, built_->specs[step.result].dtype};
       for (size_t i = 0; i < step.operands.size(); ++i) {
         int from = place_of(step.operands[i]);
         const DType read_as = plan->input_dtypes[i];
         if (read_as != built_->specs[step.operands[i]].dtype) {
-          owned->casts.push_back(std::make_unique<Attributes>(Attributes{{"dtype", read_as}}));
-          fused.push_back({kCast, owned->casts.back().get(), {from}, read_as});
+          owned->attrs.push_back(std::make_unique<Attributes>(Attributes{{"dtype", read_as}}));
+          fused.push_back({kCast, owned->attrs.back().get(), {from}, read_as});
           from = -static_cast<int>(fused.size());
         }
         added.operands.push_back(from);
@@ -276,7 +300,7 @@ class Composer {
     part.results.push_back(result);
     part.fused = std::make_shared<FusedKernel>(slot_, std::move(inputs), std::move(fused),
                                                built_->specs[result], std::move(owned));
-    if (chains_->PrepareSoon(part.fused) && part.fused->kernel() == nullptr) return std::nullopt;
+    if (chains_->PrepareOrQueue(part.fused) && part.fused->kernel() == nullptr) return std::nullopt;
     return part;
   }
 
@@ -299,9 +323,9 @@ class Composer {
     Part part;
     TENSORD_ASSIGN_OR_RETURN(
         part.op, prepared_ops_->Find(step.schema->name, SpecsOf(step), step.attrs, slot_, caller_));
-    if (part.op->is_alias() && is_output_[step.result]) {
+    if (part.op->is_constant() || (part.op->is_alias() && is_output_[step.result])) {
       return absl::UnimplementedError(
-          absl::StrCat("an output of a composition is an alias by ", step.schema->name));
+          absl::StrCat("a composition has ", step.schema->name, " where a kernel must write"));
     }
     part.operands.assign(step.operands.begin(), step.operands.end());
     for (size_t i = 0; i < part.op->outputs().size(); ++i) {
@@ -325,7 +349,7 @@ class Composer {
       for (uint32_t value : part->results) last[value] = last[root[value]] = within;
     };
     for (Part& part : *parts) {
-      // A value that only the part's own ops use is theirs.
+      // If only the part's own ops use a value, the last of these ops frees it.
       for (Part& op : part.ops) use(&op, &op);
       use(&part, &part);
     }

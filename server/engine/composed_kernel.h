@@ -16,8 +16,8 @@ namespace tensord::server {
 
 // Prepares what the formula of `plan.schema` builds for these inputs. Elementwise ops that lead to
 // one value become one kernel, if the device has one for them. `chains` prepares it; until then,
-// the ops run one by one. If `chains` is null, they always do. Other ops are those of
-// `prepared_ops`, prepared for `caller`. Intermediate values are allocated for each launch, charged
+// the ops run one by one. If `chains` is null, they always do. `prepared_ops` prepares the other ops,
+// for `caller`. Intermediate values are allocated for each launch, charged
 // to the launch's account, and freed after their last use.
 absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareComposition(
     const OpPlan& plan, absl::Span<const TensorSpec> inputs, DeviceSlot* slot,

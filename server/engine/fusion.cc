@@ -1,7 +1,6 @@
 #include "tensord/server/engine/fusion.h"
 
 #include <algorithm>
-#include <atomic>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -164,10 +163,10 @@ FusedKernelRef ChainKernels::FindKernel(absl::Span<const ChainOp> chain) {
 
 FusedKernelRef ChainKernels::FindCompiled(absl::Span<const ChainOp> chain) {
   FusedKernelRef found = FindKernel(chain);
-  return PrepareSoon(found) && found->kernel() != nullptr ? found : nullptr;
+  return PrepareOrQueue(found) && found->kernel() != nullptr ? found : nullptr;
 }
 
-bool ChainKernels::PrepareSoon(const FusedKernelRef& kernel) {
+bool ChainKernels::PrepareOrQueue(const FusedKernelRef& kernel) {
   if (kernel->prepared()) return true;
   if (kernel->prepares_fast()) {
     kernel->Prepare();

@@ -110,7 +110,7 @@ class ChainKernels {
 
   // Prepares a kernel: at once if that is fast, otherwise on the background thread. If the queue is
   // full, does nothing; the caller tries again later. Returns whether the kernel is prepared now.
-  bool PrepareSoon(const FusedKernelRef& kernel);
+  bool PrepareOrQueue(const FusedKernelRef& kernel);
 
   // Returns how many kernels wait to be compiled or are being compiled.
   int64_t kernels_to_compile() const;

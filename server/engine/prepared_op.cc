@@ -217,7 +217,7 @@ absl::Status PreparedOp::LaunchInto(MemoryAccount& account, absl::Span<const Buf
     return absl::InternalError(absl::StrCat(name(), ": its kernel already runs here"));
   launching_ = true;
   const absl::Cleanup launched = [this] { launching_ = false; };
-  const LaunchContext context = {account, *slot_->device, check};
+  const LaunchContext context = {account, *slot_->device, check, kept};
   if (!has_casts_) return kernel_->Launch(context, inputs, outputs);
   absl::InlinedVector<const Buffer*, 3> operands(inputs.begin(), inputs.end());
   absl::InlinedVector<BufferRef, 3> cast_buffers;

@@ -80,11 +80,12 @@ class PreparedOpCache;
 // attributes and device share it (prepared_op_cache.h).
 class PreparedOp final : public Executable, public std::enable_shared_from_this<PreparedOp> {
  public:
-  // Infers the op and prepares its kernels. Returns the errors of PlanOp() and Device::Prepare().
+  // Infers the op and prepares its kernels. Returns the errors of PlanOp(), Device::Prepare()
+  // and PrepareComposition().
   // If an input or output exceeds the device's limit, prepares nothing and returns
   // RESOURCE_EXHAUSTED.
   // `caller` is for ChargeCaller(). It may be null. `prepared_ops` and `chains` are for
-  // PrepareComposition().
+  // PrepareComposition(): `prepared_ops` must not be null if the op is a composition.
   static absl::StatusOr<std::shared_ptr<PreparedOp>> Make(absl::string_view op,
                                                           absl::Span<const TensorSpec> inputs,
                                                           const Attributes& attrs, DeviceSlot* slot,
@@ -118,6 +119,10 @@ class PreparedOp final : public Executable, public std::enable_shared_from_this<
   absl::StatusOr<BufferRef> MakeConstant(MemoryAccount& account);
   // Returns whether an input is cast to another dtype before the kernel runs.
   bool has_casts() const { return has_casts_; }
+  // Calls PreparedKernel::PrepareFully().
+  void PrepareFully() {
+    if (kernel_ != nullptr) kernel_->PrepareFully();
+  }
   // Returns the output that may use the buffer of an input, if both have the same size. If there is
   // none, returns -1.
   int in_place(int input) const { return kernel_ == nullptr ? -1 : kernel_->in_place(input); }

@@ -1,8 +1,10 @@
 // Activations and their gradients. A smooth function's gradient is its difference quotient here, so
 // that no formula of a derivative is written twice.
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tensord/tests/conformance/reference_internal.h"
 

@@ -1,6 +1,10 @@
 // Activations that are compositions of elementwise ops, and the gradients of activations. They are
 // computed in float32 if an input has 16 bits, and rounded once. In the gradients, g is the gradient
 // of the result, x the argument of the activation and y its result.
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "tensord/common/ops/composition.h"
 #include "tensord/common/ops/op_inference.h"
 #include "tensord/common/ops/op_registry.h"
@@ -90,12 +94,13 @@ void SoftplusBackward(Formula& f) {
 
 void Threshold(Formula& f) {
   const Value x = f.input(0);
-  f.Return(Where(Le(x, f.Number("threshold")), f.Number("value"), x));
+  f.Return(Where(Le(x.To(WideDType(x.dtype())), f.Number("threshold")), f.Number("value"), x));
 }
 
 void ThresholdBackward(Formula& f) {
   const Value g = f.input(0), x = f.input(1);
-  f.Return(Where(Le(x, f.Number("threshold")), 0, g).To(PromotedDType({g, x})));
+  const Value below = Le(x.To(WideDType(x.dtype())), f.Number("threshold"));
+  f.Return(Where(below, 0, g).To(PromotedDType({g, x})));
 }
 
 void LeakyRelu(Formula& f) {
@@ -132,7 +137,8 @@ void Hardtanh(Formula& f) {
 
 void HardtanhBackward(Formula& f) {
   const Value g = f.input(0), x = f.input(1);
-  const Value inside = BitwiseAnd(Gt(x, f.Number("min")), Lt(x, f.Number("max")));
+  const Value wide = x.To(WideDType(x.dtype()));
+  const Value inside = BitwiseAnd(Gt(wide, f.Number("min")), Lt(wide, f.Number("max")));
   f.Return(Where(inside, g, 0).To(PromotedDType({g, x})));
 }
 

@@ -43,7 +43,7 @@ void CrossEntropyLoss(Formula& f) {
   Value weights = counts.To(loss.dtype());
   if (f.num_inputs() == 3) {
     const Value classes = Where(counts, target, 0);
-    weights = Apply("index", {f.input(2), classes}).To(loss.dtype()) * weights;
+    weights = Where(counts, Apply("index", {f.input(2), classes}).To(loss.dtype()), 0);
   }
   const Value total = Apply("sum", {weights});
   if (reduction == Reduction::kNone) {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tensord/tests/unit/common/plan.h"
 
 namespace tensord {
@@ -63,6 +65,16 @@ TEST(CompositionTest, ErrorsNameTheCompositionsAndTheInnerOp) {
   EXPECT_THAT(Result("elu", {F32({2})}, {{"beta", 1.0}}), HasSubstr("elu: there is no attribute"));
 }
 
+TEST(CompositionTest, NumbersThatTheDTypeLacksAreErrors) {
+  EXPECT_THAT(Result("hardtanh", {Of(DType::kUInt8)}), HasSubstr("hardtanh: full: "));
+  EXPECT_THAT(Result("hardtanh", {Of(DType::kInt32)}, {{"max", HUGE_VAL}}),
+              HasSubstr("hardtanh: full: "));
+  EXPECT_THAT(StepsOf([](Formula& f) { f.Return(0); }, {F32({2})}),
+              ElementsAre("INTERNAL: test: an output is a number"));
+  EXPECT_THAT(StepsOf([](Formula&) {}, {F32({2})}),
+              ElementsAre("INTERNAL: test: there is no output"));
+}
+
 TEST(CompositionTest, StepsAreBounded) {
   const auto long_one = [](Formula& f) {
     Value x = f.input(0);
@@ -70,7 +82,7 @@ TEST(CompositionTest, StepsAreBounded) {
     f.Return(x);
   };
   EXPECT_THAT(StepsOf(long_one, {F32({2})}),
-              ElementsAre("INTERNAL: test: neg: a composition has more than 512 steps"));
+              ElementsAre("INTERNAL: test: a composition has more than 512 steps"));
 }
 
 TEST(CompositionTest, ResultsHaveTheDTypeOfTheOperands) {

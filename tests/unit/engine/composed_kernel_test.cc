@@ -29,12 +29,14 @@ class FusingDevice final : public FakeDevice {
 
   absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec& spec) override {
     if (!host_accessible()) may_compile.Wait();
+    if (!compiles) return absl::UnimplementedError("compiles nothing");
     int64_t steps = 0;
     for (const FusedSpec::Step& step : spec.steps) steps += step.operands.empty() ? 0 : 1;
     return std::make_unique<Fused>(this, steps);
   }
 
   const Event may_compile;
+  bool compiles = true;
   int fused_launches = 0;
 
  private:
@@ -118,6 +120,20 @@ TEST_F(ComposedKernelTest, RunsOpByOpUntilTheKernelIsCompiled) {
   Run("hardtanh", {1}, 3);
   EXPECT_THAT(Read(3), Each(2));
   EXPECT_EQ(device.fused_launches, 1);
+}
+
+TEST_F(ComposedKernelTest, RunsOpByOpIfTheKernelCantBeCompiled) {
+  FusingDevice& device = Start(/*host_accessible=*/false);
+  device.compiles = false;
+  device.may_compile.Set();
+  Full(1, 5);
+  for (Handle output = 2; output < 12; ++output) {
+    Run("hardtanh", {1}, output);
+    Read(output);
+    ASSERT_TRUE(Eventually([&] { return engine_->kernels_to_compile() == 0; }));
+  }
+  EXPECT_EQ(device.fused_launches, 0);
+  EXPECT_EQ(device.launched().size(), 1u + 10 * 4);
 }
 
 // Op by op, the intermediate values are allocated for the launch alone, and charged to its session.

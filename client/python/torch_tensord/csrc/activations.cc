@@ -80,14 +80,15 @@ at::Tensor& SiluBackwardOut(const at::Tensor& gradient, const at::Tensor& self, 
   return Backward("silu_backward", gradient, self, out);
 }
 
-// Without it, PyTorch composes the gradient of nine ops.
+// Without this function, PyTorch runs nine ops for the gradient.
 at::Tensor SiluBackward(const at::Tensor& gradient, const at::Tensor& self) {
   return Backward("silu_backward", gradient, self, MakeResult(self, gradient));
 }
 
 // ---- by a threshold
 
-// Returns a number of threshold. For integers, PyTorch truncates it.
+// Returns the number as the attribute of the server's op. If `dtype` is an integer, truncates it,
+// as PyTorch does.
 at::Scalar InDType(const at::Scalar& number, at::ScalarType dtype) {
   if (at::isFloatingType(dtype)) return number.toDouble();
   return number.toLong();

@@ -1,9 +1,10 @@
 // F.cross_entropy with a class for each element as its target: one op of the server, and one for
 // the gradient. PyTorch's composition of log_softmax and nll_loss keeps all log-probabilities for the
 // backward pass, and makes two more tensors of their size there. Other targets, dtypes and modes
-// run PyTorch's composition.
-#include <ATen/FuncTorchTLS.h>
+// run PyTorch's composition. The op keeps x, so x must not be changed in place before the backward
+// pass; PyTorch's composition allows that.
 #include <ATen/autocast_mode.h>
+#include <ATen/functorch/DynamicLayer.h>
 #include <ATen/ops/cross_entropy_loss_native.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -40,17 +41,22 @@ at::ScalarType StatisticsDType(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// Returns whether a tensor has memory on our device, and no mode of PyTorch looks at it.
-bool IsReal(const at::Tensor& tensor) {
-  constexpr c10::DispatchKeySet kModes({c10::DispatchKey::Python, c10::DispatchKey::Functionalize});
+// Returns whether a tensor has memory on our device, and isn't one of fake mode, functionalization,
+// vmap or forward-mode AD.
+bool IsPlainTensor(const at::Tensor& tensor) {
+  constexpr c10::DispatchKeySet kModes({c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
+                                        c10::DispatchKey::FuncTorchBatched,
+                                        c10::DispatchKey::FuncTorchGradWrapper});
   return IsOurs(tensor) && !tensor.key_set().has_any(kModes) && !tensor.is_sparse() &&
          tensor.has_storage() && !tensor._fw_grad(/*level=*/0).defined();
 }
 
+// Returns whether a transform of torch.func runs.
+bool InTransform() { return at::functorch::maybeCurrentDynamicLayer().has_value(); }
+
 bool MayFuse(const at::Tensor& x, const at::Tensor& target, const std::optional<at::Tensor>& weight,
              const Options& options) {
-  if (!IsReal(x) || !IsReal(target) || at::functorch::functorchTLSAccessor() != nullptr)
-    return false;
+  if (!IsPlainTensor(x) || !IsPlainTensor(target) || InTransform()) return false;
   if (!at::isFloatingType(x.scalar_type()) || target.scalar_type() != at::kLong) return false;
   if (x.dim() == 0 || x.numel() == 0 || target.device() != x.device()) return false;
   if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1)) return false;
@@ -59,8 +65,9 @@ bool MayFuse(const at::Tensor& x, const at::Tensor& target, const std::optional<
   rows.erase(rows.begin() + axis);
   if (!target.sizes().equals(rows)) return false;
   if (!IsGiven(weight)) return true;
-  return IsReal(*weight) && weight->device() == x.device() && weight->dim() == 1 &&
-         weight->size(0) == x.size(axis) && weight->scalar_type() == x.scalar_type();
+  return IsPlainTensor(*weight) && weight->device() == x.device() && weight->dim() == 1 &&
+         weight->size(0) == x.size(axis) && weight->scalar_type() == x.scalar_type() &&
+         !(at::GradMode::is_enabled() && weight->requires_grad());
 }
 
 // Returns PyTorch's composition.
@@ -70,13 +77,14 @@ at::Tensor Composed(const at::Tensor& x, const at::Tensor& target,
                                                options.ignore_index, options.label_smoothing);
 }
 
-// Returns the gradient of x as a differentiable function of it.
+// Returns the gradient of x. If the mode of gradients is on, autograd can differentiate it.
 at::Tensor DifferentiableGradient(const at::Tensor& gradient, const at::Tensor& x,
                                   const at::Tensor& target, const std::optional<at::Tensor>& weight,
                                   const Options& options) {
+  const bool create_graph = at::GradMode::is_enabled();
+  const at::AutoGradMode enabled(true);
   const at::Tensor loss = Composed(x, target, weight, options).to(gradient.scalar_type());
-  return torch::autograd::grad({loss}, {x}, {gradient}, /*retain_graph=*/true,
-                               /*create_graph=*/true)[0];
+  return torch::autograd::grad({loss}, {x}, {gradient}, /*retain_graph=*/true, create_graph)[0];
 }
 
 class CrossEntropy final : public torch::autograd::Function<CrossEntropy> {
@@ -119,7 +127,7 @@ class CrossEntropy final : public torch::autograd::Function<CrossEntropy> {
                              ctx->saved_data["label_smoothing"].toDouble()};
     variable_list results(7);
     if (!gradient.defined()) return results;
-    if (at::GradMode::is_enabled()) {
+    if (at::GradMode::is_enabled() || !IsPlainTensor(gradient) || InTransform()) {
       results[0] = DifferentiableGradient(gradient, x, target, weight, options);
       return results;
     }
