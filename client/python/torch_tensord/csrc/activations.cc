@@ -88,9 +88,10 @@ at::Tensor SiluBackward(const at::Tensor& gradient, const at::Tensor& self) {
 // ---- by a threshold
 
 // Returns the number as the attribute of the server's op. If `dtype` is an integer, truncates it,
-// as PyTorch does.
+// and wraps a negative one beside bytes, as PyTorch does.
 at::Scalar InDType(const at::Scalar& number, at::ScalarType dtype) {
   if (at::isFloatingType(dtype)) return number.toDouble();
+  if (dtype == at::kByte) return static_cast<int64_t>(static_cast<uint8_t>(number.toLong()));
   return number.toLong();
 }
 at::Tensor& ThresholdOut(const at::Tensor& self, const at::Scalar& threshold,
