@@ -1,5 +1,6 @@
 #include "tensord/common/ops/composition.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -213,10 +214,8 @@ absl::Status InferComposition(InferenceContext& ctx) {
 }
 
 Values ApplyAll(absl::string_view op, absl::Span<const Value> inputs, const Attributes& attrs) {
-  Composition* built = nullptr;
-  for (const Value& input : inputs) {
-    if (!input.is_number()) built = ValueAccess::BuiltOf(input);
-  }
+  Composition* const built = ValueAccess::BuiltOf(*std::find_if(
+      inputs.begin(), inputs.end(), [](const Value& input) { return !input.is_number(); }));
   if (!built->error.ok()) return {Placeholder(built)};
   const auto apply = [&]() -> absl::StatusOr<Values> {
     TENSORD_ASSIGN_OR_RETURN(const auto values, WithNumbers(built, inputs));

@@ -11,7 +11,7 @@ namespace {
 std::string KeyOf(absl::string_view op, absl::Span<const TensorSpec> inputs,
                   const Attributes& attrs, const DeviceSlot* slot) {
   std::string key;
-  AppendKey(slot, &key);
+  AppendKey(static_cast<const void*>(slot), &key);
   AppendKeyText(op, &key);
   AppendKey(inputs.size(), &key);
   for (const TensorSpec& input : inputs) {

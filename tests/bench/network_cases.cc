@@ -186,7 +186,7 @@ ArrayCase ConvBackwardWeightCase(const ConvSizes& c) {
 
 constexpr char kLossInputs[] = "x = torch.randn(256, 50257) | t = torch.randint(50257, (256,))";
 
-Tensor Targets(const Device& device) { return RandInt(device, {256}, 0, 50257, /*seed=*/2); }
+Tensor Targets(const Device& device) { return RandInt(device, {256}, 0, 50257, /*source=*/2); }
 
 ArrayCase CrossEntropyCase() {
   return {"cross entropy of 256x50257 float32",

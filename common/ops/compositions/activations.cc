@@ -10,9 +10,8 @@
 #include "tensord/common/ops/op_registry.h"
 
 namespace tensord {
+namespace formula {
 namespace {
-
-using namespace formula;
 
 AttrDef Real(absl::string_view name, double default_value, absl::string_view doc) {
   return OptionalAttr(name, AttrType::kFloat, default_value, doc);
@@ -203,9 +202,7 @@ OpSchema Gradient(const char* name, const char* doc, void (*formula)(Formula&),
           .formula = formula};
 }
 
-}  // namespace
-
-void AppendActivationCompositions(std::vector<OpSchema>& ops) {
+void AppendActivations(std::vector<OpSchema>& ops) {
   const AttrDef approximate = OptionalAttr("approximate", AttrType::kString, "none", "as of gelu");
   const AttrDef negative_slope = Real("negative_slope", 0.01, "the slope for x < 0");
   const std::vector<AttrDef> softplus = {Real("beta", 1, "the sharpness"),
@@ -266,5 +263,10 @@ void AppendActivationCompositions(std::vector<OpSchema>& ops) {
                          MishBackward));
   ops.push_back(Gradient("log_sigmoid_backward", "g sigmoid(-x).", LogSigmoidBackward));
 }
+
+}  // namespace
+}  // namespace formula
+
+void AppendActivationCompositions(std::vector<OpSchema>& ops) { formula::AppendActivations(ops); }
 
 }  // namespace tensord

@@ -9,9 +9,8 @@
 #include "tensord/common/ops/op_registry.h"
 
 namespace tensord {
+namespace formula {
 namespace {
-
-using namespace formula;
 
 enum class Reduction { kNone, kMean, kSum };
 
@@ -71,9 +70,7 @@ void CrossEntropyLossBackward(Formula& f) {
   f.Return(ApplyAll("cross_entropy_backward", inputs, ClassAttributes(f))[0]);
 }
 
-}  // namespace
-
-void AppendLossCompositions(std::vector<OpSchema>& ops) {
+void AppendLosses(std::vector<OpSchema>& ops) {
   const std::vector<AttrDef> attrs = {
       OptionalAttr("axis", AttrType::kInt, int64_t{-1}, "the axis of the classes"),
       OptionalAttr("ignore_index", AttrType::kInt, int64_t{-100},
@@ -103,5 +100,10 @@ void AppendLossCompositions(std::vector<OpSchema>& ops) {
                  .value_checked = true,
                  .formula = CrossEntropyLossBackward});
 }
+
+}  // namespace
+}  // namespace formula
+
+void AppendLossCompositions(std::vector<OpSchema>& ops) { formula::AppendLosses(ops); }
 
 }  // namespace tensord

@@ -11,9 +11,9 @@
 namespace tensord {
 namespace {
 
+using formula::Add;
+using formula::Mul;
 using formula::Neg;
-using formula::operator*;
-using formula::operator+;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -35,12 +35,12 @@ std::vector<std::string> StepsOf(void (*run)(Formula&), const std::vector<Tensor
 }
 
 TEST(CompositionTest, NumbersHaveTheDTypeOfTheOtherOperands) {
-  const auto twice = [](Formula& f) { f.Return(f.input(0) * 2 + 2); };
+  const auto twice = [](Formula& f) { f.Return(Add(Mul(f.input(0), 2), 2)); };
   EXPECT_THAT(StepsOf(twice, {Of(DType::kFloat16)}),
               ElementsAre("full float16[]", "mul float16[2]", "add float16[2]"));
   EXPECT_THAT(StepsOf(twice, {Of(DType::kInt32)}),
               ElementsAre("full int32[]", "mul int32[2]", "add int32[2]"));
-  const auto half = [](Formula& f) { f.Return(f.input(0) * 0.5); };
+  const auto half = [](Formula& f) { f.Return(Mul(f.input(0), 0.5)); };
   EXPECT_THAT(StepsOf(half, {Of(DType::kFloat64)}),
               ElementsAre("full float64[]", "mul float64[2]"));
 }
