@@ -41,14 +41,14 @@ at::ScalarType StatisticsDType(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// Returns whether a tensor has memory on our device, and isn't one of fake mode, functionalization,
-// vmap or forward-mode AD.
+// Returns whether a tensor has its values in memory on our device: it isn't only marked as negative
+// or as zeros, and isn't one of fake mode, functionalization, vmap or forward-mode AD.
 bool IsPlainTensor(const at::Tensor& tensor) {
-  constexpr c10::DispatchKeySet kModes({c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
-                                        c10::DispatchKey::FuncTorchBatched,
-                                        c10::DispatchKey::FuncTorchGradWrapper});
+  constexpr c10::DispatchKeySet kModes(
+      {c10::DispatchKey::Python, c10::DispatchKey::Functionalize, c10::DispatchKey::ZeroTensor,
+       c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
   return IsOurs(tensor) && !tensor.key_set().has_any(kModes) && !tensor.is_sparse() &&
-         tensor.has_storage() && !tensor._fw_grad(/*level=*/0).defined();
+         !tensor.is_neg() && tensor.has_storage() && !tensor._fw_grad(/*level=*/0).defined();
 }
 
 // Returns whether a transform of torch.func runs.
