@@ -236,11 +236,12 @@ Configuration MakeNll(Draw& draw) {
 }
 Configuration MakeCrossEntropy(Draw& draw) {
   const Classification of = MakeClassification(draw);
+  const LossReduction reduction = Reduction(draw);
   const CrossEntropyOptions options = {
       .weight = of.weight,
-      .reduction = Reduction(draw),
+      .reduction = reduction,
       .axis = of.axis,
-      .ignore_index = draw.Number(0, 4),
+      .ignore_index = reduction == LossReduction::kMean ? -100 : draw.Number(0, 4),
       .label_smoothing = 0.25 * static_cast<double>(draw.Number(0, 4))};
   return OfLoss(
       of.x, of.target,
