@@ -34,10 +34,7 @@ Specs SpecsOf(absl::Span<const Value> inputs) {
 }
 
 // Returns a value in place of one that can't be built.
-Value Placeholder(Composition* built) {
-  if (built->specs.empty()) built->specs.push_back({DType::kFloat32, {}});
-  return ValueAccess::Make(built, 0);
-}
+Value Placeholder(Composition* built) { return ValueAccess::Make(built, 0); }
 
 // Keeps the first error, with the names of the compositions in which it occurred.
 void SetError(Composition* built, const absl::Status& error) {
@@ -86,12 +83,10 @@ absl::StatusOr<Value> AddNumber(Composition* built, Number number, DType dtype) 
 }
 
 // Returns the inputs with values in place of numbers.
-absl::StatusOr<absl::InlinedVector<Value, 3>> WithNumbers(Composition* built,
+absl::StatusOr<absl::InlinedVector<Value, 3>> WithNumbers(Composition* built, absl::string_view op,
                                                           absl::Span<const Value> inputs) {
-  // The condition of `where` is the only operand whose dtype isn't that of the others.
-  const bool is_where = inputs.size() == 3;
   DType dtype = DType::kUnspecified;
-  for (size_t i = is_where ? 1 : 0; i < inputs.size(); ++i) {
+  for (size_t i = op == "where" ? 1 : 0; i < inputs.size(); ++i) {
     if (!inputs[i].is_number() && !IsValid(dtype)) dtype = inputs[i].dtype();
   }
   if (!IsValid(dtype)) dtype = DType::kFloat32;
@@ -218,7 +213,7 @@ Values ApplyAll(absl::string_view op, absl::Span<const Value> inputs, const Attr
       inputs.begin(), inputs.end(), [](const Value& input) { return !input.is_number(); }));
   if (!built->error.ok()) return {Placeholder(built)};
   const auto apply = [&]() -> absl::StatusOr<Values> {
-    TENSORD_ASSIGN_OR_RETURN(const auto values, WithNumbers(built, inputs));
+    TENSORD_ASSIGN_OR_RETURN(const auto values, WithNumbers(built, op, inputs));
     return TryApply(built, op, values, attrs);
   };
   absl::StatusOr<Values> results = apply();

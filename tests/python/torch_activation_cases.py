@@ -42,6 +42,11 @@ def log_sigmoid_backward(g, x):
     return aten.log_sigmoid_backward(g, x, aten.log_sigmoid_forward(x)[1])
 
 
+def hardsigmoid_backward(g, x):
+    """PyTorch rounds 1/6 to float32, also for float64."""
+    return torch.where(x.abs() < 3, g / 6, 0.0) if g.dtype == torch.float64 else aten.hardsigmoid_backward(g, x)
+
+
 SELU = {"alpha": 1.6732632423543772, "scale": 1.0507009873554805}
 
 CASES = {
@@ -63,7 +68,7 @@ CASES = {
     "leaky_relu_backward": gradients(lambda g, x: aten.leaky_relu_backward(g, x, 0.2, False), negative_slope=0.2),
     "elu_backward": gradients(lambda g, x: aten.elu_backward(g, SELU["alpha"], SELU["scale"], 1.0, False, x), **SELU),
     "hardtanh_backward": gradients(lambda g, x: aten.hardtanh_backward(g, x, -2.0, 3.0), min=-2.0, max=3.0),
-    "hardsigmoid_backward": gradients(aten.hardsigmoid_backward),
+    "hardsigmoid_backward": gradients(hardsigmoid_backward),
     "hardswish_backward": gradients(aten.hardswish_backward),
     "mish_backward": gradients(aten.mish_backward),
     "log_sigmoid_backward": gradients(log_sigmoid_backward),

@@ -4,7 +4,9 @@ import itertools
 
 import torch
 import torch_activation_cases
+import torch_loss_cases
 import torch_network_cases
+import torch_window_cases
 from torch.nn import functional as F
 from torch_case import Case
 
@@ -380,5 +382,7 @@ CASES = {
     "full": creation(lambda dtype: torch.full((3,), 0.1, dtype=dtype), shape=[3], value=0.1),
     "eye": creation(lambda dtype: torch.eye(3, 5, dtype=dtype), rows=3, cols=5),
     **torch_activation_cases.CASES,
+    **torch_loss_cases.CASES,
     **torch_network_cases.CASES,
+    **torch_window_cases.CASES,
 }

@@ -1,40 +1,11 @@
-"""The cases of compare_with_torch.py for network ops and their gradients."""
+"""The cases of compare_with_torch.py for norms, attention, softmax_backward and adam_step."""
 
 import itertools
 from typing import Any
 
 import torch
 from torch.nn import functional as F
-from torch_case import Case
-
-
-def statistics_dtype(dtype):
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def gradients(result, gradient, operands):
-    """Returns the gradients of the operands, of the gradient of the result."""
-    return torch.autograd.grad(result, operands, gradient)
-
-
-def leaves(*tensors):
-    return [x.detach().clone().requires_grad_() for x in tensors]
-
-
-class Configurations:
-    """Random shapes and options. The sequence depends only on the seed."""
-
-    def __init__(self, seed):
-        self.generator = torch.Generator().manual_seed(seed)
-
-    def number(self, low, high):
-        return int(torch.randint(low, high + 1, (), generator=self.generator))
-
-    def numbers(self, count, low, high):
-        return [self.number(low, high) for _ in range(count)]
-
-    def flag(self):
-        return self.number(0, 1) == 1
+from torch_case import Case, Configurations, gradients, leaves, statistics_dtype
 
 
 def softmax_backward(inputs):
@@ -43,12 +14,12 @@ def softmax_backward(inputs):
         x, g = inputs.real(-4, 4, 50, 300), inputs.real(-4, 4, 50, 300)
         y = forward(x, axis)
         terms = (g.double() if log else g.double() * y.double()).abs().sum(axis, keepdim=True)
-        scale = (g.double().abs() + y.double().exp() * terms if log else
-                 y.double().abs() * (g.double().abs() + terms))
+        scale = g.double().abs() + y.double().exp() * terms if log else y.double().abs() * (g.double().abs() + terms)
 
         def want(x=x, g=g, axis=axis, forward=forward):
-            x, = leaves(x)
+            (x,) = leaves(x)
             return gradients(forward(x, axis), g, [x])[0]
+
         yield Case([g, y], want, scale, axis=axis, log=log)
 
 
@@ -71,18 +42,23 @@ def norm_configurations(inputs, count=60):
     """Yields x, the weight or None, the bias or None, and the attributes, for random shapes."""
     for n in (7, 768):
         for center in (True, False):
-            yield (inputs.real(-4, 4, 40, n), inputs.real(-4, 4, n),
-                   inputs.real(-4, 4, n) if center else None,
-                   {"center": center, "normalized_rank": 1, "eps": 1e-5})
+            yield (
+                inputs.real(-4, 4, 40, n),
+                inputs.real(-4, 4, n),
+                inputs.real(-4, 4, n) if center else None,
+                {"center": center, "normalized_rank": 1, "eps": 1e-5},
+            )
     draw = Configurations(6)
     for _ in range(count):
         shape = draw.numbers(draw.number(1, 4), 1, 12)
         rank = draw.number(1, len(shape))
         parameters = draw.number(0, 2)
-        yield (inputs.real(-4, 4, *shape),
-               inputs.real(-4, 4, *shape[-rank:]) if parameters > 0 else None,
-               inputs.real(-4, 4, *shape[-rank:]) if parameters > 1 else None,
-               {"center": draw.flag(), "normalized_rank": rank, "eps": draw.number(1, 9) / 10})
+        yield (
+            inputs.real(-4, 4, *shape),
+            inputs.real(-4, 4, *shape[-rank:]) if parameters > 0 else None,
+            inputs.real(-4, 4, *shape[-rank:]) if parameters > 1 else None,
+            {"center": draw.flag(), "normalized_rank": rank, "eps": draw.number(1, 9) / 10},
+        )
 
 
 def layer_norm(inputs):
@@ -98,10 +74,10 @@ def layer_norm(inputs):
         scale = scale + (0 if bias is None else bias.double().abs())
         operands = [x] + [of for of in (weight, bias) if of is not None]
 
-        def want(x=x, weight=weight, bias=bias, shape=shape, center=center, eps=eps, mean=mean,
-                 rstd=rstd):
+        def want(x=x, weight=weight, bias=bias, shape=shape, center=center, eps=eps, mean=mean, rstd=rstd):
             y = norm_forward(x, shape, center, weight, bias, eps)
             return (y, mean, rstd) if center else (y, rstd)
+
         scales = (scale, magnitude, rstd * error) if center else (scale, rstd * error)
         yield Case(operands, want, scales, **attrs)
 
@@ -115,10 +91,12 @@ def layer_norm_backward(inputs):
         xhat = ((x.double() - mean if center else x.double()) * rstd).abs()
         xhat = xhat + x.double().abs().mean(axes, keepdim=True) * rstd  # the error of the mean
         terms = (g.double() * (1 if weight is None else weight.double())).abs()
-        scale = rstd * (terms + terms.mean(axes, keepdim=True) + xhat *
-                        (terms * xhat).mean(axes, keepdim=True))
-        scales = (scale, (g.double().abs() * xhat).sum(rows) if rows else g.double().abs() * xhat,
-                  g.double().abs().sum(rows) if rows else g.double().abs())
+        scale = rstd * (terms + terms.mean(axes, keepdim=True) + xhat * (terms * xhat).mean(axes, keepdim=True))
+        scales = (
+            scale,
+            (g.double().abs() * xhat).sum(rows) if rows else g.double().abs() * xhat,
+            g.double().abs().sum(rows) if rows else g.double().abs(),
+        )
 
         def want(x=x, g=g, weight=weight, shape=shape, center=center, eps=eps):
             ones = torch.ones(shape, dtype=x.dtype) if weight is None else weight
@@ -126,95 +104,20 @@ def layer_norm_backward(inputs):
             operands = [x, ones, zeros] if center else [x, ones]
             y = norm_forward(x, shape, center, ones, zeros if center else None, eps)
             return gradients(y, g, operands)
+
         operands = [g, x, rstd] + ([mean] if center else []) + ([] if weight is None else [weight])
-        yield Case(operands, want, scales if center else scales[:2], center=center,
-                   normalized_rank=rank)
-
-
-LOSSES = [{}, {"label_smoothing": 0.1}, {"ignore_index": 3}]
-
-
-def cross_entropy_inputs(inputs):
-    """Yields x, the target, the weight or None, the axis, and the options."""
-    for options, has_weight, shape in itertools.product(
-            LOSSES, (False, True), ((30, 11), (8, 3000), (4, 9, 25))):
-        x = inputs.real(-8, 8, *shape)
-        rows = shape[:1] + shape[2:]
-        target = torch.randint(0, shape[1], rows, generator=inputs.generator)
-        weight = inputs.real(1 / 64, 2, shape[1]) if has_weight else None
-        yield x, target, weight, options
-    draw = Configurations(7)
-    for _ in range(30):
-        shape = draw.numbers(draw.number(2, 4), 1, 9)
-        target = torch.randint(0, shape[1], shape[:1] + shape[2:], generator=inputs.generator)
-        weight = inputs.real(1 / 64, 2, shape[1]) if draw.flag() else None
-        yield (inputs.real(-8, 8, *shape), target, weight,
-               {"label_smoothing": draw.number(0, 4) / 4, "ignore_index": draw.number(-1, 4)})
-
-
-def cross_entropy(inputs):
-    for x, target, weight, options in cross_entropy_inputs(inputs):
-        wide = x.to(statistics_dtype(x.dtype))
-        factor = None if weight is None else weight.to(wide.dtype)
-        lse = torch.logsumexp(wide, 1)
-        scale = (lse.double().abs() + 10) * (1 if weight is None else 2)
-
-        def want(wide=wide, target=target, factor=factor, options=options, lse=lse):
-            loss = F.cross_entropy(wide, target, factor, reduction="none", **options)
-            return loss, lse
-        yield Case([x, target] + ([] if weight is None else [weight]), want, (scale, scale),
-                   axis=1, **options)
-
-
-def cross_entropy_backward(inputs):
-    for x, target, weight, options in cross_entropy_inputs(inputs):
-        wide = x.to(statistics_dtype(x.dtype))
-        factor = None if weight is None else weight.to(wide.dtype)
-        lse = torch.logsumexp(wide, 1)
-        g = inputs.real(-4, 4, *target.shape).to(wide.dtype)
-        p = torch.softmax(wide.double(), 1)
-        one = torch.zeros_like(p).scatter_(1, target.unsqueeze(1), 1)
-        below = 1 + (wide - lse.unsqueeze(1)).double().abs()
-        scale = 2 * g.double().abs().unsqueeze(1) * (p * below + one + 1 / x.shape[1])
-
-        def want(x=x, wide=wide, target=target, factor=factor, options=options, g=g):
-            wide, = leaves(wide)
-            loss = F.cross_entropy(wide, target, factor, reduction="none", **options)
-            return gradients(loss, g, [wide])[0].to(x.dtype)
-        yield Case([g, x, lse, target] + ([] if weight is None else [weight]), want, scale,
-                   axis=1, **options)
-
-
-def cross_entropy_loss(inputs):
-    for x, target, weight, options in cross_entropy_inputs(inputs):
-        wide = x.to(statistics_dtype(x.dtype))
-        factor = None if weight is None else weight.to(wide.dtype)
-        lse = torch.logsumexp(wide, 1)
-        ones = torch.ones(x.shape[1], dtype=wide.dtype) if factor is None else factor
-        counts = target != options.get("ignore_index", -100)
-        total = (ones[target] * counts).sum()
-        scale = (lse.double().abs() + 10) * (1 if weight is None else 2)
-        for reduction in ("none", "mean", "sum"):
-            def want(wide=wide, target=target, factor=factor, options=options, lse=lse, total=total,
-                     reduction=reduction):
-                return F.cross_entropy(wide, target, factor, reduction=reduction, **options), lse, total
-            whole = scale if reduction == "none" else scale.sum() / (total if reduction == "mean" else 1)
-            yield Case([x, target] + ([] if weight is None else [weight]), want,
-                       (whole, scale, total.double()), axis=1, reduction=reduction, **options)
-
-
-def cross_entropy_loss_backward(inputs):
-    for case in cross_entropy_backward(inputs):
-        g, x, lse, target, *weight = case.inputs
-        total = torch.tensor(1.0, dtype=lse.dtype)
-        yield Case([g, x, lse, target, total, *weight], case.want, case.scale, reduction="none", **case.attrs)
+        yield Case(operands, want, scales if center else scales[:2], center=center, normalized_rank=rank)
 
 
 # The shapes of q, k and v.
-ATTENTIONS = [((30, 16), (20, 16), (20, 8)), ((2, 6, 33, 64), (2, 2, 70, 64), (2, 2, 70, 48)),
-              ((1, 4, 1, 64), (1, 4, 600, 64), (1, 4, 600, 64)),
-              ((2, 2, 80, 20), (2, 2, 65, 20), (2, 2, 65, 20)), ((2, 0, 8), (2, 5, 8), (2, 5, 8)),
-              ((2, 5, 8), (2, 0, 8), (2, 0, 8))]
+ATTENTIONS = [
+    ((30, 16), (20, 16), (20, 8)),
+    ((2, 6, 33, 64), (2, 2, 70, 64), (2, 2, 70, 48)),
+    ((1, 4, 1, 64), (1, 4, 600, 64), (1, 4, 600, 64)),
+    ((2, 2, 80, 20), (2, 2, 65, 20), (2, 2, 65, 20)),
+    ((2, 0, 8), (2, 5, 8), (2, 5, 8)),
+    ((2, 5, 8), (2, 0, 8), (2, 0, 8)),
+]
 
 
 def attention_inputs(inputs):
@@ -284,9 +187,9 @@ def with_attrs(case, attrs):
 def sdpa(inputs):
     for q, k, v, mask, options in attention_inputs(inputs):
         wide = statistics_dtype(q.dtype)
-        scores, magnitude = scores_of(q.double(), k.double(),
-                                      mask if mask is None or mask.dtype == torch.bool
-                                      else mask.double(), **options)
+        scores, magnitude = scores_of(
+            q.double(), k.double(), mask if mask is None or mask.dtype == torch.bool else mask.double(), **options
+        )
         lse = torch.logsumexp(scores, -1)
         weights = torch.nan_to_num(torch.exp(scores - lse.unsqueeze(-1)))
         values = v.double().abs()
@@ -298,8 +201,8 @@ def sdpa(inputs):
 
         def want(q=q, k=k, v=v, mask=mask, options=options, lse=lse, wide=wide):
             return attention(q, k, v, mask, **options), lse.to(wide)
-        yield with_attrs(Case([q, k, v] + ([] if mask is None else [mask]), want,
-                              (scale, lse_scale)), options)
+
+        yield with_attrs(Case([q, k, v] + ([] if mask is None else [mask]), want, (scale, lse_scale)), options)
 
 
 def sdpa_backward(inputs):
@@ -320,14 +223,16 @@ def sdpa_backward(inputs):
 
         def shared(x, group=group):
             return x if x.dim() < 3 else x.unflatten(-3, (-1, group)).sum(-3)
+
         factor = options.get("scale", q.shape[-1] ** -0.5)
         error = 1 + magnitude + torch.nan_to_num(lse, neginf=0).abs().unsqueeze(-1)
         g_abs = g.double().abs()
-        terms = weights * error * (g_abs @ heads(exact[2]).abs().mT +
-                                   (g_abs * o.double().abs()).sum(-1, keepdim=True))
-        scales = [factor * terms @ heads(exact[1]).abs(),
-                  shared(factor * terms.mT @ exact[0].abs()),
-                  shared((weights * error).mT @ g_abs)]
+        terms = weights * error * (g_abs @ heads(exact[2]).abs().mT + (g_abs * o.double().abs()).sum(-1, keepdim=True))
+        scales = [
+            factor * terms @ heads(exact[1]).abs(),
+            shared(factor * terms.mT @ exact[0].abs()),
+            shared((weights * error).mT @ g_abs),
+        ]
         floating = floating and scores.numel() > 0  # PyTorch's mask has no gradient otherwise
         if floating:
             scales.append(terms.sum_to_size(mask.shape))
@@ -336,11 +241,13 @@ def sdpa_backward(inputs):
             operands = leaves(q, k, v, *([mask] if floating else []))
             of_mask = operands[3] if floating else mask
             return gradients(attention(*operands[:3], mask=of_mask, **options), g, operands)
+
         attrs = options | ({"mask_gradient": True} if floating else {})
         least = torch.finfo(q.dtype).smallest_normal  # below it, ε is larger
         of_gradients = tuple(scale + least for scale in scales)
-        yield with_attrs(Case([g, q, k, v, o, lse.to(wide)] + ([] if mask is None else [mask]),
-                              want, of_gradients), attrs)
+        yield with_attrs(
+            Case([g, q, k, v, o, lse.to(wide)] + ([] if mask is None else [mask]), want, of_gradients), attrs
+        )
 
 
 def batch_statistics(x, eps):
@@ -361,8 +268,7 @@ def batch_configurations():
     draw = Configurations(9)
     for _ in range(60):
         shape = [draw.number(2, 6)] + draw.numbers(draw.number(1, 4), 1, 6)
-        yield shape, {"training": draw.flag(), "eps": draw.number(1, 9) / 10,
-                      "momentum": draw.number(0, 8) / 8}
+        yield shape, {"training": draw.flag(), "eps": draw.number(1, 9) / 10, "momentum": draw.number(0, 8) / 8}
 
 
 def batch_norm(inputs):
@@ -378,21 +284,32 @@ def batch_norm(inputs):
         scale = scale * (1 + 4 * factor) + 4  # the variance has the error of the mean
         wide = statistics_dtype(x.dtype)
 
-        def want(x=x, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias,
-                 training=training, mean=mean, var=var, invstd=invstd, n=n, wide=wide, eps=eps,
-                 momentum=momentum):
-            y = F.batch_norm(x, running_mean.clone(), running_var.clone(), weight, bias, training,
-                             eps=eps)
+        def want(
+            x=x,
+            running_mean=running_mean,
+            running_var=running_var,
+            weight=weight,
+            bias=bias,
+            training=training,
+            mean=mean,
+            var=var,
+            invstd=invstd,
+            n=n,
+            wide=wide,
+            eps=eps,
+            momentum=momentum,
+        ):
+            y = F.batch_norm(x, running_mean.clone(), running_var.clone(), weight, bias, training, eps=eps)
             if not training:
                 return y
             new_mean = (1 - momentum) * running_mean.double() + momentum * mean
             new_var = (1 - momentum) * running_var.double() + momentum * var * n / (n - 1)
             return (y, mean.to(wide), invstd.to(wide), new_mean.to(x.dtype), new_var.to(x.dtype))
+
         # The statistics are sums of magnitudes up to 4, and the variance of magnitudes up to 16.
         four, sixteen = torch.full((channels,), 4.0), torch.full((channels,), 16.0)
         scales = (scale, four, invstd * (1 + 4 * invstd), four, sixteen)
-        yield Case([x, running_mean, running_var, weight, bias], want,
-                   scales if training else scale, **attrs)
+        yield Case([x, running_mean, running_var, weight, bias], want, scales if training else scale, **attrs)
 
 
 def batch_norm_backward(inputs):
@@ -408,170 +325,22 @@ def batch_norm_backward(inputs):
         axes = [0] + list(range(2, x.dim()))
         xhat = (x.double().abs() + per_channel(mean, x).abs()) * per_channel(invstd, x)
         terms = g.double().abs()
-        scale = (terms + terms.mean(axes, keepdim=True) + xhat *
-                 (terms * xhat).mean(axes, keepdim=True)) * (
-                     per_channel(weight, x).abs() * per_channel(invstd, x))
+        scale = (terms + terms.mean(axes, keepdim=True) + xhat * (terms * xhat).mean(axes, keepdim=True)) * (
+            per_channel(weight, x).abs() * per_channel(invstd, x)
+        )
 
-        def want(x=x, g=g, weight=weight, bias=bias, mean=mean, var=var, eps=eps,
-                 training=training):
+        def want(x=x, g=g, weight=weight, bias=bias, mean=mean, var=var, eps=eps, training=training):
             x, weight, bias = leaves(x, weight, bias)
             statistics = (None, None) if training else (mean.to(x.dtype), var.to(x.dtype))
             y = F.batch_norm(x, *statistics, weight, bias, training, eps=eps)
             return gradients(y, g, [x, weight, bias])
-        yield Case([g, x, mean.to(wide), invstd.to(wide), weight], want,
-                   (scale, (terms * xhat).sum(axes), terms.sum(axes)), training=training)
 
-
-def convolutions(count=60, with_empty=False):
-    """Yields shapes of x and the weight, and attributes of random convolutions.
-
-    If `with_empty` is true, the last one has a batch of no images.
-    """
-    draw = Configurations(5)
-    for i in range(count):
-        axes = i % 3 + 1
-        groups = (1, 1, 2, 5)[draw.number(0, 3)]
-        depthwise = groups == 5
-        channels = 1 if depthwise else draw.number(1, 20)
-        kernel = draw.numbers(axes, 1, 4)
-        attrs = {"stride": draw.numbers(axes, 1, 3), "dilation": draw.numbers(axes, 1, 2),
-                 "groups": groups, "padding": draw.numbers(2 * axes, 0, 3)}
-        size = [k * 2 + draw.number(0, 9) for k in kernel]
-        batch = 0 if with_empty and i == count - 1 else draw.number(1, 3)
-        yield ([batch, channels * groups, *size], [groups * draw.number(1, 20), channels, *kernel],
-               attrs)
-
-
-CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-
-
-def convolve(x, weight, bias, attrs):
-    """Returns PyTorch's convolution, which has no padding that differs at the ends of an axis."""
-    pairs = [attrs["padding"][i:i + 2] for i in range(0, len(attrs["padding"]), 2)]
-    x = F.pad(x, [number for pair in reversed(pairs) for number in pair])
-    return CONVOLUTIONS[x.dim() - 2](x, weight, bias, attrs["stride"], 0, attrs["dilation"],
-                                     attrs["groups"])
-
-
-def conv(inputs):
-    for shape, kernel, attrs in convolutions():
-        x, weight, bias = (inputs.real(-1, 1, *sizes) for sizes in (shape, kernel, kernel[:1]))
-        yield Case([x, weight, bias],
-                   lambda x=x, w=weight, b=bias, attrs=attrs: convolve(x, w, b, attrs),
-                   convolve(x.double().abs(), weight.double().abs(), bias.double().abs(), attrs),
-                   **attrs)
-
-
-def conv_gradients(inputs, of_weight):
-    for shape, kernel, attrs in convolutions(with_empty=of_weight):
-        x, weight = inputs.real(-1, 1, *shape), inputs.real(-1, 1, *kernel)
-        g = inputs.real(-1, 1, *convolve(x.double(), weight.double(), None, attrs).shape)
-
-        def gradient(x, weight, g, attrs):
-            operands = leaves(x, weight)
-            return gradients(convolve(*operands, bias=None, attrs=attrs), g, operands)[of_weight]
-        yield Case([g, x if of_weight else weight],
-                   lambda x=x, w=weight, g=g, attrs=attrs: gradient(x, w, g, attrs),
-                   gradient(x.double().abs(), weight.double().abs(), g.double().abs(), attrs),
-                   shape=kernel if of_weight else shape, **attrs)
-
-
-def conv_backward_input(inputs):
-    return conv_gradients(inputs, False)
-
-
-def conv_backward_weight(inputs):
-    return conv_gradients(inputs, True)
-
-
-WINDOWS = [((2, 3, 40), {"kernel": [3], "stride": [2], "padding": [1]}),
-           ((2, 3, 17, 18), {"kernel": [3, 3], "stride": [2, 2], "padding": [1, 1]}),
-           ((2, 3, 17, 18), {"kernel": [2, 3], "ceil_mode": True}),
-           ((2, 3, 7, 8, 9), {"kernel": [2, 2, 3], "stride": [1, 2, 2], "padding": [1, 0, 1]})]
-MAX_POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
-AVG_POOLS = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
-
-
-def windows(dilated, count=50):
-    """Yields shapes and attributes: those of WINDOWS, and random ones."""
-    yield from WINDOWS
-    draw = Configurations(10)
-    for i in range(count):
-        axes = i % 3 + 1
-        kernel = draw.numbers(axes, 1, 4)
-        attrs = {"kernel": kernel, "stride": draw.numbers(axes, 1, 4),
-                 "padding": [draw.number(0, size // 2) for size in kernel],
-                 "ceil_mode": draw.flag()}
-        if dilated:
-            attrs["dilation"] = draw.numbers(axes, 1, 3)
-        sizes = [(size - 1) * by + draw.number(1, 9)
-                 for size, by in zip(kernel, attrs.get("dilation", [1] * axes))]
-        yield (draw.number(1, 3), draw.number(1, 3), *sizes), attrs
-
-
-def windows_of(attrs):
-    """Returns PyTorch's arguments for the windows."""
-    axes = len(attrs["kernel"])
-    return {"kernel_size": attrs["kernel"], "stride": attrs.get("stride", attrs["kernel"]),
-            "padding": attrs.get("padding", [0] * axes), "ceil_mode": attrs.get("ceil_mode", False)}
-
-
-def max_pool(inputs):
-    for shape, attrs in windows(dilated=True):
-        x, pool = inputs.integers(-9, 9, *shape), MAX_POOLS[len(attrs["kernel"])]
-        dilation = attrs.get("dilation", [1] * len(attrs["kernel"]))
-        yield Case([x], lambda x=x, attrs=attrs, pool=pool, dilation=dilation: pool(
-            x, **windows_of(attrs), dilation=dilation, return_indices=True), (None, None), **attrs)
-
-
-def max_pool_backward(inputs):
-    for shape, attrs in windows(dilated=True):
-        x, pool = inputs.real(-4, 4, *shape), MAX_POOLS[len(attrs["kernel"])]
-        dilation = attrs.get("dilation", [1] * len(attrs["kernel"]))
-        try:
-            y, indices = pool(x, **windows_of(attrs), dilation=dilation, return_indices=True)
-        except RuntimeError:
-            continue  # this PyTorch lacks the op in this dtype
-        g = inputs.real(-4, 4, *y.shape)
-        size = list(shape[-len(attrs["kernel"]):])
-
-        def want(x=x, g=g, attrs=attrs, pool=pool, dilation=dilation):
-            x, = leaves(x)
-            return gradients(pool(x, **windows_of(attrs), dilation=dilation), g, [x])[0]
-        scale = want(x.double(), g.double().abs())
-        yield Case([g, indices], want, scale, size=size, **attrs)
-
-
-def averages(inputs, run):
-    draw = Configurations(11)
-    for (shape, attrs), count in itertools.product(windows(dilated=False), (True, False)):
-        axes = len(attrs["kernel"])
-        x, pool = inputs.real(-4, 4, *shape), AVG_POOLS[axes]
-        arguments = windows_of(attrs) | {"count_include_pad": count}
-        attrs = attrs | {"count_include_pad": count}
-        if axes > 1 and draw.number(0, 3) == 0:
-            attrs["divisor"] = arguments["divisor_override"] = draw.number(1, 5)
-        yield from run(x, lambda x, pool=pool, arguments=arguments: pool(x, **arguments), shape,
-                       attrs)
-
-
-def avg_pool(inputs):
-    def run(x, pool, _shape, attrs):
-        yield Case([x], lambda: pool(x), pool(x.double().abs()), **attrs)
-    return averages(inputs, run)
-
-
-def avg_pool_backward(inputs):
-    def run(x, pool, shape, attrs):
-        g = inputs.real(-4, 4, *pool(x.double()).shape)
-
-        def want():
-            leaf, = leaves(x)
-            return gradients(pool(leaf), g, [leaf])[0]
-        leaf, = leaves(x.double())
-        scale, = gradients(pool(leaf), g.double().abs(), [leaf])
-        yield Case([g], want, scale, size=list(shape[-len(attrs["kernel"]):]), **attrs)
-    return averages(inputs, run)
+        yield Case(
+            [g, x, mean.to(wide), invstd.to(wide), weight],
+            want,
+            (scale, (terms * xhat).sum(axes), terms.sum(axes)),
+            training=training,
+        )
 
 
 def adam_step(inputs):
@@ -580,31 +349,37 @@ def adam_step(inputs):
         v, vmax = inputs.real(1 / 64, 1, 500), inputs.real(1 / 64, 1, 500)
         optimizer = torch.optim.AdamW if decoupled else torch.optim.Adam
 
-        def want(p=p, g=g, m=m, v=v, vmax=vmax, amsgrad=amsgrad, maximize=maximize,
-                 optimizer=optimizer):
+        def want(p=p, g=g, m=m, v=v, vmax=vmax, amsgrad=amsgrad, maximize=maximize, optimizer=optimizer):
             parameter = torch.nn.Parameter(p.clone())
             parameter.grad = g.clone()
-            steps = optimizer([parameter], lr=0.01, weight_decay=0.1, amsgrad=amsgrad,
-                              maximize=maximize, foreach=False)
+            steps = optimizer([parameter], lr=0.01, weight_decay=0.1, amsgrad=amsgrad, maximize=maximize, foreach=False)
             state = {"step": torch.tensor(6.0), "exp_avg": m.clone(), "exp_avg_sq": v.clone()}
             if amsgrad:
                 state["max_exp_avg_sq"] = vmax.clone()
             steps.state[parameter] = state
             steps.step()
             return (parameter.detach(), *(state[name] for name in list(state)[1:]))
+
         one = torch.ones(500)
         state = [p, g, m, v] + ([vmax] if amsgrad else [])
-        yield Case(state + [torch.tensor(7), torch.tensor(0.01, dtype=torch.float64)], want,
-                   (one,) * (4 if amsgrad else 3), weight_decay=0.1, amsgrad=amsgrad,
-                   decoupled=decoupled, maximize=maximize)
+        yield Case(
+            state + [torch.tensor(7), torch.tensor(0.01, dtype=torch.float64)],
+            want,
+            (one,) * (4 if amsgrad else 3),
+            weight_decay=0.1,
+            amsgrad=amsgrad,
+            decoupled=decoupled,
+            maximize=maximize,
+        )
 
 
-CASES = {"softmax_backward": softmax_backward, "layer_norm": layer_norm,
-         "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy,
-         "cross_entropy_backward": cross_entropy_backward, "cross_entropy_loss": cross_entropy_loss,
-    "cross_entropy_loss_backward": cross_entropy_loss_backward, "batch_norm": batch_norm,
-         "batch_norm_backward": batch_norm_backward, "conv": conv,
-         "conv_backward_input": conv_backward_input, "conv_backward_weight": conv_backward_weight,
-         "max_pool": max_pool, "max_pool_backward": max_pool_backward, "avg_pool": avg_pool,
-         "sdpa": sdpa, "sdpa_backward": sdpa_backward,
-         "avg_pool_backward": avg_pool_backward, "adam_step": adam_step}
+CASES = {
+    "softmax_backward": softmax_backward,
+    "layer_norm": layer_norm,
+    "layer_norm_backward": layer_norm_backward,
+    "batch_norm": batch_norm,
+    "batch_norm_backward": batch_norm_backward,
+    "sdpa": sdpa,
+    "sdpa_backward": sdpa_backward,
+    "adam_step": adam_step,
+}

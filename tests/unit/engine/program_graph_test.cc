@@ -186,6 +186,26 @@ TEST_F(ProgramGraphTest, MemoryIsCountedAndFreedWithTheProgram) {
   EXPECT_EQ(UsedBytes(0), before);
 }
 
+// Each launch of a graph writes the values within the compositions, so they stay allocated.
+TEST_F(ProgramGraphTest, KeepsTheValuesWithinCompositions) {
+  constexpr int kOps = 16;
+  std::vector<Op> ops;
+  for (uint32_t i = 0; i < kOps; ++i) ops.push_back({"hardtanh", {i}});  // maximum, minimum
+  ProgramRef program = Prepare({{DType::kInt64, {kLarge}}}, ops, {kOps});
+  const Handle x = New(kLarge, 0);
+  const int64_t with_input = UsedBytes(0);
+  for (int run = 0; run < 3; ++run) {
+    const Handle output = Start(program, {x})[0];
+    EXPECT_TRUE(Outcome(output).ok());
+    session_->Drop({output});
+  }
+  EXPECT_EQ(Captures(), 1);
+  Settle();
+  EXPECT_GE(UsedBytes(0) - with_input, kOps * kLarge * 8);
+  program.reset();
+  EXPECT_TRUE(Eventually([&] { return UsedBytes(0) == with_input; }));
+}
+
 TEST_F(ProgramGraphTest, MemoryIsFreedForOtherAllocations) {
   const ProgramRef program = PrepareTwentyAdds(kLarge);
   const Handle w = New(kLarge, 1), x = New(kLarge, 0), other_x = New(kLarge, 1);
