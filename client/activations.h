@@ -1,5 +1,5 @@
 // Activation functions and the gradients of activations, which are compositions: ops that the
-// server builds from other ops (common/ops/compositions/activations.cc). OPS.md lists their
+// server builds from other ops (common/ops/compositions/activations.cc). common/OPS.md lists their
 // definitions. Names and meanings are PyTorch's.
 //
 // All functions take floating tensors, and Threshold, Hardtanh and their gradients also integers.

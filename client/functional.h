@@ -129,12 +129,12 @@ Tensor CrossEntropy(const Tensor& x, const Tensor& target, const CrossEntropyOpt
 struct CrossEntropyResult {
   Tensor loss;   // a statistic: reduced, or of the shape of the target
   Tensor lse;    // a statistic: log Σ exp(x), of the shape of the target
-  Tensor total;  // a statistic: the sum of the weights of all targets, without the ignored ones
+  Tensor total;  // a statistic: the sum of the weights of the targets that aren't ignored
 };
 CrossEntropyResult CrossEntropyWithStatistics(const Tensor& x, const Tensor& target,
                                               const CrossEntropyOptions& options = {});
-// Returns the gradient of x. `gradient` is that of the loss, and `forward` the result for the same
-// arguments, of which only lse and total are used.
+// Returns the gradient of x. `gradient` is the gradient of the loss. `forward` is the result of
+// CrossEntropyWithStatistics for the same arguments. The function reads only its lse and total.
 Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x,
                             const CrossEntropyResult& forward, const Tensor& target,
                             const CrossEntropyOptions& options = {});

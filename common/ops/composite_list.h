@@ -1,5 +1,5 @@
-// The list of the functions of client/composite: functions of the C++ library that are compositions
-// of ops, and not ops themselves. A row is
+// The list of the functions of client/composite: functions of the C++ library that run several ops,
+// and are no ops themselves. A row is
 //
 //   X(Function)
 //

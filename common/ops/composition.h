@@ -47,10 +47,14 @@ struct Composition {
   absl::Status error;  // of the first op that can't be built; the steps are then incomplete
 };
 
-// A value of a formula, or a number. In an op, a number gets the dtype of the first operand that
-// isn't a number. For `where`, the condition doesn't count. A fraction beside integers, and a number
-// with no such operand, is float32. Beside bool, a number other than 0 and 1 is int64. Cheap to
-// copy. A value is valid as long as its Formula.
+// A value of a formula: computed, or a number. Cheap to copy. It must not outlive the Composition
+// that it belongs to. In an op, the dtype of a number follows from the first operand that isn't a
+// number, and of `where`, not from the condition:
+//   no such operand                            float32
+//   floating or complex                        that dtype
+//   integer or bool, the number is a fraction  float32
+//   bool, an integer other than 0 and 1        int64
+//   otherwise                                  the operand's dtype
 class Value {
  public:
   // Makes a number.
@@ -95,7 +99,8 @@ class Formula {
   // Returns an attribute of type kScalar.
   Value Number(absl::string_view attr) const;
 
-  // Ends the composition with INVALID_ARGUMENT: "mish: <what>; input is int32[2, 3]".
+  // Records INVALID_ARGUMENT, unless the composition has an error already: "mish: <what>; input is
+  // int32[2, 3]". The formula must return, or go on with values that mean nothing.
   void Fail(absl::string_view what);
   // Fails unless all inputs are floating.
   void RequireFloating();
@@ -115,7 +120,7 @@ class Formula {
 };
 
 // Runs the formula of `schema`. Returns its errors, which name the composition and the inner op:
-// "lerp: sub: shapes [2] and [3] don't broadcast".
+// "cross_entropy_loss: cross_entropy: target has the shape [3] and must have that of x …".
 absl::StatusOr<Composition> Compose(const OpSchema& schema, InferenceContext::Inputs inputs,
                                     const BoundAttributes& attrs);
 

@@ -103,8 +103,8 @@ struct LaunchContext {
   MemoryAccount& account;
   Device& device;
   CheckCell check = {};  // where the kernel reports a bad value, if Device::defers_checks()
-  // Gets the buffers that the launch allocates, which must exist as long as a graph that has
-  // recorded the launch. Null: they are freed.
+  // If null, the launch frees the buffers that it allocates. Otherwise it adds them here, because a
+  // graph that records the launch needs them as long as it exists.
   std::vector<BufferRef>* kept = nullptr;
 };
 
@@ -140,7 +140,8 @@ class PreparedKernel {
     return Launch(context, inputs, absl::MakeConstSpan(&output, 1));
   }
 
-  // Prepares what Launch() would otherwise do without until it is ready. May block for seconds.
+  // Blocks until all fused kernels of a composition are compiled, which may take seconds. Without
+  // this call, Launch() runs their ops one by one until then.
   virtual void PrepareFully() {}
 
   // Returns whether Launch() finishes the kernel within a few microseconds, and may be called on

@@ -21,12 +21,13 @@ namespace {
 constexpr uint32_t kNoStep = ~uint32_t{0};
 constexpr size_t kMaxFusedInputs = 16;
 
-// An op of a composition, or several elementwise ops with one result.
+// A part of a composition: a fusion group or a single op. It has either `fused` or `op`.
 struct Part {
-  // Runs in place of `ops` once it is prepared; null: the ops run one by one.
-  FusedKernelRef fused;
-  PreparedOpRef op;       // null if there are `ops`
-  std::vector<Part> ops;  // empty if `fused` had a kernel when the composition was prepared
+  FusedKernelRef fused;  // of a fusion group: several elementwise ops with one result
+  // The ops of `fused`. They run one by one until `fused` is prepared, or always if the device has
+  // no kernel. Empty if `fused` already had a kernel when the composition was prepared.
+  std::vector<Part> ops;
+  PreparedOpRef op;
   absl::InlinedVector<uint32_t, 4> operands;
   absl::InlinedVector<uint32_t, 2> results;
   absl::InlinedVector<uint32_t, 2> last_uses;  // intermediate values that no later part reads
@@ -179,7 +180,7 @@ class Composer {
       const bool twice = std::count(built_->outputs.begin(), built_->outputs.end(), output) > 1;
       if (output >= built_->num_inputs && !twice) continue;
       return absl::UnimplementedError(
-          absl::StrCat("output ", i, " of a composition is one of its inputs, or another output"));
+          absl::StrCat("output ", i, " of the composition is also an input or another output"));
     }
     return absl::OkStatus();
   }
@@ -202,8 +203,9 @@ class Composer {
            !IsComplex(built_->specs[made.result].dtype);
   }
 
-  // Sets group_of_ of each step: the last step of its group. Only this step's result is read outside
-  // of the group. A number is in no group: each group has its own numbers.
+  // Sets group_of_[step] to the last step of the step's fusion group. Steps outside of the group
+  // read only the result of this last step. A number that isn't an output is in no group, because
+  // each group has its own copy of it.
   void FindGroups() {
     const auto count = static_cast<uint32_t>(built_->steps.size());
     group_of_.assign(count, kNoStep);
@@ -248,7 +250,8 @@ class Composer {
     return absl::OkStatus();
   }
 
-  // Returns nullopt if the device has no kernel for these steps.
+  // If the steps can't be one kernel, returns nullopt. If the kernel isn't compiled yet, returns a
+  // part whose kernel is queued.
   std::optional<Part> Fuse(absl::Span<const uint32_t> steps) const {
     static const OpSchema* const kCast = FindOp("cast");
     // Owns what FusedSpec::Step points to.
@@ -325,7 +328,7 @@ class Composer {
         part.op, prepared_ops_->Find(step.schema->name, SpecsOf(step), step.attrs, slot_, caller_));
     if (part.op->is_constant() || (part.op->is_alias() && is_output_[step.result])) {
       return absl::UnimplementedError(
-          absl::StrCat("a composition has ", step.schema->name, " where a kernel must write"));
+          absl::StrCat("the composition uses ", step.schema->name, " where a kernel must write"));
     }
     part.operands.assign(step.operands.begin(), step.operands.end());
     for (size_t i = 0; i < part.op->outputs().size(); ++i) {

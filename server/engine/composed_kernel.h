@@ -14,11 +14,11 @@
 
 namespace tensord::server {
 
-// Prepares what the formula of `plan.schema` builds for these inputs. Elementwise ops that lead to
-// one value become one kernel, if the device has one for them. `chains` prepares it; until then,
-// the ops run one by one. If `chains` is null, they always do. `prepared_ops` prepares the other ops,
-// for `caller`. Intermediate values are allocated for each launch, charged
-// to the launch's account, and freed after their last use.
+// Prepares what the formula of `plan.schema` builds for these inputs. Elementwise ops whose results
+// only one later value needs become one kernel, if the device has one for them. `chains` prepares
+// this kernel. Until it is ready, or if `chains` is null, the ops run one by one. `prepared_ops`
+// prepares the other ops for `caller`. Each launch allocates the intermediate values, charges them
+// to its account, and frees each after its last use.
 absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareComposition(
     const OpPlan& plan, absl::Span<const TensorSpec> inputs, DeviceSlot* slot,
     PreparedOpCache* prepared_ops, ChainKernels* chains, const BudgetRef& caller);

@@ -40,7 +40,7 @@ class Executable {
   bool runs_inline() const {
     return may_run_inline_ && slow_runs_.load(std::memory_order_relaxed) < kMaxSlowRuns;
   }
-  // Reports a measured run, and whether it took longer than it may inline. After kMaxSlowRuns slow
+  // Reports a measured run, and whether it was too slow for an inline op. After kMaxSlowRuns slow
   // ones in a row, runs_inline() returns false. Thread-safe.
   void CountRun(bool was_slow) {
     if (was_slow) {

@@ -29,8 +29,8 @@ class PreparedOpCache {
   // Changes the limit. Call it before any other thread uses this object.
   void SetMaxBytes(int64_t max_bytes) { max_bytes_ = max_bytes; }
 
-  // Sets what prepares the fused kernels of compositions, which must outlive the ops. Without this
-  // call, compositions run op by op. Call it before any other thread uses this object.
+  // `chains` prepares the fused kernels of compositions. It must outlive the ops. Without this call,
+  // compositions run op by op. Call it before any other thread uses this object.
   void SetChains(ChainKernels* chains) { chains_ = chains; }
 
   // Returns the prepared op. If it isn't in the cache, prepares it for `caller`. If `caller` is

@@ -85,7 +85,7 @@ absl::Status Program::AddStep(const ProgramSpec::Step& step, PreparedOpCache* pr
   TENSORD_ASSIGN_OR_RETURN(PreparedOpRef op, prepared_ops->Find(step.op, operands, *step.attrs,
                                                                 slot_, charge_.budget()));
   TENSORD_RETURN_IF_ERROR(CheckNumOutputs(*op, step.num_results));
-  op->PrepareFully();  // a graph records what runs now
+  op->PrepareFully();  // a graph must record the fused kernels
   const auto result = static_cast<uint32_t>(specs_.size());
   specs_.insert(specs_.end(), op->outputs().begin(), op->outputs().end());
   steps_.push_back({std::move(op), nullptr, result, step.operands, {}});

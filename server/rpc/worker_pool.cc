@@ -44,8 +44,8 @@ std::deque<WorkerPool::Owner>::iterator WorkerPool::FindNextLocked() {
 }
 
 void WorkerPool::Run() {
-  // Of this thread alone (nice(2), "C library/kernel differences"). An error changes nothing but
-  // the priority.
+  // On Linux, nice() changes only the calling thread (nice(2), "C library/kernel differences"). If
+  // it fails, the thread keeps its priority.
   if (nice_ != 0) (void)nice(nice_);
   MutexLock lock(&mu_);
   while (true) {

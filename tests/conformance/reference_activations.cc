@@ -58,7 +58,8 @@ Real EluSlope(const Attributes& attrs, Real x) {
 struct Activation {
   const char* name;
   Function value;
-  // Of the argument, or of the result. Null: the difference quotient of `value`.
+  // The derivative, as a function of the argument or of the result. If null, the difference quotient
+  // of `value` is used.
   Function slope;
 };
 

@@ -94,7 +94,7 @@ void AddActivationRows(Rows& rows) {
   AddRows(rows, "threshold", {{"threshold", 0.5}, {"value", 20.0}});
   AddGradientRows(rows, "threshold_backward", {{"threshold", 0.5}});
   AddGradientRows(rows, "elu_backward", {{"by_result", true}});
-  // 16-bit elements beside a limit that their dtype lacks.
+  // 16-bit elements beside a limit that their dtype can't represent.
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     const Input x{{dtype, {4}}, Fill::kValues, {0.099609375, 0.10009765625, 0.10107421875, -0.1}};
     rows.push_back({"threshold", {x}, {{"threshold", 0.1}, {"value", 2.0}}});

@@ -21,7 +21,7 @@ def statistics_dtype(dtype):
 
 
 def gradients(result, gradient, operands):
-    """Returns the gradients of the operands, of the gradient of the result."""
+    """Returns the gradients of the operands for this gradient of the result."""
     return torch.autograd.grad(result, operands, gradient)
 
 

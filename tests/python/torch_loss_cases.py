@@ -10,7 +10,7 @@ LOSSES = [{}, {"label_smoothing": 0.1}, {"ignore_index": 3}]
 
 
 def cross_entropy_inputs(inputs):
-    """Yields x, the target, the weight or None, the axis, and the options."""
+    """Yields x, the target, the weight or None, and the options."""
     for options, has_weight, shape in itertools.product(LOSSES, (False, True), ((30, 11), (8, 3000), (4, 9, 25))):
         x = inputs.real(-8, 8, *shape)
         rows = shape[:1] + shape[2:]

@@ -203,26 +203,27 @@ OpSchema Gradient(const char* name, const char* doc, void (*formula)(Formula&),
 }
 
 void AppendActivations(std::vector<OpSchema>& ops) {
-  const AttrDef approximate = OptionalAttr("approximate", AttrType::kString, "none", "as of gelu");
+  const AttrDef approximate =
+      OptionalAttr("approximate", AttrType::kString, "none", "the same as for gelu");
   const AttrDef negative_slope = Real("negative_slope", 0.01, "the slope for x < 0");
   const std::vector<AttrDef> softplus = {Real("beta", 1, "the sharpness"),
                                          Real("threshold", 20, "above it, the result is x")};
-  const std::vector<AttrDef> elu = {Real("alpha", 1, "minus the limit for small x, before scale"),
-                                    Real("scale", 1, "a factor of the result"),
-                                    Real("input_scale", 1, "a factor of negative x")};
+  const std::vector<AttrDef> elu = {
+      Real("alpha", 1, "for x -> -inf, the result approaches -scale alpha"),
+      Real("scale", 1, "a factor of the result"), Real("input_scale", 1, "a factor of negative x")};
   std::vector<AttrDef> elu_backward = elu;
   elu_backward.push_back(OptionalAttr("by_result", AttrType::kBool, false,
                                       "x is the result of elu, not its argument"));
   const std::vector<AttrDef> limits = {
-      OptionalAttr("min", AttrType::kScalar, -1.0, "the least result"),
+      OptionalAttr("min", AttrType::kScalar, -1.0, "the smallest result"),
       OptionalAttr("max", AttrType::kScalar, 1.0, "the largest result")};
   const AttrDef threshold =
-      RequiredAttr("threshold", AttrType::kScalar, "elements up to it are replaced");
+      RequiredAttr("threshold", AttrType::kScalar, "elements <= threshold get the value");
   ops.push_back(Activation("softplus", "where(beta x > threshold, x, log1p(exp(beta x)) / beta).",
                            SoftplusFormula, softplus));
-  ops.push_back(
-      Activation("threshold", "where(x <= threshold, value, x).", Threshold,
-                 {threshold, RequiredAttr("value", AttrType::kScalar, "what replaces them")}));
+  ops.push_back(Activation(
+      "threshold", "where(x <= threshold, value, x).", Threshold,
+      {threshold, RequiredAttr("value", AttrType::kScalar, "the result for these elements")}));
   ops.push_back(
       Activation("leaky_relu", "where(x > 0, x, negative_slope x).", LeakyRelu, {negative_slope}));
   ops.push_back(
@@ -239,13 +240,13 @@ void AppendActivations(std::vector<OpSchema>& ops) {
       Gradient("silu_backward", "g s (1 + x (1 - s)), with s = sigmoid(x).", SiluBackward));
   ops.push_back(Gradient("gelu_backward",
                          "g (F + x f), with the normal distribution function F and its density f; "
-                         "of the approximation, the derivative of its formula.",
+                         "with the approximation, the derivative of that formula.",
                          GeluBackward, {approximate}));
   ops.push_back(Gradient("softplus_backward", "where(beta x > threshold, g, g sigmoid(beta x)).",
                          SoftplusBackward, softplus));
   ops.push_back(Gradient("threshold_backward", "where(x <= threshold, 0, g).", ThresholdBackward,
                          {OptionalAttr("threshold", AttrType::kScalar, 0.0,
-                                       "the gradient is 0 where x is up to it")}));
+                                       "where x <= threshold, the result is 0")}));
   ops.push_back(Gradient("leaky_relu_backward", "where(x > 0, g, negative_slope g).",
                          LeakyReluBackward, {negative_slope}));
   ops.push_back(Gradient("elu_backward",

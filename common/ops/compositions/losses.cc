@@ -75,13 +75,13 @@ void AppendLosses(std::vector<OpSchema>& ops) {
       OptionalAttr("axis", AttrType::kInt, int64_t{-1}, "the axis of the classes"),
       OptionalAttr("ignore_index", AttrType::kInt, int64_t{-100},
                    "a target of this value gives no loss and no gradient, and doesn't count"),
-      OptionalAttr("label_smoothing", AttrType::kFloat, 0.0, "as of cross_entropy"),
+      OptionalAttr("label_smoothing", AttrType::kFloat, 0.0, "the same as for cross_entropy"),
       OptionalAttr("reduction", AttrType::kString, "mean",
                    "\"mean\": the sum of the losses divided by the total; \"sum\"; \"none\"")};
   ops.push_back({.name = "cross_entropy_loss",
                  .signature = "x (…,C), target (…), weight (C) -> loss, lse (…), total ()",
                  .doc = "The losses of cross_entropy, reduced. The total is the sum of the weights "
-                        "of all targets.",
+                        "of the targets that aren't ignored.",
                  .min_inputs = 2,
                  .max_inputs = 3,
                  .attrs = attrs,

@@ -59,7 +59,8 @@ absl::StatusOr<Scratch> MakeScratch(const KernelCall& call, int64_t size_bytes);
 // y[0, n) = x[0, n), converted to another dtype or copied. Runs on the calling thread.
 void Convert(const Loops& loops, DType from, const void* x, DType to, void* y, int64_t n);
 
-// *y = `value`, which is a bool, an int64 or a double, as an element of a real dtype.
+// Writes `value` to `y` as one element of the real dtype `to`. `value` must be a bool, an int64 or a
+// double.
 void ConvertNumber(const Loops& loops, const AttrValue& value, DType to, void* y);
 
 // Does the same as Convert() on the whole team.

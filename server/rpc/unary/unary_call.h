@@ -45,7 +45,7 @@ class UnaryCallBase : public ServerCall {
   // abandons it (Session::Abandon).
   void Use(SessionUse session, TensorRef made = nullptr);
 
-  // Destroys the call: on a worker if its request is large, because that takes long.
+  // Destroys the call. If its request is large, a worker does this, because it takes long.
   void Delete();
 
   std::weak_ptr<UnaryCallBase> weak_from_this() {

@@ -65,7 +65,7 @@ TEST(CompositionTest, ErrorsNameTheCompositionsAndTheInnerOp) {
   EXPECT_THAT(Result("elu", {F32({2})}, {{"beta", 1.0}}), HasSubstr("elu: there is no attribute"));
 }
 
-TEST(CompositionTest, NumbersThatTheDTypeLacksAreErrors) {
+TEST(CompositionTest, RejectsNumbersThatTheDTypeCantRepresent) {
   EXPECT_THAT(Result("hardtanh", {Of(DType::kUInt8)}), HasSubstr("hardtanh: full: "));
   EXPECT_THAT(Result("hardtanh", {Of(DType::kInt32)}, {{"max", HUGE_VAL}}),
               HasSubstr("hardtanh: full: "));

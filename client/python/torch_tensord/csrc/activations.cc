@@ -1,5 +1,5 @@
-// Activations, and the gradients of all of them. Their formulas are ops of the server
-// (common/ops/compositions/activations.cc).
+// Activations and their gradients. Most are ops of the server
+// (common/ops/compositions/activations.cc). This file composes logit, prelu and glu.
 #include <limits>
 #include <utility>
 
@@ -87,8 +87,8 @@ at::Tensor SiluBackward(const at::Tensor& gradient, const at::Tensor& self) {
 
 // ---- by a threshold
 
-// Returns the number as the attribute of the server's op. If `dtype` is an integer, truncates it,
-// and wraps a negative one beside bytes, as PyTorch does.
+// Returns `number` as an attribute of an op on `dtype`. If `dtype` is an integer, truncates the
+// number. If `dtype` is uint8, returns the number modulo 256. PyTorch does the same.
 at::Scalar InDType(const at::Scalar& number, at::ScalarType dtype) {
   if (at::isFloatingType(dtype)) return number.toDouble();
   if (dtype == at::kByte) return static_cast<int64_t>(static_cast<uint8_t>(number.toLong()));
@@ -117,7 +117,7 @@ at::Tensor& ThresholdBackwardOut(const at::Tensor& gradient, const at::Tensor& s
   });
   return out;
 }
-// Throws PyTorch's error if the dtype in which `self` is computed doesn't have a number.
+// Throws PyTorch's error if the dtype in which `self` is computed can't represent a number.
 void CheckNumbers(const at::Tensor& self, std::initializer_list<at::Scalar> numbers) {
   if (!at::isFloatingType(self.scalar_type())) return;
   for (const at::Scalar& number : numbers) Checked(number, ComputeDType(self.scalar_type()));

@@ -41,8 +41,9 @@ at::ScalarType StatisticsDType(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// Returns whether a tensor has its values in memory on our device: it isn't only marked as negative
-// or as zeros, and isn't one of fake mode, functionalization, vmap or forward-mode AD.
+// Returns whether a tensor has its values in memory on our device. Returns false for sparse tensors,
+// for tensors with a pending negation, for zero tensors, and for tensors of fake mode,
+// functionalization, vmap or forward-mode AD.
 bool IsPlainTensor(const at::Tensor& tensor) {
   constexpr c10::DispatchKeySet kModes(
       {c10::DispatchKey::Python, c10::DispatchKey::Functionalize, c10::DispatchKey::ZeroTensor,
@@ -70,14 +71,14 @@ bool MayFuse(const at::Tensor& x, const at::Tensor& target, const std::optional<
          !(at::GradMode::is_enabled() && weight->requires_grad());
 }
 
-// Returns PyTorch's composition.
+// Returns the loss as PyTorch composes it.
 at::Tensor Composed(const at::Tensor& x, const at::Tensor& target,
                     const std::optional<at::Tensor>& weight, const Options& options) {
   return at::native::cross_entropy_loss_symint(x, target, weight, options.reduction,
                                                options.ignore_index, options.label_smoothing);
 }
 
-// Returns the gradient of x. If the mode of gradients is on, autograd can differentiate it.
+// Returns the gradient of x. If grad mode is enabled, autograd can differentiate it.
 at::Tensor DifferentiableGradient(const at::Tensor& gradient, const at::Tensor& x,
                                   const at::Tensor& target, const std::optional<at::Tensor>& weight,
                                   const Options& options) {

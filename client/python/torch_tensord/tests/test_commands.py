@@ -1,4 +1,4 @@
-"""How many commands an op of PyTorch sends. A composition is one command, as any op."""
+"""Counts the commands that PyTorch's ops send. A composition sends one, like any other op."""
 
 import gc
 
