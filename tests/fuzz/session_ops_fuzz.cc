@@ -107,12 +107,14 @@ void ValidClient::AddIndexOp(FuzzInput& in, v1::Op* op) {
 
 uint32_t NumOutputs(const OpSchema& schema) {
   constexpr const char* kOpsWithTwo[] = {"sort",          "topk",     "var_mean",
-                                         "cross_entropy", "max_pool", "sdpa"};
+                                         "cross_entropy", "max_pool", "nll_loss",
+                                         "sdpa"};
   for (const char* name : kOpsWithTwo) {
     if (schema.name == name) return 2;
   }
-  constexpr const char* kOpsWithThree[] = {"layer_norm", "layer_norm_backward",
-                                           "batch_norm_backward", "adam_step", "sdpa_backward"};
+  constexpr const char* kOpsWithThree[] = {"layer_norm",         "layer_norm_backward",
+                                           "cross_entropy_loss", "batch_norm_backward",
+                                           "adam_step",          "sdpa_backward"};
   for (const char* name : kOpsWithThree) {
     if (schema.name == name) return 3;
   }
@@ -127,7 +129,8 @@ void ValidClient::AddOp(FuzzInput& in, v1::Op* op) {
 void ValidClient::AddAnyOp(FuzzInput& in, v1::Op* op) {
   const OpSchema& schema = fuzz::AnySchema(in);
   op->set_name(schema.name);
-  int inputs = in.Range(schema.min_inputs, std::min(schema.max_inputs, 4));
+  const int fewest = schema.min_inputs;
+  int inputs = in.Range(fewest, std::max(fewest, std::min(schema.max_inputs, 4)));
   if (in.OneIn(32)) ++inputs;
   for (; inputs > 0; --inputs) op->add_inputs(AnyHandle(in));
   op->set_output(AnyHandle(in));
