@@ -15,14 +15,6 @@ namespace {
 
 using InputPointers = absl::InlinedVector<const Tensor*, 8>;
 
-// Runs an op with `count` outputs. If the op fails, all outputs have its error.
-internal::Tensors RunAll(absl::string_view op, const InputPointers& inputs, const Attributes& attrs,
-                         size_t count, absl::Span<const int> donate = {}) {
-  absl::StatusOr<internal::Tensors> outputs = internal::EnqueueAll(op, inputs, attrs, donate);
-  if (outputs.ok()) return *std::move(outputs);
-  return internal::Tensors(count, Tensor::Failed(outputs.status()));
-}
-
 Tensor SoftmaxGradient(const Tensor& gradient, const Tensor& y, int64_t axis, bool log) {
   const Tensor* inputs[] = {&gradient, &y};
   return internal::Enqueue("softmax_backward", inputs, {{"axis", axis}, {"log", log}});
@@ -46,7 +38,7 @@ LayerNormResult Normalize(const Tensor& x, const NormParameters& parameters,
   if (const absl::Status status = AddParameters("layer_norm", parameters, &inputs); !status.ok()) {
     return {Tensor::Failed(status), Tensor::Failed(status), Tensor::Failed(status)};
   }
-  const internal::Tensors outputs = RunAll(
+  const internal::Tensors outputs = internal::EnqueueOutputs(
       "layer_norm", inputs,
       {{"normalized_rank", options.normalized_rank}, {"eps", options.eps}, {"center", center}},
       center ? 3 : 2);
@@ -61,7 +53,7 @@ NormGradients NormalizeBackward(const Tensor& gradient, const Tensor& x,
   if (center) inputs.push_back(&forward.mean);
   if (weight.has_value()) inputs.push_back(&*weight);
   const internal::Tensors outputs =
-      RunAll("layer_norm_backward", inputs,
+      internal::EnqueueOutputs("layer_norm_backward", inputs,
              {{"normalized_rank", options.normalized_rank}, {"center", center}}, center ? 3 : 2);
   return {outputs[0], outputs[1], center ? outputs[2] : Tensor()};
 }
@@ -74,7 +66,7 @@ internal::Tensors NormalizeBatch(const Tensor& x, const Tensor& running_mean,
   if (const absl::Status status = AddParameters("batch_norm", parameters, &inputs); !status.ok()) {
     return internal::Tensors(count, Tensor::Failed(status));
   }
-  return RunAll("batch_norm", inputs,
+  return internal::EnqueueOutputs("batch_norm", inputs,
                 {{"training", training}, {"eps", options.eps}, {"momentum", options.momentum}},
                 count);
 }
@@ -96,30 +88,6 @@ Attributes AverageAttrs(const AvgPoolOptions& options) {
   if (!options.count_include_pad) attrs.Set("count_include_pad", false);
   if (options.divisor != 0) attrs.Set("divisor", options.divisor);
   return attrs;
-}
-
-int64_t FindClassAxis(const Tensor& x, const CrossEntropyOptions& options) {
-  if (options.axis.has_value()) return *options.axis;
-  return x.ok() ? std::clamp<int64_t>(x.rank() - 1, 0, 1) : 0;
-}
-
-std::string ReductionName(LossReduction reduction) {
-  switch (reduction) {
-    case LossReduction::kNone:
-      return "none";
-    case LossReduction::kSum:
-      return "sum";
-    case LossReduction::kMean:
-      break;
-  }
-  return "mean";
-}
-
-Attributes CrossEntropyAttrs(const Tensor& x, const CrossEntropyOptions& options) {
-  return {{"axis", FindClassAxis(x, options)},
-          {"ignore_index", options.ignore_index},
-          {"label_smoothing", options.label_smoothing},
-          {"reduction", ReductionName(options.reduction)}};
 }
 
 // Adds the optional inputs, and returns the attributes.
@@ -172,34 +140,12 @@ NormGradients RmsNormBackward(const Tensor& gradient, const Tensor& x,
   return NormalizeBackward(gradient, x, forward, weight, options, false);
 }
 
-CrossEntropyResult CrossEntropyWithStatistics(const Tensor& x, const Tensor& target,
-                                              const CrossEntropyOptions& options) {
-  InputPointers inputs = {&x, &target};
-  if (options.weight.has_value()) inputs.push_back(&*options.weight);
-  const internal::Tensors outputs =
-      RunAll("cross_entropy_loss", inputs, CrossEntropyAttrs(x, options), 3);
-  return {outputs[0], outputs[1], outputs[2]};
-}
-
-Tensor CrossEntropy(const Tensor& x, const Tensor& target, const CrossEntropyOptions& options) {
-  const Tensor loss = CrossEntropyWithStatistics(x, target, options).loss;
-  return loss.ok() && x.ok() ? loss.To(x.dtype()) : loss;
-}
-
-Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x,
-                            const CrossEntropyResult& forward, const Tensor& target,
-                            const CrossEntropyOptions& options) {
-  InputPointers inputs = {&gradient, &x, &forward.lse, &target, &forward.total};
-  if (options.weight.has_value()) inputs.push_back(&*options.weight);
-  return RunAll("cross_entropy_loss_backward", inputs, CrossEntropyAttrs(x, options), 1)[0];
-}
-
 AttentionResult ScaledDotProductAttentionWithStatistics(const Tensor& q, const Tensor& k,
                                                         const Tensor& v,
                                                         const AttentionOptions& options) {
   InputPointers inputs = {&q, &k, &v};
   const Attributes attrs = AddAttentionOptions(options, &inputs);
-  const internal::Tensors outputs = RunAll("sdpa", inputs, attrs, 2);
+  const internal::Tensors outputs = internal::EnqueueOutputs("sdpa", inputs, attrs, 2);
   return {outputs[0], outputs[1]};
 }
 
@@ -216,7 +162,7 @@ AttentionGradients ScaledDotProductAttentionBackward(const Tensor& gradient, con
   InputPointers inputs = {&gradient, &q, &k, &v, &forward.output, &forward.lse};
   Attributes attrs = AddAttentionOptions(options, &inputs);
   if (mask_gradient) attrs.Set("mask_gradient", true);
-  const internal::Tensors outputs = RunAll("sdpa_backward", inputs, attrs, mask_gradient ? 4 : 3);
+  const internal::Tensors outputs = internal::EnqueueOutputs("sdpa_backward", inputs, attrs, mask_gradient ? 4 : 3);
   return {outputs[0], outputs[1], outputs[2], mask_gradient ? outputs[3] : Tensor()};
 }
 
@@ -237,12 +183,12 @@ NormGradients BatchNormBackward(const Tensor& gradient, const Tensor& x, const T
   InputPointers inputs = {&gradient, &x, &mean, &invstd};
   if (weight.has_value()) inputs.push_back(&*weight);
   const internal::Tensors outputs =
-      RunAll("batch_norm_backward", inputs, {{"training", training}}, 3);
+      internal::EnqueueOutputs("batch_norm_backward", inputs, {{"training", training}}, 3);
   return {outputs[0], outputs[1], outputs[2]};
 }
 
 PoolResult MaxPoolWithIndices(const Tensor& x, const PoolOptions& options) {
-  const internal::Tensors outputs = RunAll("max_pool", {&x}, MakeWindowAttrs(options), 2);
+  const internal::Tensors outputs = internal::EnqueueOutputs("max_pool", {&x}, MakeWindowAttrs(options), 2);
   return {outputs[0], outputs[1]};
 }
 Tensor MaxPool(const Tensor& x, const PoolOptions& options) {
@@ -252,16 +198,16 @@ Tensor MaxPoolBackward(const Tensor& gradient, const Tensor& indices,
                        const std::vector<int64_t>& size, const PoolOptions& options) {
   Attributes attrs = MakeWindowAttrs(options);
   attrs.Set("size", size);
-  return RunAll("max_pool_backward", {&gradient, &indices}, attrs, 1)[0];
+  return internal::EnqueueOutputs("max_pool_backward", {&gradient, &indices}, attrs, 1)[0];
 }
 Tensor AvgPool(const Tensor& x, const AvgPoolOptions& options) {
-  return RunAll("avg_pool", {&x}, AverageAttrs(options), 1)[0];
+  return internal::EnqueueOutputs("avg_pool", {&x}, AverageAttrs(options), 1)[0];
 }
 Tensor AvgPoolBackward(const Tensor& gradient, const std::vector<int64_t>& size,
                        const AvgPoolOptions& options) {
   Attributes attrs = AverageAttrs(options);
   attrs.Set("size", size);
-  return RunAll("avg_pool_backward", {&gradient}, attrs, 1)[0];
+  return internal::EnqueueOutputs("avg_pool_backward", {&gradient}, attrs, 1)[0];
 }
 
 AdamState AdamStep(const AdamState& state, const Tensor& gradient, const Tensor& step,
@@ -276,7 +222,7 @@ AdamState AdamStep(const AdamState& state, const Tensor& gradient, const Tensor&
   inputs.push_back(&step);
   inputs.push_back(&lr);
   if (!options.donate) donate.clear();
-  const internal::Tensors outputs = RunAll("adam_step", inputs,
+  const internal::Tensors outputs = internal::EnqueueOutputs("adam_step", inputs,
                                            {{"beta1", options.beta1},
                                             {"beta2", options.beta2},
                                             {"eps", options.eps},
@@ -288,6 +234,56 @@ AdamState AdamStep(const AdamState& state, const Tensor& gradient, const Tensor&
   AdamState next = {outputs[0], outputs[1], outputs[2]};
   if (amsgrad) next.vmax = outputs[3];
   return next;
+}
+
+GroupNormResult GroupNormWithStatistics(const Tensor& x, const GroupNormOptions& options,
+                                        const NormParameters& parameters) {
+  InputPointers inputs = {&x};
+  if (const absl::Status status = AddParameters("group_norm", parameters, &inputs); !status.ok()) {
+    return {Tensor::Failed(status), Tensor::Failed(status), Tensor::Failed(status)};
+  }
+  const internal::Tensors made = internal::EnqueueOutputs(
+      "group_norm", inputs, {{"groups", options.groups}, {"eps", options.eps}}, 3);
+  return {made[0], made[1], made[2]};
+}
+Tensor GroupNorm(const Tensor& x, const GroupNormOptions& options,
+                 const NormParameters& parameters) {
+  return GroupNormWithStatistics(x, options, parameters).y;
+}
+NormGradients GroupNormBackward(const Tensor& gradient, const Tensor& x,
+                                const GroupNormResult& forward,
+                                const std::optional<Tensor>& weight,
+                                const GroupNormOptions& options) {
+  InputPointers inputs = {&gradient, &x, &forward.mean, &forward.rstd};
+  if (weight.has_value()) inputs.push_back(&*weight);
+  const internal::Tensors made =
+      internal::EnqueueOutputs("group_norm_backward", inputs, {{"groups", options.groups}}, 3);
+  return {made[0], made[1], made[2]};
+}
+
+LstmCellResult LstmCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& c) {
+  const internal::Tensors made =
+      internal::EnqueueOutputs("lstm_cell", {&input_gates, &hidden_gates, &c}, {}, 3);
+  return {made[0], made[1], made[2]};
+}
+
+LstmCellGradients LstmCellBackward(const Tensor& h_gradient, const Tensor& c_gradient,
+                                   const Tensor& c, const LstmCellResult& forward) {
+  const internal::Tensors made = internal::EnqueueOutputs(
+      "lstm_cell_backward", {&h_gradient, &c_gradient, &c, &forward.c, &forward.gates}, {}, 3);
+  return {made[0], made[1], made[2]};
+}
+
+GruCellResult GruCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& h) {
+  const internal::Tensors made =
+      internal::EnqueueOutputs("gru_cell", {&input_gates, &hidden_gates, &h}, {}, 2);
+  return {made[0], made[1]};
+}
+
+GruCellGradients GruCellBackward(const Tensor& h_gradient, const GruCellResult& forward) {
+  const internal::Tensors made =
+      internal::EnqueueOutputs("gru_cell_backward", {&h_gradient, &forward.gates}, {}, 5);
+  return {made[0], made[1], made[2], made[3], made[4]};
 }
 
 }  // namespace tensord

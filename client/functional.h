@@ -106,39 +106,6 @@ NormGradients BatchNormBackward(const Tensor& gradient, const Tensor& x, const T
                                 const Tensor& invstd, const std::optional<Tensor>& weight = {},
                                 bool training = true);
 
-// ---------------------------------------------------------------- cross entropy
-
-enum class LossReduction {
-  kNone,  // a loss for each distribution
-  kMean,  // the sum, divided by the sum of the targets' weights; ignored targets don't count
-  kSum
-};
-struct CrossEntropyOptions {
-  std::optional<Tensor> weight = {};  // (C): of each class; none: ones
-  LossReduction reduction = LossReduction::kMean;
-  // The axis of the classes. None: 1, or 0 if x has one dimension, as in PyTorch.
-  std::optional<int64_t> axis = {};
-  int64_t ignore_index = -100;  // a target of this value gives the loss 0 and no gradient
-  double label_smoothing = 0;   // the share of a target, from 0 to 1, that all classes get equally
-};
-// Returns weight[target] · -log(softmax(x)[target]), with x (…,C,…) and target (…), int32 or int64.
-// The result has x's dtype. If a target isn't in [0, C), and isn't ignored, the result fails with
-// INVALID_ARGUMENT when the op has run.
-Tensor CrossEntropy(const Tensor& x, const Tensor& target, const CrossEntropyOptions& options = {});
-
-struct CrossEntropyResult {
-  Tensor loss;   // a statistic: reduced, or of the shape of the target
-  Tensor lse;    // a statistic: log Σ exp(x), of the shape of the target
-  Tensor total;  // a statistic: the sum of the weights of the targets that aren't ignored
-};
-CrossEntropyResult CrossEntropyWithStatistics(const Tensor& x, const Tensor& target,
-                                              const CrossEntropyOptions& options = {});
-// Returns the gradient of x. `gradient` is the gradient of the loss. `forward` is the result of
-// CrossEntropyWithStatistics for the same arguments. The function reads only its lse and total.
-Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x,
-                            const CrossEntropyResult& forward, const Tensor& target,
-                            const CrossEntropyOptions& options = {});
-
 // ---------------------------------------------------------------- attention
 
 struct AttentionOptions {
@@ -296,5 +263,62 @@ struct AdamState {
 // are tensors of shape [], so they can be inputs of a recorded program.
 AdamState AdamStep(const AdamState& state, const Tensor& gradient, const Tensor& step,
                    const Tensor& lr, const AdamOptions& options = {});
+
+// ---------------------------------------------------------------- group norm
+
+struct GroupNormOptions {
+  int64_t groups = 1;  // divides the number of channels
+  double eps = 1e-5;   // added to the variance
+};
+struct GroupNormResult {
+  Tensor y;           // (N,C,…)
+  Tensor mean, rstd;  // statistics (N,groups); rstd is 1 / √(variance + eps)
+};
+// Takes x (N,C,…) and parameters (C). Returns (x - mean) · rstd · weight + bias, with the statistics
+// of the groups of channels. The variance isn't corrected.
+GroupNormResult GroupNormWithStatistics(const Tensor& x, const GroupNormOptions& options,
+                                        const NormParameters& parameters = {});
+Tensor GroupNorm(const Tensor& x, const GroupNormOptions& options,
+                 const NormParameters& parameters = {});
+// `forward` is the result of GroupNormWithStatistics for the same arguments. The function reads only
+// its statistics.
+NormGradients GroupNormBackward(const Tensor& gradient, const Tensor& x,
+                                const GroupNormResult& forward,
+                                const std::optional<Tensor>& weight,
+                                const GroupNormOptions& options);
+
+// ---------------------------------------------------------------- cells of recurrent layers
+
+// A cell is one step of a layer and direction. The gates of the input x, and those of the state h,
+// are Linear functions of them, in PyTorch's order.
+
+// LSTM: gates (N,4H): input, forget, cell, output; c (N,H).
+struct LstmCellResult {
+  Tensor h, c;   // (N,H)
+  Tensor gates;  // (N,4H): for LstmCellBackward
+};
+LstmCellResult LstmCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& c);
+struct LstmCellGradients {
+  Tensor gates;  // (N,4H): of input_gates, and of hidden_gates
+  Tensor c;      // (N,H)
+  Tensor bias;   // (4H): of the bias of either linear function
+};
+// Takes the gradients of the results h and c. `c` is the argument of LstmCell, and `forward` its
+// result.
+LstmCellGradients LstmCellBackward(const Tensor& h_gradient, const Tensor& c_gradient,
+                                   const Tensor& c, const LstmCellResult& forward);
+
+// GRU: gates (N,3H): reset, update, new; h (N,H).
+struct GruCellResult {
+  Tensor h;      // (N,H)
+  Tensor gates;  // (N,5H): for GruCellBackward
+};
+GruCellResult GruCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& h);
+struct GruCellGradients {
+  Tensor input_gates, hidden_gates;  // (N,3H)
+  Tensor h;                          // (N,H)
+  Tensor input_bias, hidden_bias;    // (3H): of the biases of the linear functions
+};
+GruCellGradients GruCellBackward(const Tensor& h_gradient, const GruCellResult& forward);
 
 }  // namespace tensord

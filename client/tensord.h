@@ -13,7 +13,6 @@
 #include "tensord/client/cluster.h"                // IWYU pragma: export
 #include "tensord/client/composite/elementwise.h"  // IWYU pragma: export
 #include "tensord/client/composite/indexing.h"     // IWYU pragma: export
-#include "tensord/client/composite/losses.h"       // IWYU pragma: export
 #include "tensord/client/composite/movement.h"     // IWYU pragma: export
 #include "tensord/client/composite/optimizers.h"   // IWYU pragma: export
 #include "tensord/client/composite/random.h"       // IWYU pragma: export
@@ -26,6 +25,7 @@
 #include "tensord/client/functional.h"             // IWYU pragma: export
 #include "tensord/client/group.h"                  // IWYU pragma: export
 #include "tensord/client/indexing.h"               // IWYU pragma: export
+#include "tensord/client/losses.h"                 // IWYU pragma: export
 #include "tensord/client/nn.h"                     // IWYU pragma: export
 #include "tensord/client/ops.h"                    // IWYU pragma: export
 #include "tensord/client/parallel.h"               // IWYU pragma: export

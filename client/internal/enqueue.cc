@@ -264,6 +264,13 @@ absl::StatusOr<Tensors> EnqueueAll(absl::string_view op, absl::Span<const Tensor
   return outputs;
 }
 
+Tensors EnqueueOutputs(absl::string_view op, absl::Span<const Tensor* const> inputs,
+                       const Attributes& attrs, size_t count, absl::Span<const int> donate) {
+  absl::StatusOr<Tensors> outputs = EnqueueAll(op, inputs, attrs, donate);
+  if (outputs.ok()) return *std::move(outputs);
+  return Tensors(count, Tensor::Failed(outputs.status()));
+}
+
 absl::Status EnqueuePrepared(const PreparedOp& op, absl::Span<const Tensor* const> inputs,
                              absl::Span<const int> donate, absl::Span<const ScalarInput> scalars,
                              Tensors* outputs) {

@@ -47,6 +47,11 @@ absl::StatusOr<Tensors> EnqueueAll(absl::string_view op, absl::Span<const Tensor
                                    const Attributes& attrs, absl::Span<const int> donate,
                                    absl::Span<const ScalarInput> scalars = {});
 
+// Does the same as EnqueueAll for an op with `count` outputs. If it fails, all outputs have its
+// error.
+Tensors EnqueueOutputs(absl::string_view op, absl::Span<const Tensor* const> inputs,
+                       const Attributes& attrs, size_t count, absl::Span<const int> donate = {});
+
 // Does the same as EnqueueAll for a prepared op. Sets `*outputs`, which must be empty, to the
 // outputs.
 absl::Status EnqueuePrepared(const PreparedOp& op, absl::Span<const Tensor* const> inputs,

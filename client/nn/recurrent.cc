@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/client/composite/movement.h"
 #include "tensord/client/creation.h"
+#include "tensord/client/functional.h"
 #include "tensord/client/internal/module.h"
 #include "tensord/client/ops.h"
 #include "tensord/common/util/status_macros.h"
@@ -126,10 +127,6 @@ Recurrent::Result Recurrent::RunLayers(const Tensor& x, const std::vector<Tensor
   return result;
 }
 
-Tensor Recurrent::Gate(const Tensor& gates, int i) const {
-  return Slice(gates, {i * hidden_size_}, {(i + 1) * hidden_size_}, {.axes = {1}});
-}
-
 Tensor Recurrent::Forward(const Tensor& x) const { return RunLayers(x, {}).output; }
 
 std::string Recurrent::ToString() const {
@@ -164,10 +161,9 @@ LSTM::LSTM(int64_t input_size, int64_t hidden_size, const RecurrentOptions& opti
 
 Recurrent::StepState LSTM::Step(const Tensor& gates, const StepState& state,
                                 const Weights& weights) const {
-  const Tensor all = gates + internal::Project(state[0], weights.hh, weights.bias);
-  const Tensor c = tensord::Sigmoid(Gate(all, 1)) * state[1] +
-                   tensord::Sigmoid(Gate(all, 0)) * tensord::Tanh(Gate(all, 2));
-  return {tensord::Sigmoid(Gate(all, 3)) * tensord::Tanh(c), c};
+  const Tensor own = internal::Project(state[0], weights.hh, weights.bias);
+  const LstmCellResult result = LstmCell(gates, own, state[1]);
+  return {result.h, result.c};
 }
 
 LSTMResult LSTM::Run(const Tensor& x, const std::optional<LSTMState>& state) const {
@@ -182,12 +178,7 @@ GRU::GRU(int64_t input_size, int64_t hidden_size, const RecurrentOptions& option
 
 Recurrent::StepState GRU::Step(const Tensor& gates, const StepState& state,
                                const Weights& weights) const {
-  const Tensor& h = state[0];
-  const Tensor own = internal::Project(h, weights.hh, weights.bias);
-  const Tensor r = tensord::Sigmoid(Gate(gates, 0) + Gate(own, 0));
-  const Tensor z = tensord::Sigmoid(Gate(gates, 1) + Gate(own, 1));
-  const Tensor n = tensord::Tanh(Gate(gates, 2) + r * Gate(own, 2));
-  return {n + z * (h - n)};
+  return {GruCell(gates, internal::Project(state[0], weights.hh, weights.bias), state[0]).h};
 }
 
 GRUResult GRU::Run(const Tensor& x, const std::optional<Tensor>& h) const {

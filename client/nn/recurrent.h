@@ -55,8 +55,6 @@ class Recurrent : public Module {
 
   // Runs all layers. `state` is empty, or has a tensor for each part.
   Result RunLayers(const Tensor& x, const std::vector<Tensor>& state) const;
-  // Returns gate `i` of the gates (N,gates·hidden_size).
-  Tensor Gate(const Tensor& gates, int i) const;
 
  private:
   struct Layer {

@@ -13,10 +13,6 @@
   X(All)                                  \
   X(Any)                                  \
   X(Bernoulli)                            \
-  X(BinaryCrossEntropy)                   \
-  X(BinaryCrossEntropyBackward)           \
-  X(BinaryCrossEntropyWithLogits)         \
-  X(BinaryCrossEntropyWithLogitsBackward) \
   X(BitwiseNot)                           \
   X(Clamp)                                \
   X(DropoutBackward)                      \
@@ -25,16 +21,10 @@
   X(Exponential)                          \
   X(Flatten)                              \
   X(Flip)                                 \
-  X(HuberLoss)                            \
-  X(HuberLossBackward)                    \
   X(IndexSelect)                          \
   X(IsFinite)                             \
   X(IsInf)                                \
   X(IsNan)                                \
-  X(KlDiv)                                \
-  X(KlDivBackward)                        \
-  X(L1Loss)                               \
-  X(L1LossBackward)                       \
   X(Lerp)                                 \
   X(LogSumExp)                            \
   X(LogicalAnd)                           \
@@ -43,11 +33,7 @@
   X(LogicalXor)                           \
   X(MaskedFill)                           \
   X(MaskedSelect)                         \
-  X(MseLoss)                              \
-  X(MseLossBackward)                      \
   X(Multinomial)                          \
-  X(NllLoss)                              \
-  X(NllLossBackward)                      \
   X(NormalLike)                           \
   X(OneHot)                               \
   X(Pad)                                  \
@@ -62,8 +48,6 @@
   X(SignBit)                              \
   X(SliceBackward)                        \
   X(SliceScatter)                         \
-  X(SmoothL1Loss)                         \
-  X(SmoothL1LossBackward)                 \
   X(Square)                               \
   X(Squeeze)                              \
   X(Stack)                                \

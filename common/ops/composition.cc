@@ -61,9 +61,10 @@ absl::Status TooManySteps() {
       absl::StrCat("a composition has more than ", Composition::kMaxSteps, " steps"));
 }
 
-// Adds a step for a number, or finds the one that there is.
-absl::StatusOr<Value> AddNumber(Composition* built, Number number, DType dtype) {
-  Attributes given = {{"shape", std::vector<int64_t>()}, {"dtype", dtype}};
+// Adds a step for a tensor of equal elements, or finds the one that there is.
+absl::StatusOr<Value> AddFull(Composition* built, Number number, const Shape& shape, DType dtype) {
+  const auto dims = shape.dims();
+  Attributes given = {{"shape", std::vector<int64_t>(dims.begin(), dims.end())}, {"dtype", dtype}};
   if (IsBool(dtype)) {
     given.Set("value", ToDouble(number) != 0);
   } else {
@@ -77,7 +78,7 @@ absl::StatusOr<Value> AddNumber(Composition* built, Number number, DType dtype) 
   }
   if (built->steps.size() == Composition::kMaxSteps) return TooManySteps();
   const auto result = static_cast<uint32_t>(built->specs.size());
-  built->specs.push_back({dtype, {}});
+  built->specs.push_back({dtype, shape});
   built->steps.push_back({plan.schema, std::move(plan.attrs), {}, result});
   return ValueAccess::Make(built, result);
 }
@@ -98,7 +99,7 @@ absl::StatusOr<absl::InlinedVector<Value, 3>> WithNumbers(Composition* built, ab
     }
     const Number number = ValueAccess::NumberOf(input);
     TENSORD_ASSIGN_OR_RETURN(const Value value,
-                             AddNumber(built, number, NumberDType(dtype, number)));
+                             AddFull(built, number, {}, NumberDType(dtype, number)));
     values.push_back(value);
   }
   return values;
@@ -167,6 +168,14 @@ Value Formula::Number(absl::string_view attr) const {
   return std::get<double>(value);
 }
 
+Value Formula::Full(const Value& number, const Shape& shape, DType dtype) {
+  if (!ok()) return Placeholder(built_);
+  absl::StatusOr<Value> made = AddFull(built_, ValueAccess::NumberOf(number), shape, dtype);
+  if (made.ok()) return *made;
+  SetError(built_, made.status());
+  return Placeholder(built_);
+}
+
 void Formula::Fail(absl::string_view what) {
   std::string inputs;
   for (const Value& input : inputs_) {
@@ -226,8 +235,8 @@ Value Apply(absl::string_view op, std::initializer_list<Value> inputs, const Att
   return ApplyAll(op, inputs, attrs)[0];
 }
 
-DType PromotedDType(std::initializer_list<Value> values) {
-  DType dtype = values.begin()->dtype();
+DType PromotedDType(absl::Span<const Value> values) {
+  DType dtype = values.front().dtype();
   for (const Value& value : values) {
     const absl::StatusOr<DType> promoted = PromoteTypes(dtype, value.dtype());
     if (promoted.ok()) dtype = *promoted;

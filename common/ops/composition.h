@@ -99,6 +99,9 @@ class Formula {
   // Returns an attribute of type kScalar.
   Value Number(absl::string_view attr) const;
 
+  // Adds a tensor whose elements all have the value of a number.
+  Value Full(const Value& number, const Shape& shape, DType dtype);
+
   // Records INVALID_ARGUMENT, unless the composition has an error already: "mish: <what>; input is
   // int32[2, 3]". The formula must return, or go on with values that mean nothing.
   void Fail(absl::string_view what);
@@ -137,7 +140,7 @@ Value Apply(absl::string_view op, std::initializer_list<Value> inputs,
 
 // Returns the dtype to which the values are promoted together. If two values have no common dtype,
 // the result means nothing: an op of these values then fails.
-DType PromotedDType(std::initializer_list<Value> values);
+DType PromotedDType(absl::Span<const Value> values);
 // Returns the dtype in which a formula that rounds more than once computes results of `dtype`:
 // float32 for float16 and bfloat16, otherwise `dtype`.
 constexpr DType WideDType(DType dtype) {

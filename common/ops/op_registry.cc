@@ -56,6 +56,9 @@ struct Registry {
     AppendElementwiseOps(schemas);
     AppendIndexingOps(schemas);
     AppendLossCompositions(schemas);
+    AppendNormalizationCompositions(schemas);
+    AppendGradientScalerCompositions(schemas);
+    AppendRecurrentCompositions(schemas);
     AppendLossOps(schemas);
     AppendMatmulOps(schemas);
     AppendNetworkOps(schemas);
@@ -160,7 +163,6 @@ constexpr Composition kCompositions[] = {
     {"tile", "reshape and broadcast_to"},
     {"einsum", "permute, reshape and matmul"},
     {"outer", "reshape and mul"},
-    {"group_norm", "reshape, layer_norm, mul and add"},
 };
 
 #define TENSORD_NAME(Function) #Function,

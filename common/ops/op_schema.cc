@@ -196,6 +196,18 @@ absl::Status InferOutputs(absl::string_view op, InferenceContext::Inputs inputs,
   return Infer(*schema, inputs, attrs, bound, outputs, nullptr);
 }
 
+int CountOutputs(const OpSchema& schema) {
+  const size_t arrow = schema.signature.rfind("->");
+  int count = 1, depth = 0;
+  for (size_t i = arrow; i < schema.signature.size(); ++i) {
+    const char c = schema.signature[i];
+    if (c == '(' || c == '[') ++depth;
+    if (c == ')' || c == ']') --depth;
+    if (c == ',' && depth == 0) ++count;
+  }
+  return count;
+}
+
 std::string InputName(const OpSchema& schema, size_t position) {
   return position < schema.input_names.size() ? schema.input_names[position]
                                               : absl::StrCat("input ", position);

@@ -75,6 +75,10 @@ struct OpSchema {
   void (*formula)(Formula&) = nullptr;
 };
 
+// Returns the number of outputs that the signature has after the arrow. Attributes may add outputs
+// to those of layer_norm, batch_norm, their gradients, and adam_step.
+int CountOutputs(const OpSchema& schema);
+
 // Returns the name of an input for messages: "weight", or "input 3" if the op has no names.
 std::string InputName(const OpSchema& schema, size_t position);
 

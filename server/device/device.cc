@@ -39,6 +39,10 @@ class LaunchedKernel final : public PreparedKernel {
 
 }  // namespace
 
+absl::Status PreparedKernel::BadValueError(const CheckRecord& /*record*/) const {
+  return absl::InternalError("only compositions describe the values that they report");
+}
+
 bool HasElementsOf(const TensorSpec& input, const TensorSpec& output) {
   return input.num_elements() == output.num_elements() &&
          SizeOf(input.dtype) == SizeOf(output.dtype);

@@ -140,6 +140,10 @@ class PreparedKernel {
     return Launch(context, inputs, absl::MakeConstSpan(&output, 1));
   }
 
+  // Composition, if the device defers_checks(): returns the error for a value that the kernel has
+  // reported. It names the inner op.
+  virtual absl::Status BadValueError(const CheckRecord& record) const;
+
   // Blocks until all fused kernels of a composition are compiled, which may take seconds. Without
   // this call, Launch() runs their ops one by one until then.
   virtual void PrepareFully() {}

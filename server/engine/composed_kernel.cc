@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
@@ -18,7 +19,7 @@
 namespace tensord::server {
 namespace {
 
-constexpr uint32_t kNoStep = ~uint32_t{0};
+constexpr uint32_t kNoValue = ~uint32_t{0};
 constexpr size_t kMaxFusedInputs = 16;
 
 // A part of a composition: a fusion group or a single op. It has either `fused` or `op`.
@@ -31,6 +32,9 @@ struct Part {
   absl::InlinedVector<uint32_t, 4> operands;
   absl::InlinedVector<uint32_t, 2> results;
   absl::InlinedVector<uint32_t, 2> last_uses;  // intermediate values that no later part reads
+  // Positions of operands that are among last_uses, and whose memory no other operand has: an output
+  // may take this memory.
+  absl::InlinedVector<int, 2> reusable;
 
   bool runs_inline() const {
     if (op != nullptr) return op->runs_inline();
@@ -40,12 +44,16 @@ struct Part {
 
 class ComposedKernel final : public PreparedKernel {
  public:
-  ComposedKernel(const Composition& built, std::vector<Part> parts, ChainKernels* chains)
+  // `made_in[v]` is kNoValue, or the output in whose memory the intermediate value v is made: an
+  // alias of v, or the result of an op that reads v last and writes in place.
+  ComposedKernel(const Composition& built, std::vector<Part> parts, std::vector<uint32_t> made_in,
+                 ChainKernels* chains)
       : chains_(chains),
         num_inputs_(built.num_inputs),
         specs_(built.specs),
         outputs_(built.outputs.begin(), built.outputs.end()),
         parts_(std::move(parts)),
+        made_in_(std::move(made_in)),
         values_(specs_.size(), nullptr),
         held_(specs_.size()) {
     // A step is also kept by the fused kernels that it belongs to.
@@ -76,6 +84,18 @@ class ComposedKernel final : public PreparedKernel {
     return status;
   }
 
+  absl::Status BadValueError(const CheckRecord& record) const override {
+    const auto input = static_cast<size_t>(InputOfKey(record.key));
+    for (const Part& part : parts_) {
+      if (part.op == nullptr || !part.op->reports_values()) continue;
+      const auto inputs = part.op->inputs();
+      if (input >= inputs.size()) continue;
+      if (PositionOfKey(record.key) >= inputs[input].num_elements()) continue;
+      return WithPrefix(part.op->BadValueError(record), absl::StrCat(part.op->name(), ": "));
+    }
+    return absl::InternalError("no op of the composition checks this value");
+  }
+
   void PrepareFully() override {
     for (const Part& part : parts_) {
       if (part.fused != nullptr) part.fused->Prepare();
@@ -84,7 +104,6 @@ class ComposedKernel final : public PreparedKernel {
 
  private:
   void Drop(uint32_t value) {
-    if (held_[value] == nullptr) return;
     held_[value] = nullptr;
     values_[value] = nullptr;
   }
@@ -104,12 +123,10 @@ class ComposedKernel final : public PreparedKernel {
     if (!fused && part.op == nullptr) return LaunchParts(context, part.ops);
     if (!fused && part.op->is_alias()) return HoldAlias(part);
     absl::InlinedVector<Buffer*, 2> results;
-    for (uint32_t result : part.results) {
+    for (size_t i = 0; i < part.results.size(); ++i) {
+      const uint32_t result = part.results[i];
       if (values_[result] == nullptr) {
-        TENSORD_ASSIGN_OR_RETURN(held_[result], AllocateFor(context.account, context.device,
-                                                            specs_[result].size_bytes()));
-        values_[result] = held_[result].get();
-        if (context.kept != nullptr) context.kept->push_back(held_[result]);
+        TENSORD_RETURN_IF_ERROR(HoldResult(context, part, fused, static_cast<int>(i)));
       }
       results.push_back(values_[result]);
     }
@@ -122,8 +139,32 @@ class ComposedKernel final : public PreparedKernel {
     return WithPrefix(launched, absl::StrCat(part.op->name(), ": "));
   }
 
+  // Gives a result the memory of an output, that of an operand that isn't needed any more, or new
+  // memory.
+  absl::Status HoldResult(const LaunchContext& context, const Part& part, bool fused, int output) {
+    const uint32_t result = part.results[output];
+    if (made_in_[result] != kNoValue) {
+      values_[result] = values_[made_in_[result]];
+      return absl::OkStatus();
+    }
+    for (int i : part.reusable) {
+      const BufferRef& operand = held_[part.operands[i]];
+      const int may_be = fused ? part.fused->kernel()->in_place(i) : part.op->in_place(i);
+      if (operand == nullptr || may_be != output || operand->size_bytes() != specs_[result].size_bytes()) continue;
+      held_[result] = operand;
+      values_[result] = operand.get();
+      return absl::OkStatus();
+    }
+    TENSORD_ASSIGN_OR_RETURN(held_[result], AllocateFor(context.account, context.device,
+                                                        specs_[result].size_bytes()));
+    values_[result] = held_[result].get();
+    if (context.kept != nullptr) context.kept->push_back(held_[result]);
+    return absl::OkStatus();
+  }
+
   absl::Status HoldAlias(const Part& part) {
     const uint32_t result = part.results[0];
+    if (values_[result] != nullptr) return absl::OkStatus();  // an output, which has the value
     held_[result] =
         BufferView::MakeUnowned(*values_[part.operands[0]], part.op->plan().alias_offset_bytes,
                                 specs_[result].size_bytes());
@@ -136,6 +177,7 @@ class ComposedKernel final : public PreparedKernel {
   const std::vector<TensorSpec> specs_;  // of every value
   const std::vector<uint32_t> outputs_;
   const std::vector<Part> parts_;
+  const std::vector<uint32_t> made_in_;
   // The buffers of the current launch, by value. Those that the launch has allocated are also in
   // held_.
   std::vector<Buffer*> values_;
@@ -151,7 +193,7 @@ class Composer {
         prepared_ops_(prepared_ops),
         chains_(chains),
         caller_(caller) {
-    made_by_.assign(built_->specs.size(), kNoStep);
+    made_by_.assign(built_->specs.size(), kNoValue);
     readers_.resize(built_->specs.size());
     is_output_.assign(built_->specs.size(), false);
     for (uint32_t i = 0; i < built_->steps.size(); ++i) {
@@ -159,6 +201,9 @@ class Composer {
       for (uint32_t operand : built_->steps[i].operands) readers_[operand].push_back(i);
     }
     for (uint32_t output : built_->outputs) is_output_[output] = true;
+    whole_.resize(built_->specs.size());
+    std::iota(whole_.begin(), whole_.end(), 0);
+    made_in_.assign(built_->specs.size(), kNoValue);
   }
 
   absl::StatusOr<std::unique_ptr<PreparedKernel>> Prepare() {
@@ -169,7 +214,9 @@ class Composer {
       if (group_of_[i] == i) TENSORD_RETURN_IF_ERROR(AddGroup(i, &parts));
     }
     SetLastUses(&parts);
-    return std::make_unique<ComposedKernel>(*built_, std::move(parts), chains_);
+    FindMadeIn(parts);
+    return std::make_unique<ComposedKernel>(*built_, std::move(parts), std::move(made_in_),
+                                            chains_);
   }
 
  private:
@@ -187,13 +234,14 @@ class Composer {
 
   bool IsNumber(uint32_t step) const {
     static const OpSchema* const kFull = FindOp("full");
-    return built_->steps[step].schema == kFull;
+    const Composition::Step& made = built_->steps[step];
+    return made.schema == kFull && built_->specs[made.result].shape.rank() == 0;
   }
 
   bool ReadsNumber(uint32_t step) const {
     const auto& operands = built_->steps[step].operands;
     return std::any_of(operands.begin(), operands.end(), [this](uint32_t operand) {
-      return made_by_[operand] != kNoStep && IsNumber(made_by_[operand]);
+      return made_by_[operand] != kNoValue && IsNumber(made_by_[operand]);
     });
   }
 
@@ -208,7 +256,7 @@ class Composer {
   // each group has its own copy of it.
   void FindGroups() {
     const auto count = static_cast<uint32_t>(built_->steps.size());
-    group_of_.assign(count, kNoStep);
+    group_of_.assign(count, kNoValue);
     for (uint32_t i = count; i-- > 0;) {
       if (IsNumber(i) && !is_output_[built_->steps[i].result]) continue;
       group_of_[i] = FindGroup(i);
@@ -269,7 +317,7 @@ class Composer {
       const auto [found, is_new] = place.try_emplace(value, 0);
       if (!is_new) return found->second;
       const uint32_t maker = made_by_[value];
-      if (maker != kNoStep && IsNumber(maker)) {
+      if (maker != kNoValue && IsNumber(maker)) {
         const Composition::Step& number = built_->steps[maker];
         fused.push_back({number.schema, &number.attrs, {}, built_->specs[value].dtype});
         return found->second = -static_cast<int>(fused.size());
@@ -318,7 +366,7 @@ class Composer {
     // Numbers are made where they are first used in `parts`.
     for (uint32_t operand : step.operands) {
       const uint32_t maker = made_by_[operand];
-      if (maker == kNoStep || !IsNumber(maker)) continue;
+      if (maker == kNoValue || !IsNumber(maker)) continue;
       const bool made = std::any_of(parts->begin(), parts->end(),
                                     [&](const Part& part) { return part.results[0] == operand; });
       if (!made) TENSORD_RETURN_IF_ERROR(AddOp(maker, parts));
@@ -326,9 +374,11 @@ class Composer {
     Part part;
     TENSORD_ASSIGN_OR_RETURN(
         part.op, prepared_ops_->Find(step.schema->name, SpecsOf(step), step.attrs, slot_, caller_));
-    if (part.op->is_constant() || (part.op->is_alias() && is_output_[step.result])) {
-      return absl::UnimplementedError(
-          absl::StrCat("the composition uses ", step.schema->name, " where a kernel must write"));
+    if (part.op->is_constant()) {
+      return absl::UnimplementedError("the composition uses the op constant");
+    }
+    if (part.op->is_alias()) {
+      TENSORD_RETURN_IF_ERROR(AddAlias(*part.op, step.operands[0], step.result));
     }
     part.operands.assign(step.operands.begin(), step.operands.end());
     for (size_t i = 0; i < part.op->outputs().size(); ++i) {
@@ -338,7 +388,7 @@ class Composer {
     return absl::OkStatus();
   }
 
-  // Sets Part::last_uses of all parts, and of the ops within them.
+  // Sets Part::last_uses and Part::reusable of all parts, and of the ops within them.
   void SetLastUses(std::vector<Part>* parts) const {
     // The value whose memory a value has: another one if it is an alias.
     std::vector<uint32_t> root(built_->specs.size());
@@ -359,6 +409,56 @@ class Composer {
     for (uint32_t value = built_->num_inputs; value < last.size(); ++value) {
       if (last[value] != nullptr && !is_output_[value]) last[value]->last_uses.push_back(value);
     }
+    const auto find_reusable = [&](Part& part) {
+      for (size_t i = 0; i < part.operands.size(); ++i) {
+        const uint32_t value = part.operands[i];
+        const bool is_last = absl::c_linear_search(part.last_uses, value) && root[value] == value;
+        const auto with_memory = absl::c_count_if(
+            part.operands, [&](uint32_t other) { return root[other] == value; });
+        if (is_last && with_memory == 1) part.reusable.push_back(static_cast<int>(i));
+      }
+    };
+    for (Part& part : *parts) {
+      absl::c_for_each(part.ops, find_reusable);
+      find_reusable(part);
+    }
+  }
+
+  // Completes made_in_ with the operands of ops that write in place.
+  void FindMadeIn(absl::Span<const Part> parts) {
+    for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+      if (part->op == nullptr) continue;
+      absl::InlinedVector<bool, 2> taken(part->results.size(), false);
+      for (int i : part->reusable) {
+        const int output = part->op->in_place(i);
+        if (output < 0 || taken[output]) continue;
+        const uint32_t result = part->results[output], operand = part->operands[i];
+        const uint32_t target = is_output_[result] ? result : made_in_[result];
+        const bool fits =
+            built_->specs[result].size_bytes() == built_->specs[operand].size_bytes();
+        if (target == kNoValue || !fits || made_in_[operand] != kNoValue) continue;
+        made_in_[operand] = target;
+        taken[output] = true;
+      }
+    }
+  }
+
+  // Notes whose memory the result of an alias has. An output that is an alias has the memory of an
+  // intermediate value, which is then made there.
+  absl::Status AddAlias(const PreparedOp& op, uint32_t operand, uint32_t result) {
+    if (built_->specs[operand].size_bytes() == built_->specs[result].size_bytes()) {
+      whole_[result] = whole_[operand];
+    }
+    if (!is_output_[result]) return absl::OkStatus();
+    const uint32_t value = whole_[result];
+    const bool may_be_made_there = value != result && value >= built_->num_inputs &&
+                                   !is_output_[value] && made_in_[value] == kNoValue;
+    if (!may_be_made_there) {
+      return absl::UnimplementedError(
+          absl::StrCat("the composition uses ", op.name(), " where a kernel must write"));
+    }
+    made_in_[value] = result;
+    return absl::OkStatus();
   }
 
   const std::shared_ptr<const Composition> built_;
@@ -370,6 +470,8 @@ class Composer {
   std::vector<std::vector<uint32_t>> readers_;  // by value
   std::vector<bool> is_output_;                 // by value
   std::vector<uint32_t> group_of_;              // by step
+  std::vector<uint32_t> whole_;    // by value: the one whose whole memory it has, or itself
+  std::vector<uint32_t> made_in_;  // the argument of ComposedKernel
 };
 
 }  // namespace

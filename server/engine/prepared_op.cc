@@ -127,6 +127,7 @@ absl::Status PreparedOp::Prepare(PreparedOpCache* prepared_ops, ChainKernels* ch
 }
 
 absl::Status PreparedOp::BadValueError(const CheckRecord& record) const {
+  if (plan_.schema->formula != nullptr) return kernel_->BadValueError(record);
   return BadIndexError(record, inputs_[InputOfKey(record.key)].shape);
 }
 

@@ -18,6 +18,8 @@ std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
     AddAttentionReferences(*made);
     AddLossReferences(*made);
     AddActivationReferences(*made);
+    AddGroupNormReferences(*made);
+    AddRecurrentReferences(*made);
     AddMatmulReferences(*made);
     AddNetworkReferences(*made);
     AddBatchNormReferences(*made);

@@ -54,6 +54,8 @@ void AddMatmulReferences(ReferenceTable& table);
 void AddNetworkReferences(ReferenceTable& table);
 void AddOptimizerReferences(ReferenceTable& table);
 void AddPoolReferences(ReferenceTable& table);
+void AddGroupNormReferences(ReferenceTable& table);
+void AddRecurrentReferences(ReferenceTable& table);
 void AddReductionReferences(ReferenceTable& table);
 void AddVarMeanReferences(ReferenceTable& table);
 void AddScanReferences(ReferenceTable& table);

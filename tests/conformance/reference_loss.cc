@@ -1,6 +1,7 @@
 // Losses and their gradients.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -156,9 +157,190 @@ Values CrossEntropyLossBackward(const Attributes& attrs, Inputs inputs) {
   return CrossEntropyBackward(attrs, operands);
 }
 
+// ---- losses of elements. A smooth loss's gradient is its difference quotient here, so that no
+// formula of a derivative is written twice.
+
+using Real = long double;
+// The loss of an element, or its derivative, from the attributes, x, the target and pos_weight.
+using ElementFunction = std::function<Real(const Attributes&, Real, Real, Real)>;
+
+// The error of five-point differences is about h^4 times the fifth derivative.
+Real Slope(const ElementFunction& f, const Attributes& attrs, Real x, Real t, Real positive) {
+  const Real h = 2e-4L;
+  const auto at = [&](Real y) { return f(attrs, y, t, positive); };
+  return (at(x - 2 * h) - 8 * at(x - h) + 8 * at(x + h) - at(x + 2 * h)) / (12 * h);
+}
+
+Real SignOf(Real x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
+
+struct ElementLoss {
+  const char* name;
+  ElementFunction value;
+  ElementFunction slope;  // null: the difference quotient of `value`
+};
+
+std::vector<ElementLoss> ElementLosses() {
+  const auto beta = [](const Attributes& a) { return Real{Get<double>(a, "beta", 1.0)}; };
+  const auto delta = [](const Attributes& a) { return Real{Get<double>(a, "delta", 1.0)}; };
+  const auto logarithm = [](Real x) { return std::max(std::log(x), Real{-100}); };
+  return {
+      {"mse_loss", [](const auto&, Real x, Real t, Real) { return (x - t) * (x - t); }, nullptr},
+      {"l1_loss", [](const auto&, Real x, Real t, Real) { return std::abs(x - t); },
+       [](const auto&, Real x, Real t, Real) { return SignOf(x - t); }},
+      {"smooth_l1_loss",
+       [=](const auto& a, Real x, Real t, Real) {
+         const Real d = std::abs(x - t), b = beta(a);
+         return d < b ? d * d / (2 * b) : d - b / 2;
+       },
+       [=](const auto& a, Real x, Real t, Real) {
+         return std::abs(x - t) < beta(a) ? (x - t) / beta(a) : SignOf(x - t);
+       }},
+      {"huber_loss",
+       [=](const auto& a, Real x, Real t, Real) {
+         const Real d = std::abs(x - t), b = delta(a);
+         return d < b ? d * d / 2 : b * (d - b / 2);
+       },
+       [=](const auto& a, Real x, Real t, Real) {
+         return std::abs(x - t) < delta(a) ? x - t : delta(a) * SignOf(x - t);
+       }},
+      {"binary_cross_entropy",
+       [=](const auto&, Real x, Real t, Real) {
+         return -t * logarithm(x) - (1 - t) * logarithm(1 - x);
+       },
+       [](const auto&, Real x, Real t, Real) { return (x - t) / std::max(x - x * x, Real{1e-12}); }},
+      {"binary_cross_entropy_with_logits",
+       [](const auto&, Real x, Real t, Real positive) {
+         const Real curve = std::max(-x, Real{0}) + std::log1p(std::exp(-std::abs(x)));
+         return (1 - t) * x + (1 - t + positive * t) * curve;
+       },
+       nullptr},
+      {"kl_div",
+       [](const auto& a, Real x, Real t, Real) {
+         if (Get<bool>(a, "log_target", false)) return std::exp(t) * (t - x);
+         return t == 0 ? 0 : t * (std::log(t) - x);
+       },
+       nullptr},
+  };
+}
+
+// The operands of a loss of elements, from input `first` on: x, the target, weight, pos_weight.
+struct Elements {
+  const Values &x, &target;
+  const Values* weight = nullptr;
+  const Values* positive = nullptr;
+
+  Elements(Inputs inputs, size_t first) : x(inputs[first]), target(inputs[first + 1]) {
+    if (inputs.size() > first + 2) weight = &inputs[first + 2];
+    if (inputs.size() > first + 3) positive = &inputs[first + 3];
+  }
+
+  Real Factor(const Values* of, int64_t i) const {
+    return of == nullptr ? 1 : of->real[RavelBroadcast(Unravel(i, x.spec.shape), of->spec.shape)];
+  }
+  Real Weight(int64_t i) const { return Factor(weight, i); }
+  Real Apply(const ElementFunction& f, const Attributes& attrs, int64_t i) const {
+    return f(attrs, x.real[i], target.real[i], Factor(positive, i));
+  }
+  Real Magnitude(int64_t i) const {
+    return (1 + std::abs(x.real[i])) * (1 + std::abs(target.real[i])) *
+           (1 + std::abs(Factor(positive, i)));
+  }
+};
+
+DType PromotedOf(Inputs inputs) {
+  DType dtype = inputs[0].spec.dtype;
+  for (const Values& input : inputs) dtype = Promote(dtype, input.spec.dtype);
+  return dtype;
+}
+
+Values ReducedLoss(const ElementLoss& loss, const Attributes& attrs, Inputs inputs) {
+  const Elements in(inputs, 0);
+  const std::string reduction = Get<std::string>(attrs, "reduction", "mean");
+  Values each = Values::Of(PromotedOf(inputs), in.x.spec.shape);
+  Real sum = 0, magnitude = 0;
+  for (int64_t i = 0; i < each.size(); ++i) {
+    const Real value = in.Weight(i) * in.Apply(loss.value, attrs, i);
+    const Real scale = std::abs(value) + std::abs(in.Weight(i)) * in.Magnitude(i);
+    each.real[i] = static_cast<double>(value);
+    each.scale.push_back(FiniteOrZero(scale));
+    sum += value;
+    magnitude += scale;
+  }
+  if (reduction == "none") return each;
+  const Real share = reduction == "mean" ? each.size() : 1;
+  return Scalar(each.spec.dtype, sum / share, FiniteOrZero(magnitude / share));
+}
+
+Values LossGradient(const ElementLoss& loss, const Attributes& attrs, Inputs inputs) {
+  const Elements in(inputs, 1);
+  const Values& g = inputs[0];
+  Values gx = Values::Of(PromotedOf(inputs), in.x.spec.shape);
+  const bool mean = Get<std::string>(attrs, "reduction", "mean") == "mean";
+  for (int64_t i = 0; i < gx.size(); ++i) {
+    const Real slope = loss.slope != nullptr
+                           ? in.Apply(loss.slope, attrs, i)
+                           : Slope(loss.value, attrs, in.x.real[i], in.target.real[i],
+                                   in.Factor(in.positive, i));
+    const Real factor = in.Weight(i) * in.Factor(&g, i) / (mean ? gx.size() : 1);
+    gx.real[i] = static_cast<double>(slope * factor);
+    gx.scale.push_back(FiniteOrZero(std::abs(factor) * (std::abs(slope) + in.Magnitude(i))));
+  }
+  return gx;
+}
+
+// ---- nll_loss
+
+std::vector<Values> NllLoss(const Attributes& attrs, Inputs inputs) {
+  const Values& x = inputs[0];
+  const Distributions d(attrs, inputs, x, 1);
+  Values each = Values::Of(x.spec.dtype, d.shape);
+  Real sum = 0, magnitude = 0;
+  for (size_t i = 0; i < d.lines.size(); ++i) {
+    const int64_t target = d.target->whole[i];
+    const Real loss =
+        target == d.ignored ? 0 : -d.Weight(target) * x.real[d.lines[i][target]];
+    each.real[i] = static_cast<double>(loss);
+    each.scale.push_back(FiniteOrZero(std::abs(loss)));
+    sum += loss;
+    magnitude += std::abs(loss);
+  }
+  const Real total = TotalOf(d);
+  const std::string reduction = Get<std::string>(attrs, "reduction", "mean");
+  const Real share = reduction == "mean" ? total : 1;
+  if (reduction != "none") each = Scalar(x.spec.dtype, sum / share, FiniteOrZero(magnitude / share));
+  return {each, Scalar(x.spec.dtype, total, FiniteOrZero(total))};
+}
+
+Values NllLossBackward(const Attributes& attrs, Inputs inputs) {
+  const Values &g = inputs[0], &x = inputs[1];
+  const Distributions d(attrs, inputs, x, 2);
+  const std::string reduction = Get<std::string>(attrs, "reduction", "mean");
+  const Real share = reduction == "mean" ? TotalOf(d) : 1;
+  Values gx = Values::Of(x.spec.dtype, x.spec.shape);
+  gx.scale.resize(gx.size());
+  for (size_t i = 0; i < d.lines.size(); ++i) {
+    const int64_t target = d.target->whole[i];
+    if (target == d.ignored) continue;
+    const Real slope = -d.Weight(target) * g.real[reduction == "none" ? i : 0] / share;
+    gx.real[d.lines[i][target]] = static_cast<double>(slope);
+    gx.scale[d.lines[i][target]] = FiniteOrZero(std::abs(slope));
+  }
+  return gx;
+}
+
 }  // namespace
 
 void AddLossReferences(ReferenceTable& table) {
+  for (const ElementLoss& loss : ElementLosses()) {
+    table[loss.name] = [loss](const Attributes& attrs, Inputs inputs) {
+      return ReducedLoss(loss, attrs, inputs);
+    };
+    table[std::string(loss.name) + "_backward"] = [loss](const Attributes& attrs, Inputs inputs) {
+      return LossGradient(loss, attrs, inputs);
+    };
+  }
+  table["nll_loss"] = NllLoss;
+  table["nll_loss_backward"] = NllLossBackward;
   table["cross_entropy"] = CrossEntropy;
   table["cross_entropy_backward"] = CrossEntropyBackward;
   table["cross_entropy_loss"] = CrossEntropyLoss;

@@ -1,5 +1,7 @@
 // Steps of optimizers.
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "tensord/tests/conformance/reference_internal.h"
 
@@ -51,8 +53,37 @@ std::vector<Values> AdamStep(const Attributes& attrs, Inputs inputs) {
   return {p, m, v};
 }
 
+std::vector<Values> AmpUnscale(const Attributes& /*attrs*/, Inputs inputs) {
+  Values unscaled = inputs[0], found = inputs[1];
+  for (double& element : unscaled.real) {
+    if (!std::isfinite(element)) found.real[0] = std::max(found.real[0], 1.0);
+    element *= inputs[2].real[0];
+  }
+  return {unscaled, found};
+}
+
+std::vector<Values> AmpUpdateScale(const Attributes& attrs, Inputs inputs) {
+  Values scale = inputs[0], tracker = inputs[1];
+  const double grown =
+      RoundTo(scale.spec.dtype, scale.real[0] * Get<double>(attrs, "growth", 0.0));
+  int64_t& steps = tracker.whole[0];
+  ++steps;
+  if (inputs[2].real[0] != 0) {
+    scale.real[0] *= Get<double>(attrs, "backoff", 0.0);
+    steps = 0;
+  } else if (steps == Get<int64_t>(attrs, "interval", 0)) {
+    if (std::isfinite(grown)) scale.real[0] = grown;
+    steps = 0;
+  }
+  return {scale, tracker};
+}
+
 }  // namespace
 
-void AddOptimizerReferences(ReferenceTable& table) { table["adam_step"] = AdamStep; }
+void AddOptimizerReferences(ReferenceTable& table) {
+  table["adam_step"] = AdamStep;
+  table["amp_unscale"] = AmpUnscale;
+  table["amp_update_scale"] = AmpUpdateScale;
+}
 
 }  // namespace tensord::conformance

@@ -168,6 +168,8 @@ const Rows& AllRows() {
     AddIndexingRows(*made);
     AddAttentionRows(*made);
     AddLossRows(*made);
+    AddGroupNormRows(*made);
+    AddRecurrentRows(*made);
     AddMatmulRows(*made);
     AddNetworkRows(*made);
     AddBatchNormRows(*made);

@@ -98,6 +98,8 @@ void AddMatmulRows(Rows& rows);
 void AddNetworkRows(Rows& rows);
 void AddOptimizerRows(Rows& rows);
 void AddPoolRows(Rows& rows);
+void AddGroupNormRows(Rows& rows);
+void AddRecurrentRows(Rows& rows);
 void AddReductionRows(Rows& rows);
 void AddVarMeanRows(Rows& rows);
 void AddProdRows(Rows& rows);

@@ -127,6 +127,119 @@ void AddReduced(Rows& rows, const LossCase& c, DType dtype, const LossOptions& o
   rows.push_back(std::move(backward));
 }
 
+// Adds rows of nll_loss and of its gradient.
+void AddNll(Rows& rows, const LossCase& c, DType dtype, const LossOptions& options,
+            const std::string& reduction) {
+  const Input x{{dtype, c.x}}, target = Targets(options.index, c, options.ignored);
+  Attributes attrs = LossAttributes(c, options);
+  attrs.Set("reduction", reduction);
+  Row forward{"nll_loss", {x, target}, attrs};
+  AddWeight(forward, c, dtype, options);
+  forward.bound = LossBound(dtype, 1 + RowsOf(c).num_elements());
+  forward.num_outputs = 2;
+  rows.push_back(std::move(forward));
+  const Shape gradient = reduction == "none" ? RowsOf(c) : Shape{};
+  Row backward{"nll_loss_backward", {{{dtype, gradient}, Fill::kUnit}, x, target}, attrs};
+  AddWeight(backward, c, dtype, options);
+  backward.bound = LossBound(dtype, 1 + RowsOf(c).num_elements());
+  rows.push_back(std::move(backward));
+}
+
+// ---- losses of elements
+
+struct ElementCase {
+  const char* name;
+  std::vector<Attributes> attrs = {{}};
+  Fill x = Fill::kPlain, target = Fill::kPlain;
+  int weights = 0;  // the number of optional inputs
+};
+
+// Probabilities, as all dtypes have them.
+std::vector<double> Probabilities(int64_t count, int64_t step) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < count; ++i) {
+    values.push_back(static_cast<double>(i * step % 33) / 32);
+  }
+  return values;
+}
+
+Input Filled(DType dtype, const Shape& shape, Fill fill, int64_t step) {
+  Input input{{dtype, shape}, fill};
+  if (fill == Fill::kValues) input.values = Probabilities(shape.num_elements(), step);
+  return input;
+}
+
+std::vector<ElementCase> ElementCases() {
+  return {{.name = "mse_loss"},
+          {.name = "l1_loss"},
+          {.name = "smooth_l1_loss", .attrs = {{}, {{"beta", 2.5}}, {{"beta", 0.0}}}},
+          {.name = "huber_loss", .attrs = {{}, {{"delta", 2.5}}}},
+          {.name = "binary_cross_entropy",
+           .x = Fill::kValues,
+           .target = Fill::kValues,
+           .weights = 1},
+          {.name = "binary_cross_entropy_with_logits", .target = Fill::kValues, .weights = 2},
+          {.name = "kl_div", .target = Fill::kValues},
+          {.name = "kl_div", .attrs = {{{"log_target", true}}}}};
+}
+
+// Adds rows of a loss and of its gradient, with `weights` optional inputs.
+void AddElementRows(Rows& rows, const ElementCase& c, Attributes attrs, DType dtype,
+                    const Shape& shape, const std::string& reduction, int weights) {
+  attrs.Set("reduction", reduction);
+  std::vector<Input> inputs = {Filled(dtype, shape, c.x, 5), Filled(dtype, shape, c.target, 7)};
+  Shape factor;
+  if (shape.rank() > 0) factor.AppendDim(shape.dim(shape.rank() - 1));
+  for (int i = 0; i < weights; ++i) inputs.push_back({{dtype, factor}, Fill::kPositive});
+  const Bound bound = LossBound(dtype, 1 + shape.num_elements());
+  rows.push_back({c.name, inputs, attrs, bound});
+  const Input gradient{{dtype, reduction == "none" ? shape : Shape{}}, Fill::kUnit};
+  inputs.insert(inputs.begin(), gradient);
+  Row backward{std::string(c.name) + "_backward", inputs, attrs, bound};
+  backward.bound.absolute = 1e-12;  // the difference quotient's own error
+  rows.push_back(std::move(backward));
+}
+
+void AddElementLosses(Rows& rows) {
+  for (const ElementCase& c : ElementCases()) {
+    for (const Attributes& attrs : c.attrs) {
+      for (const DType dtype : kFloatingDTypes) {
+        for (const Shape& shape : {Shape{}, {0}, {7}, {3, 5}, {67, 129}}) {
+          for (const std::string reduction : {"none", "mean", "sum"}) {
+            for (int weights = 0; weights <= c.weights; ++weights) {
+              AddElementRows(rows, c, attrs, dtype, shape, reduction, weights);
+            }
+          }
+        }
+      }
+      AddElementRows(rows, c, attrs, DType::kFloat32, {600, 1000}, "mean", c.weights);
+    }
+    // Equal elements: the derivative of an absolute value is 0 there.
+    ElementCase ties = c;
+    if (c.x == Fill::kPlain) ties.x = Fill::kTies;
+    if (c.target == Fill::kPlain) ties.target = Fill::kTies;
+    AddElementRows(rows, ties, c.attrs[0], DType::kFloat32, {90}, "none", 0);
+    const std::string name = c.name, backward = name + "_backward";
+    const Input x{{DType::kFloat32, {6}}}, wide{{DType::kFloat64, {6}}}, ints{{DType::kInt64, {6}}};
+    const Input other{{DType::kFloat32, {5}}}, one{{DType::kFloat32, {}}};
+    RefuseLoss(rows, {name, {x, other}});
+    RefuseLoss(rows, {name, {x, one}});
+    RefuseLoss(rows, {name, {x, ints}});
+    RefuseLoss(rows, {name, {x, x}, {{"reduction", std::string("median")}}});
+    RefuseLoss(rows, {backward, {one, x, other}});
+    RefuseLoss(rows, {backward, {other, x, x}});
+    RefuseLoss(rows, {backward, {{{DType::kFloat32, {2, 6}}}, x, x}});
+    if (c.weights > 0) RefuseLoss(rows, {name, {x, x, {{DType::kFloat32, {2, 6}}}}});
+    if (c.x != Fill::kPlain || c.target != Fill::kPlain) continue;
+    Row mixed{name, {x, wide}, c.attrs[0], LossBound(DType::kFloat32, 6)};
+    rows.push_back(std::move(mixed));
+  }
+  const Input x{{DType::kFloat32, {6}}};
+  RefuseLoss(rows, {"smooth_l1_loss", {x, x}, {{"beta", -1.0}}});
+  RefuseLoss(rows, {"huber_loss", {x, x}, {{"delta", 0.0}}});
+  RefuseLoss(rows, {"huber_loss_backward", {x, x, x}, {{"delta", std::nan("")}}});
+}
+
 void AddSpecial(Rows& rows, DType dtype) {
   const double nan = std::nan(""), inf = INFINITY;
   const LossCase c{{6, 3}}, columns{{3, 6}, 0};
@@ -165,6 +278,12 @@ void AddRefusals(Rows& rows) {
   RefuseLoss(rows, {"cross_entropy_backward", {x, x, row, target}});
   RefuseLoss(rows, {"cross_entropy_backward", {row, x, {{DType::kFloat64, {4}}}, target}});
   RefuseLoss(rows, {"cross_entropy_backward", {target, x, row, target}});
+  RefuseLoss(rows, {"nll_loss", {x, {{DType::kFloat32, {4}}}}});
+  RefuseLoss(rows, {"nll_loss", {x, {{DType::kInt64, {6}}}}});
+  RefuseLoss(rows, {"nll_loss", {{{DType::kInt64, {4, 6}}}, target}});
+  RefuseLoss(rows, {"nll_loss", {x, target, {{DType::kFloat32, {4}}}}});
+  RefuseLoss(rows, {"nll_loss", {x, target}, {{"axis", int64_t{2}}}});
+  RefuseLoss(rows, {"nll_loss_backward", {x, x, target}});
   // Only the values show these errors.
   for (const DType dtype : {DType::kInt32, DType::kInt64}) {
     for (const double bad : {6.0, -1.0, -100.0}) {
@@ -176,6 +295,11 @@ void AddRefusals(Rows& rows) {
       RefuseLoss(rows, {"cross_entropy_loss", {x, wrong}, ignore});
       const Input one{{DType::kFloat32, {}}};
       RefuseLoss(rows, {"cross_entropy_loss_backward", {one, x, row, wrong, one}, ignore});
+      const Input weight{{DType::kFloat32, {6}}};
+      RefuseLoss(rows, {"nll_loss", {x, wrong}, ignore});
+      RefuseLoss(rows, {"nll_loss", {x, wrong, weight}, ignore});
+      RefuseLoss(rows, {"nll_loss_backward", {one, x, wrong}, ignore});
+      RefuseLoss(rows, {"nll_loss_backward", {one, x, wrong, weight}, ignore});
     }
   }
 }
@@ -204,10 +328,14 @@ void AddLossRows(Rows& rows) {
         AddReduced(rows, c, dtype, {}, reduction);
         AddReduced(rows, c, dtype, {.smoothing = 0.1, .ignored = 1}, reduction);
         AddReduced(rows, c, dtype, {.weight = true, .index = DType::kInt32}, reduction);
+        AddNll(rows, c, dtype, {}, reduction);
+        AddNll(rows, c, dtype, {.ignored = 1}, reduction);
+        AddNll(rows, c, dtype, {.weight = true, .ignored = 1, .index = DType::kInt32}, reduction);
       }
     }
     AddSpecial(rows, dtype);
   }
+  AddElementLosses(rows);
   AddRefusals(rows);
 }
 

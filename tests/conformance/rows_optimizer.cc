@@ -61,9 +61,42 @@ void AddAdamRefusals(Rows& rows) {
   rows.back().inputs[2].spec.dtype = DType::kFloat64;
 }
 
+void AddGradientScaler(Rows& rows) {
+  for (const DType dtype : kFloatingDTypes) {
+    for (const Fill fill : {Fill::kPlain, Fill::kSpecial}) {
+      for (const double found : {0.0, 1.0}) {
+        Row row{"amp_unscale",
+                {{{dtype, {40}}, fill},
+                 Number(DType::kFloat32, found),
+                 Number(DType::kFloat32, 1.0 / 1024)}};
+        row.num_outputs = 2;
+        row.bound = Ulps(dtype, 1);
+        rows.push_back(std::move(row));
+      }
+    }
+  }
+  const Attributes attrs{{"growth", 2.0}, {"backoff", 0.5}, {"interval", int64_t{5}}};
+  for (const double scale : {65536.0, 3e38}) {
+    for (const double tracker : {0.0, 3.0, 4.0}) {
+      for (const double found : {0.0, 1.0}) {
+        Row row{"amp_update_scale",
+                {Number(DType::kFloat32, scale), Number(DType::kInt32, tracker),
+                 Number(DType::kFloat32, found)},
+                attrs};
+        row.num_outputs = 2;
+        rows.push_back(std::move(row));
+      }
+    }
+  }
+  const Input one = Number(DType::kFloat32, 1);
+  RefuseStep(rows, {"amp_unscale", {{{DType::kInt32, {3}}}, one, one}});
+  RefuseStep(rows, {"amp_unscale", {one, {{DType::kFloat32, {2}}}, one}});
+}
+
 }  // namespace
 
 void AddOptimizerRows(Rows& rows) {
+  AddGradientScaler(rows);
   for (const DType dtype : kFloatingDTypes) {
     for (const Shape& shape :
          {Shape(), Shape({1}), Shape({37}), Shape({0}), Shape({3, 4, 5}), Shape({67, 129})}) {

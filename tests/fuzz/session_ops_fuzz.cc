@@ -105,22 +105,6 @@ void ValidClient::AddIndexOp(FuzzInput& in, v1::Op* op) {
   for (const auto& [name, value] : attrs) ToProto(value, &(*op->mutable_attrs())[name]);
 }
 
-uint32_t NumOutputs(const OpSchema& schema) {
-  constexpr const char* kOpsWithTwo[] = {"sort",          "topk",     "var_mean",
-                                         "cross_entropy", "max_pool", "nll_loss",
-                                         "sdpa"};
-  for (const char* name : kOpsWithTwo) {
-    if (schema.name == name) return 2;
-  }
-  constexpr const char* kOpsWithThree[] = {"layer_norm",         "layer_norm_backward",
-                                           "cross_entropy_loss", "batch_norm_backward",
-                                           "adam_step",          "sdpa_backward"};
-  for (const char* name : kOpsWithThree) {
-    if (schema.name == name) return 3;
-  }
-  return 1;
-}
-
 void ValidClient::AddOp(FuzzInput& in, v1::Op* op) {
   in.OneIn(4) ? AddIndexOp(in, op) : AddAnyOp(in, op);
   AddDonations(in, op->inputs_size(), op);
@@ -138,7 +122,7 @@ void ValidClient::AddAnyOp(FuzzInput& in, v1::Op* op) {
     ToProto(value, &(*op->mutable_attrs())[name]);
   }
   if (schema.min_inputs == 0 || in.OneIn(8)) op->set_device(AnyDevice(in));
-  op->set_num_outputs(NumOutputs(schema));
+  op->set_num_outputs(CountOutputs(schema));
   if (in.OneIn(8)) op->set_num_outputs(in.OneIn(16) ? in.Raw<uint32_t>() : in.Range(0, 5));
 }
 

@@ -453,6 +453,59 @@ Configuration MakeAttention(Draw& draw) {
           }};
 }
 
+Configuration MakeGroupNorm(Draw& draw) {
+  const GroupNormOptions options = {.groups = draw.Number(1, 2)};
+  const int64_t channels = options.groups * draw.Number(1, 3);
+  Tensors operands = {draw.Values({draw.Number(1, 3), channels, draw.Number(2, 4)})};
+  const bool has_weight = draw.Flag();
+  if (has_weight) {
+    operands.push_back(draw.Values({channels}));
+    operands.push_back(draw.Values({channels}));
+  }
+  const auto forward = [=](const Tensors& in) {
+    NormParameters parameters;
+    if (has_weight) parameters = {in[1], in[2]};
+    return GroupNormWithStatistics(in[0], options, parameters);
+  };
+  return {operands, [=](const Tensors& in) { return forward(in).y; },
+          [=](const Tensors& in, const Tensor& g) {
+            const auto weight = has_weight ? std::optional<Tensor>(in[1]) : std::nullopt;
+            const NormGradients gradients =
+                GroupNormBackward(g, in[0], forward(in), weight, options);
+            if (!has_weight) return Tensors{gradients.x};
+            return Tensors{gradients.x, gradients.weight, gradients.bias};
+          }};
+}
+
+// ---------------------------------------------------------------- cells of recurrent layers
+
+Configuration MakeLstmCell(Draw& draw) {
+  const int64_t n = draw.Number(1, 3), size = draw.Number(1, 3);
+  const bool of_c = draw.Flag();  // the gradient is that of c, not of h
+  const Tensor zero = draw.Values({n, size}) * 0.0;
+  return {{draw.Values({n, 4 * size}), draw.Values({n, 4 * size}), draw.Values({n, size})},
+          [=](const Tensors& in) {
+            const LstmCellResult result = LstmCell(in[0], in[1], in[2]);
+            return of_c ? result.c : result.h;
+          },
+          [=](const Tensors& in, const Tensor& g) {
+            const LstmCellResult forward = LstmCell(in[0], in[1], in[2]);
+            const LstmCellGradients gradients =
+                LstmCellBackward(of_c ? zero : g, of_c ? g : zero, in[2], forward);
+            return Tensors{gradients.gates, gradients.gates, gradients.c};
+          }};
+}
+Configuration MakeGruCell(Draw& draw) {
+  const int64_t n = draw.Number(1, 3), size = draw.Number(1, 3);
+  return {{draw.Values({n, 3 * size}), draw.Values({n, 3 * size}), draw.Values({n, size})},
+          [=](const Tensors& in) { return GruCell(in[0], in[1], in[2]).h; },
+          [=](const Tensors& in, const Tensor& g) {
+            const GruCellGradients gradients =
+                GruCellBackward(g, GruCell(in[0], in[1], in[2]));
+            return Tensors{gradients.input_gates, gradients.hidden_gates, gradients.h};
+          }};
+}
+
 // ---------------------------------------------------------------- indexing, dropout
 
 Configuration MakeEmbedding(Draw& draw) {
@@ -515,14 +568,14 @@ const Case kCases[] = {
     {{"mish_backward"}, 4, MakeMish},
     {{"log_sigmoid_backward"}, 4, MakeLogSigmoid},
     {{"softmax_backward"}, 12, MakeSoftmax},
-    {{"MseLossBackward"}, 6, MakeMse},
-    {{"L1LossBackward"}, 6, MakeL1},
-    {{"SmoothL1LossBackward"}, 10, MakeSmoothL1},
-    {{"HuberLossBackward"}, 10, MakeHuber},
-    {{"BinaryCrossEntropyBackward"}, 10, MakeBinaryCrossEntropy},
-    {{"BinaryCrossEntropyWithLogitsBackward"}, 16, MakeBinaryCrossEntropyWithLogits},
-    {{"KlDivBackward"}, 10, MakeKlDiv},
-    {{"NllLossBackward"}, 20, MakeNll},
+    {{"mse_loss_backward"}, 6, MakeMse},
+    {{"l1_loss_backward"}, 6, MakeL1},
+    {{"smooth_l1_loss_backward"}, 10, MakeSmoothL1},
+    {{"huber_loss_backward"}, 10, MakeHuber},
+    {{"binary_cross_entropy_backward"}, 10, MakeBinaryCrossEntropy},
+    {{"binary_cross_entropy_with_logits_backward"}, 16, MakeBinaryCrossEntropyWithLogits},
+    {{"kl_div_backward"}, 10, MakeKlDiv},
+    {{"nll_loss_backward"}, 20, MakeNll},
     {{"cross_entropy_backward", "cross_entropy_loss_backward"}, 20, MakeCrossEntropy},
     {{"layer_norm_backward"}, 20, MakeLayerNorm},
     {{"batch_norm_backward"}, 20, MakeBatchNorm},
@@ -530,6 +583,9 @@ const Case kCases[] = {
     {{"max_pool_backward"}, 20, MakeMaxPool},
     {{"avg_pool_backward"}, 20, MakeAvgPool},
     {{"sdpa_backward"}, 30, MakeAttention},
+    {{"group_norm_backward"}, 12, MakeGroupNorm},
+    {{"lstm_cell_backward"}, 8, MakeLstmCell},
+    {{"gru_cell_backward"}, 8, MakeGruCell},
     {{"EmbeddingBackward"}, 6, MakeEmbedding},
     {{"DropoutBackward"}, 6, MakeDropout},
     {{"SelectBackward"}, 6, MakeSelect},

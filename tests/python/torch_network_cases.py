@@ -1,6 +1,7 @@
-"""The cases of compare_with_torch.py for norms, attention, softmax_backward and adam_step."""
+"""The cases of compare_with_torch.py for norms, attention, softmax_backward, adam_step and the gradient scaler."""
 
 import itertools
+import math
 from typing import Any
 
 import torch
@@ -107,6 +108,89 @@ def layer_norm_backward(inputs):
 
         operands = [g, x, rstd] + ([mean] if center else []) + ([] if weight is None else [weight])
         yield Case(operands, want, scales if center else scales[:2], center=center, normalized_rank=rank)
+
+
+GROUP_NORMS = [((4, 6, 5), 3), ((2, 32, 8, 8), 4), ((3, 4), 1)]
+
+
+def group_inputs(inputs):
+    """Yields x, the weight, the bias, and the number of groups."""
+    for shape, groups in GROUP_NORMS:
+        yield inputs.real(-4, 4, *shape), inputs.real(-2, 2, shape[1]), inputs.real(-2, 2, shape[1]), groups
+
+
+def group_statistics(x, groups):
+    lines = x.to(statistics_dtype(x.dtype)).reshape(x.shape[0], groups, -1)
+    mean, rstd = lines.mean(-1), (lines.var(-1, correction=0) + 1e-5).rsqrt()
+    return mean, rstd, lines.double().abs().mean(-1)
+
+
+def group_scale(x, groups):
+    """Returns |x̂| with the error of the mean, for each element."""
+    _, rstd, magnitude = group_statistics(x, groups)
+    lines = x.double().abs().reshape(x.shape[0], groups, -1)
+    return ((lines + magnitude.unsqueeze(-1)) * (rstd * (1 + magnitude * rstd)).unsqueeze(-1)).reshape(x.shape)
+
+
+def of_channels(parameter, x):
+    return parameter.reshape(1, -1, *(1,) * (x.dim() - 2))
+
+
+def group_norm(inputs):
+    for x, weight, bias, groups in group_inputs(inputs):
+        mean, rstd, magnitude = group_statistics(x, groups)
+
+        def want(x=x, weight=weight, bias=bias, groups=groups, mean=mean, rstd=rstd):
+            wide = (each.to(mean.dtype) for each in (x, weight, bias))
+            return F.group_norm(next(wide), groups, next(wide), next(wide)).to(x.dtype), mean, rstd
+
+        scale = group_scale(x, groups) * of_channels(weight.double().abs(), x) + of_channels(bias.double().abs(), x)
+        yield Case([x, weight, bias], want, (scale, magnitude, rstd * (1 + magnitude * rstd)), groups=groups)
+
+
+def group_norm_backward(inputs):
+    for x, weight, bias, groups in group_inputs(inputs):
+        g = inputs.real(-4, 4, *x.shape)
+        mean, rstd, _ = group_statistics(x, groups)
+        xhat, terms = group_scale(x, groups), g.double().abs()
+        scaled = (terms * of_channels(weight.double().abs(), x)).reshape(*rstd.shape, -1)
+        lines = xhat.reshape(*rstd.shape, -1)
+        scale = scaled + scaled.mean(-1, keepdim=True) + lines * (scaled * lines).mean(-1, keepdim=True)
+        rows = [axis for axis in range(x.dim()) if axis != 1]
+
+        def want(x=x, weight=weight, bias=bias, g=g, groups=groups, mean=mean):
+            operands = leaves(*(each.to(mean.dtype) for each in (x, weight, bias)))
+            y = F.group_norm(operands[0], groups, operands[1], operands[2])
+            return tuple(each.to(x.dtype) for each in gradients(y, g.to(mean.dtype), operands))
+
+        scales = ((scale * rstd.unsqueeze(-1)).reshape(x.shape), (terms * xhat).sum(rows), terms.sum(rows))
+        yield Case([g, x, mean, rstd, weight], want, scales, groups=groups)
+
+
+def amp_unscale(inputs):
+    for found, shift in ((0.0, 0.0), (1.0, 0.0), (0.0, math.inf)):
+        g = inputs.real(-4, 4, 1000)
+        g[7] += shift
+        flag, inverse = torch.tensor(found), torch.tensor(1 / 1024)
+
+        def want(g=g, flag=flag, inverse=inverse):
+            gradient, found_inf = g.clone(), flag.clone()
+            torch._amp_foreach_non_finite_check_and_unscale_([gradient], found_inf, inverse)
+            return gradient, found_inf
+
+        yield Case([g, flag, inverse], want, (None, None))
+
+
+def amp_update_scale(inputs):
+    for tracker, found in ((0, 0.0), (4, 0.0), (4, 1.0)):
+        scale = inputs.real(1, 1000)
+        operands = [scale, torch.tensor(tracker, dtype=torch.int32), torch.tensor(found)]
+
+        def want(operands=operands, failed=found != 0, due=tracker == 4):
+            factor = 0.5 if failed else 2.0 if due else 1.0
+            return operands[0] * factor, torch.tensor(0 if failed or due else 1, dtype=torch.int32)
+
+        yield Case(operands, want, (None, None), growth=2.0, backoff=0.5, interval=5)
 
 
 # The shapes of q, k and v.
@@ -379,6 +463,10 @@ CASES = {
     "layer_norm_backward": layer_norm_backward,
     "batch_norm": batch_norm,
     "batch_norm_backward": batch_norm_backward,
+    "group_norm": group_norm,
+    "group_norm_backward": group_norm_backward,
+    "amp_unscale": amp_unscale,
+    "amp_update_scale": amp_update_scale,
     "sdpa": sdpa,
     "sdpa_backward": sdpa_backward,
     "adam_step": adam_step,

@@ -153,5 +153,23 @@ TEST_F(ComposedKernelTest, IntermediateValuesAreFreedAndCharged) {
   EXPECT_GE(session_->account(*engine_->slots()[0]).used_bytes(), 2 * kBytes);
 }
 
+// The zeros are made in the memory of the result, and scatter updates them there.
+TEST_F(ComposedKernelTest, AnIntermediateValueMayHaveTheMemoryOfTheResult) {
+  std::vector<std::unique_ptr<Device>> devices;
+  devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 30, 1));
+  Start(std::move(devices));
+  constexpr int64_t kRows = 64, kClasses = 32768, kBytes = kRows * kClasses * 4;
+  Run("uniform", {}, 1, {{"shape", std::vector<int64_t>{kRows, kClasses}}, {"seed", int64_t{1}}},
+      "cpu:0");
+  Run("full", {}, 2, {{"shape", std::vector<int64_t>{kRows}}, {"value", int64_t{5}}}, "cpu:0");
+  Run("ones", {}, 3, {{"shape", std::vector<int64_t>{}}}, "cpu:0");
+  Run("nll_loss_backward", {3, 1, 2}, 4);
+  engine_->slots()[0]->executor->Drain();
+  EXPECT_LE(engine_->slots()[0]->device->memory().peak_bytes, 2 * kBytes + (1 << 20));
+  const auto gradient = *ReadTensor<float>(*engine_, *session_->Find(4));
+  EXPECT_EQ(std::count(gradient.begin(), gradient.end(), 0), kRows * kClasses - kRows);
+  EXPECT_EQ(gradient[5], -1.0f / kRows);
+}
+
 }  // namespace
 }  // namespace tensord::server

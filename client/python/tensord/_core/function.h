@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "tensord/client/functional.h"
+#include "tensord/client/losses.h"
 #include "tensord/client/python/tensord/_core/core.h"
 #include "tensord/client/random.h"
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/client/functional.h"
 #include "tensord/client/internal/activation.h"
+#include "tensord/client/losses.h"
 #include "tensord/client/python/tensord/_core/function.h"
 
 namespace tensord::python {
@@ -155,6 +156,15 @@ void AddNetworkFunctions(nb::module_& m, nb::class_<Box>& tensor) {
       "x / sqrt(mean of x squared + eps) * weight + bias over the last normalized_rank axes.",
       [](const Call& call) {
         return RmsNorm(call.tensor(0), ReadNormParameters(call, 1), ReadLayerNormOptions(call));
+      });
+  add("group_norm",
+      "x: Tensor, /, groups: int, " TENSORD_NORM_PARAMETERS ", eps: float = 1e-5",
+      "(x - mean) / sqrt(variance + eps) * weight + bias over each group of channels of x "
+      "(N,C,...). weight and bias have the shape (C). The variance isn't corrected.",
+      [](const Call& call) {
+        return GroupNorm(call.tensor(0),
+                         {.groups = call.integer(1), .eps = call.number(4, 1e-5)},
+                         ReadNormParameters(call, 2));
       });
   add("batch_norm",
       "x: Tensor, running_mean: Tensor, running_var: Tensor, /, " TENSORD_NORM_PARAMETERS

@@ -1,5 +1,6 @@
 // The functions that are made from the registry of ops: names, arguments, defaults, documentation.
 #include <algorithm>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/ascii.h"
@@ -26,23 +27,11 @@ constexpr absl::string_view kNotFunctions[] = {
     "adam_step", "avg_pool_backward", "batch_norm_backward", "conv_backward_input",
     "conv_backward_weight", "cross_entropy_backward", "cross_entropy_loss",
     "cross_entropy_loss_backward", "layer_norm_backward", "max_pool_backward", "sdpa_backward",
-    "softmax_backward"};
+    "group_norm_backward", "gru_cell_backward", "lstm_cell_backward", "softmax_backward"};
 
 // Ops whose functions take other arguments than the op. composite_functions.cc,
-// creation_functions.cc and network_functions.cc have them.
-constexpr absl::string_view kOtherArguments[] = {"arange",        "as_strided_scatter",
-                                                 "broadcast_to",  "concat",
-                                                 "dropout",       "eye",
-                                                 "full",          "index",
-                                                 "index_put",     "nonzero",
-                                                 "normal",        "ones",
-                                                 "permute",       "randint",
-                                                 "reshape",       "scatter",
-                                                 "searchsorted",  "uniform",
-                                                 "where",         "zeros",
-                                                 "avg_pool",      "batch_norm",
-                                                 "cross_entropy", "layer_norm",
-                                                 "max_pool"};
+// creation_functions.cc, network_functions.cc and training_functions.cc have them.
+constexpr absl::string_view kOtherArguments[] = {"arange", "as_strided_scatter", "broadcast_to", "concat", "dropout", "eye", "full", "index", "index_put", "nonzero", "normal", "ones", "permute", "randint", "reshape", "scatter", "searchsorted", "uniform", "where", "zeros", "avg_pool", "batch_norm", "cross_entropy", "layer_norm", "group_norm", "max_pool", "nll_loss", "nll_loss_backward", "binary_cross_entropy_with_logits", "binary_cross_entropy_with_logits_backward"};
 
 template <size_t n>
 bool Contains(const absl::string_view (&names)[n], absl::string_view name) {
@@ -155,14 +144,21 @@ nb::object Run(const OpSchema& op, bool several_outputs, const Call& call) {
   return nb::tuple(outputs);
 }
 
+std::string ReturnType(int outputs) {
+  if (outputs == 1) return "Tensor";
+  return absl::StrCat("tuple[", absl::StrJoin(std::vector<const char*>(outputs, "Tensor"), ", "),
+                      "]");
+}
+
 FunctionSpec FromSchema(const OpSchema& op) {
-  const bool several = op.name == "sort" || op.name == "topk" || op.name == "var_mean";
+  const int outputs = CountOutputs(op);
+  const bool several = outputs > 1;
   return {.name = op.name,
           .parameters = Parameters(op),
-          .returns = several ? "tuple[Tensor, Tensor]" : "Tensor",
+          .returns = ReturnType(outputs),
           .doc = Documentation(op),
           .body = [&op, several](const Call& call) { return Run(op, several, call); },
-          .is_method = !absl::EndsWith(op.name, "_backward")};
+          .is_method = !absl::EndsWith(op.name, "_backward") && (op.formula == nullptr || op.max_inputs == 1)};
 }
 
 // The elementwise ops call the functions of client/ops.h, which also take scalars.

@@ -1,5 +1,4 @@
-// The functions of client/composite for training: activations, losses, their gradients, and steps
-// of optimizers.
+// Functions for training whose arguments differ from those of an op, and those of client/composite.
 #include <iterator>
 #include <optional>
 #include <string>
@@ -7,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/composite/indexing.h"
-#include "tensord/client/composite/losses.h"
 #include "tensord/client/composite/optimizers.h"
 #include "tensord/client/composite/random.h"
+#include "tensord/client/losses.h"
 #include "tensord/client/python/tensord/_core/function.h"
 #include "tensord/client/random.h"
 
@@ -22,25 +21,13 @@ std::optional<Tensor> TensorIfGiven(const Call& call, int i) {
 }
 
 // In the readers of options, `first` is the position of the parameter after x and the target.
-SmoothL1LossOptions ReadSmoothL1(const Call& call, int first) {
-  return {ReadLossReduction(call, first), call.number(first + 1, 1)};
-}
-HuberLossOptions ReadHuber(const Call& call, int first) {
-  return {ReadLossReduction(call, first), call.number(first + 1, 1)};
-}
-BinaryCrossEntropyOptions ReadBinary(const Call& call, int first) {
-  return {ReadLossReduction(call, first), TensorIfGiven(call, first + 1)};
-}
 BinaryCrossEntropyWithLogitsOptions ReadLogits(const Call& call, int first) {
-  return {ReadLossReduction(call, first), TensorIfGiven(call, first + 1),
-          TensorIfGiven(call, first + 2)};
-}
-KlDivOptions ReadKlDiv(const Call& call, int first) {
-  return {ReadLossReduction(call, first), call.flag(first + 1)};
+  return {ReadLossReduction(call, first + 2), TensorIfGiven(call, first),
+          TensorIfGiven(call, first + 1)};
 }
 NllLossOptions ReadNll(const Call& call, int first) {
-  NllLossOptions options = {.reduction = ReadLossReduction(call, first),
-                            .weight = TensorIfGiven(call, first + 1),
+  NllLossOptions options = {.reduction = ReadLossReduction(call, first + 1),
+                            .weight = TensorIfGiven(call, first),
                             .ignore_index = call.integer(first + 3, -100)};
   if (call.has(first + 2)) options.axis = call.integer(first + 2);
   return options;
@@ -85,74 +72,33 @@ struct TrainingRow {
 };
 
 #define TENSORD_RUN_TRAINING(expression) [](const Call& c) -> Tensor { return expression; }
-#define TENSORD_LOSS "x: Tensor, target: Tensor, /, reduction: str = \"mean\""
-#define TENSORD_LOSS_GRADIENT \
-  "gradient: Tensor, x: Tensor, target: Tensor, /, reduction: str = \"mean\""
-#define TENSORD_WEIGHT ", weight: Tensor | None = None"
-#define TENSORD_CLASSES ", axis: int | None = None, ignore_index: int = -100"
+#define TENSORD_LOGITS                                                     \
+  ", weight: Tensor | None = None, pos_weight: Tensor | None = None, "     \
+  "reduction: str = \"mean\""
+#define TENSORD_CLASSES                                                    \
+  ", weight: Tensor | None = None, reduction: str = \"mean\", axis: int | " \
+  "None = None, ignore_index: int = -100"
 
 const TrainingRow kTrainingRows[] = {
     // Losses.
-    {"mse_loss", TENSORD_LOSS,
-     "The mean of the squared differences. reduction: \"none\", \"mean\" or \"sum\".",
-     TENSORD_RUN_TRAINING(MseLoss(c.tensor(0), c.tensor(1), ReadLossReduction(c, 2)))},
-    {"mse_loss_backward", TENSORD_LOSS_GRADIENT, "The gradient of x for mse_loss.",
-     TENSORD_RUN_TRAINING(
-         MseLossBackward(c.tensor(0), c.tensor(1), c.tensor(2), ReadLossReduction(c, 3)))},
-    {"l1_loss", TENSORD_LOSS,
-     "The mean of the absolute differences. reduction: \"none\", \"mean\" or \"sum\".",
-     TENSORD_RUN_TRAINING(L1Loss(c.tensor(0), c.tensor(1), ReadLossReduction(c, 2)))},
-    {"l1_loss_backward", TENSORD_LOSS_GRADIENT, "The gradient of x for l1_loss.",
-     TENSORD_RUN_TRAINING(
-         L1LossBackward(c.tensor(0), c.tensor(1), c.tensor(2), ReadLossReduction(c, 3)))},
-    {"smooth_l1_loss", TENSORD_LOSS ", beta: float = 1.0",
-     "The mean of d * d / (2 beta) where d = |x - target| < beta, and of d - beta / 2 elsewhere.",
-     TENSORD_RUN_TRAINING(SmoothL1Loss(c.tensor(0), c.tensor(1), ReadSmoothL1(c, 2)))},
-    {"smooth_l1_loss_backward", TENSORD_LOSS_GRADIENT ", beta: float = 1.0",
-     "The gradient of x for smooth_l1_loss.",
-     TENSORD_RUN_TRAINING(
-         SmoothL1LossBackward(c.tensor(0), c.tensor(1), c.tensor(2), ReadSmoothL1(c, 3)))},
-    {"huber_loss", TENSORD_LOSS ", delta: float = 1.0",
-     "The mean of d * d / 2 where d = |x - target| < delta, and of delta (d - delta / 2) "
-     "elsewhere.",
-     TENSORD_RUN_TRAINING(HuberLoss(c.tensor(0), c.tensor(1), ReadHuber(c, 2)))},
-    {"huber_loss_backward", TENSORD_LOSS_GRADIENT ", delta: float = 1.0",
-     "The gradient of x for huber_loss.",
-     TENSORD_RUN_TRAINING(
-         HuberLossBackward(c.tensor(0), c.tensor(1), c.tensor(2), ReadHuber(c, 3)))},
-    {"binary_cross_entropy", TENSORD_LOSS TENSORD_WEIGHT,
-     "The mean of -target log(x) - (1 - target) log(1 - x), with x from 0 to 1. The weight is a "
-     "factor of each loss.",
-     TENSORD_RUN_TRAINING(BinaryCrossEntropy(c.tensor(0), c.tensor(1), ReadBinary(c, 2)))},
-    {"binary_cross_entropy_backward", TENSORD_LOSS_GRADIENT TENSORD_WEIGHT,
-     "The gradient of x for binary_cross_entropy.",
-     TENSORD_RUN_TRAINING(
-         BinaryCrossEntropyBackward(c.tensor(0), c.tensor(1), c.tensor(2), ReadBinary(c, 3)))},
     {"binary_cross_entropy_with_logits",
-     TENSORD_LOSS TENSORD_WEIGHT ", pos_weight: Tensor | None = None",
+     "x: Tensor, target: Tensor, /" TENSORD_LOGITS,
      "binary_cross_entropy of sigmoid(x), computed without overflow. pos_weight is a factor of the "
      "target in the loss.",
      TENSORD_RUN_TRAINING(
          BinaryCrossEntropyWithLogits(c.tensor(0), c.tensor(1), ReadLogits(c, 2)))},
     {"binary_cross_entropy_with_logits_backward",
-     TENSORD_LOSS_GRADIENT TENSORD_WEIGHT ", pos_weight: Tensor | None = None",
+     "gradient: Tensor, x: Tensor, target: Tensor, /" TENSORD_LOGITS,
      "The gradient of x for binary_cross_entropy_with_logits.",
      TENSORD_RUN_TRAINING(BinaryCrossEntropyWithLogitsBackward(c.tensor(0), c.tensor(1),
                                                                c.tensor(2), ReadLogits(c, 3)))},
-    {"kl_div", TENSORD_LOSS ", log_target: bool = False",
-     "The mean of target (log(target) - x), where x has logarithms of probabilities. log_target: "
-     "the target has them, too.",
-     TENSORD_RUN_TRAINING(KlDiv(c.tensor(0), c.tensor(1), ReadKlDiv(c, 2)))},
-    {"kl_div_backward", TENSORD_LOSS_GRADIENT ", log_target: bool = False",
-     "The gradient of x for kl_div.",
-     TENSORD_RUN_TRAINING(KlDivBackward(c.tensor(0), c.tensor(1), c.tensor(2), ReadKlDiv(c, 3)))},
-    {"nll_loss", TENSORD_LOSS TENSORD_WEIGHT TENSORD_CLASSES,
+    {"nll_loss", "x: Tensor, target: Tensor, /" TENSORD_CLASSES,
      "The mean of -weight[target] x[target], with x (...,C,...) and target (...) of int32 or "
      "int64. "
      "By default, the classes\nare axis 1, or axis 0 if x has one axis. The mean is divided by the "
      "sum of the targets' weights. A target\noutside [0, C) that isn't ignore_index is an error.",
      TENSORD_RUN_TRAINING(NllLoss(c.tensor(0), c.tensor(1), ReadNll(c, 2)))},
-    {"nll_loss_backward", TENSORD_LOSS_GRADIENT TENSORD_WEIGHT TENSORD_CLASSES,
+    {"nll_loss_backward", "gradient: Tensor, x: Tensor, target: Tensor, /" TENSORD_CLASSES,
      "The gradient of x for nll_loss.",
      TENSORD_RUN_TRAINING(NllLossBackward(c.tensor(0), c.tensor(1), c.tensor(2), ReadNll(c, 3)))},
 

@@ -57,9 +57,6 @@ class _Recurrent(Module):
         bias = getattr(self, f"bias_{which}_{suffix}") if self._has_bias else None
         return _core.linear(x, getattr(self, f"weight_{which}_{suffix}"), bias)
 
-    def _gate(self, gates: Tensor, i: int) -> Tensor:
-        return gates[:, i * self.hidden_size : (i + 1) * self.hidden_size]
-
     def _run(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, tuple[Tensor, ...]]:
         name = type(self).__name__
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size or x.size == 0:
@@ -128,10 +125,8 @@ class LSTM(_Recurrent):
     _gates, _parts = 4, 2
 
     def _step(self, gates: Tensor, state: tuple[Tensor, ...], suffix: str) -> tuple[Tensor, ...]:
-        both = gates + self._project(state[0], "hh", suffix)
-        i, f, g, o = (self._gate(both, gate) for gate in range(4))
-        c = _core.sigmoid(f) * state[1] + _core.sigmoid(i) * _core.tanh(g)
-        return _core.sigmoid(o) * _core.tanh(c), c
+        h, c, _ = _core.lstm_cell(gates, self._project(state[0], "hh", suffix), state[1])
+        return h, c
 
     def forward(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, ...]]:
         return self._run(x, state)
@@ -143,12 +138,7 @@ class GRU(_Recurrent):
     _gates, _parts = 3, 1
 
     def _step(self, gates: Tensor, state: tuple[Tensor, ...], suffix: str) -> tuple[Tensor, ...]:
-        h = state[0]
-        own = self._project(h, "hh", suffix)
-        r = _core.sigmoid(self._gate(gates, 0) + self._gate(own, 0))
-        z = _core.sigmoid(self._gate(gates, 1) + self._gate(own, 1))
-        n = _core.tanh(self._gate(gates, 2) + r * self._gate(own, 2))
-        return (n + z * (h - n),)
+        return _core.gru_cell(gates, self._project(state[0], "hh", suffix), state[0])[:1]
 
     def forward(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
         y, state = self._run(x, None if h is None else (h,))

@@ -1,6 +1,4 @@
 // Ops that few programs call, as compositions.
-#include <ATen/ops/native_group_norm_native.h>
-
 #include <cmath>
 #include <limits>
 
@@ -214,38 +212,34 @@ at::Tensor UnfoldBackward(const at::Tensor& gradient, at::IntArrayRef sizes, int
 
 void CheckAndUnscale(at::TensorList gradients, at::Tensor& found_inf,
                      const at::Tensor& inverse_scale) {
+  const Value inverse = Reshape(Read(inverse_scale), {});
   for (const at::Tensor& each : gradients) {
     CommonDevice("_amp_foreach_non_finite_check_and_unscale_", {&each, &found_inf, &inverse_scale});
     if (each.numel() == 0) continue;
-    const Value g = Read(each), difference = Sub(g, g);  // 0, or NaN
-    const Value count =
-        Reduce("count_nonzero", Push(op::ne, {difference, Number(0, g)}), {}, false);
-    const Value found = Cast(Push(op::ne, {count, Number(0, count)}), found_inf.scalar_type());
-    Write(found_inf, Push(op::maximum, {Read(found_inf), found}));
-    Write(each, Mul(Cast(g, at::kFloat), Read(inverse_scale)));
+    const Value g = Read(each), found = Reshape(Read(found_inf), {});
+    const std::vector<Value> made = PushAll("amp_unscale", {In(g), In(found), In(inverse)}, {});
+    Write(each, made[0]);
+    Write(found_inf, Reshape(made[1], found_inf.sizes()));
   }
 }
 at::Tensor& UpdateScale(at::Tensor& scale, at::Tensor& growth_tracker, const at::Tensor& found_inf,
                         double growth, double backoff, int64_t interval) {
   const Value old = Read(scale), tracker = Read(growth_tracker), found = Read(found_inf);
-  const Value failed = Push(op::ne, {found, Number(0, found)});
-  const Value successes = Add(tracker, at::Scalar(1));
-  const Value due = Push(op::eq, {successes, Number(interval, successes)});
-  const Value grown = Mul(old, at::Scalar(growth)), difference = Sub(grown, grown);
-  const Value larger = Where(Push(op::eq, {difference, Number(0, difference)}), grown, old);
-  Write(scale, Where(failed, Mul(old, at::Scalar(backoff)), Where(due, larger, old)));
-  Write(growth_tracker, Where(Push(op::bitwise_or, {failed, due}), Number(0, tracker), successes));
+  const std::vector<Value> made =
+      PushAll("amp_update_scale", {In(old), In(tracker), In(found)},
+              {{"growth", growth}, {"backoff", backoff}, {"interval", interval}});
+  Write(scale, made[0]);
+  Write(growth_tracker, made[1]);
   return scale;
 }
 
 // ---- group normalization
 
-// PyTorch 2.14 and earlier call view() on the input, which fails if the input is channels-last.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNorm(const at::Tensor& self,
                                                          const std::optional<at::Tensor>& weight,
                                                          const std::optional<at::Tensor>& bias,
-                                                         int64_t n, int64_t channels,
-                                                         int64_t pixels, int64_t groups,
+                                                         int64_t /*n*/, int64_t channels,
+                                                         int64_t /*pixels*/, int64_t groups,
                                                          double epsilon) {
   for (const std::optional<at::Tensor>* each : {&weight, &bias}) {
     if (!IsGiven(*each)) continue;
@@ -254,47 +248,39 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNorm(const at::Tensor& self,
                 "group_norm: mixed dtype: expect parameter to have scalar type of ",
                 ComputeDType(self.scalar_type()), ", but got ", dtype);
   }
-  auto result = at::native::math_group_norm(self.contiguous(), weight, bias, n, channels, pixels,
-                                            groups, epsilon);
-  // Parameters of float32 don't change the dtype of a result of 16 bits.
-  std::get<0>(result) =
-      std::get<0>(result).to(self.scalar_type()).contiguous(self.suggest_memory_format());
-  return result;
+  const c10::DeviceIndex device = DeviceOf(self);
+  const Value x = Read(self);
+  Value scale, shift;
+  c10::SmallVector<In, 3> inputs = {x};
+  if (IsGiven(weight)) {
+    inputs.emplace_back(scale = Read(*weight));
+  } else if (IsGiven(bias)) {
+    inputs.emplace_back(scale = Full(device, {channels}, 1, bias->scalar_type()));
+  }
+  if (IsGiven(bias)) inputs.emplace_back(shift = Read(*bias));
+  const std::vector<Value> made =
+      PushAll("group_norm", inputs, {{"groups", groups}, {"eps", epsilon}});
+  return {MakeInFormat(made[0], device, self.suggest_memory_format()), MakeTensor(made[1], device),
+          MakeTensor(made[2], device)};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNormBackward(
     const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& mean,
-    const at::Tensor& rstd, const std::optional<at::Tensor>& weight, int64_t n, int64_t channels,
-    int64_t pixels, int64_t groups, std::array<bool, 3> mask) {
+    const at::Tensor& rstd, const std::optional<at::Tensor>& weight, int64_t /*n*/,
+    int64_t /*channels*/, int64_t /*pixels*/, int64_t groups, std::array<bool, 3> mask) {
   const c10::DeviceIndex device =
       CommonDevice("native_group_norm_backward", {&gradient, &self, &mean, &rstd});
-  const at::ScalarType dtype = ComputeDType(self.scalar_type());
-  const int64_t by_group[] = {n, groups, channels / groups, pixels},
-                statistics[] = {n, groups, 1, 1};
-  const int64_t parameters[] = {1, groups, channels / groups, 1}, line[] = {channels};
-  const Value g = Reshape(Cast(Read(gradient), dtype), by_group),
-              x = Reshape(Cast(Read(self), dtype), by_group);
-  const Value r = Reshape(Cast(Read(rstd), dtype), statistics),
-              m = Reshape(Cast(Read(mean), dtype), statistics);
-  const Value normal = Mul(Sub(x, m), r), product = Mul(g, normal);
+  const Value g = Read(gradient), x = Read(self), m = Read(mean), r = Read(rstd);
+  Value scale;
+  c10::SmallVector<In, 5> inputs = {g, x, m, r};
+  if (IsGiven(weight)) inputs.emplace_back(scale = Read(*weight));
+  const std::vector<Value> made = PushAll("group_norm_backward", inputs, {{"groups", groups}});
   std::tuple<at::Tensor, at::Tensor, at::Tensor> result;
   if (mask[0]) {
-    const Value scaled =
-        IsGiven(weight) ? Mul(g, Reshape(Cast(Read(*weight), dtype), parameters)) : g;
-    const Value average = Reduce("mean", scaled, {2, 3}, true);
-    const Value along = Reduce("mean", Mul(scaled, normal), {2, 3}, true);
-    const Value gx = Mul(r, Sub(Sub(scaled, average), Mul(normal, along)));
-    std::get<0>(result) = MakeInFormat(Cast(Reshape(gx, self.sizes()), self.scalar_type()), device,
-                                       self.suggest_memory_format());
+    std::get<0>(result) = MakeInFormat(made[0], device, self.suggest_memory_format());
   }
-  if (mask[1]) {
-    std::get<1>(result) = MakeTensor(
-        Cast(Reshape(Reduce("sum", product, {0, 3}, false), line), self.scalar_type()), device);
-  }
-  if (mask[2]) {
-    std::get<2>(result) = MakeTensor(
-        Cast(Reshape(Reduce("sum", g, {0, 3}, false), line), self.scalar_type()), device);
-  }
+  if (mask[1]) std::get<1>(result) = MakeTensor(made[1], device);
+  if (mask[2]) std::get<2>(result) = MakeTensor(made[2], device);
   return result;
 }
 

@@ -29,11 +29,6 @@ struct Options {
   double label_smoothing;
 };
 
-const char* ReductionName(int64_t reduction) {
-  if (reduction == at::Reduction::None) return "none";
-  return reduction == at::Reduction::Sum ? "sum" : "mean";
-}
-
 // The classes are axis 1 of (N, C, …), or axis 0 of (C).
 int64_t ClassAxis(const at::Tensor& x) { return x.dim() == 1 ? 0 : 1; }
 

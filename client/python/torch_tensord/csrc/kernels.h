@@ -6,6 +6,7 @@
 #include <ATen/TensorUtils.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/WrapDimUtilsMulti.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TypeProperties.h>
@@ -119,6 +120,11 @@ inline at::Tensor& CopyToOut(at::Tensor& out, const at::Tensor& value) {
 inline c10::DeviceIndex DeviceOf(const at::Tensor& tensor) { return tensor.device().index(); }
 inline bool IsGiven(const std::optional<at::Tensor>& tensor) {
   return tensor.has_value() && tensor->defined();
+}
+// Returns the value of an attribute "reduction".
+inline const char* ReductionName(int64_t reduction) {
+  if (reduction == at::Reduction::None) return "none";
+  return reduction == at::Reduction::Sum ? "sum" : "mean";
 }
 // Returns the number that a value with one element has. Waits.
 at::Scalar Fetch(const Value& value);

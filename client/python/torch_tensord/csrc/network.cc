@@ -1,6 +1,8 @@
 // Softmax, normalization, and their gradients.
 #include <ATen/native/layer_norm.h>
 
+#include <limits>
+
 #include "kernels.h"
 
 namespace torch_tensord {
@@ -115,6 +117,56 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LayerNormBackward(
                    mask, device, at::MemoryFormat::Contiguous);
 }
 
+// ---- RMS norm. Without these functions, PyTorch runs several ops.
+
+double RmsNormEps(std::optional<double> eps, at::ScalarType dtype) {
+  if (eps.has_value()) return *eps;
+  return dtype == at::kDouble ? std::numeric_limits<double>::epsilon()
+                              : std::numeric_limits<float>::epsilon();
+}
+
+std::tuple<at::Tensor, at::Tensor> RmsNorm(const at::Tensor& self, at::IntArrayRef shape,
+                                           const std::optional<at::Tensor>& weight,
+                                           std::optional<double> eps) {
+  const at::Tensor none;
+  at::native::_check_layer_norm_inputs(self, shape, IsGiven(weight) ? *weight : none, none);
+  const c10::DeviceIndex device = DeviceOf(self);
+  const Value x = Read(self);
+  Value scale;
+  c10::SmallVector<In, 2> inputs = {x};
+  if (IsGiven(weight)) {
+    CommonDevice("rms_norm", {&self, &*weight});
+    inputs.emplace_back(scale = Read(*weight));
+  }
+  const std::vector<Value> made = PushAll("layer_norm", inputs,
+                                          {{"normalized_rank", static_cast<int64_t>(shape.size())},
+                                           {"eps", RmsNormEps(eps, self.scalar_type())},
+                                           {"center", false}});
+  return {MakeTensor(made[0], device), MakeTensor(made[1], device)};
+}
+
+std::tuple<at::Tensor, at::Tensor> RmsNormBackward(const at::Tensor& gradient,
+                                                   const at::Tensor& self, at::IntArrayRef shape,
+                                                   const at::Tensor& rstd,
+                                                   const std::optional<at::Tensor>& weight,
+                                                   std::array<bool, 2> mask) {
+  const c10::DeviceIndex device =
+      CommonDevice("_fused_rms_norm_backward", {&gradient, &self, &rstd});
+  const Mask wanted = {mask[0], mask[1] && IsGiven(weight), false};
+  const c10::DimVector positions = Positions(wanted);
+  if (positions.empty()) return {};
+  const Value g = Cast(Read(gradient), self.scalar_type()), x = Read(self), r = Read(rstd);
+  Value scale;
+  c10::SmallVector<In, 4> inputs = {g, x, r};
+  if (IsGiven(weight)) inputs.emplace_back(scale = Read(*weight));
+  auto [gx, of_weight, unused] = Gradients("layer_norm_backward", inputs,
+                                           {{"normalized_rank", static_cast<int64_t>(shape.size())},
+                                            {"center", false},
+                                            {"gradients", at::IntArrayRef(positions)}},
+                                           wanted, device, at::MemoryFormat::Contiguous);
+  return {gx, of_weight};
+}
+
 std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNorm(
     const at::Tensor& self, const std::optional<at::Tensor>& weight,
     const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& running_mean,
@@ -193,6 +245,8 @@ TENSORD_KERNELS(m) {
   m.impl("_log_softmax_backward_data.out", SoftmaxBackwardOut<true>);
   m.impl("native_layer_norm", LayerNorm);
   m.impl("native_layer_norm_backward", LayerNormBackward);
+  m.impl("_fused_rms_norm", RmsNorm);
+  m.impl("_fused_rms_norm_backward", RmsNormBackward);
   m.impl("native_batch_norm", BatchNorm);
   m.impl("_native_batch_norm_legit", BatchNormInPlace);
   m.impl("_native_batch_norm_legit.no_stats", BatchNormOfBatch);

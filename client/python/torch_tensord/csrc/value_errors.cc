@@ -108,7 +108,8 @@ const RuleText* FindRule(int64_t index) {
 // "tensord: program (tensor 12): index: index 9 at [1] of input 1 is …\nnotes".
 struct Message {
   std::string before, op, text, notes;
-  std::string inner;  // if `op` is "program": the op of it that failed
+  // The op within a program or a composition that failed: "nll_loss: gather". Otherwise empty.
+  std::string inner;
   uint64_t handle = 0;
 };
 
@@ -129,12 +130,12 @@ std::optional<Message> Parse(const std::string& message) {
     parts.notes = parts.text.substr(line);
     parts.text.resize(line);
   }
-  const size_t colon = parts.text.find(": ");
-  if (parts.op == "program" && colon != std::string::npos && parts.text.find(' ') == colon + 1) {
-    parts.inner = parts.text.substr(0, colon);
+  for (;;) {
+    const size_t colon = parts.text.find(": ");
+    if (colon == std::string::npos || parts.text.find(' ') != colon + 1) return parts;
+    parts.inner += (parts.inner.empty() ? "" : ": ") + parts.text.substr(0, colon);
     parts.text.erase(0, colon + 2);
   }
-  return parts;
 }
 
 // Returns the number after "index ", or -1.
@@ -287,7 +288,8 @@ Value AllAtMost(const Value& x, double high) {
 std::string ExplainValueError(std::string message) {
   std::optional<Message> parts = Parse(message);
   if (!parts.has_value()) return message;
-  const std::string& op = parts->inner.empty() ? parts->op : parts->inner;
+  const bool of_program = parts->op == "program" && !parts->inner.empty();
+  const std::string op = of_program ? parts->inner.substr(0, parts->inner.find(':')) : parts->op;
   std::string function;
   if (const RuleText* rule = FindRule(IndexOf(parts->text)); rule != nullptr) {
     function = rule->function;

@@ -67,6 +67,71 @@ def test_gradient_is_one_command(connection, name, dtype):
     assert commands_of(connection, GRADIENTS[name], g, x) == 1
 
 
+# Each loss, and whether its gradient is one command. PyTorch composes the other gradients.
+LOSSES = {
+    "mse_loss": (F.mse_loss, True),
+    "smooth_l1_loss": (F.smooth_l1_loss, True),
+    "huber_loss": (F.huber_loss, True),
+    "binary_cross_entropy_with_logits": (F.binary_cross_entropy_with_logits, False),
+}
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_loss_is_one_command(connection, name, reduction):
+    function, gradient_is_one = LOSSES[name]
+    x, target = (torch.rand(4, 8).to(DEVICE) for _ in range(2))
+    assert commands_of(connection, lambda: function(x, target, reduction=reduction)) == 1
+    loss = function(x.requires_grad_(), target, reduction=reduction)
+    g = torch.ones_like(loss)
+    sent = commands_of(connection, lambda: torch.autograd.grad(loss, x, g, retain_graph=True))
+    assert sent == 1 or not gradient_is_one
+
+
+NORMS = {
+    "layer_norm": lambda x, w, b: F.layer_norm(x, (8,), w, b),
+    "rms_norm": lambda x, w, b: F.rms_norm(x, (8,), w),
+    "group_norm": lambda x, w, b: F.group_norm(x, 2, w, b),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norm_and_its_gradients_are_one_command_each(connection, name):
+    x, w, b = (torch.rand(shape).to(DEVICE).requires_grad_() for shape in ((4, 8), (8,), (8,)))
+    y, g = NORMS[name](x, w, b), torch.rand(4, 8).to(DEVICE)
+    assert commands_of(connection, NORMS[name], x, w, b) == 1
+    operands = [x, w] if name == "rms_norm" else [x, w, b]
+    assert commands_of(connection, lambda: torch.autograd.grad(y, operands, g, retain_graph=True)) == 1
+
+
+@pytest.mark.parametrize("name, gates", [("lstm", 4), ("gru", 3)])
+def test_cell_and_its_gradients_are_one_command_each(connection, name, gates):
+    shapes = (4, gates * 8), (4, gates * 8), (4, 8), (gates * 8,), (gates * 8,)
+    operands = [torch.rand(shape).to(DEVICE).requires_grad_() for shape in shapes]
+    cell = getattr(aten, f"_thnn_fused_{name}_cell")
+    new = cell(*operands)[0]
+    assert commands_of(connection, cell, *operands) == 1
+    g = torch.rand(4, 8).to(DEVICE)
+    assert commands_of(connection, lambda: torch.autograd.grad(new, operands, g, retain_graph=True)) == 1
+
+
+def test_unscaling_a_gradient_is_one_command(connection):
+    gradient, found, inverse = torch.rand(8).to(DEVICE), torch.zeros(()).to(DEVICE), torch.ones(()).to(DEVICE)
+
+    def unscale():
+        torch._amp_foreach_non_finite_check_and_unscale_([gradient], found, inverse)
+
+    assert commands_of(connection, unscale) <= 3  # the op, and the drops of the old values
+
+
+def test_nll_loss_and_its_gradient_are_one_command_each(connection):
+    x = torch.randn(4, 8).to(DEVICE).requires_grad_()
+    y = torch.randint(8, (4,)).to(DEVICE)
+    loss, g = F.nll_loss(x, y), torch.ones((), device=DEVICE)
+    assert commands_of(connection, F.nll_loss, x, y) == 1
+    assert commands_of(connection, lambda: torch.autograd.grad(loss, x, g, retain_graph=True)) == 1
+
+
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_cross_entropy_and_its_gradient_are_one_command_each(connection, reduction):
     x = torch.randn(4, 8).to(DEVICE).requires_grad_()

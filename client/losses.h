@@ -1,11 +1,11 @@
-// Losses that are composed of the ops of ops.h and indexing.h, and their gradients. README.md of
-// this folder lists their definitions. Names and meanings are PyTorch's. functional.h has
-// CrossEntropy.
+// Losses and their gradients. They are ops: the server builds them from other ops
+// (common/ops/compositions/losses.cc). common/OPS.md lists their definitions. Names and meanings are
+// PyTorch's.
 //
-// x is floating, and so is the target of all losses but NllLoss: the result has the dtype to which
-// they are promoted. As in ops.h, no function waits, errors are in the result's status, and all
-// functions are thread-safe. An error that the client finds begins with the function's name.
-// float16 and bfloat16 are computed in float32, also their sums, and rounded once.
+// As in ops.h, no function waits, errors are in the result's status, and all functions are
+// thread-safe. x is floating, and so is the target of the losses of elements: the result has the
+// dtype to which all operands are promoted. float16 and bfloat16 are computed in float32, also their
+// sums, and rounded once.
 //
 // The functions whose names end in "Backward" return the gradient of x. They take the gradient of
 // the loss, which has the shape [] unless the reduction is kNone, and the arguments of the loss.
@@ -14,10 +14,16 @@
 #include <cstdint>
 #include <optional>
 
-#include "tensord/client/functional.h"
 #include "tensord/client/tensor.h"
 
 namespace tensord {
+
+enum class LossReduction {
+  kNone,  // no reduction: a loss for each element or distribution
+  kMean,  // of losses of classes: the sum, divided by the sum of the weights of the targets that
+          // aren't ignored
+  kSum
+};
 
 // ---------------------------------------------------------------- regression
 
@@ -94,19 +100,44 @@ Tensor KlDivBackward(const Tensor& gradient, const Tensor& x, const Tensor& targ
 
 // ---------------------------------------------------------------- classes
 
+// If all targets are ignored, or there are none, the mean is NaN. If a target isn't in [0, C), and
+// isn't ignored, the result fails with INVALID_ARGUMENT when its ops have run.
+
 struct NllLossOptions {
-  // kMean divides the sum by the sum of the targets' weights. Ignored targets don't count. If all
-  // targets are ignored, or there are none, the mean is NaN.
   LossReduction reduction = LossReduction::kMean;
   std::optional<Tensor> weight = {};  // (C): of each class; none: ones
   std::optional<int64_t> axis = {};   // of the classes; none: 1, or 0 if x has one dimension
   int64_t ignore_index = -100;        // a target of this value gives the loss 0 and no gradient
 };
 // Each loss is -weight[target] · x[target], with x (…,C,…), such as results of LogSoftmax, and
-// target (…), int32 or int64. If a target isn't in [0, C), and isn't ignored, the result fails with
-// INVALID_ARGUMENT when its ops have run.
+// target (…), int32 or int64. The result has x's dtype.
 Tensor NllLoss(const Tensor& x, const Tensor& target, const NllLossOptions& options = {});
 Tensor NllLossBackward(const Tensor& gradient, const Tensor& x, const Tensor& target,
                        const NllLossOptions& options = {});
+
+struct CrossEntropyOptions {
+  std::optional<Tensor> weight = {};  // (C): of each class; none: ones
+  LossReduction reduction = LossReduction::kMean;
+  std::optional<int64_t> axis = {};   // of the classes; none: 1, or 0 if x has one dimension
+  int64_t ignore_index = -100;  // a target of this value gives the loss 0 and no gradient
+  double label_smoothing = 0;   // the share of a target, from 0 to 1, that all classes get equally
+};
+// Each loss is -weight[target] · log(softmax(x))[target], with x and target as of NllLoss. The
+// result has x's dtype.
+Tensor CrossEntropy(const Tensor& x, const Tensor& target, const CrossEntropyOptions& options = {});
+
+// The dtype of all members is float64 if x is float64, otherwise float32.
+struct CrossEntropyResult {
+  Tensor loss;   // reduced, or of the shape of the target
+  Tensor lse;    // log Σ exp(x), of the shape of the target
+  Tensor total;  // the sum of the weights of the targets that aren't ignored
+};
+CrossEntropyResult CrossEntropyWithStatistics(const Tensor& x, const Tensor& target,
+                                              const CrossEntropyOptions& options = {});
+// `forward` is the result of CrossEntropyWithStatistics for the same arguments. The function reads
+// only its lse and total.
+Tensor CrossEntropyBackward(const Tensor& gradient, const Tensor& x,
+                            const CrossEntropyResult& forward, const Tensor& target,
+                            const CrossEntropyOptions& options = {});
 
 }  // namespace tensord

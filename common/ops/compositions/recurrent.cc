@@ -1,0 +1,193 @@
+// Cells of recurrent layers, and their gradients: one step of a layer and direction. They are
+// computed in float32 if all inputs have 16 bits, and each result is rounded once.
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/ops/composition.h"
+#include "tensord/common/ops/op_registry.h"
+
+namespace tensord {
+namespace formula {
+namespace {
+
+// Returns part i of the last axis, whose parts have this size.
+Value Part(const Value& x, int64_t i, int64_t size) {
+  return Apply("slice", {x},
+               {{"axes", std::vector<int64_t>{1}},
+                {"starts", std::vector<int64_t>{i * size}},
+                {"stops", std::vector<int64_t>{(i + 1) * size}}});
+}
+
+template <size_t... i>
+std::array<Value, sizeof...(i)> PartsAt(const Value& x, std::index_sequence<i...>) {
+  const int64_t size = x.shape().dim(1) / static_cast<int64_t>(sizeof...(i));
+  return {Part(x, static_cast<int64_t>(i), size)...};
+}
+
+// Returns n equal parts of the last axis of a matrix.
+template <size_t n>
+std::array<Value, n> Parts(const Value& x) {
+  return PartsAt(x, std::make_index_sequence<n>());
+}
+
+Value Joined(const std::vector<Value>& parts) {
+  return ApplyAll("concat", parts, {{"axis", int64_t{1}}})[0];
+}
+
+Value RowSum(const Value& x) { return Apply("sum", {x}, {{"axes", std::vector<int64_t>{0}}}); }
+
+// Fails unless input i has the shape [rows, columns].
+void RequireMatrix(Formula& f, int i, const char* name, int64_t rows, int64_t columns) {
+  if (f.input(i).shape() == Shape({rows, columns})) return;
+  f.Fail(absl::StrCat(name, " must have the shape [", rows, ", ", columns, "]"));
+}
+
+// Fails unless the inputs [0, count) are gates of a state, which has the shape (N,H), and the
+// inputs after `state` are biases of gates.
+void RequireGates(Formula& f, int count, int state, int64_t gates) {
+  f.RequireFloating();
+  const Shape& shape = f.input(state).shape();
+  if (shape.rank() != 2) return f.Fail("the state must have two dimensions");
+  const int64_t rows = shape.dim(0), columns = gates * shape.dim(1);
+  for (int i = 0; i < count; ++i) RequireMatrix(f, i, "gates", rows, columns);
+  for (int i = state + 1; i < f.num_inputs(); ++i) {
+    if (f.input(i).shape() == Shape({columns})) continue;
+    f.Fail(absl::StrCat("a bias must have the shape [", columns, "]"));
+  }
+  if (f.num_inputs() == state + 2) f.Fail("takes two biases or none");
+}
+
+// The dtype to which all inputs are promoted, and that in which the results are computed.
+struct Rounding {
+  DType dtype, wide;
+
+  explicit Rounding(const Formula& f) : dtype(PromotedDType(f.inputs())), wide(WideDType(dtype)) {}
+  Value Widen(const Value& x) const { return x.To(wide); }
+  Value Round(const Value& x) const { return x.To(dtype); }
+};
+
+// ---- LSTM
+
+void LstmCell(Formula& f) {
+  RequireGates(f, 2, 2, 4);
+  if (!f.ok()) return;
+  const Rounding r(f);
+  Value all = r.Widen(f.input(0)) + r.Widen(f.input(1));
+  for (int i = 3; i < f.num_inputs(); ++i) all = all + r.Widen(f.input(i));
+  const auto [in, forget, cell, out] = Parts<4>(all);
+  const Value i = Sigmoid(in), o = Sigmoid(out), g = Tanh(cell), keep = Sigmoid(forget);
+  const Value c = keep * r.Widen(f.input(2)) + i * g;
+  f.Return(r.Round(o * Tanh(c)));
+  f.Return(r.Round(c));
+  f.Return(r.Round(Joined({i, keep, g, o})));
+}
+
+void LstmCellBackward(Formula& f) {
+  f.RequireFloating();
+  const Shape& shape = f.input(2).shape();
+  if (shape.rank() != 2) return f.Fail("c must have two dimensions");
+  RequireMatrix(f, 3, "new_c", shape.dim(0), shape.dim(1));
+  RequireMatrix(f, 4, "gates", shape.dim(0), 4 * shape.dim(1));
+  if (!f.ok()) return;
+  const Rounding r(f);
+  const auto [i, keep, g, o] = Parts<4>(r.Widen(f.input(4)));
+  const Value tanh = Tanh(r.Widen(f.input(3)));
+  const Value gh = r.Widen(f.input(0));
+  const Value gc = r.Widen(f.input(1)) + gh * o * (1 - tanh * tanh);
+  const Value all = Joined({gc * g * i * (1 - i), gc * r.Widen(f.input(2)) * keep * (1 - keep),
+                            gc * i * (1 - g * g), gh * tanh * o * (1 - o)});
+  f.Return(r.Round(all));
+  f.Return(r.Round(gc * keep));
+  f.Return(r.Round(RowSum(all)));
+}
+
+// ---- GRU
+
+void GruCell(Formula& f) {
+  RequireGates(f, 2, 2, 3);
+  if (!f.ok()) return;
+  const Rounding w(f);
+  Value x = w.Widen(f.input(0)), own = w.Widen(f.input(1));
+  const Value h = w.Widen(f.input(2));
+  if (f.num_inputs() > 3) {
+    x = x + w.Widen(f.input(3));
+    own = own + w.Widen(f.input(4));
+  }
+  const auto [xr, xz, xn] = Parts<3>(x);
+  const auto [hr, hz, hn] = Parts<3>(own);
+  const Value r = Sigmoid(xr + hr), z = Sigmoid(xz + hz), n = Tanh(xn + r * hn);
+  f.Return(w.Round(n + z * (h - n)));
+  f.Return(w.Round(Joined({r, z, n, h, hn})));
+}
+
+void GruCellBackward(Formula& f) {
+  f.RequireFloating();
+  const Shape& shape = f.input(0).shape();
+  if (shape.rank() != 2) return f.Fail("the gradient must have two dimensions");
+  RequireMatrix(f, 1, "gates", shape.dim(0), 5 * shape.dim(1));
+  if (!f.ok()) return;
+  const Rounding w(f);
+  const Value g = w.Widen(f.input(0));
+  const auto [r, z, n, h, hn] = Parts<5>(w.Widen(f.input(1)));
+  const Value gz = g * (h - n) * z * (1 - z);
+  const Value gn = g * (1 - z) * (1 - n * n);
+  const Value gr = gn * hn * r * (1 - r);
+  const Value of_x = Joined({gr, gz, gn}), of_own = Joined({gr, gz, gn * r});
+  f.Return(w.Round(of_x));
+  f.Return(w.Round(of_own));
+  f.Return(w.Round(g * z));
+  f.Return(w.Round(RowSum(of_x)));
+  f.Return(w.Round(RowSum(of_own)));
+}
+
+void AppendCells(std::vector<OpSchema>& ops) {
+  ops.push_back(
+      {.name = "lstm_cell",
+       .signature = "input_gates, hidden_gates (N,4H), c (N,H), input_bias, hidden_bias (4H) -> "
+                    "new_h, new_c (N,H), gates (N,4H)",
+       .doc = "A step of an LSTM, where the gates of the input x and of the state h are linear "
+              "functions of them, in PyTorch's order: input, forget, cell, output.",
+       .min_inputs = 3,
+       .max_inputs = 5,
+       .input_names = {"input_gates", "hidden_gates", "c", "input_bias", "hidden_bias"},
+       .formula = LstmCell});
+  ops.push_back(
+      {.name = "lstm_cell_backward",
+       .signature = "new_h_gradient, new_c_gradient, c, new_c (N,H), gates (N,4H) -> "
+                    "gates_gradient (N,4H), c_gradient (N,H), bias_gradient (4H)",
+       .doc = "The gradients of both inputs of gates together, of c, and of each bias, from results "
+              "of lstm_cell. A gradient of a result may be a scalar.",
+       .min_inputs = 5,
+       .max_inputs = 5,
+       .input_names = {"new_h_gradient", "new_c_gradient", "c", "new_c", "gates"},
+       .formula = LstmCellBackward});
+  ops.push_back(
+      {.name = "gru_cell",
+       .signature = "input_gates, hidden_gates (N,3H), h (N,H), input_bias, hidden_bias (3H) -> "
+                    "new_h (N,H), gates (N,5H)",
+       .doc = "A step of a GRU, where the gates of the input x and of the state h are linear "
+              "functions of them, in PyTorch's order: reset, update, new.",
+       .min_inputs = 3,
+       .max_inputs = 5,
+       .input_names = {"input_gates", "hidden_gates", "h", "input_bias", "hidden_bias"},
+       .formula = GruCell});
+  ops.push_back({.name = "gru_cell_backward",
+                 .signature = "new_h_gradient (N,H), gates (N,5H) -> input_gates_gradient, "
+                              "hidden_gates_gradient (N,3H), h_gradient (N,H), "
+                              "input_bias_gradient, hidden_bias_gradient (3H)",
+                 .doc = "The gradients of the inputs of gru_cell, from its gates.",
+                 .min_inputs = 2,
+                 .max_inputs = 2,
+                 .input_names = {"new_h_gradient", "gates"},
+                 .formula = GruCellBackward});
+}
+
+}  // namespace
+}  // namespace formula
+
+void AppendRecurrentCompositions(std::vector<OpSchema>& ops) { formula::AppendCells(ops); }
+
+}  // namespace tensord

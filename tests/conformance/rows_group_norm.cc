@@ -1,0 +1,78 @@
+// Group normalization and its gradient.
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "tensord/tests/conformance/row.h"
+
+namespace tensord::conformance {
+namespace {
+
+struct GroupCase {
+  Shape x;
+  int64_t groups;
+};
+
+const GroupCase kGroupCases[] = {{{2, 6}, 3},       {{3, 4, 5}, 2},        {{1, 1, 1, 2}, 1},
+                                 {{2, 8, 7, 9}, 4}, {{2, 3, 2, 3, 4}, 3},  {{0, 4, 2}, 2},
+                                 {{2, 64, 20}, 1},  {{4, 32, 16, 16}, 32}};
+
+DType StatisticsOf(DType dtype) {
+  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
+
+Bound OfSums(DType dtype, int64_t count) {
+  Bound bound = Ulps(dtype, 2);
+  bound.epsilons = 8 + std::sqrt(static_cast<double>(count));
+  return bound;
+}
+
+void AddGroupNorm(Rows& rows, const GroupCase& c, DType dtype, DType parameters, int inputs) {
+  const int64_t channels = c.x.dim(1);
+  const int64_t size = c.x.dim(0) == 0 ? 0 : c.x.num_elements() / c.x.dim(0) / c.groups;
+  Row forward{"group_norm", {{{dtype, c.x}}}, {{"groups", c.groups}}};
+  for (int i = 1; i < inputs; ++i) forward.inputs.push_back({{parameters, {channels}}});
+  forward.num_outputs = 3;
+  forward.bound = OfSums(StatisticsOf(dtype), size);
+  forward.bounds = {OfSums(dtype, size)};
+  rows.push_back(std::move(forward));
+
+  const Shape statistics = {c.x.dim(0), c.groups};
+  Row backward{"group_norm_backward",
+               {{{dtype, c.x}},
+                {{dtype, c.x}},
+                {{StatisticsOf(dtype), statistics}, Fill::kUnit},
+                {{StatisticsOf(dtype), statistics}, Fill::kPositive}},
+               {{"groups", c.groups}}};
+  if (inputs > 1) backward.inputs.push_back({{parameters, {channels}}});
+  backward.num_outputs = 3;
+  backward.bound = OfSums(inputs > 1 ? parameters : dtype, c.x.num_elements() / channels);
+  backward.bounds = {OfSums(dtype, size)};
+  rows.push_back(std::move(backward));
+}
+
+}  // namespace
+
+void AddGroupNormRows(Rows& rows) {
+  for (const DType dtype : kFloatingDTypes) {
+    for (const GroupCase& c : kGroupCases) {
+      for (int inputs = 1; inputs <= 3; ++inputs) AddGroupNorm(rows, c, dtype, dtype, inputs);
+      AddGroupNorm(rows, c, dtype, StatisticsOf(dtype), 3);
+    }
+  }
+  const auto f32 = [](const Shape& shape) { return Input{{DType::kFloat32, shape}}; };
+  const auto refuse = [&](const char* op, std::vector<Input> inputs, int64_t groups) {
+    Row row{op, std::move(inputs), {{"groups", groups}}};
+    row.refusal = absl::StatusCode::kInvalidArgument;
+    rows.push_back(std::move(row));
+  };
+  refuse("group_norm", {f32({6})}, 3);
+  refuse("group_norm", {f32({2, 6})}, 4);
+  refuse("group_norm", {f32({2, 6})}, 0);
+  refuse("group_norm", {f32({2, 6}), f32({5})}, 3);
+  refuse("group_norm", {{{DType::kInt32, {2, 6}}}}, 3);
+  refuse("group_norm_backward", {f32({6, 2}), f32({2, 6}), f32({2, 3}), f32({2, 3})}, 3);
+  refuse("group_norm_backward", {f32({2, 6}), f32({2, 6}), f32({2, 3}), f32({3})}, 3);
+}
+
+}  // namespace tensord::conformance
