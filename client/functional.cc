@@ -1,6 +1,5 @@
 #include "tensord/client/functional.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -52,9 +51,9 @@ NormGradients NormalizeBackward(const Tensor& gradient, const Tensor& x,
   InputPointers inputs = {&gradient, &x, &forward.rstd};
   if (center) inputs.push_back(&forward.mean);
   if (weight.has_value()) inputs.push_back(&*weight);
-  const internal::Tensors outputs =
-      internal::EnqueueOutputs("layer_norm_backward", inputs,
-             {{"normalized_rank", options.normalized_rank}, {"center", center}}, center ? 3 : 2);
+  const internal::Tensors outputs = internal::EnqueueOutputs(
+      "layer_norm_backward", inputs,
+      {{"normalized_rank", options.normalized_rank}, {"center", center}}, center ? 3 : 2);
   return {outputs[0], outputs[1], center ? outputs[2] : Tensor()};
 }
 
@@ -66,9 +65,9 @@ internal::Tensors NormalizeBatch(const Tensor& x, const Tensor& running_mean,
   if (const absl::Status status = AddParameters("batch_norm", parameters, &inputs); !status.ok()) {
     return internal::Tensors(count, Tensor::Failed(status));
   }
-  return internal::EnqueueOutputs("batch_norm", inputs,
-                {{"training", training}, {"eps", options.eps}, {"momentum", options.momentum}},
-                count);
+  return internal::EnqueueOutputs(
+      "batch_norm", inputs,
+      {{"training", training}, {"eps", options.eps}, {"momentum", options.momentum}}, count);
 }
 
 Attributes MakeWindowAttrs(const PoolOptions& options) {
@@ -162,7 +161,8 @@ AttentionGradients ScaledDotProductAttentionBackward(const Tensor& gradient, con
   InputPointers inputs = {&gradient, &q, &k, &v, &forward.output, &forward.lse};
   Attributes attrs = AddAttentionOptions(options, &inputs);
   if (mask_gradient) attrs.Set("mask_gradient", true);
-  const internal::Tensors outputs = internal::EnqueueOutputs("sdpa_backward", inputs, attrs, mask_gradient ? 4 : 3);
+  const internal::Tensors outputs =
+      internal::EnqueueOutputs("sdpa_backward", inputs, attrs, mask_gradient ? 4 : 3);
   return {outputs[0], outputs[1], outputs[2], mask_gradient ? outputs[3] : Tensor()};
 }
 
@@ -188,7 +188,8 @@ NormGradients BatchNormBackward(const Tensor& gradient, const Tensor& x, const T
 }
 
 PoolResult MaxPoolWithIndices(const Tensor& x, const PoolOptions& options) {
-  const internal::Tensors outputs = internal::EnqueueOutputs("max_pool", {&x}, MakeWindowAttrs(options), 2);
+  const internal::Tensors outputs =
+      internal::EnqueueOutputs("max_pool", {&x}, MakeWindowAttrs(options), 2);
   return {outputs[0], outputs[1]};
 }
 Tensor MaxPool(const Tensor& x, const PoolOptions& options) {
@@ -222,15 +223,16 @@ AdamState AdamStep(const AdamState& state, const Tensor& gradient, const Tensor&
   inputs.push_back(&step);
   inputs.push_back(&lr);
   if (!options.donate) donate.clear();
-  const internal::Tensors outputs = internal::EnqueueOutputs("adam_step", inputs,
-                                           {{"beta1", options.beta1},
-                                            {"beta2", options.beta2},
-                                            {"eps", options.eps},
-                                            {"weight_decay", options.weight_decay},
-                                            {"decoupled", options.decoupled},
-                                            {"amsgrad", amsgrad},
-                                            {"maximize", options.maximize}},
-                                           amsgrad ? 4 : 3, donate);
+  const internal::Tensors outputs =
+      internal::EnqueueOutputs("adam_step", inputs,
+                               {{"beta1", options.beta1},
+                                {"beta2", options.beta2},
+                                {"eps", options.eps},
+                                {"weight_decay", options.weight_decay},
+                                {"decoupled", options.decoupled},
+                                {"amsgrad", amsgrad},
+                                {"maximize", options.maximize}},
+                               amsgrad ? 4 : 3, donate);
   AdamState next = {outputs[0], outputs[1], outputs[2]};
   if (amsgrad) next.vmax = outputs[3];
   return next;
@@ -251,8 +253,7 @@ Tensor GroupNorm(const Tensor& x, const GroupNormOptions& options,
   return GroupNormWithStatistics(x, options, parameters).y;
 }
 NormGradients GroupNormBackward(const Tensor& gradient, const Tensor& x,
-                                const GroupNormResult& forward,
-                                const std::optional<Tensor>& weight,
+                                const GroupNormResult& forward, const std::optional<Tensor>& weight,
                                 const GroupNormOptions& options) {
   InputPointers inputs = {&gradient, &x, &forward.mean, &forward.rstd};
   if (weight.has_value()) inputs.push_back(&*weight);

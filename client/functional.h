@@ -1,6 +1,6 @@
-// The ops of neural networks that are more than elementwise functions: normalization, losses,
-// attention, convolution and pooling, with their gradients, and steps of optimizers. Names and
-// meanings are PyTorch's (torch.nn.functional).
+// The ops of neural networks that are more than elementwise functions: normalization, attention,
+// convolution, pooling, and cells of recurrent layers, with their gradients, and steps of
+// optimizers. losses.h has losses. Names and meanings are PyTorch's (torch.nn.functional).
 //
 // As in ops.h, no function waits, errors are in the results' statuses, and all functions are
 // thread-safe. x is floating. Elements of 16 bits are computed in float32 and rounded once.
@@ -283,8 +283,7 @@ Tensor GroupNorm(const Tensor& x, const GroupNormOptions& options,
 // `forward` is the result of GroupNormWithStatistics for the same arguments. The function reads only
 // its statistics.
 NormGradients GroupNormBackward(const Tensor& gradient, const Tensor& x,
-                                const GroupNormResult& forward,
-                                const std::optional<Tensor>& weight,
+                                const GroupNormResult& forward, const std::optional<Tensor>& weight,
                                 const GroupNormOptions& options);
 
 // ---------------------------------------------------------------- cells of recurrent layers

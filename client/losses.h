@@ -118,9 +118,9 @@ Tensor NllLossBackward(const Tensor& gradient, const Tensor& x, const Tensor& ta
 struct CrossEntropyOptions {
   std::optional<Tensor> weight = {};  // (C): of each class; none: ones
   LossReduction reduction = LossReduction::kMean;
-  std::optional<int64_t> axis = {};   // of the classes; none: 1, or 0 if x has one dimension
-  int64_t ignore_index = -100;  // a target of this value gives the loss 0 and no gradient
-  double label_smoothing = 0;   // the share of a target, from 0 to 1, that all classes get equally
+  std::optional<int64_t> axis = {};  // of the classes; none: 1, or 0 if x has one dimension
+  int64_t ignore_index = -100;       // a target of this value gives the loss 0 and no gradient
+  double label_smoothing = 0;  // the share of a target, from 0 to 1, that all classes get equally
 };
 // Each loss is -weight[target] · log(softmax(x))[target], with x and target as of NllLoss. The
 // result has x's dtype.

@@ -235,6 +235,11 @@ Value Apply(absl::string_view op, std::initializer_list<Value> inputs, const Att
   return ApplyAll(op, inputs, attrs)[0];
 }
 
+Value Reshape(const Value& x, const Shape& shape) {
+  const auto dims = shape.dims();
+  return Apply("reshape", {x}, {{"shape", std::vector<int64_t>(dims.begin(), dims.end())}});
+}
+
 DType PromotedDType(absl::Span<const Value> values) {
   DType dtype = values.front().dtype();
   for (const Value& value : values) {

@@ -138,6 +138,9 @@ absl::InlinedVector<Value, 2> ApplyAll(absl::string_view op, absl::Span<const Va
 Value Apply(absl::string_view op, std::initializer_list<Value> inputs,
             const Attributes& attrs = {});
 
+// Returns the value with another shape, of as many elements.
+Value Reshape(const Value& x, const Shape& shape);
+
 // Returns the dtype to which the values are promoted together. If two values have no common dtype,
 // the result means nothing: an op of these values then fails.
 DType PromotedDType(absl::Span<const Value> values);

@@ -75,8 +75,9 @@ struct OpSchema {
   void (*formula)(Formula&) = nullptr;
 };
 
-// Returns the number of outputs that the signature has after the arrow. Attributes may add outputs
-// to those of layer_norm, batch_norm, their gradients, and adam_step.
+// Returns the number of outputs after the arrow of the signature, without those in brackets. The real
+// number differs for some attributes and inputs of layer_norm, batch_norm, group_norm_backward,
+// adam_step and the gradients of network ops.
 int CountOutputs(const OpSchema& schema);
 
 // Returns the name of an input for messages: "weight", or "input 3" if the op has no names.

@@ -32,8 +32,8 @@ struct Part {
   absl::InlinedVector<uint32_t, 4> operands;
   absl::InlinedVector<uint32_t, 2> results;
   absl::InlinedVector<uint32_t, 2> last_uses;  // intermediate values that no later part reads
-  // Positions of operands that are among last_uses, and whose memory no other operand has: an output
-  // may take this memory.
+  // Positions of operands whose memory an output may take: this part reads them last, and no other
+  // operand shares their memory.
   absl::InlinedVector<int, 2> reusable;
 
   bool runs_inline() const {
@@ -44,8 +44,9 @@ struct Part {
 
 class ComposedKernel final : public PreparedKernel {
  public:
-  // `made_in[v]` is kNoValue, or the output in whose memory the intermediate value v is made: an
-  // alias of v, or the result of an op that reads v last and writes in place.
+  // `made_in[v]` is the output whose memory the intermediate value v uses, or kNoValue. The output is
+  // an alias of v, or the result of a chain of ops that write in place, of which the first one reads
+  // v last.
   ComposedKernel(const Composition& built, std::vector<Part> parts, std::vector<uint32_t> made_in,
                  ChainKernels* chains)
       : chains_(chains),
@@ -84,6 +85,8 @@ class ComposedKernel final : public PreparedKernel {
     return status;
   }
 
+  // The record doesn't say which op has reported. If several ops check an input of this number and
+  // position, names the first one.
   absl::Status BadValueError(const CheckRecord& record) const override {
     const auto input = static_cast<size_t>(InputOfKey(record.key));
     for (const Part& part : parts_) {
@@ -150,13 +153,15 @@ class ComposedKernel final : public PreparedKernel {
     for (int i : part.reusable) {
       const BufferRef& operand = held_[part.operands[i]];
       const int may_be = fused ? part.fused->kernel()->in_place(i) : part.op->in_place(i);
-      if (operand == nullptr || may_be != output || operand->size_bytes() != specs_[result].size_bytes()) continue;
+      if (operand == nullptr || may_be != output ||
+          operand->size_bytes() != specs_[result].size_bytes())
+        continue;
       held_[result] = operand;
       values_[result] = operand.get();
       return absl::OkStatus();
     }
-    TENSORD_ASSIGN_OR_RETURN(held_[result], AllocateFor(context.account, context.device,
-                                                        specs_[result].size_bytes()));
+    TENSORD_ASSIGN_OR_RETURN(
+        held_[result], AllocateFor(context.account, context.device, specs_[result].size_bytes()));
     values_[result] = held_[result].get();
     if (context.kept != nullptr) context.kept->push_back(held_[result]);
     return absl::OkStatus();
@@ -196,13 +201,22 @@ class Composer {
     made_by_.assign(built_->specs.size(), kNoValue);
     readers_.resize(built_->specs.size());
     is_output_.assign(built_->specs.size(), false);
-    for (uint32_t i = 0; i < built_->steps.size(); ++i) {
-      made_by_[built_->steps[i].result] = i;
-      for (uint32_t operand : built_->steps[i].operands) readers_[operand].push_back(i);
-    }
     for (uint32_t output : built_->outputs) is_output_[output] = true;
-    whole_.resize(built_->specs.size());
-    std::iota(whole_.begin(), whole_.end(), 0);
+    needed_.assign(built_->steps.size(), false);
+    uint32_t end = static_cast<uint32_t>(built_->specs.size());
+    for (uint32_t i = static_cast<uint32_t>(built_->steps.size()); i-- > 0;) {
+      const Composition::Step& step = built_->steps[i];
+      made_by_[step.result] = i;
+      needed_[i] = step.schema->value_checked;
+      for (uint32_t value = step.result; value < end; ++value) {
+        if (is_output_[value] || !readers_[value].empty()) needed_[i] = true;
+      }
+      end = step.result;
+      if (!needed_[i]) continue;
+      for (uint32_t operand : step.operands) readers_[operand].push_back(i);
+    }
+    same_memory_.resize(built_->specs.size());
+    std::iota(same_memory_.begin(), same_memory_.end(), 0);
     made_in_.assign(built_->specs.size(), kNoValue);
   }
 
@@ -258,7 +272,7 @@ class Composer {
     const auto count = static_cast<uint32_t>(built_->steps.size());
     group_of_.assign(count, kNoValue);
     for (uint32_t i = count; i-- > 0;) {
-      if (IsNumber(i) && !is_output_[built_->steps[i].result]) continue;
+      if (!needed_[i] || (IsNumber(i) && !is_output_[built_->steps[i].result])) continue;
       group_of_[i] = FindGroup(i);
     }
   }
@@ -413,8 +427,8 @@ class Composer {
       for (size_t i = 0; i < part.operands.size(); ++i) {
         const uint32_t value = part.operands[i];
         const bool is_last = absl::c_linear_search(part.last_uses, value) && root[value] == value;
-        const auto with_memory = absl::c_count_if(
-            part.operands, [&](uint32_t other) { return root[other] == value; });
+        const auto with_memory =
+            absl::c_count_if(part.operands, [&](uint32_t other) { return root[other] == value; });
         if (is_last && with_memory == 1) part.reusable.push_back(static_cast<int>(i));
       }
     };
@@ -431,11 +445,11 @@ class Composer {
       absl::InlinedVector<bool, 2> taken(part->results.size(), false);
       for (int i : part->reusable) {
         const int output = part->op->in_place(i);
-        if (output < 0 || taken[output]) continue;
+        // A schema may name outputs that this call doesn't have.
+        if (output < 0 || output >= static_cast<int>(taken.size()) || taken[output]) continue;
         const uint32_t result = part->results[output], operand = part->operands[i];
         const uint32_t target = is_output_[result] ? result : made_in_[result];
-        const bool fits =
-            built_->specs[result].size_bytes() == built_->specs[operand].size_bytes();
+        const bool fits = built_->specs[result].size_bytes() == built_->specs[operand].size_bytes();
         if (target == kNoValue || !fits || made_in_[operand] != kNoValue) continue;
         made_in_[operand] = target;
         taken[output] = true;
@@ -443,14 +457,14 @@ class Composer {
     }
   }
 
-  // Notes whose memory the result of an alias has. An output that is an alias has the memory of an
-  // intermediate value, which is then made there.
+  // Records that the result of an alias shares the memory of its operand. If the result is an output,
+  // its source is made in the output's memory. If that is impossible, returns UNIMPLEMENTED.
   absl::Status AddAlias(const PreparedOp& op, uint32_t operand, uint32_t result) {
     if (built_->specs[operand].size_bytes() == built_->specs[result].size_bytes()) {
-      whole_[result] = whole_[operand];
+      same_memory_[result] = same_memory_[operand];
     }
     if (!is_output_[result]) return absl::OkStatus();
-    const uint32_t value = whole_[result];
+    const uint32_t value = same_memory_[result];
     const bool may_be_made_there = value != result && value >= built_->num_inputs &&
                                    !is_output_[value] && made_in_[value] == kNoValue;
     if (!may_be_made_there) {
@@ -467,10 +481,13 @@ class Composer {
   ChainKernels* const chains_;  // null: ops must not be fused
   const BudgetRef& caller_;
   std::vector<uint32_t> made_by_;               // by value: the step whose first result it is
-  std::vector<std::vector<uint32_t>> readers_;  // by value
-  std::vector<bool> is_output_;                 // by value
-  std::vector<uint32_t> group_of_;              // by step
-  std::vector<uint32_t> whole_;    // by value: the one whose whole memory it has, or itself
+  std::vector<std::vector<uint32_t>> readers_;  // by value: the needed steps that read it
+  // By step: whether it checks values, or an output depends on it.
+  std::vector<bool> needed_;
+  std::vector<bool> is_output_;     // by value
+  std::vector<uint32_t> group_of_;  // by step
+  // By value: the value whose memory it shares completely, or itself.
+  std::vector<uint32_t> same_memory_;
   std::vector<uint32_t> made_in_;  // the argument of ComposedKernel
 };
 

@@ -143,6 +143,18 @@ class Transformer(nn.Module):
         return self.head(self.layers(self.embedding(x))).transpose(1, 2)
 
 
+class Layers(nn.Module):
+    """A module of recurrent layers, and a classifier of the last state."""
+
+    def __init__(self, make, features, width):
+        super().__init__()
+        self.layers = make(features, width)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x):
+        return self.head(self.layers(x)[0][-1])
+
+
 class Recurrent(nn.Module):
     """A cell of an RNN in a loop of Python."""
 
@@ -202,6 +214,8 @@ TINY = {
         8,
     ),
     "RNN, 32 steps of 32, batch 4, SGD": (lambda: Recurrent(16, 32), sequence(32, 4, 16), sgd, 20),
+    "LSTM, 32 steps of 32, batch 4, SGD": (lambda: Layers(nn.LSTM, 16, 32), sequence(32, 4, 16), sgd, 10),
+    "GRU, 32 steps of 32, batch 4, SGD": (lambda: Layers(nn.GRU, 16, 32), sequence(32, 4, 16), sgd, 10),
 }
 REAL = {
     "MLP 784-256-10, batch 256, SGD": (mlp, images(256, 784), sgd, 20),
@@ -214,6 +228,8 @@ REAL = {
         1,
     ),
     "RNN, 32 steps of 256, batch 64, SGD": (lambda: Recurrent(128, 256), sequence(32, 64, 128), sgd, 3),
+    "LSTM, 32 steps of 256, batch 64, SGD": (lambda: Layers(nn.LSTM, 128, 256), sequence(32, 64, 128), sgd, 1),
+    "GRU, 32 steps of 256, batch 64, SGD": (lambda: Layers(nn.GRU, 128, 256), sequence(32, 64, 128), sgd, 1),
 }
 
 

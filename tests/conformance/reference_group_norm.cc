@@ -18,8 +18,7 @@ struct Groups {
   Shape statistics;  // (N,groups)
   int64_t channels, pixels, size;
 
-  Groups(const Attributes& attrs, const Shape& x)
-      : channels(x.dim(1)), pixels(1), size(0) {
+  Groups(const Attributes& attrs, const Shape& x) : channels(x.dim(1)), pixels(1), size(0) {
     const int64_t groups = Get<int64_t>(attrs, "groups", 1);
     for (int d = 2; d < x.rank(); ++d) pixels *= x.dim(d);
     statistics = {x.dim(0), groups};
@@ -62,9 +61,9 @@ std::vector<Values> GroupNorm(const Attributes& attrs, Inputs in) {
       const Real weight = in.size() > 1 ? in[1].real[groups.Channel(at)] : 1;
       const Real bias = in.size() > 2 ? in[2].real[groups.Channel(at)] : 0;
       y.real[at] = static_cast<double>((x.real[at] - m) * r * weight + bias);
-      y.scale[at] = FiniteOrZero((std::abs(x.real[at]) + 2 * magnitude / groups.size) * r *
-                                     std::abs(weight) +
-                                 std::abs(bias));
+      y.scale[at] =
+          FiniteOrZero((std::abs(x.real[at]) + 2 * magnitude / groups.size) * r * std::abs(weight) +
+                       std::abs(bias));
     }
   }
   return {y, mean, rstd};
@@ -101,11 +100,15 @@ std::vector<Values> GroupNormBackward(const Attributes& attrs, Inputs in) {
     for (int64_t at = begin; at < end; ++at) {
       const Real n = groups.size;
       gx.real[at] = static_cast<double>(r * (scaled(at) - sum / n - normal(at) * slope / n));
-      gx.scale[at] = FiniteOrZero(r * (std::abs(scaled(at)) + magnitude / n +
-                                       size_of_normal(at) * slope_magnitude / n));
+      gx.scale[at] = FiniteOrZero(
+          r * (std::abs(scaled(at)) + magnitude / n + size_of_normal(at) * slope_magnitude / n));
     }
   }
-  return {gx, gw, gb};
+  std::vector<Values> all = {gx, gw, gb}, results;
+  for (const int64_t operand : Get<std::vector<int64_t>>(attrs, "gradients", {})) {
+    results.push_back(all[operand]);
+  }
+  return results.empty() ? all : results;
 }
 
 }  // namespace

@@ -207,7 +207,9 @@ std::vector<ElementLoss> ElementLosses() {
        [=](const auto&, Real x, Real t, Real) {
          return -t * logarithm(x) - (1 - t) * logarithm(1 - x);
        },
-       [](const auto&, Real x, Real t, Real) { return (x - t) / std::max(x - x * x, Real{1e-12}); }},
+       [](const auto&, Real x, Real t, Real) {
+         return (x - t) / std::max(x - x * x, Real{1e-12});
+       }},
       {"binary_cross_entropy_with_logits",
        [](const auto&, Real x, Real t, Real positive) {
          const Real curve = std::max(-x, Real{0}) + std::log1p(std::exp(-std::abs(x)));
@@ -277,10 +279,9 @@ Values LossGradient(const ElementLoss& loss, const Attributes& attrs, Inputs inp
   Values gx = Values::Of(PromotedOf(inputs), in.x.spec.shape);
   const bool mean = Get<std::string>(attrs, "reduction", "mean") == "mean";
   for (int64_t i = 0; i < gx.size(); ++i) {
-    const Real slope = loss.slope != nullptr
-                           ? in.Apply(loss.slope, attrs, i)
-                           : Slope(loss.value, attrs, in.x.real[i], in.target.real[i],
-                                   in.Factor(in.positive, i));
+    const Real slope = loss.slope != nullptr ? in.Apply(loss.slope, attrs, i)
+                                             : Slope(loss.value, attrs, in.x.real[i],
+                                                     in.target.real[i], in.Factor(in.positive, i));
     const Real factor = in.Weight(i) * in.Factor(&g, i) / (mean ? gx.size() : 1);
     gx.real[i] = static_cast<double>(slope * factor);
     gx.scale.push_back(FiniteOrZero(std::abs(factor) * (std::abs(slope) + in.Magnitude(i))));
@@ -297,8 +298,7 @@ std::vector<Values> NllLoss(const Attributes& attrs, Inputs inputs) {
   Real sum = 0, magnitude = 0;
   for (size_t i = 0; i < d.lines.size(); ++i) {
     const int64_t target = d.target->whole[i];
-    const Real loss =
-        target == d.ignored ? 0 : -d.Weight(target) * x.real[d.lines[i][target]];
+    const Real loss = target == d.ignored ? 0 : -d.Weight(target) * x.real[d.lines[i][target]];
     each.real[i] = static_cast<double>(loss);
     each.scale.push_back(FiniteOrZero(std::abs(loss)));
     sum += loss;
@@ -307,7 +307,8 @@ std::vector<Values> NllLoss(const Attributes& attrs, Inputs inputs) {
   const Real total = TotalOf(d);
   const std::string reduction = Get<std::string>(attrs, "reduction", "mean");
   const Real share = reduction == "mean" ? total : 1;
-  if (reduction != "none") each = Scalar(x.spec.dtype, sum / share, FiniteOrZero(magnitude / share));
+  if (reduction != "none")
+    each = Scalar(x.spec.dtype, sum / share, FiniteOrZero(magnitude / share));
   return {each, Scalar(x.spec.dtype, total, FiniteOrZero(total))};
 }
 

@@ -64,8 +64,7 @@ std::vector<Values> AmpUnscale(const Attributes& /*attrs*/, Inputs inputs) {
 
 std::vector<Values> AmpUpdateScale(const Attributes& attrs, Inputs inputs) {
   Values scale = inputs[0], tracker = inputs[1];
-  const double grown =
-      RoundTo(scale.spec.dtype, scale.real[0] * Get<double>(attrs, "growth", 0.0));
+  const double grown = RoundTo(scale.spec.dtype, scale.real[0] * Get<double>(attrs, "growth", 0.0));
   int64_t& steps = tracker.whole[0];
   ++steps;
   if (inputs[2].real[0] != 0) {

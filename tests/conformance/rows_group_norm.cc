@@ -13,9 +13,9 @@ struct GroupCase {
   int64_t groups;
 };
 
-const GroupCase kGroupCases[] = {{{2, 6}, 3},       {{3, 4, 5}, 2},        {{1, 1, 1, 2}, 1},
-                                 {{2, 8, 7, 9}, 4}, {{2, 3, 2, 3, 4}, 3},  {{0, 4, 2}, 2},
-                                 {{2, 64, 20}, 1},  {{4, 32, 16, 16}, 32}};
+const GroupCase kGroupCases[] = {{{2, 6}, 3},       {{3, 4, 5}, 2},       {{1, 1, 1, 2}, 1},
+                                 {{2, 8, 7, 9}, 4}, {{2, 3, 2, 3, 4}, 3}, {{0, 4, 2}, 2},
+                                 {{2, 4, 0}, 2},    {{2, 64, 20}, 1},     {{4, 32, 16, 16}, 32}};
 
 DType StatisticsOf(DType dtype) {
   return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
@@ -73,6 +73,16 @@ void AddGroupNormRows(Rows& rows) {
   refuse("group_norm", {{{DType::kInt32, {2, 6}}}}, 3);
   refuse("group_norm_backward", {f32({6, 2}), f32({2, 6}), f32({2, 3}), f32({2, 3})}, 3);
   refuse("group_norm_backward", {f32({2, 6}), f32({2, 6}), f32({2, 3}), f32({3})}, 3);
+  for (const std::vector<int64_t>& gradients : {std::vector<int64_t>{3}, {1, 0}, {0, 0}}) {
+    refuse("group_norm_backward", {f32({2, 6}), f32({2, 6}), f32({2, 3}), f32({2, 3})}, 3);
+    rows.back().attrs.Set("gradients", gradients);
+  }
+  Row of_bias{"group_norm_backward",
+              {f32({2, 6}), f32({2, 6}), f32({2, 3}), f32({2, 3})},
+              {{"groups", int64_t{3}}, {"gradients", std::vector<int64_t>{0, 2}}}};
+  of_bias.num_outputs = 2;
+  of_bias.bound = OfSums(DType::kFloat32, 4);
+  rows.push_back(std::move(of_bias));
 }
 
 }  // namespace tensord::conformance

@@ -170,17 +170,15 @@ Input Filled(DType dtype, const Shape& shape, Fill fill, int64_t step) {
 }
 
 std::vector<ElementCase> ElementCases() {
-  return {{.name = "mse_loss"},
-          {.name = "l1_loss"},
-          {.name = "smooth_l1_loss", .attrs = {{}, {{"beta", 2.5}}, {{"beta", 0.0}}}},
-          {.name = "huber_loss", .attrs = {{}, {{"delta", 2.5}}}},
-          {.name = "binary_cross_entropy",
-           .x = Fill::kValues,
-           .target = Fill::kValues,
-           .weights = 1},
-          {.name = "binary_cross_entropy_with_logits", .target = Fill::kValues, .weights = 2},
-          {.name = "kl_div", .target = Fill::kValues},
-          {.name = "kl_div", .attrs = {{{"log_target", true}}}}};
+  return {
+      {.name = "mse_loss"},
+      {.name = "l1_loss"},
+      {.name = "smooth_l1_loss", .attrs = {{}, {{"beta", 2.5}}, {{"beta", 0.0}}}},
+      {.name = "huber_loss", .attrs = {{}, {{"delta", 2.5}}}},
+      {.name = "binary_cross_entropy", .x = Fill::kValues, .target = Fill::kValues, .weights = 1},
+      {.name = "binary_cross_entropy_with_logits", .target = Fill::kValues, .weights = 2},
+      {.name = "kl_div", .target = Fill::kValues},
+      {.name = "kl_div", .attrs = {{{"log_target", true}}}}};
 }
 
 // Adds rows of a loss and of its gradient, with `weights` optional inputs.
@@ -231,8 +229,11 @@ void AddElementLosses(Rows& rows) {
     RefuseLoss(rows, {backward, {{{DType::kFloat32, {2, 6}}}, x, x}});
     if (c.weights > 0) RefuseLoss(rows, {name, {x, x, {{DType::kFloat32, {2, 6}}}}});
     if (c.x != Fill::kPlain || c.target != Fill::kPlain) continue;
-    Row mixed{name, {x, wide}, c.attrs[0], LossBound(DType::kFloat32, 6)};
-    rows.push_back(std::move(mixed));
+    const Input half{{DType::kFloat16, {6}}};
+    rows.push_back({name, {x, wide}, c.attrs[0], LossBound(DType::kFloat32, 6)});
+    rows.push_back({name, {half, x}, c.attrs[0], LossBound(DType::kFloat32, 6)});
+    rows.push_back({backward, {one, half, x}, c.attrs[0], LossBound(DType::kFloat32, 6)});
+    rows.back().bound.absolute = 1e-12;
   }
   const Input x{{DType::kFloat32, {6}}};
   RefuseLoss(rows, {"smooth_l1_loss", {x, x}, {{"beta", -1.0}}});
@@ -334,6 +335,11 @@ void AddLossRows(Rows& rows) {
       }
     }
     AddSpecial(rows, dtype);
+  }
+  for (const std::string reduction : {"none", "mean", "sum"}) {
+    AddNll(rows, {{0, 5}}, DType::kFloat32, {}, reduction);
+    // All targets are ignored.
+    AddNll(rows, {{4, 1}}, DType::kFloat32, {.ignored = 0}, reduction);
   }
   AddElementLosses(rows);
   AddRefusals(rows);

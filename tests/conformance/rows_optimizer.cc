@@ -91,6 +91,10 @@ void AddGradientScaler(Rows& rows) {
   const Input one = Number(DType::kFloat32, 1);
   RefuseStep(rows, {"amp_unscale", {{{DType::kInt32, {3}}}, one, one}});
   RefuseStep(rows, {"amp_unscale", {one, {{DType::kFloat32, {2}}}, one}});
+  const Input count = Number(DType::kInt32, 1);
+  RefuseStep(rows, {"amp_update_scale", {one, {{DType::kInt32, {2}}}, one}, attrs});
+  RefuseStep(rows, {"amp_update_scale", {count, count, one}, attrs});
+  RefuseStep(rows, {"amp_update_scale", {one, one, one}, attrs});
 }
 
 }  // namespace

@@ -69,6 +69,7 @@ void AddRecurrentRows(Rows& rows) {
   refuse("lstm_cell_backward", {f32({}), f32({2, 3}), f32({2, 3}), f32({2, 3}), f32({2, 9})});
   refuse("lstm_cell_backward", {f32({}), f32({2, 3}), f32({2, 3}), f32({2, 4}), f32({2, 12})});
   refuse("lstm_cell_backward", {f32({}), f32({2, 4}), f32({2, 3}), f32({2, 3}), f32({2, 12})});
+  refuse("lstm_cell_backward", {f32({}), f32({2, 1}), f32({2, 3}), f32({2, 3}), f32({2, 12})});
   refuse("gru_cell", {f32({2, 9}), f32({2, 12}), f32({2, 3})});
   refuse("gru_cell_backward", {f32({2, 3}), f32({2, 9})});
 }

@@ -500,8 +500,7 @@ Configuration MakeGruCell(Draw& draw) {
   return {{draw.Values({n, 3 * size}), draw.Values({n, 3 * size}), draw.Values({n, size})},
           [=](const Tensors& in) { return GruCell(in[0], in[1], in[2]).h; },
           [=](const Tensors& in, const Tensor& g) {
-            const GruCellGradients gradients =
-                GruCellBackward(g, GruCell(in[0], in[1], in[2]));
+            const GruCellGradients gradients = GruCellBackward(g, GruCell(in[0], in[1], in[2]));
             return Tensors{gradients.input_gates, gradients.hidden_gates, gradients.h};
           }};
 }

@@ -24,6 +24,12 @@ void AmpUnscale(Formula& f) {
 
 void AmpUpdateScale(Formula& f) {
   const Value scale = f.input(0), tracker = f.input(1);
+  for (const Value& input : f.inputs()) {
+    if (input.shape().rank() != 0) return f.Fail("all inputs must be scalars");
+  }
+  if (!IsFloating(scale.dtype()) || !IsInteger(tracker.dtype())) {
+    return f.Fail("scale must be floating and growth_tracker an integer");
+  }
   const Value failed = Ne(f.input(2), 0), successes = tracker + 1;
   const Value due = Eq(successes, f.attrs().Int("interval"));
   const Value grown = scale * f.attrs().Float("growth");
@@ -36,8 +42,9 @@ void AppendGradientScaler(std::vector<OpSchema>& ops) {
   ops.push_back({.name = "amp_unscale",
                  .signature = "gradient (…), found_inf (), inverse_scale () -> unscaled (…), "
                               "new_found_inf ()",
-                 .doc = "gradient * inverse_scale, and 1 if the gradient has an infinity or NaN, "
-                        "otherwise found_inf.",
+                 .doc =
+                     "gradient * inverse_scale, and maximum(found_inf, 1) if the gradient has an "
+                     "infinity or NaN, otherwise found_inf.",
                  .min_inputs = 3,
                  .max_inputs = 3,
                  .input_names = {"gradient", "found_inf", "inverse_scale"},

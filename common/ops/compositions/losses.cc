@@ -1,5 +1,4 @@
-// Losses, and their gradients. They are computed in float32 if all inputs have 16 bits, and rounded
-// once. In the gradients, g is the gradient of the loss.
+// Losses, and their gradients. In the gradients, g is the gradient of the loss.
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,10 +27,10 @@ Reduction ReadReduction(Formula& f) {
 
 // ---------------------------------------------------------------- losses of elements
 
+// They are computed in float32 if all inputs have 16 bits, and rounded once.
+
 // Returns the dtype to which all inputs are promoted.
-DType CommonDType(const Formula& f) {
-  return PromotedDType(f.inputs());
-}
+DType CommonDType(const Formula& f) { return PromotedDType(f.inputs()); }
 
 void RequireOneShape(Formula& f, const Value& x, const Value& target) {
   if (x.shape() == target.shape()) return;
@@ -188,9 +187,8 @@ void KlDiv(Formula& f) {
 
 void KlDivBackward(Formula& f) {
   const bool log_target = f.attrs().Bool("log_target");
-  LossGradient(f, [&](const Value&, const Value& target) {
-    return log_target ? -Exp(target) : -target;
-  });
+  LossGradient(
+      f, [&](const Value&, const Value& target) { return log_target ? -Exp(target) : -target; });
 }
 
 // ---------------------------------------------------------------- losses of classes
@@ -223,11 +221,6 @@ void RequireClasses(Formula& f, const Value& x, const Value& target, int weight)
   }
 }
 
-Value Reshaped(const Value& x, const Shape& shape) {
-  const auto dims = shape.dims();
-  return Apply("reshape", {x}, {{"shape", std::vector<int64_t>(dims.begin(), dims.end())}});
-}
-
 // Call this only if RequireClasses() has succeeded. An index below 0 isn't counted from the end.
 Classes ReadClasses(Formula& f, const Value& x, const Value& target, int weight) {
   const DType wide = WideDType(x.dtype());
@@ -236,7 +229,7 @@ Classes ReadClasses(Formula& f, const Value& x, const Value& target, int weight)
   const Value classes = Where(read.counts, target, 0);
   Shape column = x.shape();
   column.set_dim(*NormalizeAxis(f.attrs().Int("axis"), x.shape().rank()), 1);
-  read.column = Reshaped(classes, column);
+  read.column = Reshape(classes, column);
   read.weights = read.counts.To(wide);
   if (f.num_inputs() > weight) {
     const Value picked = Apply("index", {f.input(weight), classes}, {{"from_end", false}});
@@ -257,7 +250,7 @@ void NllLoss(Formula& f) {
   const Classes classes = ReadClasses(f, x, target, 2);
   const Value picked = Apply("gather", {x, classes.column}, AxisAttributes(f));
   if (!f.ok()) return;
-  const Value wide = Reshaped(picked.To(WideDType(x.dtype())), target.shape());
+  const Value wide = Reshape(picked.To(WideDType(x.dtype())), target.shape());
   const Value losses = Where(classes.counts, -(wide * classes.weights), 0);
   const Value total = Apply("sum", {classes.weights});
   Value loss = reduction == Reduction::kNone ? losses : Apply("sum", {losses});
@@ -279,7 +272,7 @@ void NllLossBackward(Formula& f) {
     f.Fail("the gradient doesn't broadcast to the target");
   }
   if (!f.ok()) return;
-  const Value column = Reshaped(slopes.To(x.dtype()), classes.column.shape());
+  const Value column = Reshape(slopes.To(x.dtype()), classes.column.shape());
   const Value zeros = f.Full(0, x.shape(), x.dtype());
   if (target.spec().num_elements() == 0) return f.Return(zeros);
   f.Return(Apply("scatter", {zeros, classes.column, column}, AxisAttributes(f)));
@@ -386,12 +379,12 @@ void AppendElementLosses(std::vector<OpSchema>& ops) {
              "weight ((1 - target) x + (1 - target + pos_weight target) log(1 + exp(-x))).",
              BinaryCrossEntropyWithLogits, BinaryCrossEntropyWithLogitsBackward, {},
              {"weight", "pos_weight"});
-  AppendLoss(ops, "kl_div",
-             "target (log(target) - x), where x has logarithms of probabilities. If the target is "
-             "0, it is 0.",
-             KlDiv, KlDivBackward,
-             {OptionalAttr("log_target", AttrType::kBool, false,
-                           "the target has logarithms, too")});
+  AppendLoss(
+      ops, "kl_div",
+      "target (log(target) - x), where x has logarithms of probabilities. If the target is "
+      "0, it is 0.",
+      KlDiv, KlDivBackward,
+      {OptionalAttr("log_target", AttrType::kBool, false, "the target has logarithms, too")});
 }
 
 void AppendNllLoss(std::vector<OpSchema>& ops) {

@@ -1,6 +1,8 @@
 // Group normalization and its gradient. In 16 bits, they are computed in float32, and each result is
 // rounded once.
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,10 +18,6 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-Value ReshapedTo(const Value& x, Ints shape) {
-  return Apply("reshape", {x}, {{"shape", std::move(shape)}});
-}
-
 Value ReducedOver(const char* op, const Value& x, Ints axes, bool keepdims) {
   return Apply(op, {x}, {{"axes", std::move(axes)}, {"keepdims", keepdims}});
 }
@@ -28,9 +26,9 @@ Value ReducedOver(const char* op, const Value& x, Ints axes, bool keepdims) {
 struct Groups {
   int64_t n, groups, channels, pixels;  // channels: of a group
 
-  Ints split() const { return {n, groups, channels, pixels}; }
-  Ints lines() const { return {n, groups, channels * pixels}; }
-  Ints parameters() const { return {1, groups, channels, 1}; }
+  Shape split() const { return {n, groups, channels, pixels}; }
+  Shape lines() const { return {n, groups, channels * pixels}; }
+  Shape parameters() const { return {1, groups, channels, 1}; }
 };
 
 // Fails unless x can be split. The parameters are the inputs [first, …).
@@ -56,28 +54,23 @@ Groups ReadGroups(Formula& f, const Value& x, int first) {
   return {shape.dim(0), groups, channels / groups, pixels};
 }
 
-Ints DimsOf(const Value& x) {
-  const auto dims = x.shape().dims();
-  return {dims.begin(), dims.end()};
-}
-
 void GroupNorm(Formula& f) {
   const Value x = f.input(0);
   const Groups groups = ReadGroups(f, x, 1);
   if (!f.ok()) return;
   const DType wide = WideDType(x.dtype());
   // Without parameters, layer_norm itself rounds once.
-  const Value lines = ReshapedTo(f.num_inputs() > 1 ? x.To(wide) : x, groups.lines());
+  const Value lines = Reshape(f.num_inputs() > 1 ? x.To(wide) : x, groups.lines());
   const auto made = ApplyAll("layer_norm", {&lines, 1}, {{"eps", f.attrs().Float("eps")}});
   if (!f.ok()) return;
   Value y = made[0];
   if (f.num_inputs() > 1) {
-    y = ReshapedTo(y, groups.split()) * ReshapedTo(f.input(1).To(wide), groups.parameters());
+    y = Reshape(y, groups.split()) * Reshape(f.input(1).To(wide), groups.parameters());
   }
-  if (f.num_inputs() > 2) y = y + ReshapedTo(f.input(2).To(wide), groups.parameters());
-  f.Return(ReshapedTo(y.To(x.dtype()), DimsOf(x)));
-  f.Return(ReshapedTo(made[1], {groups.n, groups.groups}));
-  f.Return(ReshapedTo(made[2], {groups.n, groups.groups}));
+  if (f.num_inputs() > 2) y = y + Reshape(f.input(2).To(wide), groups.parameters());
+  f.Return(Reshape(y.To(x.dtype()), x.shape()));
+  f.Return(Reshape(made[1], {groups.n, groups.groups}));
+  f.Return(Reshape(made[2], {groups.n, groups.groups}));
 }
 
 void GroupNormBackward(Formula& f) {
@@ -88,45 +81,59 @@ void GroupNormBackward(Formula& f) {
   if (f.input(2).shape() != statistics || f.input(3).shape() != statistics) {
     f.Fail(absl::StrCat("mean and rstd must have the shape ", statistics.ToString()));
   }
+  const Ints given = f.attrs().Ints("gradients");
+  const bool ascending = std::is_sorted(given.begin(), given.end(), std::less_equal<>());
+  if (!given.empty() && (!ascending || given.front() < 0 || given.back() > 2)) {
+    f.Fail("gradients must name some of 0 (x), 1 (weight) and 2 (bias), in this order");
+  }
   if (!f.ok()) return;
   const DType wide = WideDType(x.dtype());
-  const auto split = [&](const Value& v) { return ReshapedTo(v.To(wide), groups.split()); };
+  const auto split = [&](const Value& v) { return Reshape(v.To(wide), groups.split()); };
   const auto statistic = [&](int i) {
-    return ReshapedTo(f.input(i).To(wide), {groups.n, groups.groups, 1, 1});
+    return Reshape(f.input(i).To(wide), {groups.n, groups.groups, 1, 1});
   };
   const Value g = split(f.input(0)), rstd = statistic(3);
   const Value normal = (split(x) - statistic(2)) * rstd;
-  Value scaled = g;
-  if (f.num_inputs() > 4) scaled = g * ReshapedTo(f.input(4).To(wide), groups.parameters());
-  const Value average = ReducedOver("mean", scaled, {2, 3}, true);
-  const Value along = ReducedOver("mean", scaled * normal, {2, 3}, true);
-  const Value gx = (scaled - average - normal * along) * rstd;
-  const Ints channels = {x.shape().dim(1)};
+  const auto gx = [&] {
+    Value scaled = g;
+    if (f.num_inputs() > 4) scaled = g * Reshape(f.input(4).To(wide), groups.parameters());
+    const Value average = ReducedOver("mean", scaled, {2, 3}, true);
+    const Value along = ReducedOver("mean", scaled * normal, {2, 3}, true);
+    return (scaled - average - normal * along) * rstd;
+  };
+  const Shape channels = {x.shape().dim(1)};
   const DType parameter = f.num_inputs() > 4 ? f.input(4).dtype() : x.dtype();
-  f.Return(ReshapedTo(gx.To(x.dtype()), DimsOf(x)));
-  f.Return(ReshapedTo(ReducedOver("sum", g * normal, {0, 3}, false).To(parameter), channels));
-  f.Return(ReshapedTo(ReducedOver("sum", g, {0, 3}, false).To(parameter), channels));
+  for (const int64_t operand : given.empty() ? Ints{0, 1, 2} : given) {
+    if (operand == 0) {
+      f.Return(Reshape(gx().To(x.dtype()), x.shape()));
+    } else {
+      const Value sum = ReducedOver("sum", operand == 1 ? g * normal : g, {0, 3}, false);
+      f.Return(Reshape(sum.To(parameter), channels));
+    }
+  }
 }
 
 void AppendGroupNorm(std::vector<OpSchema>& ops) {
   const AttrDef groups = RequiredAttr("groups", AttrType::kInt, "the number of groups of channels");
-  ops.push_back({.name = "group_norm",
-                 .signature = "x (N,C,…), weight (C), bias (C) -> y (N,C,…), mean, rstd (N,groups)",
-                 .doc = "(x - mean) * rstd * weight + bias, where rstd is 1 / sqrt(variance + eps) "
-                        "over a group of channels.",
-                 .min_inputs = 1,
-                 .max_inputs = 3,
-                 .attrs = {groups, OptionalAttr("eps", AttrType::kFloat, 1e-5,
-                                                "added to the variance")},
-                 .input_names = {"x", "weight", "bias"},
-                 .formula = GroupNorm});
+  ops.push_back(
+      {.name = "group_norm",
+       .signature = "x (N,C,…), weight (C), bias (C) -> y (N,C,…), mean, rstd (N,groups)",
+       .doc = "(x - mean) * rstd * weight + bias, where rstd is 1 / sqrt(variance + eps) "
+              "over a group of channels.",
+       .min_inputs = 1,
+       .max_inputs = 3,
+       .attrs = {groups, OptionalAttr("eps", AttrType::kFloat, 1e-5, "added to the variance")},
+       .input_names = {"x", "weight", "bias"},
+       .formula = GroupNorm});
   ops.push_back({.name = "group_norm_backward",
                  .signature = "gradient, x (N,C,…), mean, rstd (N,groups), weight (C) -> "
                               "gx (N,C,…), gweight, gbias (C)",
                  .doc = "The gradients of group_norm, from its result's gradient and statistics.",
                  .min_inputs = 4,
                  .max_inputs = 5,
-                 .attrs = {groups},
+                 .attrs = {groups, OptionalAttr("gradients", AttrType::kInts, Ints{},
+                                                "the outputs, ascending: 0 (gx), 1 (gweight), 2 "
+                                                "(gbias); empty: all")},
                  .input_names = {"gradient", "x", "mean", "rstd", "weight"},
                  .formula = GroupNormBackward});
 }

@@ -89,6 +89,11 @@ void LstmCellBackward(Formula& f) {
   f.RequireFloating();
   const Shape& shape = f.input(2).shape();
   if (shape.rank() != 2) return f.Fail("c must have two dimensions");
+  for (int i : {0, 1}) {
+    if (f.input(i).shape().rank() != 0) {
+      RequireMatrix(f, i, "a gradient", shape.dim(0), shape.dim(1));
+    }
+  }
   RequireMatrix(f, 3, "new_c", shape.dim(0), shape.dim(1));
   RequireMatrix(f, 4, "gates", shape.dim(0), 4 * shape.dim(1));
   if (!f.ok()) return;
@@ -158,8 +163,9 @@ void AppendCells(std::vector<OpSchema>& ops) {
       {.name = "lstm_cell_backward",
        .signature = "new_h_gradient, new_c_gradient, c, new_c (N,H), gates (N,4H) -> "
                     "gates_gradient (N,4H), c_gradient (N,H), bias_gradient (4H)",
-       .doc = "The gradients of both inputs of gates together, of c, and of each bias, from results "
-              "of lstm_cell. A gradient of a result may be a scalar.",
+       .doc =
+           "The gradients of both inputs of gates together, of c, and of each bias, from results "
+           "of lstm_cell. A gradient of a result may be a scalar.",
        .min_inputs = 5,
        .max_inputs = 5,
        .input_names = {"new_h_gradient", "new_c_gradient", "c", "new_c", "gates"},

@@ -128,6 +128,21 @@ TEST(PlanOp, UnknownOpErrorNamesTheFunctionThatComposesTheOp) {
   EXPECT_THAT(Result("recirpocal", {}), HasSubstr("the C++ function tensord::Reciprocal"));
 }
 
+TEST(OpSchemaTest, CountsTheOutputsOfSignatures) {
+  for (const auto& [name, count] :
+       std::initializer_list<std::pair<const char*, int>>{{"mish", 1},
+                                                          {"index", 1},
+                                                          {"mse_loss", 1},
+                                                          {"conv", 1},
+                                                          {"sort", 2},
+                                                          {"var_mean", 2},
+                                                          {"nll_loss", 2},
+                                                          {"layer_norm", 3},
+                                                          {"lstm_cell", 3}}) {
+    EXPECT_EQ(CountOutputs(*FindOp(name)), count) << name;
+  }
+}
+
 TEST(PlanOp, ChecksTheNumberOfInputs) {
   EXPECT_THAT(Result("add", {F32({2})}),
               AllOf(StartsWith("INVALID_ARGUMENT: add: takes 2 inputs"), HasSubstr("got 1")));

@@ -157,13 +157,11 @@ void AddNetworkFunctions(nb::module_& m, nb::class_<Box>& tensor) {
       [](const Call& call) {
         return RmsNorm(call.tensor(0), ReadNormParameters(call, 1), ReadLayerNormOptions(call));
       });
-  add("group_norm",
-      "x: Tensor, /, groups: int, " TENSORD_NORM_PARAMETERS ", eps: float = 1e-5",
+  add("group_norm", "x: Tensor, /, groups: int, " TENSORD_NORM_PARAMETERS ", eps: float = 1e-5",
       "(x - mean) / sqrt(variance + eps) * weight + bias over each group of channels of x "
       "(N,C,...). weight and bias have the shape (C). The variance isn't corrected.",
       [](const Call& call) {
-        return GroupNorm(call.tensor(0),
-                         {.groups = call.integer(1), .eps = call.number(4, 1e-5)},
+        return GroupNorm(call.tensor(0), {.groups = call.integer(1), .eps = call.number(4, 1e-5)},
                          ReadNormParameters(call, 2));
       });
   add("batch_norm",

@@ -31,7 +31,36 @@ constexpr absl::string_view kNotFunctions[] = {
 
 // Ops whose functions take other arguments than the op. composite_functions.cc,
 // creation_functions.cc, network_functions.cc and training_functions.cc have them.
-constexpr absl::string_view kOtherArguments[] = {"arange", "as_strided_scatter", "broadcast_to", "concat", "dropout", "eye", "full", "index", "index_put", "nonzero", "normal", "ones", "permute", "randint", "reshape", "scatter", "searchsorted", "uniform", "where", "zeros", "avg_pool", "batch_norm", "cross_entropy", "layer_norm", "group_norm", "max_pool", "nll_loss", "nll_loss_backward", "binary_cross_entropy_with_logits", "binary_cross_entropy_with_logits_backward"};
+constexpr absl::string_view kOtherArguments[] = {"arange",
+                                                 "as_strided_scatter",
+                                                 "broadcast_to",
+                                                 "concat",
+                                                 "dropout",
+                                                 "eye",
+                                                 "full",
+                                                 "index",
+                                                 "index_put",
+                                                 "nonzero",
+                                                 "normal",
+                                                 "ones",
+                                                 "permute",
+                                                 "randint",
+                                                 "reshape",
+                                                 "scatter",
+                                                 "searchsorted",
+                                                 "uniform",
+                                                 "where",
+                                                 "zeros",
+                                                 "avg_pool",
+                                                 "batch_norm",
+                                                 "cross_entropy",
+                                                 "layer_norm",
+                                                 "group_norm",
+                                                 "max_pool",
+                                                 "nll_loss",
+                                                 "nll_loss_backward",
+                                                 "binary_cross_entropy_with_logits",
+                                                 "binary_cross_entropy_with_logits_backward"};
 
 template <size_t n>
 bool Contains(const absl::string_view (&names)[n], absl::string_view name) {
@@ -158,7 +187,8 @@ FunctionSpec FromSchema(const OpSchema& op) {
           .returns = ReturnType(outputs),
           .doc = Documentation(op),
           .body = [&op, several](const Call& call) { return Run(op, several, call); },
-          .is_method = !absl::EndsWith(op.name, "_backward") && (op.formula == nullptr || op.max_inputs == 1)};
+          .is_method = !absl::EndsWith(op.name, "_backward") &&
+                       (op.formula == nullptr || op.max_inputs == 1)};
 }
 
 // The elementwise ops call the functions of client/ops.h, which also take scalars.

@@ -72,17 +72,16 @@ struct TrainingRow {
 };
 
 #define TENSORD_RUN_TRAINING(expression) [](const Call& c) -> Tensor { return expression; }
-#define TENSORD_LOGITS                                                     \
-  ", weight: Tensor | None = None, pos_weight: Tensor | None = None, "     \
+#define TENSORD_LOGITS                                                 \
+  ", weight: Tensor | None = None, pos_weight: Tensor | None = None, " \
   "reduction: str = \"mean\""
-#define TENSORD_CLASSES                                                    \
+#define TENSORD_CLASSES                                                     \
   ", weight: Tensor | None = None, reduction: str = \"mean\", axis: int | " \
   "None = None, ignore_index: int = -100"
 
 const TrainingRow kTrainingRows[] = {
     // Losses.
-    {"binary_cross_entropy_with_logits",
-     "x: Tensor, target: Tensor, /" TENSORD_LOGITS,
+    {"binary_cross_entropy_with_logits", "x: Tensor, target: Tensor, /" TENSORD_LOGITS,
      "binary_cross_entropy of sigmoid(x), computed without overflow. pos_weight is a factor of the "
      "target in the loss.",
      TENSORD_RUN_TRAINING(

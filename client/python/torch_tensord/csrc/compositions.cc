@@ -212,11 +212,11 @@ at::Tensor UnfoldBackward(const at::Tensor& gradient, at::IntArrayRef sizes, int
 
 void CheckAndUnscale(at::TensorList gradients, at::Tensor& found_inf,
                      const at::Tensor& inverse_scale) {
-  const Value inverse = Reshape(Read(inverse_scale), {});
   for (const at::Tensor& each : gradients) {
     CommonDevice("_amp_foreach_non_finite_check_and_unscale_", {&each, &found_inf, &inverse_scale});
     if (each.numel() == 0) continue;
-    const Value g = Read(each), found = Reshape(Read(found_inf), {});
+    const Value g = Read(each), found = Reshape(Read(found_inf), {}),
+                inverse = Reshape(Read(inverse_scale), {});
     const std::vector<Value> made = PushAll("amp_unscale", {In(g), In(found), In(inverse)}, {});
     Write(each, made[0]);
     Write(found_inf, Reshape(made[1], found_inf.sizes()));
@@ -224,12 +224,13 @@ void CheckAndUnscale(at::TensorList gradients, at::Tensor& found_inf,
 }
 at::Tensor& UpdateScale(at::Tensor& scale, at::Tensor& growth_tracker, const at::Tensor& found_inf,
                         double growth, double backoff, int64_t interval) {
-  const Value old = Read(scale), tracker = Read(growth_tracker), found = Read(found_inf);
+  const Value old = Reshape(Read(scale), {}), tracker = Reshape(Read(growth_tracker), {}),
+              found = Reshape(Read(found_inf), {});
   const std::vector<Value> made =
       PushAll("amp_update_scale", {In(old), In(tracker), In(found)},
               {{"growth", growth}, {"backoff", backoff}, {"interval", interval}});
-  Write(scale, made[0]);
-  Write(growth_tracker, made[1]);
+  Write(scale, Reshape(made[0], scale.sizes()));
+  Write(growth_tracker, Reshape(made[1], growth_tracker.sizes()));
   return scale;
 }
 
@@ -274,13 +275,20 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNormBackward(
   Value scale;
   c10::SmallVector<In, 5> inputs = {g, x, m, r};
   if (IsGiven(weight)) inputs.emplace_back(scale = Read(*weight));
-  const std::vector<Value> made = PushAll("group_norm_backward", inputs, {{"groups", groups}});
+  c10::DimVector wanted;
+  for (int i = 0; i < 3; ++i) {
+    if (mask[i]) wanted.push_back(i);
+  }
+  if (wanted.empty()) return {};
+  const std::vector<Value> made = PushAll(
+      "group_norm_backward", inputs, {{"groups", groups}, {"gradients", at::IntArrayRef(wanted)}});
+  size_t next = 0;
   std::tuple<at::Tensor, at::Tensor, at::Tensor> result;
   if (mask[0]) {
-    std::get<0>(result) = MakeInFormat(made[0], device, self.suggest_memory_format());
+    std::get<0>(result) = MakeInFormat(made[next++], device, self.suggest_memory_format());
   }
-  if (mask[1]) std::get<1>(result) = MakeTensor(made[1], device);
-  if (mask[2]) std::get<2>(result) = MakeTensor(made[2], device);
+  if (mask[1]) std::get<1>(result) = MakeTensor(made[next++], device);
+  if (mask[2]) std::get<2>(result) = MakeTensor(made[next], device);
   return result;
 }
 

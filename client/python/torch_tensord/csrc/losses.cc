@@ -47,12 +47,14 @@ Value Mse(const at::Tensor& self, const at::Tensor& target, int64_t reduction) {
   return Loss("mse_loss", self, target, {ReductionOf(reduction)});
 }
 Value SmoothL1(const at::Tensor& self, const at::Tensor& target, int64_t reduction, double beta) {
+  TORCH_CHECK(beta >= 0, "smooth_l1_loss does not support negative values for beta.");
   return Loss("smooth_l1_loss", self, target, {ReductionOf(reduction), {"beta", beta}});
 }
 Value Huber(const at::Tensor& self, const at::Tensor& target, int64_t reduction, double delta) {
   TORCH_CHECK(delta > 0, "huber_loss does not support non-positive values for delta, but got ",
               delta);
-  return Loss("huber_loss", self, target, {ReductionOf(reduction), {"delta", delta}});
+  return Cast(Loss("huber_loss", self, target, {ReductionOf(reduction), {"delta", delta}}),
+              self.scalar_type());
 }
 Value MseGradient(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& target,
                   int64_t reduction) {
@@ -69,11 +71,11 @@ Value HuberGradient(const at::Tensor& gradient, const at::Tensor& self, const at
               &gradient);
 }
 
-// The forms of an op whose value is kFunction(…): a new tensor of the dtype of `self`, and out=.
-// Without the first form, PyTorch makes an output of other sizes, or fills it first.
+// The forms of an op whose value is kFunction(…): a new tensor, and out=. Without the first form,
+// PyTorch makes an output of other sizes, or fills it first.
 template <auto kFunction, typename... Options>
 at::Tensor New(const at::Tensor& self, const at::Tensor& target, Options... options) {
-  return ToTensor(kFunction(self, target, options...), self.scalar_type(), DeviceOf(self));
+  return MakeTensor(kFunction(self, target, options...), DeviceOf(self));
 }
 template <auto kFunction, typename... Options>
 at::Tensor& Into(const at::Tensor& self, const at::Tensor& target, Options... options,
@@ -116,10 +118,9 @@ at::Tensor Bce(const at::Tensor& self, const at::Tensor& target,
 }
 at::Tensor BceBackward(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& target,
                        const std::optional<at::Tensor>& weight, int64_t reduction) {
-  return ToTensor(
-      Loss("binary_cross_entropy_backward", self, target, {ReductionOf(reduction)}, weight,
-           &gradient),
-      self.scalar_type(), DeviceOf(self));
+  return ToTensor(Loss("binary_cross_entropy_backward", self, target, {ReductionOf(reduction)},
+                       weight, &gradient),
+                  self.scalar_type(), DeviceOf(self));
 }
 
 // Without this function, PyTorch runs several ops.
@@ -130,7 +131,8 @@ at::Tensor BceWithLogits(const at::Tensor& self, const at::Tensor& target,
     return IsGiven(factor) &&
            at::IntArrayRef(at::infer_size_dimvector(self.sizes(), factor->sizes())) != self.sizes();
   };
-  if (widens(weight) || widens(pos_weight) || !self.sizes().equals(target.sizes())) {
+  if (widens(weight) || widens(pos_weight) || !self.sizes().equals(target.sizes()) ||
+      self.scalar_type() != target.scalar_type()) {
     return at::native::binary_cross_entropy_with_logits(self, target, weight, pos_weight,
                                                         reduction);
   }
@@ -177,10 +179,9 @@ std::vector<Value> Nll(const at::Tensor& self, const at::Tensor& target,
   inputs.emplace_back(x);
   inputs.emplace_back(classes);
   if (IsGiven(weight)) inputs.emplace_back(factor = Read(*weight));
-  std::vector<Value> made = PushAll(gradient == nullptr ? "nll_loss" : "nll_loss_backward", inputs,
-                                    {{"axis", self.dim() == 1 ? 0 : 1},
-                                     {"ignore_index", ignore_index},
-                                     ReductionOf(reduction)});
+  std::vector<Value> made = PushAll(
+      gradient == nullptr ? "nll_loss" : "nll_loss_backward", inputs,
+      {{"axis", self.dim() == 1 ? 0 : 1}, {"ignore_index", ignore_index}, ReductionOf(reduction)});
   Named(gradient == nullptr ? kNll : kNllBackward, DeviceOf(self), made[0]);
   return made;
 }
@@ -194,9 +195,8 @@ std::tuple<at::Tensor&, at::Tensor&> NllOut(const at::Tensor& self, const at::Te
               self.scalar_type(), " but found ", weight->scalar_type());
   const std::vector<Value> made = Nll(self, target, weight, reduction, ignore_index);
   WriteOut(output, made[0]);
-  WriteOut(total, reduction == at::Reduction::None
-                      ? Full(DeviceOf(self), {}, 0, self.scalar_type())
-                      : made[1]);
+  WriteOut(total, reduction == at::Reduction::None ? Full(DeviceOf(self), {}, 0, self.scalar_type())
+                                                   : made[1]);
   return {output, total};
 }
 at::Tensor& NllBackwardOut(const at::Tensor& gradient, const at::Tensor& self,

@@ -174,8 +174,9 @@ void RenameOperand(const Origin& origin, std::string* text) {
 }
 
 // Returns the functions of an op's origins, with " or " between them. If there is only one
-// function, rewrites `text` with the name of its operand.
-std::string ExplainOrigins(const Origin* origins, const std::string& op, std::string* text) {
+// function, rewrites `text` with the name of its operand. `inner` is the innermost op that failed.
+std::string ExplainOrigins(const Origin* origins, const std::string& op, const std::string& inner,
+                           std::string* text) {
   std::vector<std::string_view> functions;
   const Origin* only = nullptr;
   for (const Origin* each = origins; each != nullptr; each = each->next) {
@@ -186,7 +187,7 @@ std::string ExplainOrigins(const Origin* origins, const std::string& op, std::st
     only = each;
   }
   if (functions.size() == 1) {
-    if (only->has_class_axis) DropClassAxis(text);
+    if (only->has_class_axis && inner != "index") DropClassAxis(text);
     RenameOperand(*only, text);
   }
   std::string joined;
@@ -295,7 +296,8 @@ std::string ExplainValueError(std::string message) {
     function = rule->function;
     parts->text = rule->text;
   } else if (const Origin* origin = FindOrigin(parts->handle); origin != nullptr) {
-    function = ExplainOrigins(origin, op, &parts->text);
+    const size_t last = parts->inner.rfind(' ') + 1;  // 0 if there is no space
+    function = ExplainOrigins(origin, op, parts->inner.substr(last), &parts->text);
   }
   const std::string name = c10::str(parts->op, " (tensor ", parts->handle, ")");
   const std::string inner = parts->inner.empty() ? "" : c10::str(": ", parts->inner);
