@@ -77,6 +77,10 @@ void RunEpilogue(const Context& ctx, const BatchedGemm& gemm, const void* bias,
 // the bias, and the activations for which OneDnnHas() is true.
 bool PrefersOneDnn(const BatchedGemm& gemm);
 
+// The multiplications that take one thread a few microseconds. oneDNN computes such a product on one
+// thread, also if it doesn't run inline: for AVX2, its bits depend on the number of threads.
+constexpr double kMaxInlineProducts = 64 * 64 * 64;
+
 // Returns oneDNN's description of one item's product.
 OneDnnMatmul MakeOneDnnMatmul(const Context& ctx, const BatchedGemm& gemm, bool has_bias,
                               std::optional<UnaryFunction> activation);

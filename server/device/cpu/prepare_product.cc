@@ -10,8 +10,7 @@
 namespace tensord::server::cpu {
 namespace {
 
-// The multiplications, and the elements in memory, that take one thread a few microseconds.
-constexpr double kMaxInlineProducts = 64 * 64 * 64;
+// The elements in memory that take one thread a few microseconds.
 constexpr int64_t kMaxInlineElements = 64 * 1024;
 // Packing pays off if the weight isn't small and the other operand has few rows (kMaxPackedRows).
 constexpr int64_t kMinPackedElements = 64 * 1024;
