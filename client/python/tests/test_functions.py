@@ -21,7 +21,8 @@ def test_every_op_and_every_composite_function_is_a_function():
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_functions_have_a_signature_and_documentation(function):
     signature = inspect.signature(function)
-    returns = {"Tensor", "tuple[Tensor, Tensor]", "tuple[Tensor, ...]", "Tensor | tuple[Tensor, ...]"}
+    tuples = {f"tuple[{', '.join(['Tensor'] * count)}]" for count in (2, 3)}
+    returns = {"Tensor", "tuple[Tensor, ...]", "Tensor | tuple[Tensor, ...]"} | tuples
     assert signature.return_annotation in returns
     assert len(function.__doc__) > 2 and function.__name__ in repr(function)
     with pytest.raises(TypeError, match=function.__name__):
