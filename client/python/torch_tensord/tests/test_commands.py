@@ -83,7 +83,7 @@ def test_loss_is_one_command(connection, name, reduction):
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-@pytest.mark.parametrize("name", LOSSES.keys() - {"binary_cross_entropy_with_logits"})  # PyTorch composes its gradient
+@pytest.mark.parametrize("name", ["mse_loss", "smooth_l1_loss", "huber_loss"])  # PyTorch composes the other gradient
 def test_gradient_of_a_loss_is_one_command(connection, name, reduction):
     x, target = torch.rand(4, 8).to(DEVICE).requires_grad_(), torch.rand(4, 8).to(DEVICE)
     loss = LOSSES[name](x, target, reduction=reduction)
