@@ -71,6 +71,7 @@ DIFFERENT = {
     "addbmm": "in place, a batch that broadcasts the operand isn't refused as on the CPU; sums of bfloat16",
     "grid_sampler_2d": "coordinates of 16 bits are computed with float32",
     "native_batch_norm": "with 16 bits, the statistics are of float32",
+    "native_group_norm": "with 16 bits, the statistics are of float32",
     "native_layer_norm": "with 16 bits, the statistics are of float32",
     "nn_functional_conv_transpose3d": "one element in thousands exceeds the tolerance",
     "nn_functional_multi_margin_loss": "the mean over no rows is NaN",
