@@ -37,7 +37,7 @@ LayerNormResult Normalize(const Tensor& x, const NormParameters& parameters,
   if (const absl::Status status = AddParameters("layer_norm", parameters, &inputs); !status.ok()) {
     return {Tensor::Failed(status), Tensor::Failed(status), Tensor::Failed(status)};
   }
-  const internal::Tensors outputs = internal::EnqueueOutputs(
+  const internal::Tensors outputs = internal::EnqueueAllOrFailed(
       "layer_norm", inputs,
       {{"normalized_rank", options.normalized_rank}, {"eps", options.eps}, {"center", center}},
       center ? 3 : 2);
@@ -51,7 +51,7 @@ NormGradients NormalizeBackward(const Tensor& gradient, const Tensor& x,
   InputPointers inputs = {&gradient, &x, &forward.rstd};
   if (center) inputs.push_back(&forward.mean);
   if (weight.has_value()) inputs.push_back(&*weight);
-  const internal::Tensors outputs = internal::EnqueueOutputs(
+  const internal::Tensors outputs = internal::EnqueueAllOrFailed(
       "layer_norm_backward", inputs,
       {{"normalized_rank", options.normalized_rank}, {"center", center}}, center ? 3 : 2);
   return {outputs[0], outputs[1], center ? outputs[2] : Tensor()};
@@ -65,7 +65,7 @@ internal::Tensors NormalizeBatch(const Tensor& x, const Tensor& running_mean,
   if (const absl::Status status = AddParameters("batch_norm", parameters, &inputs); !status.ok()) {
     return internal::Tensors(count, Tensor::Failed(status));
   }
-  return internal::EnqueueOutputs(
+  return internal::EnqueueAllOrFailed(
       "batch_norm", inputs,
       {{"training", training}, {"eps", options.eps}, {"momentum", options.momentum}}, count);
 }
@@ -144,7 +144,7 @@ AttentionResult ScaledDotProductAttentionWithStatistics(const Tensor& q, const T
                                                         const AttentionOptions& options) {
   InputPointers inputs = {&q, &k, &v};
   const Attributes attrs = AddAttentionOptions(options, &inputs);
-  const internal::Tensors outputs = internal::EnqueueOutputs("sdpa", inputs, attrs, 2);
+  const internal::Tensors outputs = internal::EnqueueAllOrFailed("sdpa", inputs, attrs, 2);
   return {outputs[0], outputs[1]};
 }
 
@@ -162,7 +162,7 @@ AttentionGradients ScaledDotProductAttentionBackward(const Tensor& gradient, con
   Attributes attrs = AddAttentionOptions(options, &inputs);
   if (mask_gradient) attrs.Set("mask_gradient", true);
   const internal::Tensors outputs =
-      internal::EnqueueOutputs("sdpa_backward", inputs, attrs, mask_gradient ? 4 : 3);
+      internal::EnqueueAllOrFailed("sdpa_backward", inputs, attrs, mask_gradient ? 4 : 3);
   return {outputs[0], outputs[1], outputs[2], mask_gradient ? outputs[3] : Tensor()};
 }
 
@@ -183,13 +183,13 @@ NormGradients BatchNormBackward(const Tensor& gradient, const Tensor& x, const T
   InputPointers inputs = {&gradient, &x, &mean, &invstd};
   if (weight.has_value()) inputs.push_back(&*weight);
   const internal::Tensors outputs =
-      internal::EnqueueOutputs("batch_norm_backward", inputs, {{"training", training}}, 3);
+      internal::EnqueueAllOrFailed("batch_norm_backward", inputs, {{"training", training}}, 3);
   return {outputs[0], outputs[1], outputs[2]};
 }
 
 PoolResult MaxPoolWithIndices(const Tensor& x, const PoolOptions& options) {
   const internal::Tensors outputs =
-      internal::EnqueueOutputs("max_pool", {&x}, MakeWindowAttrs(options), 2);
+      internal::EnqueueAllOrFailed("max_pool", {&x}, MakeWindowAttrs(options), 2);
   return {outputs[0], outputs[1]};
 }
 Tensor MaxPool(const Tensor& x, const PoolOptions& options) {
@@ -199,16 +199,16 @@ Tensor MaxPoolBackward(const Tensor& gradient, const Tensor& indices,
                        const std::vector<int64_t>& size, const PoolOptions& options) {
   Attributes attrs = MakeWindowAttrs(options);
   attrs.Set("size", size);
-  return internal::EnqueueOutputs("max_pool_backward", {&gradient, &indices}, attrs, 1)[0];
+  return internal::EnqueueAllOrFailed("max_pool_backward", {&gradient, &indices}, attrs, 1)[0];
 }
 Tensor AvgPool(const Tensor& x, const AvgPoolOptions& options) {
-  return internal::EnqueueOutputs("avg_pool", {&x}, AverageAttrs(options), 1)[0];
+  return internal::EnqueueAllOrFailed("avg_pool", {&x}, AverageAttrs(options), 1)[0];
 }
 Tensor AvgPoolBackward(const Tensor& gradient, const std::vector<int64_t>& size,
                        const AvgPoolOptions& options) {
   Attributes attrs = AverageAttrs(options);
   attrs.Set("size", size);
-  return internal::EnqueueOutputs("avg_pool_backward", {&gradient}, attrs, 1)[0];
+  return internal::EnqueueAllOrFailed("avg_pool_backward", {&gradient}, attrs, 1)[0];
 }
 
 AdamState AdamStep(const AdamState& state, const Tensor& gradient, const Tensor& step,
@@ -224,15 +224,15 @@ AdamState AdamStep(const AdamState& state, const Tensor& gradient, const Tensor&
   inputs.push_back(&lr);
   if (!options.donate) donate.clear();
   const internal::Tensors outputs =
-      internal::EnqueueOutputs("adam_step", inputs,
-                               {{"beta1", options.beta1},
-                                {"beta2", options.beta2},
-                                {"eps", options.eps},
-                                {"weight_decay", options.weight_decay},
-                                {"decoupled", options.decoupled},
-                                {"amsgrad", amsgrad},
-                                {"maximize", options.maximize}},
-                               amsgrad ? 4 : 3, donate);
+      internal::EnqueueAllOrFailed("adam_step", inputs,
+                                   {{"beta1", options.beta1},
+                                    {"beta2", options.beta2},
+                                    {"eps", options.eps},
+                                    {"weight_decay", options.weight_decay},
+                                    {"decoupled", options.decoupled},
+                                    {"amsgrad", amsgrad},
+                                    {"maximize", options.maximize}},
+                                   amsgrad ? 4 : 3, donate);
   AdamState next = {outputs[0], outputs[1], outputs[2]};
   if (amsgrad) next.vmax = outputs[3];
   return next;
@@ -244,7 +244,7 @@ GroupNormResult GroupNormWithStatistics(const Tensor& x, const GroupNormOptions&
   if (const absl::Status status = AddParameters("group_norm", parameters, &inputs); !status.ok()) {
     return {Tensor::Failed(status), Tensor::Failed(status), Tensor::Failed(status)};
   }
-  const internal::Tensors made = internal::EnqueueOutputs(
+  const internal::Tensors made = internal::EnqueueAllOrFailed(
       "group_norm", inputs, {{"groups", options.groups}, {"eps", options.eps}}, 3);
   return {made[0], made[1], made[2]};
 }
@@ -258,32 +258,32 @@ NormGradients GroupNormBackward(const Tensor& gradient, const Tensor& x,
   InputPointers inputs = {&gradient, &x, &forward.mean, &forward.rstd};
   if (weight.has_value()) inputs.push_back(&*weight);
   const internal::Tensors made =
-      internal::EnqueueOutputs("group_norm_backward", inputs, {{"groups", options.groups}}, 3);
+      internal::EnqueueAllOrFailed("group_norm_backward", inputs, {{"groups", options.groups}}, 3);
   return {made[0], made[1], made[2]};
 }
 
 LstmCellResult LstmCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& c) {
   const internal::Tensors made =
-      internal::EnqueueOutputs("lstm_cell", {&input_gates, &hidden_gates, &c}, {}, 3);
+      internal::EnqueueAllOrFailed("lstm_cell", {&input_gates, &hidden_gates, &c}, {}, 3);
   return {made[0], made[1], made[2]};
 }
 
 LstmCellGradients LstmCellBackward(const Tensor& h_gradient, const Tensor& c_gradient,
                                    const Tensor& c, const LstmCellResult& forward) {
-  const internal::Tensors made = internal::EnqueueOutputs(
+  const internal::Tensors made = internal::EnqueueAllOrFailed(
       "lstm_cell_backward", {&h_gradient, &c_gradient, &c, &forward.c, &forward.gates}, {}, 3);
   return {made[0], made[1], made[2]};
 }
 
 GruCellResult GruCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& h) {
   const internal::Tensors made =
-      internal::EnqueueOutputs("gru_cell", {&input_gates, &hidden_gates, &h}, {}, 2);
+      internal::EnqueueAllOrFailed("gru_cell", {&input_gates, &hidden_gates, &h}, {}, 2);
   return {made[0], made[1]};
 }
 
 GruCellGradients GruCellBackward(const Tensor& h_gradient, const GruCellResult& forward) {
   const internal::Tensors made =
-      internal::EnqueueOutputs("gru_cell_backward", {&h_gradient, &forward.gates}, {}, 5);
+      internal::EnqueueAllOrFailed("gru_cell_backward", {&h_gradient, &forward.gates}, {}, 5);
   return {made[0], made[1], made[2], made[3], made[4]};
 }
 

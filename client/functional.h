@@ -106,6 +106,28 @@ NormGradients BatchNormBackward(const Tensor& gradient, const Tensor& x, const T
                                 const Tensor& invstd, const std::optional<Tensor>& weight = {},
                                 bool training = true);
 
+// ---------------------------------------------------------------- group norm
+
+struct GroupNormOptions {
+  int64_t groups = 1;  // divides the number of channels
+  double eps = 1e-5;   // added to the variance
+};
+struct GroupNormResult {
+  Tensor y;           // (N,C,…)
+  Tensor mean, rstd;  // statistics (N,groups); rstd is 1 / √(variance + eps)
+};
+// Takes x (N,C,…) and parameters (C). Returns (x - mean) · rstd · weight + bias, with the statistics
+// of the groups of channels. The variance isn't corrected.
+GroupNormResult GroupNormWithStatistics(const Tensor& x, const GroupNormOptions& options,
+                                        const NormParameters& parameters = {});
+Tensor GroupNorm(const Tensor& x, const GroupNormOptions& options,
+                 const NormParameters& parameters = {});
+// `forward` is the result of GroupNormWithStatistics for the same arguments. The function reads only
+// its statistics.
+NormGradients GroupNormBackward(const Tensor& gradient, const Tensor& x,
+                                const GroupNormResult& forward, const std::optional<Tensor>& weight,
+                                const GroupNormOptions& options);
+
 // ---------------------------------------------------------------- attention
 
 struct AttentionOptions {
@@ -240,6 +262,41 @@ Tensor AvgPool(const Tensor& x, const AvgPoolOptions& options);
 Tensor AvgPoolBackward(const Tensor& gradient, const std::vector<int64_t>& size,
                        const AvgPoolOptions& options);
 
+// ---------------------------------------------------------------- cells of recurrent layers
+
+// A cell computes one time step of one layer in one direction. input_gates is Linear(x), and
+// hidden_gates is Linear(h), where x is the input and h the state. The parts of the gates have
+// PyTorch's order.
+
+// LSTM: gates (N,4H): input, forget, cell, output; c (N,H).
+struct LstmCellResult {
+  Tensor h, c;   // (N,H)
+  Tensor gates;  // (N,4H): for LstmCellBackward
+};
+LstmCellResult LstmCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& c);
+struct LstmCellGradients {
+  Tensor gates;  // (N,4H): the gradient of input_gates; that of hidden_gates is equal
+  Tensor c;      // (N,H)
+  Tensor bias;   // (4H): the gradient of the bias in x's or in h's Linear; both are equal
+};
+// Takes the gradients of the results h and c. `c` is the argument of LstmCell, and `forward` its
+// result.
+LstmCellGradients LstmCellBackward(const Tensor& h_gradient, const Tensor& c_gradient,
+                                   const Tensor& c, const LstmCellResult& forward);
+
+// GRU: gates (N,3H): reset, update, new; h (N,H).
+struct GruCellResult {
+  Tensor h;      // (N,H)
+  Tensor gates;  // (N,5H): for GruCellBackward
+};
+GruCellResult GruCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& h);
+struct GruCellGradients {
+  Tensor input_gates, hidden_gates;  // (N,3H)
+  Tensor h;                          // (N,H)
+  Tensor input_bias, hidden_bias;    // (3H): of the biases of the linear functions
+};
+GruCellGradients GruCellBackward(const Tensor& h_gradient, const GruCellResult& forward);
+
 // ---------------------------------------------------------------- optimizers
 
 struct AdamOptions {
@@ -263,61 +320,5 @@ struct AdamState {
 // are tensors of shape [], so they can be inputs of a recorded program.
 AdamState AdamStep(const AdamState& state, const Tensor& gradient, const Tensor& step,
                    const Tensor& lr, const AdamOptions& options = {});
-
-// ---------------------------------------------------------------- group norm
-
-struct GroupNormOptions {
-  int64_t groups = 1;  // divides the number of channels
-  double eps = 1e-5;   // added to the variance
-};
-struct GroupNormResult {
-  Tensor y;           // (N,C,…)
-  Tensor mean, rstd;  // statistics (N,groups); rstd is 1 / √(variance + eps)
-};
-// Takes x (N,C,…) and parameters (C). Returns (x - mean) · rstd · weight + bias, with the statistics
-// of the groups of channels. The variance isn't corrected.
-GroupNormResult GroupNormWithStatistics(const Tensor& x, const GroupNormOptions& options,
-                                        const NormParameters& parameters = {});
-Tensor GroupNorm(const Tensor& x, const GroupNormOptions& options,
-                 const NormParameters& parameters = {});
-// `forward` is the result of GroupNormWithStatistics for the same arguments. The function reads only
-// its statistics.
-NormGradients GroupNormBackward(const Tensor& gradient, const Tensor& x,
-                                const GroupNormResult& forward, const std::optional<Tensor>& weight,
-                                const GroupNormOptions& options);
-
-// ---------------------------------------------------------------- cells of recurrent layers
-
-// A cell is one step of a layer and direction. The gates of the input x, and those of the state h,
-// are Linear functions of them, in PyTorch's order.
-
-// LSTM: gates (N,4H): input, forget, cell, output; c (N,H).
-struct LstmCellResult {
-  Tensor h, c;   // (N,H)
-  Tensor gates;  // (N,4H): for LstmCellBackward
-};
-LstmCellResult LstmCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& c);
-struct LstmCellGradients {
-  Tensor gates;  // (N,4H): of input_gates, and of hidden_gates
-  Tensor c;      // (N,H)
-  Tensor bias;   // (4H): of the bias of either linear function
-};
-// Takes the gradients of the results h and c. `c` is the argument of LstmCell, and `forward` its
-// result.
-LstmCellGradients LstmCellBackward(const Tensor& h_gradient, const Tensor& c_gradient,
-                                   const Tensor& c, const LstmCellResult& forward);
-
-// GRU: gates (N,3H): reset, update, new; h (N,H).
-struct GruCellResult {
-  Tensor h;      // (N,H)
-  Tensor gates;  // (N,5H): for GruCellBackward
-};
-GruCellResult GruCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& h);
-struct GruCellGradients {
-  Tensor input_gates, hidden_gates;  // (N,3H)
-  Tensor h;                          // (N,H)
-  Tensor input_bias, hidden_bias;    // (3H): of the biases of the linear functions
-};
-GruCellGradients GruCellBackward(const Tensor& h_gradient, const GruCellResult& forward);
 
 }  // namespace tensord

@@ -52,10 +52,15 @@ Attributes ToAttrs(const Tensor& x, const CrossEntropyOptions& options) {
           {"reduction", ReductionName(options.reduction)}};
 }
 
-Tensor Run(absl::string_view op, InputPointers inputs, const Attributes& attrs,
-           const std::optional<Tensor>& weight = {}) {
+internal::Tensors RunAll(absl::string_view op, InputPointers inputs, const Attributes& attrs,
+                         const std::optional<Tensor>& weight, size_t count) {
   if (weight.has_value()) inputs.push_back(&*weight);
-  return internal::Enqueue(op, inputs, attrs);
+  return internal::EnqueueAllOrFailed(op, inputs, attrs, count);
+}
+
+Tensor Run(absl::string_view op, const InputPointers& inputs, const Attributes& attrs,
+           const std::optional<Tensor>& weight = {}) {
+  return RunAll(op, inputs, attrs, weight, 1)[0];
 }
 
 Tensor RunWithLogits(absl::string_view op, InputPointers inputs, const Tensor& x,
@@ -63,7 +68,8 @@ Tensor RunWithLogits(absl::string_view op, InputPointers inputs, const Tensor& x
   const Attributes attrs = ToAttrs(options.reduction);
   if (!options.pos_weight.has_value()) return Run(op, inputs, attrs, options.weight);
   if (!x.ok()) return x;
-  // Inputs have positions: there is no pos_weight without a weight.
+  // pos_weight is the input after weight. If the caller gives no weight, sends the number 1 in its
+  // place.
   const Tensor weight = options.weight.has_value()
                             ? *options.weight
                             : FromScalar(x.device(), 1.0, {.dtype = x.dtype()});
@@ -142,9 +148,7 @@ Tensor KlDivBackward(const Tensor& gradient, const Tensor& x, const Tensor& targ
 }
 
 Tensor NllLoss(const Tensor& x, const Tensor& target, const NllLossOptions& options) {
-  InputPointers inputs = {&x, &target};
-  if (options.weight.has_value()) inputs.push_back(&*options.weight);
-  return internal::EnqueueOutputs("nll_loss", inputs, ToAttrs(x, options), 2)[0];
+  return RunAll("nll_loss", {&x, &target}, ToAttrs(x, options), options.weight, 2)[0];
 }
 
 Tensor NllLossBackward(const Tensor& gradient, const Tensor& x, const Tensor& target,
@@ -154,10 +158,8 @@ Tensor NllLossBackward(const Tensor& gradient, const Tensor& x, const Tensor& ta
 
 CrossEntropyResult CrossEntropyWithStatistics(const Tensor& x, const Tensor& target,
                                               const CrossEntropyOptions& options) {
-  InputPointers inputs = {&x, &target};
-  if (options.weight.has_value()) inputs.push_back(&*options.weight);
   const internal::Tensors outputs =
-      internal::EnqueueOutputs("cross_entropy_loss", inputs, ToAttrs(x, options), 3);
+      RunAll("cross_entropy_loss", {&x, &target}, ToAttrs(x, options), options.weight, 3);
   return {outputs[0], outputs[1], outputs[2]};
 }
 

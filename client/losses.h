@@ -3,9 +3,9 @@
 // PyTorch's.
 //
 // As in ops.h, no function waits, errors are in the result's status, and all functions are
-// thread-safe. x is floating, and so is the target of the losses of elements: the result has the
-// dtype to which all operands are promoted. float16 and bfloat16 are computed in float32, also their
-// sums, and rounded once.
+// thread-safe. x is floating. The target of a loss of elements is floating, too, and the result has
+// the dtype to which all operands are promoted. Results of losses of classes have x's dtype. float16
+// and bfloat16 are computed in float32, also their sums, and rounded once.
 //
 // The functions whose names end in "Backward" return the gradient of x. They take the gradient of
 // the loss, which has the shape [] unless the reduction is kNone, and the arguments of the loss.
@@ -20,8 +20,8 @@ namespace tensord {
 
 enum class LossReduction {
   kNone,  // no reduction: a loss for each element or distribution
-  kMean,  // of losses of classes: the sum, divided by the sum of the weights of the targets that
-          // aren't ignored
+  kMean,  // losses of elements: divided by their number; of classes: by the sum of the weights of
+          // the targets that aren't ignored
   kSum
 };
 
@@ -100,8 +100,8 @@ Tensor KlDivBackward(const Tensor& gradient, const Tensor& x, const Tensor& targ
 
 // ---------------------------------------------------------------- classes
 
-// If all targets are ignored, or there are none, the mean is NaN. If a target isn't in [0, C), and
-// isn't ignored, the result fails with INVALID_ARGUMENT when its ops have run.
+// If all targets are ignored, or there are none, the mean is NaN. If a target isn't in [0, C) and
+// isn't ignored, the result fails with INVALID_ARGUMENT after the op has run.
 
 struct NllLossOptions {
   LossReduction reduction = LossReduction::kMean;
@@ -122,8 +122,9 @@ struct CrossEntropyOptions {
   int64_t ignore_index = -100;       // a target of this value gives the loss 0 and no gradient
   double label_smoothing = 0;  // the share of a target, from 0 to 1, that all classes get equally
 };
-// Each loss is -weight[target] · log(softmax(x))[target], with x and target as of NllLoss. The
-// result has x's dtype.
+// x and target are as for NllLoss. Without label_smoothing, each loss is
+// -weight[target] · log(softmax(x))[target]; OPS.md has the formula with it. The result has x's
+// dtype.
 Tensor CrossEntropy(const Tensor& x, const Tensor& target, const CrossEntropyOptions& options = {});
 
 // The dtype of all members is float64 if x is float64, otherwise float32.

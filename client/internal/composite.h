@@ -1,4 +1,4 @@
-// Helpers of the functions that run several ops: errors, and the rounding of 16-bit floats.
+// Helpers of composite functions: errors, and the rounding of 16-bit floats.
 #pragma once
 
 #include <initializer_list>

@@ -264,8 +264,8 @@ absl::StatusOr<Tensors> EnqueueAll(absl::string_view op, absl::Span<const Tensor
   return outputs;
 }
 
-Tensors EnqueueOutputs(absl::string_view op, absl::Span<const Tensor* const> inputs,
-                       const Attributes& attrs, size_t count, absl::Span<const int> donate) {
+Tensors EnqueueAllOrFailed(absl::string_view op, absl::Span<const Tensor* const> inputs,
+                           const Attributes& attrs, size_t count, absl::Span<const int> donate) {
   absl::StatusOr<Tensors> outputs = EnqueueAll(op, inputs, attrs, donate);
   if (outputs.ok()) return *std::move(outputs);
   return Tensors(count, Tensor::Failed(outputs.status()));

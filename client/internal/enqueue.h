@@ -47,10 +47,11 @@ absl::StatusOr<Tensors> EnqueueAll(absl::string_view op, absl::Span<const Tensor
                                    const Attributes& attrs, absl::Span<const int> donate,
                                    absl::Span<const ScalarInput> scalars = {});
 
-// Does the same as EnqueueAll for an op with `count` outputs. If it fails, all outputs have its
-// error.
-Tensors EnqueueOutputs(absl::string_view op, absl::Span<const Tensor* const> inputs,
-                       const Attributes& attrs, size_t count, absl::Span<const int> donate = {});
+// Enqueues an op with `count` outputs, as EnqueueAll does. If that fails, returns `count` failed
+// tensors with its error.
+Tensors EnqueueAllOrFailed(absl::string_view op, absl::Span<const Tensor* const> inputs,
+                           const Attributes& attrs, size_t count,
+                           absl::Span<const int> donate = {});
 
 // Does the same as EnqueueAll for a prepared op. Sets `*outputs`, which must be empty, to the
 // outputs.

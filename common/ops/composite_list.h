@@ -1,5 +1,4 @@
-// The list of the functions of client/composite: functions of the C++ library that run several ops,
-// and are no ops themselves. A row is
+// The list of the composite functions (client/composite). A row is
 //
 //   X(Function)
 //

@@ -61,7 +61,7 @@ absl::Status TooManySteps() {
       absl::StrCat("a composition has more than ", Composition::kMaxSteps, " steps"));
 }
 
-// Adds a step for a tensor of equal elements, or finds the one that there is.
+// Returns a tensor whose elements all equal `number`. Adds a step, or reuses an equal one.
 absl::StatusOr<Value> AddFull(Composition* built, Number number, const Shape& shape, DType dtype) {
   const auto dims = shape.dims();
   Attributes given = {{"shape", std::vector<int64_t>(dims.begin(), dims.end())}, {"dtype", dtype}};

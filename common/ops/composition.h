@@ -48,8 +48,8 @@ struct Composition {
 };
 
 // A value of a formula: computed, or a number. Cheap to copy. It must not outlive the Composition
-// that it belongs to. In an op, the dtype of a number follows from the first operand that isn't a
-// number, and of `where`, not from the condition:
+// that it belongs to. In an op, the first operand that isn't a number determines
+// the dtype of a number. The condition of `where` doesn't count:
 //   no such operand                            float32
 //   floating or complex                        that dtype
 //   integer or bool, the number is a fraction  float32
@@ -102,8 +102,8 @@ class Formula {
   // Adds a tensor whose elements all have the value of a number.
   Value Full(const Value& number, const Shape& shape, DType dtype);
 
-  // Records INVALID_ARGUMENT, unless the composition has an error already: "mish: <what>; input is
-  // int32[2, 3]". The formula must return, or go on with values that mean nothing.
+  // If the composition has no error yet, records INVALID_ARGUMENT with the message "mish: <what>;
+  // input is int32[2, 3]". Afterwards the formula should return: values that it builds mean nothing.
   void Fail(absl::string_view what);
   // Fails unless all inputs are floating.
   void RequireFloating();

@@ -70,11 +70,8 @@ absl::Status AddGradients(InferenceContext& ctx, std::vector<int64_t> all, const
                           int weight, const Shape& parameters) {
   std::vector<int64_t> gradients = ctx.attrs().Ints("gradients");
   if (gradients.empty()) gradients = std::move(all);
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    if (gradients[i] >= (i == 0 ? 0 : gradients[i - 1] + 1) && gradients[i] <= 2) continue;
-    return ctx.Error(absl::StrCat("gradients is ", IntsForMessage(gradients),
-                                  ": name some of 0 (x), 1 (weight) and 2 (bias), in this order"));
-  }
+  if (const std::string wrong = InvalidGradients(gradients); !wrong.empty())
+    return ctx.Error(wrong);
   for (const int64_t operand : gradients) {
     if (operand == 0) {
       ctx.AddOutput(x.dtype, x.shape);
@@ -172,13 +169,6 @@ AttrDef Center() {
   return OptionalAttr("center", AttrType::kBool, true,
                       "false: RMS norm, which doesn't subtract the mean and has no output mean");
 }
-AttrDef GradientsAttr() {
-  return OptionalAttr(
-      "gradients", AttrType::kInts, std::vector<int64_t>{},
-      "the operands whose gradients are computed: 0 is x, 1 the weight, 2 the bias; "
-      "empty: all operands that the forward op can have");
-}
-
 AttrDef Training() {
   return OptionalAttr("training", AttrType::kBool, false,
                       "true: by the statistics of x; false: by the running ones");

@@ -204,6 +204,22 @@ absl::StatusOr<Dims> ResolveAxes(const InferenceContext& ctx, absl::Span<const i
   return resolved;
 }
 
+AttrDef GradientsAttr() {
+  return OptionalAttr(
+      "gradients", AttrType::kInts, std::vector<int64_t>{},
+      "the operands whose gradients are computed: 0 is x, 1 the weight, 2 the bias; "
+      "empty: all operands that the forward op can have");
+}
+
+std::string InvalidGradients(absl::Span<const int64_t> gradients) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i] >= (i == 0 ? 0 : gradients[i - 1] + 1) && gradients[i] <= 2) continue;
+    return absl::StrCat("gradients is ", IntsForMessage(gradients),
+                        ": name some of 0 (x), 1 (weight) and 2 (bias), in this order");
+  }
+  return "";
+}
+
 absl::Status RequireOneOf(const InferenceContext& ctx, absl::string_view attr,
                           absl::Span<const absl::string_view> words) {
   const std::string& value = ctx.attrs().String(attr);

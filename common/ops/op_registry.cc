@@ -152,13 +152,13 @@ constexpr Alias kAliases[] = {
     {"index_copy", "index_put"},
 };
 
-struct Composition {
+struct Equivalent {
   absl::string_view name;
   absl::string_view ops;
 };
 
-// Names of PyTorch and NumPy, and the ops that compose the same.
-constexpr Composition kCompositions[] = {
+// Names of PyTorch and NumPy that aren't ops here, and the ops that compute the same.
+constexpr Equivalent kEquivalents[] = {
     {"repeat", "reshape and broadcast_to"},
     {"tile", "reshape and broadcast_to"},
     {"einsum", "permute, reshape and matmul"},
@@ -211,7 +211,7 @@ absl::Status UnknownOp(absl::string_view name) {
     return absl::NotFoundError(absl::StrCat(prefix, ": the C++ function tensord::", function,
                                             " composes it of ops (common/OPS.md lists the ops)"));
   }
-  for (const auto& [word, ops] : kCompositions) {
+  for (const auto& [word, ops] : kEquivalents) {
     if (lower == word) return absl::NotFoundError(absl::StrCat(prefix, ": compose it of ", ops));
   }
   std::vector<std::string> near;

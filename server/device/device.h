@@ -140,8 +140,8 @@ class PreparedKernel {
     return Launch(context, inputs, absl::MakeConstSpan(&output, 1));
   }
 
-  // Composition, if the device defers_checks(): returns the error for a value that the kernel has
-  // reported. It names the inner op.
+  // Returns the error for a bad value that the kernel has reported. The error names the inner op.
+  // Call this only for the kernel of a composition on a device that defers_checks().
   virtual absl::Status BadValueError(const CheckRecord& record) const;
 
   // Blocks until all fused kernels of a composition are compiled, which may take seconds. Without

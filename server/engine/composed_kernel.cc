@@ -44,9 +44,9 @@ struct Part {
 
 class ComposedKernel final : public PreparedKernel {
  public:
-  // `made_in[v]` is the output whose memory the intermediate value v uses, or kNoValue. The output is
-  // an alias of v, or the result of a chain of ops that write in place, of which the first one reads
-  // v last.
+  // `made_in[v]` is the output whose memory the intermediate value v uses, or kNoValue. Either the
+  // output is an alias of v, or the op that reads v last overwrites v in place. The result of that op
+  // is the output, or itself a value with `made_in`.
   ComposedKernel(const Composition& built, std::vector<Part> parts, std::vector<uint32_t> made_in,
                  ChainKernels* chains)
       : chains_(chains),
@@ -85,8 +85,8 @@ class ComposedKernel final : public PreparedKernel {
     return status;
   }
 
-  // The record doesn't say which op has reported. If several ops check an input of this number and
-  // position, names the first one.
+  // The record has the number of an input and the position of an element, but not the op. Names the
+  // first op that reports values and whose input has that position.
   absl::Status BadValueError(const CheckRecord& record) const override {
     const auto input = static_cast<size_t>(InputOfKey(record.key));
     for (const Part& part : parts_) {
@@ -152,8 +152,8 @@ class ComposedKernel final : public PreparedKernel {
     }
     for (int i : part.reusable) {
       const BufferRef& operand = held_[part.operands[i]];
-      const int may_be = fused ? part.fused->kernel()->in_place(i) : part.op->in_place(i);
-      if (operand == nullptr || may_be != output ||
+      const int in_place_output = fused ? part.fused->kernel()->in_place(i) : part.op->in_place(i);
+      if (operand == nullptr || in_place_output != output ||
           operand->size_bytes() != specs_[result].size_bytes())
         continue;
       held_[result] = operand;
@@ -169,7 +169,8 @@ class ComposedKernel final : public PreparedKernel {
 
   absl::Status HoldAlias(const Part& part) {
     const uint32_t result = part.results[0];
-    if (values_[result] != nullptr) return absl::OkStatus();  // an output, which has the value
+    // The operand was written into this output's memory.
+    if (values_[result] != nullptr) return absl::OkStatus();
     held_[result] =
         BufferView::MakeUnowned(*values_[part.operands[0]], part.op->plan().alias_offset_bytes,
                                 specs_[result].size_bytes());
@@ -389,7 +390,7 @@ class Composer {
     TENSORD_ASSIGN_OR_RETURN(
         part.op, prepared_ops_->Find(step.schema->name, SpecsOf(step), step.attrs, slot_, caller_));
     if (part.op->is_constant()) {
-      return absl::UnimplementedError("the composition uses the op constant");
+      return absl::UnimplementedError("a composition can't contain the op constant");
     }
     if (part.op->is_alias()) {
       TENSORD_RETURN_IF_ERROR(AddAlias(*part.op, step.operands[0], step.result));
@@ -427,9 +428,9 @@ class Composer {
       for (size_t i = 0; i < part.operands.size(); ++i) {
         const uint32_t value = part.operands[i];
         const bool is_last = absl::c_linear_search(part.last_uses, value) && root[value] == value;
-        const auto with_memory =
+        const auto num_sharing =
             absl::c_count_if(part.operands, [&](uint32_t other) { return root[other] == value; });
-        if (is_last && with_memory == 1) part.reusable.push_back(static_cast<int>(i));
+        if (is_last && num_sharing == 1) part.reusable.push_back(static_cast<int>(i));
       }
     };
     for (Part& part : *parts) {
@@ -458,18 +459,20 @@ class Composer {
   }
 
   // Records that the result of an alias shares the memory of its operand. If the result is an output,
-  // its source is made in the output's memory. If that is impossible, returns UNIMPLEMENTED.
+  // the op that computes the operand writes into the output's memory. If it can't, returns
+  // UNIMPLEMENTED.
   absl::Status AddAlias(const PreparedOp& op, uint32_t operand, uint32_t result) {
     if (built_->specs[operand].size_bytes() == built_->specs[result].size_bytes()) {
       same_memory_[result] = same_memory_[operand];
     }
     if (!is_output_[result]) return absl::OkStatus();
     const uint32_t value = same_memory_[result];
-    const bool may_be_made_there = value != result && value >= built_->num_inputs &&
-                                   !is_output_[value] && made_in_[value] == kNoValue;
-    if (!may_be_made_there) {
+    const bool in_place_output_made_there = value != result && value >= built_->num_inputs &&
+                                            !is_output_[value] && made_in_[value] == kNoValue;
+    if (!in_place_output_made_there) {
       return absl::UnimplementedError(
-          absl::StrCat("the composition uses ", op.name(), " where a kernel must write"));
+          absl::StrCat("an output of the composition is the result of ", op.name(),
+                       ", which has no kernel, and no kernel can write its operand there"));
     }
     made_in_[value] = result;
     return absl::OkStatus();

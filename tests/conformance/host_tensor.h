@@ -59,6 +59,11 @@ double ComputeEpsilon(DType dtype);
 // Returns the largest finite value of a floating dtype, or of a part of a complex dtype.
 double LargestOf(DType dtype);
 
+// Returns the dtype of statistics, such as a mean, for elements of `dtype`.
+constexpr DType StatisticsOf(DType dtype) {
+  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
+
 // Return the largest and the smallest value of an integer dtype or bool. MaxOf(kUInt64) is -1,
 // which has the bits of the largest value.
 int64_t MaxOf(DType dtype);

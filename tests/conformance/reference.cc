@@ -8,6 +8,27 @@
 
 namespace tensord::conformance {
 
+double FiniteOrZero(long double value) {
+  return std::isfinite(static_cast<double>(value)) ? static_cast<double>(value) : 0;
+}
+
+Values ScaledValues(DType dtype, const Shape& shape) {
+  Values values = Values::Of(dtype, shape);
+  values.scale.resize(values.size());
+  return values;
+}
+
+DType PromotedOf(Inputs inputs) {
+  DType dtype = inputs[0].spec.dtype;
+  for (const Values& input : inputs) dtype = Promote(dtype, input.spec.dtype);
+  return dtype;
+}
+
+long double DifferenceQuotient(const std::function<long double(long double)>& f, long double x) {
+  const long double h = 2e-4L;
+  return (f(x - 2 * h) - 8 * f(x - h) + 8 * f(x + h) - f(x + 2 * h)) / (12 * h);
+}
+
 std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
                               absl::Span<const Values> inputs) {
   static const ReferenceTable* const table = [] {

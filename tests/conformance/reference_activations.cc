@@ -14,11 +14,8 @@ namespace {
 using Real = long double;
 using Function = std::function<Real(const Attributes&, Real)>;
 
-// The error of five-point differences is about h^4 times the fifth derivative.
 Real Slope(const Function& f, const Attributes& attrs, Real x) {
-  const Real h = 2e-4L;
-  return (f(attrs, x - 2 * h) - 8 * f(attrs, x - h) + 8 * f(attrs, x + h) - f(attrs, x + 2 * h)) /
-         (12 * h);
+  return DifferenceQuotient([&](Real y) { return f(attrs, y); }, x);
 }
 
 Real Double(const Attributes& attrs, absl::string_view name, double otherwise) {

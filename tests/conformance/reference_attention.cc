@@ -9,8 +9,6 @@ namespace {
 
 constexpr double kInfinity = INFINITY;
 
-double FiniteOrZero(double value) { return std::isfinite(value) ? value : 0; }
-
 // The arguments of sdpa and of its gradient.
 struct Attention {
   const Values &q, &k, &v;

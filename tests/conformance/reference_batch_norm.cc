@@ -6,14 +6,6 @@
 namespace tensord::conformance {
 namespace {
 
-double FiniteOrZero(long double value) {
-  return std::isfinite(static_cast<double>(value)) ? static_cast<double>(value) : 0;
-}
-
-DType StatisticsOf(DType dtype) {
-  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-}
-
 // Returns the positions of the elements of each channel.
 std::vector<Group> ChannelsOf(const Shape& x) {
   std::vector<Group> channels(x.dim(1));

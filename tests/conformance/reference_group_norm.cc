@@ -9,10 +9,6 @@ namespace {
 
 using Real = long double;
 
-double FiniteOrZero(Real value) {
-  return std::isfinite(static_cast<double>(value)) ? static_cast<double>(value) : 0;
-}
-
 // The elements of x (N,C,…) by group, and the channel of each.
 struct Groups {
   Shape statistics;  // (N,groups)
@@ -27,22 +23,12 @@ struct Groups {
   int64_t Channel(int64_t at) const { return at / pixels % channels; }
 };
 
-Values Scaled(DType dtype, const Shape& shape) {
-  Values values = Values::Of(dtype, shape);
-  values.scale.resize(values.size());
-  return values;
-}
-
-DType StatisticsOf(DType dtype) {
-  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-}
-
 std::vector<Values> GroupNorm(const Attributes& attrs, Inputs in) {
   const Values& x = in[0];
   const Groups groups(attrs, x.spec.shape);
   const Real eps = Get<double>(attrs, "eps", 1e-5);
-  Values y = Scaled(x.spec.dtype, x.spec.shape);
-  Values mean = Scaled(StatisticsOf(x.spec.dtype), groups.statistics), rstd = mean;
+  Values y = ScaledValues(x.spec.dtype, x.spec.shape);
+  Values mean = ScaledValues(StatisticsOf(x.spec.dtype), groups.statistics), rstd = mean;
   for (int64_t group = 0; group < mean.size(); ++group) {
     const int64_t begin = group * groups.size, end = begin + groups.size;
     Real sum = 0, magnitude = 0, squares = 0;
@@ -73,8 +59,8 @@ std::vector<Values> GroupNormBackward(const Attributes& attrs, Inputs in) {
   const Values &g = in[0], &x = in[1], &mean = in[2], &rstd = in[3];
   const Groups groups(attrs, x.spec.shape);
   const DType parameter = in.size() > 4 ? in[4].spec.dtype : x.spec.dtype;
-  Values gx = Scaled(x.spec.dtype, x.spec.shape);
-  Values gw = Scaled(parameter, {groups.channels}), gb = gw;
+  Values gx = ScaledValues(x.spec.dtype, x.spec.shape);
+  Values gw = ScaledValues(parameter, {groups.channels}), gb = gw;
   for (int64_t group = 0; group < mean.size(); ++group) {
     const int64_t begin = group * groups.size, end = begin + groups.size;
     const Real r = rstd.real[group];

@@ -12,10 +12,6 @@ namespace {
 
 constexpr double kInfinity = INFINITY;
 
-double FiniteOrZero(long double value) {
-  return std::isfinite(static_cast<double>(value)) ? static_cast<double>(value) : 0;
-}
-
 // The arguments of cross_entropy and of its gradient.
 struct Distributions {
   std::vector<Group> lines;  // the positions in x of the elements of each distribution
@@ -45,10 +41,6 @@ struct Distributions {
 
   long double Weight(int64_t c) const { return weight == nullptr ? 1 : weight->real[c]; }
 };
-
-DType StatisticsOf(DType dtype) {
-  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-}
 
 std::vector<Values> CrossEntropy(const Attributes& attrs, Inputs inputs) {
   const Values& x = inputs[0];
@@ -164,13 +156,6 @@ using Real = long double;
 // The loss of an element, or its derivative, from the attributes, x, the target and pos_weight.
 using ElementFunction = std::function<Real(const Attributes&, Real, Real, Real)>;
 
-// The error of five-point differences is about h^4 times the fifth derivative.
-Real Slope(const ElementFunction& f, const Attributes& attrs, Real x, Real t, Real positive) {
-  const Real h = 2e-4L;
-  const auto at = [&](Real y) { return f(attrs, y, t, positive); };
-  return (at(x - 2 * h) - 8 * at(x - h) + 8 * at(x + h) - at(x + 2 * h)) / (12 * h);
-}
-
 Real SignOf(Real x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
 
 struct ElementLoss {
@@ -243,17 +228,18 @@ struct Elements {
   Real Apply(const ElementFunction& f, const Attributes& attrs, int64_t i) const {
     return f(attrs, x.real[i], target.real[i], Factor(positive, i));
   }
+  Real Slope(const ElementLoss& loss, const Attributes& attrs, int64_t i) const {
+    if (loss.slope != nullptr) return Apply(loss.slope, attrs, i);
+    const auto value = [&](Real y) {
+      return loss.value(attrs, y, target.real[i], Factor(positive, i));
+    };
+    return DifferenceQuotient(value, x.real[i]);
+  }
   Real Magnitude(int64_t i) const {
     return (1 + std::abs(x.real[i])) * (1 + std::abs(target.real[i])) *
            (1 + std::abs(Factor(positive, i)));
   }
 };
-
-DType PromotedOf(Inputs inputs) {
-  DType dtype = inputs[0].spec.dtype;
-  for (const Values& input : inputs) dtype = Promote(dtype, input.spec.dtype);
-  return dtype;
-}
 
 Values ReducedLoss(const ElementLoss& loss, const Attributes& attrs, Inputs inputs) {
   const Elements in(inputs, 0);
@@ -279,9 +265,7 @@ Values LossGradient(const ElementLoss& loss, const Attributes& attrs, Inputs inp
   Values gx = Values::Of(PromotedOf(inputs), in.x.spec.shape);
   const bool mean = Get<std::string>(attrs, "reduction", "mean") == "mean";
   for (int64_t i = 0; i < gx.size(); ++i) {
-    const Real slope = loss.slope != nullptr ? in.Apply(loss.slope, attrs, i)
-                                             : Slope(loss.value, attrs, in.x.real[i],
-                                                     in.target.real[i], in.Factor(in.positive, i));
+    const Real slope = in.Slope(loss, attrs, i);
     const Real factor = in.Weight(i) * in.Factor(&g, i) / (mean ? gx.size() : 1);
     gx.real[i] = static_cast<double>(slope * factor);
     gx.scale.push_back(FiniteOrZero(std::abs(factor) * (std::abs(slope) + in.Magnitude(i))));

@@ -43,20 +43,6 @@ Values SoftmaxBackward(const Attributes& attrs, Inputs inputs) {
   return gx;
 }
 
-DType StatisticsOf(DType dtype) {
-  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-}
-
-double FiniteOrZero(long double value) {
-  return std::isfinite(static_cast<double>(value)) ? static_cast<double>(value) : 0;
-}
-
-Values ScaledValues(DType dtype, const Shape& shape) {
-  Values values = Values::Of(dtype, shape);
-  values.scale.resize(values.size());
-  return values;
-}
-
 // The shapes of layer_norm.
 struct Normalized {
   Shape parameters, statistics;

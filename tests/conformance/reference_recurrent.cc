@@ -11,19 +11,11 @@ using Real = long double;
 
 Real SigmoidOf(Real x) { return 1 / (1 + std::exp(-x)); }
 
-DType PromotedOf(Inputs inputs) {
-  DType dtype = inputs[0].spec.dtype;
-  for (const Values& input : inputs) dtype = Promote(dtype, input.spec.dtype);
-  return dtype;
-}
-
 // A result under construction, with its scale.
 struct Result {
   Values values;
 
-  Result(DType dtype, const Shape& shape) : values(Values::Of(dtype, shape)) {
-    values.scale.resize(values.size());
-  }
+  Result(DType dtype, const Shape& shape) : values(ScaledValues(dtype, shape)) {}
   void Set(int64_t at, Real value, Real scale) {
     values.real[at] = static_cast<double>(value);
     values.scale[at] = static_cast<double>(scale);

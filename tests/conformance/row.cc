@@ -159,6 +159,11 @@ std::optional<std::string> Mismatch(const Row& row, const std::vector<Values>& e
   return std::nullopt;
 }
 
+void Refuse(Rows& rows, Row row) {
+  row.refusal = absl::StatusCode::kInvalidArgument;
+  rows.push_back(std::move(row));
+}
+
 const Rows& AllRows() {
   static const Rows* const rows = [] {
     auto* made = new Rows;

@@ -70,6 +70,9 @@ struct Row {
 
 using Rows = std::vector<Row>;
 
+// Adds a row whose op must return INVALID_ARGUMENT.
+void Refuse(Rows& rows, Row row);
+
 // The inputs of a row and the expected results.
 struct Prepared {
   std::vector<HostTensor> inputs;

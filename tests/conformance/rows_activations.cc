@@ -70,11 +70,6 @@ void AddGradientRows(Rows& rows, const std::string& name, const Attributes& attr
                   BoundOf(DType::kFloat32)});
 }
 
-void Refuse(Rows& rows, Row row) {
-  row.refusal = absl::StatusCode::kInvalidArgument;
-  rows.push_back(std::move(row));
-}
-
 }  // namespace
 
 void AddActivationRows(Rows& rows) {

@@ -12,10 +12,6 @@ const Shape kShapes[] = {{4, 3},     {2, 1},        {70, 5},        {3, 2, 7},  
                          {5, 4, 64}, {2, 3, 9, 10}, {1, 2, 30, 40}, {40, 7, 3},  {2, 2, 3, 4, 5},
                          {3, 0, 4},  {2, 2, 20000}, {20000, 2},     {9000, 2, 3}};
 
-DType StatisticsOf(DType dtype) {
-  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-}
-
 // Returns the bound of a few rounded operations. Statistics are added in float64, so their sums add
 // almost nothing to it.
 Bound OfFewOperations(DType dtype) {

@@ -17,10 +17,6 @@ const GroupCase kGroupCases[] = {{{2, 6}, 3},       {{3, 4, 5}, 2},       {{1, 1
                                  {{2, 8, 7, 9}, 4}, {{2, 3, 2, 3, 4}, 3}, {{0, 4, 2}, 2},
                                  {{2, 4, 0}, 2},    {{2, 64, 20}, 1},     {{4, 32, 16, 16}, 32}};
 
-DType StatisticsOf(DType dtype) {
-  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-}
-
 Bound OfSums(DType dtype, int64_t count) {
   Bound bound = Ulps(dtype, 2);
   bound.epsilons = 8 + std::sqrt(static_cast<double>(count));
@@ -62,9 +58,7 @@ void AddGroupNormRows(Rows& rows) {
   }
   const auto f32 = [](const Shape& shape) { return Input{{DType::kFloat32, shape}}; };
   const auto refuse = [&](const char* op, std::vector<Input> inputs, int64_t groups) {
-    Row row{op, std::move(inputs), {{"groups", groups}}};
-    row.refusal = absl::StatusCode::kInvalidArgument;
-    rows.push_back(std::move(row));
+    Refuse(rows, {op, std::move(inputs), {{"groups", groups}}});
   };
   refuse("group_norm", {f32({6})}, 3);
   refuse("group_norm", {f32({2, 6})}, 4);

@@ -4,11 +4,6 @@
 namespace tensord::conformance {
 namespace {
 
-void Refuse(Rows& rows, Row row) {
-  row.refusal = absl::StatusCode::kInvalidArgument;
-  rows.push_back(std::move(row));
-}
-
 // Returns indices in [-size, size), of which many occur twice.
 Input Indices(DType dtype, Shape shape, int64_t size) {
   Input input{{dtype, std::move(shape)}, Fill::kValues};

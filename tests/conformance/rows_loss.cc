@@ -9,11 +9,6 @@
 namespace tensord::conformance {
 namespace {
 
-void RefuseLoss(Rows& rows, Row row) {
-  row.refusal = absl::StatusCode::kInvalidArgument;
-  rows.push_back(std::move(row));
-}
-
 struct LossCase {
   Shape x;
   int64_t axis = -1;
@@ -24,10 +19,6 @@ const LossCase kLossCases[] = {
     {{7, 33}},       {{3, 2500}},    {{1, 20001}},    {{0, 5}},           {{0, 0}},
     {{6, 3}, 0},     {{2, 5, 3}, 1}, {{2, 5, 40}, 1}, {{3, 40, 7, 9}, 1}, {{2, 60, 131}, 1},
     {{2, 3, 4}, -1}, {{9, 1, 5}, 1}, {{20, 200}, 0},  {{64, 1000}}};
-
-DType StatisticsOf(DType dtype) {
-  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-}
 
 int64_t AxisOf(const LossCase& c) { return c.axis < 0 ? c.axis + c.x.rank() : c.axis; }
 
@@ -154,7 +145,7 @@ struct ElementCase {
   int weights = 0;  // the number of optional inputs
 };
 
-// Probabilities, as all dtypes have them.
+// Returns multiples of 1/32 in [0, 1], which all floating dtypes represent exactly.
 std::vector<double> Probabilities(int64_t count, int64_t step) {
   std::vector<double> values;
   for (int64_t i = 0; i < count; ++i) {
@@ -220,14 +211,14 @@ void AddElementLosses(Rows& rows) {
     const std::string name = c.name, backward = name + "_backward";
     const Input x{{DType::kFloat32, {6}}}, wide{{DType::kFloat64, {6}}}, ints{{DType::kInt64, {6}}};
     const Input other{{DType::kFloat32, {5}}}, one{{DType::kFloat32, {}}};
-    RefuseLoss(rows, {name, {x, other}});
-    RefuseLoss(rows, {name, {x, one}});
-    RefuseLoss(rows, {name, {x, ints}});
-    RefuseLoss(rows, {name, {x, x}, {{"reduction", std::string("median")}}});
-    RefuseLoss(rows, {backward, {one, x, other}});
-    RefuseLoss(rows, {backward, {other, x, x}});
-    RefuseLoss(rows, {backward, {{{DType::kFloat32, {2, 6}}}, x, x}});
-    if (c.weights > 0) RefuseLoss(rows, {name, {x, x, {{DType::kFloat32, {2, 6}}}}});
+    Refuse(rows, {name, {x, other}});
+    Refuse(rows, {name, {x, one}});
+    Refuse(rows, {name, {x, ints}});
+    Refuse(rows, {name, {x, x}, {{"reduction", std::string("median")}}});
+    Refuse(rows, {backward, {one, x, other}});
+    Refuse(rows, {backward, {other, x, x}});
+    Refuse(rows, {backward, {{{DType::kFloat32, {2, 6}}}, x, x}});
+    if (c.weights > 0) Refuse(rows, {name, {x, x, {{DType::kFloat32, {2, 6}}}}});
     if (c.x != Fill::kPlain || c.target != Fill::kPlain) continue;
     const Input half{{DType::kFloat16, {6}}};
     rows.push_back({name, {x, wide}, c.attrs[0], LossBound(DType::kFloat32, 6)});
@@ -236,9 +227,9 @@ void AddElementLosses(Rows& rows) {
     rows.back().bound.absolute = 1e-12;
   }
   const Input x{{DType::kFloat32, {6}}};
-  RefuseLoss(rows, {"smooth_l1_loss", {x, x}, {{"beta", -1.0}}});
-  RefuseLoss(rows, {"huber_loss", {x, x}, {{"delta", 0.0}}});
-  RefuseLoss(rows, {"huber_loss_backward", {x, x, x}, {{"delta", std::nan("")}}});
+  Refuse(rows, {"smooth_l1_loss", {x, x}, {{"beta", -1.0}}});
+  Refuse(rows, {"huber_loss", {x, x}, {{"delta", 0.0}}});
+  Refuse(rows, {"huber_loss_backward", {x, x, x}, {{"delta", std::nan("")}}});
 }
 
 void AddSpecial(Rows& rows, DType dtype) {
@@ -261,46 +252,46 @@ void AddSpecial(Rows& rows, DType dtype) {
 void AddRefusals(Rows& rows) {
   const Input x{{DType::kFloat32, {4, 6}}}, row{{DType::kFloat32, {4}}};
   const Input target = Targets(DType::kInt64, {{4, 6}}, -100);
-  RefuseLoss(rows, {"cross_entropy", {{{DType::kFloat32, {}}}, {{DType::kInt64, {}}}}});
-  RefuseLoss(rows, {"cross_entropy", {{{DType::kInt32, {4, 6}}}, target}});
-  RefuseLoss(rows, {"cross_entropy", {x, {{DType::kFloat32, {4}}}}});
-  RefuseLoss(rows, {"cross_entropy", {x, {{DType::kInt64, {6}}}}});
-  RefuseLoss(rows, {"cross_entropy", {x, {{DType::kInt64, {4, 1}}}}});
-  RefuseLoss(rows, {"cross_entropy", {x, target}, {{"axis", int64_t{2}}}});
-  RefuseLoss(rows, {"cross_entropy", {x, target}, {{"label_smoothing", 1.5}}});
-  RefuseLoss(rows, {"cross_entropy", {x, target}, {{"label_smoothing", std::nan("")}}});
-  RefuseLoss(rows, {"cross_entropy", {x, target, {{DType::kFloat32, {4}}}}});
-  RefuseLoss(rows, {"cross_entropy", {x, target, {{DType::kFloat64, {6}}}}});
-  RefuseLoss(rows, {"cross_entropy", {{{DType::kFloat32, {4, 0}}}, target}});
-  RefuseLoss(rows, {"cross_entropy_loss", {x, {{DType::kFloat32, {4}}}}});
-  RefuseLoss(rows, {"cross_entropy_loss", {x, target}, {{"reduction", std::string("median")}}});
-  RefuseLoss(rows, {"cross_entropy_backward", {row, x, row}});
-  RefuseLoss(rows, {"cross_entropy_backward", {row, x, x, target}});
-  RefuseLoss(rows, {"cross_entropy_backward", {x, x, row, target}});
-  RefuseLoss(rows, {"cross_entropy_backward", {row, x, {{DType::kFloat64, {4}}}, target}});
-  RefuseLoss(rows, {"cross_entropy_backward", {target, x, row, target}});
-  RefuseLoss(rows, {"nll_loss", {x, {{DType::kFloat32, {4}}}}});
-  RefuseLoss(rows, {"nll_loss", {x, {{DType::kInt64, {6}}}}});
-  RefuseLoss(rows, {"nll_loss", {{{DType::kInt64, {4, 6}}}, target}});
-  RefuseLoss(rows, {"nll_loss", {x, target, {{DType::kFloat32, {4}}}}});
-  RefuseLoss(rows, {"nll_loss", {x, target}, {{"axis", int64_t{2}}}});
-  RefuseLoss(rows, {"nll_loss_backward", {x, x, target}});
+  Refuse(rows, {"cross_entropy", {{{DType::kFloat32, {}}}, {{DType::kInt64, {}}}}});
+  Refuse(rows, {"cross_entropy", {{{DType::kInt32, {4, 6}}}, target}});
+  Refuse(rows, {"cross_entropy", {x, {{DType::kFloat32, {4}}}}});
+  Refuse(rows, {"cross_entropy", {x, {{DType::kInt64, {6}}}}});
+  Refuse(rows, {"cross_entropy", {x, {{DType::kInt64, {4, 1}}}}});
+  Refuse(rows, {"cross_entropy", {x, target}, {{"axis", int64_t{2}}}});
+  Refuse(rows, {"cross_entropy", {x, target}, {{"label_smoothing", 1.5}}});
+  Refuse(rows, {"cross_entropy", {x, target}, {{"label_smoothing", std::nan("")}}});
+  Refuse(rows, {"cross_entropy", {x, target, {{DType::kFloat32, {4}}}}});
+  Refuse(rows, {"cross_entropy", {x, target, {{DType::kFloat64, {6}}}}});
+  Refuse(rows, {"cross_entropy", {{{DType::kFloat32, {4, 0}}}, target}});
+  Refuse(rows, {"cross_entropy_loss", {x, {{DType::kFloat32, {4}}}}});
+  Refuse(rows, {"cross_entropy_loss", {x, target}, {{"reduction", std::string("median")}}});
+  Refuse(rows, {"cross_entropy_backward", {row, x, row}});
+  Refuse(rows, {"cross_entropy_backward", {row, x, x, target}});
+  Refuse(rows, {"cross_entropy_backward", {x, x, row, target}});
+  Refuse(rows, {"cross_entropy_backward", {row, x, {{DType::kFloat64, {4}}}, target}});
+  Refuse(rows, {"cross_entropy_backward", {target, x, row, target}});
+  Refuse(rows, {"nll_loss", {x, {{DType::kFloat32, {4}}}}});
+  Refuse(rows, {"nll_loss", {x, {{DType::kInt64, {6}}}}});
+  Refuse(rows, {"nll_loss", {{{DType::kInt64, {4, 6}}}, target}});
+  Refuse(rows, {"nll_loss", {x, target, {{DType::kFloat32, {4}}}}});
+  Refuse(rows, {"nll_loss", {x, target}, {{"axis", int64_t{2}}}});
+  Refuse(rows, {"nll_loss_backward", {x, x, target}});
   // Only the values show these errors.
   for (const DType dtype : {DType::kInt32, DType::kInt64}) {
     for (const double bad : {6.0, -1.0, -100.0}) {
       Input wrong = Targets(dtype, {{4, 6}}, -100);
       wrong.values[2] = bad;
       const Attributes ignore{{"ignore_index", int64_t{-3}}};
-      RefuseLoss(rows, {"cross_entropy", {x, wrong}, ignore});
-      RefuseLoss(rows, {"cross_entropy_backward", {row, x, row, wrong}, ignore});
-      RefuseLoss(rows, {"cross_entropy_loss", {x, wrong}, ignore});
+      Refuse(rows, {"cross_entropy", {x, wrong}, ignore});
+      Refuse(rows, {"cross_entropy_backward", {row, x, row, wrong}, ignore});
+      Refuse(rows, {"cross_entropy_loss", {x, wrong}, ignore});
       const Input one{{DType::kFloat32, {}}};
-      RefuseLoss(rows, {"cross_entropy_loss_backward", {one, x, row, wrong, one}, ignore});
+      Refuse(rows, {"cross_entropy_loss_backward", {one, x, row, wrong, one}, ignore});
       const Input weight{{DType::kFloat32, {6}}};
-      RefuseLoss(rows, {"nll_loss", {x, wrong}, ignore});
-      RefuseLoss(rows, {"nll_loss", {x, wrong, weight}, ignore});
-      RefuseLoss(rows, {"nll_loss_backward", {one, x, wrong}, ignore});
-      RefuseLoss(rows, {"nll_loss_backward", {one, x, wrong, weight}, ignore});
+      Refuse(rows, {"nll_loss", {x, wrong}, ignore});
+      Refuse(rows, {"nll_loss", {x, wrong, weight}, ignore});
+      Refuse(rows, {"nll_loss_backward", {one, x, wrong}, ignore});
+      Refuse(rows, {"nll_loss_backward", {one, x, wrong, weight}, ignore});
     }
   }
 }

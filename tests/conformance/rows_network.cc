@@ -8,11 +8,6 @@
 namespace tensord::conformance {
 namespace {
 
-void Refuse(Rows& rows, Row row) {
-  row.refusal = absl::StatusCode::kInvalidArgument;
-  rows.push_back(std::move(row));
-}
-
 // Returns the bound of a result that sums of n terms contribute to. 16-bit results are rounded
 // once.
 Bound OfSums(DType dtype, int64_t n) {
@@ -98,10 +93,6 @@ Shape StatisticsShape(const NormCase& c) {
     shape.set_dim(static_cast<int>(shape.rank() - d), 1);
   }
   return shape;
-}
-
-DType StatisticsOf(DType dtype) {
-  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }
 
 // Adds a row for layer_norm with the first `inputs` of x, weight and bias.

@@ -28,36 +28,31 @@ Row AdamRow(DType dtype, const Shape& shape, double step, double lr, bool amsgra
   return row;
 }
 
-void RefuseStep(Rows& rows, Row row) {
-  row.refusal = absl::StatusCode::kInvalidArgument;
-  rows.push_back(std::move(row));
-}
-
 void AddAdamRefusals(Rows& rows) {
   const Row row = AdamRow(DType::kFloat32, {3, 4}, 1, 0.1, false);
   for (const char* name : {"beta1", "beta2"}) {
     for (const double value : {1.0, -0.1, std::nan("")}) {
-      RefuseStep(rows, row);
+      Refuse(rows, row);
       rows.back().attrs.Set(name, value);
     }
   }
   for (const char* name : {"eps", "weight_decay"}) {
     for (const double value : {-1.0, double{INFINITY}}) {
-      RefuseStep(rows, row);
+      Refuse(rows, row);
       rows.back().attrs.Set(name, value);
     }
   }
-  RefuseStep(rows, row);
+  Refuse(rows, row);
   rows.back().attrs.Set("amsgrad", true);
-  RefuseStep(rows, AdamRow(DType::kFloat32, {3, 4}, 1, 0.1, true));
+  Refuse(rows, AdamRow(DType::kFloat32, {3, 4}, 1, 0.1, true));
   rows.back().attrs.Set("amsgrad", false);
   for (size_t input = 0; input < row.inputs.size(); ++input) {
-    RefuseStep(rows, row);
+    Refuse(rows, row);
     rows.back().inputs[input] = {{DType::kFloat32, {4, 3}}};
-    RefuseStep(rows, row);
+    Refuse(rows, row);
     rows.back().inputs[input] = {{DType::kBool, input < 4 ? Shape({3, 4}) : Shape()}};
   }
-  RefuseStep(rows, row);
+  Refuse(rows, row);
   rows.back().inputs[2].spec.dtype = DType::kFloat64;
 }
 
@@ -89,12 +84,12 @@ void AddGradientScaler(Rows& rows) {
     }
   }
   const Input one = Number(DType::kFloat32, 1);
-  RefuseStep(rows, {"amp_unscale", {{{DType::kInt32, {3}}}, one, one}});
-  RefuseStep(rows, {"amp_unscale", {one, {{DType::kFloat32, {2}}}, one}});
+  Refuse(rows, {"amp_unscale", {{{DType::kInt32, {3}}}, one, one}});
+  Refuse(rows, {"amp_unscale", {one, {{DType::kFloat32, {2}}}, one}});
   const Input count = Number(DType::kInt32, 1);
-  RefuseStep(rows, {"amp_update_scale", {one, {{DType::kInt32, {2}}}, one}, attrs});
-  RefuseStep(rows, {"amp_update_scale", {count, count, one}, attrs});
-  RefuseStep(rows, {"amp_update_scale", {one, one, one}, attrs});
+  Refuse(rows, {"amp_update_scale", {one, {{DType::kInt32, {2}}}, one}, attrs});
+  Refuse(rows, {"amp_update_scale", {count, count, one}, attrs});
+  Refuse(rows, {"amp_update_scale", {one, one, one}, attrs});
 }
 
 }  // namespace

@@ -57,9 +57,7 @@ void AddRecurrentRows(Rows& rows) {
   }
   const auto f32 = [](const Shape& shape) { return Input{{DType::kFloat32, shape}}; };
   const auto refuse = [&](const char* op, std::vector<Input> inputs) {
-    Row row{op, std::move(inputs)};
-    row.refusal = absl::StatusCode::kInvalidArgument;
-    rows.push_back(std::move(row));
+    Refuse(rows, {op, std::move(inputs)});
   };
   refuse("lstm_cell", {f32({2, 12}), f32({2, 12}), f32({3})});
   refuse("lstm_cell", {f32({2, 12}), f32({2, 9}), f32({2, 3})});

@@ -18,11 +18,6 @@ Bound SumBound(DType dtype, int64_t n) {
   return {.ulps = 1, .epsilons = 1 + std::sqrt(static_cast<double>(n))};
 }
 
-void Refuse(Rows& rows, Row row) {
-  row.refusal = absl::StatusCode::kInvalidArgument;
-  rows.push_back(std::move(row));
-}
-
 void AddSums(Rows& rows) {
   for (const char* op : {"sum", "mean"}) {
     const bool is_mean = std::string(op) == "mean";

@@ -56,11 +56,6 @@ Bound ScanBound(DType dtype, int64_t n) {
   return {.ulps = 1, .epsilons = static_cast<double>(n) / 2};
 }
 
-void Refuse(Rows& rows, Row row) {
-  row.refusal = absl::StatusCode::kInvalidArgument;
-  rows.push_back(std::move(row));
-}
-
 void AddShapes(Rows& rows, const std::string& op, DType dtype) {
   for (const Case& c : kCases) {
     for (bool exclusive : {false, true}) {

@@ -10,11 +10,6 @@ using Ints = std::vector<int64_t>;
 constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 constexpr int64_t kBegin = std::numeric_limits<int64_t>::min();
 
-void Refuse(Rows& rows, Row row) {
-  row.refusal = absl::StatusCode::kInvalidArgument;
-  rows.push_back(std::move(row));
-}
-
 void AddReshape(Rows& rows) {
   struct Case {
     Shape from;

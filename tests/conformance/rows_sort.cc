@@ -41,11 +41,6 @@ int64_t Extent(const Along& along) {
   return along.shape.dim(static_cast<int>(along.axis < 0 ? along.axis + rank : along.axis));
 }
 
-void Refuse(Rows& rows, Row row) {
-  row.refusal = absl::StatusCode::kInvalidArgument;
-  rows.push_back(std::move(row));
-}
-
 Row ValuesAndIndices(const char* op, Input input, Attributes attrs) {
   return {.op = op, .inputs = {std::move(input)}, .attrs = std::move(attrs), .num_outputs = 2};
 }

@@ -75,11 +75,6 @@ Row WriteRow(DType dtype, const View& view) {
           AttrsOf(view)};
 }
 
-void Refuse(Rows& rows, Row row) {
-  row.refusal = absl::StatusCode::kInvalidArgument;
-  rows.push_back(std::move(row));
-}
-
 void AddViews(Rows& rows) {
   for (const DType dtype : kAllDTypes) {
     for (const View& view : DistinctViews()) {

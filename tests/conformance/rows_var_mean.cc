@@ -17,11 +17,6 @@ Row VarMean(Input input, Attributes attrs) {
           .num_outputs = 2};
 }
 
-void Refuse(Rows& rows, Row row) {
-  row.refusal = absl::StatusCode::kInvalidArgument;
-  rows.push_back(std::move(row));
-}
-
 void AddShapes(Rows& rows, DType dtype) {
   for (const ReductionCase& c : AllReductionCases()) {
     for (bool keepdims : {false, true}) {

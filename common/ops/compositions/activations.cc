@@ -260,7 +260,7 @@ void AppendActivations(std::vector<OpSchema>& ops) {
                          "where(x <= -3, 0, where(x < 3, g (x / 3 + 1/2), g)).",
                          HardswishBackward));
   ops.push_back(Gradient("mish_backward",
-                         "g (t + x sigmoid(x) (1 - t²)), with t = tanh(logaddexp(x, 0)).",
+                         "g (u + x sigmoid(x) (1 - u²)), with u = tanh(logaddexp(x, 0)).",
                          MishBackward));
   ops.push_back(Gradient("log_sigmoid_backward", "g sigmoid(-x).", LogSigmoidBackward));
 }

@@ -52,13 +52,16 @@ void AppendGradientScaler(std::vector<OpSchema>& ops) {
   ops.push_back(
       {.name = "amp_update_scale",
        .signature = "scale, growth_tracker, found_inf () -> new_scale, new_growth_tracker ()",
-       .doc = "The scale times backoff if found_inf isn't 0; times growth after `interval` steps "
-              "in which it was 0; growth_tracker counts these steps.",
+       .doc = "If found_inf isn't 0, new_scale is scale * backoff, and the tracker becomes 0. "
+              "Otherwise the tracker grows by 1. When it reaches interval, it becomes 0, and "
+              "new_scale is "
+              "scale * growth, unless that is infinite.",
        .min_inputs = 3,
        .max_inputs = 3,
-       .attrs = {RequiredAttr("growth", AttrType::kFloat, "the factor after many steps"),
+       .attrs = {RequiredAttr("growth", AttrType::kFloat,
+                              "the factor after `interval` optimizer steps"),
                  RequiredAttr("backoff", AttrType::kFloat, "the factor after an infinity"),
-                 RequiredAttr("interval", AttrType::kInt, "the number of steps")},
+                 RequiredAttr("interval", AttrType::kInt, "the number of optimizer steps")},
        .input_names = {"scale", "growth_tracker", "found_inf"},
        .formula = AmpUpdateScale});
 }

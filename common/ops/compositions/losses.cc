@@ -42,13 +42,13 @@ Value Reduce(const Value& losses, Reduction reduction) {
   return Apply(reduction == Reduction::kMean ? "mean" : "sum", {losses});
 }
 
-// Returns the product with an optional input, which is a weight.
-Value Weighted(const Formula& f, const Value& losses, int weight) {
-  if (weight >= f.num_inputs()) return losses;
-  return losses * f.input(weight).To(losses.dtype());
+// Returns x, multiplied by the input at this position if the call has one.
+Value MultiplyByOptional(const Formula& f, const Value& x, int position) {
+  if (position >= f.num_inputs()) return x;
+  return x * f.input(position).To(x.dtype());
 }
 
-// Returns function(x, target), which has the losses of elements, reduced.
+// Outputs the reduced losses. function(x, target) computes the loss of each element.
 template <typename Function>
 void Loss(Formula& f, Function function) {
   const Reduction reduction = ReadReduction(f);
@@ -61,7 +61,7 @@ void Loss(Formula& f, Function function) {
   f.Return(Reduce(losses, reduction).To(dtype));
 }
 
-// Returns the gradient of x, where function(x, target) has the derivatives of the losses.
+// Outputs the gradient of x. function(x, target) computes the derivative of each element's loss.
 template <typename Function>
 void LossGradient(Formula& f, Function function) {
   const Reduction reduction = ReadReduction(f);
@@ -145,35 +145,35 @@ void HuberLossBackward(Formula& f) {
 }
 
 void BinaryCrossEntropy(Formula& f) {
-  constexpr double kSmallestLog = -100;
+  constexpr double kMinLog = -100;
   Loss(f, [&](const Value& x, const Value& target) {
-    const Value log = Maximum(Log(x), kSmallestLog);
-    const Value log_of_rest = Maximum(Log1p(-x), kSmallestLog);
-    return Weighted(f, (target - 1) * log_of_rest - target * log, 2);
+    const Value log = Maximum(Log(x), kMinLog);
+    const Value log_of_rest = Maximum(Log1p(-x), kMinLog);
+    return MultiplyByOptional(f, (target - 1) * log_of_rest - target * log, 2);
   });
 }
 
 void BinaryCrossEntropyBackward(Formula& f) {
-  constexpr double kSmallestVariance = 1e-12;
+  constexpr double kMinVariance = 1e-12;
   LossGradient(f, [&](const Value& x, const Value& target) {
-    const Value variance = Maximum((1 - x) * x, kSmallestVariance);
-    return Weighted(f, (x - target) / variance, 3);
+    const Value variance = Maximum((1 - x) * x, kMinVariance);
+    return MultiplyByOptional(f, (x - target) / variance, 3);
   });
 }
 
 void BinaryCrossEntropyWithLogits(Formula& f) {
   Loss(f, [&](const Value& x, const Value& target) {
     const Value rest = 1 - target, curve = Logaddexp(-x, 0);  // log(1 + exp(-x))
-    const Value factor = f.num_inputs() == 4 ? Weighted(f, target, 3) + rest : Value(1);
-    return Weighted(f, (factor.is_number() ? curve : factor * curve) + rest * x, 2);
+    const Value factor = f.num_inputs() == 4 ? MultiplyByOptional(f, target, 3) + rest : Value(1);
+    return MultiplyByOptional(f, (factor.is_number() ? curve : factor * curve) + rest * x, 2);
   });
 }
 
 void BinaryCrossEntropyWithLogitsBackward(Formula& f) {
   LossGradient(f, [&](const Value& x, const Value& target) {
-    if (f.num_inputs() < 5) return Weighted(f, Sigmoid(x) - target, 3);
-    const Value positive = Weighted(f, target, 4) * Sigmoid(-x);
-    return Weighted(f, (1 - target) * Sigmoid(x) - positive, 3);
+    if (f.num_inputs() < 5) return MultiplyByOptional(f, Sigmoid(x) - target, 3);
+    const Value positive = MultiplyByOptional(f, target, 4) * Sigmoid(-x);
+    return MultiplyByOptional(f, (1 - target) * Sigmoid(x) - positive, 3);
   });
 }
 
@@ -195,12 +195,13 @@ void KlDivBackward(Formula& f) {
 
 // The targets of nll_loss and its gradient.
 struct Classes {
-  Value counts;   // bool: which targets aren't ignored
+  Value counted;  // bool: which targets aren't ignored
   Value column;   // the classes, with an axis of size 1 for them, and class 0 for ignored targets
   Value weights;  // of each target, in the wide dtype; 0 for ignored ones
 };
 
-// Returns INVALID_ARGUMENT by Formula::Fail() unless the axis, the target and the weight fit x.
+// Fails unless the axis, the target and the weight fit x. `weight` is the position of this optional
+// input.
 void RequireClasses(Formula& f, const Value& x, const Value& target, int weight) {
   const int64_t axis = f.attrs().Int("axis");
   if (!IsFloating(x.dtype())) return f.Fail("x must be floating");
@@ -221,19 +222,20 @@ void RequireClasses(Formula& f, const Value& x, const Value& target, int weight)
   }
 }
 
-// Call this only if RequireClasses() has succeeded. An index below 0 isn't counted from the end.
+// Returns the targets' classes and weights. A negative class is out of range. Call this only if
+// RequireClasses() has succeeded.
 Classes ReadClasses(Formula& f, const Value& x, const Value& target, int weight) {
   const DType wide = WideDType(x.dtype());
   Classes read{0, 0, 0};
-  read.counts = Ne(target, f.attrs().Int("ignore_index"));
-  const Value classes = Where(read.counts, target, 0);
+  read.counted = Ne(target, f.attrs().Int("ignore_index"));
+  const Value classes = Where(read.counted, target, 0);
   Shape column = x.shape();
   column.set_dim(*NormalizeAxis(f.attrs().Int("axis"), x.shape().rank()), 1);
   read.column = Reshape(classes, column);
-  read.weights = read.counts.To(wide);
+  read.weights = read.counted.To(wide);
   if (f.num_inputs() > weight) {
     const Value picked = Apply("index", {f.input(weight), classes}, {{"from_end", false}});
-    read.weights = Where(read.counts, picked.To(wide), 0);
+    read.weights = Where(read.counted, picked.To(wide), 0);
   }
   return read;
 }
@@ -251,7 +253,7 @@ void NllLoss(Formula& f) {
   const Value picked = Apply("gather", {x, classes.column}, AxisAttributes(f));
   if (!f.ok()) return;
   const Value wide = Reshape(picked.To(WideDType(x.dtype())), target.shape());
-  const Value losses = Where(classes.counts, -(wide * classes.weights), 0);
+  const Value losses = Where(classes.counted, -(wide * classes.weights), 0);
   const Value total = Apply("sum", {classes.weights});
   Value loss = reduction == Reduction::kNone ? losses : Apply("sum", {losses});
   if (reduction == Reduction::kMean) loss = loss / total;
@@ -267,7 +269,7 @@ void NllLossBackward(Formula& f) {
   const Classes classes = ReadClasses(f, x, target, 3);
   Value share = f.input(0).To(WideDType(x.dtype()));
   if (reduction == Reduction::kMean) share = share / Apply("sum", {classes.weights});
-  const Value slopes = Where(classes.counts, -(classes.weights * share), 0);
+  const Value slopes = Where(classes.counted, -(classes.weights * share), 0);
   if (f.ok() && slopes.shape() != target.shape()) {
     f.Fail("the gradient doesn't broadcast to the target");
   }
@@ -323,19 +325,15 @@ void CrossEntropyLossBackward(Formula& f) {
   f.Return(ApplyAll("cross_entropy_backward", inputs, ClassAttributes(f))[0]);
 }
 
-constexpr char kReductionDoc[] = "\"mean\", \"sum\" or \"none\"";
-constexpr char kTotalReductionDoc[] =
-    "\"mean\": the sum of the losses divided by the total; \"sum\"; \"none\"";
-
-AttrDef ReductionAttr(const char* doc = kReductionDoc) {
+AttrDef ReductionAttr(const char* doc) {
   return OptionalAttr("reduction", AttrType::kString, "mean", doc);
 }
 
-// A loss of elements and its gradient. `weights` are the names of optional inputs.
+// Appends a loss of elements, and its gradient. `weights` are the names of optional inputs.
 void AppendLoss(std::vector<OpSchema>& ops, const std::string& name, const char* doc,
                 void (*formula)(Formula&), void (*gradient)(Formula&),
                 std::vector<AttrDef> options = {}, std::vector<std::string> weights = {}) {
-  std::vector<AttrDef> attrs = {ReductionAttr()};
+  std::vector<AttrDef> attrs = {ReductionAttr("\"mean\", \"sum\" or \"none\"")};
   attrs.insert(attrs.end(), options.begin(), options.end());
   std::vector<std::string> inputs = {"x", "target"};
   inputs.insert(inputs.end(), weights.begin(), weights.end());
@@ -373,7 +371,7 @@ void AppendElementLosses(std::vector<OpSchema>& ops) {
              HuberLoss, HuberLossBackward, {real("delta", "positive")});
   AppendLoss(ops, "binary_cross_entropy",
              "weight (-target log(x) - (1 - target) log(1 - x)), with logarithms of at least -100. "
-             "If x isn't in [0, 1], it is NaN.",
+             "NaN where x isn't in [0, 1].",
              BinaryCrossEntropy, BinaryCrossEntropyBackward, {}, {"weight"});
   AppendLoss(ops, "binary_cross_entropy_with_logits",
              "weight ((1 - target) x + (1 - target + pos_weight target) log(1 + exp(-x))).",
@@ -381,67 +379,58 @@ void AppendElementLosses(std::vector<OpSchema>& ops) {
              {"weight", "pos_weight"});
   AppendLoss(
       ops, "kl_div",
-      "target (log(target) - x), where x has logarithms of probabilities. If the target is "
-      "0, it is 0.",
+      "target (log(target) - x), where x has logarithms of probabilities. 0 where the target is 0.",
       KlDiv, KlDivBackward,
       {OptionalAttr("log_target", AttrType::kBool, false, "the target has logarithms, too")});
 }
 
-void AppendNllLoss(std::vector<OpSchema>& ops) {
-  const std::vector<AttrDef> attrs = {
+// Appends a loss of classes, and its gradient. The last input of each is the optional weight.
+void AppendClassLoss(std::vector<OpSchema>& ops, OpSchema loss, OpSchema gradient,
+                     std::vector<AttrDef> options = {}) {
+  std::vector<AttrDef> attrs = {
       OptionalAttr("axis", AttrType::kInt, int64_t{-1}, "the axis of the classes"),
       OptionalAttr("ignore_index", AttrType::kInt, int64_t{-100},
                    "a target of this value gives no loss and no gradient, and doesn't count"),
-      ReductionAttr(kTotalReductionDoc)};
-  ops.push_back({.name = "nll_loss",
-                 .signature = "x (…,C), target (…), weight (C) -> loss, total ()",
-                 .doc = "-weight[target] x[target]. The total is the sum of the weights of the "
-                        "targets that aren't ignored.",
-                 .min_inputs = 2,
-                 .max_inputs = 3,
-                 .attrs = attrs,
-                 .input_names = {"x", "target", "weight"},
-                 .value_checked = true,
-                 .formula = NllLoss});
-  ops.push_back({.name = "nll_loss_backward",
-                 .signature = "gradient, x (…,C), target (…), weight (C) -> gx (…,C)",
-                 .doc = "The gradient of x for nll_loss.",
-                 .min_inputs = 3,
-                 .max_inputs = 4,
-                 .attrs = attrs,
-                 .input_names = {"gradient", "x", "target", "weight"},
-                 .value_checked = true,
-                 .formula = NllLossBackward});
+      ReductionAttr("\"mean\": the sum of the losses divided by the total; \"sum\"; \"none\"")};
+  attrs.insert(attrs.end(), options.begin(), options.end());
+  for (OpSchema* op : {&loss, &gradient}) {
+    op->attrs = attrs;
+    op->max_inputs = static_cast<int>(op->input_names.size());
+    op->min_inputs = op->max_inputs - 1;
+    op->value_checked = true;
+    ops.push_back(std::move(*op));
+  }
 }
 
-void AppendCrossEntropy(std::vector<OpSchema>& ops) {
-  const std::vector<AttrDef> attrs = {
-      OptionalAttr("axis", AttrType::kInt, int64_t{-1}, "the axis of the classes"),
-      OptionalAttr("ignore_index", AttrType::kInt, int64_t{-100},
-                   "a target of this value gives no loss and no gradient, and doesn't count"),
-      OptionalAttr("label_smoothing", AttrType::kFloat, 0.0, "the same as for cross_entropy"),
-      ReductionAttr(kTotalReductionDoc)};
-  ops.push_back({.name = "cross_entropy_loss",
-                 .signature = "x (…,C), target (…), weight (C) -> loss, lse (…), total ()",
-                 .doc = "The losses of cross_entropy, reduced. The total is the sum of the weights "
-                        "of the targets that aren't ignored.",
-                 .min_inputs = 2,
-                 .max_inputs = 3,
-                 .attrs = attrs,
-                 .input_names = {"x", "target", "weight"},
-                 .value_checked = true,
-                 .formula = CrossEntropyLoss});
-  ops.push_back({.name = "cross_entropy_loss_backward",
-                 .signature = "gradient, x (…,C), lse (…), target (…), total (), weight (C) -> "
-                              "gx (…,C)",
-                 .doc = "The gradient of cross_entropy_loss, from that of its loss, and from its "
-                        "lse and total.",
-                 .min_inputs = 5,
-                 .max_inputs = 6,
-                 .attrs = attrs,
-                 .input_names = {"gradient", "x", "lse", "target", "total", "weight"},
-                 .value_checked = true,
-                 .formula = CrossEntropyLossBackward});
+void AppendClassLosses(std::vector<OpSchema>& ops) {
+  AppendClassLoss(ops,
+                  {.name = "nll_loss",
+                   .signature = "x (…,C), target (…), weight (C) -> loss, total ()",
+                   .doc = "-weight[target] x[target]. The total is the sum of the weights of the "
+                          "targets that aren't ignored.",
+                   .input_names = {"x", "target", "weight"},
+                   .formula = NllLoss},
+                  {.name = "nll_loss_backward",
+                   .signature = "gradient, x (…,C), target (…), weight (C) -> gx (…,C)",
+                   .doc = "The gradient of x for nll_loss.",
+                   .input_names = {"gradient", "x", "target", "weight"},
+                   .formula = NllLossBackward});
+  AppendClassLoss(
+      ops,
+      {.name = "cross_entropy_loss",
+       .signature = "x (…,C), target (…), weight (C) -> loss, lse (…), total ()",
+       .doc = "The losses of cross_entropy, reduced. The total is the sum of the weights of the "
+              "targets that aren't ignored.",
+       .input_names = {"x", "target", "weight"},
+       .formula = CrossEntropyLoss},
+      {.name = "cross_entropy_loss_backward",
+       .signature = "gradient, x (…,C), lse (…), target (…), total (), weight (C) -> gx (…,C)",
+       .doc =
+           "The gradient of x, from the gradient of the loss and from the results lse and total of "
+           "cross_entropy_loss.",
+       .input_names = {"gradient", "x", "lse", "target", "total", "weight"},
+       .formula = CrossEntropyLossBackward},
+      {OptionalAttr("label_smoothing", AttrType::kFloat, 0.0, "the same as for cross_entropy")});
 }
 
 }  // namespace
@@ -449,8 +438,7 @@ void AppendCrossEntropy(std::vector<OpSchema>& ops) {
 
 void AppendLossCompositions(std::vector<OpSchema>& ops) {
   formula::AppendElementLosses(ops);
-  formula::AppendNllLoss(ops);
-  formula::AppendCrossEntropy(ops);
+  formula::AppendClassLosses(ops);
 }
 
 }  // namespace tensord

@@ -1,8 +1,6 @@
 // Group normalization and its gradient. In 16 bits, they are computed in float32, and each result is
 // rounded once.
-#include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,14 +22,15 @@ Value ReducedOver(const char* op, const Value& x, Ints axes, bool keepdims) {
 
 // x (N,C,…) and its groups.
 struct Groups {
-  int64_t n, groups, channels, pixels;  // channels: of a group
+  int64_t n, groups, channels_per_group, pixels;
 
-  Shape split() const { return {n, groups, channels, pixels}; }
-  Shape lines() const { return {n, groups, channels * pixels}; }
-  Shape parameters() const { return {1, groups, channels, 1}; }
+  Shape split() const { return {n, groups, channels_per_group, pixels}; }
+  Shape lines() const { return {n, groups, channels_per_group * pixels}; }
+  Shape parameters() const { return {1, groups, channels_per_group, 1}; }
 };
 
-// Fails unless x can be split. The parameters are the inputs [first, …).
+// Returns the groups of x. Fails if x can't be split, or if an input from `first` on isn't a
+// parameter of the shape (C).
 Groups ReadGroups(Formula& f, const Value& x, int first) {
   f.RequireFloating();
   const int64_t groups = f.attrs().Int("groups");
@@ -59,7 +58,7 @@ void GroupNorm(Formula& f) {
   const Groups groups = ReadGroups(f, x, 1);
   if (!f.ok()) return;
   const DType wide = WideDType(x.dtype());
-  // Without parameters, layer_norm itself rounds once.
+  // Without parameters, no later op rounds, so layer_norm may round to 16 bits.
   const Value lines = Reshape(f.num_inputs() > 1 ? x.To(wide) : x, groups.lines());
   const auto made = ApplyAll("layer_norm", {&lines, 1}, {{"eps", f.attrs().Float("eps")}});
   if (!f.ok()) return;
@@ -82,10 +81,7 @@ void GroupNormBackward(Formula& f) {
     f.Fail(absl::StrCat("mean and rstd must have the shape ", statistics.ToString()));
   }
   const Ints given = f.attrs().Ints("gradients");
-  const bool ascending = std::is_sorted(given.begin(), given.end(), std::less_equal<>());
-  if (!given.empty() && (!ascending || given.front() < 0 || given.back() > 2)) {
-    f.Fail("gradients must name some of 0 (x), 1 (weight) and 2 (bias), in this order");
-  }
+  if (const std::string wrong = InvalidGradients(given); !wrong.empty()) f.Fail(wrong);
   if (!f.ok()) return;
   const DType wide = WideDType(x.dtype());
   const auto split = [&](const Value& v) { return Reshape(v.To(wide), groups.split()); };
@@ -98,17 +94,17 @@ void GroupNormBackward(Formula& f) {
     Value scaled = g;
     if (f.num_inputs() > 4) scaled = g * Reshape(f.input(4).To(wide), groups.parameters());
     const Value average = ReducedOver("mean", scaled, {2, 3}, true);
-    const Value along = ReducedOver("mean", scaled * normal, {2, 3}, true);
-    return (scaled - average - normal * along) * rstd;
+    const Value mean_of_product = ReducedOver("mean", scaled * normal, {2, 3}, true);
+    return (scaled - average - normal * mean_of_product) * rstd;
   };
-  const Shape channels = {x.shape().dim(1)};
+  const Shape parameter_shape = {x.shape().dim(1)};
   const DType parameter = f.num_inputs() > 4 ? f.input(4).dtype() : x.dtype();
   for (const int64_t operand : given.empty() ? Ints{0, 1, 2} : given) {
     if (operand == 0) {
       f.Return(Reshape(gx().To(x.dtype()), x.shape()));
     } else {
       const Value sum = ReducedOver("sum", operand == 1 ? g * normal : g, {0, 3}, false);
-      f.Return(Reshape(sum.To(parameter), channels));
+      f.Return(Reshape(sum.To(parameter), parameter_shape));
     }
   }
 }
@@ -125,17 +121,17 @@ void AppendGroupNorm(std::vector<OpSchema>& ops) {
        .attrs = {groups, OptionalAttr("eps", AttrType::kFloat, 1e-5, "added to the variance")},
        .input_names = {"x", "weight", "bias"},
        .formula = GroupNorm});
-  ops.push_back({.name = "group_norm_backward",
-                 .signature = "gradient, x (N,C,…), mean, rstd (N,groups), weight (C) -> "
-                              "gx (N,C,…), gweight, gbias (C)",
-                 .doc = "The gradients of group_norm, from its result's gradient and statistics.",
-                 .min_inputs = 4,
-                 .max_inputs = 5,
-                 .attrs = {groups, OptionalAttr("gradients", AttrType::kInts, Ints{},
-                                                "the outputs, ascending: 0 (gx), 1 (gweight), 2 "
-                                                "(gbias); empty: all")},
-                 .input_names = {"gradient", "x", "mean", "rstd", "weight"},
-                 .formula = GroupNormBackward});
+  ops.push_back(
+      {.name = "group_norm_backward",
+       .signature = "gradient, x (N,C,…), mean, rstd (N,groups), weight (C) -> "
+                    "gx (N,C,…), gweight, gbias (C)",
+       .doc = "The gradients of x, weight and bias, from the gradient of y and the statistics of "
+              "group_norm.",
+       .min_inputs = 4,
+       .max_inputs = 5,
+       .attrs = {groups, GradientsAttr()},
+       .input_names = {"gradient", "x", "mean", "rstd", "weight"},
+       .formula = GroupNormBackward});
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// Cells of recurrent layers, and their gradients: one step of a layer and direction. They are
-// computed in float32 if all inputs have 16 bits, and each result is rounded once.
-#include <array>
+// Cells of recurrent layers, and their gradients. A cell computes one time step of one layer in one
+// direction. Cells are computed in float32 if all inputs have 16 bits, and each result is rounded once.
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,23 +20,18 @@ Value Part(const Value& x, int64_t i, int64_t size) {
                 {"stops", std::vector<int64_t>{(i + 1) * size}}});
 }
 
-template <size_t... i>
-std::array<Value, sizeof...(i)> PartsAt(const Value& x, std::index_sequence<i...>) {
-  const int64_t size = x.shape().dim(1) / static_cast<int64_t>(sizeof...(i));
-  return {Part(x, static_cast<int64_t>(i), size)...};
-}
-
-// Returns n equal parts of the last axis of a matrix.
-template <size_t n>
-std::array<Value, n> Parts(const Value& x) {
-  return PartsAt(x, std::make_index_sequence<n>());
+// Returns equal parts of the last axis of a matrix.
+std::vector<Value> Parts(const Value& x, int64_t count) {
+  std::vector<Value> parts;
+  for (int64_t i = 0; i < count; ++i) parts.push_back(Part(x, i, x.shape().dim(1) / count));
+  return parts;
 }
 
 Value Joined(const std::vector<Value>& parts) {
   return ApplyAll("concat", parts, {{"axis", int64_t{1}}})[0];
 }
 
-Value RowSum(const Value& x) { return Apply("sum", {x}, {{"axes", std::vector<int64_t>{0}}}); }
+Value SumOverRows(const Value& x) { return Apply("sum", {x}, {{"axes", std::vector<int64_t>{0}}}); }
 
 // Fails unless input i has the shape [rows, columns].
 void RequireMatrix(Formula& f, int i, const char* name, int64_t rows, int64_t columns) {
@@ -45,19 +39,19 @@ void RequireMatrix(Formula& f, int i, const char* name, int64_t rows, int64_t co
   f.Fail(absl::StrCat(name, " must have the shape [", rows, ", ", columns, "]"));
 }
 
-// Fails unless the inputs [0, count) are gates of a state, which has the shape (N,H), and the
-// inputs after `state` are biases of gates.
-void RequireGates(Formula& f, int count, int state, int64_t gates) {
+// Fails unless inputs 0 and 1 have the shape (N,gates·H), input 2 is a state (N,H), and the others
+// are none or two biases (gates·H).
+void RequireGates(Formula& f, int64_t gates) {
   f.RequireFloating();
-  const Shape& shape = f.input(state).shape();
+  const Shape& shape = f.input(2).shape();
   if (shape.rank() != 2) return f.Fail("the state must have two dimensions");
-  const int64_t rows = shape.dim(0), columns = gates * shape.dim(1);
-  for (int i = 0; i < count; ++i) RequireMatrix(f, i, "gates", rows, columns);
-  for (int i = state + 1; i < f.num_inputs(); ++i) {
+  const int64_t columns = gates * shape.dim(1);
+  for (int i : {0, 1}) RequireMatrix(f, i, "gates", shape.dim(0), columns);
+  for (int i = 3; i < f.num_inputs(); ++i) {
     if (f.input(i).shape() == Shape({columns})) continue;
     f.Fail(absl::StrCat("a bias must have the shape [", columns, "]"));
   }
-  if (f.num_inputs() == state + 2) f.Fail("takes two biases or none");
+  if (f.num_inputs() == 4) f.Fail("takes two biases or none");
 }
 
 // The dtype to which all inputs are promoted, and that in which the results are computed.
@@ -72,13 +66,14 @@ struct Rounding {
 // ---- LSTM
 
 void LstmCell(Formula& f) {
-  RequireGates(f, 2, 2, 4);
+  RequireGates(f, 4);
   if (!f.ok()) return;
   const Rounding r(f);
   Value all = r.Widen(f.input(0)) + r.Widen(f.input(1));
   for (int i = 3; i < f.num_inputs(); ++i) all = all + r.Widen(f.input(i));
-  const auto [in, forget, cell, out] = Parts<4>(all);
-  const Value i = Sigmoid(in), o = Sigmoid(out), g = Tanh(cell), keep = Sigmoid(forget);
+  const std::vector<Value> parts = Parts(all, 4);
+  const Value i = Sigmoid(parts[0]), keep = Sigmoid(parts[1]), g = Tanh(parts[2]),
+              o = Sigmoid(parts[3]);
   const Value c = keep * r.Widen(f.input(2)) + i * g;
   f.Return(r.Round(o * Tanh(c)));
   f.Return(r.Round(c));
@@ -98,7 +93,8 @@ void LstmCellBackward(Formula& f) {
   RequireMatrix(f, 4, "gates", shape.dim(0), 4 * shape.dim(1));
   if (!f.ok()) return;
   const Rounding r(f);
-  const auto [i, keep, g, o] = Parts<4>(r.Widen(f.input(4)));
+  const std::vector<Value> gates = Parts(r.Widen(f.input(4)), 4);
+  const Value i = gates[0], keep = gates[1], g = gates[2], o = gates[3];
   const Value tanh = Tanh(r.Widen(f.input(3)));
   const Value gh = r.Widen(f.input(0));
   const Value gc = r.Widen(f.input(1)) + gh * o * (1 - tanh * tanh);
@@ -106,13 +102,13 @@ void LstmCellBackward(Formula& f) {
                             gc * i * (1 - g * g), gh * tanh * o * (1 - o)});
   f.Return(r.Round(all));
   f.Return(r.Round(gc * keep));
-  f.Return(r.Round(RowSum(all)));
+  f.Return(r.Round(SumOverRows(all)));
 }
 
 // ---- GRU
 
 void GruCell(Formula& f) {
-  RequireGates(f, 2, 2, 3);
+  RequireGates(f, 3);
   if (!f.ok()) return;
   const Rounding w(f);
   Value x = w.Widen(f.input(0)), own = w.Widen(f.input(1));
@@ -121,11 +117,11 @@ void GruCell(Formula& f) {
     x = x + w.Widen(f.input(3));
     own = own + w.Widen(f.input(4));
   }
-  const auto [xr, xz, xn] = Parts<3>(x);
-  const auto [hr, hz, hn] = Parts<3>(own);
-  const Value r = Sigmoid(xr + hr), z = Sigmoid(xz + hz), n = Tanh(xn + r * hn);
+  const std::vector<Value> of_x = Parts(x, 3), of_h = Parts(own, 3);
+  const Value r = Sigmoid(of_x[0] + of_h[0]), z = Sigmoid(of_x[1] + of_h[1]);
+  const Value n = Tanh(of_x[2] + r * of_h[2]);
   f.Return(w.Round(n + z * (h - n)));
-  f.Return(w.Round(Joined({r, z, n, h, hn})));
+  f.Return(w.Round(Joined({r, z, n, h, of_h[2]})));
 }
 
 void GruCellBackward(Formula& f) {
@@ -136,7 +132,8 @@ void GruCellBackward(Formula& f) {
   if (!f.ok()) return;
   const Rounding w(f);
   const Value g = w.Widen(f.input(0));
-  const auto [r, z, n, h, hn] = Parts<5>(w.Widen(f.input(1)));
+  const std::vector<Value> gates = Parts(w.Widen(f.input(1)), 5);
+  const Value r = gates[0], z = gates[1], n = gates[2], h = gates[3], hn = gates[4];
   const Value gz = g * (h - n) * z * (1 - z);
   const Value gn = g * (1 - z) * (1 - n * n);
   const Value gr = gn * hn * r * (1 - r);
@@ -144,8 +141,8 @@ void GruCellBackward(Formula& f) {
   f.Return(w.Round(of_x));
   f.Return(w.Round(of_own));
   f.Return(w.Round(g * z));
-  f.Return(w.Round(RowSum(of_x)));
-  f.Return(w.Round(RowSum(of_own)));
+  f.Return(w.Round(SumOverRows(of_x)));
+  f.Return(w.Round(SumOverRows(of_own)));
 }
 
 void AppendCells(std::vector<OpSchema>& ops) {
@@ -153,8 +150,8 @@ void AppendCells(std::vector<OpSchema>& ops) {
       {.name = "lstm_cell",
        .signature = "input_gates, hidden_gates (N,4H), c (N,H), input_bias, hidden_bias (4H) -> "
                     "new_h, new_c (N,H), gates (N,4H)",
-       .doc = "A step of an LSTM, where the gates of the input x and of the state h are linear "
-              "functions of them, in PyTorch's order: input, forget, cell, output.",
+       .doc = "One time step of an LSTM. input_gates and hidden_gates are linear functions of the "
+              "input and of the state. Their parts are: input, forget, cell, output.",
        .min_inputs = 3,
        .max_inputs = 5,
        .input_names = {"input_gates", "hidden_gates", "c", "input_bias", "hidden_bias"},
@@ -174,21 +171,23 @@ void AppendCells(std::vector<OpSchema>& ops) {
       {.name = "gru_cell",
        .signature = "input_gates, hidden_gates (N,3H), h (N,H), input_bias, hidden_bias (3H) -> "
                     "new_h (N,H), gates (N,5H)",
-       .doc = "A step of a GRU, where the gates of the input x and of the state h are linear "
-              "functions of them, in PyTorch's order: reset, update, new.",
+       .doc = "One time step of a GRU. input_gates and hidden_gates are linear functions of the "
+              "input and of the state. Their parts are: reset, update, new.",
        .min_inputs = 3,
        .max_inputs = 5,
        .input_names = {"input_gates", "hidden_gates", "h", "input_bias", "hidden_bias"},
        .formula = GruCell});
-  ops.push_back({.name = "gru_cell_backward",
-                 .signature = "new_h_gradient (N,H), gates (N,5H) -> input_gates_gradient, "
-                              "hidden_gates_gradient (N,3H), h_gradient (N,H), "
-                              "input_bias_gradient, hidden_bias_gradient (3H)",
-                 .doc = "The gradients of the inputs of gru_cell, from its gates.",
-                 .min_inputs = 2,
-                 .max_inputs = 2,
-                 .input_names = {"new_h_gradient", "gates"},
-                 .formula = GruCellBackward});
+  ops.push_back(
+      {.name = "gru_cell_backward",
+       .signature = "new_h_gradient (N,H), gates (N,5H) -> input_gates_gradient, "
+                    "hidden_gates_gradient (N,3H), h_gradient (N,H), "
+                    "input_bias_gradient, hidden_bias_gradient (3H)",
+       .doc =
+           "The gradients of all inputs of gru_cell, from that of new_h and from the result gates.",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .input_names = {"new_h_gradient", "gates"},
+       .formula = GruCellBackward});
 }
 
 }  // namespace

@@ -278,7 +278,7 @@ OneDnnMatmul MakeOneDnnMatmul(const Context& ctx, const BatchedGemm& gemm, bool 
   matmul.transpose_b = gemm.transpose_b;
   matmul.has_bias = has_bias;
   matmul.activation = activation;
-  matmul.threads = gemm.products() <= kMaxInlineProducts ? 1 : ctx.team.threads();
+  matmul.threads = gemm.products() <= kMaxInlineMultiplications ? 1 : ctx.team.threads();
   return matmul;
 }
 

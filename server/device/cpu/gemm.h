@@ -77,9 +77,10 @@ void RunEpilogue(const Context& ctx, const BatchedGemm& gemm, const void* bias,
 // the bias, and the activations for which OneDnnHas() is true.
 bool PrefersOneDnn(const BatchedGemm& gemm);
 
-// The multiplications that take one thread a few microseconds. oneDNN computes such a product on one
-// thread, also if it doesn't run inline: for AVX2, its bits depend on the number of threads.
-constexpr double kMaxInlineProducts = 64 * 64 * 64;
+// The largest m·n·k of a matrix product that may run inline: one thread takes a few microseconds.
+// oneDNN uses one thread for all products up to this size, inline or not, because with AVX2 the bits
+// of the result depend on the number of threads.
+constexpr double kMaxInlineMultiplications = 64 * 64 * 64;
 
 // Returns oneDNN's description of one item's product.
 OneDnnMatmul MakeOneDnnMatmul(const Context& ctx, const BatchedGemm& gemm, bool has_bias,

@@ -10,7 +10,8 @@
 namespace tensord::server::cpu {
 namespace {
 
-// The elements in memory that take one thread a few microseconds.
+// The most elements that an inline product reads and writes. One thread takes a few microseconds for
+// them.
 constexpr int64_t kMaxInlineElements = 64 * 1024;
 // Packing pays off if the weight isn't small and the other operand has few rows (kMaxPackedRows).
 constexpr int64_t kMinPackedElements = 64 * 1024;
@@ -68,7 +69,7 @@ bool PreparedProduct::RunsInline() const {
   const double products = static_cast<double>(gemm_.items) * gemm_.products();
   const int64_t elements = gemm_.a_elements + gemm_.b_elements + output_.num_elements();
   const bool by_library = gemm_.dtype == DType::kFloat32 || gemm_.dtype == DType::kFloat64;
-  return products <= (by_library ? kMaxInlineProducts : kMaxInlineProducts / 8) &&
+  return products <= (by_library ? kMaxInlineMultiplications : kMaxInlineMultiplications / 8) &&
          elements <= kMaxInlineElements;
 }
 

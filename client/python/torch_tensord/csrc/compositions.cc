@@ -1,4 +1,4 @@
-// Ops that few programs call, as compositions.
+// Ops that few programs call. Most functions send several ops of the server.
 #include <cmath>
 #include <limits>
 
@@ -234,64 +234,6 @@ at::Tensor& UpdateScale(at::Tensor& scale, at::Tensor& growth_tracker, const at:
   return scale;
 }
 
-// ---- group normalization
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNorm(const at::Tensor& self,
-                                                         const std::optional<at::Tensor>& weight,
-                                                         const std::optional<at::Tensor>& bias,
-                                                         int64_t /*n*/, int64_t channels,
-                                                         int64_t /*pixels*/, int64_t groups,
-                                                         double epsilon) {
-  for (const std::optional<at::Tensor>* each : {&weight, &bias}) {
-    if (!IsGiven(*each)) continue;
-    const at::ScalarType dtype = (*each)->scalar_type();
-    TORCH_CHECK(dtype == self.scalar_type() || dtype == ComputeDType(self.scalar_type()),
-                "group_norm: mixed dtype: expect parameter to have scalar type of ",
-                ComputeDType(self.scalar_type()), ", but got ", dtype);
-  }
-  const c10::DeviceIndex device = DeviceOf(self);
-  const Value x = Read(self);
-  Value scale, shift;
-  c10::SmallVector<In, 3> inputs = {x};
-  if (IsGiven(weight)) {
-    inputs.emplace_back(scale = Read(*weight));
-  } else if (IsGiven(bias)) {
-    inputs.emplace_back(scale = Full(device, {channels}, 1, bias->scalar_type()));
-  }
-  if (IsGiven(bias)) inputs.emplace_back(shift = Read(*bias));
-  const std::vector<Value> made =
-      PushAll("group_norm", inputs, {{"groups", groups}, {"eps", epsilon}});
-  return {MakeInFormat(made[0], device, self.suggest_memory_format()), MakeTensor(made[1], device),
-          MakeTensor(made[2], device)};
-}
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNormBackward(
-    const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& mean,
-    const at::Tensor& rstd, const std::optional<at::Tensor>& weight, int64_t /*n*/,
-    int64_t /*channels*/, int64_t /*pixels*/, int64_t groups, std::array<bool, 3> mask) {
-  const c10::DeviceIndex device =
-      CommonDevice("native_group_norm_backward", {&gradient, &self, &mean, &rstd});
-  const Value g = Read(gradient), x = Read(self), m = Read(mean), r = Read(rstd);
-  Value scale;
-  c10::SmallVector<In, 5> inputs = {g, x, m, r};
-  if (IsGiven(weight)) inputs.emplace_back(scale = Read(*weight));
-  c10::DimVector wanted;
-  for (int i = 0; i < 3; ++i) {
-    if (mask[i]) wanted.push_back(i);
-  }
-  if (wanted.empty()) return {};
-  const std::vector<Value> made = PushAll(
-      "group_norm_backward", inputs, {{"groups", groups}, {"gradients", at::IntArrayRef(wanted)}});
-  size_t next = 0;
-  std::tuple<at::Tensor, at::Tensor, at::Tensor> result;
-  if (mask[0]) {
-    std::get<0>(result) = MakeInFormat(made[next++], device, self.suggest_memory_format());
-  }
-  if (mask[1]) std::get<1>(result) = MakeTensor(made[next++], device);
-  if (mask[2]) std::get<2>(result) = MakeTensor(made[next], device);
-  return result;
-}
-
 }  // namespace
 
 TENSORD_KERNELS(m) {
@@ -311,8 +253,6 @@ TENSORD_KERNELS(m) {
   m.impl("unfold_backward", UnfoldBackward);
   m.impl("_amp_foreach_non_finite_check_and_unscale_", CheckAndUnscale);
   m.impl("_amp_update_scale_", UpdateScale);
-  m.impl("native_group_norm", GroupNorm);
-  m.impl("native_group_norm_backward", GroupNormBackward);
 }
 
 }  // namespace torch_tensord

@@ -29,9 +29,6 @@ struct Options {
   double label_smoothing;
 };
 
-// The classes are axis 1 of (N, C, …), or axis 0 of (C).
-int64_t ClassAxis(const at::Tensor& x) { return x.dim() == 1 ? 0 : 1; }
-
 at::ScalarType StatisticsDType(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }

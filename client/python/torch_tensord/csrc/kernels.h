@@ -121,6 +121,8 @@ inline c10::DeviceIndex DeviceOf(const at::Tensor& tensor) { return tensor.devic
 inline bool IsGiven(const std::optional<at::Tensor>& tensor) {
   return tensor.has_value() && tensor->defined();
 }
+// Returns the axis of the classes in (N, C, …) or (C).
+inline int64_t ClassAxis(const at::Tensor& x) { return x.dim() == 1 ? 0 : 1; }
 // Returns the value of an attribute "reduction".
 inline const char* ReductionName(int64_t reduction) {
   if (reduction == at::Reduction::None) return "none";

@@ -11,7 +11,8 @@ namespace {
 
 Attr ReductionOf(int64_t reduction) { return {"reduction", ReductionName(reduction)}; }
 
-// Two operands of the same sizes and dtype. A sum counts expanded elements as often as they occur.
+// Two operands of one dtype, broadcast to one shape. They are broadcast first, so that a sum counts
+// an expanded element each time that it occurs.
 struct Pair {
   Value x, target;
 };
@@ -24,7 +25,7 @@ Pair ReadPair(const char* name, const at::Tensor& x, const at::Tensor& target) {
           BroadcastTo(ReadAs(target, dtype, device), sizes)};
 }
 
-// Sends a loss, or its gradient.
+// Sends the loss `name`, or its gradient if `gradient` isn't null.
 Value Loss(const char* name, const at::Tensor& x, const at::Tensor& target, Attrs attrs,
            const std::optional<at::Tensor>& weight = std::nullopt,
            const at::Tensor* gradient = nullptr) {
@@ -71,26 +72,26 @@ Value HuberGradient(const at::Tensor& gradient, const at::Tensor& self, const at
               &gradient);
 }
 
-// The forms of an op whose value is kFunction(…): a new tensor, and out=. Without the first form,
-// PyTorch makes an output of other sizes, or fills it first.
+// The kernels of an op that returns kFunction(…): MakeLoss() makes the result, WriteLoss() writes
+// out=. If MakeLoss() isn't registered, PyTorch allocates an output of other sizes, or fills it first.
 template <auto kFunction, typename... Options>
-at::Tensor New(const at::Tensor& self, const at::Tensor& target, Options... options) {
+at::Tensor MakeLoss(const at::Tensor& self, const at::Tensor& target, Options... options) {
   return MakeTensor(kFunction(self, target, options...), DeviceOf(self));
 }
 template <auto kFunction, typename... Options>
-at::Tensor& Into(const at::Tensor& self, const at::Tensor& target, Options... options,
-                 at::Tensor& out) {
+at::Tensor& WriteLoss(const at::Tensor& self, const at::Tensor& target, Options... options,
+                      at::Tensor& out) {
   return WriteOut(out, kFunction(self, target, options...));
 }
 template <auto kFunction, typename... Options>
-at::Tensor NewGradient(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& target,
-                       Options... options) {
+at::Tensor MakeGradient(const at::Tensor& gradient, const at::Tensor& self,
+                        const at::Tensor& target, Options... options) {
   return ToTensor(kFunction(gradient, self, target, options...), self.scalar_type(),
                   DeviceOf(self));
 }
 template <auto kFunction, typename... Options>
-at::Tensor& GradientInto(const at::Tensor& gradient, const at::Tensor& self,
-                         const at::Tensor& target, Options... options, at::Tensor& out) {
+at::Tensor& WriteGradient(const at::Tensor& gradient, const at::Tensor& self,
+                          const at::Tensor& target, Options... options, at::Tensor& out) {
   return WriteOut(out, kFunction(gradient, self, target, options...));
 }
 
@@ -146,7 +147,7 @@ at::Tensor BceWithLogits(const at::Tensor& self, const at::Tensor& target,
   if (IsGiven(weight)) {
     inputs.emplace_back(factor = read(*weight));
   } else if (IsGiven(pos_weight)) {
-    inputs.push_back(Number(1, x));
+    inputs.push_back(Number(1, x));  // pos_weight is the input after weight
   }
   if (IsGiven(pos_weight)) inputs.emplace_back(positive = read(*pos_weight));
   return ToTensor(PushAll(kName, inputs, {ReductionOf(reduction)})[0], x->dtype(), DeviceOf(self));
@@ -162,7 +163,7 @@ void CheckNllTarget(const at::Tensor& target) {
   TORCH_CHECK(target.scalar_type() == at::kLong || target.scalar_type() == at::kByte,
               "nll_loss: expected target dtype to be Long or Byte, but got ", target.scalar_type());
 }
-// Sends nll_loss, or its gradient. The classes are axis 1 of (N, C, …), or axis 0 of (C).
+// Sends nll_loss, or its gradient if `gradient` isn't null.
 std::vector<Value> Nll(const at::Tensor& self, const at::Tensor& target,
                        const std::optional<at::Tensor>& weight, int64_t reduction,
                        int64_t ignore_index, const at::Tensor* gradient = nullptr) {
@@ -179,9 +180,9 @@ std::vector<Value> Nll(const at::Tensor& self, const at::Tensor& target,
   inputs.emplace_back(x);
   inputs.emplace_back(classes);
   if (IsGiven(weight)) inputs.emplace_back(factor = Read(*weight));
-  std::vector<Value> made = PushAll(
-      gradient == nullptr ? "nll_loss" : "nll_loss_backward", inputs,
-      {{"axis", self.dim() == 1 ? 0 : 1}, {"ignore_index", ignore_index}, ReductionOf(reduction)});
+  std::vector<Value> made =
+      PushAll(gradient == nullptr ? "nll_loss" : "nll_loss_backward", inputs,
+              {{"axis", ClassAxis(self)}, {"ignore_index", ignore_index}, ReductionOf(reduction)});
   Named(gradient == nullptr ? kNll : kNllBackward, DeviceOf(self), made[0]);
   return made;
 }
@@ -227,16 +228,16 @@ at::Tensor Nll2dBackward(const at::Tensor& gradient, const at::Tensor& self,
 }  // namespace
 
 TENSORD_KERNELS(m) {
-  m.impl("mse_loss", New<Mse, int64_t>);
-  m.impl("mse_loss.out", Into<Mse, int64_t>);
-  m.impl("mse_loss_backward", NewGradient<MseGradient, int64_t>);
-  m.impl("smooth_l1_loss", New<SmoothL1, int64_t, double>);
-  m.impl("smooth_l1_loss.out", Into<SmoothL1, int64_t, double>);
-  m.impl("smooth_l1_loss_backward", NewGradient<SmoothL1Gradient, int64_t, double>);
-  m.impl("smooth_l1_loss_backward.grad_input", GradientInto<SmoothL1Gradient, int64_t, double>);
-  m.impl("huber_loss", New<Huber, int64_t, double>);
-  m.impl("huber_loss_backward", NewGradient<HuberGradient, int64_t, double>);
-  m.impl("huber_loss_backward.out", GradientInto<HuberGradient, int64_t, double>);
+  m.impl("mse_loss", MakeLoss<Mse, int64_t>);
+  m.impl("mse_loss.out", WriteLoss<Mse, int64_t>);
+  m.impl("mse_loss_backward", MakeGradient<MseGradient, int64_t>);
+  m.impl("smooth_l1_loss", MakeLoss<SmoothL1, int64_t, double>);
+  m.impl("smooth_l1_loss.out", WriteLoss<SmoothL1, int64_t, double>);
+  m.impl("smooth_l1_loss_backward", MakeGradient<SmoothL1Gradient, int64_t, double>);
+  m.impl("smooth_l1_loss_backward.grad_input", WriteGradient<SmoothL1Gradient, int64_t, double>);
+  m.impl("huber_loss", MakeLoss<Huber, int64_t, double>);
+  m.impl("huber_loss_backward", MakeGradient<HuberGradient, int64_t, double>);
+  m.impl("huber_loss_backward.out", WriteGradient<HuberGradient, int64_t, double>);
   m.impl("binary_cross_entropy", Bce);
   m.impl("binary_cross_entropy_backward", BceBackward);
   m.impl("binary_cross_entropy_with_logits", BceWithLogits);

@@ -43,6 +43,27 @@ at::Tensor& SoftmaxBackwardOut(const at::Tensor& gradient, const at::Tensor& out
 
 // ---- normalization
 
+// The inputs of a norm, whose parameters have the sizes `shape`. The server takes no bias without a
+// weight.
+struct NormInputs {
+  NormInputs(const char* name, const at::Tensor& self, at::IntArrayRef shape,
+             const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias)
+      : x(Read(self)) {
+    inputs.emplace_back(x);
+    if (IsGiven(weight)) {
+      CommonDevice(name, {&self, &*weight});
+      inputs.emplace_back(scale = Read(*weight));
+    } else if (IsGiven(bias)) {
+      inputs.emplace_back(scale = Full(DeviceOf(self), shape, 1, bias->scalar_type()));
+    }
+    if (IsGiven(bias)) inputs.emplace_back(shift = Read(*bias));
+  }
+  NormInputs(const NormInputs&) = delete;
+
+  Value x, scale, shift;
+  c10::SmallVector<In, 3> inputs;  // refer to the values above
+};
+
 std::tuple<at::Tensor, at::Tensor, at::Tensor> LayerNorm(const at::Tensor& self,
                                                          at::IntArrayRef shape,
                                                          const std::optional<at::Tensor>& weight,
@@ -52,22 +73,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LayerNorm(const at::Tensor& self,
   at::native::_check_layer_norm_inputs(self, shape, IsGiven(weight) ? *weight : none,
                                        IsGiven(bias) ? *bias : none);
   const c10::DeviceIndex device = DeviceOf(self);
-  const Value x = Read(self);
-  c10::SmallVector<In, 3> inputs = {x};
-  Value scale, shift;
-  if (IsGiven(weight)) {
-    CommonDevice("native_layer_norm", {&self, &*weight});
-    scale = Read(*weight);
-  } else if (IsGiven(bias)) {
-    scale = Full(device, shape, 1, bias->scalar_type());
-  }
-  if (scale) inputs.emplace_back(scale);
-  if (IsGiven(bias)) {
-    shift = Read(*bias);
-    inputs.emplace_back(shift);
-  }
+  const NormInputs inputs("native_layer_norm", self, shape, weight, bias);
   const std::vector<Value> made =
-      PushAll("layer_norm", inputs,
+      PushAll("layer_norm", inputs.inputs,
               {{"normalized_rank", static_cast<int64_t>(shape.size())}, {"eps", eps}});
   return {MakeTensor(made[0], device), MakeTensor(made[1], device), MakeTensor(made[2], device)};
 }
@@ -131,14 +139,8 @@ std::tuple<at::Tensor, at::Tensor> RmsNorm(const at::Tensor& self, at::IntArrayR
   const at::Tensor none;
   at::native::_check_layer_norm_inputs(self, shape, IsGiven(weight) ? *weight : none, none);
   const c10::DeviceIndex device = DeviceOf(self);
-  const Value x = Read(self);
-  Value scale;
-  c10::SmallVector<In, 2> inputs = {x};
-  if (IsGiven(weight)) {
-    CommonDevice("rms_norm", {&self, &*weight});
-    inputs.emplace_back(scale = Read(*weight));
-  }
-  const std::vector<Value> made = PushAll("layer_norm", inputs,
+  const NormInputs inputs("rms_norm", self, shape, weight, std::nullopt);
+  const std::vector<Value> made = PushAll("layer_norm", inputs.inputs,
                                           {{"normalized_rank", static_cast<int64_t>(shape.size())},
                                            {"eps", RmsNormEps(eps, self.scalar_type())},
                                            {"center", false}});
@@ -165,6 +167,44 @@ std::tuple<at::Tensor, at::Tensor> RmsNormBackward(const at::Tensor& gradient,
                                             {"gradients", at::IntArrayRef(positions)}},
                                            wanted, device, at::MemoryFormat::Contiguous);
   return {gx, of_weight};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNorm(const at::Tensor& self,
+                                                         const std::optional<at::Tensor>& weight,
+                                                         const std::optional<at::Tensor>& bias,
+                                                         int64_t /*n*/, int64_t channels,
+                                                         int64_t /*pixels*/, int64_t groups,
+                                                         double epsilon) {
+  for (const std::optional<at::Tensor>* each : {&weight, &bias}) {
+    if (!IsGiven(*each)) continue;
+    const at::ScalarType dtype = (*each)->scalar_type();
+    TORCH_CHECK(dtype == self.scalar_type() || dtype == ComputeDType(self.scalar_type()),
+                "group_norm: mixed dtype: expect parameter to have scalar type of ",
+                ComputeDType(self.scalar_type()), ", but got ", dtype);
+  }
+  const c10::DeviceIndex device = DeviceOf(self);
+  const NormInputs inputs("native_group_norm", self, channels, weight, bias);
+  const std::vector<Value> made =
+      PushAll("group_norm", inputs.inputs, {{"groups", groups}, {"eps", epsilon}});
+  return {MakeInFormat(made[0], device, self.suggest_memory_format()), MakeTensor(made[1], device),
+          MakeTensor(made[2], device)};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNormBackward(
+    const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& mean,
+    const at::Tensor& rstd, const std::optional<at::Tensor>& weight, int64_t /*n*/,
+    int64_t /*channels*/, int64_t /*pixels*/, int64_t groups, Mask mask) {
+  const c10::DeviceIndex device =
+      CommonDevice("native_group_norm_backward", {&gradient, &self, &mean, &rstd});
+  const c10::DimVector positions = Positions(mask);
+  if (positions.empty()) return {};
+  const Value g = Read(gradient), x = Read(self), m = Read(mean), r = Read(rstd);
+  Value scale;
+  c10::SmallVector<In, 5> inputs = {g, x, m, r};
+  if (IsGiven(weight)) inputs.emplace_back(scale = Read(*weight));
+  return Gradients("group_norm_backward", inputs,
+                   {{"groups", groups}, {"gradients", at::IntArrayRef(positions)}}, mask, device,
+                   self.suggest_memory_format());
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNorm(
@@ -245,6 +285,8 @@ TENSORD_KERNELS(m) {
   m.impl("_log_softmax_backward_data.out", SoftmaxBackwardOut<true>);
   m.impl("native_layer_norm", LayerNorm);
   m.impl("native_layer_norm_backward", LayerNormBackward);
+  m.impl("native_group_norm", GroupNorm);
+  m.impl("native_group_norm_backward", GroupNormBackward);
   m.impl("_fused_rms_norm", RmsNorm);
   m.impl("_fused_rms_norm_backward", RmsNormBackward);
   m.impl("native_batch_norm", BatchNorm);

@@ -19,8 +19,8 @@ struct Origin {
   const char* function;   // "embedding"
   const char* operand;    // PyTorch's name for the indices. Null: the server's name is kept
   // If true, the server's indices have one axis more than PyTorch's target: an axis of size 1 for
-  // the classes, after the first axis. Messages then leave out this axis. The inner op "index" of a
-  // composition has the target's own axes.
+  // the classes, after the first axis. Messages then leave out this axis. If a composition failed
+  // in its inner op "index", the message already has the target's axes.
   bool has_class_axis = false;
   const Origin* next = nullptr;  // the origin of another op of the same program
 };

@@ -395,6 +395,16 @@ def test_a_loss_of_one_row_without_a_batch_has_no_axes():
     assert losses[1].shape == losses[0].shape == () and losses[1].item() == losses[0].item()
 
 
+@pytest.mark.parametrize("dtypes", [(torch.float16, torch.float32), (torch.float32, torch.float64)], ids=str)
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("name", ["mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss"])
+def test_loss_of_two_dtypes_has_the_dtype_of_the_cpu(name, reduction, dtypes):
+    x, target = (torch.rand(4, 8).to(dtype) for dtype in dtypes)
+    loss = getattr(F, name)(x, target, reduction=reduction)
+    got = getattr(F, name)(x.to(DEVICE), target.to(DEVICE), reduction=reduction)
+    torch.testing.assert_close(got.cpu(), loss, rtol=1e-3, atol=1e-3)
+
+
 def test_classes_outside_the_list_do_not_spread_infinities():
     x = torch.tensor([[1.0, float("inf"), 2.0]])
     target = torch.tensor([[1, -1, 0]])
