@@ -68,18 +68,46 @@ class DestroyExecutionPath : public testing::Environment {
 const auto* const kDestroyExecutionPath =
     testing::AddGlobalTestEnvironment(new DestroyExecutionPath);
 
-// Returns the prepared rows of one op. Keeps only those of the last op: tests are ordered by op, so
-// the devices of an op follow each other.
+// The rows that this process runs, by op. The environment variable TENSORD_CONFORMANCE_PART selects
+// them, as "FIRST/OF": of each op, row number FIRST and then each OF-th row, and all rows of an op
+// that has fewer than OF. Default, and if TENSORD_TEST_LONG is set: all rows.
+const std::vector<const Row*>& RowsToRun(const std::string& op) {
+  static const auto* const rows = [] {
+    size_t first = 0, of = 1;
+    const char* const part = std::getenv("TENSORD_CONFORMANCE_PART");
+    if (part != nullptr && std::getenv("TENSORD_TEST_LONG") == nullptr) {
+      EXPECT_EQ(std::sscanf(part, "%zu/%zu", &first, &of), 2) << part;
+      EXPECT_LT(first, of) << part;
+    }
+    std::map<std::string, std::vector<const Row*>> all;
+    for (const Row& row : AllRows()) all[row.op].push_back(&row);
+    auto* selected = new std::map<std::string, std::vector<const Row*>>;
+    for (const auto& [name, rows_of_op] : all) {
+      for (size_t i = 0; i < rows_of_op.size(); ++i) {
+        // The dtypes repeat with a period, so every n-th row could have the same dtype.
+        if (rows_of_op.size() < of || (i + i / of) % of == first) {
+          (*selected)[name].push_back(rows_of_op[i]);
+        }
+      }
+    }
+    return selected;
+  }();
+  static const std::vector<const Row*> none;
+  const auto it = rows->find(op);
+  return it == rows->end() ? none : it->second;
+}
+
+// Returns the op's rows that this process runs, with their inputs and references. Keeps only those of
+// the last op: tests are ordered by op, so the devices of an op follow each other.
 const std::vector<Prepared>& PreparedRows(const std::string& op) {
   static std::string prepared_op;
   static std::vector<Prepared> prepared;
   if (prepared_op == op) return prepared;
   prepared_op = op;
   prepared.clear();
-  for (const Row& row : AllRows()) {
-    if (row.op != op) continue;
-    prepared.push_back(row.off_reason.empty() ? Prepare(row) : Prepared{});
-    if (!row.off_reason.empty()) ++GetTally().off[row.off_reason];
+  for (const Row* row : RowsToRun(op)) {
+    prepared.push_back(row->off_reason.empty() ? Prepare(*row) : Prepared{});
+    if (!row->off_reason.empty()) ++GetTally().off[row->off_reason];
   }
   return prepared;
 }
@@ -117,23 +145,22 @@ TEST_P(ConformanceTest, AgreesWithTheReference) {
   const auto& [op, device] = GetParam();
   ASSERT_TRUE(GetExecutionPath().ok()) << GetExecutionPath().status();
   ExecutionPath& execution_path = **GetExecutionPath();
+  const std::vector<const Row*>& rows = RowsToRun(op);
+  ASSERT_FALSE(rows.empty()) << "no row for " << op;
   const std::vector<Prepared>& prepared = PreparedRows(op);
-  size_t at = 0;
   int failed = 0;
-  for (const Row& row : AllRows()) {
-    if (row.op != op) continue;
-    const Prepared& now = prepared[at++];
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Row& row = *rows[i];
     if (!row.off_reason.empty()) continue;
     GetTally().rows.insert(&row);
     ++GetTally().runs;
-    const std::optional<std::string> wrong = RunRow(execution_path, row, now, device);
+    const std::optional<std::string> wrong = RunRow(execution_path, row, prepared[i], device);
     if (!wrong.has_value()) continue;
     ++GetTally().failed;
     if (++failed <= kMaxFailuresShown)
       ADD_FAILURE() << row.Name() << " on " << device << ": " << *wrong;
   }
   GetTally().devices.insert(device);
-  EXPECT_GT(at, 0u) << "no row for " << op;
   EXPECT_LE(failed, kMaxFailuresShown) << failed - kMaxFailuresShown << " more rows failed";
 }
 
@@ -173,42 +200,23 @@ Row OnGpu(Row row) {
   return row;
 }
 
-// The rows that this process runs: number `first`, and then each `of`-th row. The environment
-// variable TENSORD_CONFORMANCE_PART sets it, as "FIRST/OF". The compilation of fused kernels takes
-// most of the time. So several processes can divide the rows among them, or one can run a sample.
-struct Part {
-  size_t first = 0, of = 1;
-};
-
-Part PartOfEnvironment() {
-  Part part;
-  const char* const text = std::getenv("TENSORD_CONFORMANCE_PART");
-  if (text == nullptr) return part;
-  EXPECT_EQ(std::sscanf(text, "%zu/%zu", &part.first, &part.of), 2) << text;
-  EXPECT_LT(part.first, part.of) << text;
-  return part;
-}
-
 // One test for all ops, so that a machine without a GPU reports one test skipped, not fifty.
 TEST(CudaConformanceTest, AgreesWithTheReference) {
   ASSERT_TRUE(GetExecutionPath().ok()) << GetExecutionPath().status();
   ExecutionPath& execution_path = **GetExecutionPath();
   const std::string reason = execution_path.cuda_unavailable_reason();
   if (!reason.empty()) GTEST_SKIP() << reason;
-  const Part part = PartOfEnvironment();
-  ASSERT_FALSE(HasFailure());
-  for (size_t i = 0; i < AllRows().size(); ++i) {
-    // The dtypes repeat with a period, so every n-th row could have the same dtype.
-    if ((i + i / part.of) % part.of != part.first) continue;
-    const Row& row = AllRows()[i];
-    if (!row.off_reason.empty()) continue;
-    GetTally().rows.insert(&row);
-    ++GetTally().runs;
-    const std::optional<std::string> wrong =
-        RunRow(execution_path, OnGpu(row), Prepare(row), "cuda:0");
-    if (!wrong.has_value()) continue;
-    ++GetTally().failed;
-    ADD_FAILURE() << row.Name() << " on cuda:0: " << *wrong;
+  for (const OpSchema* op : AllOps()) {
+    for (const Row* row : RowsToRun(op->name)) {
+      if (!row->off_reason.empty()) continue;
+      GetTally().rows.insert(row);
+      ++GetTally().runs;
+      const std::optional<std::string> wrong =
+          RunRow(execution_path, OnGpu(*row), Prepare(*row), "cuda:0");
+      if (!wrong.has_value()) continue;
+      ++GetTally().failed;
+      ADD_FAILURE() << row->Name() << " on cuda:0: " << *wrong;
+    }
   }
   GetTally().devices.insert("cuda:0");
 }

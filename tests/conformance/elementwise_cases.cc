@@ -262,14 +262,17 @@ struct Relations {
   static bool Gt(T a, T b) { return a > b; }
   static bool Ge(T a, T b) { return a >= b; }
 };
-using Real = Relations<double>;
-using Whole = Relations<int64_t>;
-using Unsigned = Relations<uint64_t>;
+using RealRelations = Relations<double>;
+using WholeRelations = Relations<int64_t>;
+using UnsignedRelations = Relations<uint64_t>;
 
 const ComparisonCase kComparisons[] = {
-    {"eq", Real::Eq, Whole::Eq, Unsigned::Eq}, {"ne", Real::Ne, Whole::Ne, Unsigned::Ne},
-    {"lt", Real::Lt, Whole::Lt, Unsigned::Lt}, {"le", Real::Le, Whole::Le, Unsigned::Le},
-    {"gt", Real::Gt, Whole::Gt, Unsigned::Gt}, {"ge", Real::Ge, Whole::Ge, Unsigned::Ge},
+    {"eq", RealRelations::Eq, WholeRelations::Eq, UnsignedRelations::Eq},
+    {"ne", RealRelations::Ne, WholeRelations::Ne, UnsignedRelations::Ne},
+    {"lt", RealRelations::Lt, WholeRelations::Lt, UnsignedRelations::Lt},
+    {"le", RealRelations::Le, WholeRelations::Le, UnsignedRelations::Le},
+    {"gt", RealRelations::Gt, WholeRelations::Gt, UnsignedRelations::Gt},
+    {"ge", RealRelations::Ge, WholeRelations::Ge, UnsignedRelations::Ge},
 };
 
 }  // namespace

@@ -124,7 +124,7 @@ std::vector<int64_t> SpecialWholes(DType dtype) {
           100};
 }
 
-double Real(Fill fill, DType dtype, Generator& generator) {
+double RealValue(Fill fill, DType dtype, Generator& generator) {
   switch (fill) {
     case Fill::kUnit:
       return generator.Real(-1, 1);
@@ -141,7 +141,7 @@ double Real(Fill fill, DType dtype, Generator& generator) {
   }
 }
 
-int64_t Whole(Fill fill, DType dtype, Generator& generator) {
+int64_t WholeValue(Fill fill, DType dtype, Generator& generator) {
   if (IsBool(dtype)) {
     return fill == Fill::kPositive ? 1 : static_cast<int64_t>(generator.Next() % 2);
   }
@@ -173,15 +173,15 @@ HostTensor MakeInput(const Input& input, uint64_t seed) {
     if (values.floating()) {
       values.real[i] = special                       ? reals[i % reals.size()]
                        : input.fill == Fill::kValues ? input.values[i]
-                                                     : Real(input.fill, dtype, generator);
+                                                     : RealValue(input.fill, dtype, generator);
       if (IsComplex(dtype)) {
         values.imaginary[i] = special ? reals[(i / reals.size() + 5 * i) % reals.size()]
-                                      : Real(input.fill, dtype, generator);
+                                      : RealValue(input.fill, dtype, generator);
       }
     } else {
       values.whole[i] = special                       ? wholes[i % wholes.size()]
                         : input.fill == Fill::kValues ? static_cast<int64_t>(input.values[i])
-                                                      : Whole(input.fill, dtype, generator);
+                                                      : WholeValue(input.fill, dtype, generator);
     }
   }
   HostTensor tensor = Narrow(values);

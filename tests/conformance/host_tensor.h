@@ -2,12 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "tensord/common/dtype.h"
 #include "tensord/common/tensor_spec.h"
 
 namespace tensord::conformance {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // Elements in row-major order, little-endian.
 struct HostTensor {

@@ -1,6 +1,7 @@
 // The shapes and axes of the rows of all reductions.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <vector>
@@ -52,6 +53,12 @@ inline std::vector<ReductionCase> AllReductionCases() {
   std::vector<ReductionCase> cases(std::begin(kReductionCases), std::end(kReductionCases));
   cases.insert(cases.end(), std::begin(kEmptyReductionCases), std::end(kEmptyReductionCases));
   return cases;
+}
+
+// Returns the bound of a sum of n terms.
+inline Bound SumBound(DType dtype, int64_t n) {
+  if (!IsFloating(dtype)) return {};
+  return {.ulps = 1, .epsilons = 1 + std::sqrt(static_cast<double>(n))};
 }
 
 // Returns the attributes "axes" and "keepdims".

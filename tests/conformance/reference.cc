@@ -41,6 +41,7 @@ std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
     AddActivationReferences(*made);
     AddGroupNormReferences(*made);
     AddRecurrentReferences(*made);
+    AddSpecialReferences(*made);
     AddMatmulReferences(*made);
     AddNetworkReferences(*made);
     AddBatchNormReferences(*made);

@@ -11,7 +11,6 @@
 namespace tensord::conformance {
 namespace {
 
-using Real = long double;
 using Function = std::function<Real(const Attributes&, Real)>;
 
 Real Slope(const Function& f, const Attributes& attrs, Real x) {
@@ -22,10 +21,9 @@ Real Double(const Attributes& attrs, absl::string_view name, double otherwise) {
   return Get<double>(attrs, name, otherwise);
 }
 
-Real SigmoidOf(Real x) { return 1 / (1 + std::exp(-x)); }
 Real LogOnePlusExp(Real x) { return std::max<Real>(x, 0) + std::log1p(std::exp(-std::abs(x))); }
 
-Real Gelu(const Attributes& attrs, Real x) {
+Real GeluOf(const Attributes& attrs, Real x) {
   if (Get<std::string>(attrs, "approximate", "none") == "none") {
     return x * std::erfc(-x / std::sqrt(Real{2})) / 2;
   }
@@ -71,7 +69,7 @@ std::vector<Activation> Activations() {
       {"sigmoid", nullptr, [](const auto&, Real y) { return y - y * y; }},
       {"tanh", nullptr, [](const auto&, Real y) { return 1 - y * y; }},
       {"silu", [](const auto&, Real x) { return x * SigmoidOf(x); }, nullptr},
-      {"gelu", Gelu, nullptr},
+      {"gelu", GeluOf, nullptr},
       {"softplus", Softplus, nullptr},
       {"mish", [](const auto&, Real x) { return x * std::tanh(LogOnePlusExp(x)); }, nullptr},
       {"log_sigmoid", [](const auto&, Real x) { return -LogOnePlusExp(-x); }, nullptr},

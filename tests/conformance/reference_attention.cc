@@ -7,8 +7,6 @@
 namespace tensord::conformance {
 namespace {
 
-constexpr double kInfinity = INFINITY;
-
 // The arguments of sdpa and of its gradient.
 struct Attention {
   const Values &q, &k, &v;

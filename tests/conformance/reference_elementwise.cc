@@ -7,7 +7,7 @@
 namespace tensord::conformance {
 namespace {
 
-using Real = double (*)(double);
+using RealFunction = double (*)(double);
 
 // Calls the reference for integers. `operands` of dtype uint64 are the bits of the elements.
 template <typename Case, typename... Operands>
@@ -37,7 +37,7 @@ ReferenceFunction Same(const UnaryCase& op) {
 // Returns a reference whose result is floating; it reads integers and bool as float32.
 // `by_argument` says that error bounds refer to the argument, because the function has
 // cancellation.
-ReferenceFunction Floating(Real function, bool by_argument) {
+ReferenceFunction Floating(RealFunction function, bool by_argument) {
   return [=](const Attributes&, Inputs inputs) {
     const Values x = inputs[0].floating() ? inputs[0] : Cast(inputs[0], DType::kFloat32);
     Values out = Values::Of(x.spec.dtype, x.spec.shape);

@@ -7,14 +7,12 @@
 namespace tensord::conformance {
 namespace {
 
-using Real = long double;
-
 // The elements of x (N,C,…) by group, and the channel of each.
-struct Groups {
+struct ChannelGroups {
   Shape statistics;  // (N,groups)
   int64_t channels, pixels, size;
 
-  Groups(const Attributes& attrs, const Shape& x) : channels(x.dim(1)), pixels(1), size(0) {
+  ChannelGroups(const Attributes& attrs, const Shape& x) : channels(x.dim(1)), pixels(1), size(0) {
     const int64_t groups = Get<int64_t>(attrs, "groups", 1);
     for (int d = 2; d < x.rank(); ++d) pixels *= x.dim(d);
     statistics = {x.dim(0), groups};
@@ -25,7 +23,7 @@ struct Groups {
 
 std::vector<Values> GroupNorm(const Attributes& attrs, Inputs in) {
   const Values& x = in[0];
-  const Groups groups(attrs, x.spec.shape);
+  const ChannelGroups groups(attrs, x.spec.shape);
   const Real eps = Get<double>(attrs, "eps", 1e-5);
   Values y = ScaledValues(x.spec.dtype, x.spec.shape);
   Values mean = ScaledValues(StatisticsOf(x.spec.dtype), groups.statistics), rstd = mean;
@@ -57,7 +55,7 @@ std::vector<Values> GroupNorm(const Attributes& attrs, Inputs in) {
 
 std::vector<Values> GroupNormBackward(const Attributes& attrs, Inputs in) {
   const Values &g = in[0], &x = in[1], &mean = in[2], &rstd = in[3];
-  const Groups groups(attrs, x.spec.shape);
+  const ChannelGroups groups(attrs, x.spec.shape);
   const DType parameter = in.size() > 4 ? in[4].spec.dtype : x.spec.dtype;
   Values gx = ScaledValues(x.spec.dtype, x.spec.shape);
   Values gw = ScaledValues(parameter, {groups.channels}), gb = gw;

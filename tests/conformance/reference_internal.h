@@ -1,6 +1,7 @@
 // Internal declarations of the reference.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -16,6 +17,9 @@
 namespace tensord::conformance {
 
 using Inputs = absl::Span<const Values>;
+using Real = long double;
+
+inline Real SigmoidOf(Real x) { return 1 / (1 + std::exp(-x)); }
 using ReferenceFunction = std::function<Values(const Attributes&, Inputs)>;
 
 // The reference of an op with any number of outputs: a function that returns Values, or a vector of
@@ -56,6 +60,7 @@ void AddOptimizerReferences(ReferenceTable& table);
 void AddPoolReferences(ReferenceTable& table);
 void AddGroupNormReferences(ReferenceTable& table);
 void AddRecurrentReferences(ReferenceTable& table);
+void AddSpecialReferences(ReferenceTable& table);
 void AddReductionReferences(ReferenceTable& table);
 void AddVarMeanReferences(ReferenceTable& table);
 void AddScanReferences(ReferenceTable& table);

@@ -10,8 +10,6 @@
 namespace tensord::conformance {
 namespace {
 
-constexpr double kInfinity = INFINITY;
-
 // The arguments of cross_entropy and of its gradient.
 struct Distributions {
   std::vector<Group> lines;  // the positions in x of the elements of each distribution
@@ -152,7 +150,6 @@ Values CrossEntropyLossBackward(const Attributes& attrs, Inputs inputs) {
 // ---- losses of elements. A smooth loss's gradient is its difference quotient here, so that no
 // formula of a derivative is written twice.
 
-using Real = long double;
 // The loss of an element, or its derivative, from the attributes, x, the target and pos_weight.
 using ElementFunction = std::function<Real(const Attributes&, Real, Real, Real)>;
 

@@ -7,10 +7,6 @@
 namespace tensord::conformance {
 namespace {
 
-using Real = long double;
-
-Real SigmoidOf(Real x) { return 1 / (1 + std::exp(-x)); }
-
 // A result under construction, with its scale.
 struct Result {
   Values values;

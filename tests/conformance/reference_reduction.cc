@@ -39,9 +39,6 @@ std::vector<Group> Groups(const Shape& shape, const std::vector<bool>& reduced) 
 
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 // Sets element `i` of `out` from the elements of `x` in the group.
 using Reducer = std::function<void(const Values& x, const Group&, Values& out, int64_t i)>;
 

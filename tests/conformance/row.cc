@@ -175,6 +175,7 @@ const Rows& AllRows() {
     AddLossRows(*made);
     AddGroupNormRows(*made);
     AddRecurrentRows(*made);
+    AddSpecialRows(*made);
     AddMatmulRows(*made);
     AddNetworkRows(*made);
     AddBatchNormRows(*made);

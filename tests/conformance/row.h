@@ -103,6 +103,7 @@ void AddOptimizerRows(Rows& rows);
 void AddPoolRows(Rows& rows);
 void AddGroupNormRows(Rows& rows);
 void AddRecurrentRows(Rows& rows);
+void AddSpecialRows(Rows& rows);
 void AddReductionRows(Rows& rows);
 void AddVarMeanRows(Rows& rows);
 void AddProdRows(Rows& rows);

@@ -8,7 +8,7 @@
 namespace tensord::conformance {
 namespace {
 
-const Shape kShapes[] = {{}, {0}, {7}, {3, 5}, {67, 129}};
+const Shape kActivationShapes[] = {{}, {0}, {7}, {3, 5}, {67, 129}};
 
 struct ActivationCase {
   const char* name;
@@ -36,7 +36,7 @@ std::vector<ActivationCase> Cases() {
   };
 }
 
-Bound BoundOf(DType dtype) {
+Bound ActivationBound(DType dtype) {
   Bound bound = Ulps(dtype, 2);
   bound.epsilons = 6;
   // The difference quotient's own error.
@@ -46,28 +46,29 @@ Bound BoundOf(DType dtype) {
 
 void AddRows(Rows& rows, const std::string& name, const Attributes& attrs) {
   for (DType dtype : kFloatingDTypes) {
-    for (const Shape& shape : kShapes) {
-      rows.push_back({name, {{{dtype, shape}}}, attrs, BoundOf(dtype)});
+    for (const Shape& shape : kActivationShapes) {
+      rows.push_back({name, {{{dtype, shape}}}, attrs, ActivationBound(dtype)});
     }
-    rows.push_back({name, {{{dtype, {333}}, Fill::kUnit}}, attrs, BoundOf(dtype)});
-    rows.push_back({name, {{{dtype, {77}}, Fill::kPositive}}, attrs, BoundOf(dtype)});
+    rows.push_back({name, {{{dtype, {333}}, Fill::kUnit}}, attrs, ActivationBound(dtype)});
+    rows.push_back({name, {{{dtype, {77}}, Fill::kPositive}}, attrs, ActivationBound(dtype)});
   }
-  rows.push_back({name, {{{DType::kFloat32, {600, 1000}}}}, attrs, BoundOf(DType::kFloat32)});
+  rows.push_back(
+      {name, {{{DType::kFloat32, {600, 1000}}}}, attrs, ActivationBound(DType::kFloat32)});
 }
 
 void AddGradientRows(Rows& rows, const std::string& name, const Attributes& attrs) {
   for (DType dtype : kFloatingDTypes) {
-    for (const Shape& shape : kShapes) {
+    for (const Shape& shape : kActivationShapes) {
       rows.push_back(
-          {name, {{{dtype, shape}, Fill::kUnit}, {{dtype, shape}}}, attrs, BoundOf(dtype)});
+          {name, {{{dtype, shape}, Fill::kUnit}, {{dtype, shape}}}, attrs, ActivationBound(dtype)});
     }
-    rows.push_back({name, {{{dtype, {4, 9}}}, {{dtype, {9}}}}, attrs, BoundOf(dtype)});
-    rows.push_back({name, {{{dtype, {1}}}, {{dtype, {5, 33}}}}, attrs, BoundOf(dtype)});
+    rows.push_back({name, {{{dtype, {4, 9}}}, {{dtype, {9}}}}, attrs, ActivationBound(dtype)});
+    rows.push_back({name, {{{dtype, {1}}}, {{dtype, {5, 33}}}}, attrs, ActivationBound(dtype)});
   }
   rows.push_back({name,
                   {{{DType::kFloat32, {8}}}, {{DType::kFloat64, {8}}}},
                   attrs,
-                  BoundOf(DType::kFloat32)});
+                  ActivationBound(DType::kFloat32)});
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ void AddDropout(Rows& rows, DType dtype) {
   AddBoth(rows, dtype, of, {.state = true});
 }
 
-void AddRefusals(Rows& rows) {
+void AddAttentionRefusals(Rows& rows) {
   const DType f32 = DType::kFloat32;
   const Input q{{f32, {2, 4, 5, 8}}}, k{{f32, {2, 2, 7, 8}}}, v{{f32, {2, 2, 7, 6}}};
   const Input o{{f32, {2, 4, 5, 6}}}, lse{{f32, {2, 4, 5}}}, mask{{f32, {5, 7}}};
@@ -184,7 +184,7 @@ void AddAttentionRows(Rows& rows) {
     AddMasks(rows, dtype);
     AddDropout(rows, dtype);
   }
-  AddRefusals(rows);
+  AddAttentionRefusals(rows);
 }
 
 }  // namespace tensord::conformance

@@ -8,9 +8,10 @@
 namespace tensord::conformance {
 namespace {
 
-const Shape kShapes[] = {{4, 3},     {2, 1},        {70, 5},        {3, 2, 7},   {2, 3, 4, 5},
-                         {5, 4, 64}, {2, 3, 9, 10}, {1, 2, 30, 40}, {40, 7, 3},  {2, 2, 3, 4, 5},
-                         {3, 0, 4},  {2, 2, 20000}, {20000, 2},     {9000, 2, 3}};
+const Shape kBatchNormShapes[] = {{4, 3},       {2, 1},          {70, 5},       {3, 2, 7},
+                                  {2, 3, 4, 5}, {5, 4, 64},      {2, 3, 9, 10}, {1, 2, 30, 40},
+                                  {40, 7, 3},   {2, 2, 3, 4, 5}, {3, 0, 4},     {2, 2, 20000},
+                                  {20000, 2},   {9000, 2, 3}};
 
 // Returns the bound of a few rounded operations. Statistics are added in float64, so their sums add
 // almost nothing to it.
@@ -21,7 +22,7 @@ Bound OfFewOperations(DType dtype) {
 
 // Returns the bound of a result that sums over a channel contribute to. Sums of float64 are added
 // in float64, too, so their error grows with the number of terms.
-Bound OfSums(DType dtype, const Shape& x) {
+Bound BatchNormBound(DType dtype, const Shape& x) {
   Bound bound = OfFewOperations(dtype);
   if (dtype == DType::kFloat64 && x.dim(1) > 0) {
     bound.epsilons += std::sqrt(static_cast<double>(x.num_elements() / x.dim(1)));
@@ -42,12 +43,12 @@ void AddBatchNorm(Rows& rows, const Input& x, const Options& options) {
   row.inputs.push_back({{parameters, channels}, Fill::kUnit});
   row.inputs.push_back({{parameters, channels}, Fill::kPositive});
   for (int i = 3; i < options.inputs; ++i) row.inputs.push_back({{parameters, channels}});
-  row.bound = OfSums(dtype, x.spec.shape);
+  row.bound = BatchNormBound(dtype, x.spec.shape);
   if (options.training) {
     row.attrs.Set("training", true);
     row.num_outputs = 5;
-    const Bound statistics = OfSums(StatisticsOf(dtype), x.spec.shape);
-    const Bound running = OfSums(parameters, x.spec.shape);
+    const Bound statistics = BatchNormBound(StatisticsOf(dtype), x.spec.shape);
+    const Bound running = BatchNormBound(parameters, x.spec.shape);
     row.bounds = {row.bound, statistics, statistics, running, running};
   }
   rows.push_back(std::move(row));
@@ -63,11 +64,11 @@ void AddBatchNormBackward(Rows& rows, DType dtype, const Shape& shape, const Opt
   if (options.inputs > 4) row.inputs.push_back({{parameters, channels}});
   if (options.training) row.attrs.Set("training", true);
   row.num_outputs = gradients.empty() ? 3 : static_cast<int>(gradients.size());
-  row.bound = OfSums(dtype, shape);
+  row.bound = BatchNormBound(dtype, shape);
   const DType of_parameters = options.inputs > 4 ? parameters : dtype;
   for (int i = 0; i < row.num_outputs; ++i) {
     const int64_t operand = gradients.empty() ? i : gradients[i];
-    row.bounds.push_back(OfSums(operand == 0 ? dtype : of_parameters, shape));
+    row.bounds.push_back(BatchNormBound(operand == 0 ? dtype : of_parameters, shape));
   }
   if (!gradients.empty()) row.attrs.Set("gradients", std::move(gradients));
   rows.push_back(std::move(row));
@@ -123,7 +124,7 @@ void AddBatchNormRefusals(Rows& rows) {
 
 void AddBatchNormRows(Rows& rows) {
   for (const DType dtype : kFloatingDTypes) {
-    for (const Shape& shape : kShapes) {
+    for (const Shape& shape : kBatchNormShapes) {
       for (const bool training : {false, true}) {
         AddBatchNorm(rows, {{dtype, shape}}, {.training = training});
         AddBatchNorm(rows, {{dtype, shape}}, {.training = training, .inputs = 3, .wide = true});

@@ -70,7 +70,7 @@ std::vector<BinaryCase> BinaryCases() {
   return cases;
 }
 
-Bound BoundOf(const BinaryCase& op, DType dtype) {
+Bound BinaryBound(const BinaryCase& op, DType dtype) {
   if (op.arithmetic == nullptr) return {};
   Bound bound = Ulps(dtype, op.arithmetic->ulps);
   bound.epsilons = op.arithmetic->epsilons;
@@ -86,11 +86,11 @@ DType Wider(DType a, DType b) {
 }
 
 void Add(Rows& rows, const BinaryCase& op, const Input& a, const Input& b) {
-  rows.push_back({op.op, {a, b}, {}, BoundOf(op, Wider(a.spec.dtype, b.spec.dtype))});
+  rows.push_back({op.op, {a, b}, {}, BinaryBound(op, Wider(a.spec.dtype, b.spec.dtype))});
 }
 
-void Refuse(Rows& rows, const char* op, DType a, DType b, const Shape& shape_a = {3},
-            const Shape& shape_b = {3}) {
+void RefusePair(Rows& rows, const char* op, DType a, DType b, const Shape& shape_a = {3},
+                const Shape& shape_b = {3}) {
   rows.push_back({op, {{{a, shape_a}}, {{b, shape_b}}}});
   rows.back().refusal = absl::StatusCode::kInvalidArgument;
 }
@@ -105,7 +105,7 @@ void AddOp(Rows& rows, const BinaryCase& op) {
   const bool is_pow = std::string(op.op) == "pow";
   for (DType dtype : kAllDTypes) {
     if (!op.Accepts(dtype)) {
-      Refuse(rows, op.op, dtype, dtype);
+      RefusePair(rows, op.op, dtype, dtype);
       continue;
     }
     // The power of a negative base is NaN, unless the exponent is an integer. The rows with kTies
@@ -124,7 +124,7 @@ void AddOp(Rows& rows, const BinaryCase& op) {
   }
   for (const DTypePair& dtypes : kPromoted) {
     if (!op.Accepts(dtypes.a)) {
-      Refuse(rows, op.op, dtypes.a, dtypes.b);
+      RefusePair(rows, op.op, dtypes.a, dtypes.b);
       continue;
     }
     for (const Pair& pair : {Pair{{5, 7}, {5, 7}}, Pair{{4, 1}, {3}}, Pair{{}, {6}}}) {
@@ -133,12 +133,12 @@ void AddOp(Rows& rows, const BinaryCase& op) {
     }
   }
   for (const DTypePair& dtypes : kRefused) {
-    Refuse(rows, op.op, dtypes.a, dtypes.b);
-    Refuse(rows, op.op, dtypes.b, dtypes.a);
+    RefusePair(rows, op.op, dtypes.a, dtypes.b);
+    RefusePair(rows, op.op, dtypes.b, dtypes.a);
   }
-  Refuse(rows, op.op, DType::kFloat32, DType::kFloat32, {3}, {4});
-  Refuse(rows, op.op, DType::kFloat32, DType::kFloat32, {2, 3}, {2});
-  Refuse(rows, op.op, DType::kFloat32, DType::kFloat32, {0}, {2});
+  RefusePair(rows, op.op, DType::kFloat32, DType::kFloat32, {3}, {4});
+  RefusePair(rows, op.op, DType::kFloat32, DType::kFloat32, {2, 3}, {2});
+  RefusePair(rows, op.op, DType::kFloat32, DType::kFloat32, {0}, {2});
 }
 
 void AddWhere(Rows& rows) {

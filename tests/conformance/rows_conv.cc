@@ -71,7 +71,7 @@ Attributes WithShape(const ConvCase& c, const Shape& shape) {
 }
 
 // As of a matrix product: sums of this number of products.
-Bound SumBound(int64_t products) {
+Bound ConvBound(int64_t products) {
   return {.ulps = 1, .epsilons = 2 + 2 * std::sqrt(static_cast<double>(products))};
 }
 
@@ -84,13 +84,13 @@ void AddConv(Rows& rows, DType dtype, const ConvCase& c) {
   const int64_t window = c.w.num_elements() / c.w.dim(0);
   const int64_t channel = y.num_elements() / y.dim(1);
   const Input x{{dtype, c.x}}, w{{dtype, c.w}}, g{{dtype, y}}, b{{dtype, {c.w.dim(0)}}};
-  rows.push_back({"conv", {x, w}, Attrs(c), SumBound(window)});
-  rows.push_back({"conv", {x, w, b}, Attrs(c), SumBound(window + 1)});
+  rows.push_back({"conv", {x, w}, Attrs(c), ConvBound(window)});
+  rows.push_back({"conv", {x, w, b}, Attrs(c), ConvBound(window + 1)});
   rows.push_back({"conv_backward_input",
                   {g, w},
                   WithShape(c, c.x),
-                  SumBound(c.w.num_elements() / c.groups / c.w.dim(1))});
-  rows.push_back({"conv_backward_weight", {g, x}, WithShape(c, c.w), SumBound(channel)});
+                  ConvBound(c.w.num_elements() / c.groups / c.w.dim(1))});
+  rows.push_back({"conv_backward_weight", {g, x}, WithShape(c, c.w), ConvBound(channel)});
 }
 
 void AddActivations(Rows& rows, DType dtype) {
@@ -100,7 +100,7 @@ void AddActivations(Rows& rows, DType dtype) {
              {{dtype, {18, 5, 3, 3}}, Fill::kUnit},
              {{dtype, {18}}}},
             {{"activation", std::string(FunctionName(function))}, {"padding", Numbers{1}}},
-            SumBound(46)};
+            ConvBound(46)};
     row.bound.ulps = dtype == DType::kFloat32 || dtype == DType::kFloat64 ? 6 : 1;
     row.bound.epsilons += 4;
     rows.push_back(std::move(row));
@@ -117,11 +117,11 @@ void AddSpecialConvs(Rows& rows, DType dtype) {
   x[36 + 35] = inf;
   const Input special{{dtype, {1, 2, 6, 6}}, Fill::kValues, x};
   const Input w{{dtype, {3, 2, 3, 3}}, Fill::kPositive};
-  rows.push_back({"conv", {special, w}, {{"padding", Numbers{1}}}, SumBound(18)});
-  rows.push_back({"conv", {special, w}, {{"stride", Numbers{2}}}, SumBound(18)});
+  rows.push_back({"conv", {special, w}, {{"padding", Numbers{1}}}, ConvBound(18)});
+  rows.push_back({"conv", {special, w}, {{"stride", Numbers{2}}}, ConvBound(18)});
   const Input g{{dtype, {1, 3, 4, 4}}, Fill::kPositive};
   rows.push_back(
-      {"conv_backward_weight", {g, special}, {{"shape", Numbers{3, 2, 3, 3}}}, SumBound(16)});
+      {"conv_backward_weight", {g, special}, {{"shape", Numbers{3, 2, 3, 3}}}, ConvBound(16)});
   std::vector<double> weights(3 * 2 * 3 * 3, 1);
   weights[4] = nan;
   weights[22] = inf;
@@ -129,7 +129,7 @@ void AddSpecialConvs(Rows& rows, DType dtype) {
       {"conv",
        {{{dtype, {1, 2, 6, 6}}, Fill::kPositive}, {{dtype, {3, 2, 3, 3}}, Fill::kValues, weights}},
        {},
-       SumBound(18)});
+       ConvBound(18)});
 }
 
 // The sums are exact in float32, but not in the dtype: 16-bit results are rounded once.
@@ -149,7 +149,7 @@ void AddMixedDTypes(Rows& rows) {
     for (const DType w : kFloatingDTypes) {
       if (x == w) continue;
       const bool wide = x == DType::kFloat64 || w == DType::kFloat64;
-      Bound bound = SumBound(18);
+      Bound bound = ConvBound(18);
       if (!wide) bound.ulps = 1;
       rows.push_back({"conv", {{{x, {1, 2, 5, 5}}}, {{w, {3, 2, 3, 3}}}}, {}, bound});
     }

@@ -7,23 +7,23 @@ namespace tensord::conformance {
 namespace {
 
 using Ints = std::vector<int64_t>;
-const Ints kShapes[] = {{}, {0}, {1}, {7}, {3, 5}, {2, 0, 3}, {67, 129}, {2, 3, 4, 5, 2}};
+const Ints kCreationShapes[] = {{}, {0}, {1}, {7}, {3, 5}, {2, 0, 3}, {67, 129}, {2, 3, 4, 5, 2}};
 
-void Refuse(Rows& rows, const char* op, Attributes attrs) {
+void RefuseCreation(Rows& rows, const char* op, Attributes attrs) {
   rows.push_back({op, {}, std::move(attrs)});
   rows.back().refusal = absl::StatusCode::kInvalidArgument;
 }
 
 void AddFilled(Rows& rows) {
   for (const char* op : {"zeros", "ones"}) {
-    for (const Ints& shape : kShapes) {
+    for (const Ints& shape : kCreationShapes) {
       rows.push_back({op, {}, {{"shape", shape}}});
       for (DType dtype : kAllDTypes) rows.push_back({op, {}, {{"shape", shape}, {"dtype", dtype}}});
     }
-    Refuse(rows, op, {{"shape", Ints{-1}}});
-    Refuse(rows, op, {{"shape", Ints{int64_t{1} << 40, int64_t{1} << 40}}});
-    Refuse(rows, op, {{"shape", Ints(33, 1)}});
-    Refuse(rows, op, {});
+    RefuseCreation(rows, op, {{"shape", Ints{-1}}});
+    RefuseCreation(rows, op, {{"shape", Ints{int64_t{1} << 40, int64_t{1} << 40}}});
+    RefuseCreation(rows, op, {{"shape", Ints(33, 1)}});
+    RefuseCreation(rows, op, {});
   }
   for (const AttrValue& value : {AttrValue(2.5), AttrValue(int64_t{7}), AttrValue(true),
                                  AttrValue(-0.0), AttrValue(int64_t{0}), AttrValue(100.0)}) {
@@ -54,9 +54,9 @@ void AddFilled(Rows& rows) {
         std::pair(DType::kUInt64, AttrValue(0x1p64)),
         std::pair(DType::kInt16, AttrValue(int64_t{1} << 15)),
         std::pair(DType::kUInt32, AttrValue(0x1p32))}) {
-    Refuse(rows, "full", {{"shape", Ints{3}}, {"value", value}, {"dtype", dtype}});
+    RefuseCreation(rows, "full", {{"shape", Ints{3}}, {"value", value}, {"dtype", dtype}});
   }
-  Refuse(rows, "full", {{"shape", Ints{3}}});
+  RefuseCreation(rows, "full", {{"shape", Ints{3}}});
 }
 
 void AddRanges(Rows& rows) {
@@ -86,12 +86,12 @@ void AddRanges(Rows& rows) {
   rows.push_back({"arange", {}, {{"stop", int64_t{100000}}}});
   rows.push_back({"arange", {}, {{"start", int64_t{2}}, {"stop", 4.5}}});
   rows.push_back({"arange", {}, {{"start", INT64_MAX - 3}, {"stop", INT64_MAX}}});
-  Refuse(rows, "arange", {{"stop", int64_t{5}}, {"step", int64_t{0}}});
-  Refuse(rows, "arange", {{"stop", 5.0}, {"step", 0.0}});
-  Refuse(rows, "arange", {{"stop", double{INFINITY}}});
-  Refuse(rows, "arange", {{"stop", int64_t{1} << 50}});
-  Refuse(rows, "arange", {{"stop", int64_t{300}}, {"dtype", DType::kUInt8}});
-  Refuse(rows, "arange", {});
+  RefuseCreation(rows, "arange", {{"stop", int64_t{5}}, {"step", int64_t{0}}});
+  RefuseCreation(rows, "arange", {{"stop", 5.0}, {"step", 0.0}});
+  RefuseCreation(rows, "arange", {{"stop", double{INFINITY}}});
+  RefuseCreation(rows, "arange", {{"stop", int64_t{1} << 50}});
+  RefuseCreation(rows, "arange", {{"stop", int64_t{300}}, {"dtype", DType::kUInt8}});
+  RefuseCreation(rows, "arange", {});
 
   for (DType dtype : kAllDTypes) {
     for (int64_t n : {0, 1, 5, 33}) {
@@ -111,13 +111,13 @@ void AddRanges(Rows& rows) {
   }
   rows.push_back({"eye", {}, {{"rows", int64_t{9}}, {"cols", int64_t{2}}}});
   rows.push_back({"eye", {}, {{"rows", int64_t{4}}, {"cols", int64_t{0}}}});
-  Refuse(rows, "eye", {{"rows", int64_t{-1}}});
-  Refuse(rows, "eye", {{"rows", int64_t{3}}, {"cols", int64_t{-2}}});
+  RefuseCreation(rows, "eye", {{"rows", int64_t{-1}}});
+  RefuseCreation(rows, "eye", {{"rows", int64_t{3}}, {"cols", int64_t{-2}}});
 }
 
 void AddConstants(Rows& rows) {
   for (DType dtype : kAllDTypes) {
-    for (const Ints& shape : kShapes) {
+    for (const Ints& shape : kCreationShapes) {
       const HostTensor data = MakeInput({{dtype, Shape(shape)}, Fill::kWide}, 5);
       rows.push_back({"constant",
                       {},
@@ -127,7 +127,7 @@ void AddConstants(Rows& rows) {
     }
   }
   for (size_t size : {0, 7, 9}) {
-    Refuse(
+    RefuseCreation(
         rows, "constant",
         {{"shape", Ints{2}}, {"dtype", DType::kFloat32}, {"data", Bytes{std::string(size, 'x')}}});
   }

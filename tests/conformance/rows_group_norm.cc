@@ -17,7 +17,7 @@ const GroupCase kGroupCases[] = {{{2, 6}, 3},       {{3, 4, 5}, 2},       {{1, 1
                                  {{2, 8, 7, 9}, 4}, {{2, 3, 2, 3, 4}, 3}, {{0, 4, 2}, 2},
                                  {{2, 4, 0}, 2},    {{2, 64, 20}, 1},     {{4, 32, 16, 16}, 32}};
 
-Bound OfSums(DType dtype, int64_t count) {
+Bound GroupNormBound(DType dtype, int64_t count) {
   Bound bound = Ulps(dtype, 2);
   bound.epsilons = 8 + std::sqrt(static_cast<double>(count));
   return bound;
@@ -29,8 +29,8 @@ void AddGroupNorm(Rows& rows, const GroupCase& c, DType dtype, DType parameters,
   Row forward{"group_norm", {{{dtype, c.x}}}, {{"groups", c.groups}}};
   for (int i = 1; i < inputs; ++i) forward.inputs.push_back({{parameters, {channels}}});
   forward.num_outputs = 3;
-  forward.bound = OfSums(StatisticsOf(dtype), size);
-  forward.bounds = {OfSums(dtype, size)};
+  forward.bound = GroupNormBound(StatisticsOf(dtype), size);
+  forward.bounds = {GroupNormBound(dtype, size)};
   rows.push_back(std::move(forward));
 
   const Shape statistics = {c.x.dim(0), c.groups};
@@ -42,8 +42,8 @@ void AddGroupNorm(Rows& rows, const GroupCase& c, DType dtype, DType parameters,
                {{"groups", c.groups}}};
   if (inputs > 1) backward.inputs.push_back({{parameters, {channels}}});
   backward.num_outputs = 3;
-  backward.bound = OfSums(inputs > 1 ? parameters : dtype, c.x.num_elements() / channels);
-  backward.bounds = {OfSums(dtype, size)};
+  backward.bound = GroupNormBound(inputs > 1 ? parameters : dtype, c.x.num_elements() / channels);
+  backward.bounds = {GroupNormBound(dtype, size)};
   rows.push_back(std::move(backward));
 }
 
@@ -75,7 +75,7 @@ void AddGroupNormRows(Rows& rows) {
               {f32({2, 6}), f32({2, 6}), f32({2, 3}), f32({2, 3})},
               {{"groups", int64_t{3}}, {"gradients", std::vector<int64_t>{0, 2}}}};
   of_bias.num_outputs = 2;
-  of_bias.bound = OfSums(DType::kFloat32, 4);
+  of_bias.bound = GroupNormBound(DType::kFloat32, 4);
   rows.push_back(std::move(of_bias));
 }
 

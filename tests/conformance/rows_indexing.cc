@@ -86,7 +86,7 @@ Input UpdateValues(DType dtype, Shape shape, Fill fill) {
 
 // Returns the bound. Sums and products round once for each value. 16-bit floats are rounded once
 // more at the end.
-Bound BoundOf(DType dtype, const std::string& reduce) {
+Bound IndexingBound(DType dtype, const std::string& reduce) {
   if (!IsFloating(dtype) || reduce == "none" || reduce == "max" || reduce == "min") return {};
   return {.ulps = dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? 1.0 : 0.0,
           .epsilons = 64};
@@ -194,7 +194,7 @@ void AddIndexPut(Rows& rows) {
           row.inputs.push_back(Indices(index_dtype, c.indices[i], size));
         }
         row.inputs.push_back(UpdateValues(dtype, c.values, add ? Fill::kPlain : Fill::kSpecial));
-        row.bound = BoundOf(dtype, reduce);
+        row.bound = IndexingBound(dtype, reduce);
         rows.push_back(std::move(row));
       }
     }
@@ -259,7 +259,7 @@ void AddScatter(Rows& rows) {
                                     : Fill::kPlain)},
                 Axis(c.axis)};
         row.attrs.Set("reduce", std::string(reduce));
-        row.bound = BoundOf(dtype, reduce);
+        row.bound = IndexingBound(dtype, reduce);
         // Of +0 and -0, either one may be the larger.
         if (exact && reduce != std::string("none")) row.bound.any_zero_sign = true;
         rows.push_back(std::move(row));

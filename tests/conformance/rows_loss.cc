@@ -249,7 +249,7 @@ void AddSpecial(Rows& rows, DType dtype) {
   AddForward(rows, {{dtype, {1, 3000}}, Fill::kValues, late}, {{1, 3000}}, {});
 }
 
-void AddRefusals(Rows& rows) {
+void AddLossRefusals(Rows& rows) {
   const Input x{{DType::kFloat32, {4, 6}}}, row{{DType::kFloat32, {4}}};
   const Input target = Targets(DType::kInt64, {{4, 6}}, -100);
   Refuse(rows, {"cross_entropy", {{{DType::kFloat32, {}}}, {{DType::kInt64, {}}}}});
@@ -333,7 +333,7 @@ void AddLossRows(Rows& rows) {
     AddNll(rows, {{4, 1}}, DType::kFloat32, {.ignored = 0}, reduction);
   }
   AddElementLosses(rows);
-  AddRefusals(rows);
+  AddLossRefusals(rows);
 }
 
 }  // namespace tensord::conformance

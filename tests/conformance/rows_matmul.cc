@@ -9,7 +9,7 @@ namespace {
 
 // If roundings are independent, the error of a sum of k products, relative to the sum of their
 // magnitudes, grows with the square root of k. The rounding of the result adds one ulp.
-Bound BoundOf(DType dtype, int64_t k) {
+Bound MatmulBound(DType dtype, int64_t k) {
   if (!IsFloating(dtype)) return {};
   return {.ulps = 1, .epsilons = 2 + 2 * std::sqrt(static_cast<double>(k))};
 }
@@ -76,7 +76,7 @@ void AddProducts(Rows& rows, DType a, DType b, DType result, Fill fill) {
     if (p.transpose_a) attrs.Set("transpose_a", true);
     if (p.transpose_b) attrs.Set("transpose_b", true);
     rows.push_back(
-        {"matmul", {{{a, p.a}, fill}, {{b, p.b}, fill}}, attrs, BoundOf(result, Inner(p))});
+        {"matmul", {{{a, p.a}, fill}, {{b, p.b}, fill}}, attrs, MatmulBound(result, Inner(p))});
   }
 }
 
@@ -84,26 +84,26 @@ void AddLarge(Rows& rows) {
   for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16,
                       DType::kInt32, DType::kUInt16}) {
     const Product p{{129, 257}, {257, 65}};
-    rows.push_back({"matmul", {{{dtype, p.a}}, {{dtype, p.b}}}, {}, BoundOf(dtype, 257)});
+    rows.push_back({"matmul", {{{dtype, p.a}}, {{dtype, p.b}}}, {}, MatmulBound(dtype, 257)});
   }
   rows.push_back(
       {"matmul",
        {{{DType::kFloat32, {256, 512}}, Fill::kUnit}, {{DType::kFloat32, {300, 512}}, Fill::kUnit}},
        {{"transpose_b", true}},
-       BoundOf(DType::kFloat32, 512)});
+       MatmulBound(DType::kFloat32, 512)});
   rows.push_back({"matmul",
                   {{{DType::kFloat32, {50, 20, 20}}}, {{DType::kFloat32, {50, 20, 20}}}},
                   {},
-                  BoundOf(DType::kFloat32, 20)});
+                  MatmulBound(DType::kFloat32, 20)});
   // Without allow_tf32, a GPU must not round the operands.
   rows.push_back({"matmul",
                   {{{DType::kFloat32, {64, 64}}}, {{DType::kFloat32, {64, 64}}}},
                   {{"allow_tf32", false}},
-                  BoundOf(DType::kFloat32, 64)});
+                  MatmulBound(DType::kFloat32, 64)});
   Row tf32{"matmul",
            {{{DType::kFloat32, {64, 64}}, Fill::kUnit}, {{DType::kFloat32, {64, 64}}, Fill::kUnit}},
            {{"allow_tf32", true}},
-           BoundOf(DType::kFloat32, 64)};
+           MatmulBound(DType::kFloat32, 64)};
   tf32.bound.epsilons = 0x1p13;  // 10 bits of mantissa
   rows.push_back(tf32);
 }
@@ -115,7 +115,7 @@ void AddSpecials(Rows& rows) {
                     {{{dtype, {3, 2}}, Fill::kValues, {nan, 1, infinity, 1, 1, 2}},
                      {{dtype, {2, 2}}, Fill::kValues, {1, 0, 2, 3}}},
                     {},
-                    BoundOf(dtype, 2)});
+                    MatmulBound(dtype, 2)});
   }
   // Products of float16 must be accumulated in float32. In float16, sums above 2048 would lose
   // ones, and terms outside its range would give infinity. In float32, each term and each partial
@@ -132,7 +132,8 @@ void AddSpecials(Rows& rows) {
                   {.ulps = 1}});
 }
 
-void Refuse(Rows& rows, const char* op, std::vector<TensorSpec> specs, Attributes attrs = {}) {
+void RefuseProduct(Rows& rows, const char* op, std::vector<TensorSpec> specs,
+                   Attributes attrs = {}) {
   Row row{op, {}, std::move(attrs)};
   for (TensorSpec& spec : specs) row.inputs.push_back({std::move(spec)});
   row.refusal = absl::StatusCode::kInvalidArgument;
@@ -141,15 +142,15 @@ void Refuse(Rows& rows, const char* op, std::vector<TensorSpec> specs, Attribute
 
 void AddMatmulRefusals(Rows& rows) {
   constexpr DType kF32 = DType::kFloat32;
-  Refuse(rows, "matmul", {{kF32, {2, 3}}, {kF32, {2, 3}}});
-  Refuse(rows, "matmul", {{kF32, {3}}, {kF32, {4}}});
-  Refuse(rows, "matmul", {{kF32, {}}, {kF32, {4}}});
-  Refuse(rows, "matmul", {{kF32, {2, 2, 3}}, {kF32, {3, 3, 4}}});
-  Refuse(rows, "matmul", {{kF32, {3}}, {kF32, {3, 4}}}, {{"transpose_a", true}});
-  Refuse(rows, "matmul", {{kF32, {4, 3}}, {kF32, {3}}}, {{"transpose_b", true}});
-  Refuse(rows, "matmul", {{DType::kBool, {2, 2}}, {DType::kBool, {2, 2}}});
-  Refuse(rows, "matmul", {{DType::kInt32, {2, 2}}, {kF32, {2, 2}}});
-  Refuse(rows, "matmul", {{DType::kComplex64, {2, 2}}, {DType::kComplex64, {2, 2}}});
+  RefuseProduct(rows, "matmul", {{kF32, {2, 3}}, {kF32, {2, 3}}});
+  RefuseProduct(rows, "matmul", {{kF32, {3}}, {kF32, {4}}});
+  RefuseProduct(rows, "matmul", {{kF32, {}}, {kF32, {4}}});
+  RefuseProduct(rows, "matmul", {{kF32, {2, 2, 3}}, {kF32, {3, 3, 4}}});
+  RefuseProduct(rows, "matmul", {{kF32, {3}}, {kF32, {3, 4}}}, {{"transpose_a", true}});
+  RefuseProduct(rows, "matmul", {{kF32, {4, 3}}, {kF32, {3}}}, {{"transpose_b", true}});
+  RefuseProduct(rows, "matmul", {{DType::kBool, {2, 2}}, {DType::kBool, {2, 2}}});
+  RefuseProduct(rows, "matmul", {{DType::kInt32, {2, 2}}, {kF32, {2, 2}}});
+  RefuseProduct(rows, "matmul", {{DType::kComplex64, {2, 2}}, {DType::kComplex64, {2, 2}}});
 }
 
 void AddLinear(Rows& rows) {
@@ -165,7 +166,7 @@ void AddLinear(Rows& rows) {
   for (DType dtype : kFloatingDTypes) {
     for (const Layer& layer : layers) {
       const int64_t in = layer.x.dim(layer.x.rank() - 1);
-      Bound bound = BoundOf(dtype, in);
+      Bound bound = MatmulBound(dtype, in);
       bound.ulps = dtype == DType::kFloat32 || dtype == DType::kFloat64 ? 6 : 1;
       bound.epsilons += 4;
       for (const std::string& activation : activations) {
@@ -181,19 +182,20 @@ void AddLinear(Rows& rows) {
       const bool narrow = x == w && x != DType::kFloat32 && x != DType::kFloat64;
       const bool wide = x == DType::kFloat64 || w == DType::kFloat64;
       const DType bias = narrow ? x : DType::kFloat16;
-      Bound bound = BoundOf(narrow ? x : wide ? DType::kFloat64 : DType::kFloat32, 9);
-      if (x == DType::kBFloat16 && w == DType::kBFloat16) bound = BoundOf(DType::kBFloat16, 9);
+      Bound bound = MatmulBound(narrow ? x : wide ? DType::kFloat64 : DType::kFloat32, 9);
+      if (x == DType::kBFloat16 && w == DType::kBFloat16) bound = MatmulBound(DType::kBFloat16, 9);
       rows.push_back({"linear", {{{x, {4, 9}}}, {{w, {3, 9}}}, {{bias, {3}}}}, {}, bound});
     }
   }
   constexpr DType kF32 = DType::kFloat32;
-  Refuse(rows, "linear", {{kF32, {}}, {kF32, {3, 5}}});
-  Refuse(rows, "linear", {{kF32, {2, 5}}, {kF32, {5, 3}}});
-  Refuse(rows, "linear", {{kF32, {2, 5}}, {kF32, {5}}});
-  Refuse(rows, "linear", {{kF32, {2, 5}}, {kF32, {3, 5}}, {kF32, {5}}});
-  Refuse(rows, "linear", {{kF32, {2, 5}}, {kF32, {3, 5}}, {kF32, {1, 3}}});
-  Refuse(rows, "linear", {{DType::kInt32, {2, 5}}, {DType::kInt32, {3, 5}}});
-  Refuse(rows, "linear", {{kF32, {2, 5}}, {kF32, {3, 5}}}, {{"activation", std::string("sine")}});
+  RefuseProduct(rows, "linear", {{kF32, {}}, {kF32, {3, 5}}});
+  RefuseProduct(rows, "linear", {{kF32, {2, 5}}, {kF32, {5, 3}}});
+  RefuseProduct(rows, "linear", {{kF32, {2, 5}}, {kF32, {5}}});
+  RefuseProduct(rows, "linear", {{kF32, {2, 5}}, {kF32, {3, 5}}, {kF32, {5}}});
+  RefuseProduct(rows, "linear", {{kF32, {2, 5}}, {kF32, {3, 5}}, {kF32, {1, 3}}});
+  RefuseProduct(rows, "linear", {{DType::kInt32, {2, 5}}, {DType::kInt32, {3, 5}}});
+  RefuseProduct(rows, "linear", {{kF32, {2, 5}}, {kF32, {3, 5}}},
+                {{"activation", std::string("sine")}});
 }
 
 }  // namespace

@@ -10,15 +10,15 @@ namespace {
 
 // Returns the bound of a result that sums of n terms contribute to. 16-bit results are rounded
 // once.
-Bound OfSums(DType dtype, int64_t n) {
+Bound NetworkBound(DType dtype, int64_t n) {
   const bool narrow = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
   return {.ulps = narrow ? 1.0 : 2.0, .epsilons = 4 + std::sqrt(static_cast<double>(n))};
 }
 
-Row SoftmaxBackward(Input g, Input y, int64_t axis, bool log) {
+Row SoftmaxBackwardRow(Input g, Input y, int64_t axis, bool log) {
   const Shape& shape = g.spec.shape;
   const int64_t n = shape.rank() == 0 ? 1 : shape.dim(axis < 0 ? axis + shape.rank() : axis);
-  const Bound bound = OfSums(g.spec.dtype, n);
+  const Bound bound = NetworkBound(g.spec.dtype, n);
   return {.op = "softmax_backward",
           .inputs = {std::move(g), std::move(y)},
           .attrs = {{"axis", axis}, {"log", log}},
@@ -39,23 +39,23 @@ void AddSoftmaxBackward(Rows& rows) {
   for (const DType dtype : kFloatingDTypes) {
     for (const Case& c : cases) {
       const Input g{{dtype, c.shape}};
-      rows.push_back(SoftmaxBackward(g, {{dtype, c.shape}, Fill::kUnit}, c.axis, false));
-      rows.push_back(SoftmaxBackward(g, {{dtype, c.shape}}, c.axis, true));
+      rows.push_back(SoftmaxBackwardRow(g, {{dtype, c.shape}, Fill::kUnit}, c.axis, false));
+      rows.push_back(SoftmaxBackwardRow(g, {{dtype, c.shape}}, c.axis, true));
     }
     const double nan = std::nan(""), inf = INFINITY;
     for (const bool log : {false, true}) {
-      rows.push_back(SoftmaxBackward(
+      rows.push_back(SoftmaxBackwardRow(
           {{dtype, {4, 3}}, Fill::kValues, {nan, 1, 2, inf, 1, 2, 1, 2, -0.0, -inf, inf, 0}},
           {{dtype, {4, 3}}, Fill::kValues, {0.5, 0.25, 0.25, 0, 1, 0.5, nan, 0.5, 0.5, 1, 1, 1}}, 1,
           log));
-      rows.push_back(SoftmaxBackward(
+      rows.push_back(SoftmaxBackwardRow(
           {{dtype, {3, 2}}, Fill::kValues, {1, 2, 3, 4, 5, 6}},
           {{dtype, {3, 2}}, Fill::kValues, {0, -inf, -inf, 0, -inf, -inf}}, 0, log));
     }
   }
   // The dtypes are promoted.
   rows.push_back(
-      SoftmaxBackward({{DType::kFloat32, {3, 4}}}, {{DType::kFloat16, {3, 4}}}, 1, false));
+      SoftmaxBackwardRow({{DType::kFloat32, {3, 4}}}, {{DType::kFloat16, {3, 4}}}, 1, false));
   const Input x{{DType::kFloat32, {3, 4}}};
   Refuse(rows, {"softmax_backward", {x}});
   Refuse(rows, {"softmax_backward", {x, {{DType::kFloat32, {4, 3}}}}});
@@ -105,8 +105,8 @@ void AddLayerNorm(Rows& rows, const Input& x, const NormCase& c, DType parameter
   row.num_outputs = center ? 3 : 2;
   const DType dtype = x.spec.dtype;
   const int64_t n = NormalizedElements(c);
-  row.bound = OfSums(StatisticsOf(dtype), n);
-  row.bounds = {OfSums(dtype, n)};
+  row.bound = NetworkBound(StatisticsOf(dtype), n);
+  row.bounds = {NetworkBound(dtype, n)};
   rows.push_back(std::move(row));
 }
 
@@ -168,8 +168,8 @@ void AddLayerNormBackward(Rows& rows, const NormCase& c, DType dtype, DType para
   for (const int64_t operand : gradients.empty() && center ? std::vector<int64_t>{0, 1, 2}
                                : gradients.empty()         ? std::vector<int64_t>{0, 1}
                                                            : gradients) {
-    row.bounds.push_back(operand == 0 ? OfSums(dtype, n)
-                                      : OfSums(has_weight ? parameters : dtype, lines));
+    row.bounds.push_back(operand == 0 ? NetworkBound(dtype, n)
+                                      : NetworkBound(has_weight ? parameters : dtype, lines));
   }
   row.num_outputs = static_cast<int>(row.bounds.size());
   if (!gradients.empty()) row.attrs.Set("gradients", std::move(gradients));

@@ -24,11 +24,6 @@ Bound ProdBound(DType dtype, int64_t n) {
   return {.ulps = 1, .epsilons = static_cast<double>(n) / 2};
 }
 
-Bound SumBound(DType dtype, int64_t n) {
-  if (!IsFloating(dtype)) return {};
-  return {.ulps = 1, .epsilons = 1 + std::sqrt(static_cast<double>(n))};
-}
-
 void AddProducts(Rows& rows, DType dtype) {
   for (const ReductionCase& c : AllReductionCases()) {
     const Bound bound = ProdBound(dtype, c.shape.num_elements());

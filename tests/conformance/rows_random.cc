@@ -7,11 +7,11 @@ namespace tensord::conformance {
 namespace {
 
 using Ints = std::vector<int64_t>;
-const Ints kShapes[] = {{}, {0}, {1}, {2}, {3}, {5}, {2, 0, 3}, {33, 31}, {2, 3, 4, 5, 2}};
+const Ints kRandomShapes[] = {{}, {0}, {1}, {2}, {3}, {5}, {2, 0, 3}, {33, 31}, {2, 3, 4, 5, 2}};
 constexpr int64_t kFar = int64_t{1} << 40;
 constexpr int64_t kMin = INT64_MIN, kMax = INT64_MAX;
 
-void Refuse(Rows& rows, const char* op, std::vector<Input> inputs, Attributes attrs) {
+void RefuseRandom(Rows& rows, const char* op, std::vector<Input> inputs, Attributes attrs) {
   rows.push_back({op, std::move(inputs), std::move(attrs)});
   rows.back().refusal = absl::StatusCode::kInvalidArgument;
 }
@@ -21,15 +21,15 @@ Input State(double seed, double stream) {
   return {{DType::kInt64, {2}}, Fill::kValues, {seed, stream}};
 }
 
-struct Numbers {
+struct SeedAndStream {
   int64_t seed, stream;
 };
-constexpr Numbers kNumbers[] = {{0, 0},  {42, 0},  {-1, 0},    {kFar, 0},
-                                {42, 1}, {42, -1}, {-5, kFar}, {kMin, kMax}};
+constexpr SeedAndStream kNumbers[] = {{0, 0},  {42, 0},  {-1, 0},    {kFar, 0},
+                                      {42, 1}, {42, -1}, {-5, kFar}, {kMin, kMax}};
 
 // Returns the bound. uniform must give equal bits on all devices, because each step of the
 // computation is rounded once.
-Bound BoundOf(const std::string& op, DType dtype) {
+Bound RandomBound(const std::string& op, DType dtype) {
   if (op == "uniform") return {.any_zero_sign = true};
   Bound bound = Ulps(dtype, 2);
   bound.epsilons = 8;  // the reference's own angle has an error of 4, too
@@ -38,15 +38,15 @@ Bound BoundOf(const std::string& op, DType dtype) {
 
 void AddFloating(Rows& rows, const std::string& op) {
   for (DType dtype : kFloatingDTypes) {
-    const Bound bound = BoundOf(op, dtype);
+    const Bound bound = RandomBound(op, dtype);
     for (const auto& [seed, stream] : kNumbers) {
-      for (const Ints& shape : kShapes) {
+      for (const Ints& shape : kRandomShapes) {
         Attributes attrs{{"shape", shape}, {"seed", seed}, {"dtype", dtype}};
         if (stream != 0) attrs.Set("stream", stream);
         rows.push_back({op, {}, attrs, bound});
       }
     }
-    for (const Ints& shape : kShapes) {
+    for (const Ints& shape : kRandomShapes) {
       rows.push_back({op, {State(-42, 7)}, {{"shape", shape}, {"dtype", dtype}}, bound});
     }
     rows.push_back({op,
@@ -61,13 +61,13 @@ void AddParameters(Rows& rows) {
     Attributes range{{"shape", Ints{999}}, {"seed", int64_t{3}}, {"dtype", dtype}};
     range.Set("low", -2.5);
     range.Set("high", int64_t{7});
-    rows.push_back({"uniform", {}, range, BoundOf("uniform", dtype)});
+    rows.push_back({"uniform", {}, range, RandomBound("uniform", dtype)});
     Attributes moments{{"shape", Ints{999}}, {"seed", int64_t{3}}, {"dtype", dtype}};
     moments.Set("mean", 10.0);
     moments.Set("stddev", 0.25);
-    rows.push_back({"normal", {}, moments, BoundOf("normal", dtype)});
+    rows.push_back({"normal", {}, moments, RandomBound("normal", dtype)});
     moments.Set("stddev", 0.0);
-    rows.push_back({"normal", {}, moments, BoundOf("normal", dtype)});
+    rows.push_back({"normal", {}, moments, RandomBound("normal", dtype)});
   }
 }
 
@@ -77,7 +77,7 @@ void AddRandint(Rows& rows) {
   };
   for (DType dtype : kIntegerDTypes) {
     for (const auto& [seed, stream] : kNumbers) {
-      for (const Ints& shape : kShapes) {
+      for (const Ints& shape : kRandomShapes) {
         rows.push_back({"randint",
                         {},
                         {{"shape", shape},
@@ -103,7 +103,7 @@ void AddRandint(Rows& rows) {
   const auto refuse = [&](Attributes attrs) {
     attrs.Set("shape", Ints{3});
     attrs.Set("seed", int64_t{1});
-    Refuse(rows, "randint", {}, attrs);
+    RefuseRandom(rows, "randint", {}, attrs);
   };
   refuse({});
   refuse({{"high", int64_t{0}}});
@@ -126,7 +126,7 @@ void AddWithMask(Rows& rows, std::vector<Input> inputs, Attributes attrs) {
 // Adds rows for dropout. The kept elements are divided by 1 - p, and the quotient is rounded.
 void AddDropout(Rows& rows) {
   for (DType dtype : kFloatingDTypes) {
-    for (const Ints& shape : kShapes) {
+    for (const Ints& shape : kRandomShapes) {
       const Input x{{dtype, Shape(shape)}};
       for (double p : {0.0, 0.1, 0.5, 1.0}) {
         const Attributes attrs{{"p", p}, {"seed", int64_t{9}}, {"stream", int64_t{2}}};
@@ -144,31 +144,31 @@ void AddDropout(Rows& rows) {
   }
   const Input x{{DType::kFloat32, {4}}};
   for (double p : {-0.1, 1.1, double{INFINITY}, std::nan("")}) {
-    Refuse(rows, "dropout", {x}, {{"p", p}, {"seed", int64_t{1}}});
+    RefuseRandom(rows, "dropout", {x}, {{"p", p}, {"seed", int64_t{1}}});
   }
-  Refuse(rows, "dropout", {x}, {});
-  Refuse(rows, "dropout", {x, {{DType::kInt64, {3}}}}, {});
-  Refuse(rows, "dropout", {x, {{DType::kInt32, {2}}}}, {});
-  Refuse(rows, "dropout", {x, State(1, 2)}, {{"seed", int64_t{1}}});
-  Refuse(rows, "dropout", {{{DType::kInt32, {4}}}}, {{"seed", int64_t{1}}});
-  Refuse(rows, "dropout", {{{DType::kBool, {4}}}}, {{"seed", int64_t{1}}});
+  RefuseRandom(rows, "dropout", {x}, {});
+  RefuseRandom(rows, "dropout", {x, {{DType::kInt64, {3}}}}, {});
+  RefuseRandom(rows, "dropout", {x, {{DType::kInt32, {2}}}}, {});
+  RefuseRandom(rows, "dropout", {x, State(1, 2)}, {{"seed", int64_t{1}}});
+  RefuseRandom(rows, "dropout", {{{DType::kInt32, {4}}}}, {{"seed", int64_t{1}}});
+  RefuseRandom(rows, "dropout", {{{DType::kBool, {4}}}}, {{"seed", int64_t{1}}});
 }
 
-void AddRefusals(Rows& rows) {
+void AddRandomRefusals(Rows& rows) {
   const Ints three{3};
   for (const char* op : {"uniform", "normal"}) {
-    Refuse(rows, op, {}, {{"shape", three}});
-    Refuse(rows, op, {}, {{"shape", three}, {"seed", int64_t{1}}, {"dtype", DType::kInt32}});
-    Refuse(rows, op, {}, {{"shape", Ints{-3}}, {"seed", int64_t{1}}});
-    Refuse(rows, op, {State(1, 2)}, {{"shape", three}, {"seed", int64_t{1}}});
-    Refuse(rows, op, {State(1, 2)}, {{"shape", three}, {"stream", int64_t{1}}});
-    Refuse(rows, op, {{{DType::kInt64, {1}}}}, {{"shape", three}});
-    Refuse(rows, op, {{{DType::kInt64, {1, 2}}}}, {{"shape", three}});
-    Refuse(rows, op, {{{DType::kFloat32, {2}}}}, {{"shape", three}});
+    RefuseRandom(rows, op, {}, {{"shape", three}});
+    RefuseRandom(rows, op, {}, {{"shape", three}, {"seed", int64_t{1}}, {"dtype", DType::kInt32}});
+    RefuseRandom(rows, op, {}, {{"shape", Ints{-3}}, {"seed", int64_t{1}}});
+    RefuseRandom(rows, op, {State(1, 2)}, {{"shape", three}, {"seed", int64_t{1}}});
+    RefuseRandom(rows, op, {State(1, 2)}, {{"shape", three}, {"stream", int64_t{1}}});
+    RefuseRandom(rows, op, {{{DType::kInt64, {1}}}}, {{"shape", three}});
+    RefuseRandom(rows, op, {{{DType::kInt64, {1, 2}}}}, {{"shape", three}});
+    RefuseRandom(rows, op, {{{DType::kFloat32, {2}}}}, {{"shape", three}});
   }
-  Refuse(rows, "uniform", {},
-         {{"shape", three}, {"seed", int64_t{1}}, {"low", 2.0}, {"high", 1.0}});
-  Refuse(rows, "normal", {}, {{"shape", three}, {"seed", int64_t{1}}, {"stddev", -1.0}});
+  RefuseRandom(rows, "uniform", {},
+               {{"shape", three}, {"seed", int64_t{1}}, {"low", 2.0}, {"high", 1.0}});
+  RefuseRandom(rows, "normal", {}, {{"shape", three}, {"seed", int64_t{1}}, {"stddev", -1.0}});
 }
 
 }  // namespace
@@ -179,7 +179,7 @@ void AddRandomRows(Rows& rows) {
   AddParameters(rows);
   AddRandint(rows);
   AddDropout(rows);
-  AddRefusals(rows);
+  AddRandomRefusals(rows);
 }
 
 }  // namespace tensord::conformance

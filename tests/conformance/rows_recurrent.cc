@@ -9,7 +9,7 @@
 namespace tensord::conformance {
 namespace {
 
-Bound BoundOf(DType dtype, int64_t rows) {
+Bound RecurrentBound(DType dtype, int64_t rows) {
   Bound bound = Ulps(dtype, 2);
   bound.epsilons = 8 + std::sqrt(static_cast<double>(rows));
   return bound;
@@ -19,7 +19,7 @@ void AddCells(Rows& rows, DType dtype, int64_t n, int64_t h) {
   const auto matrix = [&](int64_t columns, Fill fill = Fill::kPlain) {
     return Input{{dtype, {n, columns}}, fill};
   };
-  const Bound bound = BoundOf(dtype, n);
+  const Bound bound = RecurrentBound(dtype, n);
   const auto add = [&](const char* op, std::vector<Input> inputs, int outputs) {
     Row row{op, std::move(inputs)};
     row.bound = bound;

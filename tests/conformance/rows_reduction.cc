@@ -13,11 +13,6 @@ int64_t ReducedElements(const ReductionCase& c) {
   return n;
 }
 
-Bound SumBound(DType dtype, int64_t n) {
-  if (!IsFloating(dtype)) return {};
-  return {.ulps = 1, .epsilons = 1 + std::sqrt(static_cast<double>(n))};
-}
-
 void AddSums(Rows& rows) {
   for (const char* op : {"sum", "mean"}) {
     const bool is_mean = std::string(op) == "mean";

@@ -40,7 +40,7 @@ Attributes Mode(int64_t axis, bool exclusive, bool reverse) {
 }
 
 // Returns elements for a scan. Products of the factors for cumprod neither overflow nor underflow.
-Input Elements(const std::string& op, DType dtype, const Shape& shape) {
+Input ScannedInput(const std::string& op, DType dtype, const Shape& shape) {
   if (op == "cumsum" || !IsFloating(dtype)) return {{dtype, shape}};
   // Two factors whose positions differ by 4 have a product of about ±1.
   constexpr double kFactors[] = {1.25, -0.75, 1.5, 0.625, 0.8, 4 / 3.0, -2 / 3.0, 1.6};
@@ -61,7 +61,7 @@ void AddShapes(Rows& rows, const std::string& op, DType dtype) {
     for (bool exclusive : {false, true}) {
       for (bool reverse : {false, true}) {
         rows.push_back({op,
-                        {Elements(op, dtype, c.shape)},
+                        {ScannedInput(op, dtype, c.shape)},
                         Mode(c.axis, exclusive, reverse),
                         ScanBound(dtype, c.shape.num_elements())});
       }
@@ -121,11 +121,11 @@ void AddScanRows(Rows& rows) {
     for (bool reverse : {false, true}) {  // lines that several threads or blocks scan
       for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kInt32}) {
         rows.push_back({op,
-                        {Elements(op, dtype, {200000})},
+                        {ScannedInput(op, dtype, {200000})},
                         Mode(0, reverse, reverse),
                         ScanBound(dtype, 200000)});
         rows.push_back({op,
-                        {Elements(op, dtype, {30000, 4})},
+                        {ScannedInput(op, dtype, {30000, 4})},
                         Mode(0, reverse, reverse),
                         ScanBound(dtype, 30000)});
       }

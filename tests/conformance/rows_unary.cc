@@ -4,10 +4,10 @@
 namespace tensord::conformance {
 namespace {
 
-const Shape kShapes[] = {{}, {0}, {1}, {7}, {3, 5}, {2, 0, 3}, {67, 129}, {2, 3, 4, 5, 2}};
+const Shape kUnaryShapes[] = {{}, {0}, {1}, {7}, {3, 5}, {2, 0, 3}, {67, 129}, {2, 3, 4, 5, 2}};
 const Shape kLarge = {1000, 1000};
 
-Bound BoundOf(const UnaryCase& op, DType dtype) {
+Bound UnaryBound(const UnaryCase& op, DType dtype) {
   Bound bound = Ulps(dtype, op.ulps);
   bound.epsilons = op.epsilons;
   bound.any_zero_sign = op.any_zero_sign;
@@ -20,8 +20,8 @@ Bound BoundOf(const UnaryCase& op, DType dtype) {
 
 void AddFloating(Rows& rows, const UnaryCase& op, const Attributes& attrs) {
   for (DType dtype : kFloatingDTypes) {
-    const Bound bound = BoundOf(op, dtype);
-    for (const Shape& shape : kShapes) {
+    const Bound bound = UnaryBound(op, dtype);
+    for (const Shape& shape : kUnaryShapes) {
       rows.push_back({op.op, {{{dtype, shape}, op.fill}}, attrs, bound});
     }
     rows.push_back({op.op, {{{dtype, {333}}, Fill::kUnit}}, attrs, bound});
@@ -29,7 +29,7 @@ void AddFloating(Rows& rows, const UnaryCase& op, const Attributes& attrs) {
     rows.push_back({op.op, {{{dtype, {96}}, Fill::kSpecial}}, attrs, bound});
     rows.push_back({op.op, {{{dtype, {3, 31}}, Fill::kSpecial}}, attrs, bound});
   }
-  rows.push_back({op.op, {{{DType::kFloat32, kLarge}}}, attrs, BoundOf(op, DType::kFloat32)});
+  rows.push_back({op.op, {{{DType::kFloat32, kLarge}}}, attrs, UnaryBound(op, DType::kFloat32)});
 }
 
 // Adds rows with integers and bool. The op reads them as float32, or refuses them if it is
@@ -38,7 +38,7 @@ void AddFromIntegers(Rows& rows, const UnaryCase& op) {
   for (DType dtype : kRealDTypes) {
     if (IsFloating(dtype)) continue;
     for (Fill fill : {Fill::kUnit, Fill::kPositive, Fill::kSpecial}) {
-      rows.push_back({op.op, {{{dtype, {6, 16}}, fill}}, {}, BoundOf(op, DType::kFloat32)});
+      rows.push_back({op.op, {{{dtype, {6, 16}}, fill}}, {}, UnaryBound(op, DType::kFloat32)});
       if (op.floating_only) rows.back().refusal = absl::StatusCode::kInvalidArgument;
     }
   }
@@ -47,7 +47,7 @@ void AddFromIntegers(Rows& rows, const UnaryCase& op) {
 void AddNumeric(Rows& rows, const UnaryCase& op) {
   AddFloating(rows, op, {});
   for (DType dtype : kIntegerDTypes) {
-    for (const Shape& shape : kShapes) rows.push_back({op.op, {{{dtype, shape}}}, {}, {}});
+    for (const Shape& shape : kUnaryShapes) rows.push_back({op.op, {{{dtype, shape}}}, {}, {}});
     for (Fill fill : {Fill::kWide, Fill::kSpecial}) {
       rows.push_back({op.op, {{{dtype, {9, 33}}, fill}}});
     }
@@ -66,7 +66,7 @@ void AddGeluTails(Rows& rows, const UnaryCase& op) {
       rows.push_back({op.op,
                       {{{dtype, shape}, Fill::kValues, values}},
                       {{"approximate", std::string(by_tanh ? "tanh" : "none")}},
-                      by_tanh ? Ulps(dtype, op.ulps) : BoundOf(op, dtype)});
+                      by_tanh ? Ulps(dtype, op.ulps) : UnaryBound(op, dtype)});
     }
   }
 }

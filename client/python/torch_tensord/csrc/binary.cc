@@ -320,31 +320,6 @@ at::Tensor Logical(const at::Tensor& a, const at::Tensor& b) {
   return LogicalOut<kOp>(a, b, out);
 }
 
-Value Xlogy(const Inputs& in, at::ScalarType dtype) {
-  const In zero(0, dtype);
-  if (in[1].is_number()) {
-    const double log = std::log(in[1].input.number.value.f);
-    const Value product = Push(op::mul, {in[0], In(log, dtype)});
-    if (std::isnan(in[1].input.number.value.f)) return product;
-    return Push(op::where, {Push(op::eq, {in[0], zero}), zero, product});
-  }
-  const Value product = Push(op::mul, {in[0], Push(op::log, {in[1]})});
-  Value result = product;
-  if (!in[0].is_number()) {
-    result = Push(op::where, {Push(op::eq, {in[0], zero}), zero, product});
-  } else if (in[0].input.number.value.f == 0) {
-    result = Mul(Cast(Push(op::ne, {in[1], in[1]}), dtype), at::Scalar(0));
-  }
-  return Push(op::where, {Push(op::ne, {in[1], in[1]}), in[1], result});
-}
-at::Tensor& XlogyOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-  const at::ScalarType dtype = FloatDType(ResultType({&a, &b})), computed = ComputeDType(dtype);
-  ResizeBroadcast(out, a, b);
-  Elementwise("xlogy", out, {&a, &b}, computed,
-              [&](const Inputs& in) { return Cast(Xlogy(in, computed), dtype); });
-  return out;
-}
-
 }  // namespace
 
 TENSORD_KERNELS(m) {
@@ -384,7 +359,6 @@ TENSORD_KERNELS(m) {
   m.impl("logical_or.out", LogicalOut<op::bitwise_or>);
   m.impl("logical_xor", Logical<op::bitwise_xor>);
   m.impl("logical_xor.out", LogicalOut<op::bitwise_xor>);
-  m.impl("xlogy.OutTensor", XlogyOut);
 }
 
 }  // namespace torch_tensord

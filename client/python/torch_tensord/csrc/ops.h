@@ -14,7 +14,12 @@
   X(rsqrt, rsqrt, kFloat) X(sigmoid, sigmoid, kFloat) X(sin, sin, kFloat) X(sinh, sinh, kFloat) \
   X(sqrt, sqrt, kFloat) X(tan, tan, kFloat) X(tanh, tanh, kFloat) X(abs, abs, kSame)            \
   X(ceil, ceil, kSame) X(floor, floor, kSame) X(neg, neg, kSame) X(round, round, kSame)         \
-  X(trunc, trunc, kSame) X(silu, silu, kSame)
+  X(trunc, trunc, kSame) X(silu, silu, kSame)                                                   \
+  X(lgamma, lgamma, kFloat) X(digamma, digamma, kFloat) X(sinc, sinc, kFloat)                   \
+  X(special_entr, entr, kFloat) X(special_spherical_bessel_j0, spherical_bessel_j0, kFloat)     \
+  X(i0, i0, kFloat) X(special_i0e, i0e, kFloat) X(special_i1, i1, kFloat)                       \
+  X(special_i1e, i1e, kFloat) X(special_modified_bessel_i0, i0, kFloat)                         \
+  X(special_modified_bessel_i1, i1, kFloat)
 // clang-format on
 
 // Two operands of one dtype. X(overload, op of the server, dtype rule).
@@ -27,7 +32,9 @@
   X("bitwise_and.Tensor_out", bitwise_and, kSame) X("bitwise_or.Tensor_out", bitwise_or, kSame)  \
   X("bitwise_xor.Tensor_out", bitwise_xor, kSame)                                                \
   X("bitwise_left_shift.Tensor_out", shift_left, kSame)                                          \
-  X("bitwise_right_shift.Tensor_out", shift_right, kSame)
+  X("bitwise_right_shift.Tensor_out", shift_right, kSame)                                        \
+  X("special_xlog1py.out", xlog1py, kFloat) X("special_zeta.out", zeta, kFloat)                  \
+  X("xlogy.OutTensor", xlogy, kFloat)
 // clang-format on
 
 #define TENSORD_COMPARISON_OPS(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)

@@ -1,9 +1,7 @@
-// Special functions in double precision, and ops that few programs call, as compositions of
-// PyTorch's ops.
+// Ops that few programs call, as compositions of PyTorch's ops.
 #include <ATen/ScalarOps.h>
 
 #include <cmath>
-#include <limits>
 
 #include "kernels.h"
 #include "value_errors.h"
@@ -13,104 +11,6 @@ namespace {
 
 using at::Tensor;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-Tensor Double(const Tensor& x) { return x.to(at::kDouble); }
-Tensor Constant(const Tensor& like, double value) { return at::full_like(like, value); }
-Tensor Polynomial(const Tensor& x, std::initializer_list<double> coefficients) {
-  Tensor sum;
-  for (const double each : coefficients)
-    sum = sum.defined() ? sum.mul(x).add(each) : Constant(x, each);
-  return sum;
-}
-
-// Returns ln Γ(x): by Stirling's series from 8, by the recurrence from 1/2, and by the reflection
-// below 1/2.
-Tensor LogGamma(const Tensor& x) {
-  constexpr int kShift = 8;
-  const Tensor reflects = x.lt(0.5);
-  const Tensor y = at::where(reflects, x.neg().add(1), x);
-  const Tensor large = y.ge(kShift);
-  Tensor product = y;
-  for (int i = 1; i < kShift; ++i) product = product.mul(y.add(i));
-  const Tensor z = at::where(large, y, y.add(kShift));
-  const Tensor inverse = z.reciprocal();
-  const Tensor series = Polynomial(inverse.mul(inverse), {-691.0 / 360360, 1.0 / 1188, -1.0 / 1680,
-                                                          1.0 / 1260, -1.0 / 360, 1.0 / 12})
-                            .mul(inverse);
-  constexpr double kHalfLog2Pi = 0.91893853320467274178;
-  Tensor result = z.sub(0.5).mul(z.log()).sub(z).add(kHalfLog2Pi).add(series);
-  result = at::where(large, result, result.sub(product.log()));
-  const Tensor sine = x.sub(x.floor()).mul(M_PI).sin();
-  result = at::where(reflects, sine.reciprocal().mul(M_PI).log().sub(result), result);
-  return at::where(x.abs().eq(kInfinity), Constant(x, kInfinity), result);
-}
-
-// Returns ψ(x), the derivative of ln Γ.
-Tensor DiGamma(const Tensor& x) {
-  constexpr int kShift = 10;
-  const Tensor reflects = x.lt(0.5);
-  const Tensor y = at::where(reflects, x.neg().add(1), x);
-  Tensor sum = y.reciprocal();
-  for (int i = 1; i < kShift; ++i) sum = sum.add(y.add(i).reciprocal());
-  const Tensor large = y.ge(kShift);
-  const Tensor z = at::where(large, y, y.add(kShift)), square = z.mul(z).reciprocal();
-  const Tensor series =
-      Polynomial(square, {-1.0 / 132, 1.0 / 240, -1.0 / 252, 1.0 / 120, -1.0 / 12}).mul(square);
-  Tensor result = z.log().sub(z.reciprocal().mul(0.5)).add(series);
-  result = at::where(large, result, result.sub(sum));
-  const Tensor tangent = x.sub(x.floor()).mul(M_PI).tan();
-  result = at::where(reflects, result.sub(tangent.reciprocal().mul(M_PI)), result);
-  const Tensor pole = x.le(0).logical_and(x.eq(x.floor()));
-  result = at::where(pole, Constant(x, NAN), result);
-  return at::where(x.eq(0), at::copysign(Constant(x, kInfinity), x.neg()), result);
-}
-
-// Returns Hurwitz's ζ(s, q) = Σ (q + k)⁻ˢ, by the formula of Euler and Maclaurin.
-Tensor Zeta(const Tensor& s, const Tensor& q) {
-  constexpr int kTerms = 20;
-  // B₂ⱼ / (2j)!
-  constexpr double kBernoulli[] = {1.0 / 12,          -1.0 / 720,
-                                   1.0 / 30240,       -1.0 / 1209600,
-                                   1.0 / 47900160,    -691.0 / 1307674368000,
-                                   1.0 / 74724249600, -3617.0 / 10670622842880000};
-  const Tensor power = s.neg();
-  Tensor sum = q.pow(power);
-  for (int k = 1; k < kTerms; ++k) sum = sum.add(q.add(k).pow(power));
-  const Tensor w = q.add(kTerms), last = w.pow(power);
-  sum = sum.add(last.mul(w).div(s.sub(1))).add(last.mul(0.5));
-  Tensor factor = s.mul(last).div(w);
-  for (int j = 0; j < 8; ++j) {
-    sum = sum.add(factor.mul(kBernoulli[j]));
-    factor = factor.mul(s.add(2 * j + 1)).mul(s.add(2 * j + 2)).div(w.mul(w));
-  }
-  sum = at::where(q.eq(kInfinity), at::zeros_like(sum), sum);
-  const Tensor whole = q.eq(q.floor());
-  sum = at::where(q.le(0).logical_and(whole), Constant(sum, kInfinity), sum);
-  sum = at::where(q.le(0).logical_and(whole.logical_not()).logical_and(s.ne(s.floor())),
-                  Constant(sum, NAN), sum);
-  sum = at::where(s.lt(1), Constant(sum, NAN), sum);
-  return at::where(s.eq(1), Constant(sum, kInfinity), sum);
-}
-
-Tensor PolyGamma(int64_t n, const Tensor& x) {
-  if (n == 0) return DiGamma(x);
-  if (n == 1) {
-    const Tensor reflects = x.lt(0.5);
-    const Tensor y = at::where(reflects, x.neg().add(1), x);
-    const Tensor value = Zeta(Constant(x, 2), y);
-    const Tensor sine = x.sub(x.floor()).mul(M_PI).sin().reciprocal().mul(M_PI);
-    return at::where(reflects, sine.mul(sine).sub(value), value);
-  }
-  const double factorial = std::tgamma(static_cast<double>(n) + 1);
-  return Zeta(Constant(x, static_cast<double>(n + 1)), x).mul(n % 2 == 0 ? -factorial : factorial);
-}
-
-// If `out` has a wider dtype than the op's result, the result is rounded first.
-template <Tensor (*kFunction)(const Tensor&)>
-Tensor& SpecialOut(const Tensor& self, Tensor& out) {
-  return CopyToOut(out, kFunction(Double(self)).to(FloatDType(self.scalar_type())));
-}
 // Computes in float64, because the server's float32 result has an error of up to 4 ulp.
 Tensor& ErfcOut(const Tensor& self, Tensor& out) {
   const Value result = Push(op::erfc, {Cast(Read(self), at::kDouble)});
@@ -118,64 +18,9 @@ Tensor& ErfcOut(const Tensor& self, Tensor& out) {
 }
 Tensor& PolyGammaOut(int64_t n, const Tensor& self, Tensor& out) {
   TORCH_CHECK(n >= 0, "polygamma(n, x) does not support negative n.");
-  CheckResultCast(FloatDType(self.scalar_type()), out);
-  return CopyToOut(out, PolyGamma(n, Double(self)).to(FloatDType(self.scalar_type())));
-}
-Tensor& ZetaOut(const Tensor& self, const Tensor& other, Tensor& out) {
-  const c10::DeviceIndex device = CommonDevice("special_zeta", {&self, &other});
-  const auto both = at::broadcast_tensors(
-      {ToDType(self, at::kDouble, device), ToDType(other, at::kDouble, device)});
-  return CopyToOut(out, Zeta(both[0], both[1]).to(FloatDType(ResultType({&self, &other}))));
-}
-
-Tensor Sinc(const Tensor& x) {
-  const Tensor angle = x.mul(M_PI);
-  return at::where(x.eq(0), at::ones_like(x), angle.sin().div(angle));
-}
-Tensor Entropy(const Tensor& x) {
-  const Tensor value = at::where(x.eq(0), at::zeros_like(x), x.mul(x.log()).neg());
-  return at::where(x.lt(0), Constant(x, -kInfinity), value);
-}
-// Returns exp(-|x|)·Iₙ(x) for the order n, 0 or 1: by the power series for small x, and by the
-// asymptotic series for large x.
-Tensor ScaledBessel(const Tensor& x, int order) {
-  constexpr double kSmall = 20;
-  constexpr int kTerms = 60, kLargeTerms = 16;
-  const Tensor size = x.abs(), small = size.lt(kSmall);
-  const Tensor near = at::where(small, size, at::zeros_like(size)),
-               quarter = near.mul(near).mul(0.25);
-  Tensor term = order == 0 ? at::ones_like(near) : near.mul(0.5), sum = term;
-  for (int k = 1; k < kTerms; ++k) {
-    term = term.mul(quarter).div(static_cast<double>(k) * (k + order));
-    sum = sum.add(term);
-  }
-  const Tensor far = at::where(small, Constant(size, kSmall), size),
-               inverse = far.mul(8).reciprocal();
-  Tensor part = at::ones_like(far), series = part;
-  for (int k = 1; k < kLargeTerms; ++k) {
-    const double odd = 2 * k - 1;
-    part = part.mul(inverse).mul((odd * odd - 4.0 * order * order) / k);
-    series = series.add(part);
-  }
-  series = series.div(far.mul(2 * M_PI).sqrt());
-  const Tensor value = at::where(small, sum.mul(near.neg().exp()), series);
-  const Tensor finite = at::where(size.eq(kInfinity), at::zeros_like(value), value);
-  const Tensor valued = at::where(x.ne(x), x, finite);
-  return order == 0 ? valued : valued.mul(x.sign());
-}
-Tensor BesselI0(const Tensor& x) { return ScaledBessel(x, 0).mul(x.abs().exp()); }
-Tensor BesselI0e(const Tensor& x) { return ScaledBessel(x, 0); }
-Tensor BesselI1(const Tensor& x) { return ScaledBessel(x, 1).mul(x.abs().exp()); }
-Tensor BesselI1e(const Tensor& x) { return ScaledBessel(x, 1); }
-
-Tensor& XLog1pYOut(const Tensor& self, const Tensor& other, Tensor& out) {
-  const c10::DeviceIndex device = CommonDevice("special_xlog1py", {&self, &other});
-  const at::ScalarType result = FloatDType(ResultType({&self, &other})),
-                       dtype = ComputeDType(result);
-  const Tensor x = ToDType(self, dtype, device), y = ToDType(other, dtype, device);
-  const Tensor value = x.mul(y.log1p());
-  const Tensor zero = x.eq(0).logical_and(y.eq(y));
-  return CopyToOut(out, at::where(zero, at::zeros_like(value), value).to(result));
+  const at::ScalarType dtype = FloatDType(self.scalar_type());
+  CheckResultCast(dtype, out);
+  return WriteOut(out, Cast(Push("polygamma", {Read(self)}, {{"n", n}}), dtype));
 }
 
 Tensor AngleOf(const Tensor& self) {
@@ -290,13 +135,6 @@ Tensor ChannelShuffle(const Tensor& self, int64_t groups) {
       .contiguous(self.suggest_memory_format());
 }
 
-Tensor SphericalBesselJ0(const Tensor& x) {
-  const Tensor series = Polynomial(x.mul(x), {1.0 / 6227020800, -1.0 / 39916800, 1.0 / 362880,
-                                              -1.0 / 5040, 1.0 / 120, -1.0 / 6, 1});
-  const Tensor result = at::where(x.abs().lt(0.5), series, x.sin().div(x));
-  return at::where(x.abs().eq(kInfinity), Constant(x, 0), result);
-}
-
 // ---- integers
 
 // Returns the maximum number of steps of Euclid's algorithm. Consecutive Fibonacci numbers need the
@@ -400,22 +238,9 @@ Tensor& IndexReduceOut(const Tensor& self, int64_t dim, const Tensor& index, con
 
 TENSORD_KERNELS(m) {
   m.impl("erfc.out", ErfcOut);
-  m.impl("lgamma.out", SpecialOut<LogGamma>);
-  m.impl("digamma.out", SpecialOut<DiGamma>);
   m.impl("polygamma.out", PolyGammaOut);
-  m.impl("special_zeta.out", ZetaOut);
-  m.impl("sinc.out", SpecialOut<Sinc>);
-  m.impl("special_modified_bessel_i0.out", SpecialOut<BesselI0>);
-  m.impl("special_modified_bessel_i1.out", SpecialOut<BesselI1>);
-  m.impl("special_spherical_bessel_j0.out", SpecialOut<SphericalBesselJ0>);
   m.impl("gcd.out", GcdOut);
   m.impl("lcm.out", LcmOut);
-  m.impl("special_entr.out", SpecialOut<Entropy>);
-  m.impl("i0.out", SpecialOut<BesselI0>);
-  m.impl("special_i0e.out", SpecialOut<BesselI0e>);
-  m.impl("special_i1.out", SpecialOut<BesselI1>);
-  m.impl("special_i1e.out", SpecialOut<BesselI1e>);
-  m.impl("special_xlog1py.out", XLog1pYOut);
   m.impl("angle", AngleOf);
   m.impl("angle.out", AngleOut);
   m.impl("linalg_cross.out", LinalgCrossOut);

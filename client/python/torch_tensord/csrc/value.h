@@ -76,7 +76,8 @@ class ServerOp {
   X(sigmoid) X(add) X(sub) X(mul) X(div) X(pow) X(maximum) X(minimum) X(floor_divide)            \
   X(remainder) X(atan2) X(copysign) X(hypot) X(logaddexp) X(nextafter) X(bitwise_and)            \
   X(bitwise_or) X(bitwise_xor) X(shift_left) X(shift_right) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)  \
-  X(where) X(matmul) X(linear)
+  X(where) X(matmul) X(linear) X(lgamma) X(digamma) X(zeta) X(i0) X(i0e) X(i1)      \
+  X(i1e) X(spherical_bessel_j0) X(sinc) X(entr) X(xlogy) X(xlog1py)
 // clang-format on
 namespace op {
 #define TENSORD_DECLARE_OP(name) inline ServerOp name{#name};

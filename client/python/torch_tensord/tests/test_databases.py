@@ -1,6 +1,6 @@
 """PyTorch's samples of modules and of optimizers give what they give on the CPU, and gradients those of differences.
 
-TENSORD_TORCH_LONG=1 takes all samples in place of a few.
+TENSORD_TEST_LONG=1 takes all samples in place of a few.
 """
 
 import copy
@@ -12,7 +12,7 @@ import pytest
 import torch
 from test_op_database import DEVICE, flat, to_device, walk
 
-LONG = os.environ.get("TENSORD_TORCH_LONG", "0") not in ("", "0")
+LONG = os.environ.get("TENSORD_TEST_LONG", "0") not in ("", "0")
 MODULE_SAMPLES = 1000 if LONG else 4
 OPTIMIZER_SAMPLES = 1000 if LONG else 6
 # Ops with a kernel, whose gradients are compared with differences in float64.

@@ -10,7 +10,7 @@ transformers = pytest.importorskip("transformers", reason="the package transform
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 DEVICE = "tensord"
-LONG = os.environ.get("TENSORD_TORCH_LONG", "0") not in ("", "0")
+LONG = os.environ.get("TENSORD_TEST_LONG", "0") not in ("", "0")
 WORDS = 99
 TEXT = {"vocab_size": WORDS, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 4}

@@ -1,7 +1,7 @@
 """Each op in PyTorch's database of samples gives what it gives on the CPU: in each dtype, and in each form of a call.
 
 missing_ops.txt lists what has no kernel. If an op lacks more than the list says, its test fails. If it lacks less, its
-test fails until the line is removed. TENSORD_TORCH_LONG=1 takes more samples. TENSORD_WRITE_MISSING_OPS=FILE writes
+test fails until the line is removed. TENSORD_TEST_LONG=1 takes more samples. TENSORD_WRITE_MISSING_OPS=FILE writes
 the list of the run to FILE.
 """
 
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
 ]
 DEVICE = "tensord"
-LONG = os.environ.get("TENSORD_TORCH_LONG", "0") not in ("", "0")
+LONG = os.environ.get("TENSORD_TEST_LONG", "0") not in ("", "0")
 DTYPES = {
     torch.float32: (12 if LONG else 3),  # dtype -> samples
     torch.float64: (4 if LONG else 1),

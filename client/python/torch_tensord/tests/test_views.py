@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-LONG = os.environ.get("TENSORD_TORCH_LONG", "0") not in ("", "0")
+LONG = os.environ.get("TENSORD_TEST_LONG", "0") not in ("", "0")
 PROGRAMS = 100_000 if LONG else 3000
 STEPS = 8
 
