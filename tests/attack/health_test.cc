@@ -5,7 +5,6 @@
 namespace tensord::attack {
 namespace {
 
-constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
 constexpr char kWatch[] = "/grpc.health.v1.Health/Watch";
 // Too few refused calls for the server to close the connection.
 constexpr uint32_t kCallsPerConnection = 40;
@@ -27,7 +26,7 @@ TEST_F(HealthTest, LargeRequestsAreNotReceived) {
     RawHttp2& connection = Connect();
     if (!connection.SendPreface()) continue;
     for (uint32_t stream = 1; stream < 2 * 20; stream += 2) {
-      if (!connection.BeginCall(stream, kCheck)) break;
+      if (!connection.BeginCall(stream, kHealthCheck)) break;
       if (!connection.SendFrame(kData, 0, stream, part)) break;
     }
   }
@@ -38,7 +37,7 @@ TEST_F(HealthTest, LargeRequestsAfterRefusedCallsAreNotReceived) {
   const std::string whole = GrpcMessage(std::string(15 << 20, 'x'));
   for (int i = 0; i < 100; ++i) {
     RawHttp2& connection = Connect();
-    if (!connection.SendPreface() || !connection.BeginCall(1, kCheck)) continue;
+    if (!connection.SendPreface() || !connection.BeginCall(1, kHealthCheck)) continue;
     for (uint32_t call = 1; call < kCallsPerConnection; ++call) {
       if (!connection.SendFrame(kData, 0, 1, whole.substr(call * 16000, 16000))) break;
       if (!connection.BeginCall(1 + 2 * call, "ListDevices")) break;
@@ -56,7 +55,7 @@ TEST_F(HealthTest, FloodsOfChecksHoldNoMemory) {
     connection.set_send_timeout(std::chrono::milliseconds(500));
     senders.emplace_back([&] {
       for (uint32_t stream = 1; stream < 40'000; stream += 2) {
-        if (!connection.BeginCall(stream, kCheck)) return;
+        if (!connection.BeginCall(stream, kHealthCheck)) return;
         if (!connection.SendFrame(kData, kEndStream, stream, check)) return;
       }
     });
@@ -72,7 +71,7 @@ TEST_F(HealthTest, AnswersProbesDespiteCallsWithoutRequests) {
     RawHttp2& connection = Connect();
     ASSERT_TRUE(connection.SendPreface());
     for (uint32_t call = 0; call < kCallsPerConnection; ++call) {
-      if (!connection.BeginCall(1 + 2 * call, kCheck)) break;
+      if (!connection.BeginCall(1 + 2 * call, kHealthCheck)) break;
     }
     ExpectServed();
   }

@@ -11,6 +11,7 @@
 #include "tensord/tests/attack/raw_http2.h"
 #include "tensord/tests/expect_error.h"
 #include "tensord/tests/integration/identity_fixture.h"
+#include "tensord/tests/mib.h"
 
 namespace tensord::attack {
 namespace {
@@ -19,7 +20,6 @@ using integration::RpcClient;
 using integration::RpcSession;
 using Code = absl::StatusCode;
 
-constexpr int64_t kMiB = 1 << 20;
 constexpr char kLimit[] = "--max-host-bytes-per-principal=33554432";
 // The caller's limit, the cache of prepared ops, and the memory of messages that are being parsed.
 constexpr int64_t kMaxGrowthBytes = (32 + 128 + 96) * kMiB;

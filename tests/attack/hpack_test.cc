@@ -10,7 +10,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
 // If the server reads nothing for this time, the attacks stop sending. If the server was only slow,
 // the attacks send less than they could.
 constexpr milliseconds kSendTimeout{500};
@@ -68,7 +67,7 @@ TEST_F(HpackTest, CallsWithManyIndexedHeadersAreRefused) {
 // keep large headers meanwhile.
 TEST_F(HpackTokenTest, HealthChecksWithManyIndexedHeadersAreRefused) {
   max_growth_bytes_ = kMaxUnfinishedGrowthBytes;
-  const std::string block = HeaderBlock(CallHeaders(kCheck)) + RepeatedHeader("y", 30000);
+  const std::string block = HeaderBlock(CallHeaders(kHealthCheck)) + RepeatedHeader("y", 30000);
   std::vector<std::unique_ptr<RawHttp2>> connections;
   for (int i = 0; i < 300; ++i) {
     connections.push_back(std::make_unique<RawHttp2>(daemon_->address()));

@@ -17,7 +17,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // SETTINGS_INITIAL_WINDOW_SIZE: 0. The server may then send no byte of a response.
-const std::string kNoResponses("\0\4\0\0\0\0", 6);
 
 class Http2Test : public Http2Fixture {
  protected:

@@ -12,15 +12,13 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/tests/attack/http2_fixture.h"
 #include "tensord/tests/attack/memory_cgroup.h"
+#include "tensord/tests/mib.h"
 
 namespace tensord::attack {
 namespace {
 
 using integration::RpcClient;
 using integration::RpcSession;
-
-constexpr int64_t kMiB = 1 << 20;
-const std::string kNoResponses("\0\4\0\0\0\0", 6);  // settings: an initial window of 0
 
 // Uses memory of a daemon until it is refused. The destructor gives everything back.
 class Attacker {

@@ -4,6 +4,7 @@
 
 #include "tensord/tests/attack/memory_growth.h"
 #include "tensord/tests/integration/daemon_fixture.h"
+#include "tensord/tests/mib.h"
 
 namespace tensord::attack {
 namespace {
@@ -37,8 +38,6 @@ class MessagesTest : public DaemonFixture {
     return RunStream(*client_, {message});
   }
 };
-
-constexpr int64_t kMiB = 1 << 20;
 
 // Sends one request of 16 MiB to each method that has a list of messages or texts. Each element
 // takes two bytes on the wire and 50 to 240 bytes when it is parsed. Unknown fields do the same in

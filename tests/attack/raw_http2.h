@@ -24,6 +24,10 @@ enum Frame : uint8_t {
 inline constexpr uint8_t kEndStream = 1;
 inline constexpr uint8_t kEndHeaders = 4;
 inline constexpr uint8_t kAck = 1;  // of kSettings and kPing
+// The payload of kSettings with an initial window of 0: the server may send no response.
+inline const std::string kNoResponses("\0\4\0\0\0\0", 6);
+// The method of a health check.
+inline constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
 

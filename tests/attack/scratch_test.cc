@@ -8,6 +8,7 @@
 #include "tensord/tests/attack/memory_growth.h"
 #include "tensord/tests/expect_error.h"
 #include "tensord/tests/integration/identity_fixture.h"
+#include "tensord/tests/mib.h"
 
 namespace tensord::attack {
 namespace {
@@ -16,7 +17,6 @@ using integration::RpcClient;
 using integration::RpcSession;
 using Code = absl::StatusCode;
 
-constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kLimitBytes = 64 * kMiB;
 
 class ScratchAttackTest : public integration::IdentityFixture {

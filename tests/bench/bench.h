@@ -28,12 +28,12 @@
 #include "tensord/client/tensord.h"
 #include "tensord/tests/bench/peer.h"
 #include "tensord/tests/integration/daemon_process.h"
+#include "tensord/tests/mib.h"
 
 namespace tensord::bench {
 
 using Clock = std::chrono::steady_clock;
 
-inline constexpr int64_t kMiB = 1 << 20;
 inline constexpr double kGiB = 1024.0 * 1024 * 1024;
 inline constexpr char kOurs[] = "ours";
 

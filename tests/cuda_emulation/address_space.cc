@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kSpaceBytes = size_t{128} << 30;
 constexpr int kReserveFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
-struct Space {
+struct Reserved {
   char* devices;  // device addresses
   char* backing;
 };
@@ -32,7 +32,7 @@ char* ReserveSpace() {
 }
 
 // Initialized before main(), so that signal handlers can use it.
-const Space the_space = {ReserveSpace(), ReserveSpace()};
+const Reserved the_space = {ReserveSpace(), ReserveSpace()};
 
 bool IsIn(const char* space, const void* address) {
   const auto* at = static_cast<const char*>(address);

@@ -54,7 +54,7 @@ HandleTable<cudnn::Descriptor, CudnnObject>& Descriptors() {
       tensord_injected != Status::kSuccess)                                   \
   return tensord_injected
 
-Status Refuse(Status status, absl::string_view text) {
+Status RefuseCall(Status status, absl::string_view text) {
   Report(text);
   return status;
 }
@@ -96,8 +96,8 @@ Status cudnnSetStream(cudnn::Handle handle, cudaStream_t stream) {
   StreamRef found;
   if (FindStream(stream, "cudnnSetStream", &found) != cudaSuccess) return Status::kBadParam;
   if (found->device() != dnn->device()) {
-    return Refuse(Status::kBadParamStreamMismatch,
-                  "cudnnSetStream: the stream is of another device than the handle");
+    return RefuseCall(Status::kBadParamStreamMismatch,
+                      "cudnnSetStream: the stream is of another device than the handle");
   }
   dnn->stream = stream;
   return Status::kSuccess;
@@ -120,10 +120,10 @@ Status cudnnBackendSetAttribute(cudnn::Descriptor descriptor, Attribute attribut
   const auto object = Descriptors().Find(descriptor, "cudnnBackendSetAttribute");
   if (object == nullptr) return Status::kBadParam;
   if (object->finalized) {
-    return Refuse(Status::kBadParam, "cudnnBackendSetAttribute: the descriptor is finalized");
+    return RefuseCall(Status::kBadParam, "cudnnBackendSetAttribute: the descriptor is finalized");
   }
   if (values == nullptr)
-    return Refuse(Status::kBadParamNullPointer, "cudnnBackendSetAttribute: null");
+    return RefuseCall(Status::kBadParamNullPointer, "cudnnBackendSetAttribute: null");
   const Status status = CheckAttribute(*object, attribute, type, count);
   if (status != Status::kSuccess) return status;
   CudnnValue value = {type, count, {}, {}};
@@ -132,8 +132,8 @@ Status cudnnBackendSetAttribute(cudnn::Descriptor descriptor, Attribute attribut
     auto used = Descriptors().Find(static_cast<const cudnn::Descriptor*>(values)[i],
                                    "cudnnBackendSetAttribute");
     if (used == nullptr || !used->finalized) {
-      return Refuse(Status::kBadParamNotFinalized,
-                    "cudnnBackendSetAttribute: the value isn't a finalized descriptor");
+      return RefuseCall(Status::kBadParamNotFinalized,
+                        "cudnnBackendSetAttribute: the value isn't a finalized descriptor");
     }
     value.objects.push_back(std::move(used));
   }
@@ -150,7 +150,7 @@ Status cudnnBackendSetAttribute(cudnn::Descriptor descriptor, Attribute attribut
 Status FillEngine(cudnn::Descriptor descriptor, DescriptorType type, const CudnnEngine& engine) {
   const auto object = Descriptors().Find(descriptor, "cudnnBackendGetAttribute");
   if (object == nullptr || object->type != type) {
-    return Refuse(Status::kBadParam, "cudnnBackendGetAttribute: no descriptor to fill");
+    return RefuseCall(Status::kBadParam, "cudnnBackendGetAttribute: no descriptor to fill");
   }
   object->engine = engine;
   object->finalized = true;
@@ -185,8 +185,8 @@ Status cudnnBackendGetAttribute(cudnn::Descriptor descriptor, Attribute attribut
   const auto object = Descriptors().Find(descriptor, "cudnnBackendGetAttribute");
   if (object == nullptr) return Status::kBadParam;
   if (!object->finalized) {
-    return Refuse(Status::kBadParamNotFinalized,
-                  "cudnnBackendGetAttribute: the descriptor isn't finalized");
+    return RefuseCall(Status::kBadParamNotFinalized,
+                      "cudnnBackendGetAttribute: the descriptor isn't finalized");
   }
   const auto is = [&](DescriptorType owner, Attribute wanted, AttributeType wanted_type) {
     return object->type == owner && attribute == wanted && type == wanted_type;
@@ -218,9 +218,9 @@ Status cudnnBackendGetAttribute(cudnn::Descriptor descriptor, Attribute attribut
     *static_cast<int64_t*>(values) = object->engine.workspace_bytes;
     return Status::kSuccess;
   }
-  return Refuse(Status::kBadParam,
-                absl::StrCat("cudnnBackendGetAttribute: attribute ", static_cast<int>(attribute),
-                             " isn't emulated, or has another type"));
+  return RefuseCall(Status::kBadParam, absl::StrCat("cudnnBackendGetAttribute: attribute ",
+                                                    static_cast<int>(attribute),
+                                                    " isn't emulated, or has another type"));
 }
 
 Status cudnnBackendFinalize(cudnn::Descriptor descriptor) {
@@ -228,7 +228,7 @@ Status cudnnBackendFinalize(cudnn::Descriptor descriptor) {
   const auto object = Descriptors().Find(descriptor, "cudnnBackendFinalize");
   if (object == nullptr) return Status::kBadParam;
   if (object->finalized) {
-    return Refuse(Status::kBadParam, "cudnnBackendFinalize: the descriptor is finalized");
+    return RefuseCall(Status::kBadParam, "cudnnBackendFinalize: the descriptor is finalized");
   }
   return Finalize(*object);
 }
@@ -247,16 +247,16 @@ Status Bind(const CudnnObject& pack, int64_t alignment, int device, Argument& ar
   const std::vector<int64_t> numbers = pack.Ints(Attribute::kVariantPackUniqueIds);
   const auto found = std::find(numbers.begin(), numbers.end(), argument.number);
   if (found == numbers.end()) {
-    return Refuse(Status::kBadParam,
-                  absl::StrCat("cudnnBackendExecute: tensor ", argument.number, " has no address"));
+    return RefuseCall(Status::kBadParam, absl::StrCat("cudnnBackendExecute: tensor ",
+                                                      argument.number, " has no address"));
   }
   const std::string& pointers = pack.values.at(Attribute::kVariantPackDataPointers).bytes;
   void* address = nullptr;
   std::memcpy(&address, pointers.data() + (found - numbers.begin()) * sizeof(void*),
               sizeof(address));
   if (reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(alignment) != 0) {
-    return Refuse(Status::kBadParamMisalignedPointer,
-                  "cudnnBackendExecute: an address has a smaller alignment than its tensor");
+    return RefuseCall(Status::kBadParamMisalignedPointer,
+                      "cudnnBackendExecute: an address has a smaller alignment than its tensor");
   }
   if (CheckMemory(address, static_cast<size_t>(argument.bytes), Space::kDevice,
                   "cudnnBackendExecute", device) != cudaSuccess) {
@@ -283,8 +283,9 @@ Status Enqueue(const DnnHandle& dnn, const CudnnObject& plan, const CudnnObject&
   }
   const int device = stream->device();
   if (device != CurrentDevice() || device != dnn.device()) {
-    return Refuse(Status::kBadParamStreamMismatch,
-                  "cudnnBackendExecute: the stream and the handle must be of the current device");
+    return RefuseCall(
+        Status::kBadParamStreamMismatch,
+        "cudnnBackendExecute: the stream and the handle must be of the current device");
   }
   const CudnnGraph graph = DescribeGraph(*plan.engine.graph);
   const Convolution& c = graph.convolution;
@@ -333,11 +334,11 @@ Status cudnnBackendExecute(cudnn::Handle handle, cudnn::Descriptor plan, cudnn::
   if (plan_object == nullptr || pack_object == nullptr) return Status::kBadParam;
   if (plan_object->type != DescriptorType::kExecutionPlan ||
       pack_object->type != DescriptorType::kVariantPack) {
-    return Refuse(Status::kBadParam, "cudnnBackendExecute: a descriptor has the wrong type");
+    return RefuseCall(Status::kBadParam, "cudnnBackendExecute: a descriptor has the wrong type");
   }
   if (!plan_object->finalized || !pack_object->finalized) {
-    return Refuse(Status::kBadParamNotFinalized,
-                  "cudnnBackendExecute: a descriptor isn't finalized");
+    return RefuseCall(Status::kBadParamNotFinalized,
+                      "cudnnBackendExecute: a descriptor isn't finalized");
   }
   return Enqueue(*dnn, *plan_object, *pack_object);
 }

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "tensord/tests/cuda_emulation/address_space.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 #endif
@@ -58,11 +60,6 @@ struct Caller {
   void* tsan_fiber = nullptr;
 };
 thread_local Caller caller;
-
-size_t PageBytes() {
-  static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include "tensord/client/tensord.h"
 #include "tensord/tests/fault/hosts.h"
 #include "tensord/tests/integration/daemon_fixture.h"
+#include "tensord/tests/mib.h"
 
 namespace tensord::fault {
 namespace {
@@ -22,7 +23,6 @@ using integration::Eventually;
 using testing::Each;
 using testing::HasSubstr;
 
-constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kElements = 16 * kMiB;
 
 class ClusterPartitionTest : public testing::Test {

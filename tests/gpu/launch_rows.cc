@@ -10,6 +10,7 @@
 #include "tensord/tests/await_compiled.h"
 #include "tensord/tests/gpu/direct.h"
 #include "tensord/tests/gpu/rows.h"
+#include "tensord/tests/mib.h"
 #include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::gpu {
@@ -17,7 +18,6 @@ namespace {
 
 using server::Handle;
 
-constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kSmall = 64;   // elements of a small tensor
 constexpr int64_t kMatrix = 32;  // rows and columns of a small matrix
 constexpr int64_t kEngineBytes = 1024 * kMiB;

@@ -6,12 +6,12 @@
 #include <fstream>
 
 #include "tensord/tests/integration/daemon_fixture.h"
+#include "tensord/tests/mib.h"
 #include "tensord/tests/sanitized.h"
 
 namespace tensord::integration {
 namespace {
 
-constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kChunkBytes = kMiB;
 constexpr int64_t kMaxExtraBytes = 64 * kMiB;
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tensord/tests/integration/cluster_fixture.h"
+#include "tensord/tests/mib.h"
 #include "tensord/tests/proxy/delay_proxy.h"
 
 namespace tensord::integration {
@@ -13,8 +14,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-constexpr int64_t kMiB = 1 << 20;
 
 std::vector<int32_t> Counting(int64_t count) {
   std::vector<int32_t> values(count);

@@ -13,9 +13,10 @@ namespace {
 
 using Stream = grpc::ServerReaderWriter<v1::FetchResponse, v1::FetchRequest>;
 
-class StreamCall final : public FakeSource::Call {
+class FakeStreamCall final : public FakeSource::Call {
  public:
-  StreamCall(grpc::ServerContext* context, Stream* stream) : context_(context), stream_(stream) {}
+  FakeStreamCall(grpc::ServerContext* context, Stream* stream)
+      : context_(context), stream_(stream) {}
   bool Send(const v1::FetchResponse& message) override { return stream_->Write(message); }
   void Compress() override { context_->set_compression_algorithm(GRPC_COMPRESS_GZIP); }
   std::optional<v1::FetchRequest> Next() override {
@@ -33,7 +34,7 @@ class StreamCall final : public FakeSource::Call {
 
 struct FakeSource::Server final : v1::PeerService::Service {
   grpc::Status Fetch(grpc::ServerContext* context, Stream* stream) override {
-    StreamCall call(context, stream);
+    FakeStreamCall call(context, stream);
     const int code = script(call);
     return grpc::Status(static_cast<grpc::StatusCode>(code), code == 0 ? "" : "as the script says");
   }

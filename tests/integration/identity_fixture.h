@@ -14,6 +14,9 @@
 
 namespace tensord::integration {
 
+inline constexpr char kAlice[] = "alice-token";
+inline constexpr char kBob[] = "bob-token";
+
 class IdentityFixture : public testing::Test {
  protected:
   // Returns a line of the token file.

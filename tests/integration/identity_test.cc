@@ -18,8 +18,6 @@ using testing::HasSubstr;
 using testing::Not;
 
 // Any string may be a token.
-constexpr char kAlice[] = "alice-token";
-constexpr char kBob[] = "bob-token";
 constexpr char kExpired[] = "expired-token";
 constexpr char kRevoked[] = "revoked-token";
 constexpr char kUnknown[] = "unknown-token";

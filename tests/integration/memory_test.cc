@@ -5,12 +5,11 @@
 #include <vector>
 
 #include "tensord/tests/integration/daemon_fixture.h"
+#include "tensord/tests/mib.h"
 #include "tensord/tests/sanitized.h"
 
 namespace tensord::integration {
 namespace {
-
-constexpr int64_t kMiB = 1 << 20;
 
 class MemoryTest : public DaemonFixture {
  protected:

@@ -7,6 +7,7 @@
 
 #include "tensord/client/tensord.h"
 #include "tensord/tests/integration/identity_fixture.h"
+#include "tensord/tests/mib.h"
 #include "tensord/tests/proxy/delay_proxy.h"
 
 namespace tensord::integration {
@@ -17,7 +18,6 @@ using proxy::DelayProxy;
 
 // The connections of a client whose uploads use one connection.
 constexpr int64_t kClientConnections = 3;
-constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kElements = 16 * kMiB;  // 64 MiB
 
 // Without this, gRPC prints an error for each connection that a server refuses.

@@ -13,6 +13,8 @@
 
 namespace tensord::integration {
 
+inline const TensorSpec kMillion{DType::kFloat32, {1 << 20}};  // 4 MiB
+
 // Returns bytes that depend on their positions.
 inline std::string Pattern(int64_t size) {
   std::string bytes(size, '\0');

@@ -9,8 +9,6 @@ namespace {
 
 using Code = absl::StatusCode;
 
-const TensorSpec kMillion{DType::kFloat32, {1 << 20}};
-
 // Two daemons with TLS and one token file, as one operator's servers have.
 class PullIdentityTest : public IdentityFixture {
  protected:

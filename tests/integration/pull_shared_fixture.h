@@ -10,10 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/tests/integration/peer_fixture.h"
+#include "tensord/tests/mib.h"
 
 namespace tensord::integration {
 
-inline constexpr int64_t kMiB = 1 << 20;
 inline constexpr int64_t kSlot = 4 * kMiB;            // bytes of a slot of a FakeSource's ring
 inline constexpr int64_t kMinSharedBytes = 4 * kMiB;  // smaller tensors go over the network
 

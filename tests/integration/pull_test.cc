@@ -14,8 +14,7 @@ using proxy::Direction;
 using Code = absl::StatusCode;
 using testing::HasSubstr;
 
-const TensorSpec kMillion{DType::kFloat32, {1 << 20}};  // 4 MiB
-const TensorSpec kLarge{DType::kFloat32, {8 << 20}};    // 32 MiB
+const TensorSpec kLarge{DType::kFloat32, {8 << 20}};  // 32 MiB
 
 class PullTest : public testing::Test {
  protected:

@@ -19,7 +19,7 @@ constexpr uint64_t kPromised = 7;
 enum Way { kCreate, kWrite, kRing, kOp, kCopy, kProgram, kWays };
 const char* const kNames[] = {"create", "write", "ring", "op", "copy", "program"};
 
-TensorSpec Bytes(int64_t size) { return {DType::kUInt8, {size}}; }
+TensorSpec BytesSpec(int64_t size) { return {DType::kUInt8, {size}}; }
 
 // A ring of shared memory, mapped here. The mapping outlives the call.
 class MappedRing {
@@ -50,7 +50,7 @@ class MappedRing {
   bool Upload(uint64_t handle, const std::string& bytes) {
     v1::SharedMemoryRequest request;
     const auto size = static_cast<int64_t>(bytes.size());
-    *request.mutable_write() = session_.FirstWrite(handle, Bytes(size)).spec();
+    *request.mutable_write() = session_.FirstWrite(handle, BytesSpec(size)).spec();
     if (!call_->Send(request)) return false;
     for (int64_t at = 0, i = 0; at < size; ++i) {
       const int64_t count = std::min(size - at, ring_.slot_bytes());
@@ -116,10 +116,10 @@ class Caller {
     const uint64_t handle = 100 + way;
     switch (way) {
       case kCreate:
-        return session_.Create(handle, Bytes(size_), wanted()).status();
+        return session_.Create(handle, BytesSpec(size_), wanted()).status();
       case kWrite: {
         auto call = session_.client().Write();
-        v1::WriteRequest request = session_.FirstWrite(handle, Bytes(size_));
+        v1::WriteRequest request = session_.FirstWrite(handle, BytesSpec(size_));
         request.set_data(wanted());
         call->Send(request);
         return call->Finish().status();
@@ -162,7 +162,7 @@ class Caller {
     v1::Program& program = *message.add_commands()->mutable_program();
     program.set_number(1);
     program.set_device("cpu:0");
-    *program.add_inputs() = ToProto(Bytes(size_));
+    *program.add_inputs() = ToProto(BytesSpec(size_));
     for (uint32_t word : {1, 0, 0, 1, 1, 0}) program.add_ops(word);
     program.add_outputs(2);
     v1::ProgramRun& run = *message.add_commands()->mutable_run();
@@ -234,7 +234,7 @@ class ResidueTest : public IdentityFixture {
   static void ExpectNothingOfBrokenUploads(Caller& bob, int64_t size, int cycle) {
     RpcSession& session = bob.session();
     const auto part = [&](uint64_t handle) {
-      v1::WriteRequest request = session.FirstWrite(handle, Bytes(size));
+      v1::WriteRequest request = session.FirstWrite(handle, BytesSpec(size));
       if (cycle % 2 == 0) request.set_data(std::string(size / 2, 'b'));
       return request;
     };
@@ -256,7 +256,7 @@ class ResidueTest : public IdentityFixture {
     v1::SessionStreamRequest message = session.Attach();
     v1::Promise& promise = *message.add_commands()->mutable_promise();
     promise.set_handle(kPromised);
-    *promise.mutable_spec() = ToProto(Bytes(size));
+    *promise.mutable_spec() = ToProto(BytesSpec(size));
     promise.set_device("cpu:0");
     EXPECT_TRUE(RunStream(session.client(), {message}).ok());
   }
@@ -298,7 +298,7 @@ TEST_F(ResidueTest, ResumableUploadIsNotReadable) {
   RpcSession bob(*clients_[1]);
   Promise(bob, 70000);
   auto write = clients_[1]->Write();
-  v1::WriteRequest request = bob.FirstWrite(kPromised, Bytes(70000));
+  v1::WriteRequest request = bob.FirstWrite(kPromised, BytesSpec(70000));
   request.mutable_spec()->set_resumable(true);
   request.set_data(std::string(100, 'b'));
   write->Send(request);

@@ -10,13 +10,13 @@
 #include "tensord/client/tensord.h"
 #include "tensord/tests/integration/daemon_fixture.h"
 #include "tensord/tests/integration/receive_region.h"
+#include "tensord/tests/mib.h"
 
 namespace tensord::integration {
 namespace {
 
 using Code = absl::StatusCode;
 
-constexpr int64_t kMiB = 1 << 20;
 constexpr int kMaxRings = 32;
 constexpr int kMaxRingsPerSession = 2;
 constexpr int64_t kReceiveTimeoutMs = 60'000;

@@ -13,8 +13,6 @@ using Code = absl::StatusCode;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr char kAlice[] = "alice-token";
-
 // Without this, gRPC prints an error for each handshake that a test makes fail.
 [[maybe_unused]] const bool kQuiet = setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0) == 0;
 

@@ -5,18 +5,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/tests/proxy/http2_frame.h"
 
 namespace tensord::proxy {
 namespace {
 
-// RFC 9113: the client's connection preface and frames; gRPC over HTTP/2: messages.
-constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-constexpr size_t kFrameHeadBytes = 9;
-constexpr size_t kMessagePrefixBytes = 5;
-constexpr uint8_t kData = 0;
-constexpr uint8_t kHeaders = 1;
-constexpr uint8_t kContinuation = 9;
-constexpr uint8_t kEndStream = 1;
+constexpr size_t kMessagePrefixBytes = 5;  // gRPC over HTTP/2
 
 int64_t BigEndian(absl::string_view bytes) {
   int64_t value = 0;

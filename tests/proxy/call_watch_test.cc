@@ -5,22 +5,18 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/tests/proxy/http2_frame.h"
 
 namespace tensord::proxy {
 namespace {
 
-constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 constexpr char kMethod[] = "/a.Service/Do";
-constexpr char kData = 0;
-constexpr char kHeaders = 1;
-constexpr char kSettings = 4;
-constexpr char kEndStream = 1;
 
-std::string Frame(char type, char flags, char stream, const std::string& body) {
+std::string Frame(FrameType type, char flags, char stream, const std::string& body) {
   std::string head(9, '\0');
   head[1] = static_cast<char>(body.size() >> 8);
   head[2] = static_cast<char>(body.size() & 0xff);
-  head[3] = type;
+  head[3] = static_cast<char>(type);
   head[4] = flags;
   head[8] = stream;
   return head + body;

@@ -3,17 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "tensord/tests/proxy/http2_frame.h"
+
 namespace tensord::proxy {
 namespace {
 
-// RFC 9113: the client's connection preface and the frame header.
-constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-constexpr size_t kFrameHeaderBytes = 9;
 // A server may send its settings before the client's preface. More early bytes than this aren't
 // HTTP/2.
 constexpr size_t kMaxEarlyBytes = 64 * 1024;
-constexpr uint8_t kData = 0;
-constexpr uint8_t kHeaders = 1;
 
 int64_t FrameLength(const std::string& head) {
   const auto byte = [&](int i) { return static_cast<int64_t>(static_cast<uint8_t>(head[i])); };
@@ -68,10 +65,10 @@ bool FrameScanner::ScanFrames(absl::string_view bytes) {
       counts = counts || body_counts_;
       continue;
     }
-    const size_t taken = std::min(bytes.size(), kFrameHeaderBytes - head_.size());
+    const size_t taken = std::min(bytes.size(), kFrameHeadBytes - head_.size());
     head_.append(bytes.data(), taken);
     bytes.remove_prefix(taken);
-    if (head_.size() < kFrameHeaderBytes) break;
+    if (head_.size() < kFrameHeadBytes) break;
     const auto type = static_cast<uint8_t>(head_[3]);
     body_left_ = FrameLength(head_);
     body_counts_ = body_left_ > 0 && (type == kData || type == kHeaders);

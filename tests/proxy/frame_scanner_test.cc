@@ -2,31 +2,23 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "tensord/tests/proxy/http2_frame.h"
+
 namespace tensord::proxy {
 namespace {
-
-const char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-enum FrameType : char {
-  kData = 0,
-  kHeaders = 1,
-  kReset = 3,
-  kSettings = 4,
-  kPing = 6,
-  kWindow = 8
-};
 
 std::string Frame(FrameType type, size_t length) {
   std::string frame;
   for (const int shift : {16, 8, 0}) frame.push_back(static_cast<char>(length >> shift & 0xff));
-  frame.push_back(type);
+  frame.push_back(static_cast<char>(type));
   frame.append(5, '\0');  // flags and stream
   return frame + std::string(length, 'x');
 }
 
 TEST(FrameScannerTest, CountsCallsAndNotTheTransport) {
   FrameScanner scanner(FrameScanner::From::kClient);
-  EXPECT_FALSE(scanner.Scan(kPreface + Frame(kSettings, 30)));
+  EXPECT_FALSE(scanner.Scan(absl::StrCat(kPreface, Frame(kSettings, 30))));
   EXPECT_FALSE(scanner.Scan(Frame(kPing, 8) + Frame(kWindow, 4) + Frame(kReset, 4)));
   EXPECT_TRUE(scanner.Scan(Frame(kHeaders, 100)));
   EXPECT_TRUE(scanner.Scan(Frame(kWindow, 4) + Frame(kData, 70000) + Frame(kPing, 8)));
@@ -35,8 +27,8 @@ TEST(FrameScannerTest, CountsCallsAndNotTheTransport) {
 }
 
 TEST(FrameScannerTest, FindsFramesInFragments) {
-  const std::string all =
-      kPreface + Frame(kSettings, 12) + Frame(kData, 40) + Frame(kPing, 8) + Frame(kHeaders, 5);
+  const std::string all = absl::StrCat(kPreface, Frame(kSettings, 12), Frame(kData, 40),
+                                       Frame(kPing, 8), Frame(kHeaders, 5));
   FrameScanner scanner(FrameScanner::From::kClient);
   int64_t counted = 0;
   for (const char byte : all) counted += scanner.Scan(absl::string_view(&byte, 1)) ? 1 : 0;

@@ -1,5 +1,6 @@
 // The division of an upload among connections.
 #include "tensord/client/internal/upload_plan.h"
+#include "tensord/tests/mib.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +11,6 @@
 
 namespace tensord::internal {
 namespace {
-
-constexpr int64_t kMiB = 1 << 20;
 
 // Takes chunks until there are none, and returns the ranges that they cover.
 std::vector<std::pair<int64_t, int64_t>> TakeChunks(UploadPlan* plan) {

@@ -12,10 +12,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
-
-TensorSpec I64(Shape shape) { return {DType::kInt64, std::move(shape)}; }
 Attributes Axis(int64_t axis) { return {{"axis", axis}}; }
 
 TEST(IndexInference, PutsTheIndicesShapeInPlaceOfTheAxes) {

@@ -12,7 +12,6 @@ using testing::HasSubstr;
 
 TensorSpec F16(Shape shape) { return {DType::kFloat16, std::move(shape)}; }
 TensorSpec F64(Shape shape) { return {DType::kFloat64, std::move(shape)}; }
-TensorSpec I64(Shape shape) { return {DType::kInt64, std::move(shape)}; }
 
 std::vector<std::string> Outputs(absl::string_view op, const std::vector<TensorSpec>& inputs,
                                  const Attributes& attrs = {}) {

@@ -12,9 +12,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
-constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-
 std::string Reshape(Shape from, Ints to) {
   return Result("reshape", {F32(std::move(from))}, {{"shape", std::move(to)}});
 }

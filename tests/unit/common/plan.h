@@ -11,6 +11,9 @@ namespace tensord {
 using Ints = std::vector<int64_t>;
 
 inline TensorSpec F32(Shape shape) { return {DType::kFloat32, std::move(shape)}; }
+inline TensorSpec I64(Shape shape) { return {DType::kInt64, std::move(shape)}; }
+inline constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+inline constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 inline TensorSpec Of(DType dtype, Shape shape = {2}) { return {dtype, std::move(shape)}; }
 
 inline bool SamePlan(const OpPlan& a, const OpPlan& b) {

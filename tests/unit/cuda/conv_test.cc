@@ -15,7 +15,7 @@ constexpr double Roundings(DType dtype) { return SizeOf(dtype) == 2 ? 1 : 16; }
 constexpr double kScale = 64;
 constexpr double Scale(DType dtype) { return SizeOf(dtype) == 2 ? 0 : kScale; }
 
-const ConvCase kCases[] = {
+const ConvCase kConvCases[] = {
     {{2, 3, 9}, {4, 3, 3}},
     {{2, 3, 7, 9}, {4, 3, 3, 3}, {1}, {1}},
     {{1, 2, 4, 5, 6}, {3, 2, 2, 3, 2}, {1, 2, 1}, {1, 0, 1}},
@@ -27,7 +27,7 @@ const ConvCase kCases[] = {
 };
 
 TEST_F(CudaTest, ConvolutionsOfEveryKind) {
-  for (const ConvCase& c : kCases) {
+  for (const ConvCase& c : kConvCases) {
     for (const DType dtype : kDTypes) {
       SCOPED_TRACE(testing::Message() << c.x.ToString() << " and " << c.w.ToString());
       const ConvReference expected(c, dtype);

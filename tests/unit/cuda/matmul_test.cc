@@ -11,7 +11,7 @@ struct MatmulCase {
 // The inputs are multiples of 1/4 from -9 to 9. Their products and sums are exact in float32 and
 // float64, in any order. Only the result is rounded.
 constexpr double kUlps = 1;
-constexpr double kScale = 0;
+constexpr double kProductScale = 0;
 
 // For float32 and float64 the GPU computes activations with other functions than the CPU. The error
 // bound is relative to the value, or to 1 if the value is smaller. For 16-bit dtypes the activation
@@ -19,7 +19,7 @@ constexpr double kScale = 0;
 constexpr double ActivationUlps(DType dtype) { return SizeOf(dtype) == 2 ? 1 : 16; }
 constexpr double kActivationScale = 1;
 
-const MatmulCase kCases[] = {
+const MatmulCase kMatmulCases[] = {
     {{17, 33}, {33, 29}},
     {{33, 17}, {33, 29}, true, false},
     {{17, 33}, {29, 33}, false, true},
@@ -42,11 +42,12 @@ const MatmulCase kCases[] = {
 };
 
 TEST_F(CudaTest, MatmulOfEveryLayout) {
-  for (const MatmulCase& c : kCases) {
+  for (const MatmulCase& c : kMatmulCases) {
     for (DType dtype : kRealDTypes) {
       if (IsBool(dtype)) continue;
       ExpectSame("matmul", {MakeValues(dtype, c.a, 1), MakeValues(dtype, c.b, 2)},
-                 {{"transpose_a", c.transpose_a}, {"transpose_b", c.transpose_b}}, kUlps, kScale);
+                 {{"transpose_a", c.transpose_a}, {"transpose_b", c.transpose_b}}, kUlps,
+                 kProductScale);
     }
   }
 }
@@ -54,7 +55,7 @@ TEST_F(CudaTest, MatmulOfEveryLayout) {
 TEST_F(CudaTest, MatmulOfSizesPastATile) {
   for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kInt32, DType::kInt8}) {
     ExpectSame("matmul", {MakeValues(dtype, {130, 257}, 3), MakeValues(dtype, {257, 75}, 4)}, {},
-               kUlps, kScale);
+               kUlps, kProductScale);
   }
 }
 
@@ -78,7 +79,7 @@ TEST_F(CudaTest, LinearOfOddAndEmptySizes) {
       ExpectSame(
           "linear",
           {MakeValues(dtype, x, 8), MakeValues(dtype, w, 9), MakeValues(dtype, {w.dim(0)}, 10)},
-          {{"activation", std::string("relu")}}, kUlps, kScale);
+          {{"activation", std::string("relu")}}, kUlps, kProductScale);
     }
   }
 }
@@ -96,7 +97,7 @@ TEST_F(CudaTest, Tf32IsCloseWhereAllowed) {
   // Values of 7 bits are whole in TF32, so that only the sum may differ.
   ExpectSame("matmul",
              {MakeValues(DType::kFloat32, {64, 64}, 11), MakeValues(DType::kFloat32, {64, 64}, 12)},
-             {{"allow_tf32", true}}, kUlps, kScale);
+             {{"allow_tf32", true}}, kUlps, kProductScale);
 }
 
 }  // namespace

@@ -16,13 +16,13 @@ struct ReduceCase {
 
 // Reductions over rows, columns, inner and outer axes, all elements of a tensor that is long enough
 // to be split, a scalar, and an empty tensor.
-const ReduceCase kCases[] = {{{33, 1000}, {1}},         {{1000, 33}, {0}}, {{70000}, {}},
-                             {{6, 7, 8}, {0, 2}},       {{6, 7, 8}, {1}},  {{5, 200, 3}, {1}},
-                             {{3, 300, 100}, {0, 1}},   {{4, 1, 5}, {1}},  {{}, {}},
-                             {{2, 3, 4, 5, 6}, {1, 3}}, {{0, 4}, {1}}};
+const ReduceCase kReduceCases[] = {{{33, 1000}, {1}},         {{1000, 33}, {0}}, {{70000}, {}},
+                                   {{6, 7, 8}, {0, 2}},       {{6, 7, 8}, {1}},  {{5, 200, 3}, {1}},
+                                   {{3, 300, 100}, {0, 1}},   {{4, 1, 5}, {1}},  {{}, {}},
+                                   {{2, 3, 4, 5, 6}, {1, 3}}, {{0, 4}, {1}}};
 
 TEST_F(CudaTest, SumsAndMeans) {
-  for (const ReduceCase& c : kCases) {
+  for (const ReduceCase& c : kReduceCases) {
     for (DType dtype : kRealDTypes) {
       ExpectSame("sum", {MakeValues(dtype, c.shape, 1)}, {{"axes", c.axes}}, 16, 64);
       if (!IsFloating(dtype)) continue;
@@ -41,7 +41,7 @@ TEST_F(CudaTest, ReducesEmptyTensors) {
 
 TEST_F(CudaTest, ExtremaAndTheirIndices) {
   for (const char* op : {"max", "min", "argmax", "argmin"}) {
-    for (const ReduceCase& c : kCases) {
+    for (const ReduceCase& c : kReduceCases) {
       for (DType dtype : kRealDTypes) {
         ExpectSame(op, {MakeValues(dtype, c.shape, 4)}, {{"axes", c.axes}});
       }

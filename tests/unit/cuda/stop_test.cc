@@ -13,13 +13,13 @@
 #include "tensord/server/session/session_table.h"
 #include "tensord/tests/cuda_emulation/control.h"
 #include "tensord/tests/expect_error.h"
+#include "tensord/tests/mib.h"
 #include "tensord/tests/unit/cuda/checked_cuda_device.h"
 #include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::server {
 namespace {
 
-constexpr int64_t kMiB = 1 << 20;
 constexpr uint32_t kSteps = 200;
 
 // Spare memory that fills the device, so that an allocation of the program fails at first. The

@@ -13,9 +13,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-const double kNan = std::numeric_limits<double>::quiet_NaN();
-
 #define TENSORD_NAME(name, Function, typing, cost, doc) #name,
 constexpr const char* kUnaryOps[] = {TENSORD_UNARY_OPS(TENSORD_NAME) "gelu"};
 #undef TENSORD_NAME

@@ -1,6 +1,7 @@
 // Runs single ops on a CPU device, for tests: host values in, host values out.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,9 @@
 #include "tensord/server/device/device.h"
 
 namespace tensord::server {
+
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // A tensor on the host. At() and ToDoubles() read any dtype. They round integers above 2^53, and
 // return the real parts of complex elements.

@@ -13,9 +13,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-const double kNan = std::numeric_limits<double>::quiet_NaN();
-
 struct AxesCase {
   Shape shape;
   std::vector<int64_t> axes;

@@ -19,7 +19,7 @@ namespace tensord::server {
 namespace {
 
 using testing::HasSubstr;
-using Bytes = std::vector<uint8_t>;
+using ByteVector = std::vector<uint8_t>;
 
 struct Op {
   std::string name;
@@ -51,7 +51,7 @@ class Runner {
 
   // Runs a program twice. Returns the bytes of its outputs. Sets `held_bytes` to the memory that
   // the program holds, and `peak_bytes` to the peak of used memory. Neither includes the inputs.
-  std::vector<Bytes> Run(const Recorded& recorded) {
+  std::vector<ByteVector> Run(const Recorded& recorded) {
     std::vector<Handle> inputs;
     for (const TensorSpec& spec : recorded.inputs) inputs.push_back(Uniform(spec));
     engine_.slots()[0]->executor->Drain();
@@ -60,7 +60,7 @@ class Runner {
     EXPECT_TRUE(program.ok()) << program.status();
     if (!program.ok()) return {};
     held_bytes = Memory().used_bytes - before;
-    std::vector<Bytes> results;
+    std::vector<ByteVector> results;
     for (int run = 0; run < 2; ++run) {  // the second run reuses the memory of the first one
       std::vector<Handle> outputs;
       for (size_t i = 0; i < recorded.outputs.size(); ++i) outputs.push_back(++last_handle_);
@@ -97,10 +97,10 @@ class Runner {
     return handle;
   }
 
-  Bytes Read(const TensorRef& tensor) {
-    absl::StatusOr<Bytes> bytes = ReadTensor<uint8_t>(engine_, tensor);
+  ByteVector Read(const TensorRef& tensor) {
+    absl::StatusOr<ByteVector> bytes = ReadTensor<uint8_t>(engine_, tensor);
     EXPECT_TRUE(bytes.ok()) << bytes.status();
-    return bytes.value_or(Bytes());
+    return bytes.value_or(ByteVector());
   }
 
   Engine engine_;

@@ -27,7 +27,7 @@ constexpr int64_t kSmall = 16;           // a program holds values of this size 
 constexpr int64_t kLarge = 4096;         // 32 KiB: allocated by each run
 constexpr int kRunsBeforeNextTry = 256;  // after the graph's memory was needed elsewhere
 
-struct Op {
+struct GraphOp {
   std::string name;
   std::vector<uint32_t> operands;
   Attributes attrs = {};
@@ -40,10 +40,10 @@ class ProgramGraphTest : public EngineFixture {
 
   using ProgramRef = std::shared_ptr<Program>;
 
-  ProgramRef Prepare(const std::vector<TensorSpec>& inputs, const std::vector<Op>& ops,
+  ProgramRef Prepare(const std::vector<TensorSpec>& inputs, const std::vector<GraphOp>& ops,
                      std::vector<uint32_t> outputs) {
     ProgramSpec spec{inputs, {}, std::move(outputs)};
-    for (const Op& op : ops) {
+    for (const GraphOp& op : ops) {
       spec.steps.push_back({op.name, &op.attrs, {op.operands.begin(), op.operands.end()}});
     }
     auto program = engine_->Prepare(*session_, spec, "cpu:0");
@@ -53,7 +53,7 @@ class ProgramGraphTest : public EngineFixture {
 
   // Prepares a program that computes x + 20 · w in twenty steps. x and w have `n` elements.
   ProgramRef PrepareTwentyAdds(int64_t n) {
-    std::vector<Op> ops;
+    std::vector<GraphOp> ops;
     for (uint32_t i = 0; i < 20; ++i) ops.push_back({"add", {i == 0 ? 0 : i + 1, 1}});
     const TensorSpec spec{DType::kInt64, {n}};
     return Prepare({spec, spec}, ops, {21});
@@ -189,7 +189,7 @@ TEST_F(ProgramGraphTest, MemoryIsCountedAndFreedWithTheProgram) {
 // Each launch of a graph writes the values within the compositions, so they stay allocated.
 TEST_F(ProgramGraphTest, KeepsTheValuesWithinCompositions) {
   constexpr int kOps = 16;
-  std::vector<Op> ops;
+  std::vector<GraphOp> ops;
   for (uint32_t i = 0; i < kOps; ++i) ops.push_back({"hardtanh", {i}});  // maximum, minimum
   ProgramRef program = Prepare({{DType::kInt64, {kLarge}}}, ops, {kOps});
   const Handle x = New(kLarge, 0);
@@ -278,8 +278,8 @@ TEST_F(ProgramGraphTest, OutputsMayBeInputsConstantsOrEachOther) {
   const TensorSpec spec{DType::kInt64, {kSmall}};
   const Attributes constant{
       {"data", Bytes{bytes}}, {"shape", std::vector<int64_t>{kSmall}}, {"dtype", DType::kInt64}};
-  std::vector<Op> ops = {{"constant", {}, constant},
-                         {"reshape", {0}, {{"shape", std::vector<int64_t>{1, kSmall}}}}};
+  std::vector<GraphOp> ops = {{"constant", {}, constant},
+                              {"reshape", {0}, {{"shape", std::vector<int64_t>{1, kSmall}}}}};
   for (uint32_t i = 0; i < 30; ++i) ops.push_back({"add", {i == 0 ? 0 : i + 2, 1}});
   ops.push_back({"reshape", {32}, {{"shape", std::vector<int64_t>{kSmall, 1}}}});
   const ProgramRef program = Prepare({spec}, ops, {32, 0, 1, 33, 2, 32, 17});
@@ -298,7 +298,7 @@ TEST_F(ProgramGraphTest, OutputsMayBeInputsConstantsOrEachOther) {
 
 TEST_F(ProgramGraphTest, CastsHaveTheirOwnMemory) {
   const TensorSpec narrow{DType::kInt32, {kSmall}}, wide{DType::kInt64, {kSmall}};
-  std::vector<Op> ops = {{"neg", {0}}};
+  std::vector<GraphOp> ops = {{"neg", {0}}};
   for (uint32_t i = 0; i < 20; ++i) ops.push_back({"add", {i == 0 ? 1 : i + 2, 2}});
   const ProgramRef program = Prepare({narrow, wide}, ops, {22});
   const Handle w = New(kSmall, 1000);
@@ -331,7 +331,7 @@ class ProgramGraphLargeTest : public ProgramGraphTest {
 
 TEST_F(ProgramGraphLargeTest, LargeInputsRunOpByOp) {
   constexpr int64_t kHuge = 1 << 20;
-  std::vector<Op> ops;
+  std::vector<GraphOp> ops;
   for (uint32_t i = 0; i < 7; ++i) ops.push_back({"neg", {i}});
   for (const int64_t n : {kHuge, kSmall}) {
     const ProgramRef program = Prepare({{DType::kInt64, {n}}}, ops, {7});

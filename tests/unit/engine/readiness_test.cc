@@ -11,7 +11,7 @@
 namespace tensord::server {
 namespace {
 
-const TensorSpec kTwo{DType::kInt64, {2}};
+const TensorSpec kTwoElements{DType::kInt64, {2}};
 
 class FakeOp final : public Executable {
  public:
@@ -38,10 +38,10 @@ class ReadinessTest : public testing::Test {
     }
   }
 
-  TensorRef Pending(int device = 0) { return Tensor::Make(1, kTwo, &slots_[device]); }
+  TensorRef Pending(int device = 0) { return Tensor::Make(1, kTwoElements, &slots_[device]); }
   TensorRef Ready(int device = 0) {
     TensorRef tensor = Pending(device);
-    tensor->Finish(*slots_[device].device->Allocate(kTwo.size_bytes()));
+    tensor->Finish(*slots_[device].device->Allocate(kTwoElements.size_bytes()));
     return tensor;
   }
   TensorRef Failed() {
@@ -75,7 +75,7 @@ TEST_F(ReadinessTest, InputsArePendingWithoutALane) {
 
 TEST_F(ReadinessTest, DoneTensorIsReadyThoughItWasPosted) {
   const TensorRef tensor = PostedTo(0);
-  tensor->Finish(*slots_[0].device->Allocate(kTwo.size_bytes()));
+  tensor->Finish(*slots_[0].device->Allocate(kTwoElements.size_bytes()));
   EXPECT_EQ(StateOf(*tensor, lanes_[0].get()), InputState::kReady);
 }
 
@@ -95,10 +95,10 @@ TEST_F(ReadinessTest, OpWithFailedInputDoesNotRunInline) {
 TEST_F(ReadinessTest, FindsTheFirstInputOfAnotherSpecOrDevice) {
   const TensorSpec three{DType::kInt64, {3}};
   const std::vector<TensorRef> inputs = {Ready(0), Pending(0)};
-  EXPECT_EQ(FirstMismatch({kTwo, kTwo}, &slots_[0], inputs), 2u);
-  EXPECT_EQ(FirstMismatch({kTwo, three}, &slots_[0], inputs), 1u);
-  EXPECT_EQ(FirstMismatch({kTwo, kTwo}, &slots_[1], inputs), 0u);
-  EXPECT_EQ(FirstMismatch({kTwo, kTwo}, &slots_[0], {Ready(0), Ready(1)}), 1u);
+  EXPECT_EQ(FirstMismatch({kTwoElements, kTwoElements}, &slots_[0], inputs), 2u);
+  EXPECT_EQ(FirstMismatch({kTwoElements, three}, &slots_[0], inputs), 1u);
+  EXPECT_EQ(FirstMismatch({kTwoElements, kTwoElements}, &slots_[1], inputs), 0u);
+  EXPECT_EQ(FirstMismatch({kTwoElements, kTwoElements}, &slots_[0], {Ready(0), Ready(1)}), 1u);
 }
 
 }  // namespace

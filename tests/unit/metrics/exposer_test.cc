@@ -19,7 +19,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-std::unique_ptr<Exposer> Serve(std::function<void(Snapshot*)> collect) {
+std::unique_ptr<Exposer> ServeSamples(std::function<void(Snapshot*)> collect) {
   auto exposer = Exposer::Start({.listen = "127.0.0.1:0"}, std::move(collect));
   EXPECT_TRUE(exposer.ok()) << exposer.status();
   return *std::move(exposer);
@@ -31,7 +31,7 @@ std::string Scrape(const Exposer& exposer) {
 
 TEST(ExposerTest, ServesSamplesAsText) {
   double sessions = 2;
-  const auto exposer = Serve([&](Snapshot* snapshot) {
+  const auto exposer = ServeSamples([&](Snapshot* snapshot) {
     snapshot->Add(kSessions, {}, sessions);
     snapshot->Add(kPrincipalMemory, {"alice", "cpu:0"}, 17179869184.0);
     snapshot->Add(kPrincipalMemory, {"bob", "cpu:0"}, 0.0);
@@ -54,8 +54,8 @@ TEST(ExposerTest, HistogramBucketsAreCumulative) {
   histogram.Add(std::chrono::microseconds(100));  // at the bound of the first bucket
   histogram.Add(std::chrono::microseconds(101));
   histogram.Add(std::chrono::seconds(1000));
-  const auto exposer =
-      Serve([&](Snapshot* snapshot) { snapshot->Add(kCallDuration, {"a/B"}, histogram.Read()); });
+  const auto exposer = ServeSamples(
+      [&](Snapshot* snapshot) { snapshot->Add(kCallDuration, {"a/B"}, histogram.Read()); });
   const std::string text = Scrape(*exposer);
   EXPECT_THAT(text, HasSubstr("# TYPE tensord_call_duration_seconds histogram\n"));
   const std::string bucket = "\ntensord_call_duration_seconds_bucket{method=\"a/B\",le=";
@@ -68,7 +68,7 @@ TEST(ExposerTest, HistogramBucketsAreCumulative) {
 }
 
 TEST(ExposerTest, EscapesLabels) {
-  const auto exposer = Serve(
+  const auto exposer = ServeSamples(
       [](Snapshot* snapshot) { snapshot->Add(kPrincipalSessions, {"cn:\"a\\b\"\nx 1"}, 1.0); });
   EXPECT_THAT(Scrape(*exposer),
               HasSubstr("\ntensord_principal_sessions{principal=\"cn:\\\"a\\\\b\\\"\\nx 1\"} 1\n"));
@@ -108,7 +108,7 @@ TEST(ExposerTest, RefusesAddressesThatCantBeUsed) {
     ExpectError(start(malformed), Code::kInvalidArgument, {"HOST:PORT"});
   }
   ExpectError(start("no-such-host.invalid:0"), Code::kUnavailable, {"no-such-host.invalid:0"});
-  const auto first = Serve([](Snapshot*) {});
+  const auto first = ServeSamples([](Snapshot*) {});
   ExpectError(start(first->address()), Code::kUnavailable, {first->address(), "in use"});
 }
 

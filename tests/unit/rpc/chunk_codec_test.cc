@@ -1,5 +1,6 @@
 // Compares the hand-written codec of bulk messages with protobuf's.
 #include "tensord/server/rpc/chunk_codec.h"
+#include "tensord/tests/unit/rpc/byte_buffer.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/stubs/logging.h>
@@ -14,20 +15,12 @@ namespace tensord::server {
 namespace {
 
 // Returns the bytes in slices of at most `slice_bytes`.
-grpc::ByteBuffer Buffer(const std::string& bytes, size_t slice_bytes) {
-  std::vector<grpc::Slice> slices;
-  for (size_t at = 0; at < bytes.size(); at += slice_bytes) {
-    slices.emplace_back(bytes.substr(at, slice_bytes));
-  }
-  return grpc::ByteBuffer(slices.data(), slices.size());
-}
-
 // Expects that the codec decodes what protobuf decodes, and refuses what protobuf refuses.
 void ExpectSameAsProtobuf(const std::string& bytes) {
   v1::WriteRequest expected;
   const bool good = expected.ParseFromString(bytes);
   for (size_t slice_bytes : {1, 3, 7, 1000}) {
-    grpc::ByteBuffer buffer = Buffer(bytes, slice_bytes);
+    grpc::ByteBuffer buffer = BufferOf(bytes, slice_bytes);
     const absl::StatusOr<WriteChunk> chunk = DecodeWriteRequest(&buffer);
     ASSERT_EQ(chunk.ok(), good) << testing::PrintToString(bytes);
     if (!good) {
@@ -177,7 +170,7 @@ TEST(ChunkCodecTest, DecodesFetchResponsesLikeProtobuf) {
     messages.back()[random() % whole.size()] = static_cast<char>(random());
   }
   for (const std::string& bytes : messages) {
-    grpc::ByteBuffer buffer = Buffer(bytes, 5);
+    grpc::ByteBuffer buffer = BufferOf(bytes, 5);
     v1::FetchResponse wanted;
     const bool good = wanted.ParseFromString(bytes);
     const absl::StatusOr<FetchChunk> chunk = DecodeFetchResponse(&buffer);

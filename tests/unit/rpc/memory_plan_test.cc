@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "tensord/tests/expect_error.h"
+#include "tensord/tests/mib.h"
 
 namespace tensord::server {
 namespace {
 
-constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kGiB = 1 << 30;
 
 int64_t Sum(const MemoryPlan& plan) {

@@ -14,6 +14,7 @@
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/tests/expect_error.h"
 #include "tensord/tests/sanitized.h"
+#include "tensord/tests/unit/rpc/byte_buffer.h"
 #include "tensord/tests/unit/session/test_principal.h"
 #include "tensord/v1/tensord.pb.h"
 
@@ -27,17 +28,9 @@ using Code = absl::StatusCode;
 constexpr int kElements = 2000;
 constexpr int64_t kNoMax = std::numeric_limits<int64_t>::max();
 
-grpc::ByteBuffer Buffer(const std::string& bytes, size_t slice_bytes = 4096) {
-  std::vector<grpc::Slice> slices;
-  for (size_t at = 0; at < bytes.size(); at += slice_bytes) {
-    slices.emplace_back(bytes.substr(at, slice_bytes));
-  }
-  return grpc::ByteBuffer(slices.data(), slices.size());
-}
-
 absl::StatusOr<int64_t> Estimate(const std::string& bytes, const Descriptor& type,
                                  size_t slice_bytes = 4096) {
-  grpc::ByteBuffer buffer = Buffer(bytes, slice_bytes);
+  grpc::ByteBuffer buffer = BufferOf(bytes, slice_bytes);
   return EstimateParsedBytes(&buffer, type, kNoMax);
 }
 
@@ -145,7 +138,7 @@ TEST(ParsedSizeTest, EstimatesOfDataAndHandlesAreSmall) {
 TEST(ParsedSizeTest, StopsAtTheLimit) {
   const std::string bytes = Repeated(std::string("\x12\0", 2));
   const auto& type = *v1::RunOpsRequest::descriptor();
-  grpc::ByteBuffer buffer = Buffer(bytes);
+  grpc::ByteBuffer buffer = BufferOf(bytes);
   const int64_t counted = *EstimateParsedBytes(&buffer, type, 1000);
   EXPECT_GT(counted, 1000);
   EXPECT_LT(counted, 2000);
@@ -155,7 +148,7 @@ TEST(ParsedSizeTest, StopsAtTheLimit) {
 class ParsedChargeTest : public testing::Test {
  protected:
   absl::Status Charge(ParsedCharge* charge, const std::string& bytes) {
-    grpc::ByteBuffer buffer = Buffer(bytes);
+    grpc::ByteBuffer buffer = BufferOf(bytes);
     return charge->Take(caller_, &buffer, *v1::RunOpsRequest::descriptor());
   }
 
@@ -197,7 +190,7 @@ TEST_F(ParsedChargeTest, RefusesMessagesThatTakeManyTimesTheirSize) {
 
 TEST_F(ParsedChargeTest, LimitsTheMessageOfACallWithoutCaller) {
   ParsedCharge charge;
-  grpc::ByteBuffer buffer = Buffer(ops_);
+  grpc::ByteBuffer buffer = BufferOf(ops_);
   const auto& type = *v1::RunOpsRequest::descriptor();
   ExpectError(charge.Take(nullptr, &buffer, type), Code::kResourceExhausted, {"16384"});
   EXPECT_EQ(used_bytes(), 0);

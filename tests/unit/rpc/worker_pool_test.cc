@@ -15,7 +15,7 @@ namespace {
 using testing::ElementsAre;
 
 // The addresses identify the owners.
-constexpr char kAlice = 0, kBob = 0;
+constexpr char kAliceOwner = 0, kBobOwner = 0;
 
 // The names of jobs in the order in which they ran. Thread-safe.
 class Record {
@@ -38,13 +38,14 @@ TEST(WorkerPoolTest, OwnersTakeTurns) {
   Record record;
   absl::Notification begun, go;
   WorkerPool pool(1);
-  pool.Post(&kAlice, [&] {
+  pool.Post(&kAliceOwner, [&] {
     begun.Notify();
     go.WaitForNotification();
   });
   begun.WaitForNotification();
-  for (const char* name : {"a1", "a2", "a3"}) pool.Post(&kAlice, [&, name] { record.Add(name); });
-  for (const char* name : {"b1", "b2"}) pool.Post(&kBob, [&, name] { record.Add(name); });
+  for (const char* name : {"a1", "a2", "a3"})
+    pool.Post(&kAliceOwner, [&, name] { record.Add(name); });
+  for (const char* name : {"b1", "b2"}) pool.Post(&kBobOwner, [&, name] { record.Add(name); });
   go.Notify();
   pool.Stop();
   EXPECT_THAT(record.names(), ElementsAre("a1", "b1", "a2", "b2", "a3"));
@@ -53,8 +54,8 @@ TEST(WorkerPoolTest, OwnersTakeTurns) {
 TEST(WorkerPoolTest, OneOwnerLeavesAThreadToOthers) {
   absl::Notification go, bob_ran;
   WorkerPool pool(3);
-  for (int i = 0; i < 10; ++i) pool.Post(&kAlice, [&] { go.WaitForNotification(); });
-  pool.Post(&kBob, [&] { bob_ran.Notify(); });
+  for (int i = 0; i < 10; ++i) pool.Post(&kAliceOwner, [&] { go.WaitForNotification(); });
+  pool.Post(&kBobOwner, [&] { bob_ran.Notify(); });
   bob_ran.WaitForNotification();
   go.Notify();
 }
@@ -62,10 +63,10 @@ TEST(WorkerPoolTest, OneOwnerLeavesAThreadToOthers) {
 TEST(WorkerPoolTest, StopRunsAllJobs) {
   Record record;
   WorkerPool pool(2);
-  for (int i = 0; i < 100; ++i) pool.Post(&kAlice, [&] { record.Add("job"); });
+  for (int i = 0; i < 100; ++i) pool.Post(&kAliceOwner, [&] { record.Add("job"); });
   pool.Stop();
   EXPECT_EQ(record.names().size(), 100);
-  pool.Post(&kAlice, [&] { record.Add("late"); });
+  pool.Post(&kAliceOwner, [&] { record.Add("late"); });
   EXPECT_EQ(record.names().back(), "late");
 }
 

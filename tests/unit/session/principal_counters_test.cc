@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/server/session/principal.h"
+#include "tensord/tests/unit/session/test_clock.h"
 
 namespace tensord::server {
 namespace {
@@ -15,8 +16,6 @@ namespace {
 using std::chrono::minutes;
 using testing::ElementsAre;
 using testing::StartsWith;
-
-std::chrono::steady_clock::time_point now;
 
 class PrincipalCountersTest : public testing::Test {
  protected:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tensord/server/session/session_table.h"
+#include "tensord/tests/unit/session/test_clock.h"
 #include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::server {
@@ -18,8 +19,6 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
-
-std::chrono::steady_clock::time_point now;
 
 class SessionLogTest : public testing::Test {
  protected:

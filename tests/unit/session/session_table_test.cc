@@ -17,12 +17,12 @@ namespace {
 
 using Code = absl::StatusCode;
 
-constexpr Limits kLimits{
+constexpr Limits kTableLimits{
     .max_sessions = 3, .default_lease_seconds = 100, .max_lease_seconds = 1000};
 
 class SessionTableTest : public testing::Test {
  protected:
-  SessionTableTest() : table_(kLimits, {}) {}
+  SessionTableTest() : table_(kTableLimits, {}) {}
   SessionTable table_;
 };
 

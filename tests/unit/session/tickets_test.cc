@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tensord/server/session/session_table.h"
+#include "tensord/tests/unit/session/test_clock.h"
 #include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::server {
@@ -13,7 +14,6 @@ namespace {
 using Code = absl::StatusCode;
 using std::chrono::seconds;
 
-std::chrono::steady_clock::time_point now;
 std::chrono::steady_clock::time_point Now() { return now; }
 
 const std::string kPullId(Tickets::kPullIdBytes, 'a');

@@ -1,0 +1,25 @@
+// The parts of HTTP/2 (RFC 9113) that the proxy reads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+
+namespace tensord::proxy {
+
+inline constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+inline constexpr size_t kFrameHeadBytes = 9;
+
+enum FrameType : uint8_t {
+  kData = 0,
+  kHeaders = 1,
+  kReset = 3,
+  kSettings = 4,
+  kPing = 6,
+  kWindow = 8,
+  kContinuation = 9,
+};
+inline constexpr uint8_t kEndStream = 1;
+
+}  // namespace tensord::proxy
