@@ -1,6 +1,7 @@
 #include "tensord/client/activations.h"
 
 #include <string>
+#include <utility>
 
 #include "tensord/client/internal/enqueue.h"
 
@@ -108,6 +109,41 @@ Tensor LogSigmoid(const Tensor& x) { return Activate("log_sigmoid", x); }
 
 Tensor LogSigmoidBackward(const Tensor& gradient, const Tensor& x) {
   return Differentiate("log_sigmoid_backward", gradient, x);
+}
+
+Tensor Logit(const Tensor& x, double eps) { return Activate("logit", x, {{"eps", eps}}); }
+
+Tensor LogitBackward(const Tensor& gradient, const Tensor& x, double eps) {
+  return Differentiate("logit_backward", gradient, x, {{"eps", eps}});
+}
+
+Tensor Softshrink(const Tensor& x, double lambd) {
+  return Activate("softshrink", x, {{"lambd", lambd}});
+}
+
+Tensor Hardshrink(const Tensor& x, double lambd) {
+  return Activate("hardshrink", x, {{"lambd", lambd}});
+}
+
+Tensor ShrinkBackward(const Tensor& gradient, const Tensor& x, double lambd) {
+  return Differentiate("shrink_backward", gradient, x, {{"lambd", lambd}});
+}
+
+Tensor Prelu(const Tensor& x, const Tensor& weight) {
+  const Tensor* inputs[] = {&x, &weight};
+  return internal::Enqueue("prelu", inputs, {});
+}
+
+PreluGradients PreluBackward(const Tensor& gradient, const Tensor& x, const Tensor& weight) {
+  const Tensor* inputs[] = {&gradient, &x, &weight};
+  internal::Tensors outputs = internal::EnqueueAllOrFailed("prelu_backward", inputs, {}, 2);
+  return {std::move(outputs[0]), std::move(outputs[1])};
+}
+
+Tensor Glu(const Tensor& x, int64_t axis) { return Activate("glu", x, {{"axis", axis}}); }
+
+Tensor GluBackward(const Tensor& gradient, const Tensor& x, int64_t axis) {
+  return Differentiate("glu_backward", gradient, x, {{"axis", axis}});
 }
 
 }  // namespace tensord

@@ -68,5 +68,27 @@ Tensor MishBackward(const Tensor& gradient, const Tensor& x);
 // Returns log(1 / (1 + exp(-x))). Neither this function nor its gradient overflows.
 Tensor LogSigmoid(const Tensor& x);
 Tensor LogSigmoidBackward(const Tensor& gradient, const Tensor& x);
+// Returns log(x / (1 - x)). If eps >= 0, x is first limited to [eps, 1 - eps].
+Tensor Logit(const Tensor& x, double eps = -1);
+Tensor LogitBackward(const Tensor& gradient, const Tensor& x, double eps = -1);
+
+// Returns x without lambd toward 0, and 0 where |x| <= lambd.
+Tensor Softshrink(const Tensor& x, double lambd = 0.5);
+// Returns x, and 0 where |x| <= lambd.
+Tensor Hardshrink(const Tensor& x, double lambd = 0.5);
+// Returns the gradient of both.
+Tensor ShrinkBackward(const Tensor& gradient, const Tensor& x, double lambd = 0.5);
+
+// Returns x where x > 0, and weight x elsewhere. The weight is broadcast to x.
+Tensor Prelu(const Tensor& x, const Tensor& weight);
+struct PreluGradients {
+  Tensor x;
+  Tensor weight;  // of each element: its sum over broadcast axes is the gradient of the weight
+};
+PreluGradients PreluBackward(const Tensor& gradient, const Tensor& x, const Tensor& weight);
+
+// Returns a sigmoid(b), with the halves a and b of x along an axis, whose size must be even.
+Tensor Glu(const Tensor& x, int64_t axis = -1);
+Tensor GluBackward(const Tensor& gradient, const Tensor& x, int64_t axis = -1);
 
 }  // namespace tensord

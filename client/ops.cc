@@ -256,6 +256,9 @@ Tensor CumProd(const Tensor& x, int64_t axis, const ScanOptions& options) {
 Tensor Mean(const Tensor& x, const ReduceOptions& options) { return Reduce("mean", x, options); }
 Tensor Max(const Tensor& x, const ReduceOptions& options) { return Reduce("max", x, options); }
 Tensor Min(const Tensor& x, const ReduceOptions& options) { return Reduce("min", x, options); }
+Tensor LogSumExp(const Tensor& x, const ReduceOptions& options) {
+  return Reduce("logsumexp", x, options);
+}
 Tensor Argmax(const Tensor& x, const ReduceOptions& options) {
   return Reduce("argmax", x, options);
 }

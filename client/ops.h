@@ -159,6 +159,9 @@ struct VarAndMean {
 VarAndMean VarMean(const Tensor& x, const VarOptions& options = {});
 Tensor Max(const Tensor& x, const ReduceOptions& options = {});
 Tensor Min(const Tensor& x, const ReduceOptions& options = {});
+// Returns log Σ exp(x), computed without overflow. If there are no elements, the result is -inf.
+// Integers and bool are converted to float32.
+Tensor LogSumExp(const Tensor& x, const ReduceOptions& options = {});
 Tensor Argmax(const Tensor& x, const ReduceOptions& options = {});
 Tensor Argmin(const Tensor& x, const ReduceOptions& options = {});
 struct NormOptions {

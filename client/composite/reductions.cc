@@ -33,18 +33,4 @@ Tensor Any(const Tensor& x, const ReduceOptions& options) {
   return Composite("any", {x}, Ne(CountNonzero(x, options), 0));
 }
 
-Tensor LogSumExp(const Tensor& x, const ReduceOptions& options) {
-  if (!x.ok()) return x;
-  if (Has16Bits(x.dtype())) return LogSumExp(x.To(DType::kFloat32), options).To(x.dtype());
-  if (!IsFloating(x.dtype())) return LogSumExp(x.To(DType::kFloat32), options);
-  const AccumulateOptions sum = {.axes = options.axes, .keepdims = options.keepdims};
-  if (x.num_elements() == 0) {  // an extremum needs an element
-    return Composite("log_sum_exp", {x}, Log(Sum(Exp(x), sum)));
-  }
-  const Tensor max = Max(x, {.axes = options.axes, .keepdims = true});
-  const Tensor origin = Where(IsFinite(max), max, 0);  // the distance from an infinity may be NaN
-  const Tensor log = Log(Sum(Exp(x - origin), sum));
-  return Composite("log_sum_exp", {x}, log.ok() ? log + Reshape(origin, log.shape()) : log);
-}
-
 }  // namespace tensord

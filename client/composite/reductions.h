@@ -19,8 +19,4 @@ Tensor Std(const Tensor& x, const VarOptions& options = {});
 Tensor All(const Tensor& x, const ReduceOptions& options = {});
 Tensor Any(const Tensor& x, const ReduceOptions& options = {});
 
-// Returns log Σ exp(x), computed without overflow. If there are no elements, the result is -inf.
-// Integers and bool are converted to float32.
-Tensor LogSumExp(const Tensor& x, const ReduceOptions& options = {});
-
 }  // namespace tensord

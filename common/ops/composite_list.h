@@ -25,7 +25,6 @@
   X(IsInf)                             \
   X(IsNan)                             \
   X(Lerp)                              \
-  X(LogSumExp)                         \
   X(LogicalAnd)                        \
   X(LogicalNot)                        \
   X(LogicalOr)                         \

@@ -240,6 +240,13 @@ Value Reshape(const Value& x, const Shape& shape) {
   return Apply("reshape", {x}, {{"shape", std::vector<int64_t>(dims.begin(), dims.end())}});
 }
 
+Value Slice(const Value& x, int64_t axis, int64_t start, int64_t stop) {
+  return Apply("slice", {x},
+               {{"axes", std::vector<int64_t>{axis}},
+                {"starts", std::vector<int64_t>{start}},
+                {"stops", std::vector<int64_t>{stop}}});
+}
+
 DType PromotedDType(absl::Span<const Value> values) {
   DType dtype = values.front().dtype();
   for (const Value& value : values) {

@@ -140,6 +140,8 @@ Value Apply(absl::string_view op, std::initializer_list<Value> inputs,
 
 // Returns the value with another shape, of as many elements.
 Value Reshape(const Value& x, const Shape& shape);
+// Returns the elements of x from `start` up to `stop` along an axis.
+Value Slice(const Value& x, int64_t axis, int64_t start, int64_t stop);
 
 // Returns the dtype to which the values are promoted together. If two values have no common dtype,
 // the result means nothing: an op of these values then fails.

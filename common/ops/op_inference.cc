@@ -204,6 +204,12 @@ absl::StatusOr<Dims> ResolveAxes(const InferenceContext& ctx, absl::Span<const i
   return resolved;
 }
 
+std::vector<AttrDef> ReductionAttrs() {
+  return {OptionalAttr("axes", AttrType::kInts, std::vector<int64_t>{},
+                       "the axes to reduce; negative axes count from the end; empty: all axes"),
+          OptionalAttr("keepdims", AttrType::kBool, false, "keep reduced axes with size 1")};
+}
+
 AttrDef GradientsAttr() {
   return OptionalAttr(
       "gradients", AttrType::kInts, std::vector<int64_t>{},

@@ -82,6 +82,8 @@ absl::StatusOr<Dims> ResolveAxes(const InferenceContext& ctx, absl::Span<const i
 
 // The attribute "gradients" of a gradient of x and of the parameters weight and bias.
 AttrDef GradientsAttr();
+// The axes that a reduction removes, and whether the result keeps them.
+std::vector<AttrDef> ReductionAttrs();
 // Returns what is wrong with the value of this attribute, or "".
 std::string InvalidGradients(absl::Span<const int64_t> gradients);
 

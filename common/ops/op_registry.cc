@@ -59,6 +59,7 @@ struct Registry {
     AppendNormalizationCompositions(schemas);
     AppendGradientScalerCompositions(schemas);
     AppendRecurrentCompositions(schemas);
+    AppendReductionCompositions(schemas);
     AppendSpecialCompositions(schemas);
     AppendLossOps(schemas);
     AppendMatmulOps(schemas);

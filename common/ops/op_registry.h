@@ -18,6 +18,7 @@ void AppendLossCompositions(std::vector<OpSchema>& ops);
 void AppendNormalizationCompositions(std::vector<OpSchema>& ops);
 void AppendGradientScalerCompositions(std::vector<OpSchema>& ops);
 void AppendRecurrentCompositions(std::vector<OpSchema>& ops);
+void AppendReductionCompositions(std::vector<OpSchema>& ops);
 void AppendSpecialCompositions(std::vector<OpSchema>& ops);
 void AppendLossOps(std::vector<OpSchema>& ops);
 void AppendMatmulOps(std::vector<OpSchema>& ops);

@@ -125,16 +125,7 @@ absl::Status InferSoftmax(InferenceContext& ctx) {
 
 OpSchema Reduction(const char* name, const char* doc, absl::Status (*infer)(InferenceContext&),
                    OpCost cost) {
-  return {name,
-          "(…) -> (…) without the axes",
-          doc,
-          1,
-          1,
-          {OptionalAttr("axes", AttrType::kInts, std::vector<int64_t>{},
-                        "the axes to reduce; negative axes count from the end; empty: all axes"),
-           OptionalAttr("keepdims", AttrType::kBool, false, "keep reduced axes with size 1")},
-          infer,
-          cost};
+  return {name, "(…) -> (…) without the axes", doc, 1, 1, ReductionAttrs(), infer, cost};
 }
 
 OpSchema Accumulation(const char* name, const char* doc) {

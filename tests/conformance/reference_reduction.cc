@@ -222,6 +222,18 @@ ReferenceFunction Softmax(bool logarithm) {
   };
 }
 
+void LogSumExp(const Values& x, const Group& group, Values& out, int64_t i) {
+  const auto element = [&](int64_t at) {
+    return x.floating() ? static_cast<Real>(x.real[at]) : static_cast<Real>(x.whole[at]);
+  };
+  Real max = -kInfinity, sum = 0;
+  for (int64_t at : group) max = std::isnan(element(at)) ? element(at) : std::max(max, element(at));
+  const Real origin = std::isfinite(max) ? max : 0;
+  for (int64_t at : group) sum += std::exp(element(at) - origin);
+  out.real[i] = static_cast<double>(std::log(sum) + origin);
+  out.scale[i] = FiniteOrZero(1 + std::abs(origin) + std::abs(std::log(sum)));
+}
+
 }  // namespace
 
 void AddReductionReferences(ReferenceTable& table) {
@@ -235,6 +247,8 @@ void AddReductionReferences(ReferenceTable& table) {
   table["min"] = Reduction(same, Extreme(false));
   table["argmax"] = Reduction(int64, ExtremePosition(true));
   table["argmin"] = Reduction(int64, ExtremePosition(false));
+  table["logsumexp"] =
+      Reduction([](DType in) { return IsFloating(in) ? in : DType::kFloat32; }, LogSumExp);
   table["norm"] = Norm;
   table["softmax"] = Softmax(false);
   table["log_softmax"] = Softmax(true);

@@ -47,6 +47,34 @@ void AddSums(Rows& rows) {
   }
 }
 
+void AddLogSumExp(Rows& rows) {
+  const auto bound_of = [](DType dtype, int64_t n) {
+    Bound bound = Ulps(IsFloating(dtype) ? dtype : DType::kFloat32, 2);
+    bound.epsilons = 4 + std::sqrt(static_cast<double>(n));
+    return bound;
+  };
+  for (DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64,
+                      DType::kInt32, DType::kBool}) {
+    for (const ReductionCase& c : AllReductionCases()) {
+      for (bool keepdims : {false, true}) {
+        const Bound bound = bound_of(dtype, ReducedElements(c));
+        rows.push_back({"logsumexp", {{{dtype, c.shape}}}, With(c, keepdims), bound});
+      }
+    }
+    if (!IsFloating(dtype)) continue;
+    const Bound bound = bound_of(dtype, 321);
+    rows.push_back({"logsumexp", {{{dtype, {5, 321}}, Fill::kWide}}, {{"axes", Axes{1}}}, bound});
+    rows.push_back(
+        {"logsumexp",
+         {{{dtype, {5, 2}},
+           Fill::kValues,
+           {kInfinity, 1, -kInfinity, 1, -kInfinity, -kInfinity, kInfinity, kInfinity, kNan, 1}}},
+         {{"axes", Axes{1}}},
+         bound});
+  }
+  Refuse(rows, {"logsumexp", {{{DType::kComplex64, {3}}}}});
+}
+
 void AddExtremes(Rows& rows) {
   for (const char* op : {"max", "min", "argmax", "argmin"}) {
     const Bound bound{.any_zero_sign = true};
@@ -177,10 +205,11 @@ void AddSoftmax(Rows& rows) {
 
 void AddReductionRows(Rows& rows) {
   AddSums(rows);
+  AddLogSumExp(rows);
   AddExtremes(rows);
   AddNorms(rows);
   AddSoftmax(rows);
-  for (const char* op : {"sum", "mean", "max", "argmin", "norm"}) {
+  for (const char* op : {"sum", "mean", "max", "argmin", "norm", "logsumexp"}) {
     Refuse(rows, {op, {{{DType::kFloat32, {2, 3}}}}, {{"axes", Axes{2}}}});
     Refuse(rows, {op, {{{DType::kFloat32, {2, 3}}}}, {{"axes", Axes{-3}}}});
     Refuse(rows, {op, {{{DType::kFloat32, {2, 3}}}}, {{"axes", Axes{1, -1}}}});

@@ -108,7 +108,11 @@ bool MakeAccessible(char* device_address, size_t bytes) {
 
 void MakeInaccessible(char* device_address, size_t bytes) {
   // Replaces the mapping by a new one that is inaccessible and has no pages.
-  mmap(ToBacking(device_address), bytes, PROT_NONE, kReserveFlags | MAP_FIXED, -1, 0);
+  if (mmap(ToBacking(device_address), bytes, PROT_NONE, kReserveFlags | MAP_FIXED, -1, 0) ==
+      MAP_FAILED) {
+    std::perror("cuda emulation: memory can't be made inaccessible");
+    std::abort();
+  }
 }
 
 }  // namespace tensord::cuda_emulation

@@ -56,11 +56,12 @@ class ClusterPartitionTest : public testing::Test {
   }
 
   void StartServer(int i) {
+    constexpr absl::string_view kPeers =
+        "10.77.0.2:50051,10.77.0.3:50051,10.77.0.4:50051,10.77.0.5:50051";
     auto daemon = Hosts::Get().On(i, [&] {
       return DaemonProcess::Start({"--listen=" + AddressOf(i), "--advertise=" + AddressOf(i),
-                                   "--peers=10.77.0.2:50051,"
-                                   "10.77.0.3:50051,10.77.0.4:50051,10.77.0.5:50051",
-                                   peer_timeout_, "--collectives=" + Hosts::AddressOf(i),
+                                   absl::StrCat("--peers=", kPeers), peer_timeout_,
+                                   "--collectives=" + Hosts::AddressOf(i),
                                    "--allow-insecure-remote", "--devices=cpu=1GiB"});
     });
     ASSERT_TRUE(daemon.ok()) << daemon.status();

@@ -155,6 +155,14 @@ def sums(function):
     return cases
 
 
+def logsumexp(inputs):
+    for x, axis in reductions_of(inputs):
+        dim = [0, 1] if axis is None else [axis]
+        m = x.double().amax(dim)
+        scale = 1 + m.abs() + (x.double().logsumexp(dim) - m).abs()
+        yield Case([x], lambda x=x, dim=dim: x.logsumexp(dim), scale, axes=axes(axis))
+
+
 def prod(inputs):
     for axis in (0, 1):
         x = inputs.real(-0.2, 0.2, 64, 300).double().exp().to(inputs.dtype)
@@ -366,7 +374,7 @@ CASES = {
     "sum": sums(lambda x, dim: x.sum(dim)), "mean": sums(lambda x, dim: x.mean(dim)),
     "max": extremes(lambda x, axis: x.amax(axis) if axis is not None else x.max()),
     "min": extremes(lambda x, axis: x.amin(axis) if axis is not None else x.min()),
-    "prod": prod, "count_nonzero": count_nonzero, "var_mean": var_mean,
+    "logsumexp": logsumexp, "prod": prod, "count_nonzero": count_nonzero, "var_mean": var_mean,
     "cumsum": scans(torch.cumsum), "cumprod": scans(torch.cumprod),
     "argmax": extremes(torch.argmax), "argmin": extremes(torch.argmin), "norm": norm,
     "softmax": softmax(torch.softmax, False), "log_softmax": softmax(torch.log_softmax, True),

@@ -1,10 +1,12 @@
 // Activations that are compositions of elementwise ops, and the gradients of activations. They are
 // computed in float32 if an input has 16 bits, and rounded once. In the gradients, g is the gradient
 // of the result, x the argument of the activation and y its result.
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tensord/common/ops/composition.h"
 #include "tensord/common/ops/op_inference.h"
 #include "tensord/common/ops/op_registry.h"
@@ -178,6 +180,101 @@ void LogSigmoidBackward(Formula& f) {
   Differentiate(f, [](const Value& g, const Value& x) { return g * Sigmoid(-x); });
 }
 
+// The value is 0, or NaN, in [-lambd, lambd].
+void Softshrink(Formula& f) {
+  const double lambd = f.attrs().Float("lambd");
+  Activate(f, [&](const Value& x) {
+    return Where(Gt(x, lambd), x - lambd, Where(Lt(x, -lambd), x + lambd, x * 0));
+  });
+}
+
+void Hardshrink(Formula& f) {
+  f.RequireFloating();
+  const Value x = f.input(0);
+  f.Return(Where(Le(Abs(x), f.attrs().Float("lambd")), 0, x));
+}
+
+void ShrinkBackward(Formula& f) {
+  f.RequireFloating();
+  const Value g = f.input(0), x = f.input(1);
+  const Value inside = Le(Abs(x), f.attrs().Float("lambd"));
+  f.Return(Where(inside, 0, g).To(PromotedDType({g, x})));
+}
+
+// If eps > 1/2, the lower limit counts.
+void Logit(Formula& f) {
+  const double eps = f.attrs().Float("eps");
+  Activate(f, [&](const Value& x) {
+    Value inside = x;
+    if (eps >= 0) inside = Where(Lt(x, eps), eps, Where(Gt(x, 1 - eps), 1 - eps, x));
+    return Log(inside / (1 - inside));
+  });
+}
+
+void LogitBackward(Formula& f) {
+  const double eps = f.attrs().Float("eps"), low = eps < 0 ? 0 : eps;
+  Differentiate(f, [&](const Value& g, const Value& x) {
+    // At -0, the slope is that at 0: the addition turns -0 into 0.
+    const Value slope = g / ((x + 0.0) * (1 - x));
+    const Value outside = BitwiseOr(Lt(x, low), Gt(x, 1 - low));
+    return Where(outside, eps < 0 ? std::numeric_limits<double>::quiet_NaN() : 0.0, slope);
+  });
+}
+
+void Prelu(Formula& f) {
+  f.RequireFloating();
+  const DType dtype = PromotedDType(f.inputs()), wide = WideDType(dtype);
+  const Value x = f.input(0).To(wide), weight = f.input(1).To(wide);
+  f.Return(Where(Gt(x, 0), x, x * weight).To(dtype));
+}
+
+void PreluBackward(Formula& f) {
+  f.RequireFloating();
+  const DType dtype = PromotedDType(f.inputs()), wide = WideDType(dtype);
+  const Value g = f.input(0).To(wide), x = f.input(1).To(wide), weight = f.input(2).To(wide);
+  const Value is_positive = Gt(x, 0);
+  f.Return(Where(is_positive, g, g * weight).To(dtype));
+  f.Return(Where(is_positive, 0, g * x).To(dtype));
+}
+
+// Returns the halves of x along the axis of the attribute, in the wide dtype, or nothing if the formula
+// has failed. Sets `axis` to a number that isn't negative.
+std::vector<Value> Halves(Formula& f, const Value& x, int64_t* axis) {
+  f.RequireFloating();
+  const Shape& shape = x.shape();
+  const int64_t given = f.attrs().Int("axis");
+  *axis = given < 0 ? given + shape.rank() : given;
+  if (*axis < 0 || *axis >= shape.rank()) {
+    f.Fail(absl::StrCat("axis ", given, " is not in [", -shape.rank(), ", ", shape.rank(), ")"));
+    return {};
+  }
+  const int64_t size = shape.dim(static_cast<int>(*axis));
+  if (size % 2 != 0) f.Fail("the size of x along the axis must be even");
+  if (!f.ok()) return {};
+  const Value wide = x.To(WideDType(x.dtype()));
+  return {Slice(wide, *axis, 0, size / 2), Slice(wide, *axis, size / 2, size)};
+}
+
+void Glu(Formula& f) {
+  const Value x = f.input(0);
+  int64_t axis = 0;
+  const std::vector<Value> halves = Halves(f, x, &axis);
+  if (f.ok()) f.Return((halves[0] * Sigmoid(halves[1])).To(x.dtype()));
+}
+
+void GluBackward(Formula& f) {
+  const Value x = f.input(1);
+  int64_t axis = 0;
+  const std::vector<Value> halves = Halves(f, x, &axis);
+  if (!f.ok()) return;
+  if (f.input(0).shape() != halves[0].shape()) {
+    return f.Fail("the gradient must have the shape of the result");
+  }
+  const Value g = f.input(0).To(halves[0].dtype()), sigmoid = Sigmoid(halves[1]);
+  const Value of_first = g * sigmoid, of_second = of_first * (1 - sigmoid) * halves[0];
+  f.Return(ApplyAll("concat", {of_first, of_second}, {{"axis", axis}})[0].To(x.dtype()));
+}
+
 OpSchema Activation(const char* name, const char* doc, void (*formula)(Formula&),
                     std::vector<AttrDef> attrs = {}) {
   return {.name = name,
@@ -263,6 +360,43 @@ void AppendActivations(std::vector<OpSchema>& ops) {
                          "g (u + x sigmoid(x) (1 - u²)), with u = tanh(logaddexp(x, 0)).",
                          MishBackward));
   ops.push_back(Gradient("log_sigmoid_backward", "g sigmoid(-x).", LogSigmoidBackward));
+  const AttrDef lambd = Real("lambd", 0.5, "the limit of abs(x), at least 0");
+  ops.push_back(Activation(
+      "softshrink", "where(x > lambd, x - lambd, where(x < -lambd, x + lambd, 0)); NaN stays NaN.",
+      Softshrink, {lambd}));
+  ops.push_back(Activation("hardshrink", "where(abs(x) <= lambd, 0, x).", Hardshrink, {lambd}));
+  ops.push_back(Gradient("shrink_backward",
+                         "where(abs(x) <= lambd, 0, g): that of softshrink and hardshrink.",
+                         ShrinkBackward, {lambd}));
+  const AttrDef eps = Real("eps", -1, "if at least 0, x is limited to [eps, 1 - eps]");
+  ops.push_back(Activation("logit", "log(x / (1 - x)).", Logit, {eps}));
+  ops.push_back(Gradient("logit_backward",
+                         "g / (x (1 - x)); outside the limits 0, or NaN if there are none.",
+                         LogitBackward, {eps}));
+  ops.push_back({.name = "prelu",
+                 .signature = "(…), (…) -> (…) broadcast",
+                 .doc = "where(x > 0, x, weight x).",
+                 .min_inputs = 2,
+                 .max_inputs = 2,
+                 .input_names = {"x", "weight"},
+                 .formula = Prelu});
+  ops.push_back({.name = "prelu_backward",
+                 .signature = "(…), (…), (…) -> (…), (…) broadcast",
+                 .doc = "where(x > 0, g, g weight), and where(x > 0, 0, g x), the gradient of the "
+                        "weight at each element.",
+                 .min_inputs = 3,
+                 .max_inputs = 3,
+                 .input_names = {"gradient", "x", "weight"},
+                 .formula = PreluBackward});
+  const AttrDef axis = OptionalAttr("axis", AttrType::kInt, int64_t{-1}, "the axis that is halved");
+  OpSchema glu = Activation("glu", "a sigmoid(b), with the halves a and b of x.", Glu, {axis});
+  glu.signature = "(…, 2n, …) -> (…, n, …)";
+  ops.push_back(glu);
+  OpSchema glu_backward =
+      Gradient("glu_backward", "g sigmoid(b), and g a sigmoid(b) (1 - sigmoid(b)), joined.",
+               GluBackward, {axis});
+  glu_backward.signature = "(…, n, …), (…, 2n, …) -> (…, 2n, …)";
+  ops.push_back(glu_backward);
 }
 
 }  // namespace

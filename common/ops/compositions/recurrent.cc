@@ -12,18 +12,11 @@ namespace tensord {
 namespace formula {
 namespace {
 
-// Returns part i of the last axis, whose parts have this size.
-Value Part(const Value& x, int64_t i, int64_t size) {
-  return Apply("slice", {x},
-               {{"axes", std::vector<int64_t>{1}},
-                {"starts", std::vector<int64_t>{i * size}},
-                {"stops", std::vector<int64_t>{(i + 1) * size}}});
-}
-
 // Returns equal parts of the last axis of a matrix.
 std::vector<Value> Parts(const Value& x, int64_t count) {
   std::vector<Value> parts;
-  for (int64_t i = 0; i < count; ++i) parts.push_back(Part(x, i, x.shape().dim(1) / count));
+  const int64_t size = x.shape().dim(1) / count;
+  for (int64_t i = 0; i < count; ++i) parts.push_back(Slice(x, 1, i * size, (i + 1) * size));
   return parts;
 }
 

@@ -216,9 +216,6 @@ const Row kRows[] = {
     {"any", "x: Tensor, /, axis: int | Sequence[int] | None = None, keepdims: bool = False",
      "Whether any element is nonzero, as bool; False for no elements.",
      TENSORD_RUN(Any(c.tensor(0), ReadReduce(c)))},
-    {"logsumexp", "x: Tensor, /, axis: int | Sequence[int] | None = None, keepdims: bool = False",
-     "log(sum(exp(x))), computed without overflow.",
-     TENSORD_RUN(LogSumExp(c.tensor(0), ReadReduce(c)))},
 
     // Shapes.
     {"reshape", "x: Tensor, /, *shape: int | Sequence[int]",

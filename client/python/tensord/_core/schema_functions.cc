@@ -223,7 +223,7 @@ FunctionSpec FromElementwise(const OpSchema& op, const Elementwise& row) {
 
 // Returns "take_along_dim" for "TakeAlongDim". PyTorch writes some names as one word.
 std::string SnakeCase(absl::string_view name) {
-  constexpr absl::string_view kWords[] = {"IsFinite", "IsInf", "IsNan", "LogSumExp", "SignBit"};
+  constexpr absl::string_view kWords[] = {"IsFinite", "IsInf", "IsNan", "SignBit"};
   std::string text;
   for (const char c :
        absl::StrReplaceAll(name, {{"RandInt", "Randint"}, {"RandPerm", "Randperm"}})) {

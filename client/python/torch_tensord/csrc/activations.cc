@@ -1,6 +1,4 @@
-// Activations and their gradients. Most are ops of the server
-// (common/ops/compositions/activations.cc). This file composes logit, prelu and glu.
-#include <limits>
+// Activations and their gradients: ops of the server (common/ops/compositions/activations.cc).
 #include <utility>
 
 #include "kernels.h"
@@ -14,13 +12,6 @@ const char* GeluKind(c10::string_view approximate) {
 }
 
 namespace {
-
-Value Sigmoid(const Value& x) { return Push(op::sigmoid, {x}); }
-Value From(double number, const Value& x) {
-  return Push(op::sub, {Number(number, x), x});
-}  // number - x
-Value Greater(const Value& x, const at::Scalar& y) { return Push(op::gt, {x, Number(y, x)}); }
-Value Less(const Value& x, const at::Scalar& y) { return Push(op::lt, {x, Number(y, x)}); }
 
 at::Tensor MakeResult(const at::Tensor& a, const at::Tensor& b) {
   return MakeElementwise({&a, &b}, a.scalar_type(), DeviceOf(a));
@@ -225,14 +216,8 @@ at::Tensor& LogitOut(const at::Tensor& self, std::optional<double> eps, at::Tens
   const at::ScalarType dtype = FloatDType(self.scalar_type());
   if (eps.has_value()) Checked(*eps, dtype);
   Resize(out, self.sizes());
-  Elementwise("logit", out, {&self}, ComputeDType(dtype), [&](const Inputs& in) {
-    Value x = Own(in[0]);
-    if (eps.has_value()) {
-      // PyTorch compares with the lower limit first: if it exceeds the upper one, it counts.
-      const double high = 1 - *eps;
-      x = Where(Less(x, *eps), Number(*eps, x), Where(Greater(x, high), Number(high, x), x));
-    }
-    return Push(op::log, {Div(x, From(1, x))});
+  Elementwise("logit", out, {&self}, dtype, [&](const Inputs& in) {
+    return Push("logit", {in[0]}, {{"eps", eps.value_or(-1)}});
   });
   return out;
 }
@@ -245,13 +230,32 @@ at::Tensor& LogitInPlace(at::Tensor& self, std::optional<double> eps) {
   return LogitOut(self, eps, self);
 }
 
+at::Tensor LogitBackward(const at::Tensor& gradient, const at::Tensor& self,
+                         std::optional<double> eps) {
+  return Backward("logit_backward", gradient, self, MakeLike(self), {{"eps", eps.value_or(-1)}});
+}
+
+// ---- shrinkage
+
+at::Tensor& SoftshrinkOut(const at::Tensor& self, const at::Scalar& lambda, at::Tensor& out) {
+  return Unary("softshrink", self, out, {{"lambd", lambda.toDouble()}});
+}
+at::Tensor& HardshrinkOut(const at::Tensor& self, const at::Scalar& lambda, at::Tensor& out) {
+  Checked(lambda, self.scalar_type());
+  return Unary("hardshrink", self, out, {{"lambd", lambda.toDouble()}});
+}
+at::Tensor& ShrinkBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
+                              const at::Scalar& lambda, at::Tensor& out) {
+  return Backward("shrink_backward", gradient, self, out, {{"lambd", lambda.toDouble()}});
+}
+
+// ---- two operands, and halves
+
 at::Tensor PreluKernel(const at::Tensor& self, const at::Tensor& weight) {
   at::Tensor out = MakeResult(self, weight);
-  Elementwise("prelu", out, {&self, &weight}, ComputeDType(self.scalar_type()),
-              [](const Inputs& in) {
-                const Value x = Own(in[0]);
-                return Where(Greater(x, 0), x, Push(op::mul, {x, in[1]}));
-              });
+  Elementwise("prelu", out, {&self, &weight}, self.scalar_type(), [](const Inputs& in) {
+    return Push("prelu", {in[0], in[1]}, {});
+  });
   return out;
 }
 std::tuple<at::Tensor, at::Tensor> PreluKernelBackward(const at::Tensor& gradient,
@@ -260,31 +264,22 @@ std::tuple<at::Tensor, at::Tensor> PreluKernelBackward(const at::Tensor& gradien
   at::Tensor gx = MakeElementwise({&self, &weight, &gradient}, self.scalar_type(), DeviceOf(self));
   at::Tensor gw = MakeLike(gx);
   const c10::DeviceIndex device = CommonDevice("prelu_backward", {&gradient, &self, &weight});
-  const at::ScalarType dtype = ComputeDType(self.scalar_type());
-  const Value g = ReadAs(gradient, dtype, device), x = ReadAs(self, dtype, device);
-  const Value positive = Greater(x, 0);
-  Write(gx, Where(positive, g, Mul(g, ReadAs(weight, dtype, device))));
-  Write(gw, Where(positive, Number(0, g), Mul(g, x)));
+  const at::ScalarType dtype = self.scalar_type();
+  const Value g = ReadAs(gradient, dtype, device), x = ReadAs(self, dtype, device),
+              w = ReadAs(weight, dtype, device);
+  const std::vector<Value> made = PushAll("prelu_backward", {In(g), In(x), In(w)}, {});
+  Write(gx, made[0]);
+  Write(gw, made[1]);
   return {gx, gw};
 }
 
-std::pair<Value, Value> Halves(const at::Tensor& self, int64_t dim, at::ScalarType dtype) {
-  const int64_t axis = at::maybe_wrap_dim(dim, self.dim()), half = self.size(axis) / 2;
-  const Value x = Cast(Read(self), dtype);
-  return {Narrow(x, axis, 0, half), Narrow(x, axis, half, 2 * half)};
-}
 at::Tensor& GluOut(const at::Tensor& self, int64_t dim, at::Tensor& out) {
-  const auto [a, b] = Halves(self, dim, ComputeDType(self.scalar_type()));
-  return WriteOut(out, Mul(a, Sigmoid(b)));
+  return WriteOut(out, Push("glu", {Read(self)}, {{"axis", dim}}));
 }
 at::Tensor& GluBackwardOut(const at::Tensor& gradient, const at::Tensor& self, int64_t dim,
                            at::Tensor& out) {
-  const at::ScalarType dtype = ComputeDType(self.scalar_type());
-  const auto [a, b] = Halves(self, dim, dtype);
-  const Value g = Cast(Read(gradient), dtype), s = Sigmoid(b);
-  const Value ga = Mul(g, s);
-  return WriteOut(out,
-                  Concat({ga, Mul(Mul(ga, From(1, s)), a)}, at::maybe_wrap_dim(dim, self.dim())));
+  const Value g = Cast(Read(gradient), self.scalar_type());
+  return WriteOut(out, Push("glu_backward", {g, Read(self)}, {{"axis", dim}}));
 }
 at::Tensor GluBackward(const at::Tensor& gradient, const at::Tensor& self, int64_t dim) {
   at::Tensor out = MakeContiguous(self.sizes(), self.scalar_type(), DeviceOf(self));
@@ -325,6 +320,11 @@ TENSORD_KERNELS(m) {
   m.impl("logit", Logit);
   m.impl("logit.out", LogitOut);
   m.impl("logit_", LogitInPlace);
+  m.impl("logit_backward", LogitBackward);
+  m.impl("softshrink.out", SoftshrinkOut);
+  m.impl("hardshrink.out", HardshrinkOut);
+  m.impl("softshrink_backward.grad_input", ShrinkBackwardOut);
+  m.impl("hardshrink_backward.grad_input", ShrinkBackwardOut);
   m.impl("_prelu_kernel", PreluKernel);
   m.impl("_prelu_kernel_backward", PreluKernelBackward);
   m.impl("glu.out", GluOut);

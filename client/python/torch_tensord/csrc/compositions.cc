@@ -8,46 +8,6 @@
 namespace torch_tensord {
 namespace {
 
-// ---- shrinkage
-
-at::Tensor& SoftshrinkOut(const at::Tensor& self, const at::Scalar& lambda, at::Tensor& out) {
-  const double l = lambda.toDouble();
-  const at::ScalarType dtype = ComputeDType(self.scalar_type());
-  Resize(out, self.sizes());
-  Elementwise("softshrink", out, {&self}, dtype, [&](const Inputs& in) {
-    const Value x = Own(in[0]);
-    // NaN stays NaN.
-    const Value inside = Mul(x, at::Scalar(0.0));
-    const Value low = Where(Push(op::lt, {x, Number(-l, x)}), Add(x, at::Scalar(l)), inside);
-    return Where(Push(op::gt, {x, Number(l, x)}), Sub(x, at::Scalar(l)), low);
-  });
-  return out;
-}
-at::Tensor& HardshrinkOut(const at::Tensor& self, const at::Scalar& lambda, at::Tensor& out) {
-  const double l = lambda.toDouble();
-  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(self.scalar_type()),
-                              "hardshrink isn't implemented for ", self.scalar_type());
-  Checked(lambda, self.scalar_type());
-  Resize(out, self.sizes());
-  Elementwise("hardshrink", out, {&self}, self.scalar_type(), [&](const Inputs& in) {
-    const Value x = Own(in[0]);
-    return Where(Push(op::le, {Push(op::abs, {x}), Number(l, x)}), Number(0, x), x);
-  });
-  return out;
-}
-// The gradient passes outside [-lambda, lambda].
-at::Tensor& ShrinkBackwardOut(const at::Tensor& gradient, const at::Tensor& self,
-                              const at::Scalar& lambda, at::Tensor& out) {
-  const double l = lambda.toDouble();
-  Resize(out, self.sizes());
-  Elementwise("shrink_backward", out, {&gradient, &self}, self.scalar_type(),
-              [&](const Inputs& in) {
-                const Value g = Own(in[0]), x = Own(in[1]);
-                return Where(Push(op::le, {Push(op::abs, {x}), Number(l, x)}), Number(0, g), g);
-              });
-  return out;
-}
-
 // ---- sums
 
 at::Tensor Trace(const at::Tensor& self) {
@@ -72,6 +32,21 @@ at::Tensor NanSumOf(const at::Tensor& self, at::OptionalIntArrayRef dims, bool k
 at::Tensor& NanSumOut(const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdims,
                       std::optional<at::ScalarType>, at::Tensor& out) {
   return WriteOut(out, NanSum(self, dims, keepdims, out.scalar_type()));
+}
+
+Value LogSumExp(const at::Tensor& self, at::IntArrayRef dims, bool keepdims) {
+  const Value x = Cast(Read(self), FloatDType(self.scalar_type()));
+  return Reduce("logsumexp", x, Axes(dims, self.dim()), keepdims);
+}
+at::Tensor LogSumExpOf(const at::Tensor& self, at::IntArrayRef dims, bool keepdims) {
+  return MakeTensor(LogSumExp(self, dims, keepdims), DeviceOf(self));
+}
+at::Tensor& LogSumExpOut(const at::Tensor& self, at::IntArrayRef dims, bool keepdims,
+                         at::Tensor& out) {
+  TORCH_CHECK(
+      at::isFloatingType(out.scalar_type()),
+      "logsumexp(): Expected floating point type for result tensor, but got: ", out.scalar_type());
+  return WriteOut(out, LogSumExp(self, dims, keepdims));
 }
 
 // ---- two operands
@@ -109,23 +84,6 @@ at::Tensor& RoundDecimalsOut(const at::Tensor& self, int64_t decimals, at::Tenso
 }
 at::Tensor RsubTensor(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
   return other.sub(self, alpha);
-}
-at::Tensor LogitBackward(const at::Tensor& gradient, const at::Tensor& self,
-                         std::optional<double> eps) {
-  at::Tensor out = MakeLike(self);
-  Elementwise(
-      "logit_backward", out, {&gradient, &self}, ComputeDType(self.scalar_type()),
-      [&](const Inputs& in) {
-        const Value g = Own(in[0]), x = Own(in[1]);
-        // At -0, the slope is that at 0. The addition turns -0 into 0.
-        const Value product = Mul(Add(x, at::Scalar(0.0)), Push(op::sub, {Number(1, x), x}));
-        const Value slope = Div(g, product);
-        const double low = eps.value_or(0), high = 1 - low;
-        const Value outside = Push(op::bitwise_or, {Push(op::lt, {x, Number(low, x)}),
-                                                    Push(op::gt, {x, Number(high, x)})});
-        return Where(outside, Number(eps.has_value() ? 0.0 : NAN, x), slope);
-      });
-  return out;
 }
 
 // ---- scatter with a reduction
@@ -237,18 +195,15 @@ at::Tensor& UpdateScale(at::Tensor& scale, at::Tensor& growth_tracker, const at:
 }  // namespace
 
 TENSORD_KERNELS(m) {
-  m.impl("softshrink.out", SoftshrinkOut);
-  m.impl("hardshrink.out", HardshrinkOut);
-  m.impl("softshrink_backward.grad_input", ShrinkBackwardOut);
-  m.impl("hardshrink_backward.grad_input", ShrinkBackwardOut);
   m.impl("trace", Trace);
   m.impl("nansum", NanSumOf);
   m.impl("nansum.out", NanSumOut);
+  m.impl("logsumexp", LogSumExpOf);
+  m.impl("logsumexp.out", LogSumExpOut);
   m.impl("logaddexp2.out", Logaddexp2Out);
   m.impl("heaviside.out", HeavisideOut);
   m.impl("round.decimals_out", RoundDecimalsOut);
   m.impl("rsub.Tensor", RsubTensor);
-  m.impl("logit_backward", LogitBackward);
   m.impl("scatter_reduce.two_out", ScatterReduceOut);
   m.impl("unfold_backward", UnfoldBackward);
   m.impl("_amp_foreach_non_finite_check_and_unscale_", CheckAndUnscale);
