@@ -63,6 +63,8 @@ SKIPPED = {
 TIES = {"kthvalue"}
 # Differences of large numbers: float32 rounds them to few digits.
 LOOSE = {"logcumsumexp"}
+# Ops whose sums cancel. The CPU's own error depends on the processor. It is relative to the largest element.
+CANCELS = {"nn_functional_conv_transpose2d", "nn_functional_conv_transpose3d"}
 # Ops that differ from the CPU in a form, and ops that don't refuse all that the CPU refuses. These lists may only get
 # shorter: a test that passes although its op is listed fails.
 DIFFERENT = {
@@ -73,7 +75,6 @@ DIFFERENT = {
     "native_batch_norm": "with 16 bits, the statistics are of float32",
     "native_group_norm": "with 16 bits, the statistics are of float32",
     "native_layer_norm": "with 16 bits, the statistics are of float32",
-    "nn_functional_conv_transpose3d": "one element in thousands exceeds the tolerance",
     "nn_functional_multi_margin_loss": "the mean over no rows is NaN",
     "nonzero": "the strides of out= for one element",
 }
@@ -169,7 +170,12 @@ def check_close(got, expected, tolerance=None):
 
 
 def check_call(op, arguments, expected):
-    check_close(call(op, move(arguments)), expected)
+    tolerance = None
+    if op.formatted_name in CANCELS and expected.is_floating_point() and expected.numel():
+        rtol, atol = TOLERANCES[expected.dtype]
+        eps = torch.finfo(expected.dtype).eps * (1 if expected.dtype.itemsize == 2 else 8)
+        tolerance = rtol, max(atol, float(eps * expected.detach().abs().max()))
+    check_close(call(op, move(arguments)), expected, tolerance)
 
 
 def check_gradient(op, arguments, expected):
