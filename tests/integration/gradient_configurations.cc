@@ -79,6 +79,37 @@ Configuration MakeMish(Draw& draw) { return OfArgument(draw, Mish, MishBackward)
 Configuration MakeLogSigmoid(Draw& draw) {
   return OfArgument(draw, LogSigmoid, LogSigmoidBackward);
 }
+Configuration MakeShrink(Draw& draw) {
+  const double lambd = 0.25 * static_cast<double>(draw.Number(0, 8));
+  const bool hard = draw.Flag();
+  return OfArgument(
+      draw, [=](const Tensor& x) { return hard ? Hardshrink(x, lambd) : Softshrink(x, lambd); },
+      [=](const Tensor& g, const Tensor& x) { return ShrinkBackward(g, x, lambd); });
+}
+Configuration MakeLogit(Draw& draw) {
+  const double eps = draw.Flag() ? 0.25 : -1;
+  return {
+      {draw.Probabilities(draw.RandomShape(0, 3, 5))},
+      [=](const Tensors& in) { return Logit(in[0], eps); },
+      [=](const Tensors& in, const Tensor& g) { return Tensors{LogitBackward(g, in[0], eps)}; }};
+}
+Configuration MakePrelu(Draw& draw) {
+  const Shape shape = draw.RandomShape(0, 3, 5);
+  return {{draw.Values(shape), draw.Values(shape)},
+          [](const Tensors& in) { return Prelu(in[0], in[1]); },
+          [](const Tensors& in, const Tensor& g) {
+            const PreluGradients gradients = PreluBackward(g, in[0], in[1]);
+            return Tensors{gradients.x, gradients.weight};
+          }};
+}
+Configuration MakeGlu(Draw& draw) {
+  Shape shape = draw.RandomShape(1, 3, 4);
+  const int axis = static_cast<int>(draw.Number(0, shape.rank() - 1));
+  shape.set_dim(axis, 2 * shape.dim(axis));
+  return {{draw.Values(shape)},
+          [=](const Tensors& in) { return Glu(in[0], axis); },
+          [=](const Tensors& in, const Tensor& g) { return Tensors{GluBackward(g, in[0], axis)}; }};
+}
 
 // ---------------------------------------------------------------- softmax, losses
 
@@ -566,6 +597,10 @@ const Case kCases[] = {
     {{"hardswish_backward"}, 4, MakeHardswish},
     {{"mish_backward"}, 4, MakeMish},
     {{"log_sigmoid_backward"}, 4, MakeLogSigmoid},
+    {{"shrink_backward"}, 8, MakeShrink},
+    {{"logit_backward"}, 6, MakeLogit},
+    {{"prelu_backward"}, 4, MakePrelu},
+    {{"glu_backward"}, 6, MakeGlu},
     {{"softmax_backward"}, 12, MakeSoftmax},
     {{"mse_loss_backward"}, 6, MakeMse},
     {{"l1_loss_backward"}, 6, MakeL1},
