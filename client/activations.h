@@ -72,18 +72,22 @@ Tensor LogSigmoidBackward(const Tensor& gradient, const Tensor& x);
 Tensor Logit(const Tensor& x, double eps = -1);
 Tensor LogitBackward(const Tensor& gradient, const Tensor& x, double eps = -1);
 
-// Returns x without lambd toward 0, and 0 where |x| <= lambd.
+// Returns x - lambd where x > lambd, x + lambd where x < -lambd, and 0 elsewhere.
 Tensor Softshrink(const Tensor& x, double lambd = 0.5);
-// Returns x, and 0 where |x| <= lambd.
+// Returns 0 where |x| <= lambd, and x elsewhere. lambd is rounded to x's dtype, here and in the
+// gradient, as PyTorch does.
 Tensor Hardshrink(const Tensor& x, double lambd = 0.5);
-// Returns the gradient of both.
+// Returns the gradient of Softshrink, which is also that of Hardshrink.
 Tensor ShrinkBackward(const Tensor& gradient, const Tensor& x, double lambd = 0.5);
 
-// Returns x where x > 0, and weight x elsewhere. The weight is broadcast to x.
+// Returns x where x > 0, and weight x elsewhere. x and weight are broadcast together: a weight for
+// each channel of x (N,C,…) has the shape (C,1,…).
 Tensor Prelu(const Tensor& x, const Tensor& weight);
+// Both have the shape of the result. If x or the weight was broadcast, its gradient is the sum over the
+// broadcast axes.
 struct PreluGradients {
   Tensor x;
-  Tensor weight;  // of each element: its sum over broadcast axes is the gradient of the weight
+  Tensor weight;
 };
 PreluGradients PreluBackward(const Tensor& gradient, const Tensor& x, const Tensor& weight);
 

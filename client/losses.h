@@ -4,8 +4,9 @@
 //
 // As in ops.h, no function waits, errors are in the result's status, and all functions are
 // thread-safe. x is floating. The target of a loss of elements is floating, too, and the result has
-// the dtype to which all operands are promoted. Results of losses of classes have x's dtype. float16
-// and bfloat16 are computed in float32, also their sums, and rounded once.
+// the dtype to which all operands are promoted. Results of losses of classes have x's dtype, except
+// those of CrossEntropyWithStatistics. float16 and bfloat16 are computed in float32, also their sums,
+// and rounded once.
 //
 // The functions whose names end in "Backward" return the gradient of x. They take the gradient of
 // the loss, which has the shape [] unless the reduction is kNone, and the arguments of the loss.
@@ -20,8 +21,8 @@ namespace tensord {
 
 enum class LossReduction {
   kNone,  // no reduction: a loss for each element or distribution
-  kMean,  // losses of elements: divided by their number; of classes: by the sum of the weights of
-          // the targets that aren't ignored
+  kMean,  // the sum of the losses, divided by their number. A loss of classes divides by the sum of
+          // the weights of the targets that aren't ignored
   kSum
 };
 

@@ -247,6 +247,26 @@ Value Slice(const Value& x, int64_t axis, int64_t start, int64_t stop) {
                 {"stops", std::vector<int64_t>{stop}}});
 }
 
+Value Concat(std::initializer_list<Value> parts, int64_t axis) {
+  return Apply("concat", parts, {{"axis", axis}});
+}
+
+OpSchema ElementwiseComposition(const char* name, const char* doc, void (*formula)(Formula&),
+                                std::vector<std::string> input_names, std::vector<AttrDef> attrs) {
+  const int count = static_cast<int>(input_names.size());
+  std::string signature = "(…)";
+  for (int i = 1; i < count; ++i) signature += ", (…)";
+  signature += count == 1 ? " -> (…)" : " -> (…) broadcast";
+  return {.name = name,
+          .signature = std::move(signature),
+          .doc = doc,
+          .min_inputs = count,
+          .max_inputs = count,
+          .attrs = std::move(attrs),
+          .input_names = std::move(input_names),
+          .formula = formula};
+}
+
 DType PromotedDType(absl::Span<const Value> values) {
   DType dtype = values.front().dtype();
   for (const Value& value : values) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -142,6 +143,8 @@ Value Apply(absl::string_view op, std::initializer_list<Value> inputs,
 Value Reshape(const Value& x, const Shape& shape);
 // Returns the elements of x from `start` up to `stop` along an axis.
 Value Slice(const Value& x, int64_t axis, int64_t start, int64_t stop);
+// Returns the parts, joined along an axis.
+Value Concat(std::initializer_list<Value> parts, int64_t axis);
 
 // Returns the dtype to which the values are promoted together. If two values have no common dtype,
 // the result means nothing: an op of these values then fails.
@@ -151,6 +154,14 @@ DType PromotedDType(absl::Span<const Value> values);
 constexpr DType WideDType(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
 }
+// Returns the dtype of the result of a function of real numbers: float32 for integers and bool,
+// otherwise `dtype`.
+constexpr DType FloatingDType(DType dtype) { return IsFloating(dtype) ? dtype : DType::kFloat32; }
+
+// Returns the schema of a composition of one output whose inputs are broadcast together.
+OpSchema ElementwiseComposition(const char* name, const char* doc, void (*formula)(Formula&),
+                                std::vector<std::string> input_names = {"x"},
+                                std::vector<AttrDef> attrs = {});
 
 // The elementwise ops by name, for formulas.
 namespace formula {

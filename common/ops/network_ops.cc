@@ -70,8 +70,9 @@ absl::Status AddGradients(InferenceContext& ctx, std::vector<int64_t> all, const
                           int weight, const Shape& parameters) {
   std::vector<int64_t> gradients = ctx.attrs().Ints("gradients");
   if (gradients.empty()) gradients = std::move(all);
-  if (const std::string wrong = InvalidGradients(gradients); !wrong.empty())
-    return ctx.Error(wrong);
+  if (const absl::Status status = CheckGradients(gradients); !status.ok()) {
+    return ctx.Error(status.message());
+  }
   for (const int64_t operand : gradients) {
     if (operand == 0) {
       ctx.AddOutput(x.dtype, x.shape);

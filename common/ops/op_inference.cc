@@ -217,13 +217,14 @@ AttrDef GradientsAttr() {
       "empty: all operands that the forward op can have");
 }
 
-std::string InvalidGradients(absl::Span<const int64_t> gradients) {
+absl::Status CheckGradients(absl::Span<const int64_t> gradients) {
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (gradients[i] >= (i == 0 ? 0 : gradients[i - 1] + 1) && gradients[i] <= 2) continue;
-    return absl::StrCat("gradients is ", IntsForMessage(gradients),
-                        ": name some of 0 (x), 1 (weight) and 2 (bias), in this order");
+    return absl::InvalidArgumentError(
+        absl::StrCat("gradients is ", IntsForMessage(gradients),
+                     ": name some of 0 (x), 1 (weight) and 2 (bias), in this order"));
   }
-  return "";
+  return absl::OkStatus();
 }
 
 absl::Status RequireOneOf(const InferenceContext& ctx, absl::string_view attr,

@@ -80,12 +80,12 @@ absl::StatusOr<int64_t> ResolveAxis(const InferenceContext& ctx, int64_t axis, i
 absl::StatusOr<Dims> ResolveAxes(const InferenceContext& ctx, absl::Span<const int64_t> axes,
                                  int rank);
 
-// The attribute "gradients" of a gradient of x and of the parameters weight and bias.
-AttrDef GradientsAttr();
-// The axes that a reduction removes, and whether the result keeps them.
+// Returns the attributes "axes" and "keepdims" of a reduction.
 std::vector<AttrDef> ReductionAttrs();
-// Returns what is wrong with the value of this attribute, or "".
-std::string InvalidGradients(absl::Span<const int64_t> gradients);
+// Returns the attribute "gradients" of a gradient of x and of the parameters weight and bias.
+AttrDef GradientsAttr();
+// Returns INVALID_ARGUMENT, without the op's name, if the attribute "gradients" has an invalid value.
+absl::Status CheckGradients(absl::Span<const int64_t> gradients);
 
 // Returns an error if the string attribute isn't one of `words`.
 absl::Status RequireOneOf(const InferenceContext& ctx, absl::string_view attr,

@@ -15,10 +15,10 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
-# Release builds compile up to eight files of a library at once, which halves the time of a cold build. All
+# Release builds compile up to eight files of a library or a test program at once, which halves the time of a cold build. All
 # other builds compile each file alone, and so find missing includes.
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
-  set(CMAKE_UNITY_BUILD ON CACHE BOOL "Compile several files of a library at once")
+  set(CMAKE_UNITY_BUILD ON CACHE BOOL "Compile several files of a target at once")
 endif()
 
 # The include path of a header is the same in the tree and in an installation: "tensord/common/dtype.h".

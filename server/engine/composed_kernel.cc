@@ -467,9 +467,9 @@ class Composer {
     }
     if (!is_output_[result]) return absl::OkStatus();
     const uint32_t value = same_memory_[result];
-    const bool in_place_output_made_there = value != result && value >= built_->num_inputs &&
-                                            !is_output_[value] && made_in_[value] == kNoValue;
-    if (!in_place_output_made_there) {
+    const bool can_write_to_output = value != result && value >= built_->num_inputs &&
+                                     !is_output_[value] && made_in_[value] == kNoValue;
+    if (!can_write_to_output) {
       return absl::UnimplementedError(
           absl::StrCat("an output of the composition is the result of ", op.name(),
                        ", which has no kernel, and no kernel can write its operand there"));

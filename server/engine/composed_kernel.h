@@ -15,9 +15,10 @@
 namespace tensord::server {
 
 // Prepares what the formula of `plan.schema` builds for these inputs. Each fusion group becomes
-// one kernel, if the device has one for it. `chains` prepares this kernel. Until it is ready, or if `chains` is null, the ops run one by one. `prepared_ops`
-// prepares the other ops for `caller`. Each launch allocates the intermediate values, charges them
-// to its account, and frees each after its last use.
+// one kernel, if the device has one for it. `chains` prepares this kernel. Until it is ready, or if
+// `chains` is null, the ops run one by one. `prepared_ops` prepares the other ops for `caller`. Each
+// launch allocates the intermediate values, charges them to its account, and frees each after its
+// last use.
 absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareComposition(
     const OpPlan& plan, absl::Span<const TensorSpec> inputs, DeviceSlot* slot,
     PreparedOpCache* prepared_ops, ChainKernels* chains, const BudgetRef& caller);

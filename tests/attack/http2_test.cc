@@ -16,8 +16,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// SETTINGS_INITIAL_WINDOW_SIZE: 0. The server may then send no byte of a response.
-
 class Http2Test : public Http2Fixture {
  protected:
   using Http2Fixture::Http2Fixture;

@@ -121,10 +121,11 @@ bool RawHttp2::Send(const std::string& bytes) {
 }
 
 bool RawHttp2::SendPreface() {
-  return Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") && SendFrame(kSettings, 0, 0, "");
+  return Send(std::string(kPreface)) && SendFrame(kSettings, 0, 0, "");
 }
 
-bool RawHttp2::SendFrame(Frame type, uint8_t flags, uint32_t stream, const std::string& payload) {
+bool RawHttp2::SendFrame(FrameType type, uint8_t flags, uint32_t stream,
+                         const std::string& payload) {
   std::string frame;
   AppendBigEndian(payload.size(), 3, &frame);
   frame.push_back(static_cast<char>(type));

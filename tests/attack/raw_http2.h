@@ -9,22 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "tensord/tests/http2_frame.h"
+
 namespace tensord::attack {
 
-// Frame types and flags, as RFC 9113 numbers them.
-enum Frame : uint8_t {
-  kData = 0,
-  kHeaders = 1,
-  kRstStream = 3,
-  kSettings = 4,
-  kPing = 6,
-  kWindowUpdate = 8,
-  kContinuation = 9,
-};
-inline constexpr uint8_t kEndStream = 1;
-inline constexpr uint8_t kEndHeaders = 4;
-inline constexpr uint8_t kAck = 1;  // of kSettings and kPing
-// The payload of kSettings with an initial window of 0: the server may send no response.
+// The payload of kSettings that sets SETTINGS_INITIAL_WINDOW_SIZE to 0. The server may then send no
+// byte of a response.
 inline const std::string kNoResponses("\0\4\0\0\0\0", 6);
 // The method of a health check.
 inline constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";
@@ -63,7 +53,7 @@ class RawHttp2 {
   bool Send(const std::string& bytes);
   // Sends the connection preface and empty settings.
   bool SendPreface();
-  bool SendFrame(Frame type, uint8_t flags, uint32_t stream, const std::string& payload);
+  bool SendFrame(FrameType type, uint8_t flags, uint32_t stream, const std::string& payload);
   // Sends a header block in one HEADERS frame and, if needed, CONTINUATION frames. No frame has
   // more than `max_frame_bytes`.
   bool SendHeaders(uint32_t stream, const std::string& block, size_t max_frame_bytes = 16384);

@@ -65,12 +65,13 @@ Real LogitSlope(const Attributes& attrs, Real x) {
 
 std::vector<Values> PreluBackward(const Attributes&, Inputs inputs) {
   const Values &g = inputs[0], &x = inputs[1], &weight = inputs[2];
-  Values gx = Values::Of(x.spec.dtype, x.spec.shape), gw = gx;
-  for (int64_t i = 0; i < x.size(); ++i) {
-    const Index index = Unravel(i, x.spec.shape);
+  Values gx = Values::Of(g.spec.dtype, g.spec.shape), gw = gx;
+  for (int64_t i = 0; i < g.size(); ++i) {
+    const Index index = Unravel(i, g.spec.shape);
     const Real w = weight.real[RavelBroadcast(index, weight.spec.shape)], of = g.real[i];
-    gx.real[i] = static_cast<double>(x.real[i] > 0 ? of : of * w);
-    gw.real[i] = static_cast<double>(x.real[i] > 0 ? 0 : of * x.real[i]);
+    const Real at = x.real[RavelBroadcast(index, x.spec.shape)];
+    gx.real[i] = static_cast<double>(at > 0 ? of : of * w);
+    gw.real[i] = static_cast<double>(at > 0 ? 0 : of * at);
   }
   return {gx, gw};
 }
@@ -117,7 +118,7 @@ Values Glu(const Attributes& attrs, Inputs inputs) {
 Values GluBackward(const Attributes& attrs, Inputs inputs) {
   const Values &g = inputs[0], &x = inputs[1];
   const GluPlaces places(attrs, x);
-  Values out = ScaledValues(x.spec.dtype, x.spec.shape);
+  Values out = ScaledValues(Promote(g.spec.dtype, x.spec.dtype), x.spec.shape);
   for (int64_t i = 0; i < g.size(); ++i) {
     const auto [a, b] = places.pairs[i];
     const Real of = g.real[i], sigmoid = SigmoidOf(x.real[b]);

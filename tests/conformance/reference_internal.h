@@ -70,7 +70,7 @@ void AddCreationReferences(ReferenceTable& table);
 void AddSortReferences(ReferenceTable& table);
 void AddRandomReferences(ReferenceTable& table);
 
-// Returns the value as an element of Values::scale.
+// Returns the value, or 0 if it isn't finite in double: Values::scale has only finite elements.
 double FiniteOrZero(long double value);
 
 // Returns values whose elements and scales are 0.
@@ -79,8 +79,8 @@ Values ScaledValues(DType dtype, const Shape& shape);
 // Returns the dtype to which all inputs are promoted.
 DType PromotedOf(Inputs inputs);
 
-// Returns the derivative of f at x by five-point differences, whose error is about h^4 times the
-// fifth derivative.
+// Returns the derivative of f at x by five-point differences with the step h = 2e-4. The error is
+// about h^4 times the fifth derivative.
 long double DifferenceQuotient(const std::function<long double(long double)>& f, long double x);
 
 // Returns an attribute, or `otherwise` if it isn't given. For double, also converts integers and

@@ -1,6 +1,6 @@
-// Special functions: the C++ library's, or sums with other numbers of terms than the formulas have.
+// References of the special functions. They call the C++ library, or sum the same series with other
+// numbers of terms.
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "tensord/tests/conformance/reference_internal.h"
@@ -9,16 +9,15 @@ namespace tensord::conformance {
 namespace {
 
 constexpr Real kPi = 3.14159265358979323846264338327950288L;
-constexpr Real kInfinite = std::numeric_limits<Real>::infinity();
-constexpr Real kNotANumber = std::numeric_limits<Real>::quiet_NaN();
 
-// The derivative of lgamma: the recurrence up to 40, then the asymptotic series, whose coefficients
-// B_2k / 2k = (-1)^(k+1) 2 (2k-1)! zeta(2k) / (2 pi)^2k have the C++ library's zeta function.
+// Returns the derivative of lgamma. Below 40, applies the recurrence. Then sums the asymptotic series
+// with the coefficients B_2k / 2k = (-1)^(k+1) 2 (2k-1)! zeta(2k) / (2 pi)^2k, where
+// std::riemann_zeta computes zeta.
 Real Digamma(Real x) {
-  if (std::isnan(x) || x == -kInfinite) return kNotANumber;
-  if (x == kInfinite) return x;
-  if (x == 0) return std::copysign(kInfinite, -x);
-  if (x < 0 && x == std::floor(x)) return kNotANumber;
+  if (std::isnan(x) || x == -kInfinity) return kNan;
+  if (x == kInfinity) return x;
+  if (x == 0) return std::copysign(kInfinity, -x);
+  if (x < 0 && x == std::floor(x)) return kNan;
   if (x < 0) return Digamma(1 - x) - kPi / std::tan(kPi * (x - std::floor(x)));
   Real sum = 0;
   for (; x < 40; x += 1) sum -= 1 / x;
@@ -39,16 +38,16 @@ Real Digamma(Real x) {
   return sum;
 }
 
-// Hurwitz's zeta function: 200 terms, and four of the formula of Euler and Maclaurin.
+// Hurwitz's zeta function: terms up to 200, and four of the formula of Euler and Maclaurin.
 Real Zeta(Real s, Real q) {
-  if (s == 1) return kInfinite;
-  if (!(s > 1) || std::isnan(q)) return kNotANumber;
-  if (q <= 0 && q == std::floor(q)) return kInfinite;
-  if (q < 0 && s != std::floor(s)) return kNotANumber;
-  if (q == kInfinite) return 0;
-  Real sum = 0;
-  for (int k = 0; k < 200; ++k) sum += std::pow(q + k, -s);
-  const Real w = q + 200, last = std::pow(w, -s);
+  if (s == 1) return kInfinity;
+  if (!(s > 1) || std::isnan(q)) return kNan;
+  if (q <= 0 && q == std::floor(q)) return kInfinity;
+  if (q < 0 && s != std::floor(s)) return kNan;
+  if (std::isinf(q)) return 0;
+  Real sum = 0, w = q;
+  for (; w < 200; w += 1) sum += std::pow(w, -s);
+  const Real last = std::pow(w, -s);
   return sum + last * (w / (s - 1) + Real{1} / 2 + s / (12 * w) -
                        s * (s + 1) * (s + 2) / (720 * w * w * w));
 }
@@ -70,7 +69,7 @@ Real Bessel(int order, bool scaled, Real x) {
   if (size > 5000) {  // the asymptotic series
     const Real mu = 4 * order, first = (1 - mu) / (8 * size);
     const Real series = 1 + first + first * (9 - mu) / (16 * size);
-    return scaled ? sign * series / std::sqrt(2 * kPi * size) : sign * kInfinite;
+    return scaled ? sign * series / std::sqrt(2 * kPi * size) : sign * kInfinity;
   }
   return sign * std::cyl_bessel_i(static_cast<Real>(order), size) * (scaled ? std::exp(-size) : 1);
 }
@@ -80,7 +79,7 @@ Real SphericalBesselJ0(Real x) {
   if (std::isinf(x)) return 0;
   return x == 0 ? 1 : std::sin(x) / x;
 }
-Real Entropy(Real x) { return x < 0 ? -kInfinite : x == 0 ? 0 : -x * std::log(x); }
+Real Entropy(Real x) { return x < 0 ? -kInfinity : x == 0 ? 0 : -x * std::log(x); }
 
 Real Xlogy(Real x, Real y) { return x == 0 && !std::isnan(y) ? 0 : x * std::log(y); }
 Real Xlog1py(Real x, Real y) { return x == 0 && !std::isnan(y) ? 0 : x * std::log1p(y); }

@@ -164,6 +164,13 @@ void Refuse(Rows& rows, Row row) {
   rows.push_back(std::move(row));
 }
 
+void RefuseSpecs(Rows& rows, const char* op, const std::vector<TensorSpec>& specs,
+                 Attributes attrs) {
+  Row row{op, {}, std::move(attrs)};
+  for (const TensorSpec& spec : specs) row.inputs.push_back({spec});
+  Refuse(rows, std::move(row));
+}
+
 const Rows& AllRows() {
   static const Rows* const rows = [] {
     auto* made = new Rows;

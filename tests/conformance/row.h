@@ -72,6 +72,9 @@ using Rows = std::vector<Row>;
 
 // Adds a row whose op must return INVALID_ARGUMENT.
 void Refuse(Rows& rows, Row row);
+// Does the same for an op of inputs of these specs.
+void RefuseSpecs(Rows& rows, const char* op, const std::vector<TensorSpec>& specs,
+                 Attributes attrs = {});
 
 // The inputs of a row and the expected results.
 struct Prepared {

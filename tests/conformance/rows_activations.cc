@@ -12,10 +12,10 @@ const Shape kActivationShapes[] = {{}, {0}, {7}, {3, 5}, {67, 129}};
 
 struct ActivationCase {
   const char* name;
-  bool has_value = true;  // the function itself is a composition, too
+  bool has_value = true;  // the table has rows for the op `name`
   std::vector<Attributes> attrs = {{}};
   bool floating_only = true;
-  bool has_gradient = true;
+  bool has_gradient = true;  // the table has rows for the op `name`_backward
 };
 
 std::vector<ActivationCase> Cases() {
@@ -146,6 +146,18 @@ void AddActivationRows(Rows& rows) {
     AddPrelu(rows, dtype);
     AddGlu(rows, dtype);
   }
+  rows.push_back({"glu_backward",
+                  {{{DType::kFloat64, {2}}, Fill::kUnit}, {{DType::kFloat32, {4}}}},
+                  {},
+                  ActivationBound(DType::kFloat32)});
+  rows.push_back({.op = "prelu_backward",
+                  .inputs = {{{DType::kFloat32, {3, 4}}},
+                             {{DType::kFloat32, {3, 1}}},
+                             {{DType::kFloat32, {4}}}},
+                  .bound = ActivationBound(DType::kFloat32),
+                  .num_outputs = 2});
+  Refuse(rows, {"prelu_backward",
+                {{{DType::kFloat32, {4}}}, {{DType::kFloat32, {3, 1}}}, {{DType::kFloat32, {4}}}}});
   Refuse(rows, {"prelu", {{{DType::kInt32, {3}}}, {{DType::kInt32, {3}}}}});
   Refuse(rows, {"prelu", {{{DType::kFloat32, {3}}}, {{DType::kFloat32, {4}}}}});
   Refuse(rows, {"glu", {{{DType::kFloat32, {2, 3}}}}});

@@ -96,8 +96,7 @@ void AddSpecialChannels(Rows& rows, DType dtype) {
 }
 
 void RefuseNorm(Rows& rows, const char* op, std::vector<Input> inputs, Attributes attrs = {}) {
-  rows.push_back({op, std::move(inputs), std::move(attrs)});
-  rows.back().refusal = absl::StatusCode::kInvalidArgument;
+  Refuse(rows, {op, std::move(inputs), std::move(attrs)});
 }
 
 void AddBatchNormRefusals(Rows& rows) {

@@ -91,8 +91,7 @@ void Add(Rows& rows, const BinaryCase& op, const Input& a, const Input& b) {
 
 void RefusePair(Rows& rows, const char* op, DType a, DType b, const Shape& shape_a = {3},
                 const Shape& shape_b = {3}) {
-  rows.push_back({op, {{{a, shape_a}}, {{b, shape_b}}}});
-  rows.back().refusal = absl::StatusCode::kInvalidArgument;
+  Refuse(rows, {op, {{{a, shape_a}}, {{b, shape_b}}}});
 }
 
 // Adds rows that combine each special value with every other.

@@ -156,48 +156,41 @@ void AddMixedDTypes(Rows& rows) {
   }
 }
 
-void RefuseConv(Rows& rows, const char* op, std::vector<TensorSpec> specs, Attributes attrs = {}) {
-  Row row{op, {}, std::move(attrs)};
-  for (TensorSpec& spec : specs) row.inputs.push_back({std::move(spec)});
-  row.refusal = absl::StatusCode::kInvalidArgument;
-  rows.push_back(std::move(row));
-}
-
 void AddConvRefusals(Rows& rows) {
   constexpr DType kF32 = DType::kFloat32;
   const TensorSpec x{kF32, {1, 4, 5, 6}}, w{kF32, {6, 4, 3, 3}}, g{kF32, {1, 6, 3, 4}};
-  RefuseConv(rows, "conv", {{kF32, {4}}, {kF32, {6}}});
-  RefuseConv(rows, "conv", {{kF32, {1, 4}}, {kF32, {6, 4}}});
-  RefuseConv(rows, "conv", {{kF32, {4, 5, 6}}, w});
-  RefuseConv(rows, "conv", {x, {kF32, {6, 4, 3}}});
-  RefuseConv(rows, "conv", {{kF32, {1, 1, 2, 2, 2, 2}}, {kF32, {1, 1, 2, 2, 2, 2}}});
-  RefuseConv(rows, "conv", {x, {kF32, {6, 3, 3, 3}}});
-  RefuseConv(rows, "conv", {x, w, {kF32, {5}}});
-  RefuseConv(rows, "conv", {x, w, {kF32, {6, 1}}});
-  RefuseConv(rows, "conv", {x, {kF32, {6, 4, 6, 3}}});
-  RefuseConv(rows, "conv", {x, {kF32, {6, 4, 0, 3}}});
-  RefuseConv(rows, "conv", {x, {kF32, {0, 4, 3, 3}}});
-  RefuseConv(rows, "conv", {{kF32, {1, 0, 5, 6}}, {kF32, {6, 0, 3, 3}}});
-  RefuseConv(rows, "conv", {{DType::kInt32, {1, 4, 5, 6}}, {DType::kInt32, {6, 4, 3, 3}}});
-  RefuseConv(rows, "conv", {x, w}, {{"groups", int64_t{0}}});
-  RefuseConv(rows, "conv", {x, w}, {{"groups", int64_t{2}}});
-  RefuseConv(rows, "conv", {x, {kF32, {6, 1, 3, 3}}}, {{"groups", int64_t{4}}});
-  RefuseConv(rows, "conv", {x, w}, {{"stride", Numbers{0}}});
-  RefuseConv(rows, "conv", {x, w}, {{"stride", Numbers{1, 1, 1}}});
-  RefuseConv(rows, "conv", {x, w}, {{"padding", Numbers{-1}}});
-  RefuseConv(rows, "conv", {x, w}, {{"padding", Numbers{1, 1, 1}}});
-  RefuseConv(rows, "conv", {x, w}, {{"padding", Numbers{int64_t{1} << 40}}});
-  RefuseConv(rows, "conv", {x, w}, {{"dilation", Numbers{3}}});
-  RefuseConv(rows, "conv", {x, w}, {{"activation", std::string("sine")}});
+  RefuseSpecs(rows, "conv", {{kF32, {4}}, {kF32, {6}}});
+  RefuseSpecs(rows, "conv", {{kF32, {1, 4}}, {kF32, {6, 4}}});
+  RefuseSpecs(rows, "conv", {{kF32, {4, 5, 6}}, w});
+  RefuseSpecs(rows, "conv", {x, {kF32, {6, 4, 3}}});
+  RefuseSpecs(rows, "conv", {{kF32, {1, 1, 2, 2, 2, 2}}, {kF32, {1, 1, 2, 2, 2, 2}}});
+  RefuseSpecs(rows, "conv", {x, {kF32, {6, 3, 3, 3}}});
+  RefuseSpecs(rows, "conv", {x, w, {kF32, {5}}});
+  RefuseSpecs(rows, "conv", {x, w, {kF32, {6, 1}}});
+  RefuseSpecs(rows, "conv", {x, {kF32, {6, 4, 6, 3}}});
+  RefuseSpecs(rows, "conv", {x, {kF32, {6, 4, 0, 3}}});
+  RefuseSpecs(rows, "conv", {x, {kF32, {0, 4, 3, 3}}});
+  RefuseSpecs(rows, "conv", {{kF32, {1, 0, 5, 6}}, {kF32, {6, 0, 3, 3}}});
+  RefuseSpecs(rows, "conv", {{DType::kInt32, {1, 4, 5, 6}}, {DType::kInt32, {6, 4, 3, 3}}});
+  RefuseSpecs(rows, "conv", {x, w}, {{"groups", int64_t{0}}});
+  RefuseSpecs(rows, "conv", {x, w}, {{"groups", int64_t{2}}});
+  RefuseSpecs(rows, "conv", {x, {kF32, {6, 1, 3, 3}}}, {{"groups", int64_t{4}}});
+  RefuseSpecs(rows, "conv", {x, w}, {{"stride", Numbers{0}}});
+  RefuseSpecs(rows, "conv", {x, w}, {{"stride", Numbers{1, 1, 1}}});
+  RefuseSpecs(rows, "conv", {x, w}, {{"padding", Numbers{-1}}});
+  RefuseSpecs(rows, "conv", {x, w}, {{"padding", Numbers{1, 1, 1}}});
+  RefuseSpecs(rows, "conv", {x, w}, {{"padding", Numbers{int64_t{1} << 40}}});
+  RefuseSpecs(rows, "conv", {x, w}, {{"dilation", Numbers{3}}});
+  RefuseSpecs(rows, "conv", {x, w}, {{"activation", std::string("sine")}});
   const Attributes of_x{{"shape", Numbers{1, 4, 5, 6}}}, of_w{{"shape", Numbers{6, 4, 3, 3}}};
-  RefuseConv(rows, "conv_backward_input", {g, w});
-  RefuseConv(rows, "conv_backward_input", {g, w}, {{"shape", Numbers{1, 4, 5, 7}}});
-  RefuseConv(rows, "conv_backward_input", {g, w}, {{"shape", Numbers{1, 4, 5}}});
-  RefuseConv(rows, "conv_backward_input", {g, w}, {{"shape", Numbers{1, 4, 5, -6}}});
-  RefuseConv(rows, "conv_backward_input", {g, w}, of_w);
-  RefuseConv(rows, "conv_backward_weight", {g, x});
-  RefuseConv(rows, "conv_backward_weight", {g, x}, {{"shape", Numbers{6, 4, 3, 2}}});
-  RefuseConv(rows, "conv_backward_weight", {g, x}, of_x);
+  RefuseSpecs(rows, "conv_backward_input", {g, w});
+  RefuseSpecs(rows, "conv_backward_input", {g, w}, {{"shape", Numbers{1, 4, 5, 7}}});
+  RefuseSpecs(rows, "conv_backward_input", {g, w}, {{"shape", Numbers{1, 4, 5}}});
+  RefuseSpecs(rows, "conv_backward_input", {g, w}, {{"shape", Numbers{1, 4, 5, -6}}});
+  RefuseSpecs(rows, "conv_backward_input", {g, w}, of_w);
+  RefuseSpecs(rows, "conv_backward_weight", {g, x});
+  RefuseSpecs(rows, "conv_backward_weight", {g, x}, {{"shape", Numbers{6, 4, 3, 2}}});
+  RefuseSpecs(rows, "conv_backward_weight", {g, x}, of_x);
 }
 
 }  // namespace

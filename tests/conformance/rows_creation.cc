@@ -10,8 +10,7 @@ using Ints = std::vector<int64_t>;
 const Ints kCreationShapes[] = {{}, {0}, {1}, {7}, {3, 5}, {2, 0, 3}, {67, 129}, {2, 3, 4, 5, 2}};
 
 void RefuseCreation(Rows& rows, const char* op, Attributes attrs) {
-  rows.push_back({op, {}, std::move(attrs)});
-  rows.back().refusal = absl::StatusCode::kInvalidArgument;
+  Refuse(rows, {op, {}, std::move(attrs)});
 }
 
 void AddFilled(Rows& rows) {

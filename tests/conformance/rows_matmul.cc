@@ -132,25 +132,17 @@ void AddSpecials(Rows& rows) {
                   {.ulps = 1}});
 }
 
-void RefuseProduct(Rows& rows, const char* op, std::vector<TensorSpec> specs,
-                   Attributes attrs = {}) {
-  Row row{op, {}, std::move(attrs)};
-  for (TensorSpec& spec : specs) row.inputs.push_back({std::move(spec)});
-  row.refusal = absl::StatusCode::kInvalidArgument;
-  rows.push_back(row);
-}
-
 void AddMatmulRefusals(Rows& rows) {
   constexpr DType kF32 = DType::kFloat32;
-  RefuseProduct(rows, "matmul", {{kF32, {2, 3}}, {kF32, {2, 3}}});
-  RefuseProduct(rows, "matmul", {{kF32, {3}}, {kF32, {4}}});
-  RefuseProduct(rows, "matmul", {{kF32, {}}, {kF32, {4}}});
-  RefuseProduct(rows, "matmul", {{kF32, {2, 2, 3}}, {kF32, {3, 3, 4}}});
-  RefuseProduct(rows, "matmul", {{kF32, {3}}, {kF32, {3, 4}}}, {{"transpose_a", true}});
-  RefuseProduct(rows, "matmul", {{kF32, {4, 3}}, {kF32, {3}}}, {{"transpose_b", true}});
-  RefuseProduct(rows, "matmul", {{DType::kBool, {2, 2}}, {DType::kBool, {2, 2}}});
-  RefuseProduct(rows, "matmul", {{DType::kInt32, {2, 2}}, {kF32, {2, 2}}});
-  RefuseProduct(rows, "matmul", {{DType::kComplex64, {2, 2}}, {DType::kComplex64, {2, 2}}});
+  RefuseSpecs(rows, "matmul", {{kF32, {2, 3}}, {kF32, {2, 3}}});
+  RefuseSpecs(rows, "matmul", {{kF32, {3}}, {kF32, {4}}});
+  RefuseSpecs(rows, "matmul", {{kF32, {}}, {kF32, {4}}});
+  RefuseSpecs(rows, "matmul", {{kF32, {2, 2, 3}}, {kF32, {3, 3, 4}}});
+  RefuseSpecs(rows, "matmul", {{kF32, {3}}, {kF32, {3, 4}}}, {{"transpose_a", true}});
+  RefuseSpecs(rows, "matmul", {{kF32, {4, 3}}, {kF32, {3}}}, {{"transpose_b", true}});
+  RefuseSpecs(rows, "matmul", {{DType::kBool, {2, 2}}, {DType::kBool, {2, 2}}});
+  RefuseSpecs(rows, "matmul", {{DType::kInt32, {2, 2}}, {kF32, {2, 2}}});
+  RefuseSpecs(rows, "matmul", {{DType::kComplex64, {2, 2}}, {DType::kComplex64, {2, 2}}});
 }
 
 void AddLinear(Rows& rows) {
@@ -188,14 +180,14 @@ void AddLinear(Rows& rows) {
     }
   }
   constexpr DType kF32 = DType::kFloat32;
-  RefuseProduct(rows, "linear", {{kF32, {}}, {kF32, {3, 5}}});
-  RefuseProduct(rows, "linear", {{kF32, {2, 5}}, {kF32, {5, 3}}});
-  RefuseProduct(rows, "linear", {{kF32, {2, 5}}, {kF32, {5}}});
-  RefuseProduct(rows, "linear", {{kF32, {2, 5}}, {kF32, {3, 5}}, {kF32, {5}}});
-  RefuseProduct(rows, "linear", {{kF32, {2, 5}}, {kF32, {3, 5}}, {kF32, {1, 3}}});
-  RefuseProduct(rows, "linear", {{DType::kInt32, {2, 5}}, {DType::kInt32, {3, 5}}});
-  RefuseProduct(rows, "linear", {{kF32, {2, 5}}, {kF32, {3, 5}}},
-                {{"activation", std::string("sine")}});
+  RefuseSpecs(rows, "linear", {{kF32, {}}, {kF32, {3, 5}}});
+  RefuseSpecs(rows, "linear", {{kF32, {2, 5}}, {kF32, {5, 3}}});
+  RefuseSpecs(rows, "linear", {{kF32, {2, 5}}, {kF32, {5}}});
+  RefuseSpecs(rows, "linear", {{kF32, {2, 5}}, {kF32, {3, 5}}, {kF32, {5}}});
+  RefuseSpecs(rows, "linear", {{kF32, {2, 5}}, {kF32, {3, 5}}, {kF32, {1, 3}}});
+  RefuseSpecs(rows, "linear", {{DType::kInt32, {2, 5}}, {DType::kInt32, {3, 5}}});
+  RefuseSpecs(rows, "linear", {{kF32, {2, 5}}, {kF32, {3, 5}}},
+              {{"activation", std::string("sine")}});
 }
 
 }  // namespace

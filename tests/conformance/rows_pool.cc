@@ -119,8 +119,7 @@ void AddSpecialPools(Rows& rows, DType dtype) {
 }
 
 void RefusePool(Rows& rows, const char* op, std::vector<Input> inputs, Attributes attrs) {
-  rows.push_back({op, std::move(inputs), std::move(attrs)});
-  rows.back().refusal = absl::StatusCode::kInvalidArgument;
+  Refuse(rows, {op, std::move(inputs), std::move(attrs)});
 }
 
 void AddPoolRefusals(Rows& rows) {

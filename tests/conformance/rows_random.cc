@@ -12,8 +12,7 @@ constexpr int64_t kFar = int64_t{1} << 40;
 constexpr int64_t kMin = INT64_MIN, kMax = INT64_MAX;
 
 void RefuseRandom(Rows& rows, const char* op, std::vector<Input> inputs, Attributes attrs) {
-  rows.push_back({op, std::move(inputs), std::move(attrs)});
-  rows.back().refusal = absl::StatusCode::kInvalidArgument;
+  Refuse(rows, {op, std::move(inputs), std::move(attrs)});
 }
 
 // Returns an input that holds seed and stream.

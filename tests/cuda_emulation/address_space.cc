@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kSpaceBytes = size_t{128} << 30;
 constexpr int kReserveFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
-struct Reserved {
+struct ReservedRanges {
   char* devices;  // device addresses
   char* backing;
 };
@@ -32,7 +32,7 @@ char* ReserveSpace() {
 }
 
 // Initialized before main(), so that signal handlers can use it.
-const Reserved the_space = {ReserveSpace(), ReserveSpace()};
+const ReservedRanges the_ranges = {ReserveSpace(), ReserveSpace()};
 
 bool IsIn(const char* space, const void* address) {
   const auto* at = static_cast<const char*>(address);
@@ -57,17 +57,17 @@ size_t PageBytes() {
   return bytes;
 }
 
-bool IsDeviceAddress(const void* address) { return IsIn(the_space.devices, address); }
-bool IsBackingAddress(const void* address) { return IsIn(the_space.backing, address); }
+bool IsDeviceAddress(const void* address) { return IsIn(the_ranges.devices, address); }
+bool IsBackingAddress(const void* address) { return IsIn(the_ranges.backing, address); }
 
 void* ToBacking(const void* device_address) {
   char* at = static_cast<char*>(const_cast<void*>(device_address));
-  return IsDeviceAddress(at) ? the_space.backing + (at - the_space.devices) : at;
+  return IsDeviceAddress(at) ? the_ranges.backing + (at - the_ranges.devices) : at;
 }
 
 void* ToDeviceAddress(const void* backing) {
   char* at = static_cast<char*>(const_cast<void*>(backing));
-  return IsBackingAddress(at) ? the_space.devices + (at - the_space.backing) : at;
+  return IsBackingAddress(at) ? the_ranges.devices + (at - the_ranges.backing) : at;
 }
 
 char* ReserveAddresses(size_t bytes) {
@@ -78,13 +78,13 @@ char* ReserveAddresses(size_t bytes) {
     if (size < bytes) continue;
     free.ranges.erase(it);
     if (size > bytes) free.ranges[offset + bytes] = size - bytes;
-    return the_space.devices + offset;
+    return the_ranges.devices + offset;
   }
   return nullptr;
 }
 
 void ReleaseAddresses(char* device_address, size_t bytes) {
-  auto offset = static_cast<size_t>(device_address - the_space.devices);
+  auto offset = static_cast<size_t>(device_address - the_ranges.devices);
   FreeRanges& free = TheFreeRanges();
   MutexLock lock(&free.mu);
   auto next = free.ranges.lower_bound(offset);

@@ -150,7 +150,7 @@ part_device() {
   run_program cuda_fault_test '*'
 }
 
-# A plan has time for each eighth row. The compilation of fused kernels takes longer.
+# A plan has time for an eighth of each op's rows. Fused kernels take longer to compile.
 part_conformance() {
   local rows=0/1 fused=0/12
   [[ -z $plan ]] || rows=0/8 fused=0/96

@@ -299,5 +299,22 @@ TEST_F(ClientTensorTest, AnEmptyBiasIsNamed) {
   ExpectError(Linear(x, x, Tensor()).status(), Code::kInvalidArgument, {"linear: the bias"});
 }
 
+TEST_F(ClientTensorTest, LogSumExpNeitherOverflowsNorLosesInfinities) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const auto of = [&](const std::vector<float>& values) {
+    return *LogSumExp(Floats(values)).Item<float>();
+  };
+  EXPECT_FLOAT_EQ(of({1000, 1000}), 1000 + std::log(2.0f));
+  EXPECT_EQ(of({-kInf, -kInf}), -kInf);
+  EXPECT_EQ(of({kInf, 1}), kInf);
+  EXPECT_EQ(of({}), -kInf);
+  EXPECT_TRUE(std::isnan(of({std::numeric_limits<float>::quiet_NaN(), 1})));
+  const Tensor x = FromVector<float>(first_, {2, 2}, {0, 0, 3, -kInf}).To(DType::kBFloat16);
+  EXPECT_EQ(LogSumExp(x, {.axes = {0}, .keepdims = true}).shape(), Shape({1, 2}));
+  EXPECT_EQ(LogSumExp(x, {.axes = {0}}).dtype(), DType::kBFloat16);
+  const Tensor whole = FromVector<int32_t>(first_, {2}, {2, 2});
+  EXPECT_FLOAT_EQ(*LogSumExp(whole).Item<float>(), 2 + std::log(2.0f));
+}
+
 }  // namespace
 }  // namespace tensord::integration

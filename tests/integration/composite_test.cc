@@ -186,21 +186,6 @@ TEST_F(CompositeTest, AllAndAny) {
   EXPECT_THAT(*Any(none, {.axes = {1}}).Read<bool>(), ElementsAre(false, false));
 }
 
-TEST_F(CompositeTest, LogSumExpNeitherOverflowsNorLosesInfinities) {
-  const auto of = [&](const std::vector<float>& values) {
-    return *LogSumExp(Floats(values)).Item<float>();
-  };
-  EXPECT_FLOAT_EQ(of({1000, 1000}), 1000 + std::log(2.0f));
-  EXPECT_EQ(of({-kInf, -kInf}), -kInf);
-  EXPECT_EQ(of({kInf, 1}), kInf);
-  EXPECT_EQ(of({}), -kInf);
-  EXPECT_TRUE(std::isnan(of({kNan, 1})));
-  const Tensor x = FromVector<float>(first_, {2, 2}, {0, 0, 3, -kInf}).To(DType::kBFloat16);
-  EXPECT_EQ(LogSumExp(x, {.axes = {0}, .keepdims = true}).shape(), Shape({1, 2}));
-  EXPECT_EQ(LogSumExp(x, {.axes = {0}}).dtype(), DType::kBFloat16);
-  EXPECT_FLOAT_EQ(*LogSumExp(Of<int32_t>({2, 2})).Item<float>(), 2 + std::log(2.0f));
-}
-
 TEST_F(CompositeTest, AccumulationsWithADType) {
   const Tensor x = Of<int8_t>({100, 100, 3});
   EXPECT_EQ(*Sum(x).Item<int64_t>(), 203);

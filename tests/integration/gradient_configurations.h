@@ -84,7 +84,9 @@ struct Case {
   Configuration (*make)(Draw&);
 };
 
-// Returns all functions that compute gradients.
-absl::Span<const Case> GradientCases();
+// Together these return all functions that compute gradients.
+absl::Span<const Case> ActivationCases();
+absl::Span<const Case> LossCases();
+absl::Span<const Case> LayerCases();
 
 }  // namespace tensord::integration

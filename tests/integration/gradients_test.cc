@@ -18,6 +18,14 @@ namespace {
 
 constexpr double kStep = 1e-5;
 
+std::vector<Case> GradientCases() {
+  std::vector<Case> cases;
+  for (const auto part : {ActivationCases(), LossCases(), LayerCases()}) {
+    cases.insert(cases.end(), part.begin(), part.end());
+  }
+  return cases;
+}
+
 // Reads tensors of shape [] in few round trips.
 std::vector<double> ReadScalars(const Tensors& scalars) {
   constexpr size_t kTogether = 64;

@@ -14,6 +14,7 @@
 
 namespace tensord::integration {
 
+// The tokens of the principals alice and bob. Any string may be a token.
 inline constexpr char kAlice[] = "alice-token";
 inline constexpr char kBob[] = "bob-token";
 

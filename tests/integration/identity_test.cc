@@ -17,7 +17,6 @@ using Code = absl::StatusCode;
 using testing::HasSubstr;
 using testing::Not;
 
-// Any string may be a token.
 constexpr char kExpired[] = "expired-token";
 constexpr char kRevoked[] = "revoked-token";
 constexpr char kUnknown[] = "unknown-token";

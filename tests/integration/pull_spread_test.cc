@@ -19,7 +19,7 @@ using proxy::DelayProxy;
 using Code = absl::StatusCode;
 
 constexpr int64_t kSize = 128 * kMiB;
-const TensorSpec kSpread{DType::kFloat32, {kSize / 4}};
+const TensorSpec kSpreadSpec{DType::kFloat32, {kSize / 4}};
 
 class PullSpreadTest : public testing::Test {
  protected:
@@ -41,7 +41,7 @@ class PullSpreadTest : public testing::Test {
     return ticket.ok() ? ticket->ticket() : "";
   }
   auto PullAsync(uint64_t handle = 1) {
-    return b_.PullAsync(2, kSpread, a_, Ticket(b_, handle), proxy_->address());
+    return b_.PullAsync(2, kSpreadSpec, a_, Ticket(b_, handle), proxy_->address());
   }
   bool AwaitBytes(int64_t bytes) {
     return proxy_->Await([=](const auto& stats) { return stats.bytes_to_client > bytes; });
@@ -87,7 +87,7 @@ TEST_F(PullSpreadTest, UsesSeveralConnectionsIfOneIsSlow) {
 
 TEST_F(PullSpreadTest, UsesOneConnectionIfMoreAreNotAllowed) {
   a_.Random(1, kSize / 4);
-  const auto outcome = single_.Pull(2, kSpread, a_, Ticket(single_), proxy_->address());
+  const auto outcome = single_.Pull(2, kSpreadSpec, a_, Ticket(single_), proxy_->address());
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->connections(), 1);
   EXPECT_EQ(proxy_->stats().accepted, 1);
@@ -97,7 +97,7 @@ TEST_F(PullSpreadTest, UsesOneConnectionIfMoreAreNotAllowed) {
 // In the following tests, the source is an upload that has not sent its last bytes. So the copy
 // can't end before the test cuts the connections, kills the source or closes the session.
 TEST_F(PullSpreadTest, ResumesAfterConnectionsAreCut) {
-  PartialUpload upload(a_, 3, kSpread, Pattern(kSize));
+  PartialUpload upload(a_, 3, kSpreadSpec, Pattern(kSize));
   auto pulled = PullAsync(3);
   for (int64_t cut = 1; cut <= 3; ++cut) {
     const int64_t passed = proxy_->stats().bytes_to_client;
@@ -113,8 +113,8 @@ TEST_F(PullSpreadTest, ResumesAfterConnectionsAreCut) {
 }
 
 TEST_F(PullSpreadTest, ClosingTheSessionEndsItsPull) {
-  PartialUpload upload(a_, 3, kSpread, Pattern(kSize));
-  b_.Promise(2, kSpread);
+  PartialUpload upload(a_, 3, kSpreadSpec, Pattern(kSize));
+  b_.Promise(2, kSpreadSpec);
   auto pulled = PullAsync(3);
   upload.SendTo(kSize - kMiB);
   ASSERT_TRUE(AwaitConnections(4));
@@ -125,8 +125,8 @@ TEST_F(PullSpreadTest, ClosingTheSessionEndsItsPull) {
 }
 
 TEST_F(PullSpreadTest, LostSourceKeepsReceivedBytesWithoutGaps) {
-  PartialUpload to_source(a_, 3, kSpread, Pattern(kSize));
-  b_.Promise(2, kSpread);
+  PartialUpload to_source(a_, 3, kSpreadSpec, Pattern(kSize));
+  b_.Promise(2, kSpreadSpec);
   auto pulled = PullAsync(3);
   to_source.SendTo(100 * kMiB);
   ASSERT_TRUE(AwaitBytes(60 * kMiB)) << Progress(pulled);
@@ -137,12 +137,12 @@ TEST_F(PullSpreadTest, LostSourceKeepsReceivedBytesWithoutGaps) {
   EXPECT_GT(upload->received_bytes(), 0);
   EXPECT_LT(upload->received_bytes(), kSize);
   // The test uploads the rest.
-  ASSERT_TRUE(b_.UploadBytes(2, kSpread, to_source.bytes(), upload->received_bytes()).ok());
+  ASSERT_TRUE(b_.UploadBytes(2, kSpreadSpec, to_source.bytes(), upload->received_bytes()).ok());
   EXPECT_TRUE(*b_.Bytes(2) == to_source.bytes());
 }
 
 TEST_F(PullSpreadTest, ForwardsAnActiveUpload) {
-  PartialUpload upload(a_, 3, kSpread, Pattern(kSize));
+  PartialUpload upload(a_, 3, kSpreadSpec, Pattern(kSize));
   auto pulled = PullAsync(3);
   upload.SendTo(48 * kMiB);
   // Waits until the other server has received most of the bytes that have been uploaded.

@@ -11,10 +11,10 @@ namespace {
 
 using Code = absl::StatusCode;
 
-constexpr uint64_t kStreamInput = 1, kOutput = 2;
+constexpr uint64_t kMatrix = 1, kOutput = 2;
 constexpr int64_t kSize = 16384;
 
-// A product of kStreamInput with itself takes one thread many minutes, so that no test awaits its end.
+// A product of kMatrix with itself takes one thread many minutes, so that no test awaits its end.
 class StopTest : public DaemonFixture {
  protected:
   explicit StopTest(std::vector<std::string> flags = {}, int64_t size = kSize)
@@ -28,8 +28,8 @@ class StopTest : public DaemonFixture {
     DaemonFixture::SetUp();
     other_client_ = std::make_unique<RpcClient>(daemon_->address());
     other_ = std::make_unique<RpcSession>(*other_client_);
-    ASSERT_TRUE(other_->Ones(kStreamInput, {4}).ok());
-    ASSERT_TRUE(session_->Run("ones", {}, kStreamInput, input_attrs_, "cpu:0").ok());
+    ASSERT_TRUE(other_->Ones(kMatrix, {4}).ok());
+    ASSERT_TRUE(session_->Run("ones", {}, kMatrix, input_attrs_, "cpu:0").ok());
   }
 
   void TearDown() override {
@@ -41,8 +41,8 @@ class StopTest : public DaemonFixture {
   absl::StatusOr<v1::Tensor> MatMul() {
     v1::MatMulRequest request;
     request.set_session(session_->id());
-    request.set_a(kStreamInput);
-    request.set_b(kStreamInput);
+    request.set_a(kMatrix);
+    request.set_b(kMatrix);
     request.set_output(kOutput);
     return client_->Call<v1::Tensor>("MatMul", request);
   }
@@ -63,8 +63,8 @@ class StopTest : public DaemonFixture {
     for (int i = 0; i < count; ++i) {
       v1::Op& product = *message.add_commands()->mutable_op();
       product.set_name("matmul");
-      product.add_inputs(kStreamInput);
-      product.add_inputs(kStreamInput);
+      product.add_inputs(kMatrix);
+      product.add_inputs(kMatrix);
       product.set_output(kOutput + i);
     }
     EXPECT_TRUE(stream->Send(message));
@@ -75,7 +75,7 @@ class StopTest : public DaemonFixture {
   // Expects that the other session can compute on the device. A call would wait for at most a
   // minute.
   void ExpectDeviceIsFree() {
-    const auto sum = other_->Add(kStreamInput, kStreamInput, 77);
+    const auto sum = other_->Add(kMatrix, kMatrix, 77);
     EXPECT_TRUE(sum.ok()) << sum.status();
     EXPECT_TRUE(other_->Delete({77}).ok());
   }
@@ -109,7 +109,7 @@ TEST_F(StopTest, ExpiredLeaseStopsTheRunningOp) {
   RpcClient leaving_client(daemon_->address());
   ASSERT_TRUE(session_->Close().ok());
   RpcSession leaving(leaving_client, kShortLeaseSeconds);
-  ASSERT_TRUE(leaving.Run("ones", {}, kStreamInput, input_attrs_, "cpu:0").ok());
+  ASSERT_TRUE(leaving.Run("ones", {}, kMatrix, input_attrs_, "cpu:0").ok());
   StreamProducts(leaving, 1)->Cancel();
   ExpectDeviceIsFree();
   EXPECT_TRUE(Eventually([this] { return Used(0) == 16; })) << "its memory isn't free";

@@ -1,6 +1,6 @@
-// How many tensors the functions of the client make. A function that is an op makes only its outputs,
-// by one command. A composite function makes one tensor for each op that it runs; these numbers may
-// only get smaller.
+// The number of tensors that the client's functions make. An op makes only its outputs. A composite
+// function makes a tensor for each output of each op that it runs. The numbers must match exactly; a
+// change may only lower them.
 #include <functional>
 #include <string>
 #include <vector>
@@ -29,7 +29,7 @@ class TensorCountTest : public ClientFixture {
     }
   }
 
-  // Makes a tensor. Handles have consecutive numbers.
+  // Makes a tensor, and returns its handle. Handles are consecutive numbers.
   uint64_t NextHandle() const { return Zeros(first_, {}).handle(); }
 
   const Tensor& x() {
@@ -49,7 +49,7 @@ class TensorCountTest : public ClientFixture {
   Tensor x_, one_, classes_;
 };
 
-TEST_F(TensorCountTest, Compositions) {
+TEST_F(TensorCountTest, CompositionsMakeOnlyTheirOutputs) {
   const Tensor &x = this->x(), &g = one(), &classes = this->classes();
   const Tensor gates = FromVector<float>(first_, {2, 12}, std::vector<float>(24, 0.5f));
   const Tensor gru = FromVector<float>(first_, {2, 9}, std::vector<float>(18, 0.5f));
@@ -154,7 +154,7 @@ TEST_F(TensorCountTest, Compositions) {
   });
 }
 
-TEST_F(TensorCountTest, FunctionsOfSeveralOps) {
+TEST_F(TensorCountTest, CompositeFunctionsMakeFewTensors) {
   const Tensor &x = this->x(), &classes = this->classes();
   const Tensor b = Gt(x, 0.25), weight = Reshape(x, {3, 2});
   Compare({

@@ -11,9 +11,9 @@ namespace {
 constexpr uint64_t kInput = 1;
 
 // A caller with a session and its stream.
-class Competitor {
+class WeightedCaller {
  public:
-  Competitor(const std::string& address, const std::string& token)
+  WeightedCaller(const std::string& address, const std::string& token)
       : client_(address, {.token = token}), session_(client_), stream_(client_.SessionStream()) {
     EXPECT_TRUE(session_.Ones(kInput, {1 << 18}).ok());
     v1::SessionStreamRequest attach = session_.Attach();
@@ -67,7 +67,7 @@ class WeightTest : public IdentityFixture {
     FaultSocket faults(folder_.File("faults"));
     ASSERT_EQ(faults.Send("cpu:0 delay-kernel 25"), "ok\n");
     for (const char* token : {"a", "b"}) {
-      callers_.push_back(std::make_unique<Competitor>(daemon_->address(), token));
+      callers_.push_back(std::make_unique<WeightedCaller>(daemon_->address(), token));
     }
   }
   void TearDown() override {
@@ -102,7 +102,7 @@ class WeightTest : public IdentityFixture {
     return share;
   }
 
-  std::vector<std::unique_ptr<Competitor>> callers_;  // alice, bob
+  std::vector<std::unique_ptr<WeightedCaller>> callers_;  // alice, bob
 };
 
 TEST_F(WeightTest, SharesTheDeviceByWeight) {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/tests/proxy/http2_frame.h"
+#include "tensord/tests/http2_frame.h"
 
 namespace tensord::proxy {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tensord/tests/proxy/http2_frame.h"
+#include "tensord/tests/http2_frame.h"
 
 namespace tensord::proxy {
 namespace {

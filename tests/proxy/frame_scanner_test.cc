@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/tests/proxy/http2_frame.h"
+#include "tensord/tests/http2_frame.h"
 
 namespace tensord::proxy {
 namespace {
@@ -19,9 +19,9 @@ std::string Frame(FrameType type, size_t length) {
 TEST(FrameScannerTest, CountsCallsAndNotTheTransport) {
   FrameScanner scanner(FrameScanner::From::kClient);
   EXPECT_FALSE(scanner.Scan(absl::StrCat(kPreface, Frame(kSettings, 30))));
-  EXPECT_FALSE(scanner.Scan(Frame(kPing, 8) + Frame(kWindow, 4) + Frame(kReset, 4)));
+  EXPECT_FALSE(scanner.Scan(Frame(kPing, 8) + Frame(kWindowUpdate, 4) + Frame(kRstStream, 4)));
   EXPECT_TRUE(scanner.Scan(Frame(kHeaders, 100)));
-  EXPECT_TRUE(scanner.Scan(Frame(kWindow, 4) + Frame(kData, 70000) + Frame(kPing, 8)));
+  EXPECT_TRUE(scanner.Scan(Frame(kWindowUpdate, 4) + Frame(kData, 70000) + Frame(kPing, 8)));
   EXPECT_FALSE(scanner.Scan(Frame(kData, 0))) << "an empty frame carries no message";
   EXPECT_TRUE(scanner.is_http2());
 }
@@ -47,7 +47,7 @@ TEST(FrameScannerTest, EveryByteOfOtherProtocolsCounts) {
 
 TEST(FrameScannerTest, ServerSettingsMayPrecedeThePreface) {
   FrameScanner server(FrameScanner::From::kServer);
-  const std::string early = Frame(kSettings, 20) + Frame(kWindow, 4);
+  const std::string early = Frame(kSettings, 20) + Frame(kWindowUpdate, 4);
   EXPECT_FALSE(server.Scan(early.substr(0, 31)));
   server.SetIsHttp2(true);
   EXPECT_FALSE(server.Scan(early.substr(31)));

@@ -66,7 +66,7 @@ def logit_backward(inputs):
             return aten.logit_backward(g, x, eps)
 
         attrs = {} if eps is None else {"eps": eps}
-        yield Case([g, x], want, g.double().abs() / (x.double() * (1 - x.double())), **attrs)
+        yield Case([g, x], want, g.double().abs() * (1 + x.double()), **attrs)
 
 
 def glu(inputs):

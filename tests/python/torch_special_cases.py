@@ -1,4 +1,8 @@
-"""The cases of compare_with_torch.py for special functions. S is 1 + the magnitude of the result."""
+"""The cases of compare_with_torch.py for special functions.
+
+PyTorch gets the operands as float64, and its result is rounded to the dtype, because its own float32 functions are less
+accurate. S is 1 + the magnitude of the result.
+"""
 
 import torch
 from torch_case import Case
@@ -11,7 +15,7 @@ def scale_of(result):
 
 
 def of_one(function, *ranges, **attrs):
-    """The cases of a function of one operand. PyTorch computes them in float32 or float64, tensord in float64."""
+    """The cases of a function of one operand."""
 
     def cases(inputs):
         for low, high in ranges:

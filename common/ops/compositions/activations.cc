@@ -1,12 +1,12 @@
 // Activations that are compositions of elementwise ops, and the gradients of activations. They are
-// computed in float32 if an input has 16 bits, and rounded once. In the gradients, g is the gradient
+// computed in float32 if the promoted dtype of the inputs has 16 bits, and rounded once. In the gradients, g is the gradient
 // of the result, x the argument of the activation and y its result.
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/status/statusor.h"
 #include "tensord/common/ops/composition.h"
 #include "tensord/common/ops/op_inference.h"
 #include "tensord/common/ops/op_registry.h"
@@ -180,7 +180,7 @@ void LogSigmoidBackward(Formula& f) {
   Differentiate(f, [](const Value& g, const Value& x) { return g * Sigmoid(-x); });
 }
 
-// The value is 0, or NaN, in [-lambd, lambd].
+// Between -lambd and lambd the result is x * 0, so that NaN stays NaN.
 void Softshrink(Formula& f) {
   const double lambd = f.attrs().Float("lambd");
   Activate(f, [&](const Value& x) {
@@ -201,7 +201,7 @@ void ShrinkBackward(Formula& f) {
   f.Return(Where(inside, 0, g).To(PromotedDType({g, x})));
 }
 
-// If eps > 1/2, the lower limit counts.
+// Compares x with eps first, as PyTorch does: if eps > 1/2, each x below eps becomes eps.
 void Logit(Formula& f) {
   const double eps = f.attrs().Float("eps");
   Activate(f, [&](const Value& x) {
@@ -230,6 +230,9 @@ void Prelu(Formula& f) {
 
 void PreluBackward(Formula& f) {
   f.RequireFloating();
+  const absl::StatusOr<Shape> result = BroadcastShapes(f.input(1).shape(), f.input(2).shape());
+  if (!result.ok()) return f.Fail(result.status().message());
+  if (f.input(0).shape() != *result) f.Fail("the gradient must have the shape of the result");
   const DType dtype = PromotedDType(f.inputs()), wide = WideDType(dtype);
   const Value g = f.input(0).To(wide), x = f.input(1).To(wide), weight = f.input(2).To(wide);
   const Value is_positive = Gt(x, 0);
@@ -237,66 +240,51 @@ void PreluBackward(Formula& f) {
   f.Return(Where(is_positive, 0, g * x).To(dtype));
 }
 
-// Returns the halves of x along the axis of the attribute, in the wide dtype, or nothing if the formula
-// has failed. Sets `axis` to a number that isn't negative.
-std::vector<Value> Halves(Formula& f, const Value& x, int64_t* axis) {
+// Returns the halves of x along the axis of the attribute. If x has none, the formula fails, and the
+// result is empty.
+std::vector<Value> Halves(Formula& f, const Value& x) {
   f.RequireFloating();
-  const Shape& shape = x.shape();
-  const int64_t given = f.attrs().Int("axis");
-  *axis = given < 0 ? given + shape.rank() : given;
-  if (*axis < 0 || *axis >= shape.rank()) {
-    f.Fail(absl::StrCat("axis ", given, " is not in [", -shape.rank(), ", ", shape.rank(), ")"));
+  const absl::StatusOr<int> axis = NormalizeAxis(f.attrs().Int("axis"), x.shape().rank());
+  if (!axis.ok()) f.Fail(axis.status().message());
+  if (!f.ok()) return {};
+  const int64_t size = x.shape().dim(*axis);
+  if (size % 2 != 0) {
+    f.Fail("the size of x along the axis must be even");
     return {};
   }
-  const int64_t size = shape.dim(static_cast<int>(*axis));
-  if (size % 2 != 0) f.Fail("the size of x along the axis must be even");
-  if (!f.ok()) return {};
-  const Value wide = x.To(WideDType(x.dtype()));
-  return {Slice(wide, *axis, 0, size / 2), Slice(wide, *axis, size / 2, size)};
+  return {Slice(x, *axis, 0, size / 2), Slice(x, *axis, size / 2, size)};
 }
 
 void Glu(Formula& f) {
   const Value x = f.input(0);
-  int64_t axis = 0;
-  const std::vector<Value> halves = Halves(f, x, &axis);
-  if (f.ok()) f.Return((halves[0] * Sigmoid(halves[1])).To(x.dtype()));
+  const std::vector<Value> halves = Halves(f, x);
+  if (!f.ok()) return;
+  const DType wide = WideDType(x.dtype());
+  f.Return((halves[0].To(wide) * Sigmoid(halves[1].To(wide))).To(x.dtype()));
 }
 
 void GluBackward(Formula& f) {
-  const Value x = f.input(1);
-  int64_t axis = 0;
-  const std::vector<Value> halves = Halves(f, x, &axis);
+  const Value g = f.input(0), x = f.input(1);
+  const std::vector<Value> halves = Halves(f, x);
   if (!f.ok()) return;
-  if (f.input(0).shape() != halves[0].shape()) {
+  if (g.shape() != halves[0].shape()) {
     return f.Fail("the gradient must have the shape of the result");
   }
-  const Value g = f.input(0).To(halves[0].dtype()), sigmoid = Sigmoid(halves[1]);
-  const Value of_first = g * sigmoid, of_second = of_first * (1 - sigmoid) * halves[0];
-  f.Return(ApplyAll("concat", {of_first, of_second}, {{"axis", axis}})[0].To(x.dtype()));
+  const DType dtype = PromotedDType({g, x}), wide = WideDType(dtype);
+  const Value a = halves[0].To(wide), sigmoid = Sigmoid(halves[1].To(wide));
+  const Value of_a = g.To(wide) * sigmoid, of_b = of_a * (1 - sigmoid) * a;
+  f.Return(Concat({of_a, of_b}, f.attrs().Int("axis")).To(dtype));
 }
 
 OpSchema Activation(const char* name, const char* doc, void (*formula)(Formula&),
                     std::vector<AttrDef> attrs = {}) {
-  return {.name = name,
-          .signature = "(…) -> (…)",
-          .doc = doc,
-          .min_inputs = 1,
-          .max_inputs = 1,
-          .attrs = std::move(attrs),
-          .formula = formula};
+  return ElementwiseComposition(name, doc, formula, {"x"}, std::move(attrs));
 }
 
 // `by` is the second input: "x" or "y".
 OpSchema Gradient(const char* name, const char* doc, void (*formula)(Formula&),
                   std::vector<AttrDef> attrs = {}, const char* by = "x") {
-  return {.name = name,
-          .signature = "(…), (…) -> (…) broadcast",
-          .doc = doc,
-          .min_inputs = 2,
-          .max_inputs = 2,
-          .attrs = std::move(attrs),
-          .input_names = {"gradient", by},
-          .formula = formula};
+  return ElementwiseComposition(name, doc, formula, {"gradient", by}, std::move(attrs));
 }
 
 void AppendActivations(std::vector<OpSchema>& ops) {
@@ -364,30 +352,29 @@ void AppendActivations(std::vector<OpSchema>& ops) {
   ops.push_back(Activation(
       "softshrink", "where(x > lambd, x - lambd, where(x < -lambd, x + lambd, 0)); NaN stays NaN.",
       Softshrink, {lambd}));
-  ops.push_back(Activation("hardshrink", "where(abs(x) <= lambd, 0, x).", Hardshrink, {lambd}));
-  ops.push_back(Gradient("shrink_backward",
-                         "where(abs(x) <= lambd, 0, g): that of softshrink and hardshrink.",
-                         ShrinkBackward, {lambd}));
+  ops.push_back(Activation("hardshrink",
+                           "where(abs(x) <= lambd, 0, x), with lambd rounded to the dtype of x.",
+                           Hardshrink, {lambd}));
+  ops.push_back(Gradient(
+      "shrink_backward",
+      "where(abs(x) <= lambd, 0, g), with lambd rounded to the dtype of x: the gradient of "
+      "softshrink and hardshrink.",
+      ShrinkBackward, {lambd}));
   const AttrDef eps = Real("eps", -1, "if at least 0, x is limited to [eps, 1 - eps]");
   ops.push_back(Activation("logit", "log(x / (1 - x)).", Logit, {eps}));
-  ops.push_back(Gradient("logit_backward",
-                         "g / (x (1 - x)); outside the limits 0, or NaN if there are none.",
-                         LogitBackward, {eps}));
-  ops.push_back({.name = "prelu",
-                 .signature = "(…), (…) -> (…) broadcast",
-                 .doc = "where(x > 0, x, weight x).",
-                 .min_inputs = 2,
-                 .max_inputs = 2,
-                 .input_names = {"x", "weight"},
-                 .formula = Prelu});
-  ops.push_back({.name = "prelu_backward",
-                 .signature = "(…), (…), (…) -> (…), (…) broadcast",
-                 .doc = "where(x > 0, g, g weight), and where(x > 0, 0, g x), the gradient of the "
-                        "weight at each element.",
-                 .min_inputs = 3,
-                 .max_inputs = 3,
-                 .input_names = {"gradient", "x", "weight"},
-                 .formula = PreluBackward});
+  ops.push_back(
+      Gradient("logit_backward",
+               "g / (x (1 - x)). Outside [eps, 1 - eps] it is 0; if eps < 0, NaN outside [0, 1].",
+               LogitBackward, {eps}));
+  ops.push_back(
+      ElementwiseComposition("prelu", "where(x > 0, x, weight x).", Prelu, {"x", "weight"}));
+  OpSchema prelu_backward = ElementwiseComposition(
+      "prelu_backward",
+      "where(x > 0, g, g weight), and where(x > 0, 0, g x), the gradient of the weight at each "
+      "element.",
+      PreluBackward, {"gradient", "x", "weight"});
+  prelu_backward.signature = "(…), (…), (…) -> (…), (…) broadcast";
+  ops.push_back(prelu_backward);
   const AttrDef axis = OptionalAttr("axis", AttrType::kInt, int64_t{-1}, "the axis that is halved");
   OpSchema glu = Activation("glu", "a sigmoid(b), with the halves a and b of x.", Glu, {axis});
   glu.signature = "(…, 2n, …) -> (…, n, …)";

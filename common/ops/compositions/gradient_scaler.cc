@@ -54,8 +54,7 @@ void AppendGradientScaler(std::vector<OpSchema>& ops) {
        .signature = "scale, growth_tracker, found_inf () -> new_scale, new_growth_tracker ()",
        .doc = "If found_inf isn't 0, new_scale is scale * backoff, and the tracker becomes 0. "
               "Otherwise the tracker grows by 1. When it reaches interval, it becomes 0, and "
-              "new_scale is "
-              "scale * growth, unless that is infinite.",
+              "new_scale is scale * growth, unless that is infinite.",
        .min_inputs = 3,
        .max_inputs = 3,
        .attrs = {RequiredAttr("growth", AttrType::kFloat,

@@ -81,7 +81,7 @@ void GroupNormBackward(Formula& f) {
     f.Fail(absl::StrCat("mean and rstd must have the shape ", statistics.ToString()));
   }
   const Ints given = f.attrs().Ints("gradients");
-  if (const std::string wrong = InvalidGradients(given); !wrong.empty()) f.Fail(wrong);
+  if (const absl::Status status = CheckGradients(given); !status.ok()) f.Fail(status.message());
   if (!f.ok()) return;
   const DType wide = WideDType(x.dtype());
   const auto split = [&](const Value& v) { return Reshape(v.To(wide), groups.split()); };

@@ -20,10 +20,6 @@ std::vector<Value> Parts(const Value& x, int64_t count) {
   return parts;
 }
 
-Value Joined(const std::vector<Value>& parts) {
-  return ApplyAll("concat", parts, {{"axis", int64_t{1}}})[0];
-}
-
 Value SumOverRows(const Value& x) { return Apply("sum", {x}, {{"axes", std::vector<int64_t>{0}}}); }
 
 // Fails unless input i has the shape [rows, columns].
@@ -70,7 +66,7 @@ void LstmCell(Formula& f) {
   const Value c = keep * r.Widen(f.input(2)) + i * g;
   f.Return(r.Round(o * Tanh(c)));
   f.Return(r.Round(c));
-  f.Return(r.Round(Joined({i, keep, g, o})));
+  f.Return(r.Round(Concat({i, keep, g, o}, 1)));
 }
 
 void LstmCellBackward(Formula& f) {
@@ -91,8 +87,9 @@ void LstmCellBackward(Formula& f) {
   const Value tanh = Tanh(r.Widen(f.input(3)));
   const Value gh = r.Widen(f.input(0));
   const Value gc = r.Widen(f.input(1)) + gh * o * (1 - tanh * tanh);
-  const Value all = Joined({gc * g * i * (1 - i), gc * r.Widen(f.input(2)) * keep * (1 - keep),
-                            gc * i * (1 - g * g), gh * tanh * o * (1 - o)});
+  const Value all = Concat({gc * g * i * (1 - i), gc * r.Widen(f.input(2)) * keep * (1 - keep),
+                            gc * i * (1 - g * g), gh * tanh * o * (1 - o)},
+                           1);
   f.Return(r.Round(all));
   f.Return(r.Round(gc * keep));
   f.Return(r.Round(SumOverRows(all)));
@@ -114,7 +111,7 @@ void GruCell(Formula& f) {
   const Value r = Sigmoid(of_x[0] + of_h[0]), z = Sigmoid(of_x[1] + of_h[1]);
   const Value n = Tanh(of_x[2] + r * of_h[2]);
   f.Return(w.Round(n + z * (h - n)));
-  f.Return(w.Round(Joined({r, z, n, h, of_h[2]})));
+  f.Return(w.Round(Concat({r, z, n, h, of_h[2]}, 1)));
 }
 
 void GruCellBackward(Formula& f) {
@@ -130,7 +127,7 @@ void GruCellBackward(Formula& f) {
   const Value gz = g * (h - n) * z * (1 - z);
   const Value gn = g * (1 - z) * (1 - n * n);
   const Value gr = gn * hn * r * (1 - r);
-  const Value of_x = Joined({gr, gz, gn}), of_own = Joined({gr, gz, gn * r});
+  const Value of_x = Concat({gr, gz, gn}, 1), of_own = Concat({gr, gz, gn * r}, 1);
   f.Return(w.Round(of_x));
   f.Return(w.Round(of_own));
   f.Return(w.Round(g * z));

@@ -11,12 +11,11 @@ namespace tensord {
 namespace formula {
 namespace {
 
-// The exponents are relative to the maximum, so they don't overflow. A maximum that is infinite can't be
-// subtracted.
+// Subtracts the maximum before exp(), which then doesn't overflow. If the maximum is an infinity or NaN,
+// subtracts 0 instead.
 void Logsumexp(Formula& f) {
   const Value x = f.input(0);
-  if (IsComplex(x.dtype())) return f.Fail("x must be real");
-  const DType dtype = IsFloating(x.dtype()) ? x.dtype() : DType::kFloat32;
+  const DType dtype = FloatingDType(x.dtype());
   const Value wide = x.To(WideDType(dtype));
   const auto reduce = [&](const char* op, const Value& operand, bool keepdims) {
     return Apply(op, {operand}, {{"axes", f.attrs().Ints("axes")}, {"keepdims", keepdims}});

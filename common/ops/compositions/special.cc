@@ -1,5 +1,6 @@
-// Special functions. Those of one operand, polygamma and zeta are computed in float64 and rounded once.
-// The others are computed in float32 if an operand has 16 bits. Integers and bool give float32.
+// Special functions. xlogy and xlog1py are computed in the dtype of the result, or in float32 if that
+// has 16 bits. All other functions are computed in float64. Results are rounded once. Integers and bool
+// give float32.
 #include <cmath>
 #include <initializer_list>
 #include <limits>
@@ -26,18 +27,33 @@ Value Polynomial(const Value& x, std::initializer_list<double> coefficients) {
   return sum;
 }
 
-// What functions that are reflected below 1/2 need of x.
+// If x < 1/2, a reflection formula computes f(x) from f(1 - x). This struct has the values that such a
+// formula reads.
 struct Reflection {
   explicit Reflection(const Value& x)
       : reflects(Lt(x, 0.5)), y(Where(reflects, 1 - x, x)), angle((x - Round(x)) * kPi) {}
 
   Value reflects;
   Value y;  // 1 - x below 1/2, otherwise x
-  Value
-      angle;  // pi x less the nearest multiple of pi: it has the tangent and, except for the sign, the sine
+  // pi x minus the nearest multiple of pi. tan(angle) is tan(pi x), and abs(sin(angle)) is
+  // abs(sin(pi x)).
+  Value angle;
 };
 
-// Stirling's series from 8, the recurrence from 1/2, the reflection below 1/2.
+// Returns log(abs(gamma(2 + z))) for abs(z) < 1/4. The coefficients of its Taylor series are
+// 1 - 0.5772… (Euler's constant) and (-1)^k (zeta(k) - 1) / k.
+Value LogGammaNearTwo(const Value& z) {
+  return z * Polynomial(
+                 z, {-4.4924691987645660433e-7, 9.5514121304074198329e-7, -2.0392157538013662368e-6,
+                     4.3748667899074878042e-6, -9.439488275268395904e-6, 2.0507212775670691553e-5,
+                     -4.49262367381331417e-5, 9.9457512781808533715e-5, -2.2315475845357937976e-4,
+                     5.0966952474304242234e-4, -1.1927539117032609771e-3, 2.8905103307415232858e-3,
+                     -7.3855510286739852663e-3, 2.0580808427784547879e-2, -6.7352301053198095133e-2,
+                     3.2246703342411321824e-1, 4.2278433509846713939e-1});
+}
+
+// Returns log(abs(gamma(x))). x >= 8: Stirling's series. 1/2 <= x < 8: the recurrence to x + 8.
+// x < 1/2: the reflection formula. Near the zeros 1 and 2: the Taylor series.
 Value LogGamma(const Value& x) {
   constexpr int kShift = 8;
   constexpr double kHalfLogTwoPi = 0.91893853320467274178, kLogPi = 1.14472988584940017414;
@@ -52,12 +68,17 @@ Value LogGamma(const Value& x) {
   const Value stirling = (z - 0.5) * Log(z) - z + kHalfLogTwoPi + series;
   const Value value = Where(large, stirling, stirling - Log(product));
   const Value reflected = Where(at.reflects, kLogPi - Log(Abs(Sin(at.angle))) - value, value);
-  const Value is_zero = BitwiseOr(Eq(x, 1), Eq(x, 2));
-  return Where(Eq(Abs(x), kInfinity), kInfinity, Where(is_zero, 0, reflected));
+  const Value from_one = x - 1, from_two = x - 2;
+  const Value is_near_one = Lt(Abs(from_one), 0.25), is_near_two = Lt(Abs(from_two), 0.25);
+  const Value distance = Where(is_near_one, from_one, Where(is_near_two, from_two, 0));
+  const Value two = LogGammaNearTwo(distance), one = two - Log1p(distance);
+  return Where(is_near_one, one,
+               Where(is_near_two, two, Where(Eq(Abs(x), kInfinity), kInfinity, reflected)));
 }
 
-// The asymptotic series from 10, the recurrence from 1/2, the reflection below 1/2.
-Value Psi(const Value& x) {
+// Returns the derivative of LogGamma. x >= 10: the asymptotic series. 1/2 <= x < 10: the recurrence to
+// x + 10. x < 1/2: the reflection formula.
+Value Digamma(const Value& x) {
   constexpr int kShift = 10;
   const Reflection at(x);
   Value sum = 1 / at.y;
@@ -73,15 +94,22 @@ Value Psi(const Value& x) {
   return Where(Eq(x, 0), Copysign(kInfinity, -x), Where(is_pole, kNan, reflected));
 }
 
-// The formula of Euler and Maclaurin.
-Value HurwitzZeta(const Value& s, const Value& q) {
-  constexpr int kTerms = 20;
+// Returns the sum of (q + k)^-s over k >= 0 for q > 0, by the formula of Euler and Maclaurin. s is a
+// Value or a double.
+template <typename S>
+Value ZetaOfPositive(const S& s, const Value& q) {
+  constexpr int kTerms = 10;
   // B_2j / (2j)!
-  constexpr double kBernoulli[] = {1.0 / 12,          -1.0 / 720,
-                                   1.0 / 30240,       -1.0 / 1209600,
-                                   1.0 / 47900160,    -691.0 / 1307674368000,
-                                   1.0 / 74724249600, -3617.0 / 10670622842880000};
-  const Value power = -s;
+  constexpr double kBernoulli[] = {1.0 / 12,
+                                   -1.0 / 720,
+                                   1.0 / 30240,
+                                   -1.0 / 1209600,
+                                   1.0 / 47900160,
+                                   -691.0 / 1307674368000,
+                                   1.0 / 74724249600,
+                                   -3617.0 / 10670622842880000,
+                                   43867.0 / 5109094217170944000};
+  const S power = -s;
   Value sum = Pow(q, power);
   for (int k = 1; k < kTerms; ++k) sum = sum + Pow(q + k, power);
   const Value w = q + kTerms, square = w * w, last = Pow(w, power);
@@ -93,28 +121,23 @@ Value HurwitzZeta(const Value& s, const Value& q) {
     factor = factor * (s + (2 * j + 1)) * (s + (2 * j + 2)) / square;
     ++j;
   }
-  const Value is_whole = Eq(q, Floor(q)), is_negative = Le(q, 0);
-  sum = Where(Eq(q, kInfinity), 0, sum);
-  sum = Where(BitwiseAnd(is_negative, is_whole), kInfinity, sum);
-  const Value is_root = BitwiseAnd(BitwiseAnd(is_negative, Ne(q, Floor(q))), Ne(s, Floor(s)));
-  sum = Where(is_root, kNan, sum);
-  sum = Where(Lt(s, 1), kNan, sum);
-  return Where(Eq(s, 1), kInfinity, sum);
+  return Where(Eq(q, kInfinity), 0, sum);
 }
 
-Value PolygammaOf(int64_t n, const Value& x) {
-  if (n == 0) return Psi(x);
-  const double order = static_cast<double>(n);
-  if (n == 1) {
-    const Reflection at(x);
-    const Value value = HurwitzZeta(x * 0 + 2, at.y), cosecant = kPi / Sin(at.angle);
-    return Where(at.reflects, cosecant * cosecant - value, value);
-  }
-  const double factorial = std::tgamma(order + 1);
-  return HurwitzZeta(x * 0 + (order + 1), x) * (n % 2 == 0 ? -factorial : factorial);
+// Returns the sum of (q + k)^-s over k >= 0 for an integer s > 1. `sign` is (-1)^s. If q < 0, the terms
+// below 0 are, except for the sign, those from r up to -q, where r is the smallest positive one.
+template <typename S>
+Value ZetaOfInteger(const S& s, const Value& sign, const Value& q) {
+  const Value is_negative = Lt(q, 0), size = Where(is_negative, -q, 1);
+  const Value r = size - Ceil(size) + 1;
+  const Value below = sign * (ZetaOfPositive(s, r) - ZetaOfPositive(s, size + 1));
+  const Value above = ZetaOfPositive(s, Where(is_negative, 1 - r, q));
+  const Value is_pole = BitwiseAnd(Le(q, 0), Eq(q, Floor(q)));
+  return Where(is_pole, kInfinity, Where(is_negative, above + below, above));
 }
 
-// exp(-|x|) I_n(x) for the order n, 0 or 1: the power series below 25, the asymptotic series above.
+// Returns exp(-|x|) I_n(x) for the order n, 0 or 1. |x| < 25: the power series. Otherwise the
+// asymptotic series.
 Value ScaledBessel(const Value& x, int order) {
   constexpr double kSmall = 25;
   constexpr int kTerms = 42, kLargeTerms = 16;
@@ -138,13 +161,14 @@ Value ScaledBessel(const Value& x, int order) {
   }
   const Value asymptotic = series / Sqrt(far * (2 * kPi));
   const Value value = Where(is_small, sum * Exp(-near), asymptotic);
-  const Value finite = Where(Eq(size, kInfinity), 0, value);
-  const Value valued = Where(Ne(x, x), x, finite);
-  return order == 0 ? valued : valued * Sign(x);
+  const Value or_zero = Where(Eq(size, kInfinity), 0, value);
+  const Value or_nan = Where(Ne(x, x), x, or_zero);
+  return order == 0 ? or_nan : or_nan * Sign(x);
 }
 Value BesselI0e(const Value& x) { return ScaledBessel(x, 0); }
 Value BesselI1e(const Value& x) { return ScaledBessel(x, 1); }
-// I_n(x). The exponential function is a square, because it exceeds float64 before I_n does.
+// Returns I_n(x) for the order n, 0 or 1. exp(|x|) overflows float64 before I_n(x) does, so the
+// function multiplies by exp(|x| / 2) twice.
 Value Bessel(const Value& x, int order) {
   const Value size = Abs(x), root = Exp(size * 0.5);
   const Value limit = order == 0 ? size : x;
@@ -153,7 +177,7 @@ Value Bessel(const Value& x, int order) {
 Value BesselI0(const Value& x) { return Bessel(x, 0); }
 Value BesselI1(const Value& x) { return Bessel(x, 1); }
 
-// The power series below 1/2.
+// Returns sin(x) / x. If abs(x) < 1/2, sums the power series.
 Value SphericalJ0(const Value& x) {
   const Value series = Polynomial(x * x, {1.0 / 6227020800, -1.0 / 39916800, 1.0 / 362880,
                                           -1.0 / 5040, 1.0 / 120, -1.0 / 6, 1});
@@ -171,86 +195,77 @@ Value EntropyOf(const Value& x) {
   return Where(Lt(x, 0), -kInfinity, value);
 }
 
-DType FloatDType(DType dtype) {
-  return IsFloating(dtype) || IsComplex(dtype) ? dtype : DType::kFloat32;
-}
-
-// Returns false if an input is complex.
-bool RequireReal(Formula& f) {
-  for (const Value& input : f.inputs()) {
-    if (IsComplex(input.dtype())) f.Fail("the inputs must be real");
-  }
-  return f.ok();
-}
-
 template <Value (*kFunction)(const Value&)>
 void InFloat64(Formula& f) {
-  if (!RequireReal(f)) return;
   const Value x = f.input(0);
-  f.Return(kFunction(x.To(DType::kFloat64)).To(FloatDType(x.dtype())));
+  f.Return(kFunction(x.To(DType::kFloat64)).To(FloatingDType(x.dtype())));
 }
 
 void Polygamma(Formula& f) {
   const int64_t n = f.attrs().Int("n");
   if (n < 0) return f.Fail("n must be at least 0");
-  if (!RequireReal(f)) return;
-  const Value x = f.input(0);
-  f.Return(PolygammaOf(n, x.To(DType::kFloat64)).To(FloatDType(x.dtype())));
+  if (n == 0) return InFloat64<Digamma>(f);
+  const Value x = f.input(0).To(DType::kFloat64);
+  const double order = static_cast<double>(n), s = order + 1, sign = n % 2 == 0 ? -1 : 1;
+  Value value = x;
+  if (n == 1) {
+    const Reflection at(x);
+    const Value zeta = ZetaOfPositive(s, at.y), cosecant = kPi / Sin(at.angle);
+    value = Where(at.reflects, cosecant * cosecant - zeta, zeta);
+  } else {
+    value = ZetaOfInteger(s, sign, x) * (sign * std::tgamma(s));
+  }
+  f.Return(value.To(FloatingDType(f.input(0).dtype())));
 }
 
 void Zeta(Formula& f) {
-  if (!RequireReal(f)) return;
-  const Value s = f.input(0), q = f.input(1);
-  const DType dtype = FloatDType(PromotedDType({s, q}));
-  f.Return(HurwitzZeta(s.To(DType::kFloat64), q.To(DType::kFloat64)).To(dtype));
+  const DType dtype = FloatingDType(PromotedDType(f.inputs()));
+  const Value q = f.input(1).To(DType::kFloat64);
+  Value s = f.input(0).To(DType::kFloat64);
+  // A step fuses only with steps of its shape, so s gets the shape of the result.
+  if (s.shape() != q.shape()) s = Where(Eq(q, q), s, s);
+  const Value is_whole = Eq(s, Floor(s)), half = s * 0.5;
+  const Value sign = Where(Eq(half, Floor(half)), 1.0, -1.0);
+  const Value value = ZetaOfInteger(s, sign, q);
+  // A power of a negative number that isn't real.
+  const Value is_real = BitwiseOr(is_whole, BitwiseOr(Gt(q, 0), Eq(q, Floor(q))));
+  const Value valued = Where(BitwiseAnd(is_real, Ge(s, 1)), value, kNan);
+  f.Return(Where(Eq(s, 1), kInfinity, valued).To(dtype));
 }
 
-// x function(y), and 0 where x is 0, unless y is NaN.
+// Returns x kFunction(y), and 0 where x is 0 and y isn't NaN.
 template <Value (*kFunction)(const Value&)>
 void TimesLog(Formula& f) {
-  if (!RequireReal(f)) return;
-  const DType dtype = FloatDType(PromotedDType(f.inputs())), wide = WideDType(dtype);
+  const DType dtype = FloatingDType(PromotedDType(f.inputs())), wide = WideDType(dtype);
   const Value x = f.input(0).To(wide), y = f.input(1).To(wide);
   const Value is_zero = BitwiseAnd(Eq(x, 0), Eq(y, y));
   f.Return(Where(is_zero, 0, x * kFunction(y)).To(dtype));
 }
 
-OpSchema OfOne(const char* name, const char* doc, void (*formula)(Formula&)) {
-  return {.name = name,
-          .signature = "(…) -> (…)",
-          .doc = doc,
-          .min_inputs = 1,
-          .max_inputs = 1,
-          .formula = formula};
-}
-
-OpSchema OfTwo(const char* name, const char* doc, void (*formula)(Formula&)) {
-  return {.name = name,
-          .signature = "(…), (…) -> (…) broadcast",
-          .doc = doc,
-          .min_inputs = 2,
-          .max_inputs = 2,
-          .formula = formula};
-}
-
 void AppendSpecialFunctions(std::vector<OpSchema>& ops) {
-  ops.push_back(OfOne("lgamma", "log(abs(gamma(x))).", InFloat64<LogGamma>));
-  ops.push_back(OfOne("digamma", "The derivative of lgamma.", InFloat64<Psi>));
-  OpSchema polygamma = OfOne("polygamma", "The derivative of order n of digamma.", Polygamma);
-  polygamma.attrs = {RequiredAttr("n", AttrType::kInt, "the order, at least 0")};
-  ops.push_back(polygamma);
+  ops.push_back(ElementwiseComposition("lgamma", "log(abs(gamma(x))).", InFloat64<LogGamma>));
+  ops.push_back(ElementwiseComposition("digamma", "The derivative of lgamma.", InFloat64<Digamma>));
   ops.push_back(
-      OfTwo("zeta", "Hurwitz's function: the sum of (q + k)^-s over k >= 0; s, q.", Zeta));
-  ops.push_back(OfOne("i0", "The modified Bessel function of order 0.", InFloat64<BesselI0>));
-  ops.push_back(OfOne("i0e", "exp(-abs(x)) i0(x).", InFloat64<BesselI0e>));
-  ops.push_back(OfOne("i1", "The modified Bessel function of order 1.", InFloat64<BesselI1>));
-  ops.push_back(OfOne("i1e", "exp(-abs(x)) i1(x).", InFloat64<BesselI1e>));
-  ops.push_back(OfOne("spherical_bessel_j0", "sin(x) / x, and 1 at 0.", InFloat64<SphericalJ0>));
-  ops.push_back(OfOne("sinc", "sin(pi x) / (pi x), and 1 at 0.", InFloat64<SincOf>));
-  ops.push_back(OfOne("entr", "-x log(x), 0 at 0, and -inf below.", InFloat64<EntropyOf>));
-  ops.push_back(OfTwo("xlogy", "x log(y), and 0 where x is 0 and y isn't NaN.", TimesLog<Log>));
+      ElementwiseComposition("polygamma", "The derivative of order n of digamma.", Polygamma, {"x"},
+                             {RequiredAttr("n", AttrType::kInt, "the order, at least 0")}));
+  ops.push_back(ElementwiseComposition(
+      "zeta", "Hurwitz's function: the sum of (q + k)^-s over k >= 0.", Zeta, {"s", "q"}));
+  ops.push_back(ElementwiseComposition("i0", "The modified Bessel function of order 0.",
+                                       InFloat64<BesselI0>));
+  ops.push_back(ElementwiseComposition("i0e", "exp(-abs(x)) i0(x).", InFloat64<BesselI0e>));
+  ops.push_back(ElementwiseComposition("i1", "The modified Bessel function of order 1.",
+                                       InFloat64<BesselI1>));
+  ops.push_back(ElementwiseComposition("i1e", "exp(-abs(x)) i1(x).", InFloat64<BesselI1e>));
+  ops.push_back(ElementwiseComposition("spherical_bessel_j0", "sin(x) / x, and 1 at 0.",
+                                       InFloat64<SphericalJ0>));
   ops.push_back(
-      OfTwo("xlog1py", "x log1p(y), and 0 where x is 0 and y isn't NaN.", TimesLog<Log1p>));
+      ElementwiseComposition("sinc", "sin(pi x) / (pi x), and 1 at 0.", InFloat64<SincOf>));
+  ops.push_back(
+      ElementwiseComposition("entr", "-x log(x), 0 at 0, and -inf below.", InFloat64<EntropyOf>));
+  ops.push_back(ElementwiseComposition("xlogy", "x log(y), and 0 where x is 0 and y isn't NaN.",
+                                       TimesLog<Log>, {"x", "y"}));
+  ops.push_back(ElementwiseComposition("xlog1py", "x log1p(y), and 0 where x is 0 and y isn't NaN.",
+                                       TimesLog<Log1p>, {"x", "y"}));
 }
 
 }  // namespace

@@ -14,7 +14,6 @@
 namespace tensord::server {
 namespace {
 
-// Returns the bytes in slices of at most `slice_bytes`.
 // Expects that the codec decodes what protobuf decodes, and refuses what protobuf refuses.
 void ExpectSameAsProtobuf(const std::string& bytes) {
   v1::WriteRequest expected;

@@ -4,6 +4,7 @@
 
 namespace tensord::server {
 
-inline std::chrono::steady_clock::time_point now;  // of the clock that a test moves
+inline std::chrono::steady_clock::time_point
+    now;  // what the tests' clocks return; a test advances it
 
 }  // namespace tensord::server

@@ -249,7 +249,7 @@ at::Tensor& ShrinkBackwardOut(const at::Tensor& gradient, const at::Tensor& self
   return Backward("shrink_backward", gradient, self, out, {{"lambd", lambda.toDouble()}});
 }
 
-// ---- two operands, and halves
+// ---- prelu, glu
 
 at::Tensor PreluKernel(const at::Tensor& self, const at::Tensor& weight) {
   at::Tensor out = MakeResult(self, weight);
@@ -279,7 +279,8 @@ at::Tensor& GluOut(const at::Tensor& self, int64_t dim, at::Tensor& out) {
 at::Tensor& GluBackwardOut(const at::Tensor& gradient, const at::Tensor& self, int64_t dim,
                            at::Tensor& out) {
   const Value g = Cast(Read(gradient), self.scalar_type());
-  return WriteOut(out, Push("glu_backward", {g, Read(self)}, {{"axis", dim}}));
+  return WriteOut(
+      out, Push("glu_backward", {g, Read(self)}, {{"axis", at::maybe_wrap_dim(dim, self.dim())}}));
 }
 at::Tensor GluBackward(const at::Tensor& gradient, const at::Tensor& self, int64_t dim) {
   at::Tensor out = MakeContiguous(self.sizes(), self.scalar_type(), DeviceOf(self));

@@ -1,4 +1,4 @@
-// Ops that few programs call. Most functions send several ops of the server.
+// Ops that few programs call. Each function sends one or several ops of the server.
 #include <cmath>
 #include <limits>
 

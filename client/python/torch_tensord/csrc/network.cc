@@ -43,25 +43,25 @@ at::Tensor& SoftmaxBackwardOut(const at::Tensor& gradient, const at::Tensor& out
 
 // ---- normalization
 
-// The inputs of a norm, whose parameters have the sizes `shape`. The server takes no bias without a
-// weight.
+// The inputs of a norm: x, weight, bias. The parameters have the sizes `shape`. If the caller gives a
+// bias and no weight, makes a weight of ones, because bias is the server's input after weight.
 struct NormInputs {
   NormInputs(const char* name, const at::Tensor& self, at::IntArrayRef shape,
              const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias)
       : x(Read(self)) {
-    inputs.emplace_back(x);
+    list.emplace_back(x);
     if (IsGiven(weight)) {
       CommonDevice(name, {&self, &*weight});
-      inputs.emplace_back(scale = Read(*weight));
+      list.emplace_back(scale = Read(*weight));
     } else if (IsGiven(bias)) {
-      inputs.emplace_back(scale = Full(DeviceOf(self), shape, 1, bias->scalar_type()));
+      list.emplace_back(scale = Full(DeviceOf(self), shape, 1, bias->scalar_type()));
     }
-    if (IsGiven(bias)) inputs.emplace_back(shift = Read(*bias));
+    if (IsGiven(bias)) list.emplace_back(shift = Read(*bias));
   }
   NormInputs(const NormInputs&) = delete;
 
   Value x, scale, shift;
-  c10::SmallVector<In, 3> inputs;  // refer to the values above
+  c10::SmallVector<In, 3> list;  // refer to x, scale and shift
 };
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> LayerNorm(const at::Tensor& self,
@@ -75,7 +75,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LayerNorm(const at::Tensor& self,
   const c10::DeviceIndex device = DeviceOf(self);
   const NormInputs inputs("native_layer_norm", self, shape, weight, bias);
   const std::vector<Value> made =
-      PushAll("layer_norm", inputs.inputs,
+      PushAll("layer_norm", inputs.list,
               {{"normalized_rank", static_cast<int64_t>(shape.size())}, {"eps", eps}});
   return {MakeTensor(made[0], device), MakeTensor(made[1], device), MakeTensor(made[2], device)};
 }
@@ -140,7 +140,7 @@ std::tuple<at::Tensor, at::Tensor> RmsNorm(const at::Tensor& self, at::IntArrayR
   at::native::_check_layer_norm_inputs(self, shape, IsGiven(weight) ? *weight : none, none);
   const c10::DeviceIndex device = DeviceOf(self);
   const NormInputs inputs("rms_norm", self, shape, weight, std::nullopt);
-  const std::vector<Value> made = PushAll("layer_norm", inputs.inputs,
+  const std::vector<Value> made = PushAll("layer_norm", inputs.list,
                                           {{"normalized_rank", static_cast<int64_t>(shape.size())},
                                            {"eps", RmsNormEps(eps, self.scalar_type())},
                                            {"center", false}});
@@ -185,7 +185,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNorm(const at::Tensor& self,
   const c10::DeviceIndex device = DeviceOf(self);
   const NormInputs inputs("native_group_norm", self, channels, weight, bias);
   const std::vector<Value> made =
-      PushAll("group_norm", inputs.inputs, {{"groups", groups}, {"eps", epsilon}});
+      PushAll("group_norm", inputs.list, {{"groups", groups}, {"eps", epsilon}});
   return {MakeInFormat(made[0], device, self.suggest_memory_format()), MakeTensor(made[1], device),
           MakeTensor(made[2], device)};
 }

@@ -1,4 +1,4 @@
-// Ops that few programs call, as compositions of PyTorch's ops.
+// erfc, polygamma, and ops that few programs call, which run several of PyTorch's ops.
 #include <ATen/ScalarOps.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ Tensor& PolyGammaOut(int64_t n, const Tensor& self, Tensor& out) {
   TORCH_CHECK(n >= 0, "polygamma(n, x) does not support negative n.");
   const at::ScalarType dtype = FloatDType(self.scalar_type());
   CheckResultCast(dtype, out);
-  return WriteOut(out, Cast(Push("polygamma", {Read(self)}, {{"n", n}}), dtype));
+  return WriteOut(out, Push("polygamma", {Cast(Read(self), dtype)}, {{"n", n}}));
 }
 
 Tensor AngleOf(const Tensor& self) {

@@ -1,7 +1,8 @@
 """The number of commands that each op in PyTorch's database of samples sends, compared with commands.txt.
 
 Each line has the op, the commands of its second call, and those of its gradient or "-". If a number exceeds 7, the line
-ends with the reasons. An op that the server runs is one command, and so is the drop of an intermediate result: four ops
+ends with a reason for it: "call: csrc runs several ops" (our kernel sends them), or "gradient: PyTorch runs several ops"
+(PyTorch has no single op). "; " separates two reasons. An op that the server runs is one command, and so is the drop of an intermediate result: four ops
 with three drops are 7 commands. The numbers must match exactly, so a change that saves commands must also change the
 line. TENSORD_WRITE_COMMANDS=FILE writes the list of the run to FILE, with the reasons of commands.txt.
 """
@@ -22,7 +23,7 @@ pytestmark = [
 ]
 TABLE = pathlib.Path(__file__).parent / "commands.txt"
 MAX_WITHOUT_REASON = 7
-REASONS = {f"{what}: {who} runs several ops" for what in ("call", "gradient") for who in ("csrc", "PyTorch")}
+REASONS = {f"{what}: {caller} runs several ops" for what in ("call", "gradient") for caller in ("csrc", "PyTorch")}
 _written = {}
 
 
@@ -46,9 +47,9 @@ def sent_by(connection, function):
 
 
 def count_commands(connection, op):
-    """Returns the commands of a call and of its gradient, for the first sample that runs.
+    """Returns (commands of a call, commands of its gradient) for the first sample that runs.
 
-    Without a gradient, the second is None. If no sample runs, both are.
+    If there is no gradient, the second number is None. If no sample runs, returns (None, None).
     """
     dtype = next((dtype for dtype in DTYPES if dtype in op.dtypes), None)
     for arguments in samples_of(op, dtype) if dtype else []:
@@ -119,4 +120,4 @@ def test_op_sends_as_many_commands_as_the_table_says(connection, op):
         if number > MAX_WITHOUT_REASON
     ]
     given = reason.split("; ") if reason else []
-    assert set(given) <= REASONS and [each.split(" ")[0] for each in given] == reasons
+    assert set(given) <= REASONS and [each.split(" ")[0] for each in given] == reasons, f"the reasons of {reasons}"
