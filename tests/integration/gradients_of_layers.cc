@@ -324,6 +324,6 @@ const Case kLayerCases[] = {
 
 }  // namespace
 
-absl::Span<const Case> NetworkLayerCases() { return kLayerCases; }
+absl::Span<const Case> LayerCases() { return kLayerCases; }
 
 }  // namespace tensord::integration
