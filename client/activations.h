@@ -83,8 +83,8 @@ Tensor ShrinkBackward(const Tensor& gradient, const Tensor& x, double lambd = 0.
 // Returns x where x > 0, and weight x elsewhere. x and weight are broadcast together: a weight for
 // each channel of x (N,C,…) has the shape (C,1,…).
 Tensor Prelu(const Tensor& x, const Tensor& weight);
-// Both have the shape of the result. If x or the weight was broadcast, its gradient is the sum over the
-// broadcast axes.
+// Both have the shape of the result. If x or the weight was broadcast, its gradient is the sum over
+// the broadcast axes.
 struct PreluGradients {
   Tensor x;
   Tensor weight;

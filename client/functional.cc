@@ -211,6 +211,26 @@ Tensor AvgPoolBackward(const Tensor& gradient, const std::vector<int64_t>& size,
   return internal::EnqueueAllOrFailed("avg_pool_backward", {&gradient}, attrs, 1)[0];
 }
 
+SgdState SgdStep(const SgdState& state, const Tensor& gradient, Operand lr,
+                 const SgdOptions& options) {
+  const Attributes attrs = {{"momentum", options.momentum},
+                            {"dampening", options.dampening},
+                            {"weight_decay", options.weight_decay},
+                            {"nesterov", options.nesterov},
+                            {"maximize", options.maximize}};
+  const bool has_momentum = options.momentum != 0;
+  const Tensor rate = lr.tensor() != nullptr
+                          ? *lr.tensor()
+                          : FromScalar(state.p.device(), lr.scalar(), {.dtype = DType::kFloat64});
+  InputPointers inputs = {&state.p, &gradient, &rate};
+  if (has_momentum && state.buffer.has_value()) inputs.push_back(&*state.buffer);
+  const internal::Tensors made =
+      internal::EnqueueAllOrFailed("sgd_step", inputs, attrs, has_momentum ? 2 : 1);
+  SgdState next = {made[0]};
+  if (has_momentum) next.buffer = made[1];
+  return next;
+}
+
 AdamState AdamStep(const AdamState& state, const Tensor& gradient, const Tensor& step,
                    const Tensor& lr, const AdamOptions& options) {
   const bool amsgrad = state.vmax.has_value();

@@ -116,14 +116,14 @@ struct GroupNormResult {
   Tensor y;           // (N,C,…)
   Tensor mean, rstd;  // statistics (N,groups); rstd is 1 / √(variance + eps)
 };
-// Takes x (N,C,…) and parameters (C). Returns (x - mean) · rstd · weight + bias, with the statistics
-// of the groups of channels. The variance isn't corrected.
+// Takes x (N,C,…) and parameters (C). Returns (x - mean) · rstd · weight + bias, with the
+// statistics of the groups of channels. The variance isn't corrected.
 GroupNormResult GroupNormWithStatistics(const Tensor& x, const GroupNormOptions& options,
                                         const NormParameters& parameters = {});
 Tensor GroupNorm(const Tensor& x, const GroupNormOptions& options,
                  const NormParameters& parameters = {});
-// `forward` is the result of GroupNormWithStatistics for the same arguments. The function reads only
-// its statistics.
+// `forward` is the result of GroupNormWithStatistics for the same arguments. The function reads
+// only its statistics.
 NormGradients GroupNormBackward(const Tensor& gradient, const Tensor& x,
                                 const GroupNormResult& forward, const std::optional<Tensor>& weight,
                                 const GroupNormOptions& options);
@@ -298,6 +298,23 @@ struct GruCellGradients {
 GruCellGradients GruCellBackward(const Tensor& h_gradient, const GruCellResult& forward);
 
 // ---------------------------------------------------------------- optimizers
+
+struct SgdOptions {
+  double momentum = 0;
+  double dampening = 0;     // the share of a gradient that isn't added to the momentum's buffer
+  double weight_decay = 0;  // this share of p is added to the gradient
+  bool nesterov = false;    // needs a momentum
+  bool maximize = false;    // adds the gradient to p
+};
+struct SgdState {
+  Tensor p;                           // the parameter
+  std::optional<Tensor> buffer = {};  // of the momentum; none: before the first step
+};
+// Returns the state after a step of stochastic gradient descent, as torch.optim.SGD computes it.
+// The learning rate is a number, or a tensor of shape [], such as an input of a recorded program.
+// The new tensors have the dtype of p. Without a momentum, there is no buffer.
+SgdState SgdStep(const SgdState& state, const Tensor& gradient, Operand lr,
+                 const SgdOptions& options = {});
 
 struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.999;

@@ -1,12 +1,12 @@
 // Losses and their gradients. They are ops: the server builds them from other ops
-// (common/ops/compositions/losses.cc). common/OPS.md lists their definitions. Names and meanings are
-// PyTorch's.
+// (common/ops/compositions/losses.cc). common/OPS.md lists their definitions. Names and meanings
+// are PyTorch's.
 //
 // As in ops.h, no function waits, errors are in the result's status, and all functions are
 // thread-safe. x is floating. The target of a loss of elements is floating, too, and the result has
 // the dtype to which all operands are promoted. Results of losses of classes have x's dtype, except
-// those of CrossEntropyWithStatistics. float16 and bfloat16 are computed in float32, also their sums,
-// and rounded once.
+// those of CrossEntropyWithStatistics. float16 and bfloat16 are computed in float32, also their
+// sums, and rounded once.
 //
 // The functions whose names end in "Backward" return the gradient of x. They take the gradient of
 // the loss, which has the shape [] unless the reduction is kNone, and the arguments of the loss.

@@ -1,20 +1,14 @@
 #include "tensord/client/ops.h"
 
-#include <cmath>
 #include <iterator>
 #include <string>
-#include <tuple>
 #include <utility>
-#include <variant>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "tensord/client/creation.h"
 #include "tensord/client/internal/activation.h"
 #include "tensord/client/internal/enqueue.h"
-#include "tensord/client/internal/scalar_typing.h"
-#include "tensord/common/dtype_limits.h"
-#include "tensord/common/ops/op_inference.h"
+#include "tensord/client/internal/operands.h"
 #include "tensord/common/util/status_macros.h"
 
 namespace tensord {
@@ -33,56 +27,9 @@ Tensor Binary(absl::string_view op, const Tensor& a, const Tensor& b,
   return Enqueue(op, inputs, attrs);
 }
 
-// Returns a dtype of the same kind that holds the scalar, for an error.
-DType WiderDType(DType dtype, Scalar scalar) {
-  if (IsInteger(dtype)) return scalar.is_large() ? DType::kUInt64 : DType::kInt64;
-  const double real = std::visit([](auto v) { return static_cast<double>(v); }, scalar.value());
-  if (IsComplex(dtype)) return DType::kComplex128;
-  return FitsFloating(DType::kFloat32, real) ? DType::kFloat32 : DType::kFloat64;
-}
-
-// Returns a scalar of an op as a tensor of shape [].
-Tensor MakeConstant(absl::string_view op, const Device& device, Scalar scalar, DType dtype) {
-  Tensor constant = Full(device, {}, scalar, {.dtype = dtype});
-  if (constant.status().code() != absl::StatusCode::kInvalidArgument ||
-      internal::ToScalarInput(scalar, dtype, 0).has_value()) {
-    return constant;
-  }
-  const std::string value = std::visit([](auto v) { return absl::StrCat(v); }, scalar.value());
-  return Tensor::Failed(absl::InvalidArgumentError(absl::StrCat(
-      op, ": the scalar ", value, " doesn't fit ", DescribeRange(dtype),
-      "; cast the tensor first, for example to ", DTypeName(WiderDType(dtype, scalar)))));
-}
-
-// Returns a tensor and a scalar of an op as two tensors of one dtype.
-std::pair<Tensor, Tensor> PromoteWithScalar(absl::string_view op, const Tensor& tensor,
-                                            Scalar scalar) {
-  if (!tensor.ok()) return {tensor, tensor};
-  const DType dtype = internal::PromotedDType(tensor.dtype(), scalar);
-  return {tensor.To(dtype), MakeConstant(op, tensor.device(), scalar, dtype)};
-}
-
-// Runs an op of a tensor and a scalar, which is input `position` of the two.
-Tensor BinaryWithScalar(absl::string_view op, const Tensor& tensor, Scalar scalar,
-                        uint32_t position) {
-  if (!tensor.ok()) return tensor;
-  const DType dtype = internal::PromotedDType(tensor.dtype(), scalar);
-  const auto input = internal::ToScalarInput(scalar, dtype, position);
-  if (input.has_value() && !internal::IsRecorded(tensor)) {
-    if (tensor.dtype() != dtype) return BinaryWithScalar(op, tensor.To(dtype), scalar, position);
-    const Tensor* const inputs[] = {&tensor};
-    return internal::EnqueueWithScalars(op, inputs, absl::MakeConstSpan(&*input, 1));
-  }
-  const auto [promoted, constant] = PromoteWithScalar(op, tensor, scalar);
-  return position == 1 ? Binary(op, promoted, constant) : Binary(op, constant, promoted);
-}
-
 Tensor Binary(absl::string_view op, const Operand& a, const Operand& b) {
   if (a.tensor() != nullptr && b.tensor() != nullptr) return Binary(op, *a.tensor(), *b.tensor());
-  if (a.tensor() != nullptr) return BinaryWithScalar(op, *a.tensor(), b.scalar(), 1);
-  if (b.tensor() != nullptr) return BinaryWithScalar(op, *b.tensor(), a.scalar(), 0);
-  return Tensor::Failed(absl::InvalidArgumentError(
-      absl::StrCat(op, ": both operands are scalars; at least one must be a tensor")));
+  return internal::RunOperands(op, {a, b});
 }
 
 Attributes ReduceAttrs(const std::vector<int64_t>& axes, bool keepdims) {
@@ -94,6 +41,12 @@ Attributes ReduceAttrs(const std::vector<int64_t>& axes, bool keepdims) {
 
 Tensor Reduce(absl::string_view op, const Tensor& x, const ReduceOptions& options) {
   return Unary(op, x, ReduceAttrs(options.axes, options.keepdims));
+}
+
+Attributes VarAttrs(const VarOptions& options) {
+  Attributes attrs = ReduceAttrs(options.axes, options.keepdims);
+  if (options.correction != 1) attrs.Set("correction", options.correction);
+  return attrs;
 }
 
 Tensor Accumulate(absl::string_view op, const Tensor& x, const AccumulateOptions& options) {
@@ -123,10 +76,6 @@ Attributes LinearAttrs(const LinearOptions& options) {
 absl::Status AxisError(const Tensor& x, const absl::Status& error) {
   return absl::InvalidArgumentError(
       absl::StrCat("transpose: ", error.message(), "; input is ", x.spec().ToString()));
-}
-
-std::vector<int64_t> ToVector(absl::Span<const int64_t> values) {
-  return std::vector<int64_t>(values.begin(), values.end());
 }
 
 }  // namespace
@@ -190,22 +139,7 @@ Tensor Cast(const Tensor& x, DType dtype) { return Unary("cast", x, {{"dtype", d
 Tensor Conj(const Tensor& x) { return Unary("conj", x); }
 
 Tensor Where(const Tensor& condition, Operand x, Operand y) {
-  Tensor on_true;
-  Tensor on_false;
-  if (x.tensor() != nullptr && y.tensor() != nullptr) {
-    on_true = *x.tensor();
-    on_false = *y.tensor();
-  } else if (x.tensor() != nullptr) {
-    std::tie(on_true, on_false) = PromoteWithScalar("where", *x.tensor(), y.scalar());
-  } else if (y.tensor() != nullptr) {
-    std::tie(on_false, on_true) = PromoteWithScalar("where", *y.tensor(), x.scalar());
-  } else {
-    const DType dtype = internal::PromotedDType(internal::DefaultDType(x.scalar()), y.scalar());
-    on_true = MakeConstant("where", condition.device(), x.scalar(), dtype);
-    on_false = MakeConstant("where", condition.device(), y.scalar(), dtype);
-  }
-  const Tensor* inputs[] = {&condition, &on_true, &on_false};
-  return Enqueue("where", inputs, {});
+  return internal::RunOperands("where", {condition, x, y}, /*first=*/1);
 }
 
 Tensor Matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
@@ -240,10 +174,9 @@ Tensor CountNonzero(const Tensor& x, const ReduceOptions& options) {
   return Reduce("count_nonzero", x, options);
 }
 VarAndMean VarMean(const Tensor& x, const VarOptions& options) {
-  Attributes attrs = ReduceAttrs(options.axes, options.keepdims);
-  if (options.correction != 1) attrs.Set("correction", options.correction);
   const Tensor* inputs[] = {&x};
-  absl::StatusOr<internal::Tensors> outputs = internal::EnqueueAll("var_mean", inputs, attrs, {});
+  absl::StatusOr<internal::Tensors> outputs =
+      internal::EnqueueAll("var_mean", inputs, VarAttrs(options), {});
   if (!outputs.ok()) return {Tensor::Failed(outputs.status()), Tensor::Failed(outputs.status())};
   return {std::move((*outputs)[0]), std::move((*outputs)[1])};
 }
@@ -254,6 +187,14 @@ Tensor CumProd(const Tensor& x, int64_t axis, const ScanOptions& options) {
   return RunScan("cumprod", x, axis, options);
 }
 Tensor Mean(const Tensor& x, const ReduceOptions& options) { return Reduce("mean", x, options); }
+Tensor Var(const Tensor& x, const VarOptions& options) {
+  return Unary("var", x, VarAttrs(options));
+}
+Tensor Std(const Tensor& x, const VarOptions& options) {
+  return Unary("std", x, VarAttrs(options));
+}
+Tensor All(const Tensor& x, const ReduceOptions& options) { return Reduce("all", x, options); }
+Tensor Any(const Tensor& x, const ReduceOptions& options) { return Reduce("any", x, options); }
 Tensor Max(const Tensor& x, const ReduceOptions& options) { return Reduce("max", x, options); }
 Tensor Min(const Tensor& x, const ReduceOptions& options) { return Reduce("min", x, options); }
 Tensor LogSumExp(const Tensor& x, const ReduceOptions& options) {
@@ -278,11 +219,11 @@ Tensor LogSoftmax(const Tensor& x, int64_t axis) {
 }
 
 Tensor Reshape(const Tensor& x, const Shape& shape) {
-  return Unary("reshape", x, {{"shape", ToVector(shape.dims())}});
+  return Unary("reshape", x, {{"shape", internal::ToInts(shape.dims())}});
 }
 
 Tensor Permute(const Tensor& x, absl::Span<const int64_t> axes) {
-  return Unary("permute", x, {{"axes", ToVector(axes)}});
+  return Unary("permute", x, {{"axes", internal::ToInts(axes)}});
 }
 
 Tensor Transpose(const Tensor& x, int64_t axis0, int64_t axis1) {
@@ -299,7 +240,7 @@ Tensor Transpose(const Tensor& x, int64_t axis0, int64_t axis1) {
 
 Tensor Slice(const Tensor& x, absl::Span<const int64_t> starts, absl::Span<const int64_t> stops,
              const SliceOptions& options) {
-  Attributes attrs = {{"starts", ToVector(starts)}, {"stops", ToVector(stops)}};
+  Attributes attrs = {{"starts", internal::ToInts(starts)}, {"stops", internal::ToInts(stops)}};
   if (!options.axes.empty()) attrs.Set("axes", options.axes);
   if (!options.steps.empty()) attrs.Set("steps", options.steps);
   return Unary("slice", x, attrs);
@@ -314,7 +255,7 @@ Tensor Concat(absl::Span<const Tensor> tensors, int64_t axis) {
 }
 
 Tensor BroadcastTo(const Tensor& x, const Shape& shape) {
-  return Unary("broadcast_to", x, {{"shape", ToVector(shape.dims())}});
+  return Unary("broadcast_to", x, {{"shape", internal::ToInts(shape.dims())}});
 }
 
 }  // namespace tensord

@@ -157,6 +157,13 @@ struct VarAndMean {
 // Computes the variance and the mean of a floating tensor together:
 //   const auto [var, mean] = VarMean(x);
 VarAndMean VarMean(const Tensor& x, const VarOptions& options = {});
+// Return the variance, and the standard deviation, of a floating tensor.
+Tensor Var(const Tensor& x, const VarOptions& options = {});
+Tensor Std(const Tensor& x, const VarOptions& options = {});
+// Return whether all elements, or any element, are nonzero, as bool. NaN isn't zero. If there are
+// no elements, All returns true and Any returns false.
+Tensor All(const Tensor& x, const ReduceOptions& options = {});
+Tensor Any(const Tensor& x, const ReduceOptions& options = {});
 Tensor Max(const Tensor& x, const ReduceOptions& options = {});
 Tensor Min(const Tensor& x, const ReduceOptions& options = {});
 // Returns log Σ exp(x), computed without overflow. If there are no elements, the result is -inf.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
@@ -65,6 +66,10 @@ bool IsRecorded(const Tensor& tensor);
 // Does the same as Enqueue for an op without inputs.
 Tensor EnqueueCreation(absl::string_view op, const Device& device, const Attributes& attrs);
 
+// Returns the values as an attribute.
+inline std::vector<int64_t> ToInts(absl::Span<const int64_t> values) {
+  return {values.begin(), values.end()};
+}
 // Returns the value as an attribute. An integer that is too large for int64 becomes a float.
 AttrValue ToAttr(Scalar value);
 

@@ -1,7 +1,7 @@
 #include "tensord/client/nn/activation.h"
 
 #include "absl/strings/str_cat.h"
-#include "tensord/client/composite/movement.h"
+#include "tensord/client/movement.h"
 
 namespace tensord::nn {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/client/composite/elementwise.h"
+#include "tensord/client/elementwise.h"
 #include "tensord/client/functional.h"
 #include "tensord/client/internal/module.h"
 #include "tensord/client/ops.h"

@@ -1,7 +1,7 @@
 #include "tensord/client/nn/embedding.h"
 
 #include "absl/strings/str_cat.h"
-#include "tensord/client/composite/indexing.h"
+#include "tensord/client/indexing.h"
 #include "tensord/client/internal/module.h"
 
 namespace tensord::nn {

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/client/composite/movement.h"
 #include "tensord/client/creation.h"
 #include "tensord/client/functional.h"
 #include "tensord/client/internal/module.h"
+#include "tensord/client/movement.h"
 #include "tensord/client/ops.h"
 #include "tensord/common/util/status_macros.h"
 

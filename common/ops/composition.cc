@@ -42,6 +42,10 @@ void SetError(Composition* built, const absl::Status& error) {
   built->error = WithPrefix(error, absl::StrCat(absl::StrJoin(built->running, ": "), ": "));
 }
 
+std::vector<int64_t> ToVector(absl::Span<const int64_t> values) {
+  return {values.begin(), values.end()};
+}
+
 using Number = std::variant<double, int64_t>;
 
 double ToDouble(Number number) {
@@ -63,8 +67,7 @@ absl::Status TooManySteps() {
 
 // Returns a tensor whose elements all equal `number`. Adds a step, or reuses an equal one.
 absl::StatusOr<Value> AddFull(Composition* built, Number number, const Shape& shape, DType dtype) {
-  const auto dims = shape.dims();
-  Attributes given = {{"shape", std::vector<int64_t>(dims.begin(), dims.end())}, {"dtype", dtype}};
+  Attributes given = {{"shape", ToVector(shape.dims())}, {"dtype", dtype}};
   if (IsBool(dtype)) {
     given.Set("value", ToDouble(number) != 0);
   } else {
@@ -122,6 +125,30 @@ absl::StatusOr<Values> AddStep(Composition* built, const OpSchema& schema,
   return results;
 }
 
+// Returns a value with the same elements, which no other value shares.
+absl::StatusOr<Value> AddCopy(Composition* built, const Value& x) {
+  TENSORD_ASSIGN_OR_RETURN(const Value yes, AddFull(built, int64_t{1}, {}, DType::kBool));
+  TENSORD_ASSIGN_OR_RETURN(const Values copy, AddStep(built, *FindOp("where"), {yes, x, x}, {}));
+  return copy[0];
+}
+
+// Copies an output that is an input or an earlier output. Exception: if the only output is input 0,
+// the op is an alias.
+absl::Status AddOutputs(Composition* built, absl::Span<const Value> outputs) {
+  for (const Value& output : outputs) {
+    uint32_t index = ValueAccess::IndexOf(output);
+    const bool is_taken =
+        std::find(built->outputs.begin(), built->outputs.end(), index) != built->outputs.end();
+    const bool is_alias = index == 0 && built->num_inputs > 0 && outputs.size() == 1;
+    if ((index < built->num_inputs && !is_alias) || is_taken) {
+      TENSORD_ASSIGN_OR_RETURN(const Value copy, AddCopy(built, output));
+      index = ValueAccess::IndexOf(copy);
+    }
+    built->outputs.push_back(index);
+  }
+  return absl::OkStatus();
+}
+
 // Adds the steps that the formula of a composition builds. An error is in built->error.
 Values RunFormula(Composition* built, const OpSchema& schema, const BoundAttributes& attrs,
                   absl::Span<const Value> inputs) {
@@ -176,6 +203,14 @@ Value Formula::Full(const Value& number, const Shape& shape, DType dtype) {
   return Placeholder(built_);
 }
 
+Value Formula::Create(absl::string_view op, const Attributes& attrs) {
+  if (!ok()) return Placeholder(built_);
+  absl::StatusOr<Values> made = TryApply(built_, op, {}, attrs);
+  if (made.ok()) return (*made)[0];
+  SetError(built_, made.status());
+  return Placeholder(built_);
+}
+
 void Formula::Fail(absl::string_view what) {
   std::string inputs;
   for (const Value& input : inputs_) {
@@ -204,9 +239,30 @@ absl::StatusOr<Composition> Compose(const OpSchema& schema, InferenceContext::In
   }
   const Values outputs = RunFormula(&built, schema, attrs, values);
   TENSORD_RETURN_IF_ERROR(built.error);
-  for (const Value& output : outputs) built.outputs.push_back(ValueAccess::IndexOf(output));
+  TENSORD_RETURN_IF_ERROR(AddOutputs(&built, outputs));
   return built;
 }
+
+namespace {
+
+// If the only output is input 0, or is made of it by aliases alone, makes the result an alias.
+void SetAliasIfAllAre(InferenceContext& ctx, const Composition& built) {
+  if (built.outputs.size() != 1 || built.num_inputs == 0) return;
+  uint32_t value = built.outputs[0];
+  int64_t offset_bytes = 0;
+  for (auto step = built.steps.rbegin(); step != built.steps.rend(); ++step) {
+    if (step->result != value) continue;
+    absl::InlinedVector<TensorSpec, 3> specs;
+    for (const uint32_t operand : step->operands) specs.push_back(built.specs[operand]);
+    const absl::StatusOr<OpPlan> plan = PlanOp(step->schema->name, specs, step->attrs);
+    if (!plan.ok() || !plan->alias) return;
+    offset_bytes += plan->alias_offset_bytes;
+    value = step->operands[0];
+  }
+  if (value == 0) ctx.SetAlias(offset_bytes);
+}
+
+}  // namespace
 
 absl::Status InferComposition(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(const Composition built,
@@ -214,6 +270,7 @@ absl::Status InferComposition(InferenceContext& ctx) {
   for (const uint32_t output : built.outputs) {
     ctx.AddOutput(built.specs[output].dtype, built.specs[output].shape);
   }
+  if (ctx.wants_plan()) SetAliasIfAllAre(ctx, built);
   return absl::OkStatus();
 }
 
@@ -236,8 +293,7 @@ Value Apply(absl::string_view op, std::initializer_list<Value> inputs, const Att
 }
 
 Value Reshape(const Value& x, const Shape& shape) {
-  const auto dims = shape.dims();
-  return Apply("reshape", {x}, {{"shape", std::vector<int64_t>(dims.begin(), dims.end())}});
+  return Apply("reshape", {x}, {{"shape", ToVector(shape.dims())}});
 }
 
 Value Slice(const Value& x, int64_t axis, int64_t start, int64_t stop) {
@@ -249,6 +305,13 @@ Value Slice(const Value& x, int64_t axis, int64_t start, int64_t stop) {
 
 Value Concat(std::initializer_list<Value> parts, int64_t axis) {
   return Apply("concat", parts, {{"axis", axis}});
+}
+
+Value AsStridedScatter(const Value& x, const Value& values, const Shape& shape,
+                       absl::Span<const int64_t> strides, int64_t offset) {
+  return Apply(
+      "as_strided_scatter", {x, values},
+      {{"shape", ToVector(shape.dims())}, {"strides", ToVector(strides)}, {"offset", offset}});
 }
 
 OpSchema ElementwiseComposition(const char* name, const char* doc, void (*formula)(Formula&),

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <variant>
@@ -49,8 +50,8 @@ struct Composition {
 };
 
 // A value of a formula: computed, or a number. Cheap to copy. It must not outlive the Composition
-// that it belongs to. In an op, the first operand that isn't a number determines
-// the dtype of a number. The condition of `where` doesn't count:
+// that it belongs to. In an op, the first operand that isn't a number determines the dtype of a
+// number. The condition of `where` doesn't count:
 //   no such operand                            float32
 //   floating or complex                        that dtype
 //   integer or bool, the number is a fraction  float32
@@ -102,16 +103,20 @@ class Formula {
 
   // Adds a tensor whose elements all have the value of a number.
   Value Full(const Value& number, const Shape& shape, DType dtype);
+  // Adds an op without inputs, and returns its first output.
+  Value Create(absl::string_view op, const Attributes& attrs);
 
   // If the composition has no error yet, records INVALID_ARGUMENT with the message "mish: <what>;
-  // input is int32[2, 3]". Afterwards the formula should return: values that it builds mean nothing.
+  // input is int32[2, 3]". Afterwards the formula should return: values that it builds mean
+  // nothing.
   void Fail(absl::string_view what);
   // Fails unless all inputs are floating.
   void RequireFloating();
   // Returns false if the composition has failed.
   bool ok() const { return built_->error.ok(); }
 
-  // Appends an output. Every formula has at least one.
+  // Appends an output. Every formula has at least one. If an output is an input or another output,
+  // a copy takes its place.
   void Return(Value value) { outputs_.push_back(value); }
 
   absl::Span<const Value> outputs() const { return outputs_; }
@@ -128,7 +133,8 @@ class Formula {
 absl::StatusOr<Composition> Compose(const OpSchema& schema, InferenceContext::Inputs inputs,
                                     const BoundAttributes& attrs);
 
-// OpSchema::infer of every composition: infers the outputs that its formula builds.
+// OpSchema::infer of every composition: infers the outputs that its formula builds. If all its ops
+// are aliases, the result is one.
 absl::Status InferComposition(InferenceContext& ctx);
 
 // Adds an op to the formula of its inputs, of which at least one isn't a number. Returns its
@@ -145,6 +151,9 @@ Value Reshape(const Value& x, const Shape& shape);
 Value Slice(const Value& x, int64_t axis, int64_t start, int64_t stop);
 // Returns the parts, joined along an axis.
 Value Concat(std::initializer_list<Value> parts, int64_t axis);
+// Returns x with `values` at the places offset + i strides[0] + j strides[1] + ….
+Value AsStridedScatter(const Value& x, const Value& values, const Shape& shape,
+                       absl::Span<const int64_t> strides, int64_t offset);
 
 // Returns the dtype to which the values are promoted together. If two values have no common dtype,
 // the result means nothing: an op of these values then fails.
@@ -165,6 +174,8 @@ OpSchema ElementwiseComposition(const char* name, const char* doc, void (*formul
 
 // The elementwise ops by name, for formulas.
 namespace formula {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 #define TENSORD_FUNCTION(name, Function, typing, cost, doc) \
   inline Value Function(const Value& x) { return Apply(#name, {x}); }

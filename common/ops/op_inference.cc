@@ -210,6 +210,11 @@ std::vector<AttrDef> ReductionAttrs() {
           OptionalAttr("keepdims", AttrType::kBool, false, "keep reduced axes with size 1")};
 }
 
+AttrDef CorrectionAttr() {
+  return OptionalAttr("correction", AttrType::kFloat, 1.0,
+                      "subtracted from the number n of reduced elements");
+}
+
 AttrDef GradientsAttr() {
   return OptionalAttr(
       "gradients", AttrType::kInts, std::vector<int64_t>{},

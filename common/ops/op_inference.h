@@ -82,9 +82,12 @@ absl::StatusOr<Dims> ResolveAxes(const InferenceContext& ctx, absl::Span<const i
 
 // Returns the attributes "axes" and "keepdims" of a reduction.
 std::vector<AttrDef> ReductionAttrs();
+// Returns the attribute "correction" of a variance.
+AttrDef CorrectionAttr();
 // Returns the attribute "gradients" of a gradient of x and of the parameters weight and bias.
 AttrDef GradientsAttr();
-// Returns INVALID_ARGUMENT, without the op's name, if the attribute "gradients" has an invalid value.
+// Returns INVALID_ARGUMENT, without the op's name, if the attribute "gradients" has an invalid
+// value.
 absl::Status CheckGradients(absl::Span<const int64_t> gradients);
 
 // Returns an error if the string attribute isn't one of `words`.

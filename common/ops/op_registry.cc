@@ -11,8 +11,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
-#include "tensord/common/ops/composite_list.h"
 #include "tensord/common/ops/composition.h"
 #include "tensord/common/ops/op_inference.h"
 #include "tensord/common/util/nearest_word.h"
@@ -53,13 +51,17 @@ struct Registry {
     AppendAttentionOps(schemas);
     AppendConvOps(schemas);
     AppendCreationOps(schemas);
+    AppendElementwiseCompositions(schemas);
     AppendElementwiseOps(schemas);
+    AppendIndexingCompositions(schemas);
     AppendIndexingOps(schemas);
     AppendLossCompositions(schemas);
     AppendNormalizationCompositions(schemas);
     AppendGradientScalerCompositions(schemas);
+    AppendOptimizerCompositions(schemas);
     AppendRecurrentCompositions(schemas);
     AppendReductionCompositions(schemas);
+    AppendShapeCompositions(schemas);
     AppendSpecialCompositions(schemas);
     AppendLossOps(schemas);
     AppendMatmulOps(schemas);
@@ -96,14 +98,17 @@ struct Alias {
   absl::string_view op;
 };
 
-// Names of PyTorch and NumPy, and the op or function of client/composite that does the same.
+// Names of PyTorch and NumPy, and the op that does the same.
 constexpr Alias kAliases[] = {
     {"cat", "concat"},
     {"hstack", "concat"},
     {"vstack", "concat"},
     {"view", "reshape"},
-    {"ravel", "flatten"},
-    {"expand_dims", "unsqueeze"},
+    {"ravel", "reshape"},
+    {"flatten", "reshape"},
+    {"squeeze", "reshape"},
+    {"unsqueeze", "reshape"},
+    {"expand_dims", "reshape"},
     {"transpose", "permute"},
     {"t", "permute"},
     {"swapaxes", "permute"},
@@ -152,6 +157,12 @@ constexpr Alias kAliases[] = {
     {"argwhere", "nonzero"},
     {"index_add", "index_put"},
     {"index_copy", "index_put"},
+    {"index_select", "index"},
+    {"embedding", "index"},
+    {"masked_fill", "where"},
+    {"uniform_like", "uniform"},
+    {"normal_like", "normal"},
+    {"randint_like", "randint"},
 };
 
 struct Equivalent {
@@ -161,37 +172,13 @@ struct Equivalent {
 
 // Names of PyTorch and NumPy that aren't ops here, and the ops that compute the same.
 constexpr Equivalent kEquivalents[] = {
-    {"repeat", "reshape and broadcast_to"},
-    {"tile", "reshape and broadcast_to"},
-    {"einsum", "permute, reshape and matmul"},
-    {"outer", "reshape and mul"},
+    {"repeat", "reshape and broadcast_to"},    {"tile", "reshape and broadcast_to"},
+    {"einsum", "permute, reshape and matmul"}, {"outer", "reshape and mul"},
+    {"flip", "slice with the step -1"},        {"select", "slice and reshape"},
+    {"stack", "reshape and concat"},           {"masked_select", "nonzero and index"},
+    {"unique", "sort, ne, nonzero and index"}, {"bernoulli", "uniform and lt"},
+    {"exponential", "uniform and log"},        {"randperm", "randint and sort"},
 };
-
-#define TENSORD_NAME(Function) #Function,
-constexpr absl::string_view kComposites[] = {TENSORD_COMPOSITE_FUNCTIONS(TENSORD_NAME)};
-#undef TENSORD_NAME
-
-// Returns the letters and digits of a name in lower case: "bitwisenot" for "bitwise_not" and for
-// "BitwiseNot".
-std::string Letters(absl::string_view name) {
-  return absl::StrReplaceAll(absl::AsciiStrToLower(name), {{"_", ""}});
-}
-
-// Returns the function of client/composite with this name, such as "BitwiseNot" for "bitwise_not".
-// If there is none, returns "".
-absl::string_view FindComposite(absl::string_view name) {
-  const std::string letters = Letters(name);
-  for (absl::string_view function : kComposites) {
-    if (Letters(function) == letters) return function;
-  }
-  return "";
-}
-
-// Returns a name of an op, or of a function of client/composite, for an error.
-std::string Suggestion(const std::string& name) {
-  const absl::string_view function = FindOp(name) == nullptr ? FindComposite(name) : "";
-  return function.empty() ? name : absl::StrCat("the C++ function tensord::", function);
-}
 
 }  // namespace
 
@@ -209,10 +196,6 @@ absl::Status UnknownOp(absl::string_view name) {
   const std::string prefix = absl::StrCat("there is no op ", QuotedForMessage(name));
   std::string lower = absl::AsciiStrToLower(name.substr(0, kMaxComparedLength));
   if (absl::EndsWith(lower, "_")) lower.pop_back();  // PyTorch's name of an op in place
-  if (const absl::string_view function = FindComposite(lower); !function.empty()) {
-    return absl::NotFoundError(absl::StrCat(prefix, ": the C++ function tensord::", function,
-                                            " composes it of ops (common/OPS.md lists the ops)"));
-  }
   for (const auto& [word, ops] : kEquivalents) {
     if (lower == word) return absl::NotFoundError(absl::StrCat(prefix, ": compose it of ", ops));
   }
@@ -224,10 +207,8 @@ absl::Status UnknownOp(absl::string_view name) {
   if (near.empty()) {
     std::vector<std::string> names;
     for (const OpSchema* op : AllOps()) names.push_back(op->name);
-    for (absl::string_view function : kComposites) names.push_back(absl::AsciiStrToLower(function));
     near = NearestWords(lower, names, kMaxNamed);
   }
-  for (std::string& candidate : near) candidate = Suggestion(candidate);
   return absl::NotFoundError(
       absl::StrCat(prefix, "; ",
                    near.empty() ? "ListOps and common/OPS.md list all ops"

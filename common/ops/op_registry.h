@@ -12,13 +12,17 @@ void AppendActivationCompositions(std::vector<OpSchema>& ops);
 void AppendAttentionOps(std::vector<OpSchema>& ops);
 void AppendConvOps(std::vector<OpSchema>& ops);
 void AppendCreationOps(std::vector<OpSchema>& ops);
+void AppendElementwiseCompositions(std::vector<OpSchema>& ops);
 void AppendElementwiseOps(std::vector<OpSchema>& ops);
 void AppendIndexingOps(std::vector<OpSchema>& ops);
+void AppendIndexingCompositions(std::vector<OpSchema>& ops);
 void AppendLossCompositions(std::vector<OpSchema>& ops);
 void AppendNormalizationCompositions(std::vector<OpSchema>& ops);
 void AppendGradientScalerCompositions(std::vector<OpSchema>& ops);
+void AppendOptimizerCompositions(std::vector<OpSchema>& ops);
 void AppendRecurrentCompositions(std::vector<OpSchema>& ops);
 void AppendReductionCompositions(std::vector<OpSchema>& ops);
+void AppendShapeCompositions(std::vector<OpSchema>& ops);
 void AppendSpecialCompositions(std::vector<OpSchema>& ops);
 void AppendLossOps(std::vector<OpSchema>& ops);
 void AppendMatmulOps(std::vector<OpSchema>& ops);
@@ -32,8 +36,8 @@ void AppendShapeOps(std::vector<OpSchema>& ops);
 void AppendSortOps(std::vector<OpSchema>& ops);
 void AppendStridedOps(std::vector<OpSchema>& ops);
 
-// Returns NOT_FOUND that names the ops and the functions of client/composite with names similar to
-// `name`, or those that PyTorch calls `name`.
+// Returns NOT_FOUND that names the ops with names similar to `name`, or those that do what PyTorch
+// calls `name`.
 absl::Status UnknownOp(absl::string_view name);
 
 }  // namespace tensord

@@ -41,6 +41,14 @@ enum class OpCost : uint8_t {
   kPairs,    // the time depends on the product of two inputs' sizes
 };
 
+// Inputs that may be numbers.
+struct NumberInputs {
+  int first;  // they are the inputs from this position on
+  // If false, a number has the dtype to which the op's tensors are promoted. If true, it is float32
+  // if that dtype has 16 bits.
+  bool is_factor = false;
+};
+
 struct OpSchema {
   std::string name;       // "matmul": snake case, PyTorch's or NumPy's name if they have the op
   std::string signature;  // "(M,K)·(K,N) -> (M,N)": shapes, for messages and documentation
@@ -61,6 +69,8 @@ struct OpSchema {
   // The inputs' names, such as "x", "weight", "bias": as many as max_inputs, or none if the op
   // takes a list of tensors. The registry adds "x" for one input, and "a", "b" for two.
   std::vector<std::string> input_names = {};
+  // If it is set, inputs may be numbers: clients also take a scalar in place of a tensor.
+  std::optional<NumberInputs> numbers = std::nullopt;
   // True if values of the inputs can make the op fail, such as an index out of range. Only the
   // server finds such an error, when the op runs.
   bool value_checked = false;
@@ -75,9 +85,9 @@ struct OpSchema {
   void (*formula)(Formula&) = nullptr;
 };
 
-// Returns the number of outputs after the arrow of the signature, without those in brackets. The real
-// number differs for some attributes and inputs of layer_norm, batch_norm, group_norm_backward,
-// adam_step and the gradients of network ops.
+// Returns the number of outputs after the arrow of the signature, without those in brackets. The
+// real number differs for some attributes and inputs of layer_norm, batch_norm,
+// group_norm_backward, adam_step and the gradients of network ops.
 int CountOutputs(const OpSchema& schema);
 
 // Returns the name of an input for messages: "weight", or "input 3" if the op has no names.

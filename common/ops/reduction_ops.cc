@@ -172,8 +172,7 @@ void AppendReductionOps(std::vector<OpSchema>& ops) {
       "var_mean", "The variance, the squared deviations divided by n - correction, and the mean.",
       InferVarMean, OpCost::kCompute);
   var_mean.signature = "(…) -> (…), (…) without the axes";
-  var_mean.attrs.push_back(OptionalAttr("correction", AttrType::kFloat, 1.0,
-                                        "subtracted from the number n of reduced elements"));
+  var_mean.attrs.push_back(CorrectionAttr());
   ops.push_back(std::move(var_mean));
   OpSchema norm = Reduction("norm", "The vector norm, like torch.linalg.vector_norm.", InferNorm,
                             OpCost::kCompute);

@@ -20,9 +20,9 @@ install(EXPORT tensordTargets NAMESPACE tensord:: DESTINATION ${package_dir})
 # The build folder is a CMake package, too: tensord_DIR may name it (client/python/tensord).
 export(EXPORT tensordTargets NAMESPACE tensord:: FILE ${PROJECT_BINARY_DIR}/tensordTargets.cmake)
 
-# The public headers: those in client/, client/composite/ and client/nn/, those of common/ that they include, and
+# The public headers: those in client/ and client/nn/, those of common/ that they include, and
 # status_details.h, which reads the details of an error.
-foreach(folder client client/composite client/nn)
+foreach(folder client client/nn)
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.h)
   install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensord/${folder})
 endforeach()

@@ -45,8 +45,8 @@ struct Part {
 class ComposedKernel final : public PreparedKernel {
  public:
   // `made_in[v]` is the output whose memory the intermediate value v uses, or kNoValue. Either the
-  // output is an alias of v, or the op that reads v last overwrites v in place. The result of that op
-  // is the output, or itself a value with `made_in`.
+  // output is an alias of v, or the op that reads v last overwrites v in place. The result of that
+  // op is the output, or itself a value with `made_in`.
   ComposedKernel(const Composition& built, std::vector<Part> parts, std::vector<uint32_t> made_in,
                  ChainKernels* chains)
       : chains_(chains),
@@ -67,12 +67,17 @@ class ComposedKernel final : public PreparedKernel {
       host_bytes_ += kPartBytes * static_cast<int64_t>(1 + part.ops.size());
       if (part.op == nullptr && part.ops.empty()) host_bytes_ += part.fused->kernel()->host_bytes();
     }
-    // If the composition is one kernel, its output may use the memory of the inputs that this kernel
-    // allows.
-    const bool alone = parts_.size() == 1 && parts_[0].op == nullptr && parts_[0].ops.empty();
-    for (size_t i = 0; alone && i < parts_[0].operands.size(); ++i) {
-      const int output = parts_[0].fused->kernel()->in_place(static_cast<int>(i));
-      if (output >= 0) SetInPlace(static_cast<int>(parts_[0].operands[i]), output);
+    // If the composition is one kernel, its output may use the memory of the inputs that this
+    // kernel allows.
+    if (parts_.size() != 1 || !parts_[0].ops.empty()) return;
+    const Part& alone = parts_[0];
+    for (int i = 0; i < static_cast<int>(alone.operands.size()); ++i) {
+      const int output =
+          alone.op != nullptr ? alone.op->in_place(i) : alone.fused->kernel()->in_place(i);
+      if (output < 0 || output >= static_cast<int>(alone.results.size())) continue;
+      const auto place = absl::c_find(outputs_, alone.results[output]);
+      if (place == outputs_.end()) continue;
+      SetInPlace(static_cast<int>(alone.operands[i]), static_cast<int>(place - outputs_.begin()));
     }
   }
 
@@ -221,8 +226,7 @@ class Composer {
     made_in_.assign(built_->specs.size(), kNoValue);
   }
 
-  absl::StatusOr<std::unique_ptr<PreparedKernel>> Prepare() {
-    TENSORD_RETURN_IF_ERROR(CheckOutputs());
+  absl::StatusOr<PreparedComposition> Prepare() {
     FindGroups();
     std::vector<Part> parts;
     for (uint32_t i = 0; i < built_->steps.size(); ++i) {
@@ -230,23 +234,12 @@ class Composer {
     }
     SetLastUses(&parts);
     FindMadeIn(parts);
-    return std::make_unique<ComposedKernel>(*built_, std::move(parts), std::move(made_in_),
-                                            chains_);
+    return PreparedComposition{
+        std::make_unique<ComposedKernel>(*built_, std::move(parts), std::move(made_in_), chains_),
+        FusedStepsOfAll()};
   }
 
  private:
-  // Each output must be a value of its own, which a kernel writes.
-  absl::Status CheckOutputs() const {
-    for (size_t i = 0; i < built_->outputs.size(); ++i) {
-      const uint32_t output = built_->outputs[i];
-      const bool twice = std::count(built_->outputs.begin(), built_->outputs.end(), output) > 1;
-      if (output >= built_->num_inputs && !twice) continue;
-      return absl::UnimplementedError(
-          absl::StrCat("output ", i, " of the composition is also an input or another output"));
-    }
-    return absl::OkStatus();
-  }
-
   bool IsNumber(uint32_t step) const {
     static const OpSchema* const kFull = FindOp("full");
     const Composition::Step& made = built_->steps[step];
@@ -286,8 +279,10 @@ class Composer {
       if (group_of_[reader] != group) return step;
     }
     const Composition::Step& last = built_->steps[group];
-    const bool same_shape = built_->specs[last.result].shape == built_->specs[result].shape;
-    return IsElementwise(group) && same_shape ? group : step;
+    // A value of shape [] is computed once for all elements of the group.
+    const Shape& shape = built_->specs[result].shape;
+    const bool fits = shape.rank() == 0 || shape == built_->specs[last.result].shape;
+    return IsElementwise(group) && fits ? group : step;
   }
 
   // Adds the parts that compute a group: one if the device has a kernel for it.
@@ -313,20 +308,19 @@ class Composer {
     return absl::OkStatus();
   }
 
-  // If the steps can't be one kernel, returns nullopt. If the kernel isn't compiled yet, returns a
-  // part whose kernel is queued.
-  std::optional<Part> Fuse(absl::Span<const uint32_t> steps) const {
-    static const OpSchema* const kCast = FindOp("cast");
-    // Owns what FusedSpec::Step points to.
-    struct Owned {
-      std::shared_ptr<const Composition> built;
-      std::vector<std::unique_ptr<const Attributes>> attrs;  // of casts, and in normal form
-    };
-    auto owned = std::make_shared<Owned>();
-    owned->built = built_;
-    Part part;
-    std::vector<TensorSpec> inputs;
-    std::vector<FusedSpec::Step> fused;
+  // The steps of a fusion group.
+  struct GroupSteps {
+    FusedSteps steps;
+    std::vector<uint32_t> operands;  // the value that each operand >= 0 of a step is
+    // These own what `steps` points to.
+    std::shared_ptr<const Composition> built;
+    std::vector<std::unique_ptr<const OpPlan>> plans;
+  };
+
+  // Returns null if an op can't be planned.
+  std::shared_ptr<GroupSteps> StepsOf(absl::Span<const uint32_t> group) const {
+    auto made = std::make_shared<GroupSteps>();
+    made->built = built_;
     absl::flat_hash_map<uint32_t, int> place;  // of each value, as an operand of a step
     const auto place_of = [&](uint32_t value) {
       const auto [found, is_new] = place.try_emplace(value, 0);
@@ -334,40 +328,68 @@ class Composer {
       const uint32_t maker = made_by_[value];
       if (maker != kNoValue && IsNumber(maker)) {
         const Composition::Step& number = built_->steps[maker];
-        fused.push_back({number.schema, &number.attrs, {}, built_->specs[value].dtype});
-        return found->second = -static_cast<int>(fused.size());
+        made->steps.push_back({number.schema, &number.attrs, {}, built_->specs[value].dtype});
+        return found->second = -static_cast<int>(made->steps.size());
       }
-      part.operands.push_back(value);
-      inputs.push_back(built_->specs[value]);
-      return found->second = static_cast<int>(inputs.size()) - 1;
+      made->operands.push_back(value);
+      return found->second = static_cast<int>(made->operands.size()) - 1;
     };
-    for (uint32_t number : steps) {
+    for (uint32_t number : group) {
       const Composition::Step& step = built_->steps[number];
-      const absl::StatusOr<OpPlan> plan = PlanOp(step.schema->name, SpecsOf(step), step.attrs);
-      if (!plan.ok()) return std::nullopt;
-      owned->attrs.push_back(std::make_unique<Attributes>(plan->attrs));
-      FusedSpec::Step added = {
-          step.schema, owned->attrs.back().get(), {}, built_->specs[step.result].dtype};
-      for (size_t i = 0; i < step.operands.size(); ++i) {
-        int from = place_of(step.operands[i]);
-        const DType read_as = plan->input_dtypes[i];
-        if (read_as != built_->specs[step.operands[i]].dtype) {
-          owned->attrs.push_back(std::make_unique<Attributes>(Attributes{{"dtype", read_as}}));
-          fused.push_back({kCast, owned->attrs.back().get(), {from}, read_as});
-          from = -static_cast<int>(fused.size());
-        }
-        added.operands.push_back(from);
-      }
-      fused.push_back(std::move(added));
-      place[step.result] = -static_cast<int>(fused.size());
+      const auto specs = SpecsOf(step);
+      absl::StatusOr<OpPlan> plan = PlanOp(step.schema->name, specs, step.attrs);
+      if (!plan.ok()) return nullptr;
+      made->plans.push_back(std::make_unique<const OpPlan>(*std::move(plan)));
+      absl::InlinedVector<int, 3> operands;
+      for (uint32_t operand : step.operands) operands.push_back(place_of(operand));
+      place[step.result] = AppendSteps(*made->plans.back(), specs, operands, &made->steps);
     }
-    if (inputs.empty() || inputs.size() > kMaxFusedInputs) return std::nullopt;
-    const uint32_t result = built_->steps[steps.back()].result;
+    return made;
+  }
+
+  // If the steps can't be one kernel, returns nullopt. If the kernel isn't compiled yet, returns a
+  // part whose kernel is queued.
+  std::optional<Part> Fuse(absl::Span<const uint32_t> group) const {
+    std::shared_ptr<GroupSteps> made = StepsOf(group);
+    if (made == nullptr || made->operands.empty() || made->operands.size() > kMaxFusedInputs) {
+      return std::nullopt;
+    }
+    Part part;
+    std::vector<TensorSpec> inputs;
+    for (uint32_t operand : made->operands) {
+      part.operands.push_back(operand);
+      inputs.push_back(built_->specs[operand]);
+    }
+    const uint32_t result = built_->steps[group.back()].result;
     part.results.push_back(result);
-    part.fused = std::make_shared<FusedKernel>(slot_, std::move(inputs), std::move(fused),
-                                               built_->specs[result], std::move(owned));
+    FusedSteps steps = std::move(made->steps);
+    part.fused = std::make_shared<FusedKernel>(slot_, std::move(inputs), std::move(steps),
+                                               built_->specs[result], std::move(made));
     if (chains_->PrepareOrQueue(part.fused) && part.fused->kernel() == nullptr) return std::nullopt;
     return part;
+  }
+
+  // If all needed steps are one group, returns its steps, with the inputs of the composition as
+  // operands. Otherwise, or if a chain has no room for them, returns null.
+  std::shared_ptr<const FusedSteps> FusedStepsOfAll() const {
+    if (chains_ == nullptr || built_->outputs.size() != 1) return nullptr;
+    const uint32_t last = made_by_[built_->outputs[0]];
+    std::vector<uint32_t> group;
+    for (uint32_t i = 0; i < group_of_.size(); ++i) {
+      if (group_of_[i] == kNoValue) continue;
+      if (group_of_[i] != last) return nullptr;
+      group.push_back(i);
+    }
+    if (!IsElementwise(last)) return nullptr;
+    std::shared_ptr<GroupSteps> made = StepsOf(group);
+    if (made == nullptr || made->steps.size() >= ChainKernels::kMaxSteps) return nullptr;
+    for (FusedSpec::Step& step : made->steps) {
+      for (int& operand : step.operands) {
+        if (operand >= 0) operand = static_cast<int>(made->operands[operand]);
+      }
+    }
+    const FusedSteps* const steps = &made->steps;
+    return std::shared_ptr<const FusedSteps>(std::move(made), steps);
   }
 
   absl::InlinedVector<TensorSpec, 3> SpecsOf(const Composition::Step& step) const {
@@ -458,8 +480,8 @@ class Composer {
     }
   }
 
-  // Records that the result of an alias shares the memory of its operand. If the result is an output,
-  // the op that computes the operand writes into the output's memory. If it can't, returns
+  // Records that the result of an alias shares the memory of its operand. If the result is an
+  // output, the op that computes the operand writes into the output's memory. If it can't, returns
   // UNIMPLEMENTED.
   absl::Status AddAlias(const PreparedOp& op, uint32_t operand, uint32_t result) {
     if (built_->specs[operand].size_bytes() == built_->specs[result].size_bytes()) {
@@ -496,7 +518,7 @@ class Composer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareComposition(
+absl::StatusOr<PreparedComposition> PrepareComposition(
     const OpPlan& plan, absl::Span<const TensorSpec> inputs, DeviceSlot* slot,
     PreparedOpCache* prepared_ops, ChainKernels* chains, const BudgetRef& caller) {
   absl::InlinedVector<const TensorSpec*, 3> specs;

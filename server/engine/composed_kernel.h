@@ -14,12 +14,19 @@
 
 namespace tensord::server {
 
-// Prepares what the formula of `plan.schema` builds for these inputs. Each fusion group becomes
-// one kernel, if the device has one for it. `chains` prepares this kernel. Until it is ready, or if
-// `chains` is null, the ops run one by one. `prepared_ops` prepares the other ops for `caller`. Each
-// launch allocates the intermediate values, charges them to its account, and frees each after its
-// last use.
-absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareComposition(
+struct PreparedComposition {
+  std::unique_ptr<PreparedKernel> kernel;
+  // If all ops are elementwise and form one fusion group, these are its steps: the composition can
+  // be part of a larger fused kernel. Otherwise null.
+  std::shared_ptr<const FusedSteps> fused_steps;
+};
+
+// Prepares what the formula of `plan.schema` builds for these inputs. Each fusion group becomes one
+// kernel, if the device has one for it. `chains` prepares this kernel. Until it is ready, or if
+// `chains` is null, the ops run one by one. `prepared_ops` prepares the other ops for `caller`.
+// Each launch allocates the intermediate values, charges them to its account, and frees each after
+// its last use.
+absl::StatusOr<PreparedComposition> PrepareComposition(
     const OpPlan& plan, absl::Span<const TensorSpec> inputs, DeviceSlot* slot,
     PreparedOpCache* prepared_ops, ChainKernels* chains, const BudgetRef& caller);
 

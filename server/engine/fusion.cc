@@ -45,6 +45,19 @@ std::string KeyOf(absl::Span<const ChainOp> chain) {
   return key;
 }
 
+// Appends the steps of an op of a chain. Returns its result as an operand of later steps.
+int AppendSteps(const PreparedOp& op, absl::Span<const int> operands, FusedSteps* steps) {
+  if (op.fused_steps() == nullptr) return AppendSteps(op.plan(), op.inputs(), operands, steps);
+  const auto offset = static_cast<int>(steps->size());
+  for (const FusedSpec::Step& step : *op.fused_steps()) {
+    FusedSpec::Step& added = steps->emplace_back(step);
+    for (int& operand : added.operands) {
+      operand = operand >= 0 ? operands[operand] : operand - offset;
+    }
+  }
+  return -static_cast<int>(steps->size());
+}
+
 // Returns the specs of the chain's inputs.
 std::vector<TensorSpec> InputSpecs(absl::Span<const ChainOp> chain) {
   std::vector<TensorSpec> specs;
@@ -62,15 +75,29 @@ std::vector<TensorSpec> InputSpecs(absl::Span<const ChainOp> chain) {
 // Returns the kernel of a chain. It keeps the ops alive, whose addresses are its key.
 FusedKernelRef MakeKernel(absl::Span<const ChainOp> chain) {
   auto ops = std::make_shared<std::vector<PreparedOpRef>>();
-  std::vector<FusedSpec::Step> steps;
+  FusedSteps steps;
+  absl::InlinedVector<int, 8> results;  // of the ops, as operands of the steps
   for (const ChainOp& link : chain) {
-    const OpPlan& plan = (*link.op)->plan();
-    steps.push_back({plan.schema, &plan.attrs, link.operands, plan.output().dtype});
+    absl::InlinedVector<int, 3> operands;
+    for (const int operand : link.operands) {
+      operands.push_back(operand >= 0 ? operand : results[-operand - 1]);
+    }
+    results.push_back(AppendSteps(**link.op, operands, &steps));
     ops->push_back(*link.op);
   }
   const PreparedOp& last = *ops->back();
   return std::make_shared<FusedKernel>(last.slot(), InputSpecs(chain), std::move(steps),
                                        last.output(), std::move(ops));
+}
+
+// Returns the attributes of a cast to `dtype`.
+const Attributes& CastAttrs(DType dtype) {
+  static const auto& kAttrs = *new absl::flat_hash_map<DType, Attributes>([] {
+    absl::flat_hash_map<DType, Attributes> attrs;
+    for (const DType each : kAllDTypes) attrs.emplace(each, Attributes{{"dtype", each}});
+    return attrs;
+  }());
+  return kAttrs.at(dtype);
 }
 
 BufferRef ReusableInput(const MemoryAccount& account, const PreparedKernel& kernel,
@@ -96,21 +123,46 @@ std::optional<UnaryFunction> ActivationOf(const PreparedOp& op) {
 }
 
 bool IsElementwise(const PreparedOp& op) {
-  return !op.is_alias() && !op.has_casts() && op.output().num_elements() > 0 &&
-         op.plan().schema->elementwise.has_value();
+  return !op.is_alias() && op.output().num_elements() > 0 &&
+         (op.plan().schema->elementwise.has_value() || op.fused_steps() != nullptr);
 }
 
 }  // namespace
 
+int AppendSteps(const OpPlan& plan, absl::Span<const TensorSpec> inputs,
+                absl::Span<const int> operands, FusedSteps* steps) {
+  static const OpSchema* const kCast = FindOp("cast");
+  FusedSpec::Step op = {plan.schema, &plan.attrs, {}, plan.output().dtype};
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const DType read_as = plan.input_dtypes[i];
+    if (read_as == inputs[i].dtype) {
+      op.operands.push_back(operands[i]);
+      continue;
+    }
+    steps->push_back({kCast, &CastAttrs(read_as), {operands[i]}, read_as});
+    op.operands.push_back(-static_cast<int>(steps->size()));
+  }
+  steps->push_back(std::move(op));
+  return -static_cast<int>(steps->size());
+}
+
 bool ChainKernels::IsBareLinear(const PreparedOp& op) {
-  return op.name() == "linear" && !op.has_casts() && op.output().num_elements() > 0 &&
+  return op.name() == "linear" && op.output().num_elements() > 0 &&
          op.plan().attrs.String("activation") == "none";
 }
 
-size_t ChainKernels::MaxOps(const PreparedOp& first) {
-  constexpr size_t kMaxElementwise = 32;
+size_t ChainKernels::MaxSteps(const PreparedOp& first) {
   if (IsBareLinear(first)) return 2;
-  return IsElementwise(first) ? kMaxElementwise : 1;
+  return IsElementwise(first) ? kMaxSteps : 0;
+}
+
+size_t ChainKernels::NumSteps(const PreparedOp& op) {
+  if (op.fused_steps() != nullptr) return op.fused_steps()->size();
+  size_t steps = 1;
+  for (size_t i = 0; i < op.inputs().size() && !IsBareLinear(op); ++i) {
+    if (op.plan().input_dtypes[i] != op.inputs()[i].dtype) ++steps;
+  }
+  return steps;
 }
 
 bool ChainKernels::MayFollow(const PreparedOp& op, const PreparedOp& next) {

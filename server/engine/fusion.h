@@ -21,6 +21,13 @@
 
 namespace tensord::server {
 
+// Appends the steps that compute an elementwise op within a fused kernel: casts of operands to the
+// dtypes that the op reads, and the op. `operands` are the op's inputs as operands of the steps,
+// and `inputs` are their specs. Returns the result as an operand of later steps. The steps point to
+// `plan`, which must have a schema with `elementwise`.
+int AppendSteps(const OpPlan& plan, absl::Span<const TensorSpec> inputs,
+                absl::Span<const int> operands, FusedSteps* steps);
+
 // An op of a chain. Each op but the first reads the result of the one before it, and no other op
 // reads that result.
 struct ChainLink {
@@ -40,8 +47,8 @@ struct ChainOp {
 class FusedKernel {
  public:
   // `kept_alive` owns the attributes that `steps` point to.
-  FusedKernel(DeviceSlot* slot, std::vector<TensorSpec> inputs, std::vector<FusedSpec::Step> steps,
-              TensorSpec output, std::shared_ptr<const void> kept_alive)
+  FusedKernel(DeviceSlot* slot, std::vector<TensorSpec> inputs, FusedSteps steps, TensorSpec output,
+              std::shared_ptr<const void> kept_alive)
       : slot_(slot),
         inputs_(std::move(inputs)),
         steps_(std::move(steps)),
@@ -64,7 +71,7 @@ class FusedKernel {
  private:
   DeviceSlot* const slot_;
   const std::vector<TensorSpec> inputs_;
-  const std::vector<FusedSpec::Step> steps_;
+  const FusedSteps steps_;
   const TensorSpec output_;
   const std::shared_ptr<const void> kept_alive_;
   std::atomic<bool> queued_ = false;
@@ -83,12 +90,18 @@ class ChainKernels {
   explicit ChainKernels(PreparedOpCache* prepared_ops) : prepared_ops_(prepared_ops) {}
   ~ChainKernels();
 
-  // Returns how many ops a chain that begins with `first` may have. If `first` can't begin one,
-  // returns 1.
-  static size_t MaxOps(const PreparedOp& first);
+  // The maximum number of steps of a chain of elementwise ops.
+  static constexpr size_t kMaxSteps = 32;
+
+  // Returns how many steps a chain that begins with `first` may have. If `first` can't begin one,
+  // returns 0.
+  static size_t MaxSteps(const PreparedOp& first);
+  // Returns how many steps of a chain compute the op.
+  static size_t NumSteps(const PreparedOp& op);
   // Returns whether `next`, which reads the result of `op`, may follow `op` in a chain. In the
-  // first case, both are elementwise and have results of one shape. In the second case, `op` is a
-  // linear without an activation, and `next` is a function that can be its activation.
+  // first case, both are elementwise (also compositions), and their results have one shape. In the
+  // second case, `op` is a linear without an activation, and `next` is a function that can be its
+  // activation.
   static bool MayFollow(const PreparedOp& op, const PreparedOp& next);
   // Returns whether the op is a linear without an activation. A chain that begins with it is the
   // linear and its activation.

@@ -156,18 +156,20 @@ OpNode* OpNode::FindNext() {
 
 std::vector<OpNode*> OpNode::FindChain() {
   std::vector<OpNode*> chain = {this};
-  const size_t max_ops = ChainKernels::MaxOps(*op_);
-  while (chain.size() < max_ops) {
+  const size_t max_steps = ChainKernels::MaxSteps(*op_);
+  size_t num_steps = ChainKernels::NumSteps(*op_);
+  while (num_steps < max_steps) {
     OpNode* next = chain.back()->FindNext();
     if (next == nullptr) break;
-    chain.push_back(next);
+    num_steps += ChainKernels::NumSteps(*next->op_);
+    if (num_steps <= max_steps) chain.push_back(next);
   }
   return chain;
 }
 
 bool OpNode::RunChain() {
   if (chains_ == nullptr || op_ == nullptr) return false;
-  if (ChainKernels::MaxOps(*op_) == 1) return false;
+  if (ChainKernels::MaxSteps(*op_) == 0) return false;
   if (!AllReady(inputs_)) return false;
   const std::vector<OpNode*> chain = FindChain();
   if (chain.size() == 1) return false;

@@ -65,6 +65,11 @@ int64_t PreparedOp::EstimateHostBytes() const {
   }
   for (const TensorSpec& input : inputs_) bytes += sizeof(TensorSpec) + DimsBytes(input.shape);
   if (kernel_ == nullptr) return bytes;
+  if (fused_steps_ != nullptr) {
+    // A step, and the plan of its op.
+    constexpr int64_t kFusedStepBytes = sizeof(FusedSpec::Step) + 512;
+    bytes += kFusedStepBytes * static_cast<int64_t>(fused_steps_->size());
+  }
   bytes += kKernelBytes + attrs_bytes + kernel_->host_bytes();
   for (size_t i = 0; i < inputs_.size(); ++i) {
     bytes += kKernelInputBytes + DimsBytes(inputs_[i].shape);
@@ -116,7 +121,10 @@ absl::Status PreparedOp::Prepare(PreparedOpCache* prepared_ops, ChainKernels* ch
   }
   if (plan_.schema->formula != nullptr) {
     TENSORD_ASSIGN_OR_RETURN(
-        kernel_, PrepareComposition(plan_, inputs_, slot_, prepared_ops, chains, caller_.lock()));
+        PreparedComposition composition,
+        PrepareComposition(plan_, inputs_, slot_, prepared_ops, chains, caller_.lock()));
+    kernel_ = std::move(composition.kernel);
+    fused_steps_ = std::move(composition.fused_steps);
   } else {
     TENSORD_ASSIGN_OR_RETURN(kernel_,
                              device.Prepare({plan_.schema, &plan_.attrs, read_as, plan_.outputs}));

@@ -25,6 +25,10 @@ using TensorRefs = absl::InlinedVector<TensorRef, 3>;
 
 using BufferRefs = absl::InlinedVector<BufferRef, 1>;
 
+// The steps that compute an elementwise op within a fused kernel. Operand i >= 0 of a step is input
+// i of the op.
+using FusedSteps = std::vector<FusedSpec::Step>;
+
 // An op or a program that is prepared for a device and runs any number of times. One thread runs it
 // at a time: the executor's, or the thread that holds the executor's InlineLock.
 class Executable {
@@ -117,8 +121,9 @@ class PreparedOp final : public Executable, public std::enable_shared_from_this<
   bool is_constant() const { return constant_; }
   // Allocates the result of `constant`, charged to `account`, and writes its bytes.
   absl::StatusOr<BufferRef> MakeConstant(MemoryAccount& account);
-  // Returns whether an input is cast to another dtype before the kernel runs.
-  bool has_casts() const { return has_casts_; }
+  // If the op is a composition that can be part of a fused kernel, returns its steps. Otherwise
+  // returns null.
+  const FusedSteps* fused_steps() const { return fused_steps_.get(); }
   // Calls PreparedKernel::PrepareFully().
   void PrepareFully() {
     if (kernel_ != nullptr) kernel_->PrepareFully();
@@ -170,8 +175,9 @@ class PreparedOp final : public Executable, public std::enable_shared_from_this<
   absl::InlinedVector<TensorSpec, 3> inputs_;
   std::unique_ptr<PreparedKernel> kernel_;                         // null: no kernel is needed
   absl::InlinedVector<std::unique_ptr<PreparedKernel>, 3> casts_;  // null: none for that input
+  std::shared_ptr<const FusedSteps> fused_steps_;
   bool constant_ = false;
-  bool has_casts_ = false;
+  bool has_casts_ = false;  // an input is cast to another dtype before the kernel runs
   bool reports_values_ = false;
   bool launching_ = false;  // only the thread that launches uses it
   int64_t host_bytes_ = 0;

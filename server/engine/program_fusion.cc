@@ -60,13 +60,15 @@ class Fuser {
   // Returns the chain of ops that begins with `first`.
   std::vector<uint32_t> FindChain(uint32_t first) const {
     std::vector<uint32_t> chain = {first};
-    const size_t max_ops = ChainKernels::MaxOps(*ops_[first].op);
-    while (chain.size() < max_ops) {
+    const size_t max_steps = ChainKernels::MaxSteps(*ops_[first].op);
+    size_t num_steps = ChainKernels::NumSteps(*ops_[first].op);
+    while (num_steps < max_steps) {
       const ProgramStep& last = ops_[chain.back()];
       const uint32_t next = reader_[last.result];
       if (next >= kSeveral || !ChainKernels::MayFollow(*last.op, *ops_[next].op)) break;
       if (!AreMadeBefore(first, ops_[next].operands, last.result)) break;
-      chain.push_back(next);
+      num_steps += ChainKernels::NumSteps(*ops_[next].op);
+      if (num_steps <= max_steps) chain.push_back(next);
     }
     return chain;
   }

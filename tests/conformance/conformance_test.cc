@@ -99,8 +99,8 @@ const std::vector<const Row*>& RowsToRun(const std::string& op) {
   return it == rows->end() ? none : it->second;
 }
 
-// Returns the op's rows that this process runs, with their inputs and references. Keeps only those of
-// the last op: tests are ordered by op, so the devices of an op follow each other.
+// Returns the op's rows that this process runs, with their inputs and references. Keeps only those
+// of the last op: tests are ordered by op, so the devices of an op follow each other.
 const std::vector<Prepared>& PreparedRows(const std::string& op) {
   static std::string prepared_op;
   static std::vector<Prepared> prepared;

@@ -43,6 +43,7 @@ std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
     AddRecurrentReferences(*made);
     AddSpecialReferences(*made);
     AddMatmulReferences(*made);
+    AddMovementReferences(*made);
     AddNetworkReferences(*made);
     AddBatchNormReferences(*made);
     AddOptimizerReferences(*made);
@@ -51,6 +52,7 @@ std::vector<Values> Reference(absl::string_view op, const Attributes& attrs,
     AddVarMeanReferences(*made);
     AddScanReferences(*made);
     AddShapeReferences(*made);
+    AddSmallReferences(*made);
     AddStridedReferences(*made);
     AddCreationReferences(*made);
     AddSortReferences(*made);

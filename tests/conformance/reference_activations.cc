@@ -130,15 +130,15 @@ Values GluBackward(const Attributes& attrs, Inputs inputs) {
   return out;
 }
 
-struct Activation {
+struct ActivationFunctions {
   const char* name;
   Function value;
-  // The derivative, as a function of the argument or of the result. If null, the difference quotient
-  // of `value` is used.
+  // The derivative, as a function of the argument or of the result. If null, the difference
+  // quotient of `value` is used.
   Function slope;
 };
 
-std::vector<Activation> Activations() {
+std::vector<ActivationFunctions> KnownActivations() {
   const auto limit = [](Real x, Real low, Real high) { return std::min(std::max(x, low), high); };
   const auto at = [](const char* name, double otherwise) {
     return [name, otherwise](const Attributes& attrs) { return Double(attrs, name, otherwise); };
@@ -198,7 +198,7 @@ void AddActivationReferences(ReferenceTable& table) {
   table["prelu_backward"] = OpReference(PreluBackward);
   table["glu"] = ReferenceFunction(Glu);
   table["glu_backward"] = ReferenceFunction(GluBackward);
-  for (const Activation& op : Activations()) {
+  for (const ActivationFunctions& op : KnownActivations()) {
     if (op.value != nullptr && std::string(op.name) != "gelu" && std::string(op.name) != "silu") {
       table[op.name] = [value = op.value](const Attributes& attrs, Inputs inputs) {
         Values out = Values::Of(inputs[0].spec.dtype, inputs[0].spec.shape);

@@ -8,14 +8,6 @@
 namespace tensord::conformance {
 namespace {
 
-int64_t AxisOf(const Attributes& attrs, const Shape& shape) {
-  const auto axis = Get<int64_t>(attrs, "axis", 0);
-  return axis < 0 ? axis + shape.rank() : axis;
-}
-
-// Returns the index that an element of an index tensor means.
-int64_t FromZero(int64_t index, int64_t size) { return index < 0 ? index + size : index; }
-
 // Returns the position in x of which the element at `index` of x[i1, …, ik] is a copy.
 Index SelectedPosition(const Values& x, Inputs indices, int64_t axis, const Shape& selected,
                        const Index& index) {

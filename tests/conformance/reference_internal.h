@@ -55,6 +55,7 @@ void AddElementwiseReferences(ReferenceTable& table);
 void AddIndexingReferences(ReferenceTable& table);
 void AddLossReferences(ReferenceTable& table);
 void AddMatmulReferences(ReferenceTable& table);
+void AddMovementReferences(ReferenceTable& table);
 void AddNetworkReferences(ReferenceTable& table);
 void AddOptimizerReferences(ReferenceTable& table);
 void AddPoolReferences(ReferenceTable& table);
@@ -65,6 +66,7 @@ void AddReductionReferences(ReferenceTable& table);
 void AddVarMeanReferences(ReferenceTable& table);
 void AddScanReferences(ReferenceTable& table);
 void AddShapeReferences(ReferenceTable& table);
+void AddSmallReferences(ReferenceTable& table);
 void AddStridedReferences(ReferenceTable& table);
 void AddCreationReferences(ReferenceTable& table);
 void AddSortReferences(ReferenceTable& table);
@@ -105,6 +107,13 @@ inline DType DTypeAttr(const Attributes& attrs, DType otherwise) {
 // Returns the reference of a value of the attribute "activation": that of the op of this name. If
 // there is none, the results are NaN, so that the rows fail.
 double (*ActivationReference(const std::string& name))(double);
+
+// Returns an index or axis that may count from the end, counted from 0.
+inline int64_t FromZero(int64_t index, int64_t size) { return index < 0 ? index + size : index; }
+// Returns the attribute "axis", counted from 0.
+inline int AxisOf(const Attributes& attrs, const Shape& shape) {
+  return static_cast<int>(FromZero(Get<int64_t>(attrs, "axis", 0), shape.rank()));
+}
 
 // A position in a tensor, with one entry for each dimension.
 using Index = absl::InlinedVector<int64_t, 6>;

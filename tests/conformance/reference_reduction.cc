@@ -222,6 +222,16 @@ ReferenceFunction Softmax(bool logarithm) {
   };
 }
 
+bool IsTrue(const Values& x, int64_t at) {
+  return x.floating() ? x.real[at] != 0 : x.whole[at] != 0;
+}
+void All(const Values& x, const Group& group, Values& out, int64_t i) {
+  out.whole[i] = std::all_of(group.begin(), group.end(), [&](int64_t at) { return IsTrue(x, at); });
+}
+void Any(const Values& x, const Group& group, Values& out, int64_t i) {
+  out.whole[i] = std::any_of(group.begin(), group.end(), [&](int64_t at) { return IsTrue(x, at); });
+}
+
 void LogSumExp(const Values& x, const Group& group, Values& out, int64_t i) {
   const auto element = [&](int64_t at) {
     return x.floating() ? static_cast<Real>(x.real[at]) : static_cast<Real>(x.whole[at]);
@@ -242,6 +252,9 @@ void AddReductionReferences(ReferenceTable& table) {
   table["sum"] = Accumulation(Sum);
   table["prod"] = Accumulation(Prod);
   table["count_nonzero"] = Reduction(int64, CountNonzero);
+  const auto truth = [](DType) { return DType::kBool; };
+  table["all"] = Reduction(truth, All);
+  table["any"] = Reduction(truth, Any);
   table["mean"] = Reduction(same, Mean);
   table["max"] = Reduction(same, Extreme(true));
   table["min"] = Reduction(same, Extreme(false));

@@ -10,15 +10,15 @@ namespace {
 
 constexpr Real kPi = 3.14159265358979323846264338327950288L;
 
-// Returns the derivative of lgamma. Below 40, applies the recurrence. Then sums the asymptotic series
-// with the coefficients B_2k / 2k = (-1)^(k+1) 2 (2k-1)! zeta(2k) / (2 pi)^2k, where
+// Returns the derivative of lgamma. Below 40, applies the recurrence. Then sums the asymptotic
+// series with the coefficients B_2k / 2k = (-1)^(k+1) 2 (2k-1)! zeta(2k) / (2 pi)^2k, where
 // std::riemann_zeta computes zeta.
 Real Digamma(Real x) {
   if (std::isnan(x) || x == -kInfinity) return kNan;
   if (x == kInfinity) return x;
   if (x == 0) return std::copysign(kInfinity, -x);
   if (x < 0 && x == std::floor(x)) return kNan;
-  if (x < 0) return Digamma(1 - x) - kPi / std::tan(kPi * (x - std::floor(x)));
+  if (x < 0) return Digamma(1 - x) - kPi / std::tan(kPi * (x - std::round(x)));
   Real sum = 0;
   for (; x < 40; x += 1) sum -= 1 / x;
   sum += std::log(x) - 1 / (2 * x);
@@ -41,8 +41,9 @@ Real Digamma(Real x) {
 // Hurwitz's zeta function: terms up to 200, and four of the formula of Euler and Maclaurin.
 Real Zeta(Real s, Real q) {
   if (s == 1) return kInfinity;
-  if (!(s > 1) || std::isnan(q)) return kNan;
+  if (s < 1 || std::isnan(q)) return kNan;
   if (q <= 0 && q == std::floor(q)) return kInfinity;
+  if (std::isnan(s)) return kNan;
   if (q < 0 && s != std::floor(s)) return kNan;
   if (std::isinf(q)) return 0;
   Real sum = 0, w = q;
@@ -74,7 +75,10 @@ Real Bessel(int order, bool scaled, Real x) {
   return sign * std::cyl_bessel_i(static_cast<Real>(order), size) * (scaled ? std::exp(-size) : 1);
 }
 
-Real Sinc(Real x) { return x == 0 ? 1 : std::sin(kPi * x) / (kPi * x); }
+Real Sinc(Real x) {
+  if (std::isfinite(x) && x != 0 && x == std::floor(x)) return 0;
+  return x == 0 ? 1 : std::sin(kPi * x) / (kPi * x);
+}
 Real SphericalBesselJ0(Real x) {
   if (std::isinf(x)) return 0;
   return x == 0 ? 1 : std::sin(x) / x;

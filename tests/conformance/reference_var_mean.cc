@@ -51,8 +51,25 @@ std::vector<Values> VarMean(const Attributes& attrs, Inputs inputs) {
   return {var, mean};
 }
 
+Values Var(const Attributes& attrs, Inputs inputs) { return VarMean(attrs, inputs)[0]; }
+
+// The error of a square root is that of the variance, divided by twice the root.
+Values Std(const Attributes& attrs, Inputs inputs) {
+  Values out = Var(attrs, inputs);
+  for (int64_t i = 0; i < out.size(); ++i) {
+    const double root = std::sqrt(out.real[i]);
+    out.scale[i] = out.real[i] > 0 ? FiniteOrZero(out.scale[i] / (2 * root)) : 0;
+    out.real[i] = root;
+  }
+  return out;
+}
+
 }  // namespace
 
-void AddVarMeanReferences(ReferenceTable& table) { table["var_mean"] = VarMean; }
+void AddVarMeanReferences(ReferenceTable& table) {
+  table["var_mean"] = VarMean;
+  table["var"] = Var;
+  table["std"] = Std;
+}
 
 }  // namespace tensord::conformance

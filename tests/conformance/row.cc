@@ -182,8 +182,10 @@ const Rows& AllRows() {
     AddLossRows(*made);
     AddGroupNormRows(*made);
     AddRecurrentRows(*made);
+    AddSmallRows(*made);
     AddSpecialRows(*made);
     AddMatmulRows(*made);
+    AddMovementRows(*made);
     AddNetworkRows(*made);
     AddBatchNormRows(*made);
     AddOptimizerRows(*made);

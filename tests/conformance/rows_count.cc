@@ -1,4 +1,4 @@
-// count_nonzero.
+// count_nonzero, all and any.
 #include <cmath>
 #include <utility>
 
@@ -22,6 +22,17 @@ void AddCountRows(Rows& rows) {
   Row row{"count_nonzero", {{{DType::kInt32, {2, 3}}}}, {{"axes", Axes{-3}}}};
   row.refusal = absl::StatusCode::kInvalidArgument;
   rows.push_back(std::move(row));
+  for (const char* op : {"all", "any"}) {
+    for (DType dtype : kRealDTypes) {
+      for (const ReductionCase& c : AllReductionCases()) {
+        for (Fill fill : {Fill::kTies, Fill::kPositive, Fill::kSpecial}) {
+          rows.push_back({op, {{{dtype, c.shape}, fill}}, With(c, fill == Fill::kPositive)});
+        }
+      }
+      rows.push_back({op, {{{dtype, {9}}, Fill::kValues, std::vector<double>(9, 0)}}});
+    }
+    RefuseSpecs(rows, op, {{DType::kInt32, {2, 3}}}, {{"axes", Axes{-3}}});
+  }
 }
 
 }  // namespace tensord::conformance

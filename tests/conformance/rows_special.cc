@@ -81,8 +81,8 @@ void AddSpecialRows(Rows& rows) {
            {0.0, 0.001, 0.4375, 0.5, -0.5, 3, 100, kInfinity, -kInfinity, kNan});
   AddOfOne(rows, "sinc", {0.0, -0.0, 0.25, 0.5, 1e-4, kNan});
   AddOfOne(rows, "entr", {0.0, -0.0, 1, -1, 0.5, 1e4, kInfinity, -kInfinity, kNan});
-  AddOfTwo(rows, "zeta", Fill::kPositive, {1, 2, 0.5, 3, 2, 2.5, 4, 2, kNan, 2, 2, 3, 4, 2.5},
-           {2, 1, 2, 0.5, 0, -0.5, -2.5, kInfinity, 2, kNan, -16.5, -30.25, -300.5, -16.5});
+  AddOfTwo(rows, "zeta", Fill::kPositive, {1, 2, 0.5, 3, 2, 2.5, 4, 2, kNan, 2, 2, 3, 4, 2.5, kNan},
+           {2, 1, 2, 0.5, 0, -0.5, -2.5, kInfinity, 2, kNan, -16.5, -30.25, -300.5, -16.5, 0});
   for (const char* op : {"xlogy", "xlog1py"}) {
     AddOfTwo(rows, op, Fill::kPlain, {0, 0, 0, 0, 1, 2, -3, kNan, 1, kInfinity},
              {0, -2, kNan, kInfinity, 0.5, kInfinity, 4, 2, kNan, 3});

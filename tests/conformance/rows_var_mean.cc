@@ -17,7 +17,23 @@ Row VarMeanRow(Input input, Attributes attrs) {
           .num_outputs = 2};
 }
 
+// Rows of var and std, which have one result.
+void AddSpreads(Rows& rows, DType dtype) {
+  for (const char* op : {"var", "std"}) {
+    for (const ReductionCase& c : AllReductionCases()) {
+      for (double correction : {1.0, 0.0, 2.0}) {
+        Row row = VarMeanRow({{dtype, c.shape}}, With(c, correction == 0));
+        row.op = op;
+        row.num_outputs = 1;
+        row.attrs.Set("correction", correction);
+        rows.push_back(std::move(row));
+      }
+    }
+  }
+}
+
 void AddShapes(Rows& rows, DType dtype) {
+  AddSpreads(rows, dtype);
   for (const ReductionCase& c : AllReductionCases()) {
     for (bool keepdims : {false, true}) {
       rows.push_back(VarMeanRow({{dtype, c.shape}}, With(c, keepdims)));

@@ -1,5 +1,4 @@
-// Random configurations of the functions that compute gradients: those of client/functional.h, which
-// are ops, and those of client/composite.
+// Random configurations of the functions that compute gradients.
 #pragma once
 
 #include <functional>
@@ -79,7 +78,7 @@ struct Configuration {
 };
 
 struct Case {
-  std::vector<const char*> functions;  // the ops, and the functions of client/composite
+  std::vector<const char*> functions;  // the ops
   int configurations;
   Configuration (*make)(Draw&);
 };

@@ -316,10 +316,10 @@ const Case kLayerCases[] = {
     {{"group_norm_backward"}, 12, MakeGroupNorm},
     {{"lstm_cell_backward"}, 8, MakeLstmCell},
     {{"gru_cell_backward"}, 8, MakeGruCell},
-    {{"EmbeddingBackward"}, 6, MakeEmbedding},
-    {{"DropoutBackward"}, 6, MakeDropout},
-    {{"SelectBackward"}, 6, MakeSelect},
-    {{"SliceBackward"}, 12, MakeSlice},
+    {{"embedding_backward"}, 6, MakeEmbedding},
+    {{"dropout_backward"}, 6, MakeDropout},
+    {{"select_backward"}, 6, MakeSelect},
+    {{"slice_backward"}, 12, MakeSlice},
 };
 
 }  // namespace

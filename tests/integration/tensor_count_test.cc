@@ -1,6 +1,6 @@
-// The number of tensors that the client's functions make. An op makes only its outputs. A composite
-// function makes a tensor for each output of each op that it runs. The numbers must match exactly; a
-// change may only lower them.
+// The number of tensors that the client's functions make. An op makes only its outputs. A function
+// that runs several ops makes a tensor for each output of each of them. The numbers must match
+// exactly; a change may only lower them.
 #include <functional>
 #include <string>
 #include <vector>
@@ -154,36 +154,36 @@ TEST_F(TensorCountTest, CompositionsMakeOnlyTheirOutputs) {
   });
 }
 
-TEST_F(TensorCountTest, CompositeFunctionsMakeFewTensors) {
+TEST_F(TensorCountTest, OtherFunctionsMakeFewTensors) {
   const Tensor &x = this->x(), &classes = this->classes();
   const Tensor b = Gt(x, 0.25), weight = Reshape(x, {3, 2});
   Compare({
       {"Square", 1, [&] { return Tensors{Square(x)}; }},
       {"Reciprocal", 1, [&] { return Tensors{Reciprocal(x)}; }},
-      {"Clamp", 2, [&] { return Tensors{Clamp(x, 0, 1)}; }},
+      {"Clamp", 1, [&] { return Tensors{Clamp(x, 0, 1)}; }},
       {"IsNan", 1, [&] { return Tensors{IsNan(x)}; }},
-      {"IsInf", 2, [&] { return Tensors{IsInf(x)}; }},
-      {"IsFinite", 2, [&] { return Tensors{IsFinite(x)}; }},
-      {"SignBit", 2, [&] { return Tensors{SignBit(x)}; }},
+      {"IsInf", 1, [&] { return Tensors{IsInf(x)}; }},
+      {"IsFinite", 1, [&] { return Tensors{IsFinite(x)}; }},
+      {"SignBit", 1, [&] { return Tensors{SignBit(x)}; }},
       {"LogicalAnd", 1, [&] { return Tensors{LogicalAnd(b, b)}; }},
       {"LogicalOr", 1, [&] { return Tensors{LogicalOr(b, b)}; }},
       {"LogicalXor", 1, [&] { return Tensors{LogicalXor(b, b)}; }},
       {"LogicalNot", 1, [&] { return Tensors{LogicalNot(x)}; }},
-      {"BitwiseNot", 2, [&] { return Tensors{BitwiseNot(classes)}; }},
-      {"Lerp", 3, [&] { return Tensors{Lerp(x, x, 0.25)}; }},
-      {"Addcmul", 2, [&] { return Tensors{Addcmul(x, x, x)}; }},
-      {"Addcdiv", 2, [&] { return Tensors{Addcdiv(x, x, x)}; }},
+      {"BitwiseNot", 1, [&] { return Tensors{BitwiseNot(classes)}; }},
+      {"Lerp", 1, [&] { return Tensors{Lerp(x, x, 0.25)}; }},
+      {"Addcmul", 1, [&] { return Tensors{Addcmul(x, x, x)}; }},
+      {"Addcdiv", 1, [&] { return Tensors{Addcdiv(x, x, x)}; }},
       {"IndexSelect", 1, [&] { return Tensors{IndexSelect(x, 1, classes)}; }},
       {"Embedding", 1, [&] { return Tensors{Embedding(classes, weight)}; }},
-      {"EmbeddingBackward", 2, [&] { return Tensors{EmbeddingBackward(x, classes, 3)}; }},
-      {"OneHot", 4, [&] { return Tensors{OneHot(classes, 3)}; }},
-      {"MaskedFill", 2, [&] { return Tensors{MaskedFill(x, b, 1)}; }},
-      {"Pad", 2,
+      {"EmbeddingBackward", 1, [&] { return Tensors{EmbeddingBackward(x, classes, 3)}; }},
+      {"OneHot", 1, [&] { return Tensors{OneHot(classes, 3)}; }},
+      {"MaskedFill", 1, [&] { return Tensors{MaskedFill(x, b, 1)}; }},
+      {"Pad", 1,
        [&] {
          return Tensors{Pad(x, {1, 1})};
        }},
       {"Flip", 1, [&] { return Tensors{Flip(x, {0})}; }},
-      {"Roll", 3, [&] { return Tensors{Roll(x, 1, 1)}; }},
+      {"Roll", 1, [&] { return Tensors{Roll(x, 1, 1)}; }},
       {"Unsqueeze", 1, [&] { return Tensors{Unsqueeze(x, 0)}; }},
       {"Flatten", 1, [&] { return Tensors{Flatten(x)}; }},
       {"Select", 2, [&] { return Tensors{Select(x, 0, 1)}; }},
@@ -191,12 +191,12 @@ TEST_F(TensorCountTest, CompositeFunctionsMakeFewTensors) {
        [&] {
          return Tensors{Stack({x, x})};
        }},
-      {"Tril", 7, [&] { return Tensors{Tril(x)}; }},
-      {"Triu", 7, [&] { return Tensors{Triu(x)}; }},
-      {"Var", 2, [&] { return Tensors{Var(x)}; }},
-      {"Std", 3, [&] { return Tensors{Std(x)}; }},
-      {"All", 2, [&] { return Tensors{All(x)}; }},
-      {"Any", 2, [&] { return Tensors{Any(x)}; }},
+      {"Tril", 1, [&] { return Tensors{Tril(x)}; }},
+      {"Triu", 1, [&] { return Tensors{Triu(x)}; }},
+      {"Var", 1, [&] { return Tensors{Var(x)}; }},
+      {"Std", 1, [&] { return Tensors{Std(x)}; }},
+      {"All", 1, [&] { return Tensors{All(x)}; }},
+      {"Any", 1, [&] { return Tensors{Any(x)}; }},
   });
 }
 

@@ -42,7 +42,7 @@ NOT_COMPARED = {
     "floor_divide",
     "remainder",
 }  # PyTorch divides first, and rounds or overflows there
-INTEGER_ONLY = {"bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
+INTEGER_ONLY = {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right"}
 NAMES = {dtype: name for name, dtype in (FLOATING | OTHERS).items()}
 # Bits of the significand, and the smallest exponent of a normal number as numpy.frexp returns it.
 PRECISION = {torch.float16: (11, -13), torch.bfloat16: (8, -125), torch.float32: (24, -125), torch.float64: (53, -1021)}

@@ -7,6 +7,7 @@ import torch_activation_cases
 import torch_loss_cases
 import torch_network_cases
 import torch_recurrent_cases
+import torch_small_cases
 import torch_special_cases
 import torch_window_cases
 from torch.nn import functional as F
@@ -395,6 +396,7 @@ CASES = {
     **torch_loss_cases.CASES,
     **torch_network_cases.CASES,
     **torch_recurrent_cases.CASES,
+    **torch_small_cases.CASES,
     **torch_special_cases.CASES,
     **torch_window_cases.CASES,
 }

@@ -1,6 +1,6 @@
 // Activations that are compositions of elementwise ops, and the gradients of activations. They are
-// computed in float32 if the promoted dtype of the inputs has 16 bits, and rounded once. In the gradients, g is the gradient
-// of the result, x the argument of the activation and y its result.
+// computed in float32 if the promoted dtype of the inputs has 16 bits, and rounded once. In the
+// gradients, g is the gradient of the result, x the argument of the activation and y its result.
 #include <limits>
 #include <string>
 #include <utility>
@@ -240,8 +240,8 @@ void PreluBackward(Formula& f) {
   f.Return(Where(is_positive, 0, g * x).To(dtype));
 }
 
-// Returns the halves of x along the axis of the attribute. If x has none, the formula fails, and the
-// result is empty.
+// Returns the halves of x along the axis of the attribute. If x has none, the formula fails, and
+// the result is empty.
 std::vector<Value> Halves(Formula& f, const Value& x) {
   f.RequireFloating();
   const absl::StatusOr<int> axis = NormalizeAxis(f.attrs().Int("axis"), x.shape().rank());

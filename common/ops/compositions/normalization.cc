@@ -1,5 +1,5 @@
-// Group normalization and its gradient. In 16 bits, they are computed in float32, and each result is
-// rounded once.
+// Group normalization and its gradient. In 16 bits, they are computed in float32, and each result
+// is rounded once.
 #include <cstdint>
 #include <string>
 #include <utility>

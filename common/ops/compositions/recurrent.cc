@@ -1,5 +1,6 @@
 // Cells of recurrent layers, and their gradients. A cell computes one time step of one layer in one
-// direction. Cells are computed in float32 if all inputs have 16 bits, and each result is rounded once.
+// direction. Cells are computed in float32 if all inputs have 16 bits, and each result is rounded
+// once.
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,6 +1,6 @@
-// Special functions. xlogy and xlog1py are computed in the dtype of the result, or in float32 if that
-// has 16 bits. All other functions are computed in float64. Results are rounded once. Integers and bool
-// give float32.
+// Special functions. xlogy and xlog1py are computed in the dtype of the result, or in float32 if
+// that has 16 bits. All other functions are computed in float64. Results are rounded once. Integers
+// and bool give float32.
 #include <cmath>
 #include <initializer_list>
 #include <limits>
@@ -15,7 +15,6 @@ namespace formula {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // Returns the polynomial with these coefficients, the one of the highest power first.
@@ -27,8 +26,8 @@ Value Polynomial(const Value& x, std::initializer_list<double> coefficients) {
   return sum;
 }
 
-// If x < 1/2, a reflection formula computes f(x) from f(1 - x). This struct has the values that such a
-// formula reads.
+// If x < 1/2, a reflection formula computes f(x) from f(1 - x). This struct has the values that
+// such a formula reads.
 struct Reflection {
   explicit Reflection(const Value& x)
       : reflects(Lt(x, 0.5)), y(Where(reflects, 1 - x, x)), angle((x - Round(x)) * kPi) {}
@@ -39,6 +38,9 @@ struct Reflection {
   // abs(sin(pi x)).
   Value angle;
 };
+
+// Returns whether x is 0 or a negative integer.
+Value IsPole(const Value& x) { return BitwiseAnd(Le(x, 0), Eq(x, Floor(x))); }
 
 // Returns log(abs(gamma(2 + z))) for abs(z) < 1/4. The coefficients of its Taylor series are
 // 1 - 0.5772… (Euler's constant) and (-1)^k (zeta(k) - 1) / k.
@@ -72,12 +74,14 @@ Value LogGamma(const Value& x) {
   const Value is_near_one = Lt(Abs(from_one), 0.25), is_near_two = Lt(Abs(from_two), 0.25);
   const Value distance = Where(is_near_one, from_one, Where(is_near_two, from_two, 0));
   const Value two = LogGammaNearTwo(distance), one = two - Log1p(distance);
-  return Where(is_near_one, one,
-               Where(is_near_two, two, Where(Eq(Abs(x), kInfinity), kInfinity, reflected)));
+  // Near 0, gamma(x) is 1 / x. The angle of a subnormal number has few digits.
+  const Value size = Abs(x), small = Where(Lt(size, 1e-300), -Log(size), reflected);
+  const Value is_infinite = BitwiseOr(IsPole(x), Eq(x, kInfinity));
+  return Where(is_near_one, one, Where(is_near_two, two, Where(is_infinite, kInfinity, small)));
 }
 
-// Returns the derivative of LogGamma. x >= 10: the asymptotic series. 1/2 <= x < 10: the recurrence to
-// x + 10. x < 1/2: the reflection formula.
+// Returns the derivative of LogGamma. x >= 10: the asymptotic series. 1/2 <= x < 10: the recurrence
+// to x + 10. x < 1/2: the reflection formula.
 Value Digamma(const Value& x) {
   constexpr int kShift = 10;
   const Reflection at(x);
@@ -90,12 +94,11 @@ Value Digamma(const Value& x) {
   const Value asymptotic = Log(z) - 0.5 / z + series;
   const Value value = Where(large, asymptotic, asymptotic - sum);
   const Value reflected = Where(at.reflects, value - kPi / Tan(at.angle), value);
-  const Value is_pole = BitwiseAnd(Le(x, 0), Eq(x, Floor(x)));
-  return Where(Eq(x, 0), Copysign(kInfinity, -x), Where(is_pole, kNan, reflected));
+  return Where(Eq(x, 0), Copysign(kInfinity, -x), Where(IsPole(x), kNan, reflected));
 }
 
-// Returns the sum of (q + k)^-s over k >= 0 for q > 0, by the formula of Euler and Maclaurin. s is a
-// Value or a double.
+// Returns the sum of (q + k)^-s over k >= 0 for q > 0, by the formula of Euler and Maclaurin. s is
+// a Value or a double.
 template <typename S>
 Value ZetaOfPositive(const S& s, const Value& q) {
   constexpr int kTerms = 10;
@@ -124,16 +127,16 @@ Value ZetaOfPositive(const S& s, const Value& q) {
   return Where(Eq(q, kInfinity), 0, sum);
 }
 
-// Returns the sum of (q + k)^-s over k >= 0 for an integer s > 1. `sign` is (-1)^s. If q < 0, the terms
-// below 0 are, except for the sign, those from r up to -q, where r is the smallest positive one.
+// Returns the sum of (q + k)^-s over k >= 0 for an integer s > 1. `sign` is (-1)^s. If q < 0, the
+// terms below 0 are, except for the sign, those from r up to -q, where r is the smallest positive
+// one.
 template <typename S>
 Value ZetaOfInteger(const S& s, const Value& sign, const Value& q) {
   const Value is_negative = Lt(q, 0), size = Where(is_negative, -q, 1);
   const Value r = size - Ceil(size) + 1;
   const Value below = sign * (ZetaOfPositive(s, r) - ZetaOfPositive(s, size + 1));
   const Value above = ZetaOfPositive(s, Where(is_negative, 1 - r, q));
-  const Value is_pole = BitwiseAnd(Le(q, 0), Eq(q, Floor(q)));
-  return Where(is_pole, kInfinity, Where(is_negative, above + below, above));
+  return Where(IsPole(q), kInfinity, Where(is_negative, above + below, above));
 }
 
 // Returns exp(-|x|) I_n(x) for the order n, 0 or 1. |x| < 25: the power series. Otherwise the
@@ -168,11 +171,11 @@ Value ScaledBessel(const Value& x, int order) {
 Value BesselI0e(const Value& x) { return ScaledBessel(x, 0); }
 Value BesselI1e(const Value& x) { return ScaledBessel(x, 1); }
 // Returns I_n(x) for the order n, 0 or 1. exp(|x|) overflows float64 before I_n(x) does, so the
-// function multiplies by exp(|x| / 2) twice.
+// function multiplies by exp(|x| / 2) twice. From 720 on, the result is infinite.
 Value Bessel(const Value& x, int order) {
   const Value size = Abs(x), root = Exp(size * 0.5);
-  const Value limit = order == 0 ? size : x;
-  return Where(Eq(size, kInfinity), limit, ScaledBessel(x, order) * root * root);
+  const Value infinity = order == 0 ? Value(kInfinity) : x * kInfinity;
+  return Where(Gt(size, 720), infinity, ScaledBessel(x, order) * root * root);
 }
 Value BesselI0(const Value& x) { return Bessel(x, 0); }
 Value BesselI1(const Value& x) { return Bessel(x, 1); }
@@ -185,9 +188,11 @@ Value SphericalJ0(const Value& x) {
   return Where(Eq(size, kInfinity), 0, value);
 }
 
+// From 2^52 on, x is an integer.
 Value SincOf(const Value& x) {
-  const Value angle = x * kPi;
-  return Where(Eq(x, 0), 1, Sin(angle) / angle);
+  const Value angle = x * kPi, size = Abs(x);
+  const Value is_large = BitwiseAnd(Ge(size, 0x1p52), Lt(size, kInfinity));
+  return Where(Eq(x, 0), 1, Where(is_large, 0, Sin(angle) / angle));
 }
 
 Value EntropyOf(const Value& x) {
@@ -229,7 +234,7 @@ void Zeta(Formula& f) {
   const Value value = ZetaOfInteger(s, sign, q);
   // A power of a negative number that isn't real.
   const Value is_real = BitwiseOr(is_whole, BitwiseOr(Gt(q, 0), Eq(q, Floor(q))));
-  const Value valued = Where(BitwiseAnd(is_real, Ge(s, 1)), value, kNan);
+  const Value valued = Where(is_real, Where(Lt(s, 1), kNan, value), kNan);
   f.Return(Where(Eq(s, 1), kInfinity, valued).To(dtype));
 }
 

@@ -169,8 +169,9 @@ class Planner {
   }
 
   // Each value has a slot from the step that computes it to the last step that reads it. If no
-  // later step reads an operand, the step overwrites the operand if its loop can. Uniform values,
-  // copied inputs and a result that is written without the caches keep their slots.
+  // later step reads an operand, the step overwrites the operand if its loop can. Copied inputs and
+  // a result that is written without the caches keep their slots. A uniform value, which is
+  // computed before the first block, shares its slot with no other value.
   bool AssignSlots() {
     const int steps = static_cast<int>(plan_.steps.size());
     std::vector<int> last_read(plan_.inputs + steps, kNoSlot);
@@ -185,7 +186,11 @@ class Planner {
     for (int s = 0; s < steps; ++s) {
       Step& step = plan_.steps[s];
       const bool to_output = s + 1 == steps && !plan_.streams && !step.uniform;
-      if (!to_output && !Reuse(step, s, last_read) && !TakeSlot(step.slot)) return false;
+      if (step.uniform) {
+        if (!TakeNewSlot(step.slot)) return false;
+      } else if (!to_output && !Reuse(step, s, last_read) && !TakeSlot(step.slot)) {
+        return false;
+      }
       for (int i = 0; i < step.loop.inputs(); ++i) {
         const Source source = step.operands[i];
         if (source < plan_.inputs || last_read[source] != s) continue;
@@ -199,7 +204,6 @@ class Planner {
   }
 
   bool Reuse(Step& step, int s, const std::vector<int>& last_read) {
-    if (step.uniform) return false;
     for (int i = 0; i < step.loop.inputs(); ++i) {
       const Source source = step.operands[i];
       if (source < plan_.inputs || last_read[source] != s || !step.loop.MayOverwrite(i)) continue;
@@ -217,6 +221,10 @@ class Planner {
       free_.pop_back();
       return true;
     }
+    return TakeNewSlot(slot);
+  }
+
+  bool TakeNewSlot(int& slot) {
     slot = slots_++;
     return slots_ <= kMaxSlots;
   }

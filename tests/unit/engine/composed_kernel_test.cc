@@ -108,6 +108,58 @@ TEST_F(ComposedKernelTest, ElementwiseOpsAreOneKernel) {
   EXPECT_THAT(device.launched(), ElementsAre("full", "full"));
 }
 
+// lerp computes 1 - weight for one element, and the rest for all.
+TEST_F(ComposedKernelTest, OpsOnOneElementArePartOfTheKernel) {
+  FusingDevice& device = Start(/*host_accessible=*/true);
+  const Attributes half{{"value", 0.5}, {"dtype", DType::kFloat64}};
+  Attributes many = half;
+  many.Set("shape", std::vector<int64_t>{3});
+  Attributes one = half;
+  one.Set("shape", std::vector<int64_t>{});
+  Run("full", {}, 1, many, "cpu:0");
+  Run("full", {}, 2, many, "cpu:0");
+  Run("full", {}, 3, one, "cpu:0");
+  Run("lerp", {1, 2, 3}, 4);
+  EXPECT_THAT(Read(4), Each(9));
+  EXPECT_EQ(device.fused_launches, 1);
+  EXPECT_THAT(device.launched(), ElementsAre("full", "full", "full"));
+}
+
+TEST_F(ComposedKernelTest, ACompositionOfOneOpIsThatOp) {
+  FusingDevice& device = Start(/*host_accessible=*/true);
+  Full(1, 5);
+  Run("square", {1}, 2);
+  Read(2);
+  EXPECT_EQ(device.fused_launches, 0);
+  EXPECT_THAT(device.launched(), ElementsAre("full", "mul"));
+}
+
+TEST_F(ComposedKernelTest, ACompositionOfAliasesIsOne) {
+  FusingDevice& device = Start(/*host_accessible=*/true);
+  Full(1, 5);
+  Run("pad", {1}, 2, {{"pad", std::vector<int64_t>{0, 0}}});
+  EXPECT_THAT(Read(2), Each(5));
+  EXPECT_EQ((*session_->Find(2))->buffer(), (*session_->Find(1))->buffer());
+  EXPECT_THAT(device.launched(), ElementsAre("full"));
+}
+
+// mul, maximum and minimum of clamp, and add.
+TEST_F(ComposedKernelTest, OpsBeforeAndAfterACompositionArePartOfItsKernel) {
+  FusingDevice& device = Start(/*host_accessible=*/true);
+  Full(1, 5);
+  const TensorSpec x = {DType::kInt64, {3}};
+  const Attributes none, limits{{"min", int64_t{0}}, {"max", int64_t{1}}};
+  const ProgramSpec spec = {
+      {x}, {{"mul", &none, {0, 0}}, {"hardtanh", &limits, {1}}, {"add", &none, {2, 0}}}, {3}};
+  const auto program = engine_->Prepare(*session_, spec, "cpu:0");
+  ASSERT_TRUE(program.ok()) << program.status();
+  const Handle inputs[] = {1}, outputs[] = {2};
+  ASSERT_TRUE(engine_->Run(session_, *program, inputs, outputs, {}).ok());
+  EXPECT_THAT(Read(2), Each(4));
+  EXPECT_EQ(device.fused_launches, 1);
+  EXPECT_THAT(device.launched(), ElementsAre("full"));
+}
+
 TEST_F(ComposedKernelTest, RunsOpByOpUntilTheKernelIsCompiled) {
   FusingDevice& device = Start(/*host_accessible=*/false);
   Full(1, 5);

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/client/composite/random.h"
 #include "tensord/client/python/tensord/_core/function.h"
 #include "tensord/client/random.h"
 

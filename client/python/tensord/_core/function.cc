@@ -297,7 +297,7 @@ void AddFunction(nb::module_& m, nb::class_<Box>& tensor, FunctionSpec spec) {
 
 void BindFunctions(nb::module_& m, nb::class_<Box>& tensor) {
   AddSchemaFunctions(m, tensor);
-  AddCompositeFunctions(m, tensor);
+  AddTensorFunctions(m, tensor);
   AddCreationFunctions(m, tensor);
   AddNetworkFunctions(m, tensor);
   AddTrainingFunctions(m, tensor);

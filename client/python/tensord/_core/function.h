@@ -101,7 +101,7 @@ LossReduction ReadLossReduction(const Call& call, int i);
 
 // The parts of functions.cc: each adds the functions of one file.
 void AddSchemaFunctions(nb::module_& m, nb::class_<Box>& tensor);
-void AddCompositeFunctions(nb::module_& m, nb::class_<Box>& tensor);
+void AddTensorFunctions(nb::module_& m, nb::class_<Box>& tensor);
 void AddCreationFunctions(nb::module_& m, nb::class_<Box>& tensor);
 void AddNetworkFunctions(nb::module_& m, nb::class_<Box>& tensor);
 void AddTrainingFunctions(nb::module_& m, nb::class_<Box>& tensor);

@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tensord/client/composite/elementwise.h"
+#include "tensord/client/elementwise.h"
 
 namespace tensord::python {
 namespace {

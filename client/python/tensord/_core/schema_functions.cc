@@ -1,16 +1,15 @@
 // The functions that are made from the registry of ops: names, arguments, defaults, documentation.
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "tensord/client/internal/enqueue.h"
+#include "tensord/client/internal/operands.h"
 #include "tensord/client/python/tensord/_core/function.h"
-#include "tensord/common/ops/composite_list.h"
 #include "tensord/common/ops/op_schema.h"
 
 namespace tensord::python {
@@ -29,13 +28,15 @@ constexpr absl::string_view kNotFunctions[] = {
     "cross_entropy_loss_backward", "layer_norm_backward", "max_pool_backward", "sdpa_backward",
     "group_norm_backward", "gru_cell_backward", "lstm_cell_backward", "softmax_backward"};
 
-// Ops whose functions take other arguments than the op. composite_functions.cc,
-// creation_functions.cc, network_functions.cc and training_functions.cc have them.
+// Ops whose functions take other arguments than the op. tensor_functions.cc, creation_functions.cc,
+// network_functions.cc and training_functions.cc have them.
 constexpr absl::string_view kOtherArguments[] = {"arange",
                                                  "as_strided_scatter",
                                                  "broadcast_to",
+                                                 "clamp",
                                                  "concat",
                                                  "dropout",
+                                                 "embedding_backward",
                                                  "eye",
                                                  "full",
                                                  "index",
@@ -48,6 +49,9 @@ constexpr absl::string_view kOtherArguments[] = {"arange",
                                                  "reshape",
                                                  "scatter",
                                                  "searchsorted",
+                                                 "sgd_step",
+                                                 "slice_backward",
+                                                 "slice_scatter",
                                                  "uniform",
                                                  "where",
                                                  "zeros",
@@ -99,6 +103,7 @@ std::string DefaultText(const AttrValue& value) {
   if (const bool* flag = std::get_if<bool>(&value)) return *flag ? "True" : "False";
   if (const int64_t* integer = std::get_if<int64_t>(&value)) return absl::StrCat(*integer);
   if (const double* real = std::get_if<double>(&value)) {
+    if (std::isnan(*real)) return "None";
     const std::string text = absl::StrCat(*real);
     return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
   }
@@ -116,12 +121,12 @@ std::string AttrParameter(const AttrDef& attr) {
 
 std::string Parameters(const OpSchema& op) {
   std::vector<std::string> parts;
-  for (int i = 0; i < op.min_inputs; ++i)
-    parts.push_back(absl::StrCat(op.input_names[i], ": Tensor"));
-  if (op.min_inputs == op.max_inputs) parts.push_back("/");
-  for (int i = op.min_inputs; i < op.max_inputs; ++i) {
-    parts.push_back(absl::StrCat(op.input_names[i], ": Tensor | None = None"));
+  for (int i = 0; i < op.max_inputs; ++i) {
+    const bool may_be_number = op.numbers.has_value() && i >= op.numbers->first;
+    parts.push_back(absl::StrCat(op.input_names[i], ": Tensor", may_be_number ? " | Scalar" : "",
+                                 i < op.min_inputs ? "" : " | None = None"));
   }
+  if (op.min_inputs == op.max_inputs) parts.push_back("/");
   for (const AttrDef& attr : op.attrs) parts.push_back(AttrParameter(attr));
   return absl::StrJoin(parts, ", ");
 }
@@ -155,6 +160,19 @@ AttrValue ReadAttr(const Call& call, int i, AttrType type) {
   return call.text(i);
 }
 
+// Runs an op that takes numbers in place of some inputs. The op has no attributes.
+nb::object RunWithNumbers(const OpSchema& op, const Call& call) {
+  absl::InlinedVector<Operand, 4> operands;
+  for (int i = 0; i < op.max_inputs; ++i) {
+    if (i < op.numbers->first) {
+      operands.push_back(call.tensor(i));
+    } else if (i < op.min_inputs || call.has(i)) {
+      operands.push_back(call.operand(i));
+    }
+  }
+  return Wrap(internal::RunOperands(op.name, operands, 0, *op.numbers));
+}
+
 nb::object Run(const OpSchema& op, bool several_outputs, const Call& call) {
   absl::InlinedVector<const Tensor*, 3> inputs;
   for (int i = 0; i < op.max_inputs; ++i) {
@@ -179,6 +197,15 @@ std::string ReturnType(int outputs) {
                       "]");
 }
 
+// Returns whether the function is also a method of Tensor.
+bool IsMethod(const OpSchema& op) {
+  constexpr absl::string_view kMethods[] = {"select_scatter", "take_along_dim"};
+  constexpr absl::string_view kNoMethods[] = {"add_scaled", "one_hot", "trunc_divide"};
+  if (absl::EndsWith(op.name, "_backward") || Contains(kNoMethods, op.name)) return false;
+  return op.formula == nullptr || op.max_inputs == 1 || op.numbers.has_value() ||
+         Contains(kMethods, op.name);
+}
+
 FunctionSpec FromSchema(const OpSchema& op) {
   const int outputs = CountOutputs(op);
   const bool several = outputs > 1;
@@ -186,9 +213,11 @@ FunctionSpec FromSchema(const OpSchema& op) {
           .parameters = Parameters(op),
           .returns = ReturnType(outputs),
           .doc = Documentation(op),
-          .body = [&op, several](const Call& call) { return Run(op, several, call); },
-          .is_method = !absl::EndsWith(op.name, "_backward") &&
-                       (op.formula == nullptr || op.max_inputs == 1)};
+          .body =
+              [&op, several](const Call& call) {
+                return op.numbers.has_value() ? RunWithNumbers(op, call) : Run(op, several, call);
+              },
+          .is_method = IsMethod(op)};
 }
 
 // The elementwise ops call the functions of client/ops.h, which also take scalars.
@@ -221,20 +250,6 @@ FunctionSpec FromElementwise(const OpSchema& op, const Elementwise& row) {
   return spec;
 }
 
-// Returns "take_along_dim" for "TakeAlongDim". PyTorch writes some names as one word.
-std::string SnakeCase(absl::string_view name) {
-  constexpr absl::string_view kWords[] = {"IsFinite", "IsInf", "IsNan", "SignBit"};
-  std::string text;
-  for (const char c :
-       absl::StrReplaceAll(name, {{"RandInt", "Randint"}, {"RandPerm", "Randperm"}})) {
-    if (absl::ascii_isupper(c) && !text.empty() && !Contains(kWords, name)) text.push_back('_');
-    text.push_back(absl::ascii_tolower(c));
-  }
-  return text;
-}
-
-#define TENSORD_NAME(Function) #Function,
-
 }  // namespace
 
 void AddSchemaFunctions(nb::module_& m, nb::class_<Box>& tensor) {
@@ -250,8 +265,6 @@ void AddSchemaFunctions(nb::module_& m, nb::class_<Box>& tensor) {
   for (const OpSchema* op : AllOps()) {
     if (!Contains(kNotFunctions, op->name)) names.append(nb::str(op->name.c_str()));
   }
-  constexpr absl::string_view kComposites[] = {TENSORD_COMPOSITE_FUNCTIONS(TENSORD_NAME)};
-  for (const absl::string_view name : kComposites) names.append(nb::str(SnakeCase(name).c_str()));
   m.attr("_op_names") = nb::tuple(names);  // the tests check that each is a function
 }
 

@@ -1,13 +1,12 @@
-// Functions for training whose arguments differ from those of an op, and those of client/composite.
+// Functions for training whose arguments differ from those of an op.
 #include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/client/composite/indexing.h"
-#include "tensord/client/composite/optimizers.h"
-#include "tensord/client/composite/random.h"
+#include "tensord/client/functional.h"
+#include "tensord/client/indexing.h"
 #include "tensord/client/losses.h"
 #include "tensord/client/python/tensord/_core/function.h"
 #include "tensord/client/random.h"
@@ -112,12 +111,6 @@ const TrainingRow kTrainingRows[] = {
      "row padding_idx gets 0.\nscale_grad_by_freq: each row is divided by how often the indices "
      "have it.",
      EmbeddingGradient},
-    {"dropout_backward", "gradient: Tensor, mask: Tensor, /, p: float",
-     "The gradient of x for dropout_with_mask(x, p).",
-     TENSORD_RUN_TRAINING(DropoutBackward(c.tensor(0), c.tensor(1), c.number(2)))},
-    {"select_backward", "gradient: Tensor, /, shape: Sequence[int], axis: int, index: int",
-     "The gradient of x, which has this shape, for select(x, axis, index).",
-     TENSORD_RUN_TRAINING(SelectBackward(c.tensor(0), c.shape(1), c.integer(2), c.integer(3)))},
     {"slice_backward",
      "gradient: Tensor, /, shape: Sequence[int], axis: int = 0, start: int | None = None, "
      "stop: int | None = None, step: int = 1",

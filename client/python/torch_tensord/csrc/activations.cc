@@ -265,8 +265,9 @@ std::tuple<at::Tensor, at::Tensor> PreluKernelBackward(const at::Tensor& gradien
   at::Tensor gw = MakeLike(gx);
   const c10::DeviceIndex device = CommonDevice("prelu_backward", {&gradient, &self, &weight});
   const at::ScalarType dtype = self.scalar_type();
-  const Value g = ReadAs(gradient, dtype, device), x = ReadAs(self, dtype, device),
-              w = ReadAs(weight, dtype, device);
+  // The op takes a gradient of the result's shape. That of a sum is expanded, and vmap adds axes.
+  const Value g = Cast(Read(gradient.expand(gx.sizes())), dtype),
+              x = Cast(Read(self.expand(gx.sizes())), dtype), w = ReadAs(weight, dtype, device);
   const std::vector<Value> made = PushAll("prelu_backward", {In(g), In(x), In(w)}, {});
   Write(gx, made[0]);
   Write(gw, made[1]);

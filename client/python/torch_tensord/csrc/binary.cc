@@ -28,12 +28,8 @@ void ResizeBroadcast(const at::Tensor& out, const at::Tensor& a, const at::Tenso
 
 at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
                        const at::Tensor& out, at::ScalarType dtype) {
-  auto& result = const_cast<at::Tensor&>(out);
-  if (TryInPlace(op, out, a, &b, dtype)) return result;
   ResizeBroadcast(out, a, b);
-  Elementwise(op.name(), out, {&a, &b}, dtype,
-              [&op](const Inputs& in) { return Push(op.get(), op.name(), in); });
-  return result;
+  return OpInto(op, out, {&a, &b}, dtype);
 }
 
 Value PowerOf(const Value& x, const at::Scalar& exponent) {
@@ -61,7 +57,7 @@ void CheckDivisor(const char* name, const at::Tensor& a, const at::Tensor& b,
 template <ServerOp& kOp, Rule kRule>
 at::Tensor& BinaryOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&a, &b});
-  if constexpr (&kOp == &op::remainder) CheckDivisor("remainder", a, b, dtype);
+  if constexpr (&kOp == &op::remainder || &kOp == &op::fmod) CheckDivisor(kOp.name(), a, b, dtype);
   return BinaryInto(kOp, a, b, out, kRule == kFloat ? FloatDType(dtype) : dtype);
 }
 
@@ -89,32 +85,34 @@ at::Tensor& ScaledInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b, a
 
 // a + alpha * b
 at::Tensor& AddScaled(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
-                      const at::Scalar& alpha, const at::Tensor& out) {
+                      const at::Scalar& alpha, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&a, &b});
+  const bool subtracts = &op == &op::sub;
   // PyTorch subtracts by adding -alpha times the operand.
-  Checked(&op == &op::sub ? -alpha : alpha, dtype);
+  const at::Scalar factor = subtracts ? -alpha : alpha;
+  Checked(factor, dtype);
   if (alpha.equal(1)) {
-    return BinaryInto(dtype == at::kBool && &op == &op::add ? op::bitwise_or : op, a, b, out,
-                      dtype);
+    return BinaryInto(dtype == at::kBool && !subtracts ? op::bitwise_or : op, a, b, out, dtype);
   }
   ResizeBroadcast(out, a, b);
+  if (dtype == at::kBool) {
+    const at::Tensor none = c10::scalar_to_tensor(false);
+    return OpInto(op::bitwise_or, out, {&a, alpha.toBool() ? &b : &none}, dtype);
+  }
+  if (!IsNumber(b)) {
+    return OpInto(op::add_scaled, out, {&a, &b}, dtype, In(factor, ComputeDType(dtype)));
+  }
+  // PyTorch doesn't round the product of two numbers to 16 bits.
   Elementwise(op.name(), out, {&a, &b}, ComputeDType(dtype), [&](const Inputs& in) {
-    if (dtype == at::kBool) {
-      return alpha.toBool() ? Push(op::bitwise_or.get(), "add", in)
-                            : Push(op::bitwise_or, {in[0], In(false, at::kBool)});
-    }
     const In& second = in[1];
-    if (second.is_number()) {
-      const at::Scalar scaled =
-          at::isFloatingType(dtype)
-              ? at::Scalar(second.input.number.value.f * alpha.toDouble())
-              : at::Scalar(static_cast<int64_t>(second.input.number.value.u *
-                                                static_cast<uint64_t>(alpha.toLong())));
-      return Push(op, {in[0], In(scaled, second.dtype())});
-    }
-    return Cast(Push(op, {in[0], Push(op::mul, {second, In(alpha, ComputeDType(dtype))})}), dtype);
+    const at::Scalar scaled =
+        at::isFloatingType(dtype)
+            ? at::Scalar(second.input.number.value.f * factor.toDouble())
+            : at::Scalar(static_cast<int64_t>(second.input.number.value.u *
+                                              static_cast<uint64_t>(factor.toLong())));
+    return Push(op::add, {in[0], In(scaled, second.dtype())});
   });
-  return const_cast<at::Tensor&>(out);
+  return out;
 }
 
 at::Tensor& AddOut(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha,
@@ -142,16 +140,7 @@ at::Tensor& DivModeOut(const at::Tensor& a, const at::Tensor& b,
   // PyTorch rounds a quotient of 16 bits before it drops the fraction. If the divisor is a number,
   // PyTorch doesn't round.
   const bool rounds = at::isFloatingType(dtype) && b.numel() != 1;
-  Elementwise("div", out, {&a, &b}, rounds ? dtype : ComputeDType(dtype), [&](const Inputs& in) {
-    if (at::isFloatingType(dtype)) return Push(op::trunc, {Push(op::div.get(), "div", in)});
-    // Rounds down, and then up where the quotient is negative and not exact.
-    const Value floor = Push(op::floor_divide.get(), "div", in);
-    const Value rest = Push(op::remainder.get(), "div", in);
-    const Value inexact = Push(op::bitwise_and, {Push(op::ne, {rest, Number(0, rest)}),
-                                                 Push(op::lt, {floor, Number(0, floor)})});
-    return Add(floor, Cast(inexact, dtype));
-  });
-  return out;
+  return OpInto(op::trunc_divide, out, {&a, &b}, rounds ? dtype : ComputeDType(dtype));
 }
 at::Tensor& FloorDivideOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&a, &b});
@@ -189,66 +178,6 @@ at::Tensor& ShiftLeftInPlace(at::Tensor& self, const Count& count) {
 template <typename Count>
 at::Tensor& ShiftRightInPlace(at::Tensor& self, const Count& count) {
   return self.bitwise_right_shift_(count);
-}
-
-// The remainder with the sign of the dividend.
-at::Tensor& FmodOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-  const at::ScalarType dtype = ResultType({&a, &b});
-  CheckDivisor("fmod", a, b, dtype);
-  ResizeBroadcast(out, a, b);
-  // PyTorch rounds the divisor to the dtype.
-  const bool rounds = IsNumber(b) && ComputeDType(dtype) != dtype;
-  const at::Tensor divisor = rounds ? ToDType(b, dtype, DeviceOf(a)) : b;
-  Elementwise("fmod", out, {&a, &divisor}, ComputeDType(dtype), [&](const Inputs& in) {
-    if (at::isFloatingType(dtype)) {
-      // Of numbers that aren't negative, both remainders are the same, and exact.
-      Value kept[2];
-      Inputs magnitudes;
-      for (int i = 0; i < 2; ++i) {
-        magnitudes.push_back(in[i]);
-        if (in[i].is_number()) {
-          magnitudes[i].input.number.value.f = std::abs(in[i].input.number.value.f);
-        } else {
-          kept[i] = Push(op::abs, {in[i]});
-          magnitudes[i] = kept[i];
-        }
-      }
-      return Push(op::copysign, {Push(op::remainder.get(), "fmod", magnitudes), in[0]});
-    }
-    const Value rest = Push(op::remainder.get(), "fmod", in);
-    const In zero = Number(0, rest);
-    const Value negative = Push(op::lt, {rest, zero});
-    Value differs;
-    if (in[0].is_number()) {
-      differs = Push(op::ne, {negative, In(in[0].input.number.value.i < 0, at::kBool)});
-    } else {
-      differs = Push(op::ne, {negative, Push(op::lt, {in[0], zero})});
-    }
-    const Value wrong = Push(op::bitwise_and, {Push(op::ne, {rest, zero}), differs});
-    return Where(wrong, Push(op::sub, {rest, in[1]}), rest);
-  });
-  return out;
-}
-
-// fmax and fmin ignore a NaN if the other operand is a number.
-template <ServerOp& kOp>
-at::Tensor& IgnoreNanOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-  const at::ScalarType dtype = ResultType({&a, &b});
-  if (!at::isFloatingType(dtype)) return BinaryInto(kOp, a, b, out, dtype);
-  ResizeBroadcast(out, a, b);
-  Elementwise(kOp.name(), out, {&a, &b}, dtype, [](const Inputs& in) {
-    const Value best = Push(kOp.get(), kOp.name(), in);
-    Value result = best;
-    for (int i = 0; i < 2; ++i) {
-      if (in[i].is_number()) {
-        if (std::isnan(in[i].input.number.value.f)) return Own(in[1 - i]);
-        continue;
-      }
-      result = Push(op::where, {Push(op::ne, {in[i], in[i]}), in[1 - i], result});
-    }
-    return result;
-  });
-  return out;
 }
 
 template <ServerOp& kOp>
@@ -289,35 +218,9 @@ at::Tensor& PowOfNumberOut(const at::Scalar& base, const at::Tensor& exponent, a
 }
 
 template <ServerOp& kOp>
-at::Tensor& LogicalOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-  ResizeBroadcast(out, a, b);
-  Elementwise(kOp.name(), out, {&a, &b}, ResultType({&a, &b}), [](const Inputs& in) {
-    const auto truth = [](const In& x) {
-      const TensordNumber& number = x.input.number;
-      const bool floats = number.kind == TENSORD_NUMBER_FLOAT64;
-      return In(floats ? number.value.f != 0 : number.value.i != 0, at::kBool);
-    };
-    c10::SmallVector<Value, 2> kept;
-    Inputs truths;
-    for (const In& each : in) {
-      if (each.is_number()) {
-        truths.push_back(truth(each));
-        continue;
-      }
-      TensordSpec spec;
-      Api().spec(each.input.tensor, &spec);
-      kept.push_back(Push(op::ne, {each, In(0, ToTorchDType(spec.dtype))}));
-      truths.emplace_back(kept.back());
-    }
-    return Push(kOp.get(), kOp.name(), truths);
-  });
-  return out;
-}
-
-template <ServerOp& kOp>
 at::Tensor Logical(const at::Tensor& a, const at::Tensor& b) {
   at::Tensor out = MakeElementwise({&a, &b}, at::kBool, CommonDevice(kOp.name(), {&a, &b}));
-  return LogicalOut<kOp>(a, b, out);
+  return BinaryOut<kOp, kSame>(a, b, out);
 }
 
 }  // namespace
@@ -348,17 +251,11 @@ TENSORD_KERNELS(m) {
   m.impl("__ilshift__.Scalar", ShiftLeftInPlace<at::Scalar>);
   m.impl("__irshift__.Tensor", ShiftRightInPlace<at::Tensor>);
   m.impl("__irshift__.Scalar", ShiftRightInPlace<at::Scalar>);
-  m.impl("fmod.Tensor_out", FmodOut);
-  m.impl("fmax.out", IgnoreNanOut<op::maximum>);
-  m.impl("fmin.out", IgnoreNanOut<op::minimum>);
   m.impl("pow.Tensor_Scalar_out", PowNumberOut);
   m.impl("pow.Scalar_out", PowOfNumberOut);
-  m.impl("logical_and", Logical<op::bitwise_and>);
-  m.impl("logical_and.out", LogicalOut<op::bitwise_and>);
-  m.impl("logical_or", Logical<op::bitwise_or>);
-  m.impl("logical_or.out", LogicalOut<op::bitwise_or>);
-  m.impl("logical_xor", Logical<op::bitwise_xor>);
-  m.impl("logical_xor.out", LogicalOut<op::bitwise_xor>);
+  m.impl("logical_and", Logical<op::logical_and>);
+  m.impl("logical_or", Logical<op::logical_or>);
+  m.impl("logical_xor", Logical<op::logical_xor>);
 }
 
 }  // namespace torch_tensord

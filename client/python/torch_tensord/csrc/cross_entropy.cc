@@ -1,8 +1,8 @@
 // F.cross_entropy with a class for each element as its target: one op of the server, and one for
-// the gradient. PyTorch's composition of log_softmax and nll_loss keeps all log-probabilities for the
-// backward pass, and makes two more tensors of their size there. Other targets, dtypes and modes
-// run PyTorch's composition. The op keeps x, so x must not be changed in place before the backward
-// pass; PyTorch's composition allows that.
+// the gradient. PyTorch's composition of log_softmax and nll_loss keeps all log-probabilities for
+// the backward pass, and makes two more tensors of their size there. Other targets, dtypes and
+// modes run PyTorch's composition. The op keeps x, so x must not be changed in place before the
+// backward pass; PyTorch's composition allows that.
 #include <ATen/autocast_mode.h>
 #include <ATen/functorch/DynamicLayer.h>
 #include <ATen/ops/cross_entropy_loss_native.h>
@@ -33,8 +33,8 @@ at::ScalarType StatisticsDType(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// Returns whether a tensor has its values in memory on our device. Returns false for sparse tensors,
-// for tensors with a pending negation, for zero tensors, and for tensors of fake mode,
+// Returns whether a tensor has its values in memory on our device. Returns false for sparse
+// tensors, for tensors with a pending negation, for zero tensors, and for tensors of fake mode,
 // functionalization, vmap or forward-mode AD.
 bool IsPlainTensor(const at::Tensor& tensor) {
   constexpr c10::DispatchKeySet kModes(

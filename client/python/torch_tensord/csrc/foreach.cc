@@ -1,7 +1,7 @@
-// Ops on lists of tensors, which optimizers call: one command for each step of a tensor, without
-// PyTorch's dispatcher. If a tensor is a view, or has another dtype than float32 and float64,
-// PyTorch's composition computes all. So it does if the tensors at one place of the lists differ in
-// dtype, shape or device.
+// Ops on lists of tensors, which optimizers call: one command for each tensor, without PyTorch's
+// dispatcher. PyTorch's composition computes all tensors if one of them is a view or isn't
+// floating, if the tensors at one place of the lists differ in dtype, shape or device, or if a
+// 16-bit dtype can't represent an added number, a factor or a divisor.
 #include <ATen/ops/_foreach_add_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_foreach_addcdiv_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_foreach_addcmul_compositeexplicitautograd_dispatch.h>
@@ -14,6 +14,8 @@
 #include <ATen/ops/_foreach_sqrt_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_foreach_sub_compositeexplicitautograd_dispatch.h>
 
+#include <algorithm>
+
 #include "kernels.h"
 
 namespace torch_tensord {
@@ -23,12 +25,11 @@ namespace composed = at::compositeexplicitautograd;
 using at::TensorList;
 using Scalars = at::ArrayRef<at::Scalar>;
 
-// Returns whether an op can replace the value of `x`, or read it, as it is. 16-bit dtypes aren't
-// taken: the kernels of single tensors compute them in float32.
+// Returns whether an op can replace the value of `x`, or read it, as it is.
 bool IsPlainWhole(const at::Tensor& x, const at::Tensor& like) {
   return IsOurs(x) && IsWhole(x) && x.device() == like.device() &&
          x.scalar_type() == like.scalar_type() && x.sizes().equals(like.sizes()) &&
-         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
+         at::isFloatingType(x.scalar_type());
 }
 bool ArePlain(TensorList self, std::initializer_list<TensorList> others = {}) {
   for (const TensorList& other : others) {
@@ -39,6 +40,21 @@ bool ArePlain(TensorList self, std::initializer_list<TensorList> others = {}) {
     for (const TensorList& other : others) {
       if (!IsPlainWhole(other[i], self[i])) return false;
     }
+  }
+  return true;
+}
+
+// Returns whether the dtypes of all tensors can represent the number. Otherwise the kernel of a
+// single tensor, which computes 16 bits in float32, must run.
+bool AreExact(TensorList self, const at::Scalar& number) {
+  return std::all_of(self.begin(), self.end(), [&number](const at::Tensor& x) {
+    const at::ScalarType dtype = x.scalar_type();
+    return ComputeDType(dtype) == dtype || IsExact(In(number, at::kFloat), dtype);
+  });
+}
+bool AreExact(TensorList self, Scalars numbers) {
+  for (size_t i = 0; i < self.size(); ++i) {
+    if (!AreExact(self.slice(i, 1), numbers[i])) return false;
   }
   return true;
 }
@@ -59,26 +75,34 @@ void Update(const at::Tensor& tensor, Function function) {
   Write(tensor, function(Read(tensor), 0));
 }
 
-// Return the second operand of tensor i: one number for all tensors, or one for each.
-In Second(const at::Scalar& number, size_t, const Value& like) { return Number(number, like); }
-In Second(Scalars numbers, size_t i, const Value& like) { return Number(numbers[i], like); }
+// Return the number for tensor i: one for all tensors, or one for each.
+const at::Scalar& NumberAt(const at::Scalar& number, size_t) { return number; }
+const at::Scalar& NumberAt(Scalars numbers, size_t i) { return numbers[i]; }
+// Returns a number by which an op multiplies. It isn't rounded to 16 bits.
+In Factor(const at::Scalar& number, const Value& like) {
+  return In(number, ComputeDType(like->dtype()));
+}
 
 template <ServerOp& kOp, typename Numbers>
 void NumberInPlace(TensorList self, const Numbers& numbers) {
   for (size_t i = 0; i < self.size(); ++i) {
     Update(self[i], [&](const Value& x, uint32_t donated) {
-      return Push(kOp, {x, Second(numbers, i, x)}, donated);
+      return Push(kOp, {x, Number(NumberAt(numbers, i), x)}, donated);
     });
   }
 }
 template <ServerOp& kOp>
-void ListInPlace(TensorList self, TensorList other, const at::Scalar& alpha) {
-  const bool scales = !alpha.equal(1);
+void ListInPlace(TensorList self, TensorList other) {
   for (size_t i = 0; i < self.size(); ++i) {
-    Value y = Read(other[i]);
-    if (scales) y = Mul(y, alpha);
+    const Value y = Read(other[i]);
+    Update(self[i], [&](const Value& x, uint32_t donated) { return Push(kOp, {x, y}, donated); });
+  }
+}
+void AddScaledInPlace(TensorList self, TensorList other, const at::Scalar& alpha) {
+  for (size_t i = 0; i < self.size(); ++i) {
+    const Value y = Read(other[i]);
     Update(self[i], [&](const Value& x, uint32_t donated) {
-      return Push(kOp, {x, y}, donated | (scales ? 2u : 0u));
+      return Push(op::add_scaled, {x, y, Factor(alpha, x)}, donated);
     });
   }
 }
@@ -99,15 +123,16 @@ std::vector<at::Tensor> Results(TensorList self, Function function) {
 
 // ---- in place
 
-#define TENSORD_FOREACH_NUMBERS(Name, name)                                 \
-  void Name##Number(TensorList self, const at::Scalar& number) {            \
-    if (!ArePlain(self)) return composed::_foreach_##name##_(self, number); \
-    NumberInPlace<op::name>(self, number);                                  \
-  }                                                                         \
-  void Name##Numbers(TensorList self, Scalars numbers) {                    \
-    if (!ArePlain(self) || numbers.size() != self.size())                   \
-      return composed::_foreach_##name##_(self, numbers);                   \
-    NumberInPlace<op::name>(self, numbers);                                 \
+#define TENSORD_FOREACH_NUMBERS(Name, name)                                           \
+  void Name##Number(TensorList self, const at::Scalar& number) {                      \
+    if (!ArePlain(self) || !AreExact(self, number))                                   \
+      return composed::_foreach_##name##_(self, number);                              \
+    NumberInPlace<op::name>(self, number);                                            \
+  }                                                                                   \
+  void Name##Numbers(TensorList self, Scalars numbers) {                              \
+    if (!ArePlain(self) || numbers.size() != self.size() || !AreExact(self, numbers)) \
+      return composed::_foreach_##name##_(self, numbers);                             \
+    NumberInPlace<op::name>(self, numbers);                                           \
   }
 TENSORD_FOREACH_NUMBERS(Add, add)
 TENSORD_FOREACH_NUMBERS(Sub, sub)
@@ -117,16 +142,18 @@ TENSORD_FOREACH_NUMBERS(Div, div)
 
 void AddList(TensorList self, TensorList other, const at::Scalar& alpha) {
   if (!ArePlain(self, {other})) return composed::_foreach_add_(self, other, alpha);
-  ListInPlace<op::add>(self, other, alpha);
+  if (alpha.equal(1)) return ListInPlace<op::add>(self, other);
+  AddScaledInPlace(self, other, alpha);
 }
 void SubList(TensorList self, TensorList other, const at::Scalar& alpha) {
   if (!ArePlain(self, {other})) return composed::_foreach_sub_(self, other, alpha);
-  ListInPlace<op::sub>(self, other, alpha);
+  if (alpha.equal(1)) return ListInPlace<op::sub>(self, other);
+  AddScaledInPlace(self, other, -alpha);
 }
 #define TENSORD_FOREACH_LIST(Name, name)                                            \
   void Name##List(TensorList self, TensorList other) {                              \
     if (!ArePlain(self, {other})) return composed::_foreach_##name##_(self, other); \
-    ListInPlace<op::name>(self, other, 1);                                          \
+    ListInPlace<op::name>(self, other);                                             \
   }
 TENSORD_FOREACH_LIST(Mul, mul)
 TENSORD_FOREACH_LIST(Div, div)
@@ -148,7 +175,8 @@ TENSORD_FOREACH_UNARY(Neg, neg)
 
 // Multiplies all tensors by one factor, as clip_grad_norm_ does.
 void MulTensor(TensorList self, const at::Tensor& factor) {
-  bool plain = !self.empty() && factor.dim() == 0 && ArePlain(self);
+  bool plain = !self.empty() && factor.dim() == 0 && ArePlain(self) &&
+               (!IsNumber(factor) || AreExact(self, factor.item()));
   for (const at::Tensor& each : self) {
     plain = plain && (IsNumber(factor) || (factor.device() == each.device() &&
                                            factor.scalar_type() == each.scalar_type()));
@@ -163,15 +191,11 @@ void MulTensor(TensorList self, const at::Tensor& factor) {
 }
 
 void LerpNumber(TensorList self, TensorList ends, const at::Scalar& weight) {
-  const double w = weight.toDouble();
-  // From a weight of 1/2 on, PyTorch computes from the end.
-  if (!ArePlain(self, {ends}) || !(std::abs(w) < 0.5))
-    return composed::_foreach_lerp_(self, ends, weight);
+  if (!ArePlain(self, {ends})) return composed::_foreach_lerp_(self, ends, weight);
   for (size_t i = 0; i < self.size(); ++i) {
     const Value end = Read(ends[i]);
     Update(self[i], [&](const Value& x, uint32_t donated) {
-      const Value step = Mul(Sub(end, x), weight);
-      return Push(op::add, {x, step}, donated | 2u);
+      return Push(op::lerp, {x, end, Factor(weight, x)}, donated);
     });
   }
 }
@@ -180,41 +204,37 @@ void LerpNumber(TensorList self, TensorList ends, const at::Scalar& weight) {
 template <ServerOp& kOp, typename Numbers>
 void AddCombined(TensorList self, TensorList a, TensorList b, const Numbers& numbers) {
   for (size_t i = 0; i < self.size(); ++i) {
-    Value left = Read(a[i]);
-    const Value right = Read(b[i]);
-    left = Push(op::mul, {left, Second(numbers, i, left)});
-    const Value term = Push(kOp, {left, right}, 1u);
+    const Value left = Read(a[i]), right = Read(b[i]);
     Update(self[i], [&](const Value& x, uint32_t donated) {
-      return Push(op::add, {x, term}, donated | 2u);
+      return Push(kOp, {x, left, right, Factor(NumberAt(numbers, i), x)}, donated);
     });
   }
 }
-#define TENSORD_FOREACH_COMBINED(Name, name, op)                                             \
+#define TENSORD_FOREACH_COMBINED(Name, name)                                                 \
   void Name##Number(TensorList self, TensorList a, TensorList b, const at::Scalar& number) { \
     if (!ArePlain(self, {a, b})) return composed::_foreach_##name##_(self, a, b, number);    \
-    AddCombined<op>(self, a, b, number);                                                     \
+    AddCombined<op::name>(self, a, b, number);                                               \
   }                                                                                          \
   void Name##Numbers(TensorList self, TensorList a, TensorList b, Scalars numbers) {         \
     if (!ArePlain(self, {a, b}) || numbers.size() != self.size())                            \
       return composed::_foreach_##name##_(self, a, b, numbers);                              \
-    AddCombined<op>(self, a, b, numbers);                                                    \
+    AddCombined<op::name>(self, a, b, numbers);                                              \
   }
-TENSORD_FOREACH_COMBINED(Addcmul, addcmul, op::mul)
-TENSORD_FOREACH_COMBINED(Addcdiv, addcdiv, op::div)
+TENSORD_FOREACH_COMBINED(Addcmul, addcmul)
+TENSORD_FOREACH_COMBINED(Addcdiv, addcdiv)
 #undef TENSORD_FOREACH_COMBINED
 
 // ---- new tensors
 
 std::vector<at::Tensor> AddListOf(TensorList self, TensorList other, const at::Scalar& alpha) {
   if (!ArePlain(self, {other})) return composed::_foreach_add(self, other, alpha);
-  const bool scales = !alpha.equal(1);
   return Results(self, [&](const Value& x, size_t i) {
     const Value y = Read(other[i]);
-    return scales ? Push(op::add, {x, Mul(y, alpha)}, 2u) : Add(x, y);
+    return alpha.equal(1) ? Add(x, y) : Push(op::add_scaled, {x, y, Factor(alpha, x)});
   });
 }
 std::vector<at::Tensor> MulNumberOf(TensorList self, const at::Scalar& number) {
-  if (!ArePlain(self)) return composed::_foreach_mul(self, number);
+  if (!ArePlain(self) || !AreExact(self, number)) return composed::_foreach_mul(self, number);
   return Results(self, [&](const Value& x, size_t) { return Mul(x, number); });
 }
 

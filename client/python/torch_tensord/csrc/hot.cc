@@ -63,7 +63,7 @@ bool InPlace(ServerOp& op, const at::Tensor& self, const at::Tensor& b) {
                 : !KeepsDType(op, b, self)) {
     return false;
   }
-  if (TryInPlace(op, self, self, &b, self.scalar_type())) return true;
+  if (TryInPlace(op, self, {&self, &b}, self.scalar_type())) return true;
   // `self` is a part of a storage. PyTorch's own path handles operands that overlap or broadcast.
   if (self.numel() == 0) return false;
   if (!IsOurs(b)) {
@@ -85,8 +85,8 @@ bool Scaled(ServerOp& op, const at::Tensor& a, const at::Tensor& b, const at::Sc
       !AreAlike(a, b)) {
     return false;
   }
-  const Value scaled = Push(op::mul, {Read(b), Checked(alpha, a.scalar_type())});
-  *result = MakeTensor(Push(op, {Read(a), scaled}), DeviceOf(a));
+  const In factor = Checked(&op == &op::sub ? -alpha : alpha, a.scalar_type());
+  *result = MakeTensor(Push(op::add_scaled, {Read(a), Read(b), factor}), DeviceOf(a));
   return true;
 }
 

@@ -98,10 +98,11 @@ at::Tensor ClampToNumbers(const at::Tensor& x, const std::optional<at::Scalar>& 
       !(low.has_value() || high.has_value())) {
     return slow::clamp(x, low, high);
   }
-  Value value = Read(x);
-  if (low.has_value()) value = Push(op::maximum, {value, Checked(*low, value->dtype())});
-  if (high.has_value()) value = Push(op::minimum, {value, Checked(*high, value->dtype())});
-  return MakeTensor(value, DeviceOf(x));
+  const Value value = Read(x);
+  const auto limit = [&](const at::Scalar& number) { return Checked(number, value->dtype()); };
+  if (!low.has_value()) return MakeTensor(Push(op::minimum, {value, limit(*high)}), DeviceOf(x));
+  if (!high.has_value()) return MakeTensor(Push(op::maximum, {value, limit(*low)}), DeviceOf(x));
+  return MakeTensor(Push(op::clamp, {value, limit(*low), limit(*high)}), DeviceOf(x));
 }
 
 at::Tensor ThresholdBackward(const at::Tensor& gradient, const at::Tensor& x,
@@ -126,35 +127,19 @@ bool AreSeparate(const at::Tensor& self, std::initializer_list<const at::Tensor*
   });
 }
 
-// Computes self += added. The server may overwrite the former value.
-void AddInto(const at::Tensor& self, const Value& added) {
-  const at::Tensor tensor = MakeTensor(added, DeviceOf(self));
-  if (TryInPlace(op::add, self, self, &tensor, self.scalar_type())) return;
-  Write(self, Push(op::add, {Read(self), added}));
-}
-
 template <ServerOp& kOp, at::Tensor& (*kSlow)(at::Tensor&, const at::Tensor&, const at::Tensor&,
                                               const at::Scalar&)>
 at::Tensor& AddProductInPlace(at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
                               const at::Scalar& factor) {
   if (!AreSeparate(self, {&a, &b}) || factor.isComplex()) return kSlow(self, a, b, factor);
-  const In number = Checked(factor, self.scalar_type());
-  const Value product = Push(kOp, {Read(a), Read(b)});
-  AddInto(self, factor.equal(1) ? product : Push(op::mul, {product, number}));
-  return self;
+  const at::ScalarType dtype = self.scalar_type();
+  return OpInto(kOp, self, {&self, &a, &b}, dtype, Checked(factor, dtype));
 }
 
 at::Tensor& LerpInPlace(at::Tensor& self, const at::Tensor& end, const at::Scalar& weight) {
   if (!AreSeparate(self, {&end}) || weight.isComplex()) return slow::lerp_(self, end, weight);
-  Checked(weight, self.scalar_type());
-  const double w = weight.toDouble();
-  const Value difference = Push(op::sub, {Read(end), Read(self)});
-  if (std::abs(w) < 0.5) {
-    AddInto(self, Mul(difference, weight));
-  } else {
-    Write(self, Push(op::sub, {Read(end), Mul(difference, at::Scalar(1 - w))}));
-  }
-  return self;
+  const at::ScalarType dtype = self.scalar_type();
+  return OpInto(op::lerp, self, {&self, &end}, dtype, Checked(weight, dtype));
 }
 
 // ---- two results
@@ -218,8 +203,8 @@ TENSORD_KERNELS(m) {
   m.impl("copysign.Tensor", FastOrSlowFloat<op::copysign, slow::copysign>);
   m.impl("pow.Tensor_Scalar", PowOfTensor);
   m.impl("clamp", ClampToNumbers);
-  m.impl("addcmul_", AddProductInPlace<op::mul, slow::addcmul_>);
-  m.impl("addcdiv_", AddProductInPlace<op::div, slow::addcdiv_>);
+  m.impl("addcmul_", AddProductInPlace<op::addcmul, slow::addcmul_>);
+  m.impl("addcdiv_", AddProductInPlace<op::addcdiv, slow::addcdiv_>);
   m.impl("lerp_.Scalar", LerpInPlace);
   m.impl("threshold_backward", ThresholdBackward);
   m.impl("max.dim", ExtremumOfAxis<kMaximum, kArgMaximum, slow::max>);

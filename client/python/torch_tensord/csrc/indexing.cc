@@ -515,25 +515,10 @@ at::Tensor Embedding(const at::Tensor& weight, const at::Tensor& indices, int64_
 at::Tensor EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& indices, int64_t rows,
                              int64_t padding, bool scale) {
   const c10::DeviceIndex device = CommonDevice("embedding_dense_backward", {&gradient, &indices});
-  const int64_t width = gradient.size(-1), count = indices.numel();
-  const Value zeros = Zeros(device, {rows, width}, gradient.scalar_type());
-  if (count == 0) return MakeTensor(zeros, device);
-  const Value places = Reshape(Read(indices), {count});
-  Value rows_of = Reshape(Read(gradient), {count, width});
-  if (padding >= 0) {
-    const Value padded = Reshape(Push(op::eq, {places, Number(padding, places)}), {count, 1});
-    rows_of = Where(padded, Number(0, rows_of), rows_of);
-  }
-  if (scale) {  // divides by the number of times that the row is used
-    const Value counts =
-        Push("index_put", {Zeros(device, {rows}, at::kLong), places, In(1, at::kLong)},
-             {{"axis", 0}, {"reduce", "add"}}, 1);
-    const Value count_of =
-        Named(kEmbeddingBackward, device, Push("index", {counts, places}, {{"axis", 0}}));
-    rows_of = Div(rows_of, Cast(Reshape(count_of, {count, 1}), rows_of->dtype()));
-  }
-  const Value made =
-      Push("index_put", {zeros, places, rows_of}, {{"axis", 0}, {"reduce", "add"}}, 1);
+  c10::DimVector padded;
+  if (padding >= 0 && padding < rows) padded.push_back(padding);
+  const Value made = Push("embedding_backward", {Read(gradient), Read(indices)},
+                          {{"rows", rows}, {"padding_idx", padded}, {"scale_grad_by_freq", scale}});
   return MakeTensor(Named(kEmbeddingBackward, device, made), device);
 }
 

@@ -58,26 +58,26 @@ In NumberOf(const at::Tensor& tensor, at::ScalarType dtype) {
   }
 }
 
-bool TryInPlace(ServerOp& op, const at::Tensor& out, const at::Tensor& a, const at::Tensor* b,
-                at::ScalarType dtype) {
-  if (!out.is_same(a) || dtype != out.scalar_type() || !IsOurs(out) || !IsWhole(out)) return false;
-  Cell* const cell = CellOf(out);
+bool TryInPlace(ServerOp& op, const at::Tensor& out, Operands operands, at::ScalarType dtype,
+                c10::ArrayRef<In> numbers) {
+  if (!out.is_same(*operands[0]) || dtype != out.scalar_type() || !IsOurs(out) || !IsWhole(out))
+    return false;
   Inputs inputs;
-  Value second;
-  inputs.emplace_back(at::Scalar(false), at::kBool);  // the place of `a`
-  if (b != nullptr) {
-    if (IsNumber(*b)) {
-      inputs.push_back(NumberOf(*b, dtype));
-    } else {
-      if (!b->sizes().equals(out.sizes()) && !at::is_expandable_to(b->sizes(), out.sizes())) {
-        return false;
-      }
-      CommonDevice(op.name(), {&a, b});
-      second = Cast(ReadForBroadcast(*b), dtype);
-      inputs.emplace_back(second);
+  c10::SmallVector<Value, 2> others;
+  inputs.emplace_back(at::Scalar(false), at::kBool);  // the place of the first operand
+  for (const at::Tensor* each : operands.slice(1)) {
+    if (IsNumber(*each)) {
+      inputs.push_back(NumberOf(*each, dtype));
+      continue;
     }
+    if (!each->sizes().equals(out.sizes()) && !at::is_expandable_to(each->sizes(), out.sizes()))
+      return false;
+    CommonDevice(op.name(), {&out, each});
+    others.push_back(Cast(ReadForBroadcast(*each), dtype));
+    inputs.emplace_back(others.back());
   }
-  TakenValue first(cell);
+  inputs.append(numbers.begin(), numbers.end());
+  TakenValue first(CellOf(out));
   // A value of another shape was not written as this tensor.
   if (!first.get() || first.get()->dtype() != dtype || !first.get()->sizes().equals(out.sizes())) {
     return false;
@@ -85,6 +85,18 @@ bool TryInPlace(ServerOp& op, const at::Tensor& out, const at::Tensor& a, const 
   inputs[0] = first.get();
   first.Set(Cast(Push(op.get(), op.name(), inputs, first.donated()), dtype));
   return true;
+}
+
+at::Tensor& OpInto(ServerOp& op, const at::Tensor& out,
+                   std::initializer_list<const at::Tensor*> operands, at::ScalarType dtype,
+                   c10::ArrayRef<In> numbers) {
+  if (!TryInPlace(op, out, operands, dtype, numbers)) {
+    Elementwise(op.name(), out, operands, dtype, [&](Inputs in) {
+      in.append(numbers.begin(), numbers.end());
+      return Push(op.get(), op.name(), in);
+    });
+  }
+  return const_cast<at::Tensor&>(out);
 }
 
 bool WarnIfExpanded(const char* name, const at::Tensor& self) {

@@ -79,10 +79,20 @@ inline Value Own(const In& in) {
   return c10::make_intrusive<Handle>(in.input.tensor);
 }
 
-// Computes out = op(out[, b]) with the old value donated, if `a` is `out`, is whole, and has this
-// dtype. Otherwise returns false, and does nothing.
-bool TryInPlace(ServerOp& op, const at::Tensor& out, const at::Tensor& a, const at::Tensor* b,
-                at::ScalarType dtype);
+// Computes out = op(operands…, numbers…) with the old value donated, if the first operand is `out`,
+// is whole, and has this dtype. Otherwise returns false, and does nothing.
+bool TryInPlace(ServerOp& op, const at::Tensor& out, Operands operands, at::ScalarType dtype,
+                c10::ArrayRef<In> numbers = {});
+inline bool TryInPlace(ServerOp& op, const at::Tensor& out,
+                       std::initializer_list<const at::Tensor*> operands, at::ScalarType dtype,
+                       c10::ArrayRef<In> numbers = {}) {
+  return TryInPlace(op, out, Operands(operands.begin(), operands.size()), dtype, numbers);
+}
+// Computes out = op(operands…, numbers…) by an elementwise op of the server. The operands are cast
+// to `dtype`. `out` must have the sizes of the result.
+at::Tensor& OpInto(ServerOp& op, const at::Tensor& out,
+                   std::initializer_list<const at::Tensor*> operands, at::ScalarType dtype,
+                   c10::ArrayRef<In> numbers = {});
 
 // Returns the name of gelu's approximation, "tanh" or "none". Others throw PyTorch's error.
 // (activations.cc)

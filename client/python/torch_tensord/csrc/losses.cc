@@ -73,7 +73,8 @@ Value HuberGradient(const at::Tensor& gradient, const at::Tensor& self, const at
 }
 
 // The kernels of an op that returns kFunction(…): MakeLoss() makes the result, WriteLoss() writes
-// out=. If MakeLoss() isn't registered, PyTorch allocates an output of other sizes, or fills it first.
+// out=. If MakeLoss() isn't registered, PyTorch allocates an output of other sizes, or fills it
+// first.
 template <auto kFunction, typename... Options>
 at::Tensor MakeLoss(const at::Tensor& self, const at::Tensor& target, Options... options) {
   return MakeTensor(kFunction(self, target, options...), DeviceOf(self));

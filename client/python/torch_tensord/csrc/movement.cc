@@ -71,28 +71,16 @@ at::Tensor Flip(const at::Tensor& self, at::IntArrayRef dims) {
   return MakeAs(self, AsStrided(Read(self), self.sizes(), strides, offset));
 }
 
-Value RollOne(const Value& x, int64_t shift, int64_t axis) {
-  const int64_t size = x->sizes()[axis];
-  if (size == 0) return x;
-  const int64_t start = ((size - shift) % size + size) % size;
-  if (start == 0) return x;
-  return Concat({Narrow(x, axis, start, size), Narrow(x, axis, 0, start)}, axis);
-}
 at::Tensor Roll(const at::Tensor& self, at::IntArrayRef shifts, at::IntArrayRef dims) {
-  Value x = Read(self);
+  const Value x = Read(self);
   if (self.numel() == 0) return MakeTensor(x, DeviceOf(self));
   TORCH_CHECK(!shifts.empty(), "`shifts` required");
-  if (dims.empty()) {
-    TORCH_CHECK(shifts.size() == 1, "shifts and dimensions must align. shifts: ", shifts.size(),
-                ", dims:0");
-    return MakeTensor(Reshape(RollOne(Reshape(x, {self.numel()}), shifts[0], 0), self.sizes()),
-                      DeviceOf(self));
-  }
-  TORCH_CHECK(shifts.size() == dims.size(),
+  TORCH_CHECK(dims.size() == shifts.size() || (dims.empty() && shifts.size() == 1),
               "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:", dims.size());
-  for (size_t i = 0; i < dims.size(); ++i)
-    x = RollOne(x, shifts[i], at::maybe_wrap_dim(dims[i], self.dim(), false));
-  return MakeInFormat(x, DeviceOf(self), self.suggest_memory_format());
+  c10::DimVector axes;
+  for (const int64_t dim : dims) axes.push_back(at::maybe_wrap_dim(dim, self.dim(), false));
+  return MakeInFormat(Push("roll", {x}, {{"shift", shifts}, {"axes", axes}}), DeviceOf(self),
+                      dims.empty() ? at::MemoryFormat::Contiguous : self.suggest_memory_format());
 }
 
 at::Tensor PixelShuffle(const at::Tensor& self, int64_t factor) {
@@ -102,16 +90,12 @@ at::Tensor PixelUnshuffle(const at::Tensor& self, int64_t factor) {
   return at::native::math_pixel_unshuffle(self, factor).contiguous(self.suggest_memory_format());
 }
 
-template <ServerOp& kKeeps>
+template <const char* const& kOp>
 at::Tensor& TriangleOut(const at::Tensor& self, int64_t diagonal, at::Tensor& out) {
-  if (self.numel() == 0) return out;
-  const int64_t rows = self.size(-2), columns = self.size(-1);
-  const c10::DeviceIndex device = DeviceOf(self);
-  const Value row = Add(Reshape(Arange(device, rows), {rows, 1}), at::Scalar(diagonal));
-  const Value keeps = Push(kKeeps, {Arange(device, columns), row});
-  const Value x = Read(self);
-  return WriteOut(out, Where(keeps, x, Number(0, x)));
+  return WriteOut(out, Push(kOp, {Read(self)}, {{"k", diagonal}}));
 }
+constexpr const char* kTril = "tril";
+constexpr const char* kTriu = "triu";
 
 // ---- sequences. `out` has the number of elements as its size, or is resized.
 
@@ -225,8 +209,8 @@ TENSORD_KERNELS(m) {
   m.impl("roll", Roll);
   m.impl("pixel_shuffle", PixelShuffle);
   m.impl("pixel_unshuffle", PixelUnshuffle);
-  m.impl("tril.out", TriangleOut<op::le>);
-  m.impl("triu.out", TriangleOut<op::ge>);
+  m.impl("tril.out", TriangleOut<kTril>);
+  m.impl("triu.out", TriangleOut<kTriu>);
   m.impl("arange.start_out", ArangeOut);
   m.impl("linspace.out", LinspaceOut);
   m.impl("eye.m_out", EyeOut);

@@ -43,8 +43,8 @@ at::Tensor& SoftmaxBackwardOut(const at::Tensor& gradient, const at::Tensor& out
 
 // ---- normalization
 
-// The inputs of a norm: x, weight, bias. The parameters have the sizes `shape`. If the caller gives a
-// bias and no weight, makes a weight of ones, because bias is the server's input after weight.
+// The inputs of a norm: x, weight, bias. The parameters have the sizes `shape`. If the caller gives
+// a bias and no weight, makes a weight of ones, because bias is the server's input after weight.
 struct NormInputs {
   NormInputs(const char* name, const at::Tensor& self, at::IntArrayRef shape,
              const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias)

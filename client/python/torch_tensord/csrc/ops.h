@@ -14,7 +14,10 @@
   X(rsqrt, rsqrt, kFloat) X(sigmoid, sigmoid, kFloat) X(sin, sin, kFloat) X(sinh, sinh, kFloat) \
   X(sqrt, sqrt, kFloat) X(tan, tan, kFloat) X(tanh, tanh, kFloat) X(abs, abs, kSame)            \
   X(ceil, ceil, kSame) X(floor, floor, kSame) X(neg, neg, kSame) X(round, round, kSame)         \
-  X(trunc, trunc, kSame) X(silu, silu, kSame)                                                   \
+  X(trunc, trunc, kSame) X(silu, silu, kSame) X(reciprocal, reciprocal, kFloat)                 \
+  X(exp2, exp2, kFloat) X(frac, frac, kSame) X(sign, sgn, kSame) X(sgn, sgn, kSame)             \
+  X(signbit, signbit, kSame) X(isposinf, isposinf, kSame) X(isneginf, isneginf, kSame)          \
+  X(logical_not, logical_not, kSame) X(bitwise_not, bitwise_not, kSame)                         \
   X(lgamma, lgamma, kFloat) X(digamma, digamma, kFloat) X(sinc, sinc, kFloat)                   \
   X(special_entr, entr, kFloat) X(special_spherical_bessel_j0, spherical_bessel_j0, kFloat)     \
   X(i0, i0, kFloat) X(special_i0e, i0e, kFloat) X(special_i1, i1, kFloat)                       \
@@ -28,7 +31,10 @@
   X("atan2.out", atan2, kFloat) X("copysign.out", copysign, kFloat) X("hypot.out", hypot, kSame) \
   X("logaddexp.out", logaddexp, kSame) X("nextafter.out", nextafter, kSame)                      \
   X("maximum.out", maximum, kSame) X("minimum.out", minimum, kSame)                              \
-  X("remainder.Tensor_out", remainder, kSame) X("pow.Tensor_Tensor_out", pow, kSame)             \
+  X("remainder.Tensor_out", remainder, kSame) X("fmod.Tensor_out", fmod, kSame)                  \
+  X("pow.Tensor_Tensor_out", pow, kSame) X("fmax.out", fmax, kSame) X("fmin.out", fmin, kSame)   \
+  X("logical_and.out", logical_and, kSame) X("logical_or.out", logical_or, kSame)                \
+  X("logical_xor.out", logical_xor, kSame)                                                       \
   X("bitwise_and.Tensor_out", bitwise_and, kSame) X("bitwise_or.Tensor_out", bitwise_or, kSame)  \
   X("bitwise_xor.Tensor_out", bitwise_xor, kSame)                                                \
   X("bitwise_left_shift.Tensor_out", shift_left, kSame)                                          \

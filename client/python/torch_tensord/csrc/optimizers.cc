@@ -218,18 +218,20 @@ void FusedSgd(TensorList self, TensorList grads, TensorList buffers, double weig
     const at::Tensor& p = self[i];
     if (p.numel() == 0) continue;
     Step step(scaling, p);
-    const Value x = Cast(Read(p), step.dtype());
-    Value g = step.Descent(grads[i], x, maximize, weight_decay);
-    if (momentum != 0) {
-      Value b = g;
-      if (!is_first_step) {
-        b = Mul(Cast(Read(buffers[i]), step.dtype()), momentum);
-        b = Push(op::add, {b, dampening == 0 ? g : Mul(g, 1 - dampening)}, 1);
-      }
-      step.Replace(buffers[i], b);
-      g = nesterov ? Push(op::add, {g, Mul(b, momentum)}, 2) : b;
-    }
-    step.Replace(p, Push(op::sub, {x, Push(op::mul, {g, rate.as(step.dtype())})}, 2));
+    c10::SmallVector<In, 4> inputs;
+    const Value x = Read(p), g = step.Gradient(grads[i]);
+    const bool has_buffer = momentum != 0 && !is_first_step;
+    const Value buffer = has_buffer ? Read(buffers[i]) : Value();
+    for (const In& input : {In(x), In(g), rate.as(step.dtype())}) inputs.push_back(input);
+    if (has_buffer) inputs.emplace_back(buffer);
+    const std::vector<Value> made = PushAll("sgd_step", inputs,
+                                            {{"momentum", momentum},
+                                             {"dampening", dampening},
+                                             {"weight_decay", weight_decay},
+                                             {"nesterov", nesterov && momentum != 0},
+                                             {"maximize", maximize}});
+    if (momentum != 0) step.Replace(buffers[i], made[1]);
+    step.Replace(p, made[0]);
     step.Finish();
   }
 }

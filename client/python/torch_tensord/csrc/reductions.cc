@@ -115,21 +115,15 @@ std::tuple<at::Tensor&, at::Tensor&> AminmaxOut(const at::Tensor& self, std::opt
 
 // ---- truth
 
-// A count of elements that aren't zero, or of zeros.
-Value Any(const Value& x, at::OptionalIntArrayRef dims, bool keepdims) {
-  const Value count = ReduceOver("count_nonzero", x, dims, keepdims);
-  return Push(op::ne, {count, Number(0, count)});
-}
-Value All(const Value& x, at::OptionalIntArrayRef dims, bool keepdims) {
-  const Value count = ReduceOver("count_nonzero", Push(op::eq, {x, Number(0, x)}), dims, keepdims);
-  return Push(op::eq, {count, Number(0, count)});
-}
-template <Value (*kFunction)(const Value&, at::OptionalIntArrayRef, bool)>
+constexpr const char* kAll = "all";
+constexpr const char* kAny = "any";
+
+template <const char* const& kName>
 at::Tensor& TruthOut(const at::Tensor& self, int64_t dim, bool keepdims, at::Tensor& out) {
   const int64_t dims[] = {dim};
-  return WriteOut(out, kFunction(Read(self), at::IntArrayRef(dims), keepdims));
+  return WriteOut(out, ReduceOver(kName, Read(self), at::IntArrayRef(dims), keepdims));
 }
-template <Value (*kFunction)(const Value&, at::OptionalIntArrayRef, bool)>
+template <const char* const& kName>
 at::Tensor& TruthDimsOut(const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdims,
                          at::Tensor& out) {
   // An empty list of dims: the elements themselves.
@@ -137,11 +131,11 @@ at::Tensor& TruthDimsOut(const at::Tensor& self, at::OptionalIntArrayRef dims, b
     const Value x = Read(self);
     return WriteOut(out, Push(op::ne, {x, Number(0, x)}));
   }
-  return WriteOut(out, kFunction(Read(self), dims, keepdims));
+  return WriteOut(out, ReduceOver(kName, Read(self), dims, keepdims));
 }
-template <Value (*kFunction)(const Value&, at::OptionalIntArrayRef, bool)>
+template <const char* const& kName>
 at::Tensor& TruthAllOut(const at::Tensor& self, at::Tensor& out) {
-  return WriteOut(out, kFunction(Read(self), {}, false));
+  return WriteOut(out, ReduceOver(kName, Read(self), {}, false));
 }
 
 at::Tensor CountNonzero(const at::Tensor& self, at::IntArrayRef dims) {
@@ -246,12 +240,12 @@ TENSORD_KERNELS(m) {
   m.impl("max.dim_max", ExtremumDimOut<kMax, kArgMax>);
   m.impl("min.dim_min", ExtremumDimOut<kMin, kArgMin>);
   m.impl("aminmax.out", AminmaxOut);
-  m.impl("any.out", TruthOut<Any>);
-  m.impl("all.out", TruthOut<All>);
-  m.impl("any.dims_out", TruthDimsOut<Any>);
-  m.impl("all.dims_out", TruthDimsOut<All>);
-  m.impl("any.all_out", TruthAllOut<Any>);
-  m.impl("all.all_out", TruthAllOut<All>);
+  m.impl("any.out", TruthOut<kAny>);
+  m.impl("all.out", TruthOut<kAll>);
+  m.impl("any.dims_out", TruthDimsOut<kAny>);
+  m.impl("all.dims_out", TruthDimsOut<kAll>);
+  m.impl("any.all_out", TruthAllOut<kAny>);
+  m.impl("all.all_out", TruthAllOut<kAll>);
   m.impl("count_nonzero.dim_IntList", CountNonzero);
   m.impl("var.correction", Var);
   m.impl("std.correction", Std);

@@ -1,6 +1,4 @@
 // where, clamp, masked_fill, lerp, addcmul and addcdiv, and fills.
-#include <cmath>
-
 #include "kernels.h"
 
 namespace torch_tensord {
@@ -41,10 +39,10 @@ at::Tensor WhereSelf(const at::Tensor& condition, const at::Tensor& a, const at:
   return WhereOut(condition, a, b, out);
 }
 
-Value Clamp(Value x, const std::optional<In>& low, const std::optional<In>& high) {
-  if (low.has_value()) x = Push(op::maximum, {x, *low});
-  if (high.has_value()) x = Push(op::minimum, {x, *high});
-  return x;
+Value Clamp(const In& x, const std::optional<In>& low, const std::optional<In>& high) {
+  if (low.has_value() && high.has_value()) return Push(op::clamp, {x, *low, *high});
+  if (low.has_value()) return Push(op::maximum, {x, *low});
+  return high.has_value() ? Push(op::minimum, {x, *high}) : Own(x);
 }
 
 at::ScalarType ClampType(const at::Tensor& self, const at::OptionalScalarRef& low,
@@ -83,17 +81,8 @@ at::Tensor& ClampOut(const at::Tensor& self, const std::optional<at::Scalar>& lo
   if (low.has_value()) least = Limit(*low, dtype, true);
   if (high.has_value()) greatest = Limit(*high, dtype, false);
   Resize(out, self.sizes());
-  const auto is_nan = [](const std::optional<at::Scalar>& x) {
-    return x.has_value() && x->isFloatingPoint() && x->toDouble() != x->toDouble();
-  };
-  Elementwise("clamp", out, {&self}, dtype, [&](const Inputs& in) {
-    if (is_nan(low) || is_nan(high)) {
-      const Value zero = Push(op::mul, {in[0], In(0, dtype)});
-      return Push(op::add, {zero, is_nan(low) ? *least : *greatest});
-    }
-    Api().retain(in[0].input.tensor);
-    return Clamp(c10::make_intrusive<Handle>(in[0].input.tensor), least, greatest);
-  });
+  Elementwise("clamp", out, {&self}, dtype,
+              [&](const Inputs& in) { return Clamp(in[0], least, greatest); });
   return out;
 }
 at::Tensor& ClampMinOut(const at::Tensor& self, const at::Scalar& low, at::Tensor& out) {
@@ -124,7 +113,7 @@ at::Tensor& ClampTensorOut(const at::Tensor& self, const std::optional<at::Tenso
   std::optional<In> least, greatest;
   if (low.has_value()) least = read.inputs[1];
   if (high.has_value()) greatest = read.inputs.back();
-  Write(out, Clamp(ReadAs(self, dtype, device), least, greatest));
+  Write(out, Clamp(read.inputs[0], least, greatest));
   return out;
 }
 at::Tensor& ClampMinTensorOut(const at::Tensor& self, const at::Tensor& low, at::Tensor& out) {
@@ -138,60 +127,34 @@ at::Tensor& ClampMaxTensorOut(const at::Tensor& self, const at::Tensor& high, at
 template <ServerOp& kOp>
 at::Tensor& AddProductOut(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
                           const at::Scalar& value, at::Tensor& out) {
-  const at::ScalarType dtype = ResultType({&self, &a, &b}), computed = ComputeDType(dtype);
-  constexpr const char* kName = &kOp == &op::mul ? "addcmul" : "addcdiv";
-  TORCH_CHECK_NOT_IMPLEMENTED(dtype != at::kBool, kName, " isn't implemented for bool");
-  TORCH_CHECK(&kOp != &op::div || !at::isIntegralType(a.scalar_type(), true) ||
+  const at::ScalarType dtype = ResultType({&self, &a, &b});
+  TORCH_CHECK_NOT_IMPLEMENTED(dtype != at::kBool, kOp.name(), " isn't implemented for bool");
+  TORCH_CHECK(&kOp != &op::addcdiv || !at::isIntegralType(a.scalar_type(), true) ||
                   !at::isIntegralType(b.scalar_type(), true),
               "Integer division with addcdiv is no longer supported: divide with torch.div and its "
               "rounding_mode, or cast an operand to a floating dtype");
-  const In factor = Checked(value, computed);
+  const In factor = Checked(value, ComputeDType(dtype));
   Resize(out, BroadcastSizes({&self, &a, &b}));
-  Elementwise(kName, out, {&self, &a, &b}, computed, [&](const Inputs& in) {
-    Value product = Push(kOp, {in[1], in[2]});
-    if (!value.equal(1)) product = Push(op::mul, {product, factor});
-    return Cast(Push(op::add, {in[0], product}), dtype);
-  });
-  return out;
+  return OpInto(kOp, out, {&self, &a, &b}, dtype, factor);
 }
 
-at::ScalarType LerpType(const at::Tensor& self) {
+void CheckLerp(const at::Tensor& self) {
   TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(self.scalar_type()), "lerp isn't implemented for ",
                               self.scalar_type());
-  return ComputeDType(self.scalar_type());
 }
 at::Tensor& LerpOut(const at::Tensor& self, const at::Tensor& end, const at::Scalar& weight,
                     at::Tensor& out) {
-  const at::ScalarType dtype = LerpType(self);
-  Checked(weight, dtype);
+  CheckLerp(self);
+  const In number = Checked(weight, ComputeDType(self.scalar_type()));
   Resize(out, BroadcastSizes({&self, &end}));
-  Elementwise("lerp", out, {&self, &end}, dtype, [&](const Inputs& in) {
-    const double w = weight.toDouble();
-    const Value difference = Push(op::sub, {in[1], in[0]});
-    if (std::abs(w) < 0.5) return Push(op::add, {in[0], Mul(difference, weight)});
-    return Push(op::sub, {in[1], Mul(difference, at::Scalar(1 - w))});
-  });
-  return out;
+  return OpInto(op::lerp, out, {&self, &end}, self.scalar_type(), number);
 }
 at::Tensor& LerpTensorOut(const at::Tensor& self, const at::Tensor& end, const at::Tensor& weight,
                           at::Tensor& out) {
-  const at::ScalarType dtype = LerpType(self);
+  CheckLerp(self);
+  if (IsNumber(weight)) return LerpOut(self, end, weight.item(), out);
   Resize(out, BroadcastSizes({&self, &end, &weight}));
-  Elementwise("lerp", out, {&self, &end, &weight}, dtype, [&](const Inputs& in) {
-    const Value difference = Push(op::sub, {in[1], in[0]});
-    const auto scaled = [&](const In& weight) { return Push(op::mul, {difference, weight}); };
-    const Value from_start = Push(op::add, {in[0], scaled(in[2])});
-    if (in[2].is_number()) {
-      const double w = in[2].input.number.value.f;
-      return std::abs(w) < 0.5 ? from_start
-                               : Push(op::sub, {in[1], scaled(In(at::Scalar(1 - w), dtype))});
-    }
-    // From a weight of 1/2 on, PyTorch computes from the end, so that a weight of 1 gives the end.
-    const Value rest = Push(op::sub, {In(1, dtype), in[2]});
-    const Value near = Push(op::lt, {Push(op::abs, {in[2]}), In(0.5, dtype)});
-    return Where(near, from_start, Push(op::sub, {in[1], scaled(rest)}));
-  });
-  return out;
+  return OpInto(op::lerp, out, {&self, &end, &weight}, self.scalar_type());
 }
 
 // Returns the mask for WithoutRepeats(self). If the mask of any element with the same place is
@@ -275,8 +238,8 @@ TENSORD_KERNELS(m) {
   m.impl("clamp.Tensor_out", ClampTensorOut);
   m.impl("clamp_min.Tensor_out", ClampMinTensorOut);
   m.impl("clamp_max.Tensor_out", ClampMaxTensorOut);
-  m.impl("addcmul.out", AddProductOut<op::mul>);
-  m.impl("addcdiv.out", AddProductOut<op::div>);
+  m.impl("addcmul.out", AddProductOut<op::addcmul>);
+  m.impl("addcdiv.out", AddProductOut<op::addcdiv>);
   m.impl("lerp.Scalar_out", LerpOut);
   m.impl("lerp.Tensor_out", LerpTensorOut);
   m.impl("masked_fill_.Scalar", MaskedFillScalar);

@@ -1,4 +1,5 @@
 // Elementwise ops of one operand.
+#include <cmath>
 #include <limits>
 
 #include "kernels.h"
@@ -15,79 +16,39 @@ at::ScalarType DTypeBy(Rule rule, const at::Tensor& self) {
 
 template <ServerOp& kOp, Rule kRule>
 at::Tensor& UnaryOut(const at::Tensor& self, at::Tensor& out) {
-  const at::ScalarType dtype = DTypeBy(kRule, self);
-  if (TryInPlace(kOp, out, self, nullptr, dtype)) return out;
   Resize(out, self.sizes());
-  Elementwise(kOp.name(), out, {&self}, dtype,
-              [](const Inputs& in) { return Push(kOp.get(), kOp.name(), in); });
-  return out;
+  return OpInto(kOp, out, {&self}, DTypeBy(kRule, self));
 }
 
-// ---- compositions. Each computes from a value in the dtype of the rule.
-
-Value Reciprocal(const Value& x) { return Push(op::div, {Number(1, x), x}); }
-Value Exp2(const Value& x) { return Push(op::pow, {Number(2, x), x}); }
-Value Frac(const Value& x) { return Sub(x, Push(op::trunc, {x})); }
-Value SignOf(const Value& x) {
-  if (x->dtype() == at::kBool) return x;
-  if (!at::isFloatingType(x->dtype())) return Push(op::sign, {x});
-  // PyTorch's sign of NaN is 0.
-  return Sub(Cast(Push(op::gt, {x, Number(0, x)}), x->dtype()),
-             Cast(Push(op::lt, {x, Number(0, x)}), x->dtype()));
-}
-Value Signbit(const Value& x) {
-  if (!at::isFloatingType(x->dtype())) return Push(op::lt, {x, Number(0, x)});
-  return Push(op::lt, {Push(op::copysign, {Number(1, x), x}), Number(0, x)});
-}
-Value IsInfinity(const Value& x, double infinity) {
-  if (!at::isFloatingType(x->dtype())) return Push(op::ne, {x, x});
-  return Push(op::eq, {x, Number(infinity, x)});
-}
-Value IsPosInf(const Value& x) { return IsInfinity(x, std::numeric_limits<double>::infinity()); }
-Value IsNegInf(const Value& x) { return IsInfinity(x, -std::numeric_limits<double>::infinity()); }
-Value BitwiseNot(const Value& x) {
-  if (x->dtype() == at::kBool) return Push(op::bitwise_xor, {x, Number(true, x)});
-  if (x->dtype() == at::kByte) return Push(op::bitwise_xor, {x, Number(255, x)});
-  return Push(op::bitwise_xor, {x, Number(-1, x)});
-}
-Value LogicalNot(const Value& x) { return Push(op::eq, {x, Number(0, x)}); }
-Value IsNan(const Value& x) { return Push(op::ne, {x, x}); }
-
-// Computes in float32 for the 16-bit dtypes, so that the result is rounded once.
-template <Value (*kFunction)(const Value&), Rule kRule>
-at::Tensor& ComposedOut(const at::Tensor& self, at::Tensor& out) {
-  Resize(out, self.sizes());
-  const at::ScalarType dtype = DTypeBy(kRule, self), computed = ComputeDType(dtype);
-  CommonDevice("", {&self});
-  Elementwise("", out, {&self}, computed, [&](const Inputs& in) {
-    const Value made = kFunction(Own(in[0]));
-    return made->dtype() == computed ? Cast(made, dtype) : made;
-  });
-  return out;
-}
-
-template <Value (*kFunction)(const Value&)>
+template <ServerOp& kOp>
 at::Tensor TruthOf(const at::Tensor& self) {
   at::Tensor out = MakeLike(self, at::kBool);
-  return ComposedOut<kFunction, kSame>(self, out);
+  return UnaryOut<kOp, kSame>(self, out);
 }
 
 at::Tensor& NanToNumOut(const at::Tensor& self, std::optional<double> nan,
                         std::optional<double> posinf, std::optional<double> neginf,
                         at::Tensor& out) {
+  if (!at::isFloatingType(self.scalar_type())) return CopyToOut(out, self);
+  double largest = std::numeric_limits<double>::max();
+  if (self.scalar_type() == at::kFloat) largest = std::numeric_limits<float>::max();
+  if (self.scalar_type() == at::kHalf) largest = 65504;
+  if (self.scalar_type() == at::kBFloat16) largest = 3.3895313892515355e38;
+  // For the op, NaN in place of an infinity means the largest number.
+  const auto limit = [](double number, double otherwise) {
+    return std::isnan(number) ? otherwise : number;
+  };
+  const double above = posinf.value_or(largest), below = neginf.value_or(-largest);
   Resize(out, self.sizes());
-  Value x = Read(self);
-  if (at::isFloatingType(self.scalar_type())) {
-    double largest = std::numeric_limits<double>::max();
-    if (self.scalar_type() == at::kFloat) largest = std::numeric_limits<float>::max();
-    if (self.scalar_type() == at::kHalf) largest = 65504;
-    if (self.scalar_type() == at::kBFloat16) largest = 3.3895313892515355e38;
-    const Value inf = IsPosInf(x), negative = IsNegInf(x);
-    x = Where(IsNan(x), Number(nan.value_or(0), x), x);
-    x = Where(inf, Number(posinf.value_or(largest), x), x);
-    x = Where(negative, Number(neginf.value_or(-largest), x), x);
-  }
-  Write(out, x);
+  Elementwise("nan_to_num", out, {&self}, self.scalar_type(), [&](const Inputs& in) {
+    Value made = Push("nan_to_num", {in[0]},
+                      {{"nan", nan.value_or(0)},
+                       {"posinf", limit(above, largest)},
+                       {"neginf", limit(below, -largest)}});
+    if (std::isnan(above)) made = Where(Push(op::isposinf, {in[0]}), Number(above, made), made);
+    if (std::isnan(below)) made = Where(Push(op::isneginf, {in[0]}), Number(below, made), made);
+    return made;
+  });
   return out;
 }
 
@@ -111,18 +72,8 @@ TENSORD_KERNELS(m) {
   m.impl("abs", Unstructured<op::abs>);
   m.impl("relu", Unstructured<op::relu>);
   m.impl("relu_", UnstructuredInPlace<op::relu>);
-  m.impl("reciprocal.out", ComposedOut<Reciprocal, kFloat>);
-  m.impl("exp2.out", ComposedOut<Exp2, kFloat>);
-  m.impl("frac.out", ComposedOut<Frac, kSame>);
-  m.impl("sign.out", ComposedOut<SignOf, kSame>);
-  m.impl("sgn.out", ComposedOut<SignOf, kSame>);
-  m.impl("signbit.out", ComposedOut<Signbit, kSame>);
-  m.impl("isposinf.out", ComposedOut<IsPosInf, kSame>);
-  m.impl("isneginf.out", ComposedOut<IsNegInf, kSame>);
-  m.impl("bitwise_not.out", ComposedOut<BitwiseNot, kSame>);
-  m.impl("logical_not.out", ComposedOut<LogicalNot, kSame>);
-  m.impl("logical_not", TruthOf<LogicalNot>);
-  m.impl("isnan", TruthOf<IsNan>);
+  m.impl("logical_not", TruthOf<op::logical_not>);
+  m.impl("isnan", TruthOf<op::isnan>);
   m.impl("nan_to_num.out", NanToNumOut);
 }
 

@@ -76,8 +76,11 @@ class ServerOp {
   X(sigmoid) X(add) X(sub) X(mul) X(div) X(pow) X(maximum) X(minimum) X(floor_divide)            \
   X(remainder) X(atan2) X(copysign) X(hypot) X(logaddexp) X(nextafter) X(bitwise_and)            \
   X(bitwise_or) X(bitwise_xor) X(shift_left) X(shift_right) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)  \
-  X(where) X(matmul) X(linear) X(lgamma) X(digamma) X(zeta) X(i0) X(i0e) X(i1)      \
-  X(i1e) X(spherical_bessel_j0) X(sinc) X(entr) X(xlogy) X(xlog1py)
+  X(where) X(matmul) X(linear) X(lgamma) X(digamma) X(zeta) X(i0) X(i0e) X(i1)                   \
+  X(i1e) X(spherical_bessel_j0) X(sinc) X(entr) X(xlogy) X(xlog1py) X(reciprocal) X(exp2)        \
+  X(frac) X(sgn) X(signbit) X(isnan) X(isposinf) X(isneginf) X(logical_not) X(bitwise_not)       \
+  X(logical_and) X(logical_or) X(logical_xor) X(fmod) X(trunc_divide) X(fmax) X(fmin) X(clamp)   \
+  X(lerp) X(add_scaled) X(addcmul) X(addcdiv)
 // clang-format on
 namespace op {
 #define TENSORD_DECLARE_OP(name) inline ServerOp name{#name};

@@ -108,8 +108,8 @@ const RuleText* FindRule(int64_t index) {
 // "tensord: program (tensor 12): index: index 9 at [1] of input 1 is …\nnotes".
 struct Message {
   std::string before, op, text, notes;
-  // The names of the ops within a program or composition, from the outermost to the one that failed:
-  // "nll_loss: gather". Empty if there are none.
+  // The names of the ops within a program or composition, from the outermost to the one that
+  // failed: "nll_loss: gather". Empty if there are none.
   std::string inner;
   uint64_t handle = 0;
 };

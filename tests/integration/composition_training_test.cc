@@ -1,4 +1,4 @@
-// The activations, losses, gradients and steps of optimizers of client/composite: special values,
+// The activations, losses, gradients and steps of optimizers that are compositions: special values,
 // options, dtypes and errors. gradients_test.cc compares the gradients with finite differences.
 #include <cmath>
 #include <cstdint>
@@ -21,7 +21,7 @@ using Tensors = std::vector<Tensor>;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-class CompositeTrainingTest : public ClientFixture {
+class CompositionTrainingTest : public ClientFixture {
  protected:
   Tensor Matrix(int64_t rows, int64_t columns, const std::vector<float>& values) {
     return FromVector<float>(first_, {rows, columns}, values);
@@ -32,7 +32,7 @@ class CompositeTrainingTest : public ClientFixture {
 };
 
 // PyTorch returns the same gradients at these points.
-TEST_F(CompositeTrainingTest, GradientsAtPointsWithoutADerivative) {
+TEST_F(CompositionTrainingTest, GradientsAtPointsWithoutADerivative) {
   const Tensor ones = Ones(first_, {2});
   EXPECT_THAT(*ThresholdBackward(ones, Floats({0, -0.0f})).Read<float>(), ElementsAre(0, 0));
   EXPECT_THAT(*LeakyReluBackward(ones, Floats({0, 0}), 0.5).Read<float>(), ElementsAre(0.5, 0.5));
@@ -43,7 +43,7 @@ TEST_F(CompositeTrainingTest, GradientsAtPointsWithoutADerivative) {
               ElementsAre(0, 0));
 }
 
-TEST_F(CompositeTrainingTest, LargeArgumentsDoNotOverflow) {
+TEST_F(CompositionTrainingTest, LargeArgumentsDoNotOverflow) {
   const Tensor x = Floats({-200, 200}), ones = Ones(first_, {2}), target = Floats({1, 0});
   EXPECT_THAT(*LogSigmoid(x).Read<float>(), ElementsAre(-200, 0));
   EXPECT_THAT(*LogSigmoidBackward(ones, x).Read<float>(), ElementsAre(1, 0));
@@ -57,7 +57,7 @@ TEST_F(CompositeTrainingTest, LargeArgumentsDoNotOverflow) {
       ElementsAre(200, 200));
 }
 
-TEST_F(CompositeTrainingTest, BinaryCrossEntropyLimitsItsLogarithms) {
+TEST_F(CompositionTrainingTest, BinaryCrossEntropyLimitsItsLogarithms) {
   const Tensor x = Floats({0, 1, 0, 1}), target = Floats({1, 0, 0, 1});
   const BinaryCrossEntropyOptions options = {.reduction = LossReduction::kNone};
   EXPECT_THAT(*BinaryCrossEntropy(x, target, options).Read<float>(), ElementsAre(100, 100, 0, 0));
@@ -65,13 +65,13 @@ TEST_F(CompositeTrainingTest, BinaryCrossEntropyLimitsItsLogarithms) {
   EXPECT_THAT(*gradients.Read<float>(), ElementsAre(FloatEq(-1e12f), FloatEq(1e12f), 0, 0));
 }
 
-TEST_F(CompositeTrainingTest, KlDivOfATargetOfZeroIsZero) {
+TEST_F(CompositionTrainingTest, KlDivOfATargetOfZeroIsZero) {
   const Tensor x = Floats({-1, -2}), target = Floats({0, 1});
   EXPECT_THAT(*KlDiv(x, target, {.reduction = LossReduction::kNone}).Read<float>(),
               ElementsAre(0, 2));
 }
 
-TEST_F(CompositeTrainingTest, LossesReduce) {
+TEST_F(CompositionTrainingTest, LossesReduce) {
   const Tensor x = Floats({1, 2, 3, 4}), target = Floats({1, 1, 1, 1}), one = Ones(first_, {});
   EXPECT_THAT(*MseLoss(x, target, LossReduction::kNone).Read<float>(), ElementsAre(0, 1, 4, 9));
   EXPECT_EQ(*MseLoss(x, target, LossReduction::kSum).Item<float>(), 14);
@@ -86,7 +86,7 @@ TEST_F(CompositeTrainingTest, LossesReduce) {
 }
 
 // The sum of the squares is 4096 + 1, which bfloat16 and float16 don't have.
-TEST_F(CompositeTrainingTest, SixteenBitLossesAreSummedInFloat32) {
+TEST_F(CompositionTrainingTest, SixteenBitLossesAreSummedInFloat32) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     const Tensor x = Floats({64, 1, 1, 1}).To(dtype), zeros = Zeros(first_, {4}, {.dtype = dtype});
     const Tensor loss = MseLoss(x, zeros, LossReduction::kSum);
@@ -96,7 +96,7 @@ TEST_F(CompositeTrainingTest, SixteenBitLossesAreSummedInFloat32) {
   }
 }
 
-TEST_F(CompositeTrainingTest, NllLossIgnoresTargets) {
+TEST_F(CompositionTrainingTest, NllLossIgnoresTargets) {
   const Tensor x = Matrix(3, 2, {-1, -2, -3, -4, kInfinity, -6}), target = Classes({1, 0, 7});
   const Tensor weight = Floats({3, 1}), one = Ones(first_, {});
   const NllLossOptions options = {.weight = weight, .ignore_index = 7};
@@ -108,7 +108,7 @@ TEST_F(CompositeTrainingTest, NllLossIgnoresTargets) {
       ElementsAre(2, 3, 0));
 }
 
-TEST_F(CompositeTrainingTest, TheMeanOfNoTargetsIsNan) {
+TEST_F(CompositionTrainingTest, TheMeanOfNoTargetsIsNan) {
   const Tensor x = Matrix(2, 2, {-1, -2, -3, -4}), ignored = Classes({-100, -100});
   const Tensor none = Zeros(first_, {0, 2}), one = Ones(first_, {});
   for (const auto& [values, target] : {std::pair(x, ignored), std::pair(none, Classes({}))}) {
@@ -120,7 +120,7 @@ TEST_F(CompositeTrainingTest, TheMeanOfNoTargetsIsNan) {
   EXPECT_THAT(*NllLossBackward(one, x, ignored).Read<float>(), ElementsAre(0, 0, 0, 0));
 }
 
-TEST_F(CompositeTrainingTest, NllLossFailsForAClassOutOfRange) {
+TEST_F(CompositionTrainingTest, NllLossFailsForAClassOutOfRange) {
   const Tensor x = Matrix(2, 2, {-1, -2, -3, -4}), one = Ones(first_, {});
   for (const int64_t wrong : {-1, 2}) {
     const Tensor target = Classes({0, wrong});
@@ -131,7 +131,7 @@ TEST_F(CompositeTrainingTest, NllLossFailsForAClassOutOfRange) {
   }
 }
 
-TEST_F(CompositeTrainingTest, EmbeddingBackwardAddsTheGradientsOfARow) {
+TEST_F(CompositionTrainingTest, EmbeddingBackwardAddsTheGradientsOfARow) {
   const Tensor gradient = Matrix(4, 2, {1, 2, 3, 4, 5, 6, 7, 8});
   const Tensor indices = FromVector<int64_t>(first_, {4}, {2, 0, 2, 1});
   EXPECT_THAT(*EmbeddingBackward(gradient, indices, 3).Read<float>(),
@@ -146,7 +146,7 @@ TEST_F(CompositeTrainingTest, EmbeddingBackwardAddsTheGradientsOfARow) {
   EXPECT_THAT(*scaled.To(DType::kFloat32).Read<float>(), ElementsAre(3, 4, 7, 8, 3, 4));
 }
 
-TEST_F(CompositeTrainingTest, GradientsOfPartsAndMasks) {
+TEST_F(CompositionTrainingTest, GradientsOfPartsAndMasks) {
   const Tensor gradient = Floats({1, 2});
   EXPECT_THAT(*SelectBackward(gradient, {2, 2}, 1, -1).Read<float>(), ElementsAre(0, 1, 0, 2));
   EXPECT_THAT(*SliceBackward(gradient, {5}, {.start = 1, .step = 2}).Read<float>(),
@@ -156,7 +156,7 @@ TEST_F(CompositeTrainingTest, GradientsOfPartsAndMasks) {
   EXPECT_THAT(*MaskedFill(gradient, mask, -kInfinity).Read<float>(), ElementsAre(1, -kInfinity));
 }
 
-TEST_F(CompositeTrainingTest, SgdStepsWithAMomentum) {
+TEST_F(CompositionTrainingTest, SgdStepsWithAMomentum) {
   const Tensor gradient = Floats({2, -4});
   EXPECT_THAT(*SgdStep({Floats({1, 1})}, gradient, 0.5).p.Read<float>(), ElementsAre(0, 3));
   EXPECT_FALSE(SgdStep({Floats({1, 1})}, gradient, 0.5).buffer.has_value());
@@ -186,7 +186,7 @@ Tensors TrainingStep(absl::Span<const Tensor> in) {
   return {MseLoss(y, target), SgdStep({weight}, of_weight, lr).p};
 }
 
-TEST_F(CompositeTrainingTest, AStepOfTrainingRunsAsAProgram) {
+TEST_F(CompositionTrainingTest, AStepOfTrainingRunsAsAProgram) {
   const Tensor indices = FromVector<int64_t>(first_, {4}, {2, 0, 2, 1});
   const Tensor target = Matrix(4, 2, {1, 2, 3, 4, 5, 6, 7, 8}), lr = FromScalar(first_, 0.5);
   Tensor weight = Zeros(first_, {3, 2}), directly = weight;
@@ -203,7 +203,7 @@ TEST_F(CompositeTrainingTest, AStepOfTrainingRunsAsAProgram) {
   }
 }
 
-TEST_F(CompositeTrainingTest, ErrorsBeginWithTheNameOfTheFunction) {
+TEST_F(CompositionTrainingTest, ErrorsBeginWithTheNameOfTheFunction) {
   const Tensor x = Floats({1, 2}), other = Floats({1, 2, 3}), ints = Classes({0, 1});
   const Tensor matrix = Matrix(2, 2, {1, 2, 3, 4});
   const std::pair<const char*, Tensor> cases[] = {
@@ -237,7 +237,7 @@ TEST_F(CompositeTrainingTest, ErrorsBeginWithTheNameOfTheFunction) {
   }
 }
 
-TEST_F(CompositeTrainingTest, AFailedInputIsTheErrorOfTheResult) {
+TEST_F(CompositionTrainingTest, AFailedInputIsTheErrorOfTheResult) {
   const Tensor failed = Tensor::Failed(absl::ResourceExhaustedError("the root of it"));
   const Tensor x = Floats({1}), classes = Classes({0});
   const Tensor results[] = {LeakyRelu(failed),

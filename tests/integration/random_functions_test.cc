@@ -1,4 +1,4 @@
-// The functions of client/composite/random.h.
+// The functions of client/random.h that run several ops.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 constexpr int64_t kMany = 100000;
 
-class CompositeRandomTest : public ClientFixture {
+class RandomFunctionsTest : public ClientFixture {
  protected:
   std::vector<double> Read(const Tensor& x) {
     auto values = x.To(DType::kFloat64).Read<double>();
@@ -30,7 +30,7 @@ class CompositeRandomTest : public ClientFixture {
   }
 };
 
-TEST_F(CompositeRandomTest, LikeTakesShapeDTypeAndDevice) {
+TEST_F(RandomFunctionsTest, LikeTakesShapeDTypeAndDevice) {
   const Tensor x = Zeros(second_, {2, 3}, {.dtype = DType::kFloat16});
   EXPECT_EQ(UniformLike(x, 1).spec(), x.spec());
   EXPECT_EQ(NormalLike(x, 1, {.mean = 5}).device(), second_);
@@ -39,7 +39,7 @@ TEST_F(CompositeRandomTest, LikeTakesShapeDTypeAndDevice) {
   EXPECT_FALSE(RandIntLike(x, 0, 5, 1).ok());
 }
 
-TEST_F(CompositeRandomTest, RandPermHasEachNumberOnceInAnyOrder) {
+TEST_F(RandomFunctionsTest, RandPermHasEachNumberOnceInAnyOrder) {
   constexpr int64_t kCount = 1000;
   const Tensor permutation = RandPerm(first_, kCount, 3);
   EXPECT_EQ(permutation.spec(), (TensorSpec{DType::kInt64, {kCount}}));
@@ -57,7 +57,7 @@ TEST_F(CompositeRandomTest, RandPermHasEachNumberOnceInAnyOrder) {
               HasSubstr("rand_perm: n is -1"));
 }
 
-TEST_F(CompositeRandomTest, BernoulliHasTheProbabilities) {
+TEST_F(RandomFunctionsTest, BernoulliHasTheProbabilities) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
     const Tensor p = BroadcastTo(Floats({0, 0.25, 1}).To(dtype), {kMany, 3});
     const Tensor drawn = Bernoulli(p, 1);
@@ -75,7 +75,7 @@ TEST_F(CompositeRandomTest, BernoulliHasTheProbabilities) {
               HasSubstr("floating"));
 }
 
-TEST_F(CompositeRandomTest, ExponentialHasItsMeanAndIsNeverZero) {
+TEST_F(RandomFunctionsTest, ExponentialHasItsMeanAndIsNeverZero) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
     std::vector<double> x = Read(Exponential(first_, {kMany}, 3, {.rate = 4, .dtype = dtype}));
     EXPECT_NEAR(MeanOf(x), 0.25, 4 * 0.25 / std::sqrt(kMany));
@@ -89,7 +89,7 @@ TEST_F(CompositeRandomTest, ExponentialHasItsMeanAndIsNeverZero) {
   }
 }
 
-TEST_F(CompositeRandomTest, TruncNormalStaysWithinItsBounds) {
+TEST_F(RandomFunctionsTest, TruncNormalStaysWithinItsBounds) {
   const TruncNormalOptions options = {.mean = 1, .stddev = 2, .low = 0, .high = 4};
   const std::vector<double> x = Read(TruncNormal(first_, {kMany}, 3, options));
   for (double value : x) {
@@ -102,7 +102,7 @@ TEST_F(CompositeRandomTest, TruncNormalStaysWithinItsBounds) {
   EXPECT_FALSE(TruncNormal(first_, {3}, 3, {.stddev = 0}).ok());
 }
 
-TEST_F(CompositeRandomTest, TruncNormalWithInfiniteBoundsIsFinite) {
+TEST_F(RandomFunctionsTest, TruncNormalWithInfiniteBoundsIsFinite) {
   constexpr int64_t kCount = 885881, kSeed = 33;  // the last draw is the smallest possible one
   const Tensor u = Uniform(first_, {kCount}, kSeed, {.low = -1, .high = 1});
   EXPECT_EQ(*Min(u).Item<float>(), -1);
@@ -111,7 +111,7 @@ TEST_F(CompositeRandomTest, TruncNormalWithInfiniteBoundsIsFinite) {
   EXPECT_NEAR(*Min(x).Item<float>(), -5.4, 0.1);
 }
 
-TEST_F(CompositeRandomTest, MultinomialDrawsByWeight) {
+TEST_F(RandomFunctionsTest, MultinomialDrawsByWeight) {
   const Tensor weights = FromVector<float>(first_, {2, 3}, {1, 0, 3, 0, 5, 0});
   const Tensor drawn = Multinomial(weights, 20000, /*replacement=*/true, 5);
   EXPECT_EQ(drawn.spec(), (TensorSpec{DType::kInt64, {2, 20000}}));
@@ -122,7 +122,7 @@ TEST_F(CompositeRandomTest, MultinomialDrawsByWeight) {
   EXPECT_THAT(std::vector<double>(x.begin() + 20000, x.end()), Each(1));
 }
 
-TEST_F(CompositeRandomTest, MultinomialWithoutReplacementDrawsEachCategoryOnce) {
+TEST_F(RandomFunctionsTest, MultinomialWithoutReplacementDrawsEachCategoryOnce) {
   const Tensor weights = BroadcastTo(Floats({1, 2, 4, 1}), {5000, 4});
   const std::vector<double> x = Read(Multinomial(weights, 3, /*replacement=*/false, 5));
   int first_is_2 = 0;

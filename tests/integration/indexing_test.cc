@@ -1,4 +1,4 @@
-// The functions of client/indexing.h and client/composite/indexing.h, by their values.
+// The functions of client/indexing.h, by their values.
 #include <cstdint>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// The functions of client/composite/movement.h, and slices with negative steps.
+// The functions of client/movement.h, and slices with negative steps.
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
 
-class CompositeMovementTest : public ClientFixture {
+class MovementTest : public ClientFixture {
  protected:
   // 0, 1, 2, … in this shape.
   Tensor Numbers(const Shape& shape) {
@@ -27,14 +27,14 @@ class CompositeMovementTest : public ClientFixture {
   }
 };
 
-TEST_F(CompositeMovementTest, SliceGoesBackwards) {
+TEST_F(MovementTest, SliceGoesBackwards) {
   const Tensor x = Numbers({6});
   EXPECT_THAT(Read(Slice(x, {kToEnd}, {kToBegin}, {.steps = {-1}})), ElementsAre(5, 4, 3, 2, 1, 0));
   EXPECT_THAT(Read(Slice(x, {4}, {0}, {.steps = {-2}})), ElementsAre(4, 2));
   EXPECT_THAT(Read(Slice(x, {-1}, {-1}, {.steps = {-1}})), ElementsAre());
 }
 
-TEST_F(CompositeMovementTest, FlipReversesTheAxes) {
+TEST_F(MovementTest, FlipReversesTheAxes) {
   const Tensor x = Numbers({2, 3});
   EXPECT_THAT(Read(Flip(x)), ElementsAre(5, 4, 3, 2, 1, 0));
   EXPECT_THAT(Read(Flip(x, {0})), ElementsAre(3, 4, 5, 0, 1, 2));
@@ -45,7 +45,7 @@ TEST_F(CompositeMovementTest, FlipReversesTheAxes) {
   EXPECT_THAT(std::string(Flip(x, {0, -2}).status().message()), HasSubstr("twice"));
 }
 
-TEST_F(CompositeMovementTest, RollMovesElementsAroundTheEnd) {
+TEST_F(MovementTest, RollMovesElementsAroundTheEnd) {
   const Tensor x = Numbers({2, 3});
   EXPECT_THAT(Read(Roll(x, 1, 1)), ElementsAre(2, 0, 1, 5, 3, 4));
   EXPECT_THAT(Read(Roll(x, -1, -1)), ElementsAre(1, 2, 0, 4, 5, 3));
@@ -59,7 +59,7 @@ TEST_F(CompositeMovementTest, RollMovesElementsAroundTheEnd) {
   EXPECT_THAT(std::string(Roll(x, {1, 2}, {0}).status().message()), HasSubstr("2 shifts"));
 }
 
-TEST_F(CompositeMovementTest, TrilAndTriuKeepATriangle) {
+TEST_F(MovementTest, TrilAndTriuKeepATriangle) {
   const Tensor x = Numbers({2, 3}) + 1;
   EXPECT_THAT(Read(Tril(x)), ElementsAre(1, 0, 0, 4, 5, 0));
   EXPECT_THAT(Read(Tril(x, 1)), ElementsAre(1, 2, 0, 4, 5, 6));
@@ -75,14 +75,14 @@ TEST_F(CompositeMovementTest, TrilAndTriuKeepATriangle) {
   EXPECT_THAT(std::string(Tril(Numbers({3})).status().message()), HasSubstr("two axes"));
 }
 
-TEST_F(CompositeMovementTest, EyeHasAnyDiagonal) {
+TEST_F(MovementTest, EyeHasAnyDiagonal) {
   EXPECT_THAT(*Eye(first_, 2, 3).Read<float>(), ElementsAre(1, 0, 0, 0, 1, 0));
   EXPECT_THAT(*Eye(first_, 2, 3, 1).Read<float>(), ElementsAre(0, 1, 0, 0, 0, 1));
   EXPECT_THAT(*Eye(first_, 2, 3, -1).Read<float>(), ElementsAre(0, 0, 0, 1, 0, 0));
   EXPECT_THAT(*Eye(first_, 2, {.k = 2}).Read<float>(), ElementsAre(0, 0, 0, 0));
 }
 
-TEST_F(CompositeMovementTest, UnsqueezeSqueezeAndFlattenChangeTheShape) {
+TEST_F(MovementTest, UnsqueezeSqueezeAndFlattenChangeTheShape) {
   const Tensor x = Zeros(first_, {2, 1, 3});
   EXPECT_EQ(Unsqueeze(x, 0).shape(), Shape({1, 2, 1, 3}));
   EXPECT_EQ(Unsqueeze(x, -1).shape(), Shape({2, 1, 3, 1}));
@@ -98,7 +98,7 @@ TEST_F(CompositeMovementTest, UnsqueezeSqueezeAndFlattenChangeTheShape) {
   ExpectError(Flatten(x, 2, 1).status(), Code::kInvalidArgument, {"flatten", "after"});
 }
 
-TEST_F(CompositeMovementTest, SelectRemovesAnAxisAndStackAddsOne) {
+TEST_F(MovementTest, SelectRemovesAnAxisAndStackAddsOne) {
   const Tensor x = Reshape(Arange(first_, 6), {2, 3});
   EXPECT_THAT(*Select(x, 0, -1).Read<int64_t>(), ElementsAre(3, 4, 5));
   EXPECT_THAT(*Select(x, 1, 2).Read<int64_t>(), ElementsAre(2, 5));
@@ -110,7 +110,7 @@ TEST_F(CompositeMovementTest, SelectRemovesAnAxisAndStackAddsOne) {
   ExpectError(Stack({x, Select(x, 0, 0)}).status(), Code::kInvalidArgument, {"stack", "[2, 3]"});
 }
 
-TEST_F(CompositeMovementTest, MaskedSelectReturnsTheElementsWhereTheMaskIsTrue) {
+TEST_F(MovementTest, MaskedSelectReturnsTheElementsWhereTheMaskIsTrue) {
   const Tensor x = Reshape(Arange(first_, 6), {2, 3});
   EXPECT_THAT(*MaskedSelect(x, Gt(x, 2)).Read<int64_t>(), ElementsAre(3, 4, 5));
   EXPECT_THAT(*MaskedSelect(x, Eq(Arange(first_, 3), 1)).Read<int64_t>(), ElementsAre(1, 4));
@@ -118,7 +118,7 @@ TEST_F(CompositeMovementTest, MaskedSelectReturnsTheElementsWhereTheMaskIsTrue) 
   ExpectError(MaskedSelect(x, x).status(), Code::kInvalidArgument, {"masked_select", "bool"});
 }
 
-TEST_F(CompositeMovementTest, UniqueCountsEachValueAndFindsItsElements) {
+TEST_F(MovementTest, UniqueCountsEachValueAndFindsItsElements) {
   const Tensor x = FromVector<float>(first_, {2, 3}, {3, 1, 3, 2, 1, 3});
   const UniqueResult result = Unique(x);
   EXPECT_THAT(*result.values.Read<float>(), ElementsAre(1, 2, 3));

@@ -1,5 +1,5 @@
-// Functions that move or mask elements, composed of the ops of ops.h. README.md of this folder
-// lists their definitions.
+// Functions that move or mask elements. Roll, Tril, Triu and Pad are ops. The others are reshape,
+// slice or concat with other arguments.
 //
 // No function waits, errors are in the result's status, and all functions are thread-safe. Negative
 // axes count from the end.
@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
+#include "tensord/client/scalar.h"
 #include "tensord/client/tensor.h"
 
 namespace tensord {
@@ -26,6 +27,11 @@ Tensor Roll(const Tensor& x, absl::Span<const int64_t> shifts, absl::Span<const 
 // k = 0 is the main diagonal, k > 0 one above it. x must have at least two axes.
 Tensor Tril(const Tensor& x, int64_t k = 0);
 Tensor Triu(const Tensor& x, int64_t k = 0);
+
+// Returns x with `value` before and after its elements along the last pad.size() / 2 axes. `pad`
+// has two sizes for each of these axes, before and after, and begins with the last axis. No size
+// may be negative. A value above the largest int64 is rounded to float64.
+Tensor Pad(const Tensor& x, absl::Span<const int64_t> pad, Scalar value = 0);
 
 // Adds an axis of size 1, which is axis `axis` of the result.
 Tensor Unsqueeze(const Tensor& x, int64_t axis);

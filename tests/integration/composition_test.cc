@@ -1,4 +1,4 @@
-// The functions of client/composite, by their values.
+// Elementwise functions and reductions that are compositions, by their values.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -17,7 +17,7 @@ using testing::StartsWith;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-class CompositeTest : public ClientFixture {
+class CompositionTest : public ClientFixture {
  protected:
   template <typename T>
   Tensor Of(const std::vector<T>& values) {
@@ -26,7 +26,7 @@ class CompositeTest : public ClientFixture {
   Tensor Bools(const std::vector<int32_t>& values) { return Of(values).To(DType::kBool); }
 };
 
-TEST_F(CompositeTest, SquareAndReciprocal) {
+TEST_F(CompositionTest, SquareAndReciprocal) {
   EXPECT_THAT(*Square(Floats({-3, 0.5})).Read<float>(), ElementsAre(9, 0.25));
   EXPECT_THAT(*Square(Of<int8_t>({-3, 12})).Read<int8_t>(), ElementsAre(9, -112));
   EXPECT_THAT(*Reciprocal(Floats({4, -0.0f})).Read<float>(), ElementsAre(0.25, -kInf));
@@ -34,7 +34,7 @@ TEST_F(CompositeTest, SquareAndReciprocal) {
   EXPECT_EQ(Reciprocal(Floats({4}).To(DType::kBFloat16)).dtype(), DType::kBFloat16);
 }
 
-TEST_F(CompositeTest, ClampKeepsNanAndLetsTheMaximumWin) {
+TEST_F(CompositionTest, ClampKeepsNanAndLetsTheMaximumWin) {
   const std::vector<float> values = *Clamp(Floats({-2, 0.5, 7, kNan}), -1, 2).Read<float>();
   EXPECT_THAT(absl::MakeSpan(values).first(3), ElementsAre(-1, 0.5, 2));
   EXPECT_TRUE(std::isnan(values[3]));
@@ -43,7 +43,7 @@ TEST_F(CompositeTest, ClampKeepsNanAndLetsTheMaximumWin) {
               ElementsAre(-1, 4));
 }
 
-TEST_F(CompositeTest, ClassifiesFloats) {
+TEST_F(CompositionTest, ClassifiesFloats) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
     const Tensor x = Floats({1, -0.0f, kInf, -kInf, kNan}).To(dtype);
     EXPECT_THAT(*IsNan(x).Read<bool>(), ElementsAre(false, false, false, false, true));
@@ -54,7 +54,7 @@ TEST_F(CompositeTest, ClassifiesFloats) {
   }
 }
 
-TEST_F(CompositeTest, IntegersAndBoolAreFinite) {
+TEST_F(CompositionTest, IntegersAndBoolAreFinite) {
   for (const DType dtype : {DType::kBool, DType::kUInt8, DType::kInt64}) {
     const Tensor x = Of<int32_t>({0, 3}).To(dtype);
     EXPECT_THAT(*IsNan(x).Read<bool>(), ElementsAre(false, false));
@@ -65,7 +65,7 @@ TEST_F(CompositeTest, IntegersAndBoolAreFinite) {
   EXPECT_THAT(*SignBit(Of<int32_t>({-1, 1})).Read<bool>(), ElementsAre(true, false));
 }
 
-TEST_F(CompositeTest, LogicalFunctionsTakeAnyDtypes) {
+TEST_F(CompositionTest, LogicalFunctionsTakeAnyDtypes) {
   const Tensor a = Floats({0, 0, -2.5, kNan});
   const Tensor b = Of<int64_t>({0, 1, 0, 1});
   EXPECT_THAT(*LogicalAnd(a, b).Read<bool>(), ElementsAre(false, false, false, true));
@@ -78,14 +78,14 @@ TEST_F(CompositeTest, LogicalFunctionsTakeAnyDtypes) {
   EXPECT_THAT(*LogicalNot(c).Read<bool>(), ElementsAre(true, false, true, false));
 }
 
-TEST_F(CompositeTest, BitwiseNotInvertsEveryBit) {
+TEST_F(CompositionTest, BitwiseNotInvertsEveryBit) {
   EXPECT_THAT(*BitwiseNot(Of<int32_t>({0, -1, 5})).Read<int32_t>(), ElementsAre(-1, 0, -6));
   EXPECT_THAT(*BitwiseNot(Of<uint8_t>({0, 255, 5})).Read<uint8_t>(), ElementsAre(255, 0, 250));
   EXPECT_THAT(*BitwiseNot(Bools({0, 1})).Read<bool>(), ElementsAre(true, false));
   EXPECT_THAT(std::string(BitwiseNot(Floats({1})).status().message()), HasSubstr("float32"));
 }
 
-TEST_F(CompositeTest, LerpIsExactAtBothEnds) {
+TEST_F(CompositionTest, LerpIsExactAtBothEnds) {
   const Tensor a = Floats({1, 1e8f}), b = Floats({3, 1});
   EXPECT_THAT(*Lerp(a, b, 0).Read<float>(), ElementsAre(1, 1e8f));
   EXPECT_THAT(*Lerp(a, b, 1).Read<float>(), ElementsAre(3, 1));
@@ -93,7 +93,7 @@ TEST_F(CompositeTest, LerpIsExactAtBothEnds) {
   EXPECT_EQ(Lerp(a.To(DType::kFloat16), b.To(DType::kFloat16), 0.5).dtype(), DType::kFloat16);
 }
 
-TEST_F(CompositeTest, AddcmulAndAddcdiv) {
+TEST_F(CompositionTest, AddcmulAndAddcdiv) {
   const Tensor x = Floats({1, 2}), a = Floats({3, 4}), b = Floats({2, 8});
   EXPECT_THAT(*Addcmul(x, a, b).Read<float>(), ElementsAre(7, 34));
   EXPECT_THAT(*Addcmul(x, a, b, -0.5).Read<float>(), ElementsAre(-2, -14));
@@ -104,7 +104,7 @@ TEST_F(CompositeTest, AddcmulAndAddcdiv) {
 
 // 256 + 1.0078125² is 257.0157 and would be 256 if the product were rounded and added in bfloat16;
 // the nearest bfloat16 is 258 only if the sum exceeds 257.
-TEST_F(CompositeTest, RoundsSixteenBitResultsOnce) {
+TEST_F(CompositionTest, RoundsSixteenBitResultsOnce) {
   const auto narrow = [&](float value) { return Floats({value}).To(DType::kBFloat16); };
   const Tensor once = Addcmul(narrow(256), narrow(1.0078125f), narrow(1.0078125f));
   EXPECT_EQ(once.dtype(), DType::kBFloat16);
@@ -114,7 +114,7 @@ TEST_F(CompositeTest, RoundsSixteenBitResultsOnce) {
   EXPECT_EQ(*wide.Item<float>(), 257.0078125f);
 }
 
-TEST_F(CompositeTest, SoftplusIsLinearPastTheThreshold) {
+TEST_F(CompositionTest, SoftplusIsLinearPastTheThreshold) {
   const std::vector<float> values = *Softplus(Floats({0, -2, 30, 200})).Read<float>();
   EXPECT_NEAR(values[0], std::log(2.0), 1e-6);
   EXPECT_NEAR(values[1], std::log1p(std::exp(-2.0)), 1e-6);
@@ -125,11 +125,11 @@ TEST_F(CompositeTest, SoftplusIsLinearPastTheThreshold) {
   EXPECT_EQ(*Softplus(Floats({3}), {.threshold = 1}).Item<float>(), 3);
 }
 
-TEST_F(CompositeTest, ConjOfARealTensorIsTheTensor) {
+TEST_F(CompositionTest, ConjOfARealTensorIsTheTensor) {
   EXPECT_THAT(*Conj(Floats({1, -2})).Read<float>(), ElementsAre(1, -2));
 }
 
-TEST_F(CompositeTest, ErrorsBeginWithTheNameOfTheFunction) {
+TEST_F(CompositionTest, ErrorsBeginWithTheNameOfTheFunction) {
   const Tensor x = Floats({1, 2}), other = Floats({1, 2, 3}), ints = Of<int32_t>({1, 2});
   const std::pair<const char*, Tensor> cases[] = {
       {"clamp: maximum: shapes [2] and [3] don't broadcast", Clamp(x, other, 1)},
@@ -149,7 +149,7 @@ TEST_F(CompositeTest, ErrorsBeginWithTheNameOfTheFunction) {
       << "the error of an operand stays as it is";
 }
 
-TEST_F(CompositeTest, FailsWithTheErrorOfItsFirstFailedInput) {
+TEST_F(CompositionTest, FailsWithTheErrorOfItsFirstFailedInput) {
   const Tensor failed = Tensor::Failed(absl::ResourceExhaustedError("the root of it"));
   const Tensor x = Floats({1});
   const Tensor results[] = {Square(failed),        Reciprocal(failed),    Clamp(failed, 0, 1),
@@ -160,7 +160,7 @@ TEST_F(CompositeTest, FailsWithTheErrorOfItsFirstFailedInput) {
   for (const Tensor& result : results) EXPECT_EQ(result.status(), failed.status());
 }
 
-TEST_F(CompositeTest, VarMeanGivesBothOfOneOp) {
+TEST_F(CompositionTest, VarMeanGivesBothOfOneOp) {
   const Tensor x = FromVector<float>(first_, {2, 4}, {1, 2, 3, 4, 5, 5, 5, 5});
   const auto [var, mean] = VarMean(x, {.axes = {1}});
   EXPECT_THAT(*var.Read<float>(), ElementsAre(testing::FloatEq(5.0f / 3), 0));
@@ -175,7 +175,7 @@ TEST_F(CompositeTest, VarMeanGivesBothOfOneOp) {
   ExpectError(failed.mean.status(), absl::StatusCode::kInvalidArgument, {"var_mean", "cast first"});
 }
 
-TEST_F(CompositeTest, AllAndAny) {
+TEST_F(CompositionTest, AllAndAny) {
   const Tensor x = FromVector<float>(first_, {3, 2}, {0, -0.0f, 0, kNan, 1, kInf});
   EXPECT_THAT(*All(x, {.axes = {1}}).Read<bool>(), ElementsAre(false, false, true));
   EXPECT_THAT(*Any(x, {.axes = {1}}).Read<bool>(), ElementsAre(false, true, true));
@@ -186,7 +186,7 @@ TEST_F(CompositeTest, AllAndAny) {
   EXPECT_THAT(*Any(none, {.axes = {1}}).Read<bool>(), ElementsAre(false, false));
 }
 
-TEST_F(CompositeTest, AccumulationsWithADType) {
+TEST_F(CompositionTest, AccumulationsWithADType) {
   const Tensor x = Of<int8_t>({100, 100, 3});
   EXPECT_EQ(*Sum(x).Item<int64_t>(), 203);
   EXPECT_EQ(*Sum(x, {.dtype = DType::kInt8}).Item<int8_t>(), -53);

@@ -1,16 +1,16 @@
-#include "tensord/client/composite/selection.h"
+#include "tensord/client/selection.h"
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/creation.h"
 #include "tensord/client/indexing.h"
-#include "tensord/client/internal/composite.h"
+#include "tensord/client/internal/function_name.h"
 #include "tensord/client/ops.h"
 #include "tensord/client/sorting.h"
 
 namespace tensord {
 namespace {
 
-using internal::Composite;
+using internal::NameFunction;
 
 UniqueResult FailedUnique(const absl::Status& status) {
   return {Tensor::Failed(status), Tensor::Failed(status), Tensor::Failed(status)};
@@ -39,14 +39,14 @@ Tensor MaskedSelect(const Tensor& x, const Tensor& mask) {
   }
   const Tensor flat_mask = Reshape(BroadcastTo(mask, *shape), {-1});
   const Tensor flat = Reshape(BroadcastTo(x, *shape), {-1});
-  return Composite("masked_select", {x, mask}, Index(flat, {PositionsOf(flat_mask)}));
+  return NameFunction("masked_select", {x, mask}, Index(flat, {PositionsOf(flat_mask)}));
 }
 
 UniqueResult Unique(const Tensor& x) {
   if (!x.ok()) return FailedUnique(x.status());
   const int64_t size = x.num_elements();
   const auto [sorted, order] = Sort(Reshape(x, {size}));
-  if (!sorted.ok()) return FailedUnique(Composite("unique", {x}, sorted).status());
+  if (!sorted.ok()) return FailedUnique(NameFunction("unique", {x}, sorted).status());
   if (size == 0) return {sorted, Reshape(order, x.shape()), order};
   // Each value begins where an element differs from the one before.
   const Tensor begins = Concat({Ones(x.device(), {1}, {.dtype = DType::kBool}),

@@ -1,28 +1,27 @@
-#include "tensord/client/composite/movement.h"
+#include "tensord/client/movement.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/client/creation.h"
-#include "tensord/client/internal/composite.h"
+#include "tensord/client/internal/enqueue.h"
+#include "tensord/client/internal/function_name.h"
 #include "tensord/client/ops.h"
 
 namespace tensord {
 namespace {
 
-using internal::Composite;
+using internal::NameFunction;
+using internal::ToInts;
+
+Tensor Run(absl::string_view op, const Tensor& x, const Attributes& attrs) {
+  const Tensor* inputs[] = {&x};
+  return internal::Enqueue(op, inputs, attrs);
+}
 
 Tensor Invalid(absl::string_view function, const Tensor& x, absl::string_view what) {
   return Tensor::Failed(absl::InvalidArgumentError(
       absl::StrCat(function, ": ", what, "; input is ", x.spec().ToString())));
-}
-
-// Returns column - row for the elements of a matrix, as int64 of shape [rows, columns].
-Tensor DiagonalNumbers(const Tensor& x) {
-  const int64_t rows = x.shape().dim(x.rank() - 2), columns = x.shape().dim(x.rank() - 1);
-  const Tensor row = Reshape(Arange(x.device(), rows), {rows, 1});
-  return Arange(x.device(), columns) - row;
 }
 
 // Returns the shape with an axis of size 1 at a position.
@@ -46,55 +45,32 @@ Tensor Flip(const Tensor& x, absl::Span<const int64_t> axes) {
   }
   if (flipped.empty()) return x;
   const std::vector<int64_t> starts(flipped.size(), kToEnd), stops(flipped.size(), kToBegin);
-  return Composite("flip", {x},
-                   Slice(x, starts, stops,
-                         {.axes = flipped, .steps = std::vector<int64_t>(flipped.size(), -1)}));
+  return NameFunction("flip", {x},
+                      Slice(x, starts, stops,
+                            {.axes = flipped, .steps = std::vector<int64_t>(flipped.size(), -1)}));
 }
 
 Tensor Roll(const Tensor& x, int64_t shift, int64_t axis) {
-  if (!x.ok()) return x;
-  const absl::StatusOr<int> resolved = NormalizeAxis(axis, x.rank());
-  if (!resolved.ok()) return Invalid("roll", x, resolved.status().message());
-  const int64_t size = x.shape().dim(*resolved);
-  if (size == 0) return x;
-  const int64_t kept = ((-(shift % size)) % size + size) % size;  // the first element of the result
-  if (kept == 0) return x;
-  const Tensor parts[] = {Slice(x, {kept}, {size}, {.axes = {*resolved}}),
-                          Slice(x, {0}, {kept}, {.axes = {*resolved}})};
-  return Composite("roll", {x}, Concat(parts, *resolved));
+  const int64_t shifts[] = {shift}, axes[] = {axis};
+  return Roll(x, shifts, axes);
 }
 
 Tensor Roll(const Tensor& x, absl::Span<const int64_t> shifts, absl::Span<const int64_t> axes) {
-  if (!x.ok()) return x;
-  if (axes.empty() && shifts.size() == 1) {
-    return Reshape(Roll(Reshape(x, {-1}), shifts[0], 0), x.shape());
-  }
-  if (axes.size() != shifts.size()) {
-    return Invalid("roll", x,
-                   absl::StrCat("there are ", shifts.size(), " shifts and ", axes.size(), " axes"));
-  }
-  Tensor rolled = x;
-  for (size_t i = 0; i < axes.size(); ++i) rolled = Roll(rolled, shifts[i], axes[i]);
-  return rolled;
+  return Run("roll", x, {{"shift", ToInts(shifts)}, {"axes", ToInts(axes)}});
 }
 
-Tensor Tril(const Tensor& x, int64_t k) {
-  if (!x.ok()) return x;
-  if (x.rank() < 2) return Invalid("tril", x, "needs at least two axes");
-  return Composite("tril", {x}, Where(Le(DiagonalNumbers(x), k), x, false));
-}
+Tensor Tril(const Tensor& x, int64_t k) { return Run("tril", x, {{"k", k}}); }
+Tensor Triu(const Tensor& x, int64_t k) { return Run("triu", x, {{"k", k}}); }
 
-Tensor Triu(const Tensor& x, int64_t k) {
-  if (!x.ok()) return x;
-  if (x.rank() < 2) return Invalid("triu", x, "needs at least two axes");
-  return Composite("triu", {x}, Where(Ge(DiagonalNumbers(x), k), x, false));
+Tensor Pad(const Tensor& x, absl::Span<const int64_t> pad, Scalar value) {
+  return Run("pad", x, {{"pad", ToInts(pad)}, {"value", internal::ToAttr(value)}});
 }
 
 Tensor Unsqueeze(const Tensor& x, int64_t axis) {
   if (!x.ok()) return x;
   const absl::StatusOr<int> position = NormalizeAxis(axis, x.rank() + 1);
   if (!position.ok()) return Invalid("unsqueeze", x, position.status().message());
-  return Composite("unsqueeze", {x}, Reshape(x, WithAxis(x.shape(), *position)));
+  return NameFunction("unsqueeze", {x}, Reshape(x, WithAxis(x.shape(), *position)));
 }
 
 Tensor Squeeze(const Tensor& x, absl::Span<const int64_t> axes) {
@@ -109,7 +85,7 @@ Tensor Squeeze(const Tensor& x, absl::Span<const int64_t> axes) {
   for (int d = 0; d < x.rank(); ++d) {
     if (!removed[d] || x.shape().dim(d) != 1) shape.AppendDim(x.shape().dim(d));
   }
-  return Composite("squeeze", {x}, Reshape(x, shape));
+  return NameFunction("squeeze", {x}, Reshape(x, shape));
 }
 
 Tensor Flatten(const Tensor& x, int64_t start_axis, int64_t end_axis) {
@@ -130,7 +106,7 @@ Tensor Flatten(const Tensor& x, int64_t start_axis, int64_t end_axis) {
     if (d == *end) shape.AppendDim(joined);
   }
   if (x.rank() == 0) shape.AppendDim(1);
-  return Composite("flatten", {x}, Reshape(x, shape));
+  return NameFunction("flatten", {x}, Reshape(x, shape));
 }
 
 Tensor Select(const Tensor& x, int64_t axis, int64_t index) {
@@ -148,8 +124,8 @@ Tensor Select(const Tensor& x, int64_t axis, int64_t index) {
   for (int d = 0; d < x.rank(); ++d) {
     if (d != *position) shape.AppendDim(x.shape().dim(d));
   }
-  return Composite("select", {x},
-                   Reshape(Slice(x, {begin}, {begin + 1}, {.axes = {*position}}), shape));
+  return NameFunction("select", {x},
+                      Reshape(Slice(x, {begin}, {begin + 1}, {.axes = {*position}}), shape));
 }
 
 Tensor Stack(absl::Span<const Tensor> tensors, int64_t axis) {
@@ -170,7 +146,7 @@ Tensor Stack(absl::Span<const Tensor> tensors, int64_t axis) {
   if (!position.ok()) return Invalid("stack", first, position.status().message());
   const Shape shape = WithAxis(first.shape(), *position);
   for (const Tensor& tensor : tensors) parts.push_back(Reshape(tensor, shape));
-  return Composite("stack", {first}, Concat(parts, *position));
+  return NameFunction("stack", {first}, Concat(parts, *position));
 }
 
 }  // namespace tensord

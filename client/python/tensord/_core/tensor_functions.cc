@@ -1,18 +1,16 @@
-// The functions whose arguments differ from those of an op, and the functions of client/composite.
+// The functions of tensors whose arguments differ from those of an op.
 #include <algorithm>
 #include <cctype>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/client/composite/elementwise.h"
-#include "tensord/client/composite/indexing.h"
-#include "tensord/client/composite/movement.h"
-#include "tensord/client/composite/reductions.h"
-#include "tensord/client/composite/selection.h"
+#include "tensord/client/elementwise.h"
 #include "tensord/client/indexing.h"
+#include "tensord/client/movement.h"
 #include "tensord/client/ops.h"
 #include "tensord/client/python/tensord/_core/function.h"
+#include "tensord/client/selection.h"
 #include "tensord/client/sorting.h"
 
 namespace tensord::python {
@@ -128,13 +126,6 @@ ScatterReduction ReadReduction(const Call& call, int i) {
       "reduce must be \"none\", \"add\", \"mul\", \"max\" or \"min\", not \"", name, "\""));
 }
 
-ReduceOptions ReadReduce(const Call& call) {
-  return {.axes = call.ints(1), .keepdims = call.flag(2)};
-}
-VarOptions ReadVar(const Call& call) {
-  return {.axes = call.ints(1), .keepdims = call.flag(2), .correction = call.number(3, 1)};
-}
-
 Tensor ClampTo(const Call& call) {
   const Tensor& x = call.tensor(0);
   if (!call.has(1) && !call.has(2)) RaiseValueError("clamp() needs min, max or both");
@@ -163,59 +154,16 @@ struct Row {
 };
 
 #define TENSORD_RUN(expression) [](const Call& c) -> Tensor { return expression; }
-#define TENSORD_UNARY(name, Function, doc) \
-  { name, "x: Tensor, /", doc, TENSORD_RUN(Function(c.tensor(0))) }
-#define TENSORD_PAIR(name, Function, doc) \
-  { name, "a: Tensor, b: Tensor, /", doc, TENSORD_RUN(Function(c.tensor(0), c.tensor(1))) }
 
 const Row kRows[] = {
     // Elementwise.
-    TENSORD_UNARY("square", Square, "x squared."),
-    TENSORD_UNARY("reciprocal", Reciprocal, "1 / x; integers and bool are converted to float32."),
     {"clamp",
      "x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None",
      "x, but at least min and at most max. If min exceeds max, the result is max. NaN stays NaN.",
      ClampTo},
-    TENSORD_UNARY("isnan", IsNan, "Whether x is NaN, as bool."),
-    TENSORD_UNARY("isinf", IsInf, "Whether x is an infinity, as bool."),
-    TENSORD_UNARY("isfinite", IsFinite, "Whether x is neither NaN nor an infinity, as bool."),
-    TENSORD_UNARY("signbit", SignBit, "Whether the sign bit is set: True for -0, too."),
-    TENSORD_PAIR("logical_and", LogicalAnd,
-                 "a AND b, as bool. An operand counts as true unless it is zero."),
-    TENSORD_PAIR("logical_or", LogicalOr,
-                 "a OR b, as bool. An operand counts as true unless it is zero."),
-    TENSORD_PAIR("logical_xor", LogicalXor, "Whether exactly one of a and b is true, as bool."),
-    TENSORD_UNARY("logical_not", LogicalNot, "Whether x is zero, as bool."),
-    TENSORD_UNARY("bitwise_not", BitwiseNot,
-                  "x with every bit inverted; for bool, the opposite value."),
-    {"lerp", "a: Tensor, b: Tensor, weight: Tensor | Scalar, /",
-     "a + weight (b - a), for floating tensors; exact for the weights 0 and 1.",
-     TENSORD_RUN(Lerp(c.tensor(0), c.tensor(1), c.operand(2)))},
-    {"addcmul", "x: Tensor, a: Tensor, b: Tensor, /, *, value: Scalar = 1", "x + value a b.",
-     TENSORD_RUN(Addcmul(c.tensor(0), c.tensor(1), c.tensor(2), c.scalar(3, 1)))},
-    {"addcdiv", "x: Tensor, a: Tensor, b: Tensor, /, *, value: Scalar = 1",
-     "x + value a / b, for floating tensors.",
-     TENSORD_RUN(Addcdiv(c.tensor(0), c.tensor(1), c.tensor(2), c.scalar(3, 1)))},
     {"where", "condition: Tensor, x: Tensor | Scalar, y: Tensor | Scalar, /",
      "x where the condition is True, y elsewhere, with broadcasting. The condition must be bool.",
      TENSORD_RUN(Where(c.tensor(0), c.operand(1), c.operand(2))), false},
-
-    // Reductions.
-    {"var",
-     "x: Tensor, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: "
-     "float = 1.0",
-     "The variance: the squared deviations divided by n - correction.",
-     TENSORD_RUN(Var(c.tensor(0), ReadVar(c)))},
-    {"std",
-     "x: Tensor, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: "
-     "float = 1.0",
-     "The standard deviation, the square root of var.", TENSORD_RUN(Std(c.tensor(0), ReadVar(c)))},
-    {"all", "x: Tensor, /, axis: int | Sequence[int] | None = None, keepdims: bool = False",
-     "Whether all elements are nonzero, as bool; True for no elements.",
-     TENSORD_RUN(All(c.tensor(0), ReadReduce(c)))},
-    {"any", "x: Tensor, /, axis: int | Sequence[int] | None = None, keepdims: bool = False",
-     "Whether any element is nonzero, as bool; False for no elements.",
-     TENSORD_RUN(Any(c.tensor(0), ReadReduce(c)))},
 
     // Shapes.
     {"reshape", "x: Tensor, /, *shape: int | Sequence[int]",
@@ -255,20 +203,6 @@ const Row kRows[] = {
     {"flip", "x: Tensor, /, axis: int | Sequence[int] | None = None",
      "Reverses the order along the axes; along all axes by default.",
      TENSORD_RUN(Flip(c.tensor(0), c.ints(1)))},
-    {"roll", "x: Tensor, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None",
-     "Moves every element along an axis by shift positions. Elements beyond the end come in again "
-     "at the start.",
-     TENSORD_RUN(Roll(c.tensor(0), c.ints(1), c.ints(2)))},
-    {"tril", "x: Tensor, /, k: int = 0",
-     "The matrices of the last two axes with zeros above diagonal k.",
-     TENSORD_RUN(Tril(c.tensor(0), c.integer(1, 0)))},
-    {"triu", "x: Tensor, /, k: int = 0",
-     "The matrices of the last two axes with zeros below diagonal k.",
-     TENSORD_RUN(Triu(c.tensor(0), c.integer(1, 0)))},
-    {"pad", "x: Tensor, /, pad: Sequence[int], value: Scalar = 0",
-     "x with value before and after it. pad has two sizes for each of the last axes, and begins "
-     "with the last axis.",
-     TENSORD_RUN(Pad(c.tensor(0), c.ints(1), c.scalar(2, 0)))},
 
     // Indexing.
     {"index", "x: Tensor, indices: Sequence[Tensor], /, axis: int = 0",
@@ -293,18 +227,9 @@ const Row kRows[] = {
     {"scatter_add", "x: Tensor, /, axis: int, index: Tensor, src: Tensor",
      "scatter() with reduce=\"add\".",
      TENSORD_RUN(ScatterAdd(c.tensor(0), c.integer(1), c.tensor(2), c.tensor(3)))},
-    {"take_along_dim", "x: Tensor, index: Tensor, /, axis: int",
-     "The same as gather, but x and index broadcast along the other axes.",
-     TENSORD_RUN(TakeAlongDim(c.tensor(0), c.tensor(1), c.integer(2)))},
     {"embedding", "indices: Tensor, weight: Tensor, /",
      "The rows of weight at the indices: (…), (n,d) -> (…,d).",
      TENSORD_RUN(Embedding(c.tensor(0), c.tensor(1))), false},
-    {"one_hot", "indices: Tensor, /, classes: int",
-     "For each index, a row of zeros with a one at this index: (…) -> (…,classes), of dtype int64.",
-     TENSORD_RUN(OneHot(c.tensor(0), c.integer(1))), false},
-    {"select_scatter", "x: Tensor, src: Tensor, /, axis: int, index: int",
-     "x with src in place of the slice at the index along an axis.",
-     TENSORD_RUN(SelectScatter(c.tensor(0), c.tensor(1), c.integer(2), c.integer(3)))},
     {"slice_scatter",
      "x: Tensor, src: Tensor, /, axis: int = 0, start: int | None = None, stop: int | None = None, "
      "step: int = 1",
@@ -343,7 +268,7 @@ const Row kRows[] = {
 
 }  // namespace
 
-void AddCompositeFunctions(nb::module_& m, nb::class_<Box>& tensor) {
+void AddTensorFunctions(nb::module_& m, nb::class_<Box>& tensor) {
   for (const Row& row : kRows) {
     AddFunction(m, tensor,
                 {.name = row.name,

@@ -1,5 +1,5 @@
 // Functions whose results have sizes that depend on values. They wait for the server once, for the
-// size. While a program is recorded, they fail. README.md of this folder has their definitions.
+// size. While a program is recorded, they fail.
 //
 // Errors are in the result's status, and all functions are thread-safe.
 #pragma once
