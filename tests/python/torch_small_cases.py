@@ -16,11 +16,16 @@ def of_one(function, **attrs):
     return cases
 
 
+def without_signals(x):
+    """For a signaling NaN, PyTorch's fmax and fmin return NaN."""
+    return torch.where(x.isnan(), torch.nan, x)
+
+
 def of_two(function):
     def cases(inputs):
         for a, b in (
             (inputs.real(-8, 8, ELEMENTS), inputs.real(-2, 2, ELEMENTS)),
-            (inputs.every_kind()[:ELEMENTS], inputs.real(0.5, 3, 1)),
+            (without_signals(inputs.every_kind()[:ELEMENTS]), inputs.real(0.5, 3, 1)),
         ):
             yield Case([a, b], lambda a=a, b=b: function(a, b))
 
