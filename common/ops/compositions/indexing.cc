@@ -187,7 +187,6 @@ void AppendIndexing(std::vector<OpSchema>& ops) {
        .input_names = {"gradient", "indices"},
        .value_checked = true,
        .formula = EmbeddingBackward});
-  const AttrDef shape = RequiredAttr("shape", AttrType::kInts, "the shape of x");
   const std::vector<AttrDef> element = {
       RequiredAttr("axis", AttrType::kInt, "a negative one counts from the end"),
       RequiredAttr("index", AttrType::kInt, "a negative one counts from the end")};
@@ -196,39 +195,33 @@ void AppendIndexing(std::vector<OpSchema>& ops) {
       OptionalAttr("start", AttrType::kInt, int64_t{0}, "as in Python"),
       OptionalAttr("stop", AttrType::kInt, std::numeric_limits<int64_t>::max(), "as in Python"),
       OptionalAttr("step", AttrType::kInt, int64_t{1}, "1 or more")};
-  const auto add_scatter = [&](const char* name, const char* doc, std::vector<AttrDef> attrs,
-                               void (*formula)(Formula&)) {
+  const auto add = [&ops](const char* name, const char* signature, const char* doc,
+                          std::vector<std::string> input_names, std::vector<AttrDef> attrs,
+                          void (*formula)(Formula&)) {
+    const auto count = static_cast<int>(input_names.size());
     ops.push_back({.name = name,
-                   .signature = "x, (…) -> x.shape",
+                   .signature = signature,
                    .doc = doc,
-                   .min_inputs = 2,
-                   .max_inputs = 2,
+                   .min_inputs = count,
+                   .max_inputs = count,
                    .attrs = std::move(attrs),
                    .takes_complex = true,
-                   .input_names = {"x", "src"},
+                   .input_names = std::move(input_names),
                    .formula = formula});
   };
-  const auto add_gradient = [&](const char* name, const char* doc, std::vector<AttrDef> attrs,
-                                void (*formula)(Formula&)) {
-    attrs.insert(attrs.begin(), shape);
-    ops.push_back({.name = name,
-                   .signature = "(…) -> shape",
-                   .doc = doc,
-                   .min_inputs = 1,
-                   .max_inputs = 1,
-                   .attrs = std::move(attrs),
-                   .takes_complex = true,
-                   .input_names = {"gradient"},
-                   .formula = formula});
+  const auto with_shape = [](std::vector<AttrDef> attrs) {
+    attrs.insert(attrs.begin(), RequiredAttr("shape", AttrType::kInts, "the shape of x"));
+    return attrs;
   };
-  add_scatter("select_scatter", "x with src in place of an element of an axis.", element,
-              IntoInput<ScatterSelected>);
-  add_scatter("slice_scatter", "x with src in place of x[start:stop:step] along an axis.", slice,
-              IntoInput<ScatterSlice>);
-  add_gradient("select_backward", "The gradient of x for an element of an axis.", element,
-               IntoZeros<ScatterSelected>);
-  add_gradient("slice_backward", "The gradient of x for x[start:stop:step] along an axis.", slice,
-               IntoZeros<ScatterSlice>);
+  add("select_scatter", "x, (…) -> x.shape", "x with src in place of an element of an axis.",
+      {"x", "src"}, element, IntoInput<ScatterSelected>);
+  add("slice_scatter", "x, (…) -> x.shape",
+      "x with src in place of x[start:stop:step] along an axis.", {"x", "src"}, slice,
+      IntoInput<ScatterSlice>);
+  add("select_backward", "(…) -> shape", "The gradient of x for an element of an axis.",
+      {"gradient"}, with_shape(element), IntoZeros<ScatterSelected>);
+  add("slice_backward", "(…) -> shape", "The gradient of x for x[start:stop:step] along an axis.",
+      {"gradient"}, with_shape(slice), IntoZeros<ScatterSlice>);
 }
 
 }  // namespace

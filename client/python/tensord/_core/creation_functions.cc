@@ -93,15 +93,6 @@ Tensor DropoutOf(const Call& call) {
   return call.flag(2, true) ? Dropout(call.tensor(0), p, ReadSource(call, 3)) : call.tensor(0);
 }
 
-struct Row {
-  const char* name;
-  const char* parameters;
-  const char* doc;
-  Tensor (*run)(const Call&);
-  bool is_method = false;
-};
-
-#define TENSORD_RUN(expression) [](const Call& c) -> Tensor { return expression; }
 #define TENSORD_PLACE ", *, dtype: DTypeLike | None = None, device: DeviceLike | None = None"
 #define TENSORD_RANDOM ", generator: Generator | Tensor | int | None = None"
 
@@ -272,15 +263,7 @@ void AddCreationFunctions(nb::module_& m, nb::class_<Box>& tensor) {
         DefaultGenerator() = new Generator(seed);
       },  // a thread may use the old one
       nb::arg("seed"), "Gives the default generator of random functions this seed.");
-  for (const Row& row : kRows) {
-    AddFunction(m, tensor,
-                {.name = row.name,
-                 .parameters = row.parameters,
-                 .returns = "Tensor",
-                 .doc = row.doc,
-                 .body = [run = row.run](const Call& call) { return Wrap(run(call)); },
-                 .is_method = row.is_method});
-  }
+  AddRows(m, tensor, kRows, /*are_methods=*/false);
 }
 
 }  // namespace tensord::python

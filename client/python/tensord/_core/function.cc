@@ -295,6 +295,19 @@ void AddFunction(nb::module_& m, nb::class_<Box>& tensor, FunctionSpec spec) {
   if (kept->is_method) tensor.attr(kept->name.c_str()) = object;
 }
 
+void AddRows(nb::module_& m, nb::class_<Box>& tensor, absl::Span<const Row> rows,
+             bool are_methods) {
+  for (const Row& row : rows) {
+    AddFunction(m, tensor,
+                {.name = row.name,
+                 .parameters = row.parameters,
+                 .returns = "Tensor",
+                 .doc = row.doc,
+                 .body = [run = row.run](const Call& call) { return Wrap(run(call)); },
+                 .is_method = row.is_method.value_or(are_methods)});
+  }
+}
+
 void BindFunctions(nb::module_& m, nb::class_<Box>& tensor) {
   AddSchemaFunctions(m, tensor);
   AddTensorFunctions(m, tensor);

@@ -92,6 +92,18 @@ struct FunctionSpec {
 // Adds the function to the module and, if it is a method, to the class.
 void AddFunction(nb::module_& m, nb::class_<Box>& tensor, FunctionSpec spec);
 
+// A row of a table of functions whose result is one tensor. TENSORD_RUN makes `run` of an
+// expression in which `c` is the call.
+struct Row {
+  const char* name;
+  const char* parameters;
+  const char* doc;
+  Tensor (*run)(const Call&);
+  std::optional<bool> is_method = {};  // none: as the others of the table
+};
+#define TENSORD_RUN(expression) [](const Call& c) -> Tensor { return expression; }
+void AddRows(nb::module_& m, nb::class_<Box>& tensor, absl::Span<const Row> rows, bool are_methods);
+
 // Reads an argument that names random numbers: a Generator, a seed, or a Tensor with a state
 // (int64[2]). If it is absent, they come from the default generator.
 RandomSource ReadSource(const Call& call, int i);

@@ -144,17 +144,6 @@ Tensor ExpandTo(const Call& call) {
   return BroadcastTo(x, Shape(absl::MakeConstSpan(shape)));
 }
 
-// A row of the table: the result is one tensor.
-struct Row {
-  const char* name;
-  const char* parameters;
-  const char* doc;
-  Tensor (*run)(const Call&);
-  bool is_method = true;
-};
-
-#define TENSORD_RUN(expression) [](const Call& c) -> Tensor { return expression; }
-
 const Row kRows[] = {
     // Elementwise.
     {"clamp",
@@ -269,15 +258,7 @@ const Row kRows[] = {
 }  // namespace
 
 void AddTensorFunctions(nb::module_& m, nb::class_<Box>& tensor) {
-  for (const Row& row : kRows) {
-    AddFunction(m, tensor,
-                {.name = row.name,
-                 .parameters = row.parameters,
-                 .returns = "Tensor",
-                 .doc = row.doc,
-                 .body = [run = row.run](const Call& call) { return Wrap(run(call)); },
-                 .is_method = row.is_method});
-  }
+  AddRows(m, tensor, kRows, /*are_methods=*/true);
   AddFunction(
       m, tensor,
       {"split", "x: Tensor, sizes: int | Sequence[int], /, axis: int = 0", "tuple[Tensor, ...]",

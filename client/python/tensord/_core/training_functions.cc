@@ -62,15 +62,6 @@ nb::object RunDropoutWithMask(const Call& call) {
   return nb::make_tuple(Wrap(std::move(result.output)), Wrap(std::move(result.mask)));
 }
 
-struct TrainingRow {
-  const char* name;
-  const char* parameters;
-  const char* doc;
-  Tensor (*run)(const Call&);
-  bool is_method = false;
-};
-
-#define TENSORD_RUN_TRAINING(expression) [](const Call& c) -> Tensor { return expression; }
 #define TENSORD_LOGITS                                                 \
   ", weight: Tensor | None = None, pos_weight: Tensor | None = None, " \
   "reduction: str = \"mean\""
@@ -78,32 +69,31 @@ struct TrainingRow {
   ", weight: Tensor | None = None, reduction: str = \"mean\", axis: int | " \
   "None = None, ignore_index: int = -100"
 
-const TrainingRow kTrainingRows[] = {
+const Row kTrainingRows[] = {
     // Losses.
     {"binary_cross_entropy_with_logits", "x: Tensor, target: Tensor, /" TENSORD_LOGITS,
      "binary_cross_entropy of sigmoid(x), computed without overflow. pos_weight is a factor of the "
      "target in the loss.",
-     TENSORD_RUN_TRAINING(
-         BinaryCrossEntropyWithLogits(c.tensor(0), c.tensor(1), ReadLogits(c, 2)))},
+     TENSORD_RUN(BinaryCrossEntropyWithLogits(c.tensor(0), c.tensor(1), ReadLogits(c, 2)))},
     {"binary_cross_entropy_with_logits_backward",
      "gradient: Tensor, x: Tensor, target: Tensor, /" TENSORD_LOGITS,
      "The gradient of x for binary_cross_entropy_with_logits.",
-     TENSORD_RUN_TRAINING(BinaryCrossEntropyWithLogitsBackward(c.tensor(0), c.tensor(1),
-                                                               c.tensor(2), ReadLogits(c, 3)))},
+     TENSORD_RUN(BinaryCrossEntropyWithLogitsBackward(c.tensor(0), c.tensor(1), c.tensor(2),
+                                                      ReadLogits(c, 3)))},
     {"nll_loss", "x: Tensor, target: Tensor, /" TENSORD_CLASSES,
      "The mean of -weight[target] x[target], with x (...,C,...) and target (...) of int32 or "
      "int64. "
      "By default, the classes\nare axis 1, or axis 0 if x has one axis. The mean is divided by the "
      "sum of the targets' weights. A target\noutside [0, C) that isn't ignore_index is an error.",
-     TENSORD_RUN_TRAINING(NllLoss(c.tensor(0), c.tensor(1), ReadNll(c, 2)))},
+     TENSORD_RUN(NllLoss(c.tensor(0), c.tensor(1), ReadNll(c, 2)))},
     {"nll_loss_backward", "gradient: Tensor, x: Tensor, target: Tensor, /" TENSORD_CLASSES,
      "The gradient of x for nll_loss.",
-     TENSORD_RUN_TRAINING(NllLossBackward(c.tensor(0), c.tensor(1), c.tensor(2), ReadNll(c, 3)))},
+     TENSORD_RUN(NllLossBackward(c.tensor(0), c.tensor(1), c.tensor(2), ReadNll(c, 3)))},
 
     // Indexing and dropout.
     {"masked_fill", "x: Tensor, mask: Tensor, value: Tensor | Scalar, /",
      "x with value in place of the elements for which the mask is true.",
-     TENSORD_RUN_TRAINING(MaskedFill(c.tensor(0), c.tensor(1), c.operand(2))), true},
+     TENSORD_RUN(MaskedFill(c.tensor(0), c.tensor(1), c.operand(2))), true},
     {"embedding_backward",
      "gradient: Tensor, indices: Tensor, /, rows: int, padding_idx: int | None = None, "
      "scale_grad_by_freq: bool = False",
@@ -130,15 +120,7 @@ LossReduction ReadLossReduction(const Call& call, int i) {
 }
 
 void AddTrainingFunctions(nb::module_& m, nb::class_<Box>& tensor) {
-  for (const TrainingRow& row : kTrainingRows) {
-    AddFunction(m, tensor,
-                {.name = row.name,
-                 .parameters = row.parameters,
-                 .returns = "Tensor",
-                 .doc = row.doc,
-                 .body = [run = row.run](const Call& call) { return Wrap(run(call)); },
-                 .is_method = row.is_method});
-  }
+  AddRows(m, tensor, kTrainingRows, /*are_methods=*/false);
   AddFunction(
       m, tensor,
       {.name = "dropout_with_mask",
