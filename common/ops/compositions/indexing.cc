@@ -98,7 +98,7 @@ void EmbeddingBackward(Formula& f) {
 
 // Returns x with `src` in place of the element `index` of an axis.
 void ScatterSelected(Formula& f, const Value& x, const Value& src) {
-  const Shape shape = x.shape();
+  const Shape& shape = x.shape();
   const absl::StatusOr<int> axis = NormalizeAxis(f.attrs().Int("axis"), shape.rank());
   if (!axis.ok()) return f.Fail(axis.status().message());
   const int64_t index = f.attrs().Int("index"), size = shape.dim(*axis);
@@ -117,7 +117,7 @@ void ScatterSelected(Formula& f, const Value& x, const Value& src) {
 
 // Returns x with `src` in place of x[start:stop:step] along an axis.
 void ScatterSlice(Formula& f, const Value& x, const Value& src) {
-  const Shape shape = x.shape();
+  const Shape& shape = x.shape();
   const absl::StatusOr<int> axis = NormalizeAxis(f.attrs().Int("axis"), shape.rank());
   if (!axis.ok()) return f.Fail(axis.status().message());
   const int64_t step = f.attrs().Int("step"), size = shape.dim(*axis);
