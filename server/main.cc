@@ -279,15 +279,16 @@ int ReportFailure(const absl::Status& status) {
 }
 
 // A thread of OpenMP that waits for another one spins before it sleeps, by default for some
-// milliseconds. If the machine has other work, this takes the processors from the threads that
-// compute: ops then take two to four times as long. The library reads the number of spins before
-// main(), so the process replaces itself once. If that fails, it continues with the default.
+// milliseconds. If the machine has other work, such as the client, this takes the processors from
+// the threads that compute: ops then take two to four times as long. The library reads the number
+// of spins before main(), so the process replaces itself once. If that fails, it continues with the
+// default.
 void LimitOpenMpSpinning(char** argv) {
   constexpr char kSpins[] = "GOMP_SPINCOUNT";
   if (std::getenv(kSpins) != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error || setenv(kSpins, "30000", /*overwrite=*/1) != 0) return;
+  if (error || setenv(kSpins, "1000", /*overwrite=*/1) != 0) return;
   execv(program.c_str(), argv);
 }
 
