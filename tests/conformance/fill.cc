@@ -124,7 +124,7 @@ std::vector<int64_t> SpecialWholes(DType dtype) {
           100};
 }
 
-double RealValue(Fill fill, DType dtype, Generator& generator) {
+double RealValue(Fill fill, Generator& generator) {
   switch (fill) {
     case Fill::kUnit:
       return generator.Real(-1, 1);
@@ -173,10 +173,10 @@ HostTensor MakeInput(const Input& input, uint64_t seed) {
     if (values.floating()) {
       values.real[i] = special                       ? reals[i % reals.size()]
                        : input.fill == Fill::kValues ? input.values[i]
-                                                     : RealValue(input.fill, dtype, generator);
+                                                     : RealValue(input.fill, generator);
       if (IsComplex(dtype)) {
         values.imaginary[i] = special ? reals[(i / reals.size() + 5 * i) % reals.size()]
-                                      : RealValue(input.fill, dtype, generator);
+                                      : RealValue(input.fill, generator);
       }
     } else {
       values.whole[i] = special                       ? wholes[i % wholes.size()]

@@ -20,7 +20,10 @@ Real Digamma(Real x) {
   if (x < 0 && x == std::floor(x)) return kNan;
   if (x < 0) return Digamma(1 - x) - kPi / std::tan(kPi * (x - std::round(x)));
   Real sum = 0;
-  for (; x < 40; x += 1) sum -= 1 / x;
+  while (x < 40) {
+    sum -= 1 / x;
+    x += 1;
+  }
   sum += std::log(x) - 1 / (2 * x);
   static const std::vector<Real> coefficients = [] {
     std::vector<Real> made;
@@ -47,7 +50,10 @@ Real Zeta(Real s, Real q) {
   if (q < 0 && s != std::floor(s)) return kNan;
   if (std::isinf(q)) return 0;
   Real sum = 0, w = q;
-  for (; w < 200; w += 1) sum += std::pow(w, -s);
+  while (w < 200) {
+    sum += std::pow(w, -s);
+    w += 1;
+  }
   const Real last = std::pow(w, -s);
   return sum + last * (w / (s - 1) + Real{1} / 2 + s / (12 * w) -
                        s * (s + 1) * (s + 2) / (720 * w * w * w));

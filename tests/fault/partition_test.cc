@@ -130,8 +130,10 @@ TEST_F(PartitionTest, PartitionLongerThanTheLeaseEndsTheSession) {
   ASSERT_TRUE(x.Wait().ok());
   ASSERT_GT(Used(), 0);
   ASSERT_TRUE(Hosts::Get().SetPlugged(0, false));
-  // The server must end the session while the cable is unplugged.
-  EXPECT_TRUE(Eventually([&] { return Used() == 0; })) << Used();
+  // The server must end the session while the cable is unplugged. It notices after 20 seconds, or
+  // later on a busy machine, so one limit of Eventually() may not be enough.
+  const auto freed = [&] { return Used() == 0; };
+  EXPECT_TRUE(Eventually(freed) || Eventually(freed)) << Used();
   ASSERT_TRUE(Hosts::Get().SetPlugged(0, true));
   ExpectError(x.Read<float>(), absl::StatusCode::kDataLoss, {"lease"});
   const Client again = Connect(absl::Seconds(1));
