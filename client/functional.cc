@@ -307,4 +307,89 @@ GruCellGradients GruCellBackward(const Tensor& h_gradient, const GruCellResult& 
   return {made[0], made[1], made[2], made[3], made[4]};
 }
 
+namespace {
+
+Attributes LayerAttributes(const RecurrentLayerOptions& options, bool is_rnn) {
+  Attributes attrs = {{"reverse", options.reverse}, {"allow_tf32", options.allow_tf32}};
+  if (is_rnn) attrs.Set("nonlinearity", options.relu ? "relu" : "tanh");
+  return attrs;
+}
+
+internal::Tensors RunLayer(const char* op, InputPointers inputs, const RecurrentWeights& weights,
+                           const Attributes& attrs, size_t outputs) {
+  inputs.insert(inputs.end(), {&weights.ih, &weights.hh});
+  for (const std::optional<Tensor>* bias : {&weights.bias_ih, &weights.bias_hh}) {
+    if (bias->has_value()) inputs.push_back(&**bias);
+  }
+  return internal::EnqueueAllOrFailed(op, inputs, attrs, outputs);
+}
+
+// Returns the last four gradients: those of the weights and biases.
+RecurrentWeights WeightGradients(absl::Span<const Tensor> made) {
+  return {made[0], made[1], made[2], made[3]};
+}
+
+}  // namespace
+
+RecurrentLayerResult LstmLayer(const Tensor& x, const Tensor& h, const Tensor& c,
+                               const RecurrentWeights& weights,
+                               const RecurrentLayerOptions& options) {
+  const internal::Tensors made =
+      RunLayer("lstm_layer", {&x, &h, &c}, weights, LayerAttributes(options, false), 5);
+  return {made[0], made[1], made[2], made[3], made[4]};
+}
+
+RecurrentLayerResult GruLayer(const Tensor& x, const Tensor& h, const RecurrentWeights& weights,
+                              const RecurrentLayerOptions& options) {
+  const internal::Tensors made =
+      RunLayer("gru_layer", {&x, &h}, weights, LayerAttributes(options, false), 3);
+  return {.output = made[0], .h = made[1], .gates = made[2]};
+}
+
+RecurrentLayerResult RnnLayer(const Tensor& x, const Tensor& h, const RecurrentWeights& weights,
+                              const RecurrentLayerOptions& options) {
+  const internal::Tensors made =
+      RunLayer("rnn_layer", {&x, &h}, weights, LayerAttributes(options, true), 2);
+  return {.output = made[0], .h = made[1]};
+}
+
+RecurrentLayerGradients LstmLayerBackward(const Tensor& output_gradient, const Tensor& h_gradient,
+                                          const Tensor& c_gradient, const Tensor& x,
+                                          const Tensor& h, const Tensor& c,
+                                          const RecurrentWeights& weights,
+                                          const RecurrentLayerResult& forward,
+                                          const RecurrentLayerOptions& options) {
+  const internal::Tensors made = internal::EnqueueAllOrFailed(
+      "lstm_layer_backward",
+      {&output_gradient, &h_gradient, &c_gradient, &x, &h, &c, &weights.ih, &weights.hh,
+       &forward.output, &forward.cells, &forward.gates},
+      LayerAttributes(options, false), 7);
+  return {made[0], made[1], made[2], WeightGradients(absl::MakeConstSpan(made).subspan(3))};
+}
+
+RecurrentLayerGradients GruLayerBackward(const Tensor& output_gradient, const Tensor& h_gradient,
+                                         const Tensor& x, const Tensor& h,
+                                         const RecurrentWeights& weights,
+                                         const RecurrentLayerResult& forward,
+                                         const RecurrentLayerOptions& options) {
+  const internal::Tensors made =
+      internal::EnqueueAllOrFailed("gru_layer_backward",
+                                   {&output_gradient, &h_gradient, &x, &h, &weights.ih, &weights.hh,
+                                    &forward.output, &forward.gates},
+                                   LayerAttributes(options, false), 6);
+  return {made[0], made[1], {}, WeightGradients(absl::MakeConstSpan(made).subspan(2))};
+}
+
+RecurrentLayerGradients RnnLayerBackward(const Tensor& output_gradient, const Tensor& h_gradient,
+                                         const Tensor& x, const Tensor& h,
+                                         const RecurrentWeights& weights,
+                                         const RecurrentLayerResult& forward,
+                                         const RecurrentLayerOptions& options) {
+  const internal::Tensors made = internal::EnqueueAllOrFailed(
+      "rnn_layer_backward",
+      {&output_gradient, &h_gradient, &x, &h, &weights.ih, &weights.hh, &forward.output},
+      LayerAttributes(options, true), 6);
+  return {made[0], made[1], {}, WeightGradients(absl::MakeConstSpan(made).subspan(2))};
+}
+
 }  // namespace tensord

@@ -297,6 +297,60 @@ struct GruCellGradients {
 };
 GruCellGradients GruCellBackward(const Tensor& h_gradient, const GruCellResult& forward);
 
+// ---------------------------------------------------------------- recurrent layers
+
+// All steps of one layer in one direction, with one op: x (T,N,I), T from 1 on; the state (N,H).
+// All tensors have one floating dtype. G is the number of gates: 4 for LSTM, 3 for GRU, 1 for RNN.
+struct RecurrentWeights {
+  Tensor ih;                                         // (G·H,I)
+  Tensor hh;                                         // (G·H,H)
+  std::optional<Tensor> bias_ih = {}, bias_hh = {};  // (G·H): both or none
+};
+struct RecurrentLayerOptions {
+  bool reverse = false;     // from the last step to the first
+  bool relu = false;        // of RNN: relu in place of tanh
+  bool allow_tf32 = false;  // a GPU may round float32 inputs to 10 bits of mantissa
+};
+struct RecurrentLayerResult {
+  Tensor output;      // (T,N,H): h after each step
+  Tensor h;           // (N,H), after the last step
+  Tensor c = {};      // the same; only of LSTM
+  Tensor cells = {};  // (T,N,H): c after each step; only of LSTM
+  Tensor gates = {};  // for the gradient: (T,N,4H) of LSTM, (T,N,5H) of GRU, none of RNN
+};
+RecurrentLayerResult LstmLayer(const Tensor& x, const Tensor& h, const Tensor& c,
+                               const RecurrentWeights& weights,
+                               const RecurrentLayerOptions& options = {});
+RecurrentLayerResult GruLayer(const Tensor& x, const Tensor& h, const RecurrentWeights& weights,
+                              const RecurrentLayerOptions& options = {});
+RecurrentLayerResult RnnLayer(const Tensor& x, const Tensor& h, const RecurrentWeights& weights,
+                              const RecurrentLayerOptions& options = {});
+
+struct RecurrentLayerGradients {
+  Tensor x, h;
+  Tensor c = {};  // only of LSTM
+  RecurrentWeights weights;
+};
+// Takes the gradients of the results output, h and c. A gradient may be a scalar; give 0 if a result
+// has none. The other arguments are those of the forward function, and its result. The gradients of
+// biases are also returned if there are no biases.
+RecurrentLayerGradients LstmLayerBackward(const Tensor& output_gradient, const Tensor& h_gradient,
+                                          const Tensor& c_gradient, const Tensor& x,
+                                          const Tensor& h, const Tensor& c,
+                                          const RecurrentWeights& weights,
+                                          const RecurrentLayerResult& forward,
+                                          const RecurrentLayerOptions& options = {});
+RecurrentLayerGradients GruLayerBackward(const Tensor& output_gradient, const Tensor& h_gradient,
+                                         const Tensor& x, const Tensor& h,
+                                         const RecurrentWeights& weights,
+                                         const RecurrentLayerResult& forward,
+                                         const RecurrentLayerOptions& options = {});
+RecurrentLayerGradients RnnLayerBackward(const Tensor& output_gradient, const Tensor& h_gradient,
+                                         const Tensor& x, const Tensor& h,
+                                         const RecurrentWeights& weights,
+                                         const RecurrentLayerResult& forward,
+                                         const RecurrentLayerOptions& options = {});
+
 // ---------------------------------------------------------------- optimizers
 
 struct SgdOptions {

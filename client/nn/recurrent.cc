@@ -68,23 +68,6 @@ absl::Status Recurrent::Check(const Tensor& x, const std::vector<Tensor>& state)
   return absl::OkStatus();
 }
 
-Tensor Recurrent::RunDirection(const Layer& layer, bool reverse, const Tensor& x, int64_t length,
-                               StepState* state) const {
-  const auto value = [](const std::optional<Parameter>& parameter) -> std::optional<Tensor> {
-    if (!parameter.has_value()) return std::nullopt;
-    return parameter->value;
-  };
-  const Weights weights = {layer.weight_hh.value, value(layer.bias_hh)};
-  const Tensor gates = internal::Project(x, layer.weight_ih.value, value(layer.bias_ih));
-  std::vector<Tensor> outputs(length);
-  for (int64_t i = 0; i < length; ++i) {
-    const int64_t t = reverse ? length - 1 - i : i;
-    *state = Step(Select(gates, 0, t), *state, weights);
-    outputs[t] = state->front();
-  }
-  return Stack(outputs);
-}
-
 Recurrent::Result Recurrent::RunLayers(const Tensor& x, const std::vector<Tensor>& state) const {
   if (const absl::Status status = Check(x, state); !status.ok()) {
     return {Tensor::Failed(status), std::vector<Tensor>(state_parts_, Tensor::Failed(status))};
@@ -102,13 +85,21 @@ Recurrent::Result Recurrent::RunLayers(const Tensor& x, const std::vector<Tensor
     std::vector<Tensor> outputs;
     for (int64_t direction = 0; direction < directions(); ++direction) {
       const int64_t index = layer * directions() + direction;
-      StepState own;
+      std::vector<Tensor> own;
       for (int part = 0; part < state_parts_; ++part) {
         own.push_back(state.empty() ? Zeros(x.device(), step, {.dtype = x.dtype()})
                                     : Reshape(Select(state[part], 0, index), step));
       }
-      outputs.push_back(RunDirection(layers_[index], direction == 1, y, length, &own));
-      for (int part = 0; part < state_parts_; ++part) last[part].push_back(own[part]);
+      const Layer& of = layers_[index];
+      const auto value = [](const std::optional<Parameter>& parameter) {
+        return parameter.has_value() ? std::optional(parameter->value) : std::nullopt;
+      };
+      const RecurrentLayerResult made = RunLayer(
+          y, own, {of.weight_ih.value, of.weight_hh.value, value(of.bias_ih), value(of.bias_hh)},
+          {.reverse = direction == 1});
+      outputs.push_back(made.output);
+      last[0].push_back(made.h);
+      if (state_parts_ == 2) last[1].push_back(made.c);
     }
     y = outputs.size() == 1 ? outputs[0] : Concat(outputs, 2);
     if (layer + 1 < num_layers_ && dropout_probability_ > 0) y = dropout_->Forward(y);
@@ -159,11 +150,10 @@ void Recurrent::Initialize(const Device& device) {
 LSTM::LSTM(int64_t input_size, int64_t hidden_size, const RecurrentOptions& options)
     : Recurrent("LSTM", /*gates=*/4, /*state_parts=*/2, input_size, hidden_size, options) {}
 
-Recurrent::StepState LSTM::Step(const Tensor& gates, const StepState& state,
-                                const Weights& weights) const {
-  const Tensor own = internal::Project(state[0], weights.hh, weights.bias);
-  const LstmCellResult result = LstmCell(gates, own, state[1]);
-  return {result.h, result.c};
+RecurrentLayerResult LSTM::RunLayer(const Tensor& x, const std::vector<Tensor>& state,
+                                    const RecurrentWeights& weights,
+                                    const RecurrentLayerOptions& options) const {
+  return LstmLayer(x, state[0], state[1], weights, options);
 }
 
 LSTMResult LSTM::Run(const Tensor& x, const std::optional<LSTMState>& state) const {
@@ -176,9 +166,10 @@ LSTMResult LSTM::Run(const Tensor& x, const std::optional<LSTMState>& state) con
 GRU::GRU(int64_t input_size, int64_t hidden_size, const RecurrentOptions& options)
     : Recurrent("GRU", /*gates=*/3, /*state_parts=*/1, input_size, hidden_size, options) {}
 
-Recurrent::StepState GRU::Step(const Tensor& gates, const StepState& state,
-                               const Weights& weights) const {
-  return {GruCell(gates, internal::Project(state[0], weights.hh, weights.bias), state[0]).h};
+RecurrentLayerResult GRU::RunLayer(const Tensor& x, const std::vector<Tensor>& state,
+                                   const RecurrentWeights& weights,
+                                   const RecurrentLayerOptions& options) const {
+  return GruLayer(x, state[0], weights, options);
 }
 
 GRUResult GRU::Run(const Tensor& x, const std::optional<Tensor>& h) const {

@@ -1,5 +1,4 @@
-// Recurrent layers. The client sends several ops for each step. If a sequence runs often, record a
-// program (program.h) of it: a run then sends one message.
+// Recurrent layers. All steps of a layer in one direction are one op.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tensord/client/functional.h"
 #include "tensord/client/nn/dropout.h"
 #include "tensord/client/nn/module.h"
 
@@ -38,13 +38,6 @@ class Recurrent : public Module {
   void Initialize(const Device& device) override;
 
  protected:
-  // A tensor for each part of the state of one layer and direction, (N,hidden_size): for LSTM h and
-  // c, for GRU h.
-  using StepState = std::vector<Tensor>;
-  struct Weights {
-    Tensor hh;                   // (gates·hidden_size,hidden_size)
-    std::optional<Tensor> bias;  // (gates·hidden_size)
-  };
   struct Result {
     Tensor output;
     std::vector<Tensor> state;  // each part: (num_layers·D,N,hidden_size)
@@ -63,14 +56,13 @@ class Recurrent : public Module {
     std::optional<Parameter> bias_ih, bias_hh;
   };
 
-  // Computes one step. `gates` is the part of the gates that depends on x: (N,gates·hidden_size).
-  virtual StepState Step(const Tensor& gates, const StepState& state,
-                         const Weights& weights) const = 0;
+  // Runs one layer in one direction over x (L,N,in). `state` has a tensor for each part of the
+  // state, (N,hidden_size): for LSTM h and c, for GRU h.
+  virtual RecurrentLayerResult RunLayer(const Tensor& x, const std::vector<Tensor>& state,
+                                        const RecurrentWeights& weights,
+                                        const RecurrentLayerOptions& options) const = 0;
 
   absl::Status Check(const Tensor& x, const std::vector<Tensor>& state) const;
-  // Runs one layer in one direction over x (length,N,in). Sets `*state` to the last state.
-  Tensor RunDirection(const Layer& layer, bool reverse, const Tensor& x, int64_t length,
-                      StepState* state) const;
   int64_t directions() const { return bidirectional_ ? 2 : 1; }
 
   std::string name_;
@@ -104,8 +96,9 @@ class LSTM : public Recurrent {
   LSTMResult Run(const Tensor& x, const std::optional<LSTMState>& state = {}) const;
 
  private:
-  StepState Step(const Tensor& gates, const StepState& state,
-                 const Weights& weights) const override;
+  RecurrentLayerResult RunLayer(const Tensor& x, const std::vector<Tensor>& state,
+                                const RecurrentWeights& weights,
+                                const RecurrentLayerOptions& options) const override;
 };
 
 struct GRUResult {
@@ -122,8 +115,9 @@ class GRU : public Recurrent {
   GRUResult Run(const Tensor& x, const std::optional<Tensor>& h = {}) const;
 
  private:
-  StepState Step(const Tensor& gates, const StepState& state,
-                 const Weights& weights) const override;
+  RecurrentLayerResult RunLayer(const Tensor& x, const std::vector<Tensor>& state,
+                                const RecurrentWeights& weights,
+                                const RecurrentLayerOptions& options) const override;
 };
 
 }  // namespace tensord::nn

@@ -125,6 +125,17 @@ absl::StatusOr<Values> AddStep(Composition* built, const OpSchema& schema,
   return results;
 }
 
+// Returns the spec of an element of a sequence.
+TensorSpec ElementOf(const TensorSpec& sequence) {
+  return {sequence.dtype, Shape(sequence.shape.dims().subspan(1))};
+}
+
+TensorSpec SequenceOf(const TensorSpec& element, int64_t length) {
+  Shape shape = {length};
+  for (const int64_t dim : element.shape.dims()) shape.AppendDim(dim);
+  return {element.dtype, std::move(shape)};
+}
+
 // Returns a value with the same elements, which no other value shares.
 absl::StatusOr<Value> AddCopy(Composition* built, const Value& x) {
   TENSORD_ASSIGN_OR_RETURN(const Value yes, AddFull(built, int64_t{1}, {}, DType::kBool));
@@ -132,14 +143,19 @@ absl::StatusOr<Value> AddCopy(Composition* built, const Value& x) {
   return copy[0];
 }
 
-// Copies an output that is an input or an earlier output. Exception: if the only output is input 0,
-// the op is an alias.
-absl::Status AddOutputs(Composition* built, absl::Span<const Value> outputs) {
+// Copies an output that is an input or an earlier output. Exception: if the only output of an op is
+// its input 0, the op is an alias.
+absl::Status AddOutputs(Composition* built, absl::Span<const Value> outputs,
+                        bool may_be_alias = false) {
   for (const Value& output : outputs) {
+    if (output.is_number() || ValueAccess::BuiltOf(output) != built) {
+      return absl::InternalError("an output isn't a value of the composition");
+    }
     uint32_t index = ValueAccess::IndexOf(output);
     const bool is_taken =
         std::find(built->outputs.begin(), built->outputs.end(), index) != built->outputs.end();
-    const bool is_alias = index == 0 && built->num_inputs > 0 && outputs.size() == 1;
+    const bool is_alias =
+        may_be_alias && index == 0 && built->num_inputs > 0 && outputs.size() == 1;
     if ((index < built->num_inputs && !is_alias) || is_taken) {
       TENSORD_ASSIGN_OR_RETURN(const Value copy, AddCopy(built, output));
       index = ValueAccess::IndexOf(copy);
@@ -211,6 +227,70 @@ Value Formula::Create(absl::string_view op, const Attributes& attrs) {
   return Placeholder(built_);
 }
 
+std::vector<Value> Formula::Loop(const LoopOperands& operands,
+                                 absl::FunctionRef<LoopResults(const LoopInputs&)> round) {
+  if (!ok()) return {};
+  auto loop = std::make_shared<CompositionLoop>();
+  Composition& body = loop->body;
+  body.running = built_->running;
+  Composition::Step step = {nullptr, {}, {}, 0};
+  std::vector<Value> inputs;
+  const auto add = [&](const Value& operand, const TensorSpec& spec) {
+    step.operands.push_back(ValueAccess::IndexOf(operand));
+    inputs.push_back(ValueAccess::Make(&body, static_cast<uint32_t>(body.specs.size())));
+    body.specs.push_back(spec);
+  };
+  for (const LoopState& state : operands.states) {
+    add(state.first, state.first.spec());
+    loop->stacked.push_back(state.stacked);
+  }
+  loop->length = operands.sequences.front().shape().dim(0);
+  for (const Value& sequence : operands.sequences) {
+    if (sequence.shape().dim(0) != loop->length || loop->length == 0) {
+      Fail("sequences must have the same length, which must not be 0");
+      return {};
+    }
+    add(sequence, ElementOf(sequence.spec()));
+  }
+  for (const Value& constant : operands.constants) add(constant, constant.spec());
+  body.num_inputs = static_cast<uint32_t>(inputs.size());
+  loop->reverse = operands.reverse;
+  const size_t num_states = operands.states.size(), num_sequences = operands.sequences.size();
+  loop->num_sequences = static_cast<uint32_t>(num_sequences);
+  const auto all = absl::MakeConstSpan(inputs);
+  LoopResults made = round({all.subspan(0, num_states), all.subspan(num_states, num_sequences),
+                            all.subspan(num_states + num_sequences)});
+  if (!body.error.ok()) {
+    built_->error = body.error;
+    return {};
+  }
+  std::vector<Value> outputs = std::move(made.states);
+  outputs.insert(outputs.end(), made.rows.begin(), made.rows.end());
+  if (const absl::Status added = AddOutputs(&body, outputs); !added.ok()) {
+    SetError(built_, added);
+    return {};
+  }
+  std::vector<Value> results;
+  step.result = static_cast<uint32_t>(built_->specs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const TensorSpec& spec = body.specs[body.outputs[i]];
+    if (i < num_states && spec != operands.states[i].first.spec()) {
+      SetError(built_, absl::InternalError("a state of a loop changes its spec"));
+      return {};
+    }
+    results.push_back(ValueAccess::Make(built_, static_cast<uint32_t>(built_->specs.size())));
+    const bool is_last = i < num_states && !operands.states[i].stacked;
+    built_->specs.push_back(is_last ? spec : SequenceOf(spec, loop->length));
+  }
+  if (built_->steps.size() == Composition::kMaxSteps) {
+    SetError(built_, TooManySteps());
+    return {};
+  }
+  step.loop = std::move(loop);
+  built_->steps.push_back(std::move(step));
+  return results;
+}
+
 void Formula::Fail(absl::string_view what) {
   std::string inputs;
   for (const Value& input : inputs_) {
@@ -239,7 +319,7 @@ absl::StatusOr<Composition> Compose(const OpSchema& schema, InferenceContext::In
   }
   const Values outputs = RunFormula(&built, schema, attrs, values);
   TENSORD_RETURN_IF_ERROR(built.error);
-  TENSORD_RETURN_IF_ERROR(AddOutputs(&built, outputs));
+  TENSORD_RETURN_IF_ERROR(AddOutputs(&built, outputs, /*may_be_alias=*/true));
   return built;
 }
 
@@ -252,6 +332,7 @@ void SetAliasIfAllAre(InferenceContext& ctx, const Composition& built) {
   int64_t offset_bytes = 0;
   for (auto step = built.steps.rbegin(); step != built.steps.rend(); ++step) {
     if (step->result != value) continue;
+    if (step->schema == nullptr) return;
     absl::InlinedVector<TensorSpec, 3> specs;
     for (const uint32_t operand : step->operands) specs.push_back(built.specs[operand]);
     const absl::StatusOr<OpPlan> plan = PlanOp(step->schema->name, specs, step->attrs);
@@ -279,6 +360,10 @@ Values ApplyAll(absl::string_view op, absl::Span<const Value> inputs, const Attr
       inputs.begin(), inputs.end(), [](const Value& input) { return !input.is_number(); }));
   if (!built->error.ok()) return {Placeholder(built)};
   const auto apply = [&]() -> absl::StatusOr<Values> {
+    for (const Value& input : inputs) {
+      if (input.is_number() || ValueAccess::BuiltOf(input) == built) continue;
+      return absl::InternalError(absl::StrCat(op, " reads values of two compositions"));
+    }
     TENSORD_ASSIGN_OR_RETURN(const auto values, WithNumbers(built, op, inputs));
     return TryApply(built, op, values, attrs);
   };
@@ -301,6 +386,20 @@ Value Slice(const Value& x, int64_t axis, int64_t start, int64_t stop) {
                {{"axes", std::vector<int64_t>{axis}},
                 {"starts", std::vector<int64_t>{start}},
                 {"stops", std::vector<int64_t>{stop}}});
+}
+
+Value Copy(const Value& x) {
+  Composition* const built = ValueAccess::BuiltOf(x);
+  if (!built->error.ok()) return Placeholder(built);
+  const absl::StatusOr<Value> copy = AddCopy(built, x);
+  if (copy.ok()) return *copy;
+  SetError(built, copy.status());
+  return Placeholder(built);
+}
+
+Value BroadcastTo(const Value& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  return Apply("broadcast_to", {x}, {{"shape", ToVector(shape.dims())}});
 }
 
 Value Concat(std::initializer_list<Value> parts, int64_t axis) {

@@ -6,14 +6,17 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <initializer_list>
 #include <limits>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <variant>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -25,21 +28,24 @@
 
 namespace tensord {
 
+struct CompositionLoop;
+
 // What a formula has built. Values are numbered from 0: first the inputs, then the results of each
 // step. No step is a composition. A number is a step: the op `full` with the shape [].
 struct Composition {
-  static constexpr size_t kMaxSteps = 512;
-  static constexpr size_t kMaxDepth = 8;  // of compositions within compositions
+  static constexpr size_t kMaxSteps = 512;  // without the steps within loops
+  static constexpr size_t kMaxDepth = 8;    // of compositions within compositions
 
   struct Step {
-    const OpSchema* schema;
+    const OpSchema* schema;  // null for a loop
     Attributes attrs;
     absl::InlinedVector<uint32_t, 3> operands;
     uint32_t result;  // the first one; those of the other outputs follow
+    std::shared_ptr<const CompositionLoop> loop = nullptr;
   };
 
   uint32_t num_inputs = 0;
-  std::vector<TensorSpec> specs;  // of every value
+  std::deque<TensorSpec> specs;  // of every value; references to them stay valid
   std::vector<Step> steps;
   absl::InlinedVector<uint32_t, 2> outputs;
 
@@ -47,6 +53,21 @@ struct Composition {
   // The compositions whose formulas run, the outermost first.
   absl::InlinedVector<absl::string_view, 2> running;
   absl::Status error;  // of the first op that can't be built; the steps are then incomplete
+};
+
+// A step that runs a composition once for each index of axis 0 of some sequences. The step's
+// operands are the first values of the states, the sequences, and the constants. Its results are
+// the states and the rows of each round, as Formula::Loop() returns them.
+struct CompositionLoop {
+  // Its inputs are the states, an element of each sequence, and the constants. Its outputs are the
+  // next states and the rows.
+  Composition body;
+  int64_t length = 0;  // 1 or more
+  bool reverse = false;
+  absl::InlinedVector<bool, 2> stacked;  // for each state: whether the result has all its values
+  uint32_t num_sequences = 0;
+
+  uint32_t num_states() const { return static_cast<uint32_t>(stacked.size()); }
 };
 
 // A value of a formula: computed, or a number. Cheap to copy. It must not outlive the Composition
@@ -70,8 +91,8 @@ class Value {
   }
 
   bool is_number() const { return built_ == nullptr; }
-  // Call the functions below only if is_number() is false. The references are valid until the next
-  // op is added.
+  // Call the functions below only if is_number() is false. The references are valid as long as the
+  // Composition.
   const TensorSpec& spec() const { return built_->specs[index_]; }
   DType dtype() const { return spec().dtype; }
   const Shape& shape() const { return spec().shape; }
@@ -105,6 +126,35 @@ class Formula {
   Value Full(const Value& number, const Shape& shape, DType dtype);
   // Adds an op without inputs, and returns its first output.
   Value Create(absl::string_view op, const Attributes& attrs);
+
+  // A loop over axis 0 of `sequences`, from the first index to the last, or with `reverse` from the
+  // last to the first.
+  struct LoopState {
+    Value first;           // the value before the first round
+    bool stacked = false;  // whether the result has the values after all rounds, in place of the
+                           // last one
+  };
+  struct LoopOperands {
+    absl::Span<const LoopState> states;
+    absl::Span<const Value> sequences;  // of one length, at least 1
+    absl::Span<const Value> constants;  // other values that `round` reads
+    bool reverse = false;
+  };
+  // What a round reads: a state is that after the previous round, or in the first round
+  // LoopState::first. An element is the part of a sequence with the index of the round, without
+  // axis 0.
+  struct LoopInputs {
+    absl::Span<const Value> states, elements, constants;
+  };
+  struct LoopResults {
+    std::vector<Value> states;  // after the round; each has the spec of the state before it
+    std::vector<Value> rows;
+  };
+  // Adds a loop, whose rounds `round` builds. It is called once, and may use no values but those
+  // that it gets. Returns the states, and then the rows of all rounds along a new axis 0. Stacked
+  // values and rows have the index of their round. If the composition has failed, returns nothing.
+  std::vector<Value> Loop(const LoopOperands& operands,
+                          absl::FunctionRef<LoopResults(const LoopInputs&)> round);
 
   // If the composition has no error yet, records INVALID_ARGUMENT with the message "mish: <what>;
   // input is int32[2, 3]". Afterwards the formula should return: values that it builds mean
@@ -149,6 +199,10 @@ Value Apply(absl::string_view op, std::initializer_list<Value> inputs,
 Value Reshape(const Value& x, const Shape& shape);
 // Returns the elements of x from `start` up to `stop` along an axis.
 Value Slice(const Value& x, int64_t axis, int64_t start, int64_t stop);
+// Returns a value with the same elements, in memory of its own.
+Value Copy(const Value& x);
+// Returns the value, broadcast to a shape.
+Value BroadcastTo(const Value& x, const Shape& shape);
 // Returns the parts, joined along an axis.
 Value Concat(std::initializer_list<Value> parts, int64_t axis);
 // Returns x with `values` at the places offset + i strides[0] + j strides[1] + ….

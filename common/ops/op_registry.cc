@@ -69,6 +69,7 @@ struct Registry {
     AppendOptimizerOps(schemas);
     AppendPoolOps(schemas);
     AppendRandomOps(schemas);
+    AppendRecurrentOps(schemas);
     AppendReductionOps(schemas);
     AppendScanOps(schemas);
     AppendShapeOps(schemas);

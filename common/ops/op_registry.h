@@ -30,6 +30,7 @@ void AppendNetworkOps(std::vector<OpSchema>& ops);
 void AppendOptimizerOps(std::vector<OpSchema>& ops);
 void AppendPoolOps(std::vector<OpSchema>& ops);
 void AppendRandomOps(std::vector<OpSchema>& ops);
+void AppendRecurrentOps(std::vector<OpSchema>& ops);
 void AppendReductionOps(std::vector<OpSchema>& ops);
 void AppendScanOps(std::vector<OpSchema>& ops);
 void AppendShapeOps(std::vector<OpSchema>& ops);

@@ -2,7 +2,7 @@
 # with CUDA (server/), and linked with its emulation on the CPU (tests/cuda_emulation).
 
 set(tensord_cuda_kernels adam arithmetic attention attention_backward batch_norm bit cast comparison conv
-  cross_entropy fill indexing integer_matmul layer_norm linear_epilogue math movement pair pool probe random
+  cross_entropy fill indexing integer_matmul layer_norm linear_epilogue math movement pair pool probe random recurrent
   reduce_arg reduce_extremum reduce_prod reduce_sum scan search softmax softmax_backward sort sort_updates unary
   updates value_check var_mean where)
 list(TRANSFORM tensord_cuda_kernels PREPEND ${PROJECT_SOURCE_DIR}/server/device/cuda/kernels/)
@@ -15,8 +15,8 @@ function(tensord_cuda_library name)
   set(sources blas check_pool conv_plan conv_products cuda_buffer cuda_device cuda_discovery cuda_handles cuda_status
     cuda_transfers cudnn_library dnn fence_thread fused_kernels fused_source graph graph_scratch host_registration
     kernel_table memory_pool nvml nvrtc ops_adam ops_attention ops_conv ops_creation ops_elementwise ops_indexing
-    ops_matmul ops_movement ops_network ops_pool ops_random ops_reduction ops_scan ops_sort staging_download
-    staging_upload kernels/reduce_tile)
+    ops_matmul ops_movement ops_network ops_pool ops_random ops_recurrent ops_reduction ops_scan ops_sort
+    staging_download staging_upload kernels/reduce_tile)
   list(TRANSFORM sources PREPEND ${folder}/)
   list(TRANSFORM sources APPEND .cc)
   add_library(${name} STATIC ${sources} ${tensord_cuda_kernels})

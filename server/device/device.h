@@ -157,16 +157,20 @@ class PreparedKernel {
   // is none, returns -1.
   int in_place(int i) const { return i < kMaxInPlace ? in_place_[i] : -1; }
 
+  // Returns the largest number of kernels that a launch runs or enqueues: 1, but for a composition.
+  int64_t num_launches() const { return num_launches_; }
+
   // Returns the estimated host memory that the kernel keeps in addition to its specs and
   // attributes, such as generated code.
   int64_t host_bytes() const { return host_bytes_; }
 
  protected:
   PreparedKernel() = default;
-  // Copies runs_inline(), in_place() and host_bytes() from `like`.
+  // Copies runs_inline(), in_place(), host_bytes() and num_launches() from `like`.
   explicit PreparedKernel(const PreparedKernel* like)
       : runs_inline_(like->runs_inline_),
         host_bytes_(like->host_bytes_),
+        num_launches_(like->num_launches_),
         in_place_(like->in_place_) {}
   PreparedKernel(const PreparedKernel&) = delete;
   PreparedKernel& operator=(const PreparedKernel&) = delete;
@@ -179,6 +183,7 @@ class PreparedKernel {
 
   bool runs_inline_ = false;
   int64_t host_bytes_ = 0;
+  int64_t num_launches_ = 1;
 
  private:
   static constexpr int kMaxInPlace = 32;

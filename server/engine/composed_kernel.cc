@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
@@ -22,13 +23,42 @@ namespace {
 constexpr uint32_t kNoValue = ~uint32_t{0};
 constexpr size_t kMaxFusedInputs = 16;
 
-// A part of a composition: a fusion group or a single op. It has either `fused` or `op`.
+// A loop of a composition. One thread at a time may use it.
+class LoopKernel {
+ public:
+  LoopKernel(std::shared_ptr<const CompositionLoop> loop, std::unique_ptr<PreparedKernel> body);
+
+  // Runs all rounds. The operands and results are those of the loop's step.
+  absl::Status Launch(const LaunchContext& context, absl::Span<const Buffer* const> operands,
+                      absl::Span<Buffer* const> results);
+  PreparedKernel& body() const { return *body_; }
+  int64_t num_launches() const {
+    constexpr int64_t kMany = int64_t{1} << 40;  // so that sums don't overflow
+    const int64_t of_round = body_->num_launches();
+    return loop_->length > kMany / std::max<int64_t>(of_round, 1) ? kMany
+                                                                  : loop_->length * of_round;
+  }
+
+ private:
+  // Returns where a round writes the next value of a state that isn't stacked. Two buffers
+  // alternate, so that the last round writes to the result.
+  absl::StatusOr<Buffer*> NextOf(const LaunchContext& context, uint32_t state, int64_t round,
+                                 Buffer* result);
+
+  const std::shared_ptr<const CompositionLoop> loop_;
+  const std::unique_ptr<PreparedKernel> body_;
+  std::vector<BufferRef> spare_;  // during a launch: by state, the other buffer, or null
+};
+
+// A part of a composition: a fusion group, a single op or a loop. It has either `fused`, `op` or
+// `loop`.
 struct Part {
   FusedKernelRef fused;  // of a fusion group: several elementwise ops with one result
   // The ops of `fused`. They run one by one until `fused` is prepared, or always if the device has
   // no kernel. Empty if `fused` already had a kernel when the composition was prepared.
   std::vector<Part> ops;
   PreparedOpRef op;
+  std::unique_ptr<LoopKernel> loop;
   absl::InlinedVector<uint32_t, 4> operands;
   absl::InlinedVector<uint32_t, 2> results;
   absl::InlinedVector<uint32_t, 2> last_uses;  // intermediate values that no later part reads
@@ -36,11 +66,72 @@ struct Part {
   // operand shares their memory.
   absl::InlinedVector<int, 2> reusable;
 
+  int64_t num_launches() const {
+    if (op != nullptr) return op->is_alias() ? 0 : op->num_launches();
+    if (loop != nullptr) return loop->num_launches();
+    int64_t launches = 0;
+    for (const Part& each : ops) launches += each.num_launches();
+    return std::max<int64_t>(launches, 1);
+  }
+
   bool runs_inline() const {
     if (op != nullptr) return op->runs_inline();
-    return ops.empty() && fused->kernel()->runs_inline();
+    return loop == nullptr && ops.empty() && fused->kernel()->runs_inline();
   }
 };
+
+LoopKernel::LoopKernel(std::shared_ptr<const CompositionLoop> loop,
+                       std::unique_ptr<PreparedKernel> body)
+    : loop_(std::move(loop)), body_(std::move(body)), spare_(loop_->num_states()) {}
+
+absl::StatusOr<Buffer*> LoopKernel::NextOf(const LaunchContext& context, uint32_t state,
+                                           int64_t round, Buffer* result) {
+  if ((loop_->length - 1 - round) % 2 == 0) return result;
+  BufferRef& spare = spare_[state];
+  if (spare == nullptr) {
+    TENSORD_ASSIGN_OR_RETURN(spare,
+                             AllocateFor(context.account, context.device, result->size_bytes()));
+    if (context.kept != nullptr) context.kept->push_back(spare);
+  }
+  return spare.get();
+}
+
+absl::Status LoopKernel::Launch(const LaunchContext& context,
+                                absl::Span<const Buffer* const> operands,
+                                absl::Span<Buffer* const> results) {
+  const bool is_empty =
+      absl::c_all_of(results, [](const Buffer* result) { return result->size_bytes() == 0; });
+  if (is_empty) return absl::OkStatus();
+  const absl::Cleanup free_spare = [this] { absl::c_fill(spare_, nullptr); };
+  const uint32_t num_states = loop_->num_states();
+  std::vector<const Buffer*> inputs(operands.begin(), operands.end());
+  std::vector<Buffer*> outputs(results.size());
+  // The views that the round reads and writes. Stacked states of the round before are read, too.
+  std::vector<BufferRef> views, states(num_states);
+  for (int64_t round = 0; round < loop_->length; ++round) {
+    TENSORD_RETURN_IF_ERROR(CheckStop());
+    const int64_t index = loop_->reverse ? loop_->length - 1 - round : round;
+    views.clear();
+    const auto part_of = [&](const Buffer& whole) {
+      const int64_t bytes = whole.size_bytes() / loop_->length;
+      return views.emplace_back(BufferView::MakeUnowned(whole, index * bytes, bytes)).get();
+    };
+    for (uint32_t i = num_states; i < num_states + loop_->num_sequences; ++i) {
+      inputs[i] = part_of(*operands[i]);
+    }
+    for (uint32_t i = 0; i < outputs.size(); ++i) {
+      if (i < num_states && !loop_->stacked[i]) {
+        TENSORD_ASSIGN_OR_RETURN(outputs[i], NextOf(context, i, round, results[i]));
+      } else {
+        outputs[i] = part_of(*results[i]);
+        if (i < num_states) std::swap(states[i], views.back());  // views keeps the old one
+      }
+    }
+    TENSORD_RETURN_IF_ERROR(body_->Launch(context, inputs, outputs));
+    for (uint32_t i = 0; i < num_states; ++i) inputs[i] = outputs[i];
+  }
+  return absl::OkStatus();
+}
 
 class ComposedKernel final : public PreparedKernel {
  public:
@@ -51,7 +142,7 @@ class ComposedKernel final : public PreparedKernel {
                  ChainKernels* chains)
       : chains_(chains),
         num_inputs_(built.num_inputs),
-        specs_(built.specs),
+        specs_(built.specs.begin(), built.specs.end()),
         outputs_(built.outputs.begin(), built.outputs.end()),
         parts_(std::move(parts)),
         made_in_(std::move(made_in)),
@@ -60,16 +151,22 @@ class ComposedKernel final : public PreparedKernel {
     // A step is also kept by the fused kernels that it belongs to.
     constexpr int64_t kPartBytes = 1024, kStepBytes = 512, kValueBytes = sizeof(TensorSpec) + 32;
     runs_inline_ = true;
+    num_launches_ = 0;
     host_bytes_ = kValueBytes * static_cast<int64_t>(specs_.size()) +
                   kStepBytes * static_cast<int64_t>(built.steps.size());
     for (const Part& part : parts_) {
       runs_inline_ = runs_inline_ && part.runs_inline();
+      num_launches_ = std::min(num_launches_ + part.num_launches(), int64_t{1} << 40);
       host_bytes_ += kPartBytes * static_cast<int64_t>(1 + part.ops.size());
-      if (part.op == nullptr && part.ops.empty()) host_bytes_ += part.fused->kernel()->host_bytes();
+      if (part.loop != nullptr) {
+        host_bytes_ += part.loop->body().host_bytes();
+      } else if (part.op == nullptr && part.ops.empty()) {
+        host_bytes_ += part.fused->kernel()->host_bytes();
+      }
     }
     // If the composition is one kernel, its output may use the memory of the inputs that this
     // kernel allows.
-    if (parts_.size() != 1 || !parts_[0].ops.empty()) return;
+    if (parts_.size() != 1 || !parts_[0].ops.empty() || parts_[0].loop != nullptr) return;
     const Part& alone = parts_[0];
     for (int i = 0; i < static_cast<int>(alone.operands.size()); ++i) {
       const int output =
@@ -107,6 +204,7 @@ class ComposedKernel final : public PreparedKernel {
   void PrepareFully() override {
     for (const Part& part : parts_) {
       if (part.fused != nullptr) part.fused->Prepare();
+      if (part.loop != nullptr) part.loop->body().PrepareFully();
     }
   }
 
@@ -128,8 +226,10 @@ class ComposedKernel final : public PreparedKernel {
   absl::Status LaunchPart(const LaunchContext& context, const Part& part) {
     const bool fused = part.fused != nullptr && chains_->PrepareOrQueue(part.fused) &&
                        part.fused->kernel() != nullptr;
-    if (!fused && part.op == nullptr) return LaunchParts(context, part.ops);
-    if (!fused && part.op->is_alias()) return HoldAlias(part);
+    if (!fused && part.op == nullptr && part.loop == nullptr) {
+      return LaunchParts(context, part.ops);
+    }
+    if (part.op != nullptr && part.op->is_alias()) return HoldAlias(part);
     absl::InlinedVector<Buffer*, 2> results;
     for (size_t i = 0; i < part.results.size(); ++i) {
       const uint32_t result = part.results[i];
@@ -140,6 +240,7 @@ class ComposedKernel final : public PreparedKernel {
     }
     absl::InlinedVector<const Buffer*, 4> operands;
     for (uint32_t operand : part.operands) operands.push_back(values_[operand]);
+    if (part.loop != nullptr) return part.loop->Launch(context, operands, results);
     if (fused) return part.fused->kernel()->Launch(context, operands, results);
     const absl::Status launched =
         part.op->LaunchInto(context.account, operands, results, context.check, context.kept);
@@ -213,7 +314,7 @@ class Composer {
     for (uint32_t i = static_cast<uint32_t>(built_->steps.size()); i-- > 0;) {
       const Composition::Step& step = built_->steps[i];
       made_by_[step.result] = i;
-      needed_[i] = step.schema->value_checked;
+      needed_[i] = step.loop == nullptr && step.schema->value_checked;
       for (uint32_t value = step.result; value < end; ++value) {
         if (is_output_[value] || !readers_[value].empty()) needed_[i] = true;
       }
@@ -255,7 +356,8 @@ class Composer {
 
   bool IsElementwise(uint32_t step) const {
     const Composition::Step& made = built_->steps[step];
-    return made.schema->elementwise.has_value() && built_->specs[made.result].num_elements() > 0 &&
+    return made.loop == nullptr && made.schema->elementwise.has_value() &&
+           built_->specs[made.result].num_elements() > 0 &&
            !IsComplex(built_->specs[made.result].dtype);
   }
 
@@ -409,6 +511,18 @@ class Composer {
       if (!made) TENSORD_RETURN_IF_ERROR(AddOp(maker, parts));
     }
     Part part;
+    part.operands.assign(step.operands.begin(), step.operands.end());
+    if (step.loop != nullptr) {
+      TENSORD_ASSIGN_OR_RETURN(
+          PreparedComposition body,
+          Composer(step.loop->body, slot_, prepared_ops_, chains_, caller_).Prepare());
+      part.loop = std::make_unique<LoopKernel>(step.loop, std::move(body.kernel));
+      for (uint32_t i = 0; i < step.loop->body.outputs.size(); ++i) {
+        part.results.push_back(step.result + i);
+      }
+      parts->push_back(std::move(part));
+      return absl::OkStatus();
+    }
     TENSORD_ASSIGN_OR_RETURN(
         part.op, prepared_ops_->Find(step.schema->name, SpecsOf(step), step.attrs, slot_, caller_));
     if (part.op->is_constant()) {
@@ -417,7 +531,6 @@ class Composer {
     if (part.op->is_alias()) {
       TENSORD_RETURN_IF_ERROR(AddAlias(*part.op, step.operands[0], step.result));
     }
-    part.operands.assign(step.operands.begin(), step.operands.end());
     for (size_t i = 0; i < part.op->outputs().size(); ++i) {
       part.results.push_back(step.result + static_cast<uint32_t>(i));
     }
@@ -447,6 +560,7 @@ class Composer {
       if (last[value] != nullptr && !is_output_[value]) last[value]->last_uses.push_back(value);
     }
     const auto find_reusable = [&](Part& part) {
+      if (part.loop != nullptr) return;
       for (size_t i = 0; i < part.operands.size(); ++i) {
         const uint32_t value = part.operands[i];
         const bool is_last = absl::c_linear_search(part.last_uses, value) && root[value] == value;

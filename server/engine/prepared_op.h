@@ -133,6 +133,8 @@ class PreparedOp final : public Executable, public std::enable_shared_from_this<
   int in_place(int input) const { return kernel_ == nullptr ? -1 : kernel_->in_place(input); }
   // Returns the estimated host memory of the op: this object, its kernels, specs and attributes.
   int64_t host_bytes() const { return host_bytes_; }
+  // Returns PreparedKernel::num_launches(), or 0 if there is no kernel.
+  int64_t num_launches() const { return kernel_ == nullptr ? 0 : kernel_->num_launches(); }
   // Returns whether the kernel reports bad values to a cell, which LaunchInto() must get.
   bool reports_values() const { return reports_values_; }
   // Executor thread. Adds a check for one launch to `checks`, and returns its cell. If

@@ -20,7 +20,7 @@ constexpr int64_t kLaunchNanos = 3000;
 constexpr int64_t kCopiedBytesPerNano = 1 << 10;
 
 // The driver keeps about a kilobyte for each kernel of a graph. That memory is not counted.
-constexpr size_t kMaxSteps = 1 << 13;
+constexpr int64_t kMaxKernels = 1 << 13;
 // The limit of a graph's memory. A program with more computes for longer than its launches take.
 constexpr int64_t kMaxBytes = 64 << 20;
 // After this many changes of addresses, all inputs are copied.
@@ -44,9 +44,9 @@ void LogCaptureFailure(const Device& device, size_t num_steps, const absl::Statu
 }  // namespace
 
 std::unique_ptr<ProgramGraph> ProgramGraph::Make(const Body& body) {
-  if (!body.slot->device->has_graphs() || body.steps.size() > kMaxSteps) return nullptr;
+  if (!body.slot->device->has_graphs()) return nullptr;
   std::unique_ptr<ProgramGraph> graph(new ProgramGraph(body));
-  if (!graph->IsProfitable()) return nullptr;
+  if (graph->num_launches_ > kMaxKernels || !graph->IsProfitable()) return nullptr;
   return graph;
 }
 
@@ -64,7 +64,7 @@ ProgramGraph::ProgramGraph(const Body& body) : body_(body), device_(*body.slot->
     }
     constant_[step.result] = step.op->is_constant();
     if (!Launches(step)) continue;
-    ++num_launches_;
+    num_launches_ = std::min(num_launches_ + step.op->num_launches(), int64_t{1} << 40);
     if (step.op->reports_values()) reporting_->push_back(step.op);
     for (uint32_t operand : step.operands) {
       if (roots_[operand] < body.num_inputs) read[roots_[operand]] = true;

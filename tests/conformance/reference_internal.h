@@ -61,6 +61,7 @@ void AddOptimizerReferences(ReferenceTable& table);
 void AddPoolReferences(ReferenceTable& table);
 void AddGroupNormReferences(ReferenceTable& table);
 void AddRecurrentReferences(ReferenceTable& table);
+void AddRecurrentLayerReferences(ReferenceTable& table);
 void AddSpecialReferences(ReferenceTable& table);
 void AddReductionReferences(ReferenceTable& table);
 void AddVarMeanReferences(ReferenceTable& table);

@@ -67,16 +67,19 @@ std::vector<Values> LstmCellBackward(const Attributes& /*attrs*/, Inputs in) {
     for (int64_t k = 0; k < size; ++k) {
       const auto gate = [&](int64_t j) { return At(in[4], n, j * size + k); };
       const Real i = gate(0), f = gate(1), g = gate(2), o = gate(3);
-      const Real gh = At(in[0], n, k), old = At(in[2], n, k), tanh = std::tanh(At(in[3], n, k));
+      const Real other = in.size() > 5 ? At(in[5], n, k) : 0;
+      const Real gh = At(in[0], n, k) + other, old = At(in[2], n, k),
+                 tanh = std::tanh(At(in[3], n, k));
       const Real gc = At(in[1], n, k) + gh * o * (1 - tanh * tanh);
-      const Real size_of_gc = std::abs(At(in[1], n, k)) + 2 * std::abs(gh * o);
+      const Real size_of_gh = std::abs(At(in[0], n, k)) + std::abs(other);
+      const Real size_of_gc = std::abs(At(in[1], n, k)) + 2 * size_of_gh * std::abs(o);
       of_c.Set(n * size + k, gc * f, size_of_gc * std::abs(f));
       const Real slopes[] = {gc * g * i * (1 - i), gc * old * f * (1 - f), gc * i * (1 - g * g),
                              gh * tanh * o * (1 - o)};
       const Real scales[] = {size_of_gc * std::abs(g * i) * (1 + std::abs(i)),
                              size_of_gc * std::abs(old * f) * (1 + std::abs(f)),
                              size_of_gc * std::abs(i) * (1 + g * g),
-                             std::abs(gh * o) * (1 + std::abs(o))};
+                             size_of_gh * std::abs(o) * (1 + std::abs(o))};
       for (int64_t j = 0; j < 4; ++j) {
         of_gates.Set((n * 4 + j) * size + k, slopes[j], scales[j]);
         of_bias.Add(j * size + k, slopes[j], scales[j]);
@@ -121,14 +124,17 @@ std::vector<Values> GruCellBackward(const Attributes& /*attrs*/, Inputs in) {
   for (int64_t n = 0; n < rows; ++n) {
     for (int64_t k = 0; k < size; ++k) {
       const auto gate = [&](int64_t j) { return At(in[1], n, j * size + k); };
-      const Real g = At(in[0], n, k), r = gate(0), z = gate(1), next = gate(2), old = gate(3),
-                 hn = gate(4);
+      const Real other = in.size() > 2 ? At(in[2], n, k) : 0;
+      const Real g = At(in[0], n, k) + other,
+                 size_of_g = std::abs(At(in[0], n, k)) + std::abs(other);
+      const Real r = gate(0), z = gate(1), next = gate(2), old = gate(3), hn = gate(4);
       const Real gz = g * (old - next) * z * (1 - z), gn = g * (1 - z) * (1 - next * next);
       const Real gr = gn * hn * r * (1 - r);
-      const Real size_z = std::abs(g * z) * (std::abs(old) + std::abs(next)) * (1 + std::abs(z));
-      const Real size_n = std::abs(g) * (1 + std::abs(z)) * (1 + next * next);
+      const Real size_z =
+          size_of_g * std::abs(z) * (std::abs(old) + std::abs(next)) * (1 + std::abs(z));
+      const Real size_n = size_of_g * (1 + std::abs(z)) * (1 + next * next);
       const Real size_r = size_n * std::abs(hn * r) * (1 + std::abs(r));
-      of_h.Set(n * size + k, g * z, std::abs(g * z));
+      of_h.Set(n * size + k, g * z, size_of_g * std::abs(z));
       const Real x[] = {gr, gz, gn}, own[] = {gr, gz, gn * r};
       const Real x_scale[] = {size_r, size_z, size_n};
       const Real own_scale[] = {size_r, size_z, size_n * std::abs(r)};
@@ -143,13 +149,25 @@ std::vector<Values> GruCellBackward(const Attributes& /*attrs*/, Inputs in) {
   return {of_x.values, of_own.values, of_h.values, bias_x.values, bias_own.values};
 }
 
+// The results but for the last `count`.
+auto WithoutBiases(std::vector<Values> (*reference)(const Attributes&, Inputs), int count) {
+  return [=](const Attributes& attrs, Inputs in) {
+    std::vector<Values> results = reference(attrs, in);
+    results.resize(results.size() - count, Values());
+    return results;
+  };
+}
+
 }  // namespace
 
 void AddRecurrentReferences(ReferenceTable& table) {
   table["lstm_cell"] = LstmCell;
   table["lstm_cell_backward"] = LstmCellBackward;
+  table["lstm_gates_backward"] = WithoutBiases(LstmCellBackward, 1);
   table["gru_cell"] = GruCell;
   table["gru_cell_backward"] = GruCellBackward;
+  table["gru_gates_backward"] = WithoutBiases(GruCellBackward, 2);
+  AddRecurrentLayerReferences(table);
 }
 
 }  // namespace tensord::conformance

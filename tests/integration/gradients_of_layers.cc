@@ -260,6 +260,88 @@ Configuration MakeGruCell(Draw& draw) {
           }};
 }
 
+// ---------------------------------------------------------------- recurrent layers
+
+// The operands: x, h, c of an LSTM, the weights, and maybe the biases. The gradient is that of the
+// output or of one of the last states.
+template <int kStates, int kGates, typename Forward, typename Backward>
+Configuration MakeLayer(Draw& draw, const RecurrentLayerOptions& options, Forward forward,
+                        Backward backward) {
+  const int64_t t = draw.Number(1, 3), n = draw.Number(1, 2), i = draw.Number(1, 2),
+                h = draw.Number(1, 2);
+  Tensors operands = {draw.Values({t, n, i}), draw.Values({n, h})};
+  if (kStates == 2) operands.push_back(draw.Values({n, h}));
+  operands.push_back(draw.Values({kGates * h, i}));
+  operands.push_back(draw.Values({kGates * h, h}));
+  if (draw.Flag()) {
+    for (int bias = 0; bias < 2; ++bias) operands.push_back(draw.Values({kGates * h}));
+  }
+  const auto weights = [](const Tensors& in) {
+    RecurrentWeights all = {in[kStates + 1], in[kStates + 2]};
+    if (in.size() > kStates + 3) {
+      all.bias_ih = in[kStates + 3];
+      all.bias_hh = in[kStates + 4];
+    }
+    return all;
+  };
+  const int64_t of = draw.Number(0, kStates);  // the result whose gradient is given
+  const Tensor zero = Zeros(operands[0].device(), {}, {.dtype = operands[0].dtype()});
+  return {operands,
+          [=](const Tensors& in) {
+            const RecurrentLayerResult made = forward(in, weights(in), options);
+            return of == 0 ? made.output : of == 1 ? made.h : made.c;
+          },
+          [=](const Tensors& in, const Tensor& g) {
+            const auto given = [&](int64_t result) { return of == result ? g : zero; };
+            const RecurrentLayerGradients made =
+                backward(Tensors{given(0), given(1), given(2)}, in, weights(in), options);
+            Tensors gradients = {made.x, made.h};
+            if (kStates == 2) gradients.push_back(made.c);
+            const RecurrentWeights& own = made.weights;
+            for (const Tensor& each : {own.ih, own.hh, *own.bias_ih, *own.bias_hh}) {
+              gradients.push_back(each);
+            }
+            gradients.resize(in.size());
+            return gradients;
+          }};
+}
+Configuration MakeLstmLayer(Draw& draw) {
+  const RecurrentLayerOptions options = {.reverse = draw.Flag()};
+  return MakeLayer<2, 4>(
+      draw, options,
+      [](const Tensors& in, const RecurrentWeights& weights, const auto& layer) {
+        return LstmLayer(in[0], in[1], in[2], weights, layer);
+      },
+      [](const Tensors& g, const Tensors& in, const RecurrentWeights& weights, const auto& layer) {
+        return LstmLayerBackward(g[0], g[1], g[2], in[0], in[1], in[2], weights,
+                                 LstmLayer(in[0], in[1], in[2], weights, layer), layer);
+      });
+}
+Configuration MakeGruLayer(Draw& draw) {
+  const RecurrentLayerOptions options = {.reverse = draw.Flag()};
+  return MakeLayer<1, 3>(
+      draw, options,
+      [](const Tensors& in, const RecurrentWeights& weights, const auto& layer) {
+        return GruLayer(in[0], in[1], weights, layer);
+      },
+      [](const Tensors& g, const Tensors& in, const RecurrentWeights& weights, const auto& layer) {
+        return GruLayerBackward(g[0], g[1], in[0], in[1], weights,
+                                GruLayer(in[0], in[1], weights, layer), layer);
+      });
+}
+Configuration MakeRnnLayer(Draw& draw) {
+  const RecurrentLayerOptions options = {.reverse = draw.Flag(), .relu = draw.Flag()};
+  return MakeLayer<1, 1>(
+      draw, options,
+      [](const Tensors& in, const RecurrentWeights& weights, const auto& layer) {
+        return RnnLayer(in[0], in[1], weights, layer);
+      },
+      [](const Tensors& g, const Tensors& in, const RecurrentWeights& weights, const auto& layer) {
+        return RnnLayerBackward(g[0], g[1], in[0], in[1], weights,
+                                RnnLayer(in[0], in[1], weights, layer), layer);
+      });
+}
+
 // ---------------------------------------------------------------- indexing, dropout
 
 Configuration MakeEmbedding(Draw& draw) {
@@ -314,8 +396,11 @@ const Case kLayerCases[] = {
     {{"avg_pool_backward"}, 20, MakeAvgPool},
     {{"sdpa_backward"}, 30, MakeAttention},
     {{"group_norm_backward"}, 12, MakeGroupNorm},
-    {{"lstm_cell_backward"}, 8, MakeLstmCell},
-    {{"gru_cell_backward"}, 8, MakeGruCell},
+    {{"lstm_cell_backward", "lstm_gates_backward"}, 8, MakeLstmCell},
+    {{"gru_cell_backward", "gru_gates_backward"}, 8, MakeGruCell},
+    {{"lstm_layer_backward"}, 12, MakeLstmLayer},
+    {{"gru_layer_backward"}, 12, MakeGruLayer},
+    {{"rnn_layer_backward"}, 16, MakeRnnLayer},
     {{"embedding_backward"}, 6, MakeEmbedding},
     {{"dropout_backward"}, 6, MakeDropout},
     {{"select_backward"}, 6, MakeSelect},

@@ -55,6 +55,16 @@ TEST_F(TensorCountTest, CompositionsMakeOnlyTheirOutputs) {
   const Tensor gru = FromVector<float>(first_, {2, 9}, std::vector<float>(18, 0.5f));
   const LstmCellResult lstm = LstmCell(gates, gates, x);
   const GruCellResult forward = GruCell(gru, gru, x);
+  const Tensor sequence = Reshape(x, {1, 2, 3});
+  const auto weights = [&](int64_t parts) {
+    const Tensor one = Ones(first_, {parts * 3, 3});
+    return RecurrentWeights{one, one};
+  };
+  const RecurrentWeights lstm_weights = weights(4), gru_weights = weights(3),
+                         rnn_weights = weights(1);
+  const RecurrentLayerResult lstm_layer = LstmLayer(sequence, x, x, lstm_weights),
+                             gru_layer = GruLayer(sequence, x, gru_weights),
+                             rnn_layer = RnnLayer(sequence, x, rnn_weights);
   const GroupNormResult norm = GroupNormWithStatistics(x, {.groups = 3});
   const CrossEntropyResult loss = CrossEntropyWithStatistics(x, classes);
   Compare({
@@ -150,6 +160,22 @@ TEST_F(TensorCountTest, CompositionsMakeOnlyTheirOutputs) {
          const GruCellGradients result = GruCellBackward(x, forward);
          return Tensors{result.input_gates, result.hidden_gates, result.h, result.input_bias,
                         result.hidden_bias};
+       }},
+      {"LstmLayer", 5, [&] { return Tensors{LstmLayer(sequence, x, x, lstm_weights).output}; }},
+      {"LstmLayerBackward", 7,
+       [&] {
+         return Tensors{LstmLayerBackward(sequence, x, x, sequence, x, x, lstm_weights, lstm_layer)
+                            .weights.ih};
+       }},
+      {"GruLayer", 3, [&] { return Tensors{GruLayer(sequence, x, gru_weights).output}; }},
+      {"GruLayerBackward", 6,
+       [&] {
+         return Tensors{GruLayerBackward(sequence, x, sequence, x, gru_weights, gru_layer).x};
+       }},
+      {"RnnLayer", 2, [&] { return Tensors{RnnLayer(sequence, x, rnn_weights).output}; }},
+      {"RnnLayerBackward", 6,
+       [&] {
+         return Tensors{RnnLayerBackward(sequence, x, sequence, x, rnn_weights, rnn_layer).h};
        }},
   });
 }

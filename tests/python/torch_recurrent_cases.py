@@ -1,4 +1,4 @@
-"""The cases of compare_with_torch.py for cells of recurrent layers, and their gradients."""
+"""The cases of compare_with_torch.py for recurrent layers, their cells, and the gradients of both."""
 
 import torch
 from torch_case import Case, statistics_dtype
@@ -83,9 +83,108 @@ def gru_cell_backward(inputs):
         yield Case([gradient, gates], want, (of_x, of_own, of_h, of_x.sum(0), of_own.sum(0)))
 
 
+def gates_backward(cases, biases):
+    """The cases of a cell's gradient without the gradients of biases."""
+
+    def without_biases(inputs):
+        for case in cases(inputs):
+            yield Case(case.inputs, lambda case=case: case.want()[:-biases], case.scale[:-biases])
+
+    return without_biases
+
+
+LAYERS = {"lstm": (4, 2), "gru": (3, 1), "rnn": (1, 1)}  # the numbers of gates and of states
+SIZES = ((1, 1, 4, 8), (5, 3, 4, 7), (3, 32, 16, 32))  # steps, rows, features, units
+
+
+def steps_of(kind, x, states, weight_ih, weight_hh, *biases):
+    """Runs a layer step by step. Returns the output, the last states, and what is kept for the gradient."""
+    bias_ih, bias_hh = biases or (None, None)
+    linear, state = torch.nn.functional.linear, list(states)
+    kept: list[tuple[torch.Tensor, ...]] = []
+    for step in x:
+        of_x, of_h = linear(step, weight_ih, bias_ih), linear(state[0], weight_hh, bias_hh)
+        if kind == "lstm":
+            h, c, gates = lstm(of_x, of_h, state[1])
+            state = [h, c]
+            kept.append((h, c, gates))
+        elif kind == "gru":
+            h, gates = gru(of_x, of_h, state[0])
+            state = [h]
+            kept.append((h, gates))
+        else:
+            state = [(of_x + of_h).tanh()]
+            kept.append((state[0],))
+    output, *others = (torch.stack(each) for each in zip(*kept))
+    return output, *state, *others
+
+
+def draw_layer(kind, inputs, sizes, biased):
+    gates, states = LAYERS[kind]
+    t, n, i, h = sizes
+    shapes = [(t, n, i), *[(n, h)] * states, (gates * h, i), (gates * h, h), *[(gates * h,)] * (2 * biased)]
+    return [inputs.real(-1, 1, *shape) for shape in shapes]
+
+
+def run_wide(kind, operands):
+    states = LAYERS[kind][1]
+    wide = [each.to(statistics_dtype(each.dtype)) for each in operands]
+    return steps_of(kind, wide[0], wide[1 : 1 + states], *wide[1 + states :])
+
+
+def sizes_of(sizes, results):
+    """S: a bound of the sums in a step, times the number of steps."""
+    t, n, i, h = sizes
+    return tuple(torch.full(each.shape, float(t * (1 + i + h)), dtype=torch.double) for each in results)
+
+
+def layer(kind):
+    def cases(inputs):
+        for sizes, biased in ((sizes, biased) for sizes in SIZES for biased in (False, True)):
+            operands = draw_layer(kind, inputs, sizes, biased)
+
+            def want(operands=operands):
+                return tuple(each.to(operands[0].dtype) for each in run_wide(kind, operands))
+
+            yield Case(operands, want, sizes_of(sizes, want()))
+
+    return cases
+
+
+def layer_backward(kind):
+    def cases(inputs):
+        gates, states = LAYERS[kind]
+        for sizes in SIZES:
+            operands = draw_layer(kind, inputs, sizes, biased=False)
+            dtype = operands[0].dtype
+            forward = tuple(each.to(dtype) for each in run_wide(kind, operands))
+            gradients = [inputs.real(-1, 1, *each.shape) for each in forward[: 1 + states]]
+            biases = [torch.zeros(gates * sizes[3], dtype=dtype) for _ in range(2)]
+
+            def want(operands=operands, gradients=gradients, biases=biases, dtype=dtype):
+                wide = [each.to(statistics_dtype(dtype)).requires_grad_() for each in (*operands, *biases)]
+                made = steps_of(kind, wide[0], wide[1 : 1 + states], *wide[1 + states :])[: 1 + states]
+                of_made = [each.to(made[0].dtype) for each in gradients]
+                return tuple(each.to(dtype) for each in torch.autograd.grad(made, wide, of_made))
+
+            kept = [forward[0], *forward[1 + states :]]
+            scale = tuple(each * sizes[1] * sizes[3] for each in sizes_of(sizes, want()))
+            yield Case([*gradients, *operands, *kept], want, scale)
+
+    return cases
+
+
 CASES = {
     "lstm_cell": cell(lstm, 4),
     "lstm_cell_backward": lstm_cell_backward,
     "gru_cell": cell(gru, 3),
     "gru_cell_backward": gru_cell_backward,
+    "lstm_gates_backward": gates_backward(lstm_cell_backward, 1),
+    "gru_gates_backward": gates_backward(gru_cell_backward, 2),
+    "lstm_layer": layer("lstm"),
+    "lstm_layer_backward": layer_backward("lstm"),
+    "gru_layer": layer("gru"),
+    "gru_layer_backward": layer_backward("gru"),
+    "rnn_layer": layer("rnn"),
+    "rnn_layer_backward": layer_backward("rnn"),
 }

@@ -1,5 +1,6 @@
 """The functions of the module: names, signatures, documentation, values."""
 
+import gc
 import inspect
 
 import numpy as np
@@ -21,7 +22,7 @@ def test_every_op_is_a_function():
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_functions_have_a_signature_and_documentation(function):
     signature = inspect.signature(function)
-    tuples = {f"tuple[{', '.join(['Tensor'] * count)}]" for count in (2, 3)}
+    tuples = {f"tuple[{', '.join(['Tensor'] * count)}]" for count in (2, 3, 5)}
     returns = {"Tensor", "tuple[Tensor, ...]", "Tensor | tuple[Tensor, ...]"} | tuples
     assert signature.return_annotation in returns
     assert len(function.__doc__) > 2 and function.__name__ in repr(function)
@@ -127,6 +128,55 @@ def test_values_agree_with_numpy(name):
     result, expected = function(tensord.asarray(A), tensord.asarray(B)), np.asarray(expected)
     assert result.shape == expected.shape
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+# The number of commands of each example that sends more than one, with those of its operands and the drops of
+# intermediate results. The numbers may only fall.
+COMMANDS = {
+    "gelu": 3,
+    "where": 3,
+    "logical_and": 3,
+    "conv1d": 5,
+    "conv2d, activation": 5,
+    "conv_transpose1d": 5,
+    "sum, dtype": 3,
+    "var_mean": 2,
+    "any": 3,
+    "softmax": 3,
+    "squeeze": 3,
+    "squeeze an axis": 3,
+    "flatten": 3,
+    "expand": 3,
+    "stack": 5,
+    "split": 3,
+    "chunk": 3,
+    "sort": 2,
+    "argsort": 2,
+    "topk": 2,
+    "searchsorted": 3,
+    "nonzero": 6,
+    "gather": 3,
+    "index_select": 3,
+    "scatter": 5,
+    "one_hot": 3,
+    "embedding": 3,
+    "linspace": 17,
+    "linspace without the end": 7,
+    "linspace of one": 7,
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_functions_send_one_command(client, name):
+    x, y = tensord.asarray(A), tensord.asarray(B)
+    VALUES[name][0](x, y)  # defines the ops
+    gc.collect()
+    client.synchronize()
+    before = client.stats["commands_sent"]
+    result = VALUES[name][0](x, y)
+    sent = client.stats["commands_sent"] - before
+    assert sent == COMMANDS.get(name, 1)
+    del result
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,6 @@ Shape WithSize(Shape shape, int axis, int64_t size) {
   return shape;
 }
 
-Value BroadcastTo(const Value& x, const Shape& shape) {
-  if (x.shape() == shape) return x;
-  const auto dims = shape.dims();
-  return Apply("broadcast_to", {x}, {{"shape", std::vector<int64_t>(dims.begin(), dims.end())}});
-}
-
 // Returns x with `values` at the indices along the first axis. `reduce` is as in the op.
 Value IndexPut(const Value& x, const Value& indices, const Value& values, const char* reduce) {
   return Apply("index_put", {x, indices, values}, {{"reduce", std::string(reduce)}});

@@ -315,11 +315,7 @@ void CrossEntropyLossBackward(Formula& f) {
   const Value x = f.input(1), lse = f.input(2), target = f.input(3), total = f.input(4);
   Value gradient = f.input(0);
   if (reduction == Reduction::kMean) gradient = gradient.To(total.dtype()) / total;
-  if (reduction != Reduction::kNone) {
-    const auto dims = target.shape().dims();
-    gradient = Apply("broadcast_to", {gradient},
-                     {{"shape", std::vector<int64_t>(dims.begin(), dims.end())}});
-  }
+  if (reduction != Reduction::kNone) gradient = BroadcastTo(gradient, target.shape());
   std::vector<Value> inputs = {gradient, x, lse, target};
   if (f.num_inputs() == 6) inputs.push_back(f.input(5));
   f.Return(ApplyAll("cross_entropy_backward", inputs, ClassAttributes(f))[0]);

@@ -23,8 +23,8 @@ class CpuBuffer final : public Buffer {
   // thread.
   void MarkPacked() const { packed_.store(true, std::memory_order_relaxed); }
 
-  // Drops the packed copy. Call it before a buffer that kernels may have read is written again.
-  void BeforeOverwrite() {
+  // Drops the packed copy, if there is one.
+  void DropPacked() {
     if (packed_.load(std::memory_order_relaxed)) InvalidatePacked();
   }
 
@@ -33,5 +33,11 @@ class CpuBuffer final : public Buffer {
 
   mutable std::atomic<bool> packed_{false};
 };
+
+// Drops the packed copy of a buffer. Call this before a buffer that kernels may have read is written
+// again. A view isn't a CpuBuffer, and is never packed.
+inline void BeforeOverwrite(Buffer& buffer) {
+  if (!buffer.is_view()) static_cast<CpuBuffer&>(buffer).DropPacked();
+}
 
 }  // namespace tensord::server

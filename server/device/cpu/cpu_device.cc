@@ -51,7 +51,7 @@ class CpuDevice final : public Device {
   absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec& spec) override;
 
   absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override {
-    static_cast<CpuBuffer&>(dst).BeforeOverwrite();
+    BeforeOverwrite(dst);
     if (bytes == 0) return absl::OkStatus();
     if (!src.device().host_accessible()) return CopyFromOther(dst, src, bytes);
     context_.team.For(
@@ -65,7 +65,7 @@ class CpuDevice final : public Device {
   }
 
   absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override {
-    static_cast<CpuBuffer&>(dst).BeforeOverwrite();
+    BeforeOverwrite(dst);
     TENSORD_RETURN_IF_ERROR(CheckRange("write", dst, offset, bytes));
     if (bytes > 0) memcpy(static_cast<char*>(dst.data()) + offset, src, bytes);
     return absl::OkStatus();

@@ -13,10 +13,11 @@
 namespace tensord::server::cpu {
 namespace {
 
-constexpr int kMaxInputs = 32;
-constexpr int kMaxSteps = 64;
+constexpr int kMaxInputs = 32;  // without the numbers
+constexpr int kMaxSteps = 512;  // with the numbers
+constexpr int kMaxSources = kMaxInputs + kMaxSteps;
 // The maximum number of blocks of intermediate elements that a thread has at a time.
-constexpr int kMaxSlots = 12;
+constexpr int kMaxSlots = 24;
 constexpr int64_t kMaxStepBytes = 8;  // of an element
 constexpr int64_t kSlotBytes = kBlockElements * kMaxStepBytes;
 constexpr int kNoSlot = -1;
@@ -52,9 +53,9 @@ struct FusedPlan {
   int inputs = 0;  // the tensors, then the numbers
   std::vector<Number> numbers;
   int64_t elements = 0;
-  int64_t output_bytes = 0;          // of an element
-  int64_t advance[kMaxInputs] = {};  // bytes from element to element; 0: one for all
-  std::vector<char> uniform;         // for each source: whether it is one element for all
+  int64_t output_bytes = 0;      // of an element
+  std::vector<int64_t> advance;  // of each input, bytes from element to element; 0: one for all
+  std::vector<char> uniform;     // for each source: whether it is one element for all
   std::vector<BroadcastInput> broadcasts;
   std::vector<Step> steps;
   double grain = 0;
@@ -69,13 +70,12 @@ class Planner {
   absl::StatusOr<FusedPlan> Plan() {
     const auto is_number = [](const FusedSpec::Step& step) { return step.operands.empty(); };
     const auto numbers = std::count_if(spec_.steps.begin(), spec_.steps.end(), is_number);
-    const auto inputs = static_cast<int64_t>(spec_.inputs.size()) + numbers;
-    const auto steps = static_cast<int64_t>(spec_.steps.size()) - numbers;
-    if (inputs > kMaxInputs || steps == 0 || steps > kMaxSteps) {
+    const size_t inputs = spec_.inputs.size(), steps = spec_.steps.size();
+    if (inputs > kMaxInputs || steps > kMaxSteps || steps == static_cast<size_t>(numbers)) {
       return absl::UnimplementedError(
           absl::StrCat("cpu: no fused kernel of ", inputs, " inputs and ", steps, " steps"));
     }
-    plan_.inputs = static_cast<int>(inputs);
+    plan_.inputs = static_cast<int>(inputs + numbers);
     plan_.elements = spec_.output->num_elements();
     plan_.output_bytes = SizeOf(spec_.output->dtype);
     for (const TensorSpec& input : spec_.inputs) dtypes_.push_back(input.dtype);
@@ -147,6 +147,7 @@ class Planner {
   void AddInputs() {
     const auto tensors = static_cast<int>(spec_.inputs.size());
     plan_.uniform.assign(plan_.inputs, 1);
+    plan_.advance.assign(plan_.inputs, 0);
     for (int i = 0; i < tensors; ++i) {
       const TensorSpec& input = spec_.inputs[i];
       plan_.uniform[i] = 0;
@@ -289,8 +290,8 @@ class BlockRunner {
   }
 
   void RunStep(const Step& step, void* y, int64_t n) {
-    const void* x[kMaxElementwiseInputs];
-    int advance[kMaxElementwiseInputs];
+    const void* x[kMaxElementwiseInputs] = {};
+    int advance[kMaxElementwiseInputs] = {};
     for (int i = 0; i < step.loop.inputs(); ++i) {
       x[i] = at_[step.operands[i]];
       advance[i] = IsUniform(step.operands[i]) ? 0 : 1;
@@ -305,7 +306,7 @@ class BlockRunner {
   const FusedPlan& plan_;
   void* const output_;
   const void* const* const inputs_;
-  const void* at_[kMaxInputs + kMaxSteps];  // the current block of each source
+  const void* at_[kMaxSources];  // the current block of each source
   alignas(64) char slots_[kMaxSlots][kSlotBytes];
 };
 
@@ -314,19 +315,19 @@ class FusedElementwise final : public PreparedKernel {
   FusedElementwise(const PrepareContext& ctx, FusedPlan plan)
       : plan_(std::move(plan)), ctx_(plan_.elements < 2 * plan_.grain ? ctx.alone : ctx.team) {
     runs_inline_ = &ctx_ == &ctx.alone;
-    for (int i = 0; i < plan_.inputs; ++i) {
+    for (int i = 0; i < kMaxInputs; ++i) {
       if (plan_.in_place_inputs >> i & 1) SetInPlace(i);
     }
   }
 
   absl::Status Launch(const LaunchContext& /*context*/, absl::Span<const Buffer* const> inputs,
                       absl::Span<Buffer* const> outputs) override {
-    const void* from[kMaxInputs];
+    const void* from[kMaxSources];
     const void** next = from;
     for (const Buffer* input : inputs) *next++ = input->data();
     for (const Number& number : plan_.numbers) *next++ = number.bytes;
-    auto* const output = static_cast<CpuBuffer*>(outputs[0]);
-    output->BeforeOverwrite();
+    Buffer* const output = outputs[0];
+    BeforeOverwrite(*output);
     void* const to = output->data();
     ctx_.team.For(
         plan_.elements, plan_.grain,

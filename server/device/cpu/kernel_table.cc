@@ -9,6 +9,7 @@ namespace {
 KernelTable MakeTable() {
   KernelTable table;
   AppendAdamKernels(table);
+  AppendRecurrentKernels(table);
   AppendArgReductionKernels(table);
   AppendAttentionKernels(table);
   AppendBatchNormKernels(table);

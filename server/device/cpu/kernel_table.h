@@ -16,6 +16,7 @@ Kernel FindKernel(absl::string_view op);
 
 // Each function adds the kernels of one file. kernel_table.cc calls all of them.
 void AppendAdamKernels(KernelTable& table);
+void AppendRecurrentKernels(KernelTable& table);
 void AppendArgReductionKernels(KernelTable& table);
 void AppendAttentionKernels(KernelTable& table);
 void AppendBatchNormKernels(KernelTable& table);

@@ -71,10 +71,10 @@ class TableKernel final : public PreparedKernel {
                       absl::Span<Buffer* const> outputs) override {
     for (size_t i = 0; i < inputs.size(); ++i) operands_[i].data = inputs[i]->data();
     for (size_t i = 0; i < outputs.size(); ++i) results_[i].data = outputs[i]->data();
-    if (schema_->updates_input) static_cast<CpuBuffer*>(outputs[0])->BeforeOverwrite();
+    if (schema_->updates_input) BeforeOverwrite(*outputs[0]);
     for (const auto& pair : schema_->in_place) {  // may name outputs that this call doesn't have
       const auto output = static_cast<size_t>(pair.second);
-      if (output < outputs.size()) static_cast<CpuBuffer*>(outputs[output])->BeforeOverwrite();
+      if (output < outputs.size()) BeforeOverwrite(*outputs[output]);
     }
     return kernel_(ctx_, {context, schema_, &attrs_, operands_, results_});
   }

@@ -35,8 +35,8 @@ class DenseElementwise final : public PreparedKernel {
                       absl::Span<Buffer* const> outputs) override {
     const void* x[kMaxElementwiseInputs];
     for (int i = 0; i < loop_.inputs(); ++i) x[i] = inputs[i]->data();
-    auto* const output = static_cast<CpuBuffer*>(outputs[0]);
-    output->BeforeOverwrite();
+    Buffer* const output = outputs[0];
+    BeforeOverwrite(*output);
     if (runs_inline_) {
       loop_.Run(x, step_, output->data(), n_);
     } else {
@@ -82,8 +82,8 @@ class BroadcastElementwise final : public PreparedKernel {
                       absl::Span<Buffer* const> outputs) override {
     const void* x[kMaxElementwiseInputs];
     for (int i = 0; i < loop_.inputs(); ++i) x[i] = inputs[i]->data();
-    auto* const output = static_cast<CpuBuffer*>(outputs[0]);
-    output->BeforeOverwrite();
+    Buffer* const output = outputs[0];
+    BeforeOverwrite(*output);
     ForEachRun(ctx_, nest_, x, output->data(), loop_.grain(), [this](const BroadcastRun& run) {
       loop_.Run(run.data, run.step, run.output, run.n);
     });

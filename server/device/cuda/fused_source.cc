@@ -15,7 +15,7 @@ namespace tensord::server::cuda {
 namespace {
 
 constexpr int kMaxInputs = 32;
-constexpr int kMaxSteps = 64;
+constexpr int kMaxSteps = 512;
 
 // Returns the name of the storage type of a real dtype in device code.
 const char* StorageName(DType dtype) {

@@ -38,6 +38,7 @@ KernelTable MakeTable() {
   AppendMatmulKernels(table);
   AppendAttentionKernels(table);
   AppendNetworkKernels(table);
+  AppendRecurrentKernels(table);
   AppendSortKernels(table);
   return table;
 }

@@ -80,6 +80,7 @@ void AppendReductionKernels(KernelTable& table);
 void AppendScanKernels(KernelTable& table);
 void AppendMatmulKernels(KernelTable& table);
 void AppendNetworkKernels(KernelTable& table);
+void AppendRecurrentKernels(KernelTable& table);
 void AppendSortKernels(KernelTable& table);
 
 // Returns OK, or the error of a launch with the name of the op.

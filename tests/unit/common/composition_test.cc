@@ -29,7 +29,8 @@ std::vector<std::string> StepsOf(void (*run)(Formula&), const std::vector<Tensor
   if (!built.ok()) return {built.status().ToString()};
   std::vector<std::string> steps;
   for (const Composition::Step& step : built->steps) {
-    steps.push_back(step.schema->name + " " + built->specs[step.result].ToString());
+    const std::string name = step.loop == nullptr ? step.schema->name : "loop";
+    steps.push_back(name + " " + built->specs[step.result].ToString());
   }
   return steps;
 }
@@ -73,6 +74,54 @@ TEST(CompositionTest, RejectsNumbersThatTheDTypeCantRepresent) {
               ElementsAre("INTERNAL: test: an output is a number"));
   EXPECT_THAT(StepsOf([](Formula&) {}, {F32({2})}),
               ElementsAre("INTERNAL: test: there is no output"));
+}
+
+// Adds a loop over input 0 whose state is input 1, and returns the negative of a result.
+void ReturnNegative(Formula& f, size_t result, bool stacked,
+                    absl::FunctionRef<Formula::LoopResults(const Formula::LoopInputs&)> round) {
+  const Formula::LoopState state = {f.input(1), stacked};
+  const Value sequence = f.input(0);
+  const std::vector<Value> made = f.Loop({{&state, 1}, {&sequence, 1}}, round);
+  if (f.ok()) f.Return(Neg(made[result]));
+}
+
+TEST(CompositionTest, LoopsGiveTheLastStateOrAllAndTheRows) {
+  const auto sum = [](const Formula::LoopInputs& in) {
+    const Value next = Add(in.states[0], in.elements[0]);
+    return Formula::LoopResults{{next}, {Neg(next)}};
+  };
+  static auto* const kSum = +sum;
+  const auto last = [](Formula& f) { ReturnNegative(f, 0, false, kSum); };
+  EXPECT_THAT(StepsOf(last, {F32({5, 2}), F32({2})}),
+              ElementsAre("loop float32[2]", "neg float32[2]"));
+  const auto all = [](Formula& f) { ReturnNegative(f, 0, true, kSum); };
+  EXPECT_THAT(StepsOf(all, {F32({5, 2}), F32({2})}),
+              ElementsAre("loop float32[5, 2]", "neg float32[5, 2]"));
+  const auto rows = [](Formula& f) { ReturnNegative(f, 1, false, kSum); };
+  EXPECT_THAT(StepsOf(rows, {F32({5, 2}), F32({2})}),
+              ElementsAre("loop float32[2]", "neg float32[5, 2]"));
+  EXPECT_THAT(StepsOf(rows, {F32({0, 2}), F32({2})}),
+              ElementsAre(HasSubstr("INVALID_ARGUMENT: test: sequences must have the same length, "
+                                    "which must not be 0")));
+  EXPECT_THAT(StepsOf(rows, {F32({5, 2}), F32({3})}),
+              ElementsAre(HasSubstr("INVALID_ARGUMENT: test: add: shapes")));
+}
+
+TEST(CompositionTest, LoopsKeepToTheirRules) {
+  const auto grows = [](Formula& f) {
+    ReturnNegative(f, 0, false, [](const Formula::LoopInputs& in) {
+      return Formula::LoopResults{{Apply("concat", {in.states[0], in.elements[0]})}, {}};
+    });
+  };
+  EXPECT_THAT(StepsOf(grows, {F32({5, 2}), F32({2})}),
+              ElementsAre("INTERNAL: test: a state of a loop changes its spec"));
+  const auto captures = [](Formula& f) {
+    ReturnNegative(f, 0, false, [&](const Formula::LoopInputs& in) {
+      return Formula::LoopResults{{Add(in.states[0], f.input(1))}, {}};
+    });
+  };
+  EXPECT_THAT(StepsOf(captures, {F32({5, 2}), F32({2})}),
+              ElementsAre("INTERNAL: test: add reads values of two compositions"));
 }
 
 TEST(CompositionTest, StepsAreBounded) {

@@ -107,7 +107,9 @@ TEST(ThreadsTest, NetworkOpsAreTheSameBits) {
        {{7, 49, 50}},
        {},
        {{"kernel", Ints{3, 3}}, {"stride", Ints{2}}, {"size", Ints{99, 101}}}},
-      {"adam_step", {{50001}, {50001}, {50001}, {50001}, {}, {}}, {}, {}}};
+      {"adam_step", {{50001}, {50001}, {50001}, {50001}, {}, {}}, {}, {}},
+      {"lstm_cell", {{99, 4 * 301}, {99, 4 * 301}, {99, 301}}, {}, {}},
+      {"gru_gates_backward", {{99, 301}, {99, 5 * 301}, {99, 301}}, {}, {}}};
   for (const NetworkCase& c : kCases) {
     for (const DType dtype : {f32, DType::kFloat16}) {
       std::vector<HostTensor> inputs;

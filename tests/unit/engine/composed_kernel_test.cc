@@ -205,6 +205,39 @@ TEST_F(ComposedKernelTest, IntermediateValuesAreFreedAndCharged) {
   EXPECT_GE(session_->account(*engine_->slots()[0]).used_bytes(), 2 * kBytes);
 }
 
+// The states of a loop that are kept are written where they are kept. The others have two buffers.
+TEST_F(ComposedKernelTest, ALoopKeepsTheValuesThatItReturns) {
+  std::vector<std::unique_ptr<Device>> devices;
+  devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 30, 1));
+  Start(std::move(devices));
+  constexpr int64_t kSteps = 64, kRows = 256, kSize = 64, kBytes = kSteps * kRows * kSize * 4;
+  const auto uniform = [&](Handle handle, std::vector<int64_t> shape) {
+    Run("uniform", {}, handle, {{"shape", std::move(shape)}, {"seed", int64_t{1}}}, "cpu:0");
+  };
+  uniform(1, {kSteps, kRows, kSize});
+  uniform(2, {kRows, kSize});
+  uniform(3, {kSize, kSize});
+  const auto run = [&](const char* op, const std::vector<Handle>& inputs, Handle output,
+                       uint32_t num_outputs, const Attributes& attrs) {
+    const auto made = engine_->RunOp(
+        session_,
+        {.op = op, .inputs = inputs, .output = output, .attrs = attrs, .num_outputs = num_outputs});
+    ASSERT_TRUE(made.ok()) << made.status();
+    engine_->slots()[0]->executor->Drain();
+  };
+  run("rnn_layer", {1, 2, 3, 3}, 4, 2, {});
+  // x, the products of x, and the output.
+  EXPECT_LE(engine_->slots()[0]->device->memory().peak_bytes, 3 * kBytes + (1 << 20));
+  const auto all = *ReadTensor<float>(*engine_, *session_->Find(4));
+  const auto last = *ReadTensor<float>(*engine_, *session_->Find(5));
+  EXPECT_TRUE(std::equal(last.begin(), last.end(), all.end() - kRows * kSize));
+  // Neither x nor h needs a gradient here, only the weight of h.
+  Run("full", {}, 6, {{"shape", std::vector<int64_t>{}}, {"value", 1.0}}, "cpu:0");
+  run("rnn_layer_backward", {6, 6, 1, 2, 3, 3, 4}, 7, 1, {{"gradients", std::vector<int64_t>{3}}});
+  // x, the output, its gradient, that of the products, and the states before each step.
+  EXPECT_LE(engine_->slots()[0]->device->memory().peak_bytes, 5 * kBytes + (1 << 20));
+}
+
 // The zeros are made in the memory of the result, and scatter updates them there.
 TEST_F(ComposedKernelTest, AnIntermediateValueMayHaveTheMemoryOfTheResult) {
   std::vector<std::unique_ptr<Device>> devices;

@@ -206,6 +206,39 @@ TEST_F(ProgramGraphTest, KeepsTheValuesWithinCompositions) {
   EXPECT_TRUE(Eventually([&] { return UsedBytes(0) == with_input; }));
 }
 
+// The rounds of a loop are kernels of the graph. The driver keeps memory for each of them, so there
+// is a limit.
+TEST_F(ProgramGraphTest, ALoopOfFewRoundsIsCaptured) {
+  const auto captures_of = [&](int64_t steps) {
+    const std::vector<TensorSpec> specs = {
+        {DType::kFloat64, {steps, 1, 1}}, {DType::kFloat64, {1, 1}}, {DType::kFloat64, {1, 1}}};
+    std::vector<Handle> inputs;
+    for (const TensorSpec& spec : specs) {
+      const auto dims = spec.shape.dims();
+      inputs.push_back(++last_handle_);
+      const auto made = engine_->Run(
+          session_, {.op = "full",
+                     .inputs = {},
+                     .output = inputs.back(),
+                     .attrs = {{"shape", std::vector<int64_t>(dims.begin(), dims.end())},
+                               {"value", 0.5},
+                               {"dtype", spec.dtype}},
+                     .device = "cpu:0"});
+      EXPECT_TRUE(made.ok()) << made.status();
+    }
+    const ProgramRef program = Prepare(specs, {{"rnn_layer", {0, 1, 2, 2}}}, {3});
+    const int64_t before = Captures();
+    for (int run = 0; run < 3; ++run) {
+      const Handle output = Start(program, inputs)[0];
+      EXPECT_TRUE(Outcome(output).ok());
+      session_->Drop({output});
+    }
+    return Captures() - before;
+  };
+  EXPECT_EQ(captures_of(16), 1);
+  EXPECT_EQ(captures_of(5000), 0);
+}
+
 TEST_F(ProgramGraphTest, MemoryIsFreedForOtherAllocations) {
   const ProgramRef program = PrepareTwentyAdds(kLarge);
   const Handle w = New(kLarge, 1), x = New(kLarge, 0), other_x = New(kLarge, 1);

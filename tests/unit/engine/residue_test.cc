@@ -310,6 +310,21 @@ std::vector<ResidueTest::Case> ResidueTest::NetworkOps() {
     cases.push_back(OpWithOutputs("adam_step", {{37}, {37}, {37}, {37}, {}, {}}, {}, {dtype}, 3));
     cases.push_back(OpWithOutputs("adam_step", {{37}, {37}, {37}, {37}, {37}, {}, {}},
                                   {{"amsgrad", true}}, {dtype}, 4));
+    cases.push_back(
+        OpWithOutputs("lstm_layer", {{5, 3, 4}, {3, 7}, {3, 7}, {28, 4}, {28, 7}}, {}, {dtype}, 5));
+    cases.push_back(OpWithOutputs("lstm_layer_backward",
+                                  {{5, 3, 7},
+                                   {3, 7},
+                                   {3, 7},
+                                   {5, 3, 4},
+                                   {3, 7},
+                                   {3, 7},
+                                   {28, 4},
+                                   {28, 7},
+                                   {5, 3, 7},
+                                   {5, 3, 7},
+                                   {5, 3, 28}},
+                                  {}, {dtype}, 7));
   }
   return cases;
 }

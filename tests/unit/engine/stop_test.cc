@@ -66,6 +66,32 @@ TEST_F(EngineStopTest, ProgramOfAClosedSessionStopsBetweenItsKernels) {
   EXPECT_TRUE(ComputeElsewhere().ok());
 }
 
+TEST_F(EngineStopTest, LayerOfAClosedSessionStopsBetweenItsSteps) {
+  const auto full = [&](Handle handle, std::vector<int64_t> shape) {
+    const auto made =
+        engine_->Run(session_, {.op = "full",
+                                .inputs = {},
+                                .output = handle,
+                                .attrs = {{"shape", std::move(shape)}, {"value", 0.5}},
+                                .device = "cpu:0"});
+    ASSERT_TRUE(made.ok()) << made.status();
+    ASSERT_TRUE(OutcomeOf(*made).ok());
+  };
+  full(1, {1000, 1, 1});
+  for (Handle handle = 2; handle < 5; ++handle) full(handle, {1, 1});
+  const size_t before = device(0).launched().size();
+  device(0).Hold();
+  const Handle inputs[] = {1, 2, 3, 4};
+  const auto outputs = engine_->RunOp(
+      session_, {.op = "rnn_layer", .inputs = inputs, .output = 50, .num_outputs = 2});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  ASSERT_TRUE(device(0).WaitUntilHeld());
+  ASSERT_TRUE(sessions_->Close(session_->principal(), session_->id()).ok());
+  device(0).Release();
+  ExpectError(OutcomeOf((*outputs)[0]), Code::kFailedPrecondition, {"the session has ended"});
+  EXPECT_EQ(device(0).launched().size(), before + 1) << "a step has two kernels";
+}
+
 TEST_F(EngineStopTest, OpsOfAClosedSessionFail) {
   device(0).Hold();
   const auto running = Full(1, 2, 1);

@@ -26,7 +26,10 @@ constexpr absl::string_view kNotFunctions[] = {
     "adam_step", "avg_pool_backward", "batch_norm_backward", "conv_backward_input",
     "conv_backward_weight", "cross_entropy_backward", "cross_entropy_loss",
     "cross_entropy_loss_backward", "layer_norm_backward", "max_pool_backward", "sdpa_backward",
-    "group_norm_backward", "gru_cell_backward", "lstm_cell_backward", "softmax_backward"};
+    "group_norm_backward", "gru_cell_backward", "gru_layer_backward", "lstm_cell_backward",
+    "lstm_layer_backward", "rnn_layer_backward", "softmax_backward",
+    // These are parts of other ops.
+    "gru_gates_backward", "lstm_gates_backward"};
 
 // Ops whose functions take other arguments than the op. tensor_functions.cc, creation_functions.cc,
 // network_functions.cc and training_functions.cc have them.

@@ -50,12 +50,9 @@ class _Recurrent(Module):
                 drawn = _core.uniform(*shape, low=-bound, high=bound, generator=source, dtype=dtype, device=device)
                 setattr(self, f"{name}_{suffix}", Parameter(drawn))
 
-    def _step(self, gates: Tensor, state: tuple[Tensor, ...], suffix: str) -> tuple[Tensor, ...]:
+    def _layer(self, x: Tensor, state: tuple[Tensor, ...], weights: list[Tensor], reverse: bool) -> tuple[Tensor, ...]:
+        """Returns the outputs of one layer in one direction, and its last state."""
         raise NotImplementedError
-
-    def _project(self, x: Tensor, which: str, suffix: str) -> Tensor:
-        bias = getattr(self, f"bias_{which}_{suffix}") if self._has_bias else None
-        return _core.linear(x, getattr(self, f"weight_{which}_{suffix}"), bias)
 
     def _run(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, tuple[Tensor, ...]]:
         name = type(self).__name__
@@ -66,7 +63,7 @@ class _Recurrent(Module):
         y = x if batched else x.unsqueeze(1)
         if batched and self.batch_first:
             y = y.permute(1, 0, 2)
-        length, batch = y.shape[:2]
+        batch = y.shape[1]
         if state is None:
             zeros = _core.zeros((batch, self.hidden_size), dtype=x.dtype, device=x.device)
             parts = [[zeros] * len(self._suffixes)] * self._parts
@@ -85,14 +82,11 @@ class _Recurrent(Module):
             for direction in range(directions):
                 index = layer * directions + direction
                 suffix = self._suffixes[index]
-                gates = self._project(y, "ih", suffix)
-                own = tuple(part[index] for part in parts)
-                steps = [own[0]] * length
-                for t in reversed(range(length)) if direction else range(length):
-                    own = self._step(gates[t], own, suffix)
-                    steps[t] = own[0]
-                outputs.append(_core.stack(steps))
-                last.append(own)
+                names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if self._has_bias else 2]
+                weights = [getattr(self, f"{name}_{suffix}") for name in names]
+                output, *state_after = self._layer(y, tuple(part[index] for part in parts), weights, direction == 1)
+                outputs.append(output)
+                last.append(tuple(state_after))
             y = outputs[0] if directions == 1 else _core.concat(outputs, 2)
             if layer + 1 < self.num_layers and self._dropout.p > 0:
                 y = self._dropout(y)
@@ -117,16 +111,12 @@ class _Recurrent(Module):
 
 
 class LSTM(_Recurrent):
-    """Long short-term memory over x (L,N,in), (N,L,in) with batch_first, or (L,in). Returns (output, (h, c)).
-
-    The client sends several ops for each step. If a sequence runs often, make a tensord.Program of it.
-    """
+    """Long short-term memory over x (L,N,in), (N,L,in) with batch_first, or (L,in). Returns (output, (h, c))."""
 
     _gates, _parts = 4, 2
 
-    def _step(self, gates: Tensor, state: tuple[Tensor, ...], suffix: str) -> tuple[Tensor, ...]:
-        h, c, _ = _core.lstm_cell(gates, self._project(state[0], "hh", suffix), state[1])
-        return h, c
+    def _layer(self, x: Tensor, state: tuple[Tensor, ...], weights: list[Tensor], reverse: bool) -> tuple[Tensor, ...]:
+        return _core.lstm_layer(x, *state, *weights, reverse=reverse)[:3]
 
     def forward(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, ...]]:
         return self._run(x, state)
@@ -137,8 +127,8 @@ class GRU(_Recurrent):
 
     _gates, _parts = 3, 1
 
-    def _step(self, gates: Tensor, state: tuple[Tensor, ...], suffix: str) -> tuple[Tensor, ...]:
-        return _core.gru_cell(gates, self._project(state[0], "hh", suffix), state[0])[:1]
+    def _layer(self, x: Tensor, state: tuple[Tensor, ...], weights: list[Tensor], reverse: bool) -> tuple[Tensor, ...]:
+        return _core.gru_layer(x, *state, *weights, reverse=reverse)[:2]
 
     def forward(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
         y, state = self._run(x, None if h is None else (h,))

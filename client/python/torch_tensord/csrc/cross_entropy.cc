@@ -4,7 +4,6 @@
 // modes run PyTorch's composition. The op keeps x, so x must not be changed in place before the
 // backward pass; PyTorch's composition allows that.
 #include <ATen/autocast_mode.h>
-#include <ATen/functorch/DynamicLayer.h>
 #include <ATen/ops/cross_entropy_loss_native.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -32,20 +31,6 @@ struct Options {
 at::ScalarType StatisticsDType(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
-
-// Returns whether a tensor has its values in memory on our device. Returns false for sparse
-// tensors, for tensors with a pending negation, for zero tensors, and for tensors of fake mode,
-// functionalization, vmap or forward-mode AD.
-bool IsPlainTensor(const at::Tensor& tensor) {
-  constexpr c10::DispatchKeySet kModes(
-      {c10::DispatchKey::Python, c10::DispatchKey::Functionalize, c10::DispatchKey::ZeroTensor,
-       c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
-  return IsOurs(tensor) && !tensor.key_set().has_any(kModes) && !tensor.is_sparse() &&
-         !tensor.is_neg() && tensor.has_storage() && !tensor._fw_grad(/*level=*/0).defined();
-}
-
-// Returns whether a transform of torch.func runs.
-bool InTransform() { return at::functorch::maybeCurrentDynamicLayer().has_value(); }
 
 bool MayFuse(const at::Tensor& x, const at::Tensor& target, const std::optional<at::Tensor>& weight,
              const Options& options) {

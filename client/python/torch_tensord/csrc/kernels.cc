@@ -2,6 +2,8 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
+#include <ATen/functorch/DynamicLayer.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -145,6 +147,19 @@ at::Tensor InMemoryOrder(const at::Tensor& tensor, const c10::DimVector& order) 
     strides.push_back(tensor.stride(axis));
   }
   return Alias(tensor, sizes, strides, tensor.storage_offset());
+}
+
+bool IsPlainTensor(const at::Tensor& tensor) {
+  constexpr c10::DispatchKeySet kModes(
+      {c10::DispatchKey::Python, c10::DispatchKey::Functionalize, c10::DispatchKey::ZeroTensor,
+       c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
+  return IsOurs(tensor) && !tensor.key_set().has_any(kModes) && !tensor.is_sparse() &&
+         !tensor.is_neg() && tensor.has_storage() && !tensor._fw_grad(/*level=*/0).defined();
+}
+
+bool InTransform() {
+  return at::functorch::maybeCurrentDynamicLayer().has_value() ||
+         c10::impl::TorchDispatchModeTLS::any_modes_set();
 }
 
 }  // namespace torch_tensord

@@ -107,6 +107,15 @@ Value PowerOf(const Value& x, const at::Scalar& exponent);
 at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
                        const at::Tensor& out, at::ScalarType dtype);
 
+// ---- ops that autograd sees as one
+
+// Returns whether a tensor has its values in memory on our device. Returns false for sparse
+// tensors, for tensors with a pending negation, for zero tensors, and for tensors of fake mode,
+// functionalization, vmap or forward-mode AD.
+bool IsPlainTensor(const at::Tensor& tensor);
+// Returns whether a transform of torch.func or a TorchDispatchMode runs.
+bool InTransform();
+
 // ---- outputs
 
 // If the sizes differ, resizes `out`, with PyTorch's warning. If the caller gives the output, the

@@ -102,7 +102,7 @@ struct Attr {
   Attr(const char* name, const at::Scalar& value);
   TensordAttr attr = {};
 };
-using Attrs = std::initializer_list<Attr>;
+using Attrs = c10::ArrayRef<Attr>;
 
 // Sends an op. `donated` has bit i if the server may overwrite input i.
 Value Push(const TensordOp* op, const char* name, c10::ArrayRef<In> inputs, uint32_t donated = 0);

@@ -16,6 +16,8 @@ import warnings
 import pytest
 import torch
 from test_op_database import DTYPES, call, flat, infos, listed, move, samples_of
+from torch import nn
+from torch.nn import functional as F
 
 pytestmark = [
     pytest.mark.skipif(torch.__version__ < (2, 15), reason="commands.txt is of PyTorch 2.15"),
@@ -121,3 +123,59 @@ def test_op_sends_as_many_commands_as_the_table_says(connection, op):
     ]
     given = reason.split("; ") if reason else []
     assert set(given) <= REASONS and [each.split(" ")[0] for each in given] == reasons, f"the reasons of {reasons}"
+
+
+class Sequence(nn.Module):
+    """A recurrent network whose last output is classified."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.network, self.head = kind(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.network(x.transpose(0, 1))[0][-1])
+
+
+def cnn():
+    features = nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
+    return nn.Sequential(*features, nn.Flatten(), nn.Linear(4, 3))
+
+
+def transformer():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True)
+    return nn.Sequential(nn.Embedding(10, 8), layer, nn.Flatten(), nn.Linear(32, 3))
+
+
+def mlp():
+    return nn.Sequential(nn.Flatten(), nn.Linear(24, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+# A model, its optimizer, and the commands of a training step. A drop of a tensor is a command, too.
+STEPS = {
+    "MLP, SGD": (mlp, torch.optim.SGD, {}, 38),
+    "MLP, Adam": (mlp, torch.optim.Adam, {}, 86),
+    "CNN, SGD with momentum": (cnn, torch.optim.SGD, {"momentum": 0.9}, 78),
+    "Transformer, AdamW": (transformer, torch.optim.AdamW, {}, 454),
+    "RNN, SGD": (lambda: Sequence(nn.RNN), torch.optim.SGD, {}, 48),
+    "LSTM, SGD": (lambda: Sequence(nn.LSTM), torch.optim.SGD, {}, 55),
+    "GRU, SGD": (lambda: Sequence(nn.GRU), torch.optim.SGD, {}, 49),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_training_step_sends_as_many_commands_as_the_table_says(connection, name):
+    make, optimizer, options, expected = STEPS[name]
+    model = make().to("tensord")
+    stepper = optimizer(model.parameters(), lr=0.01, **options)
+    x = {cnn: torch.rand(2, 1, 4, 6), transformer: torch.randint(10, (2, 4))}.get(make, torch.rand(2, 4, 6))
+    x, y = x.to("tensord"), torch.tensor([0, 2]).to("tensord")
+    sent = []
+    for _ in range(4):
+        gc.collect()
+        torch.tensord.synchronize()
+        before = connection.stats["commands_sent"]
+        stepper.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        stepper.step()
+        sent.append(connection.stats["commands_sent"] - before)
+    assert sent[-1] == expected, sent

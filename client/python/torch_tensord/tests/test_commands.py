@@ -118,6 +118,17 @@ def test_cell_and_its_gradients_are_one_command_each(connection, name, gates):
     assert commands_of(connection, lambda: torch.autograd.grad(new, operands, g, retain_graph=True)) == 1
 
 
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_layer_and_its_gradients_are_one_command_each(connection, kind):
+    network = kind(3, 4).to(DEVICE)
+    x, g, state = (torch.randn(shape).to(DEVICE) for shape in ((5, 2, 3), (5, 2, 4), (1, 2, 4)))
+    given = (state, state.clone()) if kind is torch.nn.LSTM else state
+    output = network(x, given)[0]
+    assert commands_of(connection, network, x, given) == 1
+    parameters = list(network.parameters())
+    assert commands_of(connection, lambda: torch.autograd.grad(output, parameters, g, retain_graph=True)) == 1
+
+
 def test_unscaling_a_gradient_is_one_op(connection):
     gradient, found, inverse = torch.rand(8).to(DEVICE), torch.zeros(()).to(DEVICE), torch.ones(()).to(DEVICE)
 

@@ -142,6 +142,7 @@ void FillBatchNormLoops(NetworkLoops& loops);
 void FillCrossEntropyLoops(NetworkLoops& loops);
 void FillLayerNormLoops(NetworkLoops& loops);
 void FillPoolLoops(NetworkLoops& loops);
+void FillRecurrentLoops(NetworkLoops& loops);
 void FillSoftmaxBackwardLoops(NetworkLoops& loops);
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

@@ -14,6 +14,7 @@ const NetworkLoops& NetworkTable() {
     FillCrossEntropyLoops(*loops);
     FillLayerNormLoops(*loops);
     FillPoolLoops(*loops);
+    FillRecurrentLoops(*loops);
     FillSoftmaxBackwardLoops(*loops);
     return loops;
   }();

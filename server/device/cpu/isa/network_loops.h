@@ -173,6 +173,18 @@ struct AdamArrays {
 };
 using AdamLoop = void (*)(const AdamNumbers& numbers, const AdamArrays& arrays, int64_t n);
 
+// Loops over cells of recurrent layers: `in` and `out` have the parts of the operands and results
+// (recurrent_math.h), n elements of each. n is a multiple of kCellBlock. The second loop takes the
+// operands that a call may leave out, too.
+inline constexpr int64_t kCellBlock = 32;
+struct RecurrentLoops {
+  using CellLoop = void (*)(const void* const* in, void* const* out, int64_t n);
+  CellLoop lstm[2] = {};
+  CellLoop lstm_backward[2] = {};
+  CellLoop gru[2] = {};
+  CellLoop gru_backward[2] = {};
+};
+
 // sums[i] = the sum over p of parts[p stride + i], for i in [0, n), added in float64 in order of p.
 using AddPartsLoop = void (*)(const void* parts, int64_t count, int64_t stride, int64_t n,
                               void* sums);
@@ -187,6 +199,7 @@ struct NetworkLoops {
   BatchNormLoops batch_norm[kDTypeCount] = {};
   AdamLoop adam[kDTypeCount] = {};
   AttentionLoops attention[kDTypeCount] = {};
+  RecurrentLoops recurrent[kDTypeCount] = {};
 };
 
 // These return the table of a level, and of the highest available level, as LoopsOf() and
