@@ -31,6 +31,7 @@ struct GraphOp {
   std::string name;
   std::vector<uint32_t> operands;
   Attributes attrs = {};
+  uint32_t num_outputs = 1;
 };
 
 class ProgramGraphTest : public EngineFixture {
@@ -44,7 +45,10 @@ class ProgramGraphTest : public EngineFixture {
                      std::vector<uint32_t> outputs) {
     ProgramSpec spec{inputs, {}, std::move(outputs)};
     for (const GraphOp& op : ops) {
-      spec.steps.push_back({op.name, &op.attrs, {op.operands.begin(), op.operands.end()}});
+      spec.steps.push_back({.op = op.name,
+                            .attrs = &op.attrs,
+                            .operands = {op.operands.begin(), op.operands.end()},
+                            .num_results = op.num_outputs});
     }
     auto program = engine_->Prepare(*session_, spec, "cpu:0");
     if (!program.ok()) throw std::runtime_error(std::string(program.status().message()));
@@ -226,7 +230,7 @@ TEST_F(ProgramGraphTest, ALoopOfFewRoundsIsCaptured) {
                      .device = "cpu:0"});
       EXPECT_TRUE(made.ok()) << made.status();
     }
-    const ProgramRef program = Prepare(specs, {{"rnn_layer", {0, 1, 2, 2}}}, {3});
+    const ProgramRef program = Prepare(specs, {{"rnn_layer", {0, 1, 2, 2}, {}, 2}}, {3});
     const int64_t before = Captures();
     for (int run = 0; run < 3; ++run) {
       const Handle output = Start(program, inputs)[0];

@@ -9,6 +9,8 @@ from .._core import Device, Generator, Tensor
 from ._layers import Dropout
 from ._module import Module, Parameter
 
+Weights = tuple[Tensor, Tensor, Tensor | None, Tensor | None]  # of the input, of the state, and their biases
+
 
 class _Recurrent(Module):
     """The base of LSTM and GRU. A state is a tuple of tensors (N,hidden_size), the first of which is the output."""
@@ -50,7 +52,7 @@ class _Recurrent(Module):
                 drawn = _core.uniform(*shape, low=-bound, high=bound, generator=source, dtype=dtype, device=device)
                 setattr(self, f"{name}_{suffix}", Parameter(drawn))
 
-    def _layer(self, x: Tensor, state: tuple[Tensor, ...], weights: list[Tensor], reverse: bool) -> tuple[Tensor, ...]:
+    def _layer(self, x: Tensor, state: tuple[Tensor, ...], weights: Weights, reverse: bool) -> tuple[Tensor, ...]:
         """Returns the outputs of one layer in one direction, and its last state."""
         raise NotImplementedError
 
@@ -82,8 +84,9 @@ class _Recurrent(Module):
             for direction in range(directions):
                 index = layer * directions + direction
                 suffix = self._suffixes[index]
-                names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if self._has_bias else 2]
-                weights = [getattr(self, f"{name}_{suffix}") for name in names]
+                weight_ih, weight_hh = (getattr(self, f"weight_{which}_{suffix}") for which in ("ih", "hh"))
+                biases = [getattr(self, f"bias_{which}_{suffix}") if self._has_bias else None for which in ("ih", "hh")]
+                weights = weight_ih, weight_hh, biases[0], biases[1]
                 output, *state_after = self._layer(y, tuple(part[index] for part in parts), weights, direction == 1)
                 outputs.append(output)
                 last.append(tuple(state_after))
@@ -115,8 +118,8 @@ class LSTM(_Recurrent):
 
     _gates, _parts = 4, 2
 
-    def _layer(self, x: Tensor, state: tuple[Tensor, ...], weights: list[Tensor], reverse: bool) -> tuple[Tensor, ...]:
-        return _core.lstm_layer(x, *state, *weights, reverse=reverse)[:3]
+    def _layer(self, x: Tensor, state: tuple[Tensor, ...], weights: Weights, reverse: bool) -> tuple[Tensor, ...]:
+        return _core.lstm_layer(x, state[0], state[1], *weights, reverse)[:3]
 
     def forward(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, ...]]:
         return self._run(x, state)
@@ -127,8 +130,8 @@ class GRU(_Recurrent):
 
     _gates, _parts = 3, 1
 
-    def _layer(self, x: Tensor, state: tuple[Tensor, ...], weights: list[Tensor], reverse: bool) -> tuple[Tensor, ...]:
-        return _core.gru_layer(x, *state, *weights, reverse=reverse)[:2]
+    def _layer(self, x: Tensor, state: tuple[Tensor, ...], weights: Weights, reverse: bool) -> tuple[Tensor, ...]:
+        return _core.gru_layer(x, state[0], *weights, reverse)[:2]
 
     def forward(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
         y, state = self._run(x, None if h is None else (h,))
