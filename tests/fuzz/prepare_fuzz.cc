@@ -145,7 +145,8 @@ void PrepareAnyOp(FuzzInput& in) {
   const OpSchema& schema = fuzz::AnySchema(in);
   const DType dtype = fuzz::AnyDType(in);
   const int rank = in.Range(0, 5);
-  Specs inputs(in.Range(schema.min_inputs, std::min(schema.max_inputs, 8)));
+  Specs inputs(
+      in.Range(schema.min_inputs, std::max(schema.min_inputs, std::min(schema.max_inputs, 8))));
   for (TensorSpec& spec : inputs) {
     spec.dtype = in.OneIn(8) ? fuzz::AnyDType(in) : dtype;
     spec.shape = AnyShape(in, in.OneIn(4) ? in.Range(0, 5) : rank, sizes);
