@@ -87,6 +87,16 @@ Tensor Arange(const Device& device, Scalar stop, const ArangeOptions& options) {
   return EnqueueCreation("arange", device, ArangeAttrs(stop, options));
 }
 
+Tensor Linspace(const Device& device, double start, double stop, int64_t count,
+                const LinspaceOptions& options) {
+  return EnqueueCreation("linspace", device,
+                         {{"start", start},
+                          {"stop", stop},
+                          {"count", count},
+                          {"endpoint", options.endpoint},
+                          {"dtype", options.dtype}});
+}
+
 Tensor Eye(const Device& device, int64_t rows, const EyeOptions& options) {
   Attributes attrs = {{"rows", rows}, {"cols", options.cols}, {"dtype", options.dtype}};
   if (options.k != 0) attrs.Set("k", options.k);

@@ -44,6 +44,15 @@ Tensor Arange(const Device& device, Scalar start, Scalar stop, Scalar step = 1,
 // Returns [stop]: 0, 1, … stop - 1.
 Tensor Arange(const Device& device, Scalar stop, const ArangeOptions& options = {});
 
+struct LinspaceOptions {
+  bool endpoint = true;  // whether `stop` is the last value
+  DType dtype = DType::kFloat32;
+};
+// Returns [count]: values from `start` to `stop` in equal steps, computed as PyTorch does. The ends
+// are converted to the dtype first.
+Tensor Linspace(const Device& device, double start, double stop, int64_t count,
+                const LinspaceOptions& options = {});
+
 struct EyeOptions {
   int64_t cols = -1;  // -1: as many as rows
   int64_t k = 0;      // the diagonal: above the main one if positive, below if negative

@@ -231,6 +231,18 @@ SgdState SgdStep(const SgdState& state, const Tensor& gradient, Operand lr,
   return next;
 }
 
+AdagradState AdagradStep(const AdagradState& state, const Tensor& gradient, const Tensor& step,
+                         const Tensor& lr, const AdagradOptions& options) {
+  const internal::Tensors made =
+      internal::EnqueueAllOrFailed("adagrad_step", {&state.p, &gradient, &state.sum, &step, &lr},
+                                   {{"lr_decay", options.lr_decay},
+                                    {"weight_decay", options.weight_decay},
+                                    {"eps", options.eps},
+                                    {"maximize", options.maximize}},
+                                   2);
+  return {made[0], made[1]};
+}
+
 AdamState AdamStep(const AdamState& state, const Tensor& gradient, const Tensor& step,
                    const Tensor& lr, const AdamOptions& options) {
   const bool amsgrad = state.vmax.has_value();

@@ -370,6 +370,21 @@ struct SgdState {
 SgdState SgdStep(const SgdState& state, const Tensor& gradient, Operand lr,
                  const SgdOptions& options = {});
 
+struct AdagradOptions {
+  double lr_decay = 0;      // lr is divided by 1 + (step - 1) lr_decay
+  double weight_decay = 0;  // this share of p is added to the gradient
+  double eps = 1e-10;       // added to the root of the sum
+  bool maximize = false;    // adds the gradient to p
+};
+struct AdagradState {
+  Tensor p;    // the parameter
+  Tensor sum;  // of the squared gradients
+};
+// Returns the state after a step of torch.optim.Adagrad. `step` is the number of the step, from 1.
+// `step` and `lr` have the shape []. The new tensors have the dtype of p.
+AdagradState AdagradStep(const AdagradState& state, const Tensor& gradient, const Tensor& step,
+                         const Tensor& lr, const AdagradOptions& options = {});
+
 struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;

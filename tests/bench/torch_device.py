@@ -276,6 +276,22 @@ class Streaming(Training):
     steps_begun = 0
 
 
+class Loss:
+    """The loss of a language model, and its gradient, for logits that are on a device."""
+
+    def __init__(self, device, tokens=512, vocabulary=50257):
+        torch.manual_seed(0)
+        self.device = device
+        self.logits = torch.randn(tokens, vocabulary).to(device).requires_grad_()
+        self.targets = torch.randint(vocabulary, (tokens,)).to(device)
+
+    def __call__(self):
+        self.logits.grad = None
+        F.cross_entropy(self.logits, self.targets).backward()
+        synchronize(self.device)
+        return 1
+
+
 # ---- greedy generation
 
 
@@ -454,6 +470,9 @@ for name, case in cases.items():
         torch._dynamo.reset()
         inductor, ours = (Training(case, d, b) for d, b in zip(DEVICES, ("inductor", "tensord")))
         report(name + ", compiled", "inductor", measure(inductor, ours))
+LOSS = "loss of 512 tokens among 50,257, and gradient"
+if arguments.size != "tiny" and arguments.latency is None and selected(LOSS):
+    report(LOSS, "eager", measure(*(Loss(device) for device in DEVICES)))
 GENERATION = "GPT-2 small, greedy, a token"
 if arguments.size != "tiny" and arguments.latency is None and selected(GENERATION):
     local, remote = (Generation(make_gpt2(device), device) for device in DEVICES)

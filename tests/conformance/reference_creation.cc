@@ -66,6 +66,25 @@ Values Arange(const Attributes& attrs, Inputs) {
   return Cast(exact, DTypeAttr(attrs, real ? DType::kFloat32 : DType::kInt64));
 }
 
+Values Linspace(const Attributes& attrs, Inputs) {
+  const DType dtype = DTypeAttr(attrs, DType::kFloat32);
+  const int64_t count = attrs.Int("count");
+  const bool endpoint = Get<bool>(attrs, "endpoint", true);
+  const auto end = [&](const char* name) {
+    const Values value = Filled(*attrs.Find(name), dtype, {});
+    return value.floating() ? value.real[0] : static_cast<double>(value.whole[0]);
+  };
+  const long double start = end("start"), stop = end("stop");
+  Values exact = Values::Of(DType::kFloat64, {count});
+  for (int64_t i = 0; i < count; ++i) {
+    const auto steps = static_cast<long double>(std::max<int64_t>(endpoint ? count - 1 : count, 1));
+    exact.real[i] = static_cast<double>(start + (stop - start) * i / steps);
+  }
+  Values out = Cast(exact, dtype);
+  if (out.floating()) out.scale.assign(count, std::max(std::fabs(start), std::fabs(stop)));
+  return out;
+}
+
 Values Eye(const Attributes& attrs, Inputs) {
   const int64_t rows = attrs.Int("rows");
   int64_t cols = Get<int64_t>(attrs, "cols", -1);
@@ -99,6 +118,7 @@ void AddCreationReferences(ReferenceTable& table) {
   table["ones"] = Constant(1);
   table["full"] = Full;
   table["arange"] = Arange;
+  table["linspace"] = Linspace;
   table["eye"] = Eye;
   table["constant"] = Literal;
 }

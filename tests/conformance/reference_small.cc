@@ -191,6 +191,25 @@ std::vector<Values> SgdStep(const Attributes& attrs, Inputs inputs) {
   return {next, buffer};
 }
 
+std::vector<Values> AdagradStep(const Attributes& attrs, Inputs inputs) {
+  const Values& p = inputs[0];
+  const Real sign = Get(attrs, "maximize", false) ? -1 : 1;
+  const Real rate =
+      inputs[4].real[0] / (1 + (inputs[3].real[0] - 1) * Get<double>(attrs, "lr_decay", 0));
+  Values next = ScaledValues(p.spec.dtype, p.spec.shape), sums = next;
+  for (int64_t i = 0; i < p.size(); ++i) {
+    const Real decay = Get<double>(attrs, "weight_decay", 0) * p.real[i];
+    const Real d = sign * inputs[1].real[i] + decay, sum = inputs[2].real[i] + d * d;
+    const Real size = std::fabs(inputs[1].real[i]) + std::fabs(decay);  // of the terms of d
+    const Real root = std::sqrt(sum) + Get<double>(attrs, "eps", 1e-10);
+    sums.real[i] = static_cast<double>(sum);
+    sums.scale[i] = static_cast<double>(inputs[2].real[i] + 2 * size * size);
+    next.real[i] = static_cast<double>(p.real[i] - rate * d / root);
+    next.scale[i] = static_cast<double>(std::fabs(p.real[i]) + 3 * std::fabs(rate) * size / root);
+  }
+  return {next, sums};
+}
+
 }  // namespace
 
 void AddSmallReferences(ReferenceTable& table) {
@@ -278,6 +297,7 @@ void AddSmallReferences(ReferenceTable& table) {
       3, [](const Real* x) { return x[1] / x[2]; }, nullptr);
   table["dropout_backward"] = DropoutBackward;
   table["sgd_step"] = SgdStep;
+  table["adagrad_step"] = AdagradStep;
 }
 
 }  // namespace tensord::conformance

@@ -91,7 +91,49 @@ void AddRanges(Rows& rows) {
   RefuseCreation(rows, "arange", {{"stop", int64_t{1} << 50}});
   RefuseCreation(rows, "arange", {{"stop", int64_t{300}}, {"dtype", DType::kUInt8}});
   RefuseCreation(rows, "arange", {});
+}
 
+void AddLinspace(Rows& rows) {
+  struct Range {
+    AttrValue start, stop;
+    int64_t count;
+    bool endpoint = true;
+  };
+  // The values of integer dtypes are exact: steps are multiples of powers of 2.
+  for (const Range& r : {Range{0.0, 8.0, 5}, Range{int64_t{3}, int64_t{100}, 1}, Range{2.0, 9.0, 0},
+                         Range{int64_t{100}, int64_t{0}, 401}, Range{0.0, 7.0, 28, false},
+                         Range{1.9, 5.9, 9}, Range{6.0, 0.0, 1, false}}) {
+    const Attributes attrs{
+        {"start", r.start}, {"stop", r.stop}, {"count", r.count}, {"endpoint", r.endpoint}};
+    for (DType dtype : kAllDTypes) {
+      Row row{"linspace", {}, attrs, IsFloating(dtype) ? Bound{.ulps = 1, .epsilons = 2} : Bound{}};
+      row.attrs.Set("dtype", dtype);
+      if (IsBool(dtype) || IsComplex(dtype)) row.refusal = absl::StatusCode::kInvalidArgument;
+      rows.push_back(std::move(row));
+    }
+  }
+  for (DType dtype : kFloatingDTypes) {
+    for (const Range& r : {Range{-0.1, 0.7, 50}, Range{-1.0, 1.0, 1000}, Range{1e4, -1e4, 9}}) {
+      rows.push_back({"linspace",
+                      {},
+                      {{"start", r.start}, {"stop", r.stop}, {"count", r.count}, {"dtype", dtype}},
+                      {.ulps = 1, .epsilons = 2}});
+    }
+  }
+  const auto refuse = [&](AttrValue start, int64_t count, DType dtype) {
+    RefuseCreation(
+        rows, "linspace",
+        {{"start", std::move(start)}, {"stop", 2.0}, {"count", count}, {"dtype", dtype}});
+  };
+  refuse(1.0, -1, DType::kFloat32);
+  refuse(1.0, INT64_MIN, DType::kFloat32);
+  refuse(1.0, INT64_MAX, DType::kFloat32);
+  refuse(300.0, 3, DType::kInt8);
+  refuse(-1.0, 3, DType::kUInt64);
+  RefuseCreation(rows, "linspace", {{"start", 1.0}, {"stop", 2.0}});
+}
+
+void AddEye(Rows& rows) {
   for (DType dtype : kAllDTypes) {
     for (int64_t n : {0, 1, 5, 33}) {
       rows.push_back({"eye", {}, {{"rows", n}, {"dtype", dtype}}});
@@ -137,6 +179,8 @@ void AddConstants(Rows& rows) {
 void AddCreationRows(Rows& rows) {
   AddFilled(rows);
   AddRanges(rows);
+  AddLinspace(rows);
+  AddEye(rows);
   AddConstants(rows);
 }
 

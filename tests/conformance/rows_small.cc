@@ -259,6 +259,33 @@ void AddSgd(Rows& rows) {
   RefuseSpecs(rows, "sgd_step", {p, {DType::kFloat32, {2, 3}}, lr});
 }
 
+void AddAdagrad(Rows& rows) {
+  for (DType dtype : kFloatingDTypes) {
+    for (const Attributes& attrs : std::vector<Attributes>{
+             {},
+             {{"lr_decay", 0.25}},
+             {{"weight_decay", 0.1}, {"maximize", true}, {"eps", 1e-3}, {"lr_decay", 0.01}}}) {
+      for (const Shape& shape : kSmallShapes) {
+        rows.push_back({"adagrad_step",
+                        {{{dtype, shape}},
+                         {{dtype, shape}},
+                         {{dtype, shape}, Fill::kPositive},
+                         {{DType::kFloat32, {}}, Fill::kValues, {3}},
+                         {{DType::kFloat64, {}}, Fill::kValues, {0.125}}},
+                        attrs,
+                        SumBound(dtype)});
+        rows.back().num_outputs = 2;
+      }
+    }
+  }
+  const TensorSpec p = {DType::kFloat32, {3}}, number = {DType::kFloat32, {}};
+  RefuseSpecs(rows, "adagrad_step", {p, p, p, p, number});
+  RefuseSpecs(rows, "adagrad_step", {p, p, p, number});
+  RefuseSpecs(rows, "adagrad_step", {p, {DType::kFloat32, {4}}, p, number, number});
+  RefuseSpecs(rows, "adagrad_step", {p, {DType::kFloat32, {2, 3}}, p, number, number});
+  RefuseSpecs(rows, "adagrad_step", {p, p, {DType::kInt32, {3}}, number, number});
+}
+
 }  // namespace
 
 void AddSmallRows(Rows& rows) {
@@ -275,6 +302,7 @@ void AddSmallRows(Rows& rows) {
   AddScaledSums(rows, "addcdiv", 3, /*factor_is_optional=*/true, /*takes_integers=*/false);
   AddDropoutBackward(rows);
   AddSgd(rows);
+  AddAdagrad(rows);
 }
 
 }  // namespace tensord::conformance

@@ -347,6 +347,14 @@ def arange(inputs):
                    stop=stop, step=step)
 
 
+def linspace(inputs):
+    for start, stop, count in ((-1.0, 3.0, 1000), (0.3, -0.9, 57)):
+        terms = torch.full((count,), max(abs(start), abs(stop)))
+        yield Case([], lambda start=start, stop=stop, count=count: torch.linspace(
+            start, stop, count, dtype=inputs.dtype), terms, dtype=inputs.dtype, start=start,
+                   stop=stop, count=count)
+
+
 def constant(inputs):
     x = inputs.bits(60)
     yield Case([], lambda: x, dtype=inputs.dtype, shape=[60], data=to_bytes(x))
@@ -387,7 +395,7 @@ CASES = {
     "as_strided": moves(lambda x: x.as_strided((4, 3), (1, 11), 5), **VIEW),
     "as_strided_scatter": as_strided_scatter, "bitcast": bitcast, "index": index,
     "gather": gather, "index_put": index_put, "scatter": scatter,
-    "concat": concat, "constant": constant, "arange": arange,
+    "concat": concat, "constant": constant, "arange": arange, "linspace": linspace,
     "zeros": creation(lambda dtype: torch.zeros(3, dtype=dtype), shape=[3]),
     "ones": creation(lambda dtype: torch.ones(3, dtype=dtype), shape=[3]),
     "full": creation(lambda dtype: torch.full((3,), 0.1, dtype=dtype), shape=[3], value=0.1),

@@ -105,6 +105,27 @@ def sgd_step(inputs):
         )  # fmt: skip
 
 
+def adagrad_step(inputs):
+    """The steps of torch.optim.Adagrad, computed in float32 in 16 bits, as sgd_step."""
+    p, g = (inputs.real(-2, 2, ELEMENTS) for _ in range(2))
+    total = inputs.real(0.5, 4, ELEMENTS)
+    wide = torch.float64 if inputs.dtype == torch.float64 else torch.float32
+    for lr_decay, step in ((0.0, 1), (0.25, 5)):
+
+        def want(lr_decay=lr_decay, step=step):
+            x = p.to(wide)
+            d = g.to(wide) + 0.125 * x
+            new = total.to(wide) + d * d
+            rate = 0.25 / (1 + (step - 1) * lr_decay)
+            return (x - rate * d / (new.sqrt() + 1e-10)).to(p.dtype), new.to(p.dtype)
+
+        size = g.double().abs() + 0.125 * p.double().abs()
+        yield Case(
+            [p, g, total, number(step, torch.float32), number(0.25, torch.float32)], want,
+            (p.double().abs() + size, total.double() + 2 * size * size), lr_decay=lr_decay, weight_decay=0.125,
+        )  # fmt: skip
+
+
 def truth(function):
     def cases(inputs):
         x = inputs.real(-4, 4, 60, 100).round()
@@ -220,6 +241,7 @@ CASES = {
     "addcdiv": sums(lambda x, a, b, value: torch.addcdiv(x, a, b, value=value), lambda a, b: a / b),
     "dropout_backward": dropout_backward,
     "sgd_step": sgd_step,
+    "adagrad_step": adagrad_step,
     "all": truth(torch.all),
     "any": truth(torch.any),
     "var": spread(torch.var),

@@ -19,7 +19,7 @@ KINDS = {
     "clang: locks that the analysis must assume": (CPP, r"ABSL_ASSERT_(EXCLUSIVE|SHARED)_LOCK", 1),
     "compilers: ignored warnings": (CPP, r"#pragma (GCC|clang) diagnostic ignored", 3),
     "clang-tidy: NOLINT": (CPP, r"NOLINT", 33),
-    "clang-format: off": (CPP, r"clang-format off", 3),
+    "clang-format: off": (CPP, r"clang-format off", 2),
     "ruff: noqa": (PYTHON, r"# (ruff: )?noqa", 3),
     "ruff: format off": (PYTHON, r"# fmt: off", 0),
     "mypy: ignore": (PYTHON, r"# (type: ignore|mypy: )", 2),

@@ -160,9 +160,6 @@ COMMANDS = {
     "scatter": 5,
     "one_hot": 3,
     "embedding": 3,
-    "linspace": 17,
-    "linspace without the end": 7,
-    "linspace of one": 7,
 }
 
 

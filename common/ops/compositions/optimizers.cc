@@ -43,6 +43,32 @@ void SgdStep(Formula& f) {
   if (momentum != 0) f.Return(buffer);
 }
 
+void AdagradStep(Formula& f) {
+  f.RequireFloating();
+  const DType dtype = f.input(0).dtype(), wide = WideDType(dtype);
+  const double lr_decay = f.attrs().Float("lr_decay");
+  const double weight_decay = f.attrs().Float("weight_decay");
+  for (int i : {3, 4}) {
+    if (f.input(i).shape().rank() != 0) return f.Fail("step and lr must have the shape []");
+  }
+  const Value p = f.input(0).To(wide);
+  Value g = f.input(1).To(wide);
+  if (f.attrs().Bool("maximize")) g = -g;
+  if (weight_decay != 0) g = g + p * weight_decay;
+  const Value sum = f.input(2).To(wide) + g * g;
+  Value rate = f.input(4);
+  if (lr_decay != 0) {
+    rate = rate.To(DType::kFloat64) / ((f.input(3).To(DType::kFloat64) - 1) * lr_decay + 1);
+  }
+  const Value next = p - g * rate.To(wide) / (Sqrt(sum) + f.attrs().Float("eps"));
+  if (!f.ok()) return;
+  if (next.shape() != p.shape() || sum.shape() != p.shape()) {
+    return f.Fail("the gradient and the sum must broadcast to the shape of p");
+  }
+  f.Return(next.To(dtype));
+  f.Return(sum.To(dtype));
+}
+
 }  // namespace
 }  // namespace formula
 
@@ -65,6 +91,20 @@ void AppendOptimizerCompositions(std::vector<OpSchema>& ops) {
                  OptionalAttr("maximize", AttrType::kBool, false, "adds the gradient to p")},
        .input_names = {"p", "gradient", "lr", "buffer"},
        .formula = formula::SgdStep});
+  ops.push_back(
+      {.name = "adagrad_step",
+       .signature = "(…), (…), (…), [], [] -> (…), (…)",
+       .doc = "A step of torch.optim.Adagrad. Returns p and the sum of the squared gradients.",
+       .min_inputs = 5,
+       .max_inputs = 5,
+       .attrs = {OptionalAttr("lr_decay", AttrType::kFloat, 0.0,
+                              "lr is divided by 1 + (step - 1) lr_decay"),
+                 OptionalAttr("weight_decay", AttrType::kFloat, 0.0,
+                              "this share of p is added to the gradient"),
+                 OptionalAttr("eps", AttrType::kFloat, 1e-10, "added to the root of the sum"),
+                 OptionalAttr("maximize", AttrType::kBool, false, "adds the gradient to p")},
+       .input_names = {"p", "gradient", "sum", "step", "lr"},
+       .formula = formula::AdagradStep});
 }
 
 }  // namespace tensord

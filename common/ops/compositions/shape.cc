@@ -1,4 +1,4 @@
-// Compositions that move and mask elements.
+// Compositions that move and mask elements, and linspace.
 #include <utility>
 #include <vector>
 
@@ -79,6 +79,31 @@ void Pad(Formula& f) {
   f.Return(AsStridedScatter(around, x, x.shape(), strides, offset));
 }
 
+// Computes from both ends, so that both are exact. As in PyTorch, the ends are converted to the
+// dtype first, and the step is float32 for floating dtypes other than float64.
+void Linspace(Formula& f) {
+  const DType dtype = f.attrs().Type("dtype");
+  const int64_t count = f.attrs().Int("count");
+  if (dtype == DType::kBool || IsComplex(dtype)) {
+    return f.Fail(absl::StrCat("there is no linspace of ", DTypeName(dtype)));
+  }
+  if (count < 0 || count > kMaxElements) {
+    return f.Fail(absl::StrCat("count is negative or too large: ", count));
+  }
+  const DType wide =
+      dtype == DType::kFloat64 || IsInteger(dtype) ? DType::kFloat64 : DType::kFloat32;
+  const Value start = f.Full(f.Number("start"), {}, dtype).To(wide);
+  const Value stop = f.Full(f.Number("stop"), {}, dtype).To(wide);
+  const int64_t steps = f.attrs().Bool("endpoint") ? count - 1 : count;
+  if (!f.ok()) return;
+  if (steps < 1) return f.Return(BroadcastTo(start, {count}).To(dtype));
+  const Value step = (stop - start) / static_cast<double>(steps);
+  const Value i = f.Create("arange", {{"stop", count}, {"dtype", DType::kFloat64}});
+  const Value from_start = i * step + start;
+  const Value from_stop = stop - (static_cast<double>(steps) - i) * step;
+  f.Return(Where(Lt(i, (steps + 1) / 2), from_start, from_stop).To(dtype));
+}
+
 OpSchema Movement(const char* name, const char* signature, const char* doc,
                   void (*formula)(Formula&), std::vector<AttrDef> attrs) {
   return {.name = name,
@@ -117,6 +142,18 @@ void AppendShapeCompositions(std::vector<OpSchema>& ops) {
            "pad", AttrType::kInts,
            "two sizes for each padded axis, before and after, beginning with the last axis"),
        OptionalAttr("value", AttrType::kScalar, int64_t{0}, "the value")}));
+  ops.push_back(
+      {.name = "linspace",
+       .signature = "() -> (N)",
+       .doc = "Values from start to stop in equal steps, computed as PyTorch does.",
+       .min_inputs = 0,
+       .max_inputs = 0,
+       .attrs = {RequiredAttr("start", AttrType::kScalar, "the first value"),
+                 RequiredAttr("stop", AttrType::kScalar, "the end"),
+                 RequiredAttr("count", AttrType::kInt, "number of values"),
+                 OptionalAttr("endpoint", AttrType::kBool, true, "whether stop is the last value"),
+                 OptionalAttr("dtype", AttrType::kDType, DType::kFloat32, "dtype of the result")},
+       .formula = formula::Linspace});
 }
 
 }  // namespace tensord

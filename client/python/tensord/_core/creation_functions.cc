@@ -32,25 +32,6 @@ RandomSource ReadSource(const Call& call, int i) {
 
 namespace {
 
-// Returns the values from start to stop in equal steps. Computes from both ends, so that the first
-// and the last value are exact.
-Tensor Linspace(const Call& call) {
-  const double start = call.number(0), stop = call.number(1);
-  const int64_t count = call.integer(2);
-  if (count < 0)
-    RaiseValueError(absl::StrCat("linspace(): num must not be negative, and is ", count));
-  const bool endpoint = call.flag(3, true);
-  const DType dtype = call.dtype(4, DType::kFloat32);
-  const Device device = call.device(5);
-  const double steps =
-      static_cast<double>(endpoint ? std::max<int64_t>(count - 1, 1) : std::max<int64_t>(count, 1));
-  const double step = (stop - start) / steps;
-  const Tensor i = Arange(device, count, {.dtype = DType::kFloat64});
-  if (!endpoint || count < 2) return (i * step + start).To(dtype);
-  const Tensor from_stop = stop - (static_cast<double>(count - 1) - i) * step;
-  return Where(Lt(i, static_cast<double>(count) / 2), i * step + start, from_stop).To(dtype);
-}
-
 Tensor ArangeOf(const Call& call) {
   const ArangeOptions options{.dtype = call.dtype(3)};
   const Device device = call.device(4);
@@ -140,7 +121,8 @@ const Row kRows[] = {
      "device: DeviceLike | None = None",
      "num values from start to stop in equal steps, float32 by default. endpoint: stop is the last "
      "value.",
-     Linspace},
+     TENSORD_RUN(Linspace(c.device(5), c.number(0), c.number(1), c.integer(2),
+                          {.endpoint = c.flag(3, true), .dtype = c.dtype(4, DType::kFloat32)}))},
     {"eye",
      "rows: int, cols: int | None = None, /, *, k: int = 0, dtype: DTypeLike | None = None, "
      "device: DeviceLike | None = None",

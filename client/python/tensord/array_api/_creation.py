@@ -108,9 +108,7 @@ def linspace(
     """num values from start to stop in equal steps, float32 by default. endpoint: stop is the last value."""
     if isinstance(start, complex) or isinstance(stop, complex):
         raise TypeError("linspace(): there is no arithmetic for complex dtypes")
-    if endpoint or num < 0:
-        return _core.linspace(start, stop, num, dtype=dtype, device=device)
-    return _core.linspace(start, stop, num + 1, dtype=dtype, device=device)[:-1]
+    return _core.linspace(start, stop, num, endpoint=endpoint, dtype=dtype, device=device)
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:

@@ -1,8 +1,7 @@
-"""The standard's section "Element-wise functions".
+"""The standard's section "Element-wise functions", without those that tensord has under the same name.
 
-Functions that have the same name, parameters and meaning in tensord are those of tensord. If one operand of a function
-of two operands is a Python number, it has the dtype of the other operand, or the default dtype of its kind if that
-kind is higher.
+If one operand of a function of two operands is a Python number, it has the dtype of the other operand, or the default
+dtype of its kind if that kind is higher.
 """
 
 from __future__ import annotations
@@ -13,52 +12,6 @@ from typing import Any
 from .. import _core
 from .._core import Tensor
 from . import _arguments, _data_types as dt
-
-abs = _core.abs
-acos = _core.acos
-acosh = _core.acosh
-asin = _core.asin
-asinh = _core.asinh
-atan = _core.atan
-atanh = _core.atanh
-ceil = _core.ceil
-cos = _core.cos
-cosh = _core.cosh
-exp = _core.exp
-expm1 = _core.expm1
-floor = _core.floor
-isfinite = _core.isfinite
-isinf = _core.isinf
-isnan = _core.isnan
-log = _core.log
-log10 = _core.log10
-log1p = _core.log1p
-log2 = _core.log2
-reciprocal = _core.reciprocal
-round = _core.round
-sign = _core.sign
-signbit = _core.signbit
-sin = _core.sin
-sinh = _core.sinh
-sqrt = _core.sqrt
-square = _core.square
-tan = _core.tan
-tanh = _core.tanh
-trunc = _core.trunc
-
-add = _core.add
-atan2 = _core.atan2
-bitwise_and = _core.bitwise_and
-bitwise_or = _core.bitwise_or
-bitwise_xor = _core.bitwise_xor
-copysign = _core.copysign
-hypot = _core.hypot
-logaddexp = _core.logaddexp
-maximum = _core.maximum
-minimum = _core.minimum
-nextafter = _core.nextafter
-pow = _core.pow
-remainder = _core.remainder
 
 
 def bitwise_invert(x: Tensor, /) -> Tensor:

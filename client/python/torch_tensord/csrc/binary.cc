@@ -33,13 +33,13 @@ at::Tensor& BinaryInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
 }
 
 Value PowerOf(const Value& x, const at::Scalar& exponent) {
-  if (exponent.equal(2)) return Push(op::mul, {x, x});
+  if (exponent.equal(2)) return Push(server_op<"mul">, {x, x});
   if (at::isFloatingType(x->dtype()) && x->dtype() != at::kHalf) {
     // For -0 and -inf, sqrt and rsqrt differ from pow. PyTorch uses them, except for float16.
-    if (exponent.equal(0.5)) return Push(op::sqrt, {x});
-    if (exponent.equal(-0.5)) return Push(op::rsqrt, {x});
+    if (exponent.equal(0.5)) return Push(server_op<"sqrt">, {x});
+    if (exponent.equal(-0.5)) return Push(server_op<"rsqrt">, {x});
   }
-  return Push(op::pow, {x, In(exponent, x->dtype())});
+  return Push(server_op<"pow">, {x, In(exponent, x->dtype())});
 }
 
 namespace {
@@ -57,7 +57,8 @@ void CheckDivisor(const char* name, const at::Tensor& a, const at::Tensor& b,
 template <ServerOp& kOp, Rule kRule>
 at::Tensor& BinaryOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&a, &b});
-  if constexpr (&kOp == &op::remainder || &kOp == &op::fmod) CheckDivisor(kOp.name(), a, b, dtype);
+  if constexpr (&kOp == &server_op<"remainder"> || &kOp == &server_op<"fmod">)
+    CheckDivisor(kOp.name(), a, b, dtype);
   return BinaryInto(kOp, a, b, out, kRule == kFloat ? FloatDType(dtype) : dtype);
 }
 
@@ -87,20 +88,21 @@ at::Tensor& ScaledInto(ServerOp& op, const at::Tensor& a, const at::Tensor& b, a
 at::Tensor& AddScaled(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
                       const at::Scalar& alpha, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&a, &b});
-  const bool subtracts = &op == &op::sub;
+  const bool subtracts = &op == &server_op<"sub">;
   // PyTorch subtracts by adding -alpha times the operand.
   const at::Scalar factor = subtracts ? -alpha : alpha;
   Checked(factor, dtype);
   if (alpha.equal(1)) {
-    return BinaryInto(dtype == at::kBool && !subtracts ? op::bitwise_or : op, a, b, out, dtype);
+    return BinaryInto(dtype == at::kBool && !subtracts ? server_op<"bitwise_or"> : op, a, b, out,
+                      dtype);
   }
   ResizeBroadcast(out, a, b);
   if (dtype == at::kBool) {
     const at::Tensor none = c10::scalar_to_tensor(false);
-    return OpInto(op::bitwise_or, out, {&a, alpha.toBool() ? &b : &none}, dtype);
+    return OpInto(server_op<"bitwise_or">, out, {&a, alpha.toBool() ? &b : &none}, dtype);
   }
   if (!IsNumber(b)) {
-    return OpInto(op::add_scaled, out, {&a, &b}, dtype, In(factor, ComputeDType(dtype)));
+    return OpInto(server_op<"add_scaled">, out, {&a, &b}, dtype, In(factor, ComputeDType(dtype)));
   }
   // PyTorch doesn't round the product of two numbers to 16 bits.
   Elementwise(op.name(), out, {&a, &b}, ComputeDType(dtype), [&](const Inputs& in) {
@@ -110,42 +112,43 @@ at::Tensor& AddScaled(ServerOp& op, const at::Tensor& a, const at::Tensor& b,
             ? at::Scalar(second.input.number.value.f * factor.toDouble())
             : at::Scalar(static_cast<int64_t>(second.input.number.value.u *
                                               static_cast<uint64_t>(factor.toLong())));
-    return Push(op::add, {in[0], In(scaled, second.dtype())});
+    return Push(server_op<"add">, {in[0], In(scaled, second.dtype())});
   });
   return out;
 }
 
 at::Tensor& AddOut(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha,
                    at::Tensor& out) {
-  return AddScaled(op::add, a, b, alpha, out);
+  return AddScaled(server_op<"add">, a, b, alpha, out);
 }
 at::Tensor& SubOut(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha,
                    at::Tensor& out) {
-  return AddScaled(op::sub, a, b, alpha, out);
+  return AddScaled(server_op<"sub">, a, b, alpha, out);
 }
 at::Tensor& MulOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&a, &b});
-  return ScaledInto(dtype == at::kBool ? op::bitwise_and : op::mul, a, b, out, dtype);
+  return ScaledInto(dtype == at::kBool ? server_op<"bitwise_and"> : server_op<"mul">, a, b, out,
+                    dtype);
 }
 at::Tensor& DivOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-  return ScaledInto(op::div, a, b, out, FloatDType(ResultType({&a, &b})));
+  return ScaledInto(server_op<"div">, a, b, out, FloatDType(ResultType({&a, &b})));
 }
 at::Tensor& DivModeOut(const at::Tensor& a, const at::Tensor& b,
                        std::optional<c10::string_view> mode, at::Tensor& out) {
   if (!mode.has_value()) return DivOut(a, b, out);
   const at::ScalarType dtype = ResultType({&a, &b});
   CheckDivisor("div", a, b, dtype);
-  if (*mode == "floor") return BinaryInto(op::floor_divide, a, b, out, dtype);
+  if (*mode == "floor") return BinaryInto(server_op<"floor_divide">, a, b, out, dtype);
   ResizeBroadcast(out, a, b);
   // PyTorch rounds a quotient of 16 bits before it drops the fraction. If the divisor is a number,
   // PyTorch doesn't round.
   const bool rounds = at::isFloatingType(dtype) && b.numel() != 1;
-  return OpInto(op::trunc_divide, out, {&a, &b}, rounds ? dtype : ComputeDType(dtype));
+  return OpInto(server_op<"trunc_divide">, out, {&a, &b}, rounds ? dtype : ComputeDType(dtype));
 }
 at::Tensor& FloorDivideOut(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&a, &b});
   CheckDivisor("floor_divide", a, b, dtype);
-  return BinaryInto(op::floor_divide, a, b, out, dtype);
+  return BinaryInto(server_op<"floor_divide">, a, b, out, dtype);
 }
 at::Tensor FloorDivide(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor& ours = IsOurs(a) ? a : b;
@@ -210,11 +213,11 @@ at::Tensor& PowNumberOut(const at::Tensor& base, const at::Scalar& exponent, at:
                 [&exponent](const Inputs& in) { return PowerOf(Own(in[0]), exponent); });
     return out;
   }
-  return BinaryInto(op::pow, base, wrapped, out, dtype);
+  return BinaryInto(server_op<"pow">, base, wrapped, out, dtype);
 }
 at::Tensor& PowOfNumberOut(const at::Scalar& base, const at::Tensor& exponent, at::Tensor& out) {
   const at::Tensor wrapped = WrappedNumber(base);
-  return BinaryInto(op::pow, wrapped, exponent, out, ResultType({&wrapped, &exponent}));
+  return BinaryInto(server_op<"pow">, wrapped, exponent, out, ResultType({&wrapped, &exponent}));
 }
 
 template <ServerOp& kOp>
@@ -226,12 +229,12 @@ at::Tensor Logical(const at::Tensor& a, const at::Tensor& b) {
 }  // namespace
 
 TENSORD_KERNELS(m) {
-#define TENSORD_REGISTER(name, server_op, rule) m.impl(name, BinaryOut<op::server_op, rule>);
+#define TENSORD_REGISTER(name, own_name, rule) m.impl(name, BinaryOut<server_op<#own_name>, rule>);
   TENSORD_BINARY_OPS(TENSORD_REGISTER)
 #undef TENSORD_REGISTER
-#define TENSORD_REGISTER(name)                       \
-  m.impl(#name ".Tensor_out", CompareOut<op::name>); \
-  m.impl(#name ".Scalar_out", CompareNumberOut<op::name>);
+#define TENSORD_REGISTER(name)                               \
+  m.impl(#name ".Tensor_out", CompareOut<server_op<#name>>); \
+  m.impl(#name ".Scalar_out", CompareNumberOut<server_op<#name>>);
   TENSORD_COMPARISON_OPS(TENSORD_REGISTER)
 #undef TENSORD_REGISTER
   m.impl("add.out", AddOut);
@@ -253,9 +256,9 @@ TENSORD_KERNELS(m) {
   m.impl("__irshift__.Scalar", ShiftRightInPlace<at::Scalar>);
   m.impl("pow.Tensor_Scalar_out", PowNumberOut);
   m.impl("pow.Scalar_out", PowOfNumberOut);
-  m.impl("logical_and", Logical<op::logical_and>);
-  m.impl("logical_or", Logical<op::logical_or>);
-  m.impl("logical_xor", Logical<op::logical_xor>);
+  m.impl("logical_and", Logical<server_op<"logical_and">>);
+  m.impl("logical_or", Logical<server_op<"logical_or">>);
+  m.impl("logical_xor", Logical<server_op<"logical_xor">>);
 }
 
 }  // namespace torch_tensord

@@ -20,7 +20,7 @@ at::Tensor Trace(const at::Tensor& self) {
 Value NanSum(const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdims,
              std::optional<at::ScalarType> dtype) {
   Value x = Read(self);
-  if (at::isFloatingType(x->dtype())) x = Where(Push(op::ne, {x, x}), Number(0, x), x);
+  if (at::isFloatingType(x->dtype())) x = Where(Push(server_op<"ne">, {x, x}), Number(0, x), x);
   if (dtype.has_value()) x = Cast(x, *dtype);
   x = Reduce("sum", x, Axes(dims, self.dim()), keepdims);
   return dtype.has_value() ? Cast(x, *dtype) : x;
@@ -58,7 +58,7 @@ at::Tensor& Logaddexp2Out(const at::Tensor& a, const at::Tensor& b, at::Tensor& 
   const c10::DeviceIndex device = CommonDevice("logaddexp2", {&a, &b});
   const Value x = Mul(ReadAs(a, dtype, device), at::Scalar(kLn2)),
               y = Mul(ReadAs(b, dtype, device), at::Scalar(kLn2));
-  Write(out, Div(Push(op::logaddexp, {x, y}), at::Scalar(kLn2)));
+  Write(out, Div(Push(server_op<"logaddexp">, {x, y}), at::Scalar(kLn2)));
   return out;
 }
 at::Tensor& HeavisideOut(const at::Tensor& self, const at::Tensor& values, at::Tensor& out) {
@@ -68,8 +68,8 @@ at::Tensor& HeavisideOut(const at::Tensor& self, const at::Tensor& values, at::T
   const c10::DeviceIndex device = CommonDevice("heaviside", {&self, &values});
   const at::ScalarType dtype = ResultType({&self, &values});
   const Value x = ReadAs(self, dtype, device), at_zero = ReadAs(values, dtype, device);
-  const Value step = Cast(Push(op::gt, {x, Number(0, x)}), dtype);
-  Write(out, Where(Push(op::eq, {x, Number(0, x)}), at_zero, step));
+  const Value step = Cast(Push(server_op<"gt">, {x, Number(0, x)}), dtype);
+  Write(out, Where(Push(server_op<"eq">, {x, Number(0, x)}), at_zero, step));
   return out;
 }
 at::Tensor& RoundDecimalsOut(const at::Tensor& self, int64_t decimals, at::Tensor& out) {
@@ -77,8 +77,9 @@ at::Tensor& RoundDecimalsOut(const at::Tensor& self, int64_t decimals, at::Tenso
   const double scale = std::pow(10.0, std::abs(static_cast<double>(decimals)));
   Elementwise("round", out, {&self}, ComputeDType(self.scalar_type()), [&](const Inputs& in) {
     const Value x = Own(in[0]);
-    if (decimals >= 0) return Div(Push(op::round, {Mul(x, at::Scalar(scale))}), at::Scalar(scale));
-    return Mul(Push(op::round, {Div(x, at::Scalar(scale))}), at::Scalar(scale));
+    if (decimals >= 0)
+      return Div(Push(server_op<"round">, {Mul(x, at::Scalar(scale))}), at::Scalar(scale));
+    return Mul(Push(server_op<"round">, {Div(x, at::Scalar(scale))}), at::Scalar(scale));
   });
   return out;
 }
@@ -139,8 +140,9 @@ at::Tensor& ScatterReduceOut(const at::Tensor& self, int64_t dim, const at::Tens
                                   .scatter_add(dim, index, one)
                                   .clamp_min(1);
     const Value divisor = Cast(Read(counts), self.scalar_type());
-    made = at::isFloatingType(self.scalar_type()) ? Div(made, divisor)
-                                                  : Push(op::floor_divide, {made, divisor});
+    made = at::isFloatingType(self.scalar_type())
+               ? Div(made, divisor)
+               : Push(server_op<"floor_divide">, {made, divisor});
   }
   return WriteOut(out, made);
 }

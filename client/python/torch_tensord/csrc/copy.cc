@@ -28,7 +28,7 @@ at::Tensor Download(const at::Tensor& source) {
   at::Tensor host = at::empty(source.sizes(), source.options().device(at::kCPU));
   if (source.numel() == 0) return host;
   Value value = Read(source);
-  if (source.is_neg()) value = Push(op::neg, {value});
+  if (source.is_neg()) value = Push(server_op<"neg">, {value});
   TensordError* error = nullptr;
   Check(Api().download(value->tensor, host.mutable_data_ptr(), host.nbytes(), &error), error, "");
   return host;
@@ -82,7 +82,7 @@ void CopyInto(const at::Tensor& target, const at::Tensor& source, bool non_block
   } else {
     value = ReadForBroadcast(source);
   }
-  if (negates) value = Push(op::neg, {Cast(value, target.scalar_type())});
+  if (negates) value = Push(server_op<"neg">, {Cast(value, target.scalar_type())});
   Write(target, std::move(value));
 }
 

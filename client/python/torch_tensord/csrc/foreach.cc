@@ -102,7 +102,7 @@ void AddScaledInPlace(TensorList self, TensorList other, const at::Scalar& alpha
   for (size_t i = 0; i < self.size(); ++i) {
     const Value y = Read(other[i]);
     Update(self[i], [&](const Value& x, uint32_t donated) {
-      return Push(op::add_scaled, {x, y, Factor(alpha, x)}, donated);
+      return Push(server_op<"add_scaled">, {x, y, Factor(alpha, x)}, donated);
     });
   }
 }
@@ -127,12 +127,12 @@ std::vector<at::Tensor> Results(TensorList self, Function function) {
   void Name##Number(TensorList self, const at::Scalar& number) {                      \
     if (!ArePlain(self) || !AreExact(self, number))                                   \
       return composed::_foreach_##name##_(self, number);                              \
-    NumberInPlace<op::name>(self, number);                                            \
+    NumberInPlace<server_op<#name>>(self, number);                                    \
   }                                                                                   \
   void Name##Numbers(TensorList self, Scalars numbers) {                              \
     if (!ArePlain(self) || numbers.size() != self.size() || !AreExact(self, numbers)) \
       return composed::_foreach_##name##_(self, numbers);                             \
-    NumberInPlace<op::name>(self, numbers);                                           \
+    NumberInPlace<server_op<#name>>(self, numbers);                                   \
   }
 TENSORD_FOREACH_NUMBERS(Add, add)
 TENSORD_FOREACH_NUMBERS(Sub, sub)
@@ -142,32 +142,32 @@ TENSORD_FOREACH_NUMBERS(Div, div)
 
 void AddList(TensorList self, TensorList other, const at::Scalar& alpha) {
   if (!ArePlain(self, {other})) return composed::_foreach_add_(self, other, alpha);
-  if (alpha.equal(1)) return ListInPlace<op::add>(self, other);
+  if (alpha.equal(1)) return ListInPlace<server_op<"add">>(self, other);
   AddScaledInPlace(self, other, alpha);
 }
 void SubList(TensorList self, TensorList other, const at::Scalar& alpha) {
   if (!ArePlain(self, {other})) return composed::_foreach_sub_(self, other, alpha);
-  if (alpha.equal(1)) return ListInPlace<op::sub>(self, other);
+  if (alpha.equal(1)) return ListInPlace<server_op<"sub">>(self, other);
   AddScaledInPlace(self, other, -alpha);
 }
 #define TENSORD_FOREACH_LIST(Name, name)                                            \
   void Name##List(TensorList self, TensorList other) {                              \
     if (!ArePlain(self, {other})) return composed::_foreach_##name##_(self, other); \
-    ListInPlace<op::name>(self, other);                                             \
+    ListInPlace<server_op<#name>>(self, other);                                     \
   }
 TENSORD_FOREACH_LIST(Mul, mul)
 TENSORD_FOREACH_LIST(Div, div)
 TENSORD_FOREACH_LIST(Maximum, maximum)
 #undef TENSORD_FOREACH_LIST
 
-#define TENSORD_FOREACH_UNARY(Name, name)                                             \
-  void Name##InPlace(TensorList self) {                                               \
-    if (!ArePlain(self)) return composed::_foreach_##name##_(self);                   \
-    UnaryInPlace<op::name>(self);                                                     \
-  }                                                                                   \
-  std::vector<at::Tensor> Name##Of(TensorList self) {                                 \
-    if (!ArePlain(self)) return composed::_foreach_##name(self);                      \
-    return Results(self, [](const Value& x, size_t) { return Push(op::name, {x}); }); \
+#define TENSORD_FOREACH_UNARY(Name, name)                                                     \
+  void Name##InPlace(TensorList self) {                                                       \
+    if (!ArePlain(self)) return composed::_foreach_##name##_(self);                           \
+    UnaryInPlace<server_op<#name>>(self);                                                     \
+  }                                                                                           \
+  std::vector<at::Tensor> Name##Of(TensorList self) {                                         \
+    if (!ArePlain(self)) return composed::_foreach_##name(self);                              \
+    return Results(self, [](const Value& x, size_t) { return Push(server_op<#name>, {x}); }); \
   }
 TENSORD_FOREACH_UNARY(Sqrt, sqrt)
 TENSORD_FOREACH_UNARY(Neg, neg)
@@ -185,7 +185,8 @@ void MulTensor(TensorList self, const at::Tensor& factor) {
   const Value shared = IsOurs(factor) ? Read(factor) : Value();
   for (const at::Tensor& each : self) {
     Update(each, [&](const Value& x, uint32_t donated) {
-      return Push(op::mul, {x, shared ? In(shared) : NumberOf(factor, x->dtype())}, donated);
+      return Push(server_op<"mul">, {x, shared ? In(shared) : NumberOf(factor, x->dtype())},
+                  donated);
     });
   }
 }
@@ -195,7 +196,7 @@ void LerpNumber(TensorList self, TensorList ends, const at::Scalar& weight) {
   for (size_t i = 0; i < self.size(); ++i) {
     const Value end = Read(ends[i]);
     Update(self[i], [&](const Value& x, uint32_t donated) {
-      return Push(op::lerp, {x, end, Factor(weight, x)}, donated);
+      return Push(server_op<"lerp">, {x, end, Factor(weight, x)}, donated);
     });
   }
 }
@@ -213,12 +214,12 @@ void AddCombined(TensorList self, TensorList a, TensorList b, const Numbers& num
 #define TENSORD_FOREACH_COMBINED(Name, name)                                                 \
   void Name##Number(TensorList self, TensorList a, TensorList b, const at::Scalar& number) { \
     if (!ArePlain(self, {a, b})) return composed::_foreach_##name##_(self, a, b, number);    \
-    AddCombined<op::name>(self, a, b, number);                                               \
+    AddCombined<server_op<#name>>(self, a, b, number);                                       \
   }                                                                                          \
   void Name##Numbers(TensorList self, TensorList a, TensorList b, Scalars numbers) {         \
     if (!ArePlain(self, {a, b}) || numbers.size() != self.size())                            \
       return composed::_foreach_##name##_(self, a, b, numbers);                              \
-    AddCombined<op::name>(self, a, b, numbers);                                              \
+    AddCombined<server_op<#name>>(self, a, b, numbers);                                      \
   }
 TENSORD_FOREACH_COMBINED(Addcmul, addcmul)
 TENSORD_FOREACH_COMBINED(Addcdiv, addcdiv)
@@ -230,7 +231,7 @@ std::vector<at::Tensor> AddListOf(TensorList self, TensorList other, const at::S
   if (!ArePlain(self, {other})) return composed::_foreach_add(self, other, alpha);
   return Results(self, [&](const Value& x, size_t i) {
     const Value y = Read(other[i]);
-    return alpha.equal(1) ? Add(x, y) : Push(op::add_scaled, {x, y, Factor(alpha, x)});
+    return alpha.equal(1) ? Add(x, y) : Push(server_op<"add_scaled">, {x, y, Factor(alpha, x)});
   });
 }
 std::vector<at::Tensor> MulNumberOf(TensorList self, const at::Scalar& number) {

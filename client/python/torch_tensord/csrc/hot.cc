@@ -2,23 +2,8 @@
 // contiguous and have the dtype of the result, the result is contiguous, and the client library has
 // its shape at once. Otherwise PyTorch computes the geometry of the result, and calls the kernel
 // with ".out".
+#include <ATen/CompositeExplicitAutogradNonFunctionalFunctions.h>
 #include <ATen/ScalarOps.h>
-#include <ATen/ops/_log_softmax_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/_softmax_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/add_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/addmm_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/bmm_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/div_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/exp_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/gelu_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/mean_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/mm_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/mul_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/sigmoid_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/silu_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/sub_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/sum_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/tanh_compositeexplicitautogradnonfunctional_dispatch.h>
 
 #include "hot.h"
 
@@ -34,7 +19,7 @@ bool KeepsDType(const ServerOp& op, const at::Tensor& number, const at::Tensor& 
   const at::ScalarType dtype = x.scalar_type();
   if (!at::isFloatingType(dtype))
     return dtype != at::kBool && at::isIntegralType(number.scalar_type(), false);
-  const bool scales = &op == &op::mul || &op == &op::div;
+  const bool scales = &op == &server_op<"mul"> || &op == &server_op<"div">;
   return !scales || ComputeDType(dtype) == dtype || IsExact(NumberOf(number, at::kFloat), dtype);
 }
 
@@ -85,52 +70,53 @@ bool Scaled(ServerOp& op, const at::Tensor& a, const at::Tensor& b, const at::Sc
       !AreAlike(a, b)) {
     return false;
   }
-  const In factor = Checked(&op == &op::sub ? -alpha : alpha, a.scalar_type());
-  *result = MakeTensor(Push(op::add_scaled, {Read(a), Read(b), factor}), DeviceOf(a));
+  const In factor = Checked(&op == &server_op<"sub"> ? -alpha : alpha, a.scalar_type());
+  *result = MakeTensor(Push(server_op<"add_scaled">, {Read(a), Read(b), factor}), DeviceOf(a));
   return true;
 }
 
 at::Tensor AddTensors(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha) {
   at::Tensor result;
-  if (Scaled(op::add, a, b, alpha, &result)) return result;
+  if (Scaled(server_op<"add">, a, b, alpha, &result)) return result;
   CommonDevice("add", {&a, &b});
   return slow::add(a, b, alpha);
 }
 at::Tensor& AddInPlace(at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha) {
-  if (alpha.isIntegral(false) && alpha.toLong() == 1 && InPlace(op::add, a, b)) return a;
+  if (alpha.isIntegral(false) && alpha.toLong() == 1 && InPlace(server_op<"add">, a, b)) return a;
   CommonDevice("add_", {&a, &b});
   return slow::add_(a, b, alpha);
 }
 at::Tensor SubTensors(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha) {
   at::Tensor result;
-  if (Scaled(op::sub, a, b, alpha, &result)) return result;
+  if (Scaled(server_op<"sub">, a, b, alpha, &result)) return result;
   CommonDevice("sub", {&a, &b});
   return slow::sub(a, b, alpha);
 }
 at::Tensor& SubInPlace(at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha) {
-  if (alpha.isIntegral(false) && alpha.toLong() == 1 && InPlace(op::sub, a, b)) return a;
+  if (alpha.isIntegral(false) && alpha.toLong() == 1 && InPlace(server_op<"sub">, a, b)) return a;
   CommonDevice("sub_", {&a, &b});
   return slow::sub_(a, b, alpha);
 }
 at::Tensor MulTensors(const at::Tensor& a, const at::Tensor& b) {
   at::Tensor result;
-  if (BinaryFast(op::mul, a, b, &result)) return result;
+  if (BinaryFast(server_op<"mul">, a, b, &result)) return result;
   CommonDevice("mul", {&a, &b});
   return slow::mul(a, b);
 }
 at::Tensor& MulInPlace(at::Tensor& a, const at::Tensor& b) {
-  if (InPlace(op::mul, a, b)) return a;
+  if (InPlace(server_op<"mul">, a, b)) return a;
   CommonDevice("mul_", {&a, &b});
   return slow::mul_(a, b);
 }
 at::Tensor DivTensors(const at::Tensor& a, const at::Tensor& b) {
   at::Tensor result;
-  if (at::isFloatingType(a.scalar_type()) && BinaryFast(op::div, a, b, &result)) return result;
+  if (at::isFloatingType(a.scalar_type()) && BinaryFast(server_op<"div">, a, b, &result))
+    return result;
   CommonDevice("div", {&a, &b});
   return slow::div(a, b);
 }
 at::Tensor& DivInPlace(at::Tensor& a, const at::Tensor& b) {
-  if (at::isFloatingType(a.scalar_type()) && InPlace(op::div, a, b)) return a;
+  if (at::isFloatingType(a.scalar_type()) && InPlace(server_op<"div">, a, b)) return a;
   CommonDevice("div_", {&a, &b});
   return slow::div_(a, b);
 }
@@ -192,7 +178,7 @@ at::Tensor Mm(const at::Tensor& a, const at::Tensor& b) {
                     b.numel() > 0;
   const bool plain = fits && IsRowMajor(a);
   if (plain && b.is_contiguous())
-    return MakeTensor(Push(op::matmul, {Read(a), Read(b)}), DeviceOf(a));
+    return MakeTensor(Push(server_op<"matmul">, {Read(a), Read(b)}), DeviceOf(a));
   // This is the gradient of a weight.
   if (fits && !plain && IsTurned(a) && b.is_contiguous()) {
     const Value left = ReadTurned(a), right = Read(b);
@@ -209,7 +195,7 @@ at::Tensor Bmm(const at::Tensor& a, const at::Tensor& b) {
   if (IsPlainFloat(a) && IsPlain(b) && a.scalar_type() == b.scalar_type() &&
       a.device() == b.device() && a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0) &&
       a.size(2) == b.size(1) && a.numel() > 0 && b.numel() > 0) {
-    return MakeTensor(Push(op::matmul, {Read(a), Read(b)}), DeviceOf(a));
+    return MakeTensor(Push(server_op<"matmul">, {Read(a), Read(b)}), DeviceOf(a));
   }
   CommonDevice("bmm", {&a, &b});
   return slow::bmm(a, b);
@@ -224,11 +210,11 @@ at::Tensor Addmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& 
                     beta.equal(1);
   if (fits && IsTurned(b)) {
     const Value x = Read(a), weight = ReadTurned(b), bias = Read(self);
-    return MakeTensor(Push(op::linear, {x, weight, bias}), DeviceOf(a));
+    return MakeTensor(Push(server_op<"linear">, {x, weight, bias}), DeviceOf(a));
   }
   if (fits && b.is_contiguous()) {
-    const Value product = Push(op::matmul, {Read(a), Read(b)});
-    return MakeTensor(Push(op::add, {product, Read(self)}, 1), DeviceOf(a));
+    const Value product = Push(server_op<"matmul">, {Read(a), Read(b)});
+    return MakeTensor(Push(server_op<"add">, {product, Read(self)}, 1), DeviceOf(a));
   }
   CommonDevice("addmm", {&self, &a, &b});
   return slow::addmm(self, a, b, beta, alpha);
@@ -274,12 +260,8 @@ TENSORD_KERNELS(m) {
   m.impl("mul_.Tensor", MulInPlace);
   m.impl("div.Tensor", DivTensors);
   m.impl("div_.Tensor", DivInPlace);
-  m.impl("mul.Scalar", WithNumber<op::mul, MulTensors>);
-  m.impl("div.Scalar", WithNumber<op::div, DivTensors>);
-  m.impl("exp", UnaryFast<op::exp, slow::exp>);
-  m.impl("sigmoid", UnaryFast<op::sigmoid, slow::sigmoid>);
-  m.impl("silu", UnaryFast<op::silu, slow::silu>);
-  m.impl("tanh", UnaryFast<op::tanh, slow::tanh>);
+  m.impl("mul.Scalar", WithNumber<server_op<"mul">, MulTensors>);
+  m.impl("div.Scalar", WithNumber<server_op<"div">, DivTensors>);
   m.impl("gelu", Gelu);
   m.impl("mm", Mm);
   m.impl("bmm", Bmm);

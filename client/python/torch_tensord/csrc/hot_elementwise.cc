@@ -1,46 +1,5 @@
 // Fast paths of elementwise ops, and of reductions with two results. hot.cc explains them.
-#include <ATen/ops/acos_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/acosh_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/addcdiv_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/addcmul_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/asin_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/asinh_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/atan2_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/atan_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/atanh_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/ceil_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/clamp_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/copysign_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/cos_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/cosh_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/eq_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/erf_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/erfinv_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/expm1_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/floor_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/ge_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/gt_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/le_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/lerp_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/log10_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/log1p_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/log2_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/log_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/lt_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/max_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/maximum_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/min_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/minimum_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/ne_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/neg_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/pow_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/rsqrt_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/sin_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/sinh_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/sqrt_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/tan_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/threshold_backward_compositeexplicitautogradnonfunctional_dispatch.h>
-#include <ATen/ops/trunc_compositeexplicitautogradnonfunctional_dispatch.h>
+#include <ATen/CompositeExplicitAutogradNonFunctionalFunctions.h>
 
 #include <algorithm>
 #include <cmath>
@@ -100,9 +59,11 @@ at::Tensor ClampToNumbers(const at::Tensor& x, const std::optional<at::Scalar>& 
   }
   const Value value = Read(x);
   const auto limit = [&](const at::Scalar& number) { return Checked(number, value->dtype()); };
-  if (!low.has_value()) return MakeTensor(Push(op::minimum, {value, limit(*high)}), DeviceOf(x));
-  if (!high.has_value()) return MakeTensor(Push(op::maximum, {value, limit(*low)}), DeviceOf(x));
-  return MakeTensor(Push(op::clamp, {value, limit(*low), limit(*high)}), DeviceOf(x));
+  if (!low.has_value())
+    return MakeTensor(Push(server_op<"minimum">, {value, limit(*high)}), DeviceOf(x));
+  if (!high.has_value())
+    return MakeTensor(Push(server_op<"maximum">, {value, limit(*low)}), DeviceOf(x));
+  return MakeTensor(Push(server_op<"clamp">, {value, limit(*low), limit(*high)}), DeviceOf(x));
 }
 
 at::Tensor ThresholdBackward(const at::Tensor& gradient, const at::Tensor& x,
@@ -139,7 +100,7 @@ at::Tensor& AddProductInPlace(at::Tensor& self, const at::Tensor& a, const at::T
 at::Tensor& LerpInPlace(at::Tensor& self, const at::Tensor& end, const at::Scalar& weight) {
   if (!AreSeparate(self, {&end}) || weight.isComplex()) return slow::lerp_(self, end, weight);
   const at::ScalarType dtype = self.scalar_type();
-  return OpInto(op::lerp, self, {&self, &end}, dtype, Checked(weight, dtype));
+  return OpInto(server_op<"lerp">, self, {&self, &end}, dtype, Checked(weight, dtype));
 }
 
 // ---- two results
@@ -161,35 +122,9 @@ constexpr const char* kArgMinimum = "argmin";
 }  // namespace
 
 TENSORD_KERNELS(m) {
-#define TENSORD_REGISTER(name) m.impl(#name, UnaryFast<op::name, slow::name>);
-  TENSORD_REGISTER(acos)
-  TENSORD_REGISTER(acosh)
-  TENSORD_REGISTER(asin)
-  TENSORD_REGISTER(asinh)
-  TENSORD_REGISTER(atan)
-  TENSORD_REGISTER(atanh)
-  TENSORD_REGISTER(cos)
-  TENSORD_REGISTER(cosh)
-  TENSORD_REGISTER(erf)
-  TENSORD_REGISTER(erfinv)
-  TENSORD_REGISTER(expm1)
-  TENSORD_REGISTER(log)
-  TENSORD_REGISTER(log10)
-  TENSORD_REGISTER(log1p)
-  TENSORD_REGISTER(log2)
-  TENSORD_REGISTER(rsqrt)
-  TENSORD_REGISTER(sin)
-  TENSORD_REGISTER(sinh)
-  TENSORD_REGISTER(sqrt)
-  TENSORD_REGISTER(tan)
-  TENSORD_REGISTER(ceil)
-  TENSORD_REGISTER(floor)
-  TENSORD_REGISTER(neg)
-  TENSORD_REGISTER(trunc)
-#undef TENSORD_REGISTER
-#define TENSORD_REGISTER(name)                               \
-  m.impl(#name ".Tensor", FastOrSlow<op::name, slow::name>); \
-  m.impl(#name ".Scalar", CompareWithNumber<op::name, slow::name>);
+#define TENSORD_REGISTER(name)                                       \
+  m.impl(#name ".Tensor", FastOrSlow<server_op<#name>, slow::name>); \
+  m.impl(#name ".Scalar", CompareWithNumber<server_op<#name>, slow::name>);
   TENSORD_REGISTER(eq)
   TENSORD_REGISTER(ne)
   TENSORD_REGISTER(lt)
@@ -197,14 +132,14 @@ TENSORD_KERNELS(m) {
   TENSORD_REGISTER(gt)
   TENSORD_REGISTER(ge)
 #undef TENSORD_REGISTER
-  m.impl("maximum", FastOrSlow<op::maximum, slow::maximum>);
-  m.impl("minimum", FastOrSlow<op::minimum, slow::minimum>);
-  m.impl("atan2", FastOrSlowFloat<op::atan2, slow::atan2>);
-  m.impl("copysign.Tensor", FastOrSlowFloat<op::copysign, slow::copysign>);
+  m.impl("maximum", FastOrSlow<server_op<"maximum">, slow::maximum>);
+  m.impl("minimum", FastOrSlow<server_op<"minimum">, slow::minimum>);
+  m.impl("atan2", FastOrSlowFloat<server_op<"atan2">, slow::atan2>);
+  m.impl("copysign.Tensor", FastOrSlowFloat<server_op<"copysign">, slow::copysign>);
   m.impl("pow.Tensor_Scalar", PowOfTensor);
   m.impl("clamp", ClampToNumbers);
-  m.impl("addcmul_", AddProductInPlace<op::addcmul, slow::addcmul_>);
-  m.impl("addcdiv_", AddProductInPlace<op::addcdiv, slow::addcdiv_>);
+  m.impl("addcmul_", AddProductInPlace<server_op<"addcmul">, slow::addcmul_>);
+  m.impl("addcdiv_", AddProductInPlace<server_op<"addcdiv">, slow::addcdiv_>);
   m.impl("lerp_.Scalar", LerpInPlace);
   m.impl("threshold_backward", ThresholdBackward);
   m.impl("max.dim", ExtremumOfAxis<kMaximum, kArgMaximum, slow::max>);

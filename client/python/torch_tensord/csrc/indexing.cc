@@ -326,7 +326,7 @@ at::Tensor& IndexAddOut(const at::Tensor& self, int64_t dim, const at::Tensor& i
   if (index.numel() == 0) return WriteOut(out, Read(self));
   Value values = Read(source);
   const In factor = Checked(alpha, values->dtype());
-  if (!alpha.equal(1)) values = Push(op::mul, {values, factor});
+  if (!alpha.equal(1)) values = Push(server_op<"mul">, {values, factor});
   return WriteOut(out, PutAlong(kIndexAdd, self, dim, index, values, "add"));
 }
 at::Tensor& IndexCopyOut(const at::Tensor& self, int64_t dim, const at::Tensor& index,
@@ -453,7 +453,8 @@ at::Tensor& MaskedSelectOut(const at::Tensor& self, const at::Tensor& mask, at::
 at::Tensor NonZeroOf(const at::Tensor& self) {
   if (self.dim() == 0) {
     const int64_t count =
-        Fetch(Cast(Push(op::ne, {Read(self), In(0, self.scalar_type())}), at::kLong)).toLong();
+        Fetch(Cast(Push(server_op<"ne">, {Read(self), In(0, self.scalar_type())}), at::kLong))
+            .toLong();
     return MakeContiguous({count, 0}, at::kLong, DeviceOf(self));
   }
   if (self.numel() == 0) return MakeContiguous({0, self.dim()}, at::kLong, DeviceOf(self));
@@ -480,7 +481,7 @@ at::Tensor& MaskedScatter(at::Tensor& self, const at::Tensor& mask, const at::Te
   }
   const Value where = Reshape(BroadcastTo(ReadForBroadcast(mask), self.sizes()), {self.numel()});
   const Value counts = Push("cumsum", {where}, {{"axis", 0}});
-  const Value place = Push(op::maximum, {Sub(counts, at::Scalar(1)), In(0, at::kLong)});
+  const Value place = Push(server_op<"maximum">, {Sub(counts, at::Scalar(1)), In(0, at::kLong)});
   const Value line = Reshape(Read(source), {source.numel()});
   const Value moved =
       Named(kMaskedScatter, DeviceOf(self), Push("index", {line, place}, {{"axis", 0}}));

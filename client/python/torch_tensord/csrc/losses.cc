@@ -114,7 +114,7 @@ at::Tensor Bce(const at::Tensor& self, const at::Tensor& target,
     // If y is outside of [0, 1], y·(y − 1) is positive.
     const Value y = Read(target), outside = Mul(y, Sub(y, at::Scalar(1)));
     loss = Require(loss, {{AllAtMost(outside, 0), Rule::kBceTarget},
-                          {Push(op::eq, {sum, sum}), Rule::kBceInput}});
+                          {Push(server_op<"eq">, {sum, sum}), Rule::kBceInput}});
   }
   return ToTensor(loss, self.scalar_type(), DeviceOf(self));
 }

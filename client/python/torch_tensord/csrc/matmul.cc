@@ -63,16 +63,16 @@ Value AddProduct(const at::Tensor& self, const at::Tensor& a, const at::Tensor& 
       a.dim() == 2) {
     const Matrix right = ReadMatrix(b);
     if (right.transposed && self.size(0) == b.size(1)) {
-      return Push(op::linear, {Read(a), right.value, Read(self)});
+      return Push(server_op<"linear">, {Read(a), right.value, Read(self)});
     }
   }
   const at::ScalarType computed = plain ? dtype : ComputeDType(dtype);
   const In product_scale = Checked(alpha, computed), self_scale = Checked(beta, computed);
   Value product = Product(a, b, computed);
-  if (!alpha.equal(1)) product = Push(op::mul, {product, product_scale});
+  if (!alpha.equal(1)) product = Push(server_op<"mul">, {product, product_scale});
   if (beta.equal(0)) return product;
   Value added = Cast(ReadForBroadcast(self), computed);
-  if (!beta.equal(1)) added = Push(op::mul, {added, self_scale});
+  if (!beta.equal(1)) added = Push(server_op<"mul">, {added, self_scale});
   return Add(product, added);
 }
 
@@ -103,7 +103,7 @@ at::Tensor Dot(const at::Tensor& a, const at::Tensor& b) {
               b.dim(), "D tensors");
   TORCH_CHECK(a.numel() == b.numel(), "inconsistent tensor size, expected tensor [", a.numel(),
               "] and src [", b.numel(), "] to have the same number of elements");
-  return MakeTensor(Push(op::matmul, {Read(a), Read(b)}), device);
+  return MakeTensor(Push(server_op<"matmul">, {Read(a), Read(b)}), device);
 }
 
 }  // namespace

@@ -135,30 +135,12 @@ at::Tensor& ArangeOut(const at::Scalar& start, const at::Scalar& end, const at::
 at::Tensor& LinspaceOut(const at::Scalar& start, const at::Scalar& end, int64_t steps,
                         at::Tensor& out) {
   TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
-  const int64_t sizes[] = {steps};
-  if (out.numel() != steps) Resize(out, sizes);
+  if (out.numel() != steps) Resize(out, {steps});
   if (steps == 0) return out;
-  const c10::DeviceIndex device = DeviceOf(out);
-  Checked(start, out.scalar_type());
-  if (steps == 1) return out.fill_(start);
-  Checked(end, out.scalar_type());
-  // From both ends, so that both are exact. PyTorch casts them to an integer dtype first.
-  const bool integers = at::isIntegralType(out.scalar_type(), false);
-  double from = integers ? static_cast<double>(start.toLong()) : start.toDouble();
-  double to = integers ? static_cast<double>(end.toLong()) : end.toDouble();
-  double step = (to - from) / static_cast<double>(steps - 1);
-  if (out.scalar_type() == at::kFloat) {  // PyTorch rounds the ends and the step to float32
-    from = static_cast<float>(from);
-    to = static_cast<float>(to);
-    step = static_cast<float>(to - from) / static_cast<float>(steps - 1);
-  }
-  const Value position = Cast(Arange(device, steps), at::kDouble);
-  const Value low = Add(Mul(position, at::Scalar(step)), at::Scalar(from));
-  const Value high =
-      Push(op::sub, {In(to, at::kDouble),
-                     Mul(Push(op::sub, {In(steps - 1, at::kDouble), position}), at::Scalar(step))});
-  const Value first = Push(op::lt, {position, In(steps / 2, at::kDouble)});
-  Write(out, Reshape(Where(first, low, high), out.sizes()));
+  for (const at::Scalar& end_of_range : {start, end}) Checked(end_of_range, out.scalar_type());
+  const Attr attrs[] = {
+      {"start", start}, {"stop", end}, {"count", steps}, {"dtype", out.scalar_type()}};
+  Write(out, Reshape(Create("linspace", DeviceOf(out), attrs), out.sizes()));
   return out;
 }
 at::Tensor& EyeOut(int64_t rows, int64_t columns, at::Tensor& out) {
@@ -174,7 +156,7 @@ bool Equal(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0) return true;
   const at::ScalarType dtype = ResultType({&a, &b});
   const c10::DeviceIndex device = DeviceOf(a);
-  const Value differ = Push(op::ne, {ReadAs(a, dtype, device), ReadAs(b, dtype, device)});
+  const Value differ = Push(server_op<"ne">, {ReadAs(a, dtype, device), ReadAs(b, dtype, device)});
   return Fetch(Reduce("count_nonzero", differ, {}, false)).toLong() == 0;
 }
 

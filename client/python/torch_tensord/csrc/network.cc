@@ -264,7 +264,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNormBackward(
     invstd = Cast(Read(*save_invstd), dtype);
   } else {
     mean = Cast(Read(*running_mean), dtype);
-    invstd = Push(op::rsqrt, {Add(Cast(Read(*running_var), dtype), at::Scalar(eps))});
+    invstd = Push(server_op<"rsqrt">, {Add(Cast(Read(*running_var), dtype), at::Scalar(eps))});
   }
   c10::SmallVector<In, 5> inputs = {g, x, mean, invstd};
   if (IsGiven(weight)) {

@@ -3,8 +3,8 @@
 #ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_OPS_H_
 #define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_OPS_H_
 
-// One operand. X(aten name, op of the server, dtype rule). kFloat: integers are computed in the
-// default dtype. kSame: in their own.
+// One operand, floating or of another dtype. X(aten name, op of the server, dtype rule). kFloat:
+// integers are computed in the default dtype. kSame: in their own.
 // clang-format off
 #define TENSORD_UNARY_OPS(X)                                                                    \
   X(acos, acos, kFloat) X(acosh, acosh, kFloat) X(asin, asin, kFloat) X(asinh, asinh, kFloat)   \
@@ -12,12 +12,11 @@
   X(erf, erf, kFloat) X(erfinv, erfinv, kFloat) X(exp, exp, kFloat) X(expm1, expm1, kFloat)     \
   X(log, log, kFloat) X(log10, log10, kFloat) X(log1p, log1p, kFloat) X(log2, log2, kFloat)     \
   X(rsqrt, rsqrt, kFloat) X(sigmoid, sigmoid, kFloat) X(sin, sin, kFloat) X(sinh, sinh, kFloat) \
-  X(sqrt, sqrt, kFloat) X(tan, tan, kFloat) X(tanh, tanh, kFloat) X(abs, abs, kSame)            \
+  X(sqrt, sqrt, kFloat) X(tan, tan, kFloat) X(tanh, tanh, kFloat)                                \
   X(ceil, ceil, kSame) X(floor, floor, kSame) X(neg, neg, kSame) X(round, round, kSame)         \
   X(trunc, trunc, kSame) X(silu, silu, kSame) X(reciprocal, reciprocal, kFloat)                 \
   X(exp2, exp2, kFloat) X(frac, frac, kSame) X(sign, sgn, kSame) X(sgn, sgn, kSame)             \
   X(signbit, signbit, kSame) X(isposinf, isposinf, kSame) X(isneginf, isneginf, kSame)          \
-  X(logical_not, logical_not, kSame) X(bitwise_not, bitwise_not, kSame)                         \
   X(lgamma, lgamma, kFloat) X(digamma, digamma, kFloat) X(sinc, sinc, kFloat)                   \
   X(special_entr, entr, kFloat) X(special_spherical_bessel_j0, spherical_bessel_j0, kFloat)     \
   X(i0, i0, kFloat) X(special_i0e, i0e, kFloat) X(special_i1, i1, kFloat)                       \

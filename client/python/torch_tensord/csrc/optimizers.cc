@@ -54,7 +54,7 @@ struct Scaling {
     if (IsGiven(grad_scale)) scale = OneNumber(*grad_scale, device);
     if (IsGiven(found_inf)) {
       const Value found = OneNumber(*found_inf, device);
-      skip = Push(op::ne, {found, Number(0, found)});
+      skip = Push(server_op<"ne">, {found, Number(0, found)});
     }
   }
   // Returns the value that replaces `old`.
@@ -83,12 +83,6 @@ class Step {
     const Value unscaled = Div(g, Cast(scaling_.scale, dtype_));
     Replace(gradient, unscaled);
     return unscaled;
-  }
-  // Returns the gradient of what the step minimizes. `x` is the parameter's value.
-  Value Descent(const at::Tensor& gradient, const Value& x, bool maximize, double weight_decay) {
-    Value g = Gradient(gradient);
-    if (maximize) g = Push(op::neg, {g});
-    return weight_decay == 0 ? g : Push(op::add, {g, Mul(x, weight_decay)}, 2);
   }
   void Replace(const at::Tensor& tensor, const Value& made) {
     results_.emplace_back(&tensor, scaling_.Choose(Read(tensor), made));
@@ -250,21 +244,17 @@ void FusedAdagrad(TensorList self, TensorList grads, TensorList sums, TensorList
     const at::Tensor& p = self[i];
     if (p.numel() == 0) continue;
     Step step(scaling, p);
-    const Value x = Cast(Read(p), step.dtype());
-    Value g = step.Descent(grads[i], x, maximize, weight_decay);
-    const Value squares = Push(op::mul, {g, g});
-    const Value sum = Push(op::add, {Cast(Read(sums[i]), step.dtype()), squares}, 2);
-    step.Replace(sums[i], sum);
-    if (lr_decay == 0) {
-      g = Push(op::mul, {g, rate.as(step.dtype())});
-    } else {
-      // lr / (1 + (step - 1) lr_decay)
-      const Value earlier = Sub(ReadAs(steps[i], at::kDouble, DeviceOf(p)), 1);
-      const Value decay = Add(Mul(earlier, lr_decay), 1);
-      g = Mul(g, Cast(Push(op::div, {rate.as(at::kDouble), decay}), step.dtype()));
-    }
-    const Value root = Add(Push(op::sqrt, {sum}), eps);
-    step.Replace(p, Push(op::sub, {x, Push(op::div, {g, root}, 1)}, 2));
+    const Value g = step.Gradient(grads[i]);
+    const std::vector<Value> made =
+        PushAll("adagrad_step",
+                {Read(p), g, Read(sums[i]), ReadAs(steps[i], steps[i].scalar_type(), DeviceOf(p)),
+                 rate.as(at::kDouble)},
+                {{"lr_decay", lr_decay},
+                 {"weight_decay", weight_decay},
+                 {"eps", eps},
+                 {"maximize", maximize}});
+    step.Replace(p, made[0]);
+    step.Replace(sums[i], made[1]);
     step.Finish();
   }
 }

@@ -146,7 +146,7 @@ at::Tensor& BernoulliFloat(at::Tensor& self, double p, MaybeGenerator generator)
   TORCH_CHECK(0 <= p && p <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", p);
   if (self.numel() == 0) return self;
   const Value u = Uniform(DeviceOf(self), self.sizes(), 0, 1, at::kFloat, generator);
-  Write(self, Push(op::lt, {u, Number(p, u)}));
+  Write(self, Push(server_op<"lt">, {u, Number(p, u)}));
   return self;
 }
 at::Tensor& BernoulliTensor(at::Tensor& self, const at::Tensor& p, MaybeGenerator generator) {
@@ -157,7 +157,7 @@ at::Tensor& BernoulliTensor(at::Tensor& self, const at::Tensor& p, MaybeGenerato
   const c10::DeviceIndex device = DeviceOf(self);
   const Value u = Uniform(device, self.sizes(), 0, 1, p.scalar_type(), generator);
   const Value probability = ReadAs(p, u->dtype(), device);
-  Write(self, Require(Push(op::lt, {u, probability}),
+  Write(self, Require(Push(server_op<"lt">, {u, probability}),
                       {{AllAtLeast(probability, 0), Rule::kBernoulliProbability},
                        {AllAtMost(probability, 1), Rule::kBernoulliProbability}}));
   return self;
@@ -173,8 +173,9 @@ Value StandardExponential(c10::DeviceIndex device, at::IntArrayRef sizes, at::Sc
   const Value u = Uniform(device, sizes, 0, 1, dtype, generator);
   const double least = dtype == at::kDouble ? std::numeric_limits<double>::epsilon() / 2
                                             : std::numeric_limits<float>::epsilon() / 2;
-  const Value samples = Push(op::neg, {Push(op::log1p, {Push(op::neg, {u})})});
-  return Push(op::maximum, {samples, Number(least, samples)});
+  const Value samples =
+      Push(server_op<"neg">, {Push(server_op<"log1p">, {Push(server_op<"neg">, {u})})});
+  return Push(server_op<"maximum">, {samples, Number(least, samples)});
 }
 
 at::Tensor& Exponential(at::Tensor& self, double lambda, MaybeGenerator generator) {
@@ -225,7 +226,7 @@ at::Tensor Multinomial(const at::Tensor& self, int64_t samples, bool replacement
   const Value total = Narrow(sums, self.dim() - 1, self.size(-1) - 1, self.size(-1));
   const Value u = Uniform(device, sizes, 0, 1, dtype, generator);
   const Value found = Push("searchsorted", {sums, Mul(u, total)}, {{"right", true}});
-  const Value made = Push(op::minimum, {found, In(self.size(-1) - 1, at::kLong)});
+  const Value made = Push(server_op<"minimum">, {found, In(self.size(-1) - 1, at::kLong)});
   if (p->numel() == 0) return MakeTensor(made, device);
   return MakeTensor(RequireProbabilities(made, p, total), device);
 }
@@ -271,7 +272,7 @@ at::Tensor NativeDropoutBackward(const at::Tensor& gradient, const at::Tensor& m
       MakeElementwise({&gradient, &mask}, gradient.scalar_type(), DeviceOf(gradient));
   Elementwise("native_dropout_backward", out, {&gradient, &mask}, gradient.scalar_type(),
               [&](const Inputs& in) {
-                return Mul(Push(op::mul, {in[0], in[1]}), at::Scalar(scale));
+                return Mul(Push(server_op<"mul">, {in[0], in[1]}), at::Scalar(scale));
               });
   return out;
 }

@@ -129,7 +129,7 @@ at::Tensor& TruthDimsOut(const at::Tensor& self, at::OptionalIntArrayRef dims, b
   // An empty list of dims: the elements themselves.
   if (dims.has_value() && dims->empty() && self.dim() > 0) {
     const Value x = Read(self);
-    return WriteOut(out, Push(op::ne, {x, Number(0, x)}));
+    return WriteOut(out, Push(server_op<"ne">, {x, Number(0, x)}));
   }
   return WriteOut(out, ReduceOver(kName, Read(self), dims, keepdims));
 }
@@ -166,8 +166,9 @@ at::Tensor Var(const at::Tensor& self, at::OptionalIntArrayRef dims,
 }
 at::Tensor Std(const at::Tensor& self, at::OptionalIntArrayRef dims,
                const std::optional<at::Scalar>& correction, bool keepdims) {
-  return MakeTensor(Push(op::sqrt, {VarMean("std", self, dims, correction, keepdims).first}),
-                    self.device().index());
+  return MakeTensor(
+      Push(server_op<"sqrt">, {VarMean("std", self, dims, correction, keepdims).first}),
+      self.device().index());
 }
 at::Tensor& VarOut(const at::Tensor& self, at::OptionalIntArrayRef dims,
                    const std::optional<at::Scalar>& correction, bool keepdims, at::Tensor& out) {
@@ -175,7 +176,8 @@ at::Tensor& VarOut(const at::Tensor& self, at::OptionalIntArrayRef dims,
 }
 at::Tensor& StdOut(const at::Tensor& self, at::OptionalIntArrayRef dims,
                    const std::optional<at::Scalar>& correction, bool keepdims, at::Tensor& out) {
-  return WriteOut(out, Push(op::sqrt, {VarMean("std", self, dims, correction, keepdims).first}));
+  return WriteOut(
+      out, Push(server_op<"sqrt">, {VarMean("std", self, dims, correction, keepdims).first}));
 }
 std::tuple<at::Tensor, at::Tensor> VarMeanOf(const at::Tensor& self, at::OptionalIntArrayRef dims,
                                              const std::optional<at::Scalar>& correction,
@@ -187,7 +189,7 @@ std::tuple<at::Tensor, at::Tensor> StdMeanOf(const at::Tensor& self, at::Optiona
                                              const std::optional<at::Scalar>& correction,
                                              bool keepdims) {
   const auto [var, mean] = VarMean("std_mean", self, dims, correction, keepdims);
-  return {MakeTensor(Push(op::sqrt, {var}), self.device().index()),
+  return {MakeTensor(Push(server_op<"sqrt">, {var}), self.device().index()),
           MakeTensor(mean, self.device().index())};
 }
 

@@ -41,7 +41,7 @@ Value Weigh(const LinearMap& map, Value x, int64_t axis, bool donated, c10::Devi
   if (!map.weight.empty()) {
     const auto weight = [&](size_t i) { return map.weight[i]; };
     const Value weights = UploadNumbers(ByTerm<double>(map, weight), sizes, x->dtype(), device);
-    x = Push(op::mul, {x, weights}, donated ? 1 : 0);
+    x = Push(server_op<"mul">, {x, weights}, donated ? 1 : 0);
   }
   if (std::ranges::all_of(map.index, [](int64_t i) { return i >= 0; })) return x;
   const auto present = [&](size_t i) { return map.index[i] >= 0 ? 1.0 : 0.0; };

@@ -97,10 +97,11 @@ at::Tensor& IsinOut(const at::Tensor& elements, const at::Tensor& tests, bool, b
   const Value sorted = PushAll("sort", In(line), {{"axis", 0}})[0];
   const Value x = BroadcastTo(ReadAs(elements, dtype, device), elements.sizes());
   const Value first = Search(sorted, x, false, false), after = Search(sorted, x, true, false);
-  Value found = Push(op::ne, {first, after});
+  Value found = Push(server_op<"ne">, {first, after});
   // A NaN is found among the sorted elements, but equals none of them.
-  if (at::isFloatingType(dtype)) found = Push(op::bitwise_and, {found, Push(op::eq, {x, x})});
-  return WriteOut(out, invert ? Push(op::ne, {found, In(true, at::kBool)}) : found);
+  if (at::isFloatingType(dtype))
+    found = Push(server_op<"bitwise_and">, {found, Push(server_op<"eq">, {x, x})});
+  return WriteOut(out, invert ? Push(server_op<"ne">, {found, In(true, at::kBool)}) : found);
 }
 at::Tensor& NumberIsinOut(const at::Scalar& element, const at::Tensor& tests, bool unique,
                           bool invert, at::Tensor& out) {
@@ -119,8 +120,9 @@ Unique UniqueOf(const Value& sorted, const Value& order, c10::DeviceIndex device
   const int64_t size = sorted->numel();
   Value starts = Full(device, {1}, true, at::kBool);
   if (size > 1) {
-    starts = Concat(
-        {starts, Push(op::ne, {Narrow(sorted, 0, 1, size), Narrow(sorted, 0, 0, size - 1)})}, 0);
+    starts = Concat({starts, Push(server_op<"ne">,
+                                  {Narrow(sorted, 0, 1, size), Narrow(sorted, 0, 0, size - 1)})},
+                    0);
   }
   const Value places = NonZero(starts);
   const int64_t count = places->sizes()[0];

@@ -13,7 +13,7 @@ using at::Tensor;
 
 // Computes in float64, because the server's float32 result has an error of up to 4 ulp.
 Tensor& ErfcOut(const Tensor& self, Tensor& out) {
-  const Value result = Push(op::erfc, {Cast(Read(self), at::kDouble)});
+  const Value result = Push(server_op<"erfc">, {Cast(Read(self), at::kDouble)});
   return WriteOut(out, Cast(result, FloatDType(self.scalar_type())));
 }
 Tensor& PolyGammaOut(int64_t n, const Tensor& self, Tensor& out) {

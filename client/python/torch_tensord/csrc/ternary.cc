@@ -30,7 +30,7 @@ at::Tensor& WhereOut(const at::Tensor& condition, const at::Tensor& a, const at:
   ReadInputs read;
   ReadAll(read, Operands({&a, &b}), dtype);
   const Value mask = ReadAs(condition, at::kBool, device);
-  Write(out, Push(op::where, {mask, read.inputs[0], read.inputs[1]}));
+  Write(out, Push(server_op<"where">, {mask, read.inputs[0], read.inputs[1]}));
   return out;
 }
 at::Tensor WhereSelf(const at::Tensor& condition, const at::Tensor& a, const at::Tensor& b) {
@@ -40,9 +40,9 @@ at::Tensor WhereSelf(const at::Tensor& condition, const at::Tensor& a, const at:
 }
 
 Value Clamp(const In& x, const std::optional<In>& low, const std::optional<In>& high) {
-  if (low.has_value() && high.has_value()) return Push(op::clamp, {x, *low, *high});
-  if (low.has_value()) return Push(op::maximum, {x, *low});
-  return high.has_value() ? Push(op::minimum, {x, *high}) : Own(x);
+  if (low.has_value() && high.has_value()) return Push(server_op<"clamp">, {x, *low, *high});
+  if (low.has_value()) return Push(server_op<"maximum">, {x, *low});
+  return high.has_value() ? Push(server_op<"minimum">, {x, *high}) : Own(x);
 }
 
 at::ScalarType ClampType(const at::Tensor& self, const at::OptionalScalarRef& low,
@@ -129,7 +129,7 @@ at::Tensor& AddProductOut(const at::Tensor& self, const at::Tensor& a, const at:
                           const at::Scalar& value, at::Tensor& out) {
   const at::ScalarType dtype = ResultType({&self, &a, &b});
   TORCH_CHECK_NOT_IMPLEMENTED(dtype != at::kBool, kOp.name(), " isn't implemented for bool");
-  TORCH_CHECK(&kOp != &op::addcdiv || !at::isIntegralType(a.scalar_type(), true) ||
+  TORCH_CHECK(&kOp != &server_op<"addcdiv"> || !at::isIntegralType(a.scalar_type(), true) ||
                   !at::isIntegralType(b.scalar_type(), true),
               "Integer division with addcdiv is no longer supported: divide with torch.div and its "
               "rounding_mode, or cast an operand to a floating dtype");
@@ -147,14 +147,14 @@ at::Tensor& LerpOut(const at::Tensor& self, const at::Tensor& end, const at::Sca
   CheckLerp(self);
   const In number = Checked(weight, ComputeDType(self.scalar_type()));
   Resize(out, BroadcastSizes({&self, &end}));
-  return OpInto(op::lerp, out, {&self, &end}, self.scalar_type(), number);
+  return OpInto(server_op<"lerp">, out, {&self, &end}, self.scalar_type(), number);
 }
 at::Tensor& LerpTensorOut(const at::Tensor& self, const at::Tensor& end, const at::Tensor& weight,
                           at::Tensor& out) {
   CheckLerp(self);
   if (IsNumber(weight)) return LerpOut(self, end, weight.item(), out);
   Resize(out, BroadcastSizes({&self, &end, &weight}));
-  return OpInto(op::lerp, out, {&self, &end, &weight}, self.scalar_type());
+  return OpInto(server_op<"lerp">, out, {&self, &end, &weight}, self.scalar_type());
 }
 
 // Returns the mask for WithoutRepeats(self). If the mask of any element with the same place is
@@ -238,8 +238,8 @@ TENSORD_KERNELS(m) {
   m.impl("clamp.Tensor_out", ClampTensorOut);
   m.impl("clamp_min.Tensor_out", ClampMinTensorOut);
   m.impl("clamp_max.Tensor_out", ClampMaxTensorOut);
-  m.impl("addcmul.out", AddProductOut<op::addcmul>);
-  m.impl("addcdiv.out", AddProductOut<op::addcdiv>);
+  m.impl("addcmul.out", AddProductOut<server_op<"addcmul">>);
+  m.impl("addcdiv.out", AddProductOut<server_op<"addcdiv">>);
   m.impl("lerp.Scalar_out", LerpOut);
   m.impl("lerp.Tensor_out", LerpTensorOut);
   m.impl("masked_fill_.Scalar", MaskedFillScalar);

@@ -1,8 +1,10 @@
 // Elementwise ops of one operand.
+#include <ATen/CompositeExplicitAutogradNonFunctionalFunctions.h>
+
 #include <cmath>
 #include <limits>
 
-#include "kernels.h"
+#include "hot.h"
 #include "ops.h"
 
 namespace torch_tensord {
@@ -45,8 +47,10 @@ at::Tensor& NanToNumOut(const at::Tensor& self, std::optional<double> nan,
                       {{"nan", nan.value_or(0)},
                        {"posinf", limit(above, largest)},
                        {"neginf", limit(below, -largest)}});
-    if (std::isnan(above)) made = Where(Push(op::isposinf, {in[0]}), Number(above, made), made);
-    if (std::isnan(below)) made = Where(Push(op::isneginf, {in[0]}), Number(below, made), made);
+    if (std::isnan(above))
+      made = Where(Push(server_op<"isposinf">, {in[0]}), Number(above, made), made);
+    if (std::isnan(below))
+      made = Where(Push(server_op<"isneginf">, {in[0]}), Number(below, made), made);
     return made;
   });
   return out;
@@ -66,14 +70,20 @@ at::Tensor& UnstructuredInPlace(at::Tensor& self) {
 }  // namespace
 
 TENSORD_KERNELS(m) {
-#define TENSORD_REGISTER(name, server_op, rule) m.impl(#name ".out", UnaryOut<op::server_op, rule>);
+  // PyTorch's own function computes the geometry of the result, and calls the kernel with ".out".
+#define TENSORD_REGISTER(name, own_name, rule)                \
+  m.impl(#name ".out", UnaryOut<server_op<#own_name>, rule>); \
+  m.impl(#name, UnaryFast<server_op<#own_name>, at::compositeexplicitautogradnonfunctional::name>);
   TENSORD_UNARY_OPS(TENSORD_REGISTER)
 #undef TENSORD_REGISTER
-  m.impl("abs", Unstructured<op::abs>);
-  m.impl("relu", Unstructured<op::relu>);
-  m.impl("relu_", UnstructuredInPlace<op::relu>);
-  m.impl("logical_not", TruthOf<op::logical_not>);
-  m.impl("isnan", TruthOf<op::isnan>);
+  m.impl("abs.out", UnaryOut<server_op<"abs">, kSame>);
+  m.impl("bitwise_not.out", UnaryOut<server_op<"bitwise_not">, kSame>);
+  m.impl("logical_not.out", UnaryOut<server_op<"logical_not">, kSame>);
+  m.impl("abs", Unstructured<server_op<"abs">>);
+  m.impl("relu", Unstructured<server_op<"relu">>);
+  m.impl("relu_", UnstructuredInPlace<server_op<"relu">>);
+  m.impl("logical_not", TruthOf<server_op<"logical_not">>);
+  m.impl("isnan", TruthOf<server_op<"isnan">>);
   m.impl("nan_to_num.out", NanToNumOut);
 }
 

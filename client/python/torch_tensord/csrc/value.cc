@@ -350,7 +350,7 @@ Value CastToSigned(const Value& x, at::ScalarType dtype) {
   const double limit = is_long ? 0x1p63 : 0x1p31;
   const int64_t smallest =
       is_long ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int32_t>::min();
-  return Where(Push(op::lt, {x, Number(limit, x)}), Push("cast", {x}, {{"dtype", dtype}}),
+  return Where(Push(server_op<"lt">, {x, Number(limit, x)}), Push("cast", {x}, {{"dtype", dtype}}),
                In(smallest, dtype));
 }
 
@@ -365,9 +365,9 @@ Value CastToInteger(const Value& x, at::ScalarType dtype) {
   if (dtype != at::kUInt64) return cast(x);
   // The upper half of uint64 is out of the range of int64.
   const In limit = Number(0x1p63, x);
-  const Value upper = Push(
-      op::bitwise_xor, {cast(Push(op::sub, {x, limit})), In(at::Scalar(uint64_t{1} << 63), dtype)});
-  return Where(Push(op::ge, {x, limit}), upper, cast(x));
+  const Value upper = Push(server_op<"bitwise_xor">, {cast(Push(server_op<"sub">, {x, limit})),
+                                                      In(at::Scalar(uint64_t{1} << 63), dtype)});
+  return Where(Push(server_op<"ge">, {x, limit}), upper, cast(x));
 }
 
 }  // namespace
@@ -447,7 +447,7 @@ Value Reduce(const char* name, const Value& x, at::IntArrayRef axes, bool keepdi
   return Push(name, {x}, {{"axes", axes}, {"keepdims", keepdims}});
 }
 Value Matmul(const Value& a, const Value& b, bool transpose_a, bool transpose_b) {
-  if (!transpose_a && !transpose_b) return Push(op::matmul, {a, b});
+  if (!transpose_a && !transpose_b) return Push(server_op<"matmul">, {a, b});
   return Push("matmul", {a, b}, {{"transpose_a", transpose_a}, {"transpose_b", transpose_b}});
 }
 

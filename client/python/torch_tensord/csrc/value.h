@@ -7,7 +7,9 @@
 #include <c10/core/Scalar.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <initializer_list>
 #include <type_traits>
 #include <vector>
@@ -68,25 +70,15 @@ class ServerOp {
   std::atomic<const TensordOp*> op_{nullptr};
 };
 
-// clang-format off
-#define TENSORD_SERVER_OPS(X)                                                                    \
-  X(neg) X(abs) X(sign) X(relu) X(floor) X(ceil) X(trunc) X(round) X(silu) X(exp) X(expm1)       \
-  X(log) X(log1p) X(log2) X(log10) X(sqrt) X(rsqrt) X(sin) X(cos) X(tan) X(asin) X(acos)         \
-  X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfc) X(erfinv)            \
-  X(sigmoid) X(add) X(sub) X(mul) X(div) X(pow) X(maximum) X(minimum) X(floor_divide)            \
-  X(remainder) X(atan2) X(copysign) X(hypot) X(logaddexp) X(nextafter) X(bitwise_and)            \
-  X(bitwise_or) X(bitwise_xor) X(shift_left) X(shift_right) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)  \
-  X(where) X(matmul) X(linear) X(lgamma) X(digamma) X(zeta) X(i0) X(i0e) X(i1)                   \
-  X(i1e) X(spherical_bessel_j0) X(sinc) X(entr) X(xlogy) X(xlog1py) X(reciprocal) X(exp2)        \
-  X(frac) X(sgn) X(signbit) X(isnan) X(isposinf) X(isneginf) X(logical_not) X(bitwise_not)       \
-  X(logical_and) X(logical_or) X(logical_xor) X(fmod) X(trunc_divide) X(fmax) X(fmin) X(clamp)   \
-  X(lerp) X(add_scaled) X(addcmul) X(addcdiv)
-// clang-format on
-namespace op {
-#define TENSORD_DECLARE_OP(name) inline ServerOp name{#name};
-TENSORD_SERVER_OPS(TENSORD_DECLARE_OP)
-#undef TENSORD_DECLARE_OP
-}  // namespace op
+// The name of an op, as a template argument.
+template <size_t kSize>
+struct OpName {
+  constexpr OpName(const char (&name)[kSize]) { std::copy_n(name, kSize, text); }
+  char text[kSize];
+};
+// The op without attributes that has this name.
+template <OpName kName>
+inline ServerOp server_op{kName.text};
 
 // An attribute of an op. Names of ops and attributes, and texts as values, must have static
 // storage: the cache of prepared ops compares their addresses.
@@ -143,16 +135,24 @@ Value Matmul(const Value& a, const Value& b, bool transpose_a = false, bool tran
 // ---- numbers as operands
 
 inline In Number(const at::Scalar& number, const Value& like) { return In(number, like->dtype()); }
-inline Value Add(const Value& a, const Value& b) { return Push(op::add, {a, b}); }
-inline Value Sub(const Value& a, const Value& b) { return Push(op::sub, {a, b}); }
-inline Value Mul(const Value& a, const Value& b) { return Push(op::mul, {a, b}); }
-inline Value Div(const Value& a, const Value& b) { return Push(op::div, {a, b}); }
-inline Value Add(const Value& a, const at::Scalar& b) { return Push(op::add, {a, Number(b, a)}); }
-inline Value Sub(const Value& a, const at::Scalar& b) { return Push(op::sub, {a, Number(b, a)}); }
-inline Value Mul(const Value& a, const at::Scalar& b) { return Push(op::mul, {a, Number(b, a)}); }
-inline Value Div(const Value& a, const at::Scalar& b) { return Push(op::div, {a, Number(b, a)}); }
+inline Value Add(const Value& a, const Value& b) { return Push(server_op<"add">, {a, b}); }
+inline Value Sub(const Value& a, const Value& b) { return Push(server_op<"sub">, {a, b}); }
+inline Value Mul(const Value& a, const Value& b) { return Push(server_op<"mul">, {a, b}); }
+inline Value Div(const Value& a, const Value& b) { return Push(server_op<"div">, {a, b}); }
+inline Value Add(const Value& a, const at::Scalar& b) {
+  return Push(server_op<"add">, {a, Number(b, a)});
+}
+inline Value Sub(const Value& a, const at::Scalar& b) {
+  return Push(server_op<"sub">, {a, Number(b, a)});
+}
+inline Value Mul(const Value& a, const at::Scalar& b) {
+  return Push(server_op<"mul">, {a, Number(b, a)});
+}
+inline Value Div(const Value& a, const at::Scalar& b) {
+  return Push(server_op<"div">, {a, Number(b, a)});
+}
 inline Value Where(const Value& condition, const In& a, const In& b) {
-  return Push(op::where, {condition, a, b});
+  return Push(server_op<"where">, {condition, a, b});
 }
 
 }  // namespace torch_tensord

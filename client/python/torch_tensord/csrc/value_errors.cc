@@ -280,11 +280,11 @@ Value Require(const Value& x, std::initializer_list<Requirement> requirements) {
 }
 Value AllAtLeast(const Value& x, double low) {
   const Value least = x->numel() == 1 ? Reshape(x, {}) : Reduce("min", x, {}, false);
-  return Push(op::ge, {least, Number(low, least)});
+  return Push(server_op<"ge">, {least, Number(low, least)});
 }
 Value AllAtMost(const Value& x, double high) {
   const Value greatest = x->numel() == 1 ? Reshape(x, {}) : Reduce("max", x, {}, false);
-  return Push(op::le, {greatest, Number(high, greatest)});
+  return Push(server_op<"le">, {greatest, Number(high, greatest)});
 }
 
 std::string ExplainValueError(std::string message) {

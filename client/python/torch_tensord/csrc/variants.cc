@@ -137,20 +137,22 @@ std::tuple<at::Tensor&, at::Tensor&> FrexpOut(const at::Tensor& self, at::Tensor
   const Value x = Cast(Read(self), wide ? at::kDouble : at::kFloat);
   // A subnormal number is scaled first.
   const double smallest = std::ldexp(1.0, static_cast<int>(1 - bias));
-  const Value is_small = Push(op::lt, {Push(op::abs, {x}), Number(smallest, x)});
+  const Value is_small = Push(server_op<"lt">, {Push(server_op<"abs">, {x}), Number(smallest, x)});
   const Value scaled =
       Where(is_small, Mul(x, at::Scalar(std::ldexp(1.0, static_cast<int>(digits + 1)))), x);
   const Value bits = Bitcast(scaled, bits_type);
   const auto number = [&](int64_t value) { return In(value, bits_type); };
-  const Value field =
-      Push(op::bitwise_and, {Push(op::shift_right, {bits, number(digits)}), number(mask)});
-  const Value fraction = Push(
-      op::bitwise_or,
-      {Push(op::bitwise_and, {bits, number(~(mask << digits))}), number((bias - 1) << digits)});
+  const Value field = Push(server_op<"bitwise_and">,
+                           {Push(server_op<"shift_right">, {bits, number(digits)}), number(mask)});
+  const Value fraction = Push(server_op<"bitwise_or">,
+                              {Push(server_op<"bitwise_and">, {bits, number(~(mask << digits))}),
+                               number((bias - 1) << digits)});
   const Value shift = Where(is_small, number(digits + 1), number(0));
-  const Value power = Push(op::sub, {Push(op::sub, {field, number(bias - 1)}), shift});
-  const Value is_special =
-      Push(op::bitwise_or, {Push(op::eq, {x, Number(0, x)}), Push(op::eq, {field, number(mask)})});
+  const Value power =
+      Push(server_op<"sub">, {Push(server_op<"sub">, {field, number(bias - 1)}), shift});
+  const Value is_special = Push(
+      server_op<"bitwise_or">,
+      {Push(server_op<"eq">, {x, Number(0, x)}), Push(server_op<"eq">, {field, number(mask)})});
   WriteOut(mantissa, Where(is_special, x, Bitcast(fraction, x->dtype())));
   WriteOut(exponent, Where(is_special, number(0), power));
   return {mantissa, exponent};

@@ -129,6 +129,23 @@ def test_layer_and_its_gradients_are_one_command_each(connection, kind):
     assert commands_of(connection, lambda: torch.autograd.grad(output, parameters, g, retain_graph=True)) == 1
 
 
+def test_linspace_is_one_command(connection):
+    assert commands_of(connection, lambda: torch.linspace(0, 1, 50, device=DEVICE)) == 1
+    assert commands_of(connection, lambda: torch.linspace(-3, 9, 7, dtype=torch.int32, device=DEVICE)) == 1
+
+
+def test_a_step_of_adagrad_is_one_op(connection):
+    parameter, gradient, total = (torch.ones(8).to(DEVICE) for _ in range(3))
+    count = torch.ones(()).to(DEVICE)
+
+    def step():
+        torch._fused_adagrad_(
+            [parameter], [gradient], [total], [count], lr=0.1, lr_decay=0.5, weight_decay=0.1, eps=1e-10, maximize=False
+        )
+
+    assert commands_of(connection, step) <= 3  # the op, and the drops of the old values
+
+
 def test_unscaling_a_gradient_is_one_op(connection):
     gradient, found, inverse = torch.rand(8).to(DEVICE), torch.zeros(()).to(DEVICE), torch.ones(()).to(DEVICE)
 
