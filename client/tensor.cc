@@ -170,8 +170,8 @@ absl::Status Tensor::Wait() const {
   return state_->session->Await(state_->handle);
 }
 
-absl::Status Tensor::ReadBytesInto(DType dtype, void* out, int64_t num_elements,
-                                   const TransferOptions& options) const {
+absl::Status Tensor::ReadElementsInto(DType dtype, void* out, int64_t num_elements,
+                                      const TransferOptions& options) const {
   TENSORD_RETURN_IF_ERROR(status());
   TENSORD_RETURN_IF_ERROR(RequireValue(*this, "read"));
   const TensorSpec& spec = state_->spec;
@@ -190,12 +190,21 @@ absl::Status Tensor::ReadBytesInto(DType dtype, void* out, int64_t num_elements,
   return state_->session->Download(state_->handle, spec, bytes, options);
 }
 
+absl::Status Tensor::ReadBytesInto(absl::Span<uint8_t> out, const TransferOptions& options) const {
+  TENSORD_RETURN_IF_ERROR(status());
+  if (static_cast<int64_t>(out.size()) != size_bytes()) {
+    return absl::InvalidArgumentError(absl::StrCat("read: ", Describe(), " has ", size_bytes(),
+                                                   " bytes; the given memory has ", out.size()));
+  }
+  return ReadElementsInto(dtype(), out.data(), num_elements(), options);
+}
+
 template <Element T>
 StatusOrVector<T> Tensor::Read(const TransferOptions& options) const {
   TENSORD_RETURN_IF_ERROR(WaitIfLarge(*this, size_bytes()));
   if constexpr (std::is_same_v<T, bool>) {  // vector<bool> packs bits
     TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<bool[]> values, Allocate<bool>(num_elements()));
-    TENSORD_RETURN_IF_ERROR(ReadBytesInto(DType::kBool, values.get(), num_elements(), options));
+    TENSORD_RETURN_IF_ERROR(ReadElementsInto(DType::kBool, values.get(), num_elements(), options));
     return PackBits(absl::MakeConstSpan(values.get(), num_elements()));
   } else {
     TENSORD_ASSIGN_OR_RETURN(std::vector<T> values, MakeVector<T>(num_elements()));
@@ -239,7 +248,7 @@ absl::StatusOr<T> Tensor::Item() const {
 StatusOrVector<uint8_t> Tensor::ReadBytes(const TransferOptions& options) const {
   TENSORD_RETURN_IF_ERROR(WaitIfLarge(*this, size_bytes()));
   TENSORD_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, MakeVector<uint8_t>(size_bytes()));
-  TENSORD_RETURN_IF_ERROR(ReadBytesInto(dtype(), bytes.data(), num_elements(), options));
+  TENSORD_RETURN_IF_ERROR(ReadElementsInto(dtype(), bytes.data(), num_elements(), options));
   return bytes;
 }
 

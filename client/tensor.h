@@ -109,7 +109,7 @@ class [[nodiscard]] Tensor {
   // undefined.
   template <Element T>
   absl::Status ReadInto(absl::Span<T> out, const TransferOptions& options = {}) const {
-    return ReadBytesInto(kDTypeOf<T>, out.data(), static_cast<int64_t>(out.size()), options);
+    return ReadElementsInto(kDTypeOf<T>, out.data(), static_cast<int64_t>(out.size()), options);
   }
   // Reads elements of any dtype, and converts each in this program, as Cast does. If one of the two
   // dtypes is complex and they differ, returns INVALID_ARGUMENT.
@@ -121,6 +121,9 @@ class [[nodiscard]] Tensor {
   absl::StatusOr<T> Item() const;
   // Returns the elements in row-major order as bytes.
   StatusOrVector<uint8_t> ReadBytes(const TransferOptions& options = {}) const;
+  // Reads these bytes into `out`, which must have size_bytes(). After an error its contents are
+  // undefined.
+  absl::Status ReadBytesInto(absl::Span<uint8_t> out, const TransferOptions& options = {}) const;
 
   // Blocks until the device has finished the work that makes this tensor, on a GPU, too. A later
   // read doesn't wait for the device. If the work has failed, returns its error.
@@ -146,8 +149,8 @@ class [[nodiscard]] Tensor {
  private:
   bool has_spec() const { return dtype() != DType::kUnspecified; }
   // Reads into `out`, which has room for `num_elements` of `dtype`. Checks both against the spec.
-  absl::Status ReadBytesInto(DType dtype, void* out, int64_t num_elements,
-                             const TransferOptions& options) const;
+  absl::Status ReadElementsInto(DType dtype, void* out, int64_t num_elements,
+                                const TransferOptions& options) const;
 
   std::shared_ptr<const internal::TensorState> state_;
 };

@@ -1,5 +1,5 @@
-// The table of C functions for other extension modules (c_api.h), and its capsule.
-#include "tensord/client/python/tensord/c_api.h"
+// The functions of the C interface.
+#include "tensord/client/c/tensord_c.h"
 
 #include <algorithm>
 #include <atomic>
@@ -16,17 +16,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "tensord/client/c/embedding.h"
 #include "tensord/client/creation.h"
+#include "tensord/client/group.h"
 #include "tensord/client/internal/enqueue.h"
+#include "tensord/client/internal/interruption.h"
 #include "tensord/client/internal/mark.h"
 #include "tensord/client/internal/op_table.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/upload_staged.h"
 #include "tensord/client/program.h"
-#include "tensord/client/python/tensord/_core/core.h"
-#include "tensord/client/python/tensord/_core/debug.h"
-#include "tensord/client/python/tensord/_core/host_array.h"
-#include "tensord/client/python/tensord/_core/waits.h"
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/common/status_details.h"
 
@@ -88,54 +87,36 @@ struct TensordEvent {
   std::optional<absl::StatusOr<std::chrono::steady_clock::time_point>> outcome;
 };
 
+struct TensordGroup {
+  tensord::GroupMember member;
+};
+
 struct TensordError {
-  TensordError(const absl::Status& status, const std::string& note)
+  explicit TensordError(const absl::Status& status)
       : code(static_cast<int>(status.code())),
-        message(tensord::python::ForPython(status.message()) + note),
+        message(tensord::c::TheEmbedding().message(status)),
         reason(tensord::ErrorReason(status)) {}
   const int code;
   const std::string message;
   const std::string reason;
 };
 
-namespace tensord::python {
+namespace tensord::c {
 namespace {
 
 constexpr size_t kMaxInputs = 32;    // bits of TensordApi::push's `donated`
 constexpr size_t kMaxNumbers = 8;    // v1::Definition.scalars
 constexpr size_t kMaxResults = 256;  // outputs of a recorded program
 
-// Returns the line of Python that called the op that failed, as the end of a message, or "".
-std::string LineNote(const absl::Status& status) {
-  if (!Debug().tracebacks || Py_IsInitialized() == 0) return "";
-  const nb::gil_scoped_acquire gil;
-  const std::string line = LineOf(status.message());
-  return line.empty() ? line : absl::StrCat("\nThe failed op was called at ", line);
-}
-
 // Returns the code of `status`, and hands its error out.
 int Finish(const absl::Status& status, TensordError** error) {
   if (status.ok()) return 0;
-  if (error != nullptr) *error = new TensordError(status, LineNote(status));
+  if (error != nullptr) *error = new TensordError(status);
   return static_cast<int>(status.code());
 }
 
-// Runs `wait` without the interpreter's lock, if this thread has it. If a signal's handler raises
-// an exception meanwhile, ends the wait, and returns its error. The exception is set then.
-// `makes_calls` says that `wait` does more than to wait for the command stream, or in Tensor::Wait.
-template <typename Wait>
-absl::Status WaitInterruptibly(Wait wait, bool makes_calls = false) {
-  if (!OnMainThread()) return PyGILState_Check() != 0 ? WithoutGil(wait) : wait();
-  if (PyGILState_Check() == 0) {
-    if (Py_IsInitialized() == 0) return wait();
-    return InterruptibleWithoutGil(wait, makes_calls);
-  }
-  try {
-    return makes_calls ? InterruptibleCall(wait) : Interruptible(wait);
-  } catch (nb::python_error& e) {
-    e.restore();
-    return internal::InterruptedError();
-  }
+absl::Status WaitFor(absl::FunctionRef<absl::Status()> wait, WaitKind kind = WaitKind::kStream) {
+  return TheEmbedding().wait(wait, kind);
 }
 
 // ---------------------------------------------------------------- errors
@@ -145,40 +126,22 @@ const char* ErrorMessage(const TensordError* error) { return error->message.c_st
 const char* ErrorReasonOf(const TensordError* error) { return error->reason.c_str(); }
 void ReleaseError(TensordError* error) { delete error; }
 
-// Returns the status of a Python exception. The caller has the interpreter's lock.
-absl::Status ToStatus(nb::python_error& raised) {
-  auto code = absl::StatusCode::kUnknown;
-  std::string message = "a Python exception without a text";
-  try {
-    message = nb::cast<std::string>(nb::str(raised.value()));
-    const nb::object name = nb::getattr(raised.value(), "code", nb::none());
-    for (int i = 1; i <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++i) {
-      const auto candidate = static_cast<absl::StatusCode>(i);
-      if (nb::str(absl::StatusCodeToString(candidate).c_str()).equal(name)) code = candidate;
-    }
-  } catch (nb::python_error&) {
-  }
-  return absl::Status(code, message);
-}
-
 // ---------------------------------------------------------------- devices
+
+int Connect(const char* addresses, const TensordOption* options, size_t num_options,
+            TensordError** error) {
+  std::vector<std::pair<std::string, std::string>> given;
+  for (size_t i = 0; i < num_options; ++i) given.emplace_back(options[i].name, options[i].value);
+  return Finish(TheEmbedding().connect(addresses == nullptr ? "" : addresses, given), error);
+}
 
 int ListDevices(TensordDevice** devices, size_t capacity, size_t* num_devices,
                 TensordError** error) {
-  nb::gil_scoped_acquire gil;
-  std::vector<Device> all;
-  try {
-    all = AllDevices();
-  } catch (nb::python_error& e) {
-    if (e.matches(nb::module_::import_("tensord._errors").attr("Error"))) {
-      return Finish(ToStatus(e), error);
-    }
-    e.restore();
-    return Finish(internal::InterruptedError(), error);
-  }
-  *num_devices = all.size();
-  for (size_t i = 0; i < std::min(capacity, all.size()); ++i) {
-    devices[i] = new TensordDevice(std::move(all[i]));
+  absl::StatusOr<std::vector<Device>> all = TheEmbedding().devices();
+  if (!all.ok()) return Finish(all.status(), error);
+  *num_devices = all->size();
+  for (size_t i = 0; i < std::min(capacity, all->size()); ++i) {
+    devices[i] = new TensordDevice(std::move((*all)[i]));
   }
   return 0;
 }
@@ -201,12 +164,11 @@ int DeviceMemory(const TensordDevice* device, TensordMemory* memory, TensordErro
     }
     return absl::NotFoundError(absl::StrCat("the server no longer lists ", device->name));
   };
-  const absl::Status status = WaitInterruptibly(read, /*makes_calls=*/true);
-  return Finish(status, error);
+  return Finish(WaitFor(read, WaitKind::kCalls), error);
 }
 
 int Synchronize(const TensordDevice* device, TensordError** error) {
-  return Finish(WaitInterruptibly([&] { return device->value.session()->Synchronize(); }), error);
+  return Finish(WaitFor([&] { return device->value.session()->Synchronize(); }), error);
 }
 
 // ---------------------------------------------------------------- tensors
@@ -234,44 +196,29 @@ int StatusOf(const TensordTensor* tensor, TensordError** error) {
   return Finish(tensor->value.status(), error);
 }
 int Wait(const TensordTensor* tensor, TensordError** error) {
-  return Finish(WaitInterruptibly([&] { return tensor->value.Wait(); }), error);
+  return Finish(WaitFor([&] { return tensor->value.Wait(); }), error);
+}
+
+WaitKind KindFor(size_t size_bytes, int64_t limit) {
+  return static_cast<int64_t>(size_bytes) > limit ? WaitKind::kCalls : WaitKind::kStream;
 }
 
 int Download(const TensordTensor* tensor, void* data, size_t size_bytes, TensordError** error) {
-  const Tensor& x = tensor->value;
-  absl::Status status = x.status();
-  if (status.ok() && static_cast<int64_t>(size_bytes) != x.size_bytes()) {
-    status = absl::InvalidArgumentError(absl::StrCat("download: the buffer has ", size_bytes,
-                                                     " bytes, and ", x.Describe(), " has ",
-                                                     x.size_bytes()));
-  }
-  if (status.ok()) {
-    const auto read = [&] {
-      return WithElementType(x.dtype(), [&](auto element) {
-        using T = decltype(element);
-        const auto count = static_cast<size_t>(x.num_elements());
-        return x.ReadInto<T>(absl::MakeSpan(static_cast<T*>(data), count));
-      });
-    };
-    status = WaitInterruptibly(read, x.size_bytes() > internal::kMaxGetElementsBytes);
-  }
-  return Finish(status, error);
+  const auto read = [&] {
+    return tensor->value.ReadBytesInto(absl::MakeSpan(static_cast<uint8_t*>(data), size_bytes));
+  };
+  return Finish(WaitFor(read, KindFor(size_bytes, internal::kMaxGetElementsBytes)), error);
 }
 
-// Does what TENSORD_DEBUG asks for with a tensor that an op has made.
-absl::Status ObserveInDebugModes(const Tensor& made) {
-  if (Debug().tracebacks && Py_IsInitialized() != 0) {
-    const nb::gil_scoped_acquire gil;
-    RememberLine(made);
-  }
-  if (!Debug().sync || internal::IsRecorded(made)) return absl::OkStatus();
-  return WaitInterruptibly([&] { return made.Wait(); });
+absl::Status Observe(const Tensor& made) {
+  const auto observe = TheEmbedding().observe;
+  return observe == nullptr ? absl::OkStatus() : observe(made);
 }
 
 // Hands `tensor` out, or returns its error.
 int FinishTensor(Tensor tensor, TensordTensor** out, TensordError** error) {
   absl::Status status = tensor.status();
-  if (status.ok() && Debug().any()) status = ObserveInDebugModes(tensor);
+  if (status.ok()) status = Observe(tensor);
   if (status.ok()) *out = new TensordTensor(std::move(tensor));
   return Finish(status, error);
 }
@@ -287,8 +234,7 @@ int Upload(const TensordDevice* device, const TensordSpec* spec, const void* dat
     made = FromBytes(device->value, ToSpec(*spec), BytesOf(data, size_bytes));
     return made.status();
   };
-  const absl::Status status =
-      WaitInterruptibly(send, static_cast<int64_t>(size_bytes) > kMaxInlineBytes);
+  const absl::Status status = WaitFor(send, KindFor(size_bytes, kMaxInlineBytes));
   return status.ok() ? FinishTensor(std::move(made), tensor, error) : Finish(status, error);
 }
 
@@ -299,8 +245,7 @@ int UploadAsync(const TensordDevice* device, const TensordSpec* spec, const void
     made = internal::UploadStaged(device->value, ToSpec(*spec), BytesOf(data, size_bytes));
     return made.status();
   };
-  const absl::Status status =
-      WaitInterruptibly(send, static_cast<int64_t>(size_bytes) > kMaxInlineBytes);
+  const absl::Status status = WaitFor(send, KindFor(size_bytes, kMaxInlineBytes));
   return status.ok() ? FinishTensor(std::move(made), tensor, error) : Finish(status, error);
 }
 
@@ -415,12 +360,8 @@ int FinishOutputs(absl::Span<Tensor> made, TensordOutput* outputs, size_t* num_o
                                                      " outputs, and room for ", *num_outputs)),
                   error);
   }
-  if (Debug().any()) {
-    for (const Tensor& tensor : made) {
-      if (const absl::Status failed = ObserveInDebugModes(tensor); !failed.ok()) {
-        return Finish(failed, error);
-      }
-    }
+  for (const Tensor& tensor : made) {
+    if (const absl::Status failed = Observe(tensor); !failed.ok()) return Finish(failed, error);
   }
   *num_outputs = made.size();
   for (size_t i = 0; i < made.size(); ++i) {
@@ -514,15 +455,16 @@ int RunProgram(const TensordProgram* program, TensordTensor* const* inputs, size
 
 // ---------------------------------------------------------------- Python objects
 
-void* ToPythonObject(const TensordTensor* tensor) {
-  const nb::gil_scoped_acquire gil;
-  return Guarded<PyObject*>(nullptr, [&] { return Wrap(tensor->value).release().ptr(); });
+void* ToPython(const TensordTensor* tensor) {
+  const auto convert = TheEmbedding().to_object;
+  return convert == nullptr ? nullptr : convert(tensor->value);
 }
 
-TensordTensor* FromPythonObject(void* object) {
-  const nb::gil_scoped_acquire gil;
-  const Tensor* const value = TensorOrNull(static_cast<PyObject*>(object));
-  return value == nullptr ? nullptr : new TensordTensor(*value);
+TensordTensor* FromPython(void* object) {
+  const auto convert = TheEmbedding().from_object;
+  Tensor value;
+  const bool converted = convert != nullptr && convert(object, &value);
+  return converted ? new TensordTensor(std::move(value)) : nullptr;
 }
 
 // ---------------------------------------------------------------- connections and waits
@@ -532,7 +474,7 @@ void Close(const TensordDevice* device) {
     device->value.session()->Close();
     return absl::OkStatus();
   };
-  (void)(PyGILState_Check() != 0 ? WithoutGil(close) : close());
+  WaitFor(close, WaitKind::kUninterrupted).IgnoreError();
 }
 
 void ReadStats(const TensordDevice* device, TensordStats* stats) {
@@ -548,16 +490,14 @@ void ReadStats(const TensordDevice* device, TensordStats* stats) {
             own.full_queue_waits.count};
 }
 
-int Raised() {
-  if (Py_IsInitialized() == 0) return 0;
-  const nb::gil_scoped_acquire gil;
-  return PyErr_Occurred() != nullptr ? 1 : 0;
+int Raised() { return TheEmbedding().raised() ? 1 : 0; }
+
+void SetWaitHooks(void* (*before)(), void (*after)(void* state)) {
+  TheEmbedding().set_wait_hooks(before, after);
 }
 
 void WaitUntil(int (*ready)(void* state), void* state) {
-  WaitInterruptibly([&] {
-    return internal::PollUntil([&] { return ready(state) != 0; });
-  }).IgnoreError();
+  WaitFor([&] { return internal::PollUntil([&] { return ready(state) != 0; }); }).IgnoreError();
 }
 
 // ---------------------------------------------------------------- events
@@ -601,11 +541,68 @@ int WaitEvent(TensordEvent* event, int64_t* nanoseconds, TensordError** error) {
     }
     return status;
   };
-  const absl::Status status = WaitInterruptibly(wait);
+  const absl::Status status = WaitFor(wait);
   if (status.ok() && nanoseconds != nullptr) {
     *nanoseconds = std::chrono::nanoseconds((*event->outcome)->time_since_epoch()).count();
   }
   return Finish(status, error);
+}
+
+// ---------------------------------------------------------------- groups
+
+int JoinGroup(const TensordDevice* device, int rank, int size, TensordExchange exchange,
+              void* context, double timeout_seconds, TensordGroup** group, TensordError** error) {
+  // Each text of `all` has its own length, because it may have zero bytes.
+  const auto run = [&](const std::string& own) -> absl::StatusOr<std::vector<std::string>> {
+    std::vector<TensordBytes> all(static_cast<size_t>(size));
+    if (const int code = exchange(context, {own.data(), own.size()}, all.data()); code != 0) {
+      return absl::Status(static_cast<absl::StatusCode>(code), "group: the exchange has failed");
+    }
+    std::vector<std::string> texts;
+    for (const TensordBytes& each : all) texts.emplace_back(each.data, each.size);
+    return texts;
+  };
+  absl::StatusOr<GroupMember> member;
+  const absl::Status status = WaitFor([&] {
+    member = GroupMember::Join(device->value, rank, size, run,
+                               {.timeout = absl::Seconds(timeout_seconds)});
+    return member.status();
+  });
+  if (!status.ok()) return Finish(status, error);
+  *group = new TensordGroup{*std::move(member)};
+  return 0;
+}
+
+void ReleaseGroup(TensordGroup* group) { delete group; }
+
+int Collective(const TensordGroup* group, int operation, int argument, const TensordTensor* input,
+               TensordTensor** output, TensordError** error) {
+  const Tensor& x = input->value;
+  const GroupMember& member = group->member;
+  const bool reduces = operation == TENSORD_ALL_REDUCE || operation == TENSORD_REDUCE_SCATTER;
+  if (reduces && (argument < TENSORD_SUM || argument > TENSORD_MAX)) {
+    return Finish(
+        absl::InvalidArgumentError(absl::StrCat("group: there is no reduction ", argument)), error);
+  }
+  const auto reduction = static_cast<Reduction>(argument);
+  switch (operation) {
+    case TENSORD_ALL_REDUCE:
+      return FinishTensor(member.AllReduce(x, reduction), output, error);
+    case TENSORD_ALL_GATHER:
+      return FinishTensor(member.AllGather(x), output, error);
+    case TENSORD_REDUCE_SCATTER:
+      return FinishTensor(member.ReduceScatter(x, reduction), output, error);
+    case TENSORD_BROADCAST:
+      return FinishTensor(member.Broadcast(x, argument), output, error);
+    default:
+      return Finish(
+          absl::InvalidArgumentError(absl::StrCat("group: there is no operation ", operation)),
+          error);
+  }
+}
+
+int Barrier(const TensordGroup* group, TensordError** error) {
+  return Finish(WaitFor([&] { return group->member.Barrier(); }), error);
 }
 
 constexpr TensordApi kApi = {
@@ -641,8 +638,8 @@ constexpr TensordApi kApi = {
     .release_program = ReleaseProgram,
     .run_program = RunProgram,
     .set_wait_hooks = SetWaitHooks,
-    .to_python = ToPythonObject,
-    .from_python = FromPythonObject,
+    .to_python = ToPython,
+    .from_python = FromPython,
     .close = Close,
     .stats = ReadStats,
     .raised = Raised,
@@ -652,13 +649,14 @@ constexpr TensordApi kApi = {
     .query_event = QueryEvent,
     .wait_event = WaitEvent,
     .handle = HandleOf,
+    .connect = Connect,
+    .join_group = JoinGroup,
+    .release_group = ReleaseGroup,
+    .collective = Collective,
+    .barrier = Barrier,
 };
 
 }  // namespace
+}  // namespace tensord::c
 
-void BindCApi(nb::module_& m) {
-  // PyCapsule_New takes a pointer to mutable memory, which no function writes.
-  m.attr("_C_API") = nb::capsule(const_cast<TensordApi*>(&kApi), TENSORD_C_API_NAME);  // NOLINT
-}
-
-}  // namespace tensord::python
+const TensordApi* tensord_api(void) { return &tensord::c::kApi; }

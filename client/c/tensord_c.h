@@ -1,16 +1,22 @@
-/* A table of C functions over the connections of the Python package tensord.
+/* The client library in C: a table of functions.
 
-   This header is for extension modules of the same process, such as a PyTorch device. They make and
-   compute tensors without Python code, and without linking the client library or gRPC:
+   A program links libtensord_c.so:
 
-     const TensordApi* api = (const TensordApi*)PyCapsule_Import(TENSORD_C_API_NAME, 0);
-     if (api == NULL || api->version < TENSORD_C_API_VERSION) …
+     const TensordApi* api = tensord_api();
+     if (api->version < TENSORD_C_API_VERSION) …
+
+   An extension module of Python gets the table of the package tensord, with its connections:
+
+     const TensordApi* api = (const TensordApi*)PyCapsule_Import(TENSORD_C_API_CAPSULE, 0);
+
+   client/c/README.md has a complete program.
 
    The table is valid until the process ends. A later version appends functions and changes none.
    Code that was compiled with this header needs a table whose `version` is at least its own
    TENSORD_C_API_VERSION.
 
-   Objects. TensordTensor, TensordDevice, TensordOp, TensordProgram and TensordError are opaque. A
+   Objects. TensordTensor, TensordDevice, TensordOp, TensordProgram, TensordEvent,
+   TensordGroup and TensordError are opaque. A
    function that returns one through a parameter gives the caller a reference, which the caller
    releases with the release_… function. All release functions accept NULL. Parameters that are
    pointers to const, and arrays of inputs, stay the caller's.
@@ -20,16 +26,17 @@
    NULL. The caller releases the error. A failure of the device isn't an error of the call that sent
    the op: it sticks to the tensor, and `wait`, `download` and `synchronize` return it.
 
-   Threads. All functions are thread-safe, and all objects may be used by several threads. Only the
-   functions that say so need the interpreter's lock. A function that blocks releases the lock while
-   it waits, if the calling thread has it. If a signal's handler raises an exception (Ctrl-C) while
-   the main thread waits, with or without the lock, the function returns CANCELLED (1) within 20 ms.
-   The exception is set then, and `raised` returns 1. In a forked child, functions that would use a
-   connection return FAILED_PRECONDITION (9).
+   Threads. All functions are thread-safe, and all objects may be used by several threads. In a
+   forked child, functions that would use a connection return FAILED_PRECONDITION (9).
+
+   Python. In the table of the package tensord, functions that block release the interpreter's lock
+   while they wait, if the calling thread has it. Functions that need the lock take it. If a signal's
+   handler raises an exception (Ctrl-C) while the main thread waits, with or without the lock, the
+   function returns CANCELLED (1) within 20 ms. The exception is set then, and `raised` returns 1.
 
    The header is C99 and C++. */
-#ifndef TENSORD_CLIENT_PYTHON_TENSORD_C_API_H_
-#define TENSORD_CLIENT_PYTHON_TENSORD_C_API_H_
+#ifndef TENSORD_CLIENT_C_TENSORD_C_H_
+#define TENSORD_CLIENT_C_TENSORD_C_H_
 
 #include <stddef.h>
 #include <stdint.h>
@@ -38,8 +45,8 @@
 extern "C" {
 #endif
 
-#define TENSORD_C_API_NAME "tensord._core._C_API"
-#define TENSORD_C_API_VERSION 3
+#define TENSORD_C_API_CAPSULE "tensord._core._C_API"
+#define TENSORD_C_API_VERSION 4
 
 typedef struct TensordDevice TensordDevice;
 typedef struct TensordTensor TensordTensor;
@@ -47,6 +54,7 @@ typedef struct TensordOp TensordOp;
 typedef struct TensordProgram TensordProgram;
 typedef struct TensordError TensordError;
 typedef struct TensordEvent TensordEvent;
+typedef struct TensordGroup TensordGroup; /* one member of a group */
 
 /* The dtypes. The numbers never change. */
 enum {
@@ -139,6 +147,32 @@ typedef struct TensordStats {
   int64_t full_queue_waits;
 } TensordStats;
 
+/* An option of a connection: a parameter of tensord.connect() in Python, as a text. Examples: lease
+   "30" (seconds), tls "true", token_file "/etc/tensord/token". */
+typedef struct TensordOption {
+  const char* name;
+  const char* value;
+} TensordOption;
+
+/* How the members' elements are combined. */
+enum { TENSORD_SUM, TENSORD_MEAN, TENSORD_MAX };
+/* Operations of a group. d is the length of the first axis. */
+enum {
+  TENSORD_ALL_REDUCE,     /* (…) -> (…). The argument is the reduction. */
+  TENSORD_ALL_GATHER,     /* (d, …) -> (size*d, …), by rank. */
+  TENSORD_REDUCE_SCATTER, /* (size*d, …) -> (d, …). The argument is the reduction. */
+  TENSORD_BROADCAST       /* (…) -> (…). The argument is the rank that has the value. */
+};
+
+typedef struct TensordBytes {
+  const char* data;
+  size_t size;
+} TensordBytes;
+/* An all-gather of short texts among the programs of a group. Sets `all`, which has an element for
+   each member by rank, to their texts, which stay valid until the next call or until `join_group`
+   returns. Returns 0, or a status code, which `join_group` returns. May block. */
+typedef int (*TensordExchange)(void* context, TensordBytes own, TensordBytes* all);
+
 typedef struct TensordApi {
   uint32_t version;    /* the TENSORD_C_API_VERSION of the library */
   uint32_t size_bytes; /* of this struct in the library */
@@ -155,9 +189,9 @@ typedef struct TensordApi {
 
   /* Sets `devices` to the devices of the current connection, in the order of its servers, and
      `*num_devices` to their number. If there are more than `capacity`, sets the first ones, and
-     `*num_devices` to the number of all. If the process has no connection, connects as
-     tensord.connect() does. If that raises an exception other than tensord.Error, returns CANCELLED
-     (1), and the exception is set. Takes the interpreter's lock. May block. */
+     `*num_devices` to the number of all. If the process has no connection, connects as `connect`
+     does without addresses. In Python, if connecting raises an exception other than tensord.Error,
+     returns CANCELLED (1), and the exception is set. May block. */
   int (*list_devices)(TensordDevice** devices, size_t capacity, size_t* num_devices,
                       TensordError** error);
   void (*retain_device)(TensordDevice* device);
@@ -241,11 +275,10 @@ typedef struct TensordApi {
 
   /* `push` waits while the queue of commands is full. From this call on, the library calls
      `before` on the waiting thread when such a wait begins, without the interpreter's lock, and
-     `after`, with the result of `before`, when it has ended. If both are
-     NULL, it calls nothing. */
+     `after`, with the result of `before`, when it has ended. If both are NULL, it calls nothing. */
   void (*set_wait_hooks)(void* (*before)(void), void (*after)(void* state));
 
-  /* ---- Python objects. From version 2 on, these take the interpreter's lock. */
+  /* ---- Python objects. In libtensord_c.so these return NULL. */
 
   /* Returns a new reference to a tensord.Tensor (a PyObject*) with this tensor as its value. If
      that fails, returns NULL, and sets a Python exception. */
@@ -262,11 +295,10 @@ typedef struct TensordApi {
   void (*close)(const TensordDevice* device);
   /* Sets `*stats` to the statistics since the connection was made. Doesn't wait. */
   void (*stats)(const TensordDevice* device, TensordStats* stats);
-  /* Returns 1 if the calling thread has an exception of Python, 0 if not. Takes the lock. */
+  /* Returns 1 if the calling thread has an exception of Python, 0 if not. */
   int (*raised)(void);
-  /* Blocks until `ready(state)` returns a number other than 0, and calls it repeatedly. Releases the
-     interpreter's lock while it waits, if the calling thread has it. If a signal's handler raises
-     an exception meanwhile, returns earlier. The exception is set then, and `raised` returns 1. */
+  /* Blocks until `ready(state)` returns a number other than 0, and calls it repeatedly. If a
+     signal's handler raises an exception of Python meanwhile, returns earlier. */
   void (*wait_until)(int (*ready)(void* state), void* state);
 
   /* ---- events: moments in the order of the commands for a device's server */
@@ -288,10 +320,44 @@ typedef struct TensordApi {
   /* Returns the number of the tensor at its server, as in the error "index (tensor 17): …". If the
      tensor belongs to a program that is being recorded, returns 0. */
   uint64_t (*handle)(const TensordTensor* tensor);
+
+  /* ---- Version 4. */
+
+  /* Connects to the servers at `addresses` ("gpu-a:50051,gpu-b:50051", "unix:/path"), and makes
+     this the current connection. NULL or "": the environment's TENSORD_SERVERS or TENSORD_SERVER,
+     or else a server of this machine, 127.0.0.1:50051. An earlier connection exists as long as its
+     devices and tensors do. If there is no option of a name, returns NOT_FOUND (5). Blocks. */
+  int (*connect)(const char* addresses, const TensordOption* options, size_t num_options,
+                 TensordError** error);
+
+  /* ---- groups for collective operations, whose members belong to several programs */
+
+  /* Makes `device` the member `rank` of a group of `size` members. Every program calls this once.
+     Calls `exchange` twice. Blocks until all members are connected, and each wait for another
+     member ends after `timeout_seconds`. client/group.h (GroupMember) lists the errors, and the
+     dtypes of the operations. */
+  int (*join_group)(const TensordDevice* device, int rank, int size, TensordExchange exchange,
+                    void* context, double timeout_seconds, TensordGroup** group,
+                    TensordError** error);
+  /* After the operations have run, the server forgets the member. */
+  void (*release_group)(TensordGroup* group);
+  /* Sends an operation. `input` and `*output` are this member's. All members send the same
+     operations in the same order. Doesn't wait. */
+  int (*collective)(const TensordGroup* group, int operation, int argument,
+                    const TensordTensor* input, TensordTensor** output, TensordError** error);
+  /* Blocks until every member has run all operations that were sent before. */
+  int (*barrier)(const TensordGroup* group, TensordError** error);
 } TensordApi;
+
+/* Returns the table of libtensord_c.so. */
+#ifdef __GNUC__
+__attribute__((visibility("default")))
+#endif
+const TensordApi*
+tensord_api(void);
 
 #ifdef __cplusplus
 }
 #endif
 
-#endif /* TENSORD_CLIENT_PYTHON_TENSORD_C_API_H_ */
+#endif /* TENSORD_CLIENT_C_TENSORD_C_H_ */

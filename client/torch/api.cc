@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <array>
@@ -16,22 +17,14 @@
 #include "guarded.h"
 #include "value_errors.h"
 
-// PyTorch's exception for an exception of Python that is set already. PyTorch catches the type of
-// this name, and uses these members. Its declaration, in torch/csrc/Exceptions.h, needs Python's
-// headers.
-struct python_error : std::exception {
-  void* type = nullptr;
-  void* value = nullptr;
-  void* traceback = nullptr;
-  std::string message;
-};
-
 namespace torch_tensord {
 namespace {
 
 constexpr size_t kMaxDevices = 127;  // c10::DeviceIndex is an int8_t
 
-const TensordApi* table = nullptr;
+std::atomic<const TensordApi*> table{nullptr};
+// Python's, or null. Throws PyTorch's exception for an exception of Python that is set.
+std::atomic<void (*)()> throw_python_error{nullptr};
 
 struct Devices {
   std::atomic<int> count{0};  // 0: not connected yet
@@ -59,19 +52,46 @@ thread_local c10::DeviceIndex current_device = 0;
 
 // Replaces the advice in a message of the client library by that for a program of PyTorch.
 std::string ForTorch(std::string message) {
-  constexpr const char* kAdvice = "call torch_tensord.resume(), and load the last checkpoint";
-  for (const char* const other :
-       {"call tensord.connect() again", "connect again (tensord.connect)", "connect again"}) {
+  const std::string resume =
+      throw_python_error.load() != nullptr ? "torch_tensord.resume()" : "torch_tensord::Resume()";
+  for (const char* const other : {"call tensord.connect() again", "connect again (tensord.connect)",
+                                  "make a new Client with Client::Connect",
+                                  "connect again (Client::Connect)", "connect again"}) {
     if (const size_t at = message.find(other); at != std::string::npos) {
-      return message.replace(at, std::strlen(other), kAdvice);
+      return message.replace(at, std::strlen(other),
+                             "call " + resume + ", and load the last checkpoint");
     }
   }
   return message;
 }
 
+// Loads the C library of tensord, for a program without Python.
+const TensordApi* LoadTable() {
+  constexpr const char* kLibrary = "libtensord_c.so.0";
+  void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  const char* const problem = library == nullptr ? dlerror() : "";
+  TORCH_CHECK(library != nullptr, "tensord: can't load ", kLibrary, " (", problem,
+              "): link the program with it, or name its folder in LD_LIBRARY_PATH");
+  const auto get = reinterpret_cast<decltype(&tensord_api)>(dlsym(library, "tensord_api"));
+  TORCH_CHECK(get != nullptr, "tensord: ", kLibrary, " has no function tensord_api");
+  UseTable(get());
+  return table.load();
+}
+
 std::atomic<bool> engine_has_threads{true};
 
 }  // namespace
+
+void UseTable(const TensordApi* given) {
+  TORCH_CHECK(given->version >= TENSORD_C_API_VERSION,
+              "torch_tensord needs a newer tensord: its table of functions has version ",
+              given->version, ", and ", TENSORD_C_API_VERSION, " is needed");
+  table.store(given);
+}
+void UsePython(const TensordApi* given, void (*throw_error)()) {
+  UseTable(given);
+  throw_python_error.store(throw_error);
+}
 
 void RunBackwardOnCallingThread() {
   thread_local bool done = false;
@@ -90,19 +110,14 @@ c10::DeviceIndex NumBackwardThreads() {
 }
 
 const TensordApi& Api() {
-  TORCH_CHECK(table != nullptr, "tensord: import torch_tensord first");
-  return *table;
-}
-void SetApi(int64_t address) {
-  const auto* given = reinterpret_cast<const TensordApi*>(address);
-  TORCH_CHECK(given->version >= TENSORD_C_API_VERSION,
-              "torch_tensord needs a newer package tensord: its table of ",
-              "functions has version ", given->version, ", and ", TENSORD_C_API_VERSION,
-              " is needed");
-  table = given;
+  const TensordApi* const found = table.load(std::memory_order_acquire);
+  return C10_LIKELY(found != nullptr) ? *found : *LoadTable();
 }
 
-void ThrowInterrupted() { throw python_error(); }
+void ThrowInterrupted() {
+  if (const auto thrower = throw_python_error.load(); thrower != nullptr) thrower();
+  C10_THROW_ERROR(Error, "tensord: a wait was interrupted");
+}
 
 namespace {
 

@@ -1,18 +1,21 @@
-// The table of C functions of the package tensord, and its errors as exceptions of PyTorch.
-#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_API_H_
-#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_API_H_
+// The C interface of tensord, and its errors as exceptions of PyTorch.
+#pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <string>
 
-#include "c_api.h"
+#include "tensord_c.h"
 
 namespace torch_tensord {
 
-// Returns the table. Throws if the Python package hasn't called SetApi.
+// Returns the table of functions: that of UseTable(), or else that of the library libtensord_c.
 const TensordApi& Api();
-void SetApi(int64_t address);
+void UseTable(const TensordApi* table);
+// Does the same for a program in Python. `throw_error` throws PyTorch's exception for an exception
+// of Python that is set.
+__attribute__((visibility("default"))) void UsePython(const TensordApi* table,
+                                                      void (*throw_error)());
 
 // Throws the exception for `code`, and releases the error. The exception is OutOfMemoryError,
 // AcceleratorError for a lost server, NotImplementedError, or else RuntimeError. If a signal's
@@ -65,5 +68,3 @@ int32_t ToServerDType(at::ScalarType dtype);
 at::ScalarType ToTorchDType(int32_t dtype);
 
 }  // namespace torch_tensord
-
-#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_API_H_

@@ -3,8 +3,7 @@
 // A storage is a cell that holds the current immutable value of the server, in the order of the
 // storage. A torch tensor is geometry on it: sizes, strides, offset. An op in place gives the cell
 // a new value. All views of the storage see it. A storage that was never written has zeros.
-#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_CELL_H_
-#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_CELL_H_
+#pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
@@ -193,5 +192,3 @@ Value ReadForBroadcast(const at::Tensor& tensor);
 void Write(const at::Tensor& tensor, Value value);
 
 }  // namespace torch_tensord
-
-#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_CELL_H_

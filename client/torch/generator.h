@@ -1,7 +1,6 @@
 // The generator of random numbers of a device: a seed, and the number of the next stream. Each
 // random op takes one stream, so its numbers depend only on the seed and the ops before it.
-#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_GENERATOR_H_
-#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_GENERATOR_H_
+#pragma once
 
 #include <ATen/core/Generator.h>
 
@@ -38,5 +37,3 @@ std::pair<int64_t, int64_t> NextStream(const std::optional<at::Generator>& given
                                        c10::DeviceIndex device);
 
 }  // namespace torch_tensord
-
-#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_GENERATOR_H_

@@ -1,7 +1,6 @@
 // Graphs of torch.compile: a graph is recorded as a program of the server, and each later call
 // sends one message.
-#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_GRAPH_H_
-#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_GRAPH_H_
+#pragma once
 
 #include <functional>
 
@@ -18,5 +17,3 @@ Value MakeForEachRun(std::function<Value()> make);
 void AddOriginToRecording(const Origin& origin);
 
 }  // namespace torch_tensord
-
-#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_GRAPH_H_

@@ -1,6 +1,5 @@
 // A value with its mutex. Code reaches the value only while it holds the mutex.
-#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_GUARDED_H_
-#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_GUARDED_H_
+#pragma once
 
 #include <mutex>
 
@@ -32,5 +31,3 @@ class Guarded {
 };
 
 }  // namespace torch_tensord
-
-#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_GUARDED_H_

@@ -1,6 +1,5 @@
 // Helpers of the ops with a fast path (hot.cc, hot_elementwise.cc).
-#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_HOT_H_
-#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_HOT_H_
+#pragma once
 
 #include "kernels.h"
 
@@ -29,5 +28,3 @@ at::Tensor UnaryFast(const at::Tensor& x) {
 }
 
 }  // namespace torch_tensord
-
-#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_HOT_H_

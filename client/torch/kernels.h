@@ -1,6 +1,5 @@
 // Helpers of the kernels: operands, dtypes, devices, and outputs.
-#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_KERNELS_H_
-#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_KERNELS_H_
+#pragma once
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorUtils.h>
@@ -197,5 +196,3 @@ void Elementwise(const char* name, const at::Tensor& out, Operands operands, at:
 }
 
 }  // namespace torch_tensord
-
-#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_KERNELS_H_

@@ -197,7 +197,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 TORCH_LIBRARY(tensord, m) {
-  m.def("_set_api(int address) -> ()", [](int64_t address) { SetApi(address); });
   m.def("_num_known_devices() -> int", []() -> int64_t { return NumKnownDevices(); });
   m.def("_connect() -> int", []() -> int64_t { return NumDevices(); });
   m.def("_is_initialized() -> bool", [] { return IsInitialized() && !InBadFork(); });

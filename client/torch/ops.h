@@ -1,7 +1,6 @@
 // Tables of the ops that one kernel template implements. X is called with the name of PyTorch's
 // overload, without ".out", and what the template needs. Ops that aren't here are written by hand.
-#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_OPS_H_
-#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_OPS_H_
+#pragma once
 
 // One operand, floating or of another dtype. X(aten name, op of the server, dtype rule). kFloat:
 // integers are computed in the default dtype. kSame: in their own.
@@ -43,5 +42,3 @@
 // clang-format on
 
 #define TENSORD_COMPARISON_OPS(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
-
-#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_OPS_H_

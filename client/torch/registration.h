@@ -1,7 +1,6 @@
 // Registers the kernels with two checks: of the operands' dtypes, and of the outputs that the
 // caller gives.
-#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_REGISTRATION_H_
-#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_REGISTRATION_H_
+#pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -123,5 +122,3 @@ class Kernels {
   static void RegisterKernels(Kernels& m)
 
 }  // namespace torch_tensord
-
-#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_REGISTRATION_H_

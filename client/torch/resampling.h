@@ -1,6 +1,5 @@
 // Linear maps of axes: each element of the result is a weighted sum of a few elements of its line.
-#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_RESAMPLING_H_
-#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_RESAMPLING_H_
+#pragma once
 
 #include <vector>
 
@@ -38,5 +37,3 @@ Value ApplyAllTransposed(c10::ArrayRef<LinearMap> maps, const at::Tensor& gradie
 LinearMap AdaptiveAverage(int64_t in, int64_t out);
 
 }  // namespace torch_tensord
-
-#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_RESAMPLING_H_

@@ -1,7 +1,6 @@
 // Immutable tensors of the server, and functions that compute new ones. These are the ops of
 // common/OPS.md. Each function sends a command, and doesn't wait for the result.
-#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_VALUE_H_
-#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_VALUE_H_
+#pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
@@ -156,5 +155,3 @@ inline Value Where(const Value& condition, const In& a, const In& b) {
 }
 
 }  // namespace torch_tensord
-
-#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_VALUE_H_

@@ -1,7 +1,6 @@
 // Only the server finds errors of values: an index out of range, a probability above 1. The
 // functions here make the messages of such errors name the function of PyTorch that was called.
-#ifndef TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_VALUE_ERRORS_H_
-#define TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_VALUE_ERRORS_H_
+#pragma once
 
 #include <initializer_list>
 #include <string>
@@ -81,5 +80,3 @@ Value AllAtMost(const Value& x, double high);
 std::string ExplainValueError(std::string message);
 
 }  // namespace torch_tensord
-
-#endif  // TENSORD_CLIENT_PYTHON_TORCH_TENSORD_CSRC_VALUE_ERRORS_H_

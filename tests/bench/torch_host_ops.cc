@@ -60,7 +60,7 @@ constexpr double kHot = 0.5, kAny = 1, kNone = 0;
 
 const std::vector<Case>& Cases() {
   static const auto* const cases = new std::vector<Case>{
-      // The ops with fast paths (csrc/hot.cc).
+      // The ops with fast paths (client/torch/hot.cc).
       {"add", kHot, [](Operands& x) { at::add(x.a, x.b); }},
       {"add_", kHot, [](Operands& x) { x.c.add_(x.b); }},
       {"sub", kHot, [](Operands& x) { at::sub(x.a, x.b); }},

@@ -1,4 +1,4 @@
-// A library that uses tensord only through its table of C functions (c_api.h). test_c_api.py
+// A library that uses tensord only through its table of C functions (tensord_c.h). test_c_api.py
 // compiles it, and calls each function whose name begins with "test_". The functions return "" or
 // what is wrong. The current connection has at least two devices.
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "c_api.h"
+#include "tensord_c.h"
 
 namespace {
 

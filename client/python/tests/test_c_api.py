@@ -1,4 +1,4 @@
-"""The table of C functions (c_api.h), driven by a small library that is compiled here."""
+"""The table of C functions (tensord_c.h), driven by a small library that is compiled here."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ import pytest
 import tensord
 from tensord import _core
 
-HEADER_FOLDER = pathlib.Path(tensord.__file__).parent
+HEADER_FOLDER = pathlib.Path(tensord.__file__).parent / "include"
 DRIVER = pathlib.Path(__file__).parent / "c_api_driver.cc"
 CXX = os.environ.get("CXX", "c++")
 CC = os.environ.get("CC", "cc")
@@ -95,4 +95,4 @@ def test_hooks_run_around_a_wait_for_a_full_queue(library, address):
 @pytest.mark.skipif(shutil.which(CC) is None, reason=f"the C compiler {CC} is missing")
 def test_the_header_is_c99():
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-x", "c"]
-    subprocess.run([CC, *flags, str(HEADER_FOLDER / "c_api.h")], check=True)
+    subprocess.run([CC, *flags, str(HEADER_FOLDER / "tensord_c.h")], check=True)

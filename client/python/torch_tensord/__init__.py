@@ -13,6 +13,9 @@ import sys
 import warnings
 from typing import Any
 
+_FOLDER = pathlib.Path(__file__).parent
+# For CMAKE_PREFIX_PATH of programs in C++: the folders of the CMake packages torch_tensord and tensord_c.
+cmake_prefix_path = f"{_FOLDER};{_FOLDER.parent / 'tensord'}"
 _loaded = False
 
 
@@ -23,19 +26,18 @@ def _has_cuda() -> bool:
     return torch.version.cuda is not None and torch.cuda.device_count() > 0
 
 
-def _find_library() -> str:
-    """Returns the path of the library for this version of PyTorch. If there is none, raises ImportError."""
+def _find_binding() -> str:
+    """Returns the path of the binding for this version of PyTorch. If there is none, raises ImportError."""
     import torch
 
-    folder = pathlib.Path(__file__).parent
-    library = folder / f"_C.{'.'.join(torch.__version__.split('.')[:2])}.so"
-    if not library.exists():
-        versions = ", ".join(each.name[3:-3] for each in sorted(folder.glob("_C.*.so")))
+    version = ".".join(torch.__version__.split(".")[:2])
+    if not (binding := _FOLDER / f"_binding.{version}.so").exists():
+        versions = ", ".join(each.name[9:-3] for each in sorted(_FOLDER.glob("_binding.*.so")))
         raise ImportError(
             f"torch_tensord is compiled for PyTorch {versions}, and PyTorch {torch.__version__} is installed: compile "
             "it again, by `pip install --force-reinstall --no-deps --no-build-isolation ./client/python/torch_tensord`"
         )
-    return str(library)
+    return str(binding)
 
 
 def _load() -> None:
@@ -59,11 +61,11 @@ def _load() -> None:
         raise ImportError(
             f"torch_tensord can't be used with the device {name!r} in one process: PyTorch has one such device"
         )
-    torch.ops.load_library(_find_library())
+    torch.ops.load_library(_find_binding())
     address = ctypes.pythonapi.PyCapsule_GetPointer
     address.restype = ctypes.c_void_p
     address.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    torch.ops.tensord._set_api(address(_core._C_API, b"tensord._core._C_API"))
+    torch.ops.tensord._use_python(address(_core._C_API, b"tensord._core._C_API"))
     torch.utils.rename_privateuse1_backend("tensord")
     from . import _module
 

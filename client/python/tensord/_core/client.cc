@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "tensord/client/cluster.h"
+#include "tensord/client/internal/connect_option.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/python/tensord/_core/core.h"
 #include "tensord/client/python/tensord/_core/reports.h"
@@ -105,51 +106,14 @@ void CloseAll() {
 
 // ---------------------------------------------------------------- options
 
-absl::Duration ReadSeconds(nb::handle value) { return absl::Seconds(nb::cast<double>(value)); }
-
 ConnectOptions ReadOptions(const nb::kwargs& arguments) {
   ConnectOptions options;
   for (const auto& [key, value] : arguments) {
-    const absl::string_view name = nb::cast<const char*>(key);
     if (value.is_none()) continue;
-    if (name == "timeout")
-      options.connect_timeout = ReadSeconds(value);
-    else if (name == "lease")
-      options.lease = ReadSeconds(value);
-    else if (name == "reconnect_timeout")
-      options.reconnect_timeout = ReadSeconds(value);
-    else if (name == "keepalive_interval")
-      options.keepalive_interval = ReadSeconds(value);
-    else if (name == "keepalive_timeout")
-      options.keepalive_timeout = ReadSeconds(value);
-    else if (name == "spin")
-      options.spin = ReadSeconds(value);
-    else if (name == "client_name")
-      options.client_name = nb::cast<std::string>(value);
-    else if (name == "token")
-      options.token = nb::cast<std::string>(value);
-    else if (name == "token_file")
-      options.token_file = nb::cast<std::string>(nb::str(value));
-    else if (name == "tls")
-      options.tls.use = nb::cast<bool>(value);
-    else if (name == "tls_ca")
-      options.tls.ca_file = nb::cast<std::string>(nb::str(value));
-    else if (name == "tls_cert")
-      options.tls.cert_file = nb::cast<std::string>(nb::str(value));
-    else if (name == "tls_key")
-      options.tls.key_file = nb::cast<std::string>(nb::str(value));
-    else if (name == "tls_server_name")
-      options.tls.server_name = nb::cast<std::string>(value);
-    else if (name == "shared_memory")
-      options.shared_memory = nb::cast<bool>(value);
-    else if (name == "max_pending_commands")
-      options.max_pending_commands = nb::cast<int64_t>(value);
-    else if (name == "max_pending_bytes")
-      options.max_pending_bytes = nb::cast<int64_t>(value);
-    else if (name == "max_upload_connections")
-      options.max_upload_connections = nb::cast<int>(value);
-    else
-      RaiseTypeError(absl::StrCat("connect() has no option '", name, "'"));
+    const absl::Status set = internal::SetConnectOption(
+        nb::cast<const char*>(key), nb::cast<std::string>(nb::str(value)), &options);
+    if (absl::IsNotFound(set)) RaiseTypeError(std::string(set.message()));
+    if (!set.ok()) RaiseValueError(std::string(set.message()));
   }
   return options;
 }

@@ -117,7 +117,7 @@ bool RunOnOtherThread(const std::function<void()>& work);
 void KeepOtherThreadsOut();
 // Makes ops that wait, because the command queue is full, release the interpreter's lock.
 void InstallWaitHooks();
-// Sets the functions of TensordApi::set_wait_hooks (c_api.h). Thread-safe.
+// Sets the functions of TensordApi::set_wait_hooks (tensord_c.h). Thread-safe.
 void SetWaitHooks(void* (*before)(), void (*after)(void* state));
 // Returns with the lock, or sleeps until the process ends.
 void TakeGil(PyThreadState* state);

@@ -27,7 +27,7 @@ std::vector<Tensor>& OldValues() {
   return *values;
 }
 
-// The functions that another extension module has set (c_api.h). Null: none.
+// The functions that another extension module has set (tensord_c.h). Null: none.
 std::atomic<const internal::WaitHooks*> extension_hooks{nullptr};
 
 // A wait that hides in an op.
