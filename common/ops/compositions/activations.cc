@@ -271,9 +271,13 @@ void GluBackward(Formula& f) {
     return f.Fail("the gradient must have the shape of the result");
   }
   const DType dtype = PromotedDType({g, x}), wide = WideDType(dtype);
-  const Value a = halves[0].To(wide), sigmoid = Sigmoid(halves[1].To(wide));
-  const Value of_a = g.To(wide) * sigmoid, of_b = of_a * (1 - sigmoid) * a;
-  f.Return(Concat({of_a, of_b}, f.attrs().Int("axis")).To(dtype));
+  // The parts share no step, so that each is one kernel.
+  const auto of_sigmoid = [&](auto factor) {
+    return (g.To(wide) * factor(Sigmoid(halves[1].To(wide)))).To(dtype);
+  };
+  const Value of_a = of_sigmoid([](const Value& s) { return s; });
+  const Value of_b = of_sigmoid([&](const Value& s) { return halves[0].To(wide) * s * (1 - s); });
+  f.Return(Concat({of_a, of_b}, f.attrs().Int("axis")));
 }
 
 OpSchema Activation(const char* name, const char* doc, void (*formula)(Formula&),

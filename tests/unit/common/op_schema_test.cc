@@ -7,8 +7,12 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "tensord/tests/unit/common/plan.h"
 
 namespace tensord {
@@ -40,8 +44,17 @@ TEST(Registry, ThePageOfOpsNamesEveryOp) {
   std::ifstream file(TENSORD_OPS_PAGE);
   const std::string page(std::istreambuf_iterator<char>(file), {});
   ASSERT_THAT(page, HasSubstr("| one operand |"));
+  // The first cells of the rows that define compositions.
+  std::string defined;
+  const std::string definitions = page.substr(page.find("| composition | definition |"));
+  for (const absl::string_view row : absl::StrSplit(definitions, '\n')) {
+    const std::vector<absl::string_view> cells = absl::StrSplit(row, '|');
+    if (cells.size() > 2) absl::StrAppend(&defined, cells[1]);
+  }
   for (const OpSchema* op : AllOps()) {
-    EXPECT_THAT(page, HasSubstr(absl::StrCat("`", op->name, "`")));
+    const std::string name = absl::StrCat("`", op->name, "`");
+    EXPECT_THAT(page, HasSubstr(name));
+    if (op->formula != nullptr) EXPECT_THAT(defined, HasSubstr(name));
   }
 }
 
