@@ -5,10 +5,10 @@
 #include <deque>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "tensord/client/client.h"
 #include "tensord/client/cluster.h"
 #include "tensord/client/internal/connect_option.h"
+#include "tensord/client/internal/enqueue.h"
 #include "tensord/client/internal/wait_hooks.h"
 #include "tensord/common/util/mutex.h"
 
@@ -73,6 +73,15 @@ absl::StatusOr<std::vector<Device>> PlainDevices() {
 
 std::string PlainMessage(const absl::Status& error) { return std::string(error.message()); }
 
+// With the word "sync" in TENSORD_DEBUG, each op waits, so that its own call has its error.
+absl::Status WaitInDebugMode(const Tensor& made) {
+  static const bool sync = [] {
+    const char* const modes = std::getenv("TENSORD_DEBUG");
+    return modes != nullptr && absl::StrContains(modes, "sync");
+  }();
+  return !sync || internal::IsRecorded(made) ? absl::OkStatus() : made.Wait();
+}
+
 void SetPlainWaitHooks(void* (*before)(), void (*after)(void* state)) {
   // A wait that has begun calls the `after` that belongs to its `before`. So the old pair stays.
   static auto* const pairs = new std::deque<internal::WaitHooks>;
@@ -90,7 +99,7 @@ const Embedding kPlainEmbedding = {
     .connect = ConnectPlainly,
     .devices = PlainDevices,
     .message = PlainMessage,
-    .observe = nullptr,
+    .observe = WaitInDebugMode,
     .set_wait_hooks = SetPlainWaitHooks,
     .raised = [] { return false; },
     .to_object = nullptr,

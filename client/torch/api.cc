@@ -52,8 +52,7 @@ thread_local c10::DeviceIndex current_device = 0;
 
 // Replaces the advice in a message of the client library by that for a program of PyTorch.
 std::string ForTorch(std::string message) {
-  const std::string resume =
-      throw_python_error.load() != nullptr ? "torch_tensord.resume()" : "torch_tensord::Resume()";
+  const std::string resume = InPython() ? "torch_tensord.resume()" : "torch_tensord::Resume()";
   for (const char* const other : {"call tensord.connect() again", "connect again (tensord.connect)",
                                   "make a new Client with Client::Connect",
                                   "connect again (Client::Connect)", "connect again"}) {
@@ -92,6 +91,7 @@ void UsePython(const TensordApi* given, void (*throw_error)()) {
   UseTable(given);
   throw_python_error.store(throw_error);
 }
+bool InPython() { return throw_python_error.load() != nullptr; }
 
 void RunBackwardOnCallingThread() {
   thread_local bool done = false;

@@ -16,6 +16,7 @@ void UseTable(const TensordApi* table);
 // of Python that is set.
 __attribute__((visibility("default"))) void UsePython(const TensordApi* table,
                                                       void (*throw_error)());
+bool InPython();
 
 // Throws the exception for `code`, and releases the error. The exception is OutOfMemoryError,
 // AcceleratorError for a lost server, NotImplementedError, or else RuntimeError. If a signal's

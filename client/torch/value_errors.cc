@@ -199,7 +199,7 @@ std::string ExplainOrigins(const Origin* origins, const std::string& op, const s
   return joined;
 }
 
-// Returns whether messages name the line of Python that called the op.
+// Returns whether the program sees which line called the op.
 bool NamesLines() {
   const char* const modes = std::getenv("TENSORD_DEBUG");
   return modes != nullptr &&
@@ -307,9 +307,11 @@ std::string ExplainValueError(std::string message) {
                 : c10::str(function, ": ", parts->text, " [tensord: ", name, inner, "]");
   message += parts->notes;
   if (parts->notes.empty() && !NamesLines()) {
-    message +=
-        "\nWith TENSORD_DEBUG=tracebacks in the environment, this message names the line that "
-        "called the op.";
+    message += InPython()
+                   ? "\nWith TENSORD_DEBUG=tracebacks in the environment, this message names "
+                     "the line that called the op."
+                   : "\nWith TENSORD_DEBUG=sync in the environment, each op waits, and its "
+                     "own call throws its error.";
   }
   return message;
 }

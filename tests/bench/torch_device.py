@@ -1,7 +1,7 @@
 """Compares the PyTorch device of torch_tensord with PyTorch on this machine's processors, in one run.
 
 usage: torch_device.py [--threads COUNT] [--rounds COUNT] [--filter REGEX] [--compile] [--size tiny|real|both]
-                       [--latency MS] [--host] [--json FILE]
+                       [--latency MS] [--host] [--cpp] [--json FILE]
 
 Both sides use the same number of threads. The rounds of both alternate, and a row has the least time of a round. A
 ratio above 1 says that the device is faster. "CPU" is the processor time of a step, which other programs on the machine
@@ -17,6 +17,8 @@ uploads its batch, and no step waits. At the end of a round, the program waits o
 --host instead measures the processor time that a call of an op takes on the calling thread, in nanoseconds. A row has
 the least time of a round. The operands have a few elements. The calls come from C++, in inference mode. The script
 compiles torch_host_ops.cc, which has the list of ops and their goals.
+
+--cpp instead runs the training steps in a program in C++, torch_training.cc, which the script builds with CMake.
 """
 
 import argparse
@@ -38,6 +40,7 @@ parser.add_argument("--compile", action="store_true")
 parser.add_argument("--size", default="both", choices=["tiny", "real", "both"])
 parser.add_argument("--latency", type=float, metavar="MS")
 parser.add_argument("--host", action="store_true")
+parser.add_argument("--cpp", action="store_true")
 parser.add_argument("--json", default="")
 arguments = parser.parse_args()
 
@@ -451,7 +454,32 @@ def report_host_times(calls=500):
         print(f"| {name} | {peer:,.0f} | {own:,.0f} | {peer / own:.2f} | {text} |", flush=True)
 
 
+def report_steps_in_cpp():
+    import torch_tensord
+
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_training.cc")
+    folder = tempfile.mkdtemp(prefix="tensord-bench-")
+    with open(f"{folder}/CMakeLists.txt", "w") as file:
+        file.write(f"""cmake_minimum_required(VERSION 3.25)
+project(bench LANGUAGES CXX)
+find_package(torch_tensord REQUIRED)
+add_executable(torch_training {source})
+target_link_libraries(torch_training PRIVATE torch_tensord::torch_tensord)
+""")
+    prefix = f"-DCMAKE_PREFIX_PATH={torch_tensord.cmake_prefix_path}"
+    build = ["cmake", "-S", folder, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", prefix]
+    subprocess.run(build, check=True, stdout=sys.stderr)
+    subprocess.run(["cmake", "--build", folder], check=True, stdout=sys.stderr)
+    print("| a step | compared with | theirs, us | tensord, us | ratio |\n|---|---|---:|---:|---:|", flush=True)
+    numbers = (str(arguments.threads), str(arguments.rounds))
+    command = [f"{folder}/torch_training", os.environ["TENSORD_SERVER"], *numbers, arguments.filter]
+    subprocess.run(command, check=True)
+
+
 print(f"PyTorch {torch.__version__}, {arguments.threads} threads\n")
+if arguments.cpp:
+    report_steps_in_cpp()
+    sys.exit()
 if arguments.host:
     report_host_times()
     save_results()
