@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "tensord/client/internal/choose_device.h"
+#include "tensord/client/internal/connect_option.h"
 #include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/interruption.h"
@@ -111,14 +112,6 @@ absl::StatusOr<std::vector<std::string>> Resolve(const std::string& address) {
   return addresses;
 }
 
-std::string FromEnvironment() {
-  for (const char* name : {"TENSORD_SERVERS", "TENSORD_SERVER"}) {
-    const char* value = std::getenv(name);
-    if (value != nullptr && *value != '\0') return value;
-  }
-  return "";
-}
-
 // The threads have the calling thread's interruption, whose `check` must be null.
 template <typename Do>
 void ForEachInParallel(size_t count, Do work) {
@@ -187,7 +180,7 @@ absl::StatusOr<Cluster> Cluster::Connect(absl::string_view addresses,
                                          const ClusterOptions& options) {
   if (internal::InForkedChild()) return internal::ForkedError();
   if (addresses.empty()) {
-    const std::string named = FromEnvironment();
+    const std::string named = internal::AddressesFromEnvironment();
     if (!named.empty()) return Connect(named, options);
     return absl::InvalidArgumentError(
         "cluster: no addresses, and neither TENSORD_SERVERS nor TENSORD_SERVER is set");

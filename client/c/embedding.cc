@@ -2,13 +2,17 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <deque>
+#include <memory>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
 #include "tensord/client/client.h"
 #include "tensord/client/cluster.h"
 #include "tensord/client/internal/connect_option.h"
 #include "tensord/client/internal/enqueue.h"
+#include "tensord/client/internal/fork_guard.h"
+#include "tensord/client/internal/session.h"
 #include "tensord/client/internal/wait_hooks.h"
 #include "tensord/common/util/mutex.h"
 
@@ -17,12 +21,42 @@ namespace {
 
 // The connection of the process. Never destroyed: late destructors may use it.
 struct Process {
-  Mutex mu;  // held while the process connects
+  Mutex mu;  // held while a first use of the devices connects
+  bool connected ABSL_GUARDED_BY(mu) = false;
   std::vector<Device> devices ABSL_GUARDED_BY(mu);
+  std::vector<std::weak_ptr<internal::Session>> sessions ABSL_GUARDED_BY(mu);  // to close at exit
 };
 Process& TheProcess() {
   static auto* const process = new Process;
   return *process;
+}
+
+// Closes the connections of this process, so that the servers free its tensors at once. In a forked
+// child it has no effect.
+void CloseAll() {
+  if (internal::InForkedChild()) return;
+  std::vector<std::weak_ptr<internal::Session>> sessions;
+  {
+    Process& process = TheProcess();
+    if (!process.mu.TryLock()) return;  // a thread is connecting
+    sessions = process.sessions;
+    process.mu.Unlock();
+  }
+  for (const auto& each : sessions) {
+    if (const std::shared_ptr<internal::Session> session = each.lock()) session->Close();
+  }
+}
+
+// Makes these devices the current ones, and returns the former ones, whose destructors may block.
+std::vector<Device> SetDevices(Process& process, std::vector<Device> devices)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(process.mu) {
+  static const int registered = std::atexit(CloseAll);
+  (void)registered;
+  process.connected = true;
+  std::erase_if(process.sessions, [](const auto& session) { return session.expired(); });
+  for (const Device& device : devices) process.sessions.push_back(device.session());
+  std::swap(process.devices, devices);
+  return devices;
 }
 
 absl::Status WaitPlainly(absl::FunctionRef<absl::Status()> wait, WaitKind) { return wait(); }
@@ -30,13 +64,11 @@ absl::Status WaitPlainly(absl::FunctionRef<absl::Status()> wait, WaitKind) { ret
 // Without addresses, uses those of the environment, or else a server of this machine.
 absl::StatusOr<std::vector<Device>> ConnectTo(std::string addresses,
                                               const ConnectOptions& options) {
-  for (const char* name : {"TENSORD_SERVERS", "TENSORD_SERVER"}) {
-    const char* const value = std::getenv(name);
-    if (addresses.empty() && value != nullptr) addresses = value;
-  }
+  if (addresses.empty()) addresses = internal::AddressesFromEnvironment();
   if (addresses.empty()) addresses = "127.0.0.1:50051";
   if (!absl::StrContains(addresses, ',')) {
-    const absl::StatusOr<Client> client = Client::Connect(addresses, options);
+    const absl::StatusOr<Client> client =
+        Client::Connect(absl::StripAsciiWhitespace(addresses), options);
     if (!client.ok()) return client.status();
     return client->devices();
   }
@@ -47,6 +79,7 @@ absl::StatusOr<std::vector<Device>> ConnectTo(std::string addresses,
 
 absl::Status ConnectPlainly(const std::string& addresses,
                             const std::vector<std::pair<std::string, std::string>>& given) {
+  if (internal::InForkedChild()) return internal::ForkedError();
   ConnectOptions options;
   for (const auto& [name, value] : given) {
     if (const absl::Status set = internal::SetConnectOption(name, value, &options); !set.ok())
@@ -54,24 +87,36 @@ absl::Status ConnectPlainly(const std::string& addresses,
   }
   absl::StatusOr<std::vector<Device>> devices = ConnectTo(addresses, options);
   if (!devices.ok()) return devices.status();
+  std::vector<Device> former;
   Process& process = TheProcess();
   MutexLock lock(&process.mu);
-  process.devices = *std::move(devices);
+  former = SetDevices(process, *std::move(devices));
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<Device>> PlainDevices() {
+  if (internal::InForkedChild()) return internal::ForkedError();
   Process& process = TheProcess();
   MutexLock lock(&process.mu);
-  if (process.devices.empty()) {
+  if (!process.connected) {
     absl::StatusOr<std::vector<Device>> devices = ConnectTo("", {});
     if (!devices.ok()) return devices.status();
-    process.devices = *std::move(devices);
+    SetDevices(process, *std::move(devices));
   }
   return process.devices;
 }
 
-std::string PlainMessage(const absl::Status& error) { return std::string(error.message()); }
+// With the names of the C interface in place of those of C++.
+std::string PlainMessage(const absl::Status& error) {
+  return absl::StrReplaceAll(error.message(),
+                             {{"make a new Client with Client::Connect", "connect again"},
+                              {"connect again (Client::Connect)", "connect again"},
+                              {"Client::Close has closed", "close has closed"},
+                              {"Client::Connect", "connect"},
+                              {"Cluster::Connect", "connect"},
+                              {"ConnectOptions::reconnect_timeout", "reconnect_timeout"},
+                              {"Tensor::To", "copy"}});
+}
 
 // With the word "sync" in TENSORD_DEBUG, each op waits, so that its own call has its error.
 absl::Status WaitInDebugMode(const Tensor& made) {
@@ -83,11 +128,7 @@ absl::Status WaitInDebugMode(const Tensor& made) {
 }
 
 void SetPlainWaitHooks(void* (*before)(), void (*after)(void* state)) {
-  // A wait that has begun calls the `after` that belongs to its `before`. So the old pair stays.
-  static auto* const pairs = new std::deque<internal::WaitHooks>;
-  static Mutex mu;
-  MutexLock lock(&mu);
-  internal::wait_hooks.store(before == nullptr ? nullptr : &pairs->emplace_back(before, after));
+  internal::wait_hooks.store(internal::KeepWaitHooks(before, after));
 }
 
 std::atomic<const Embedding*> current{&kPlainEmbedding};

@@ -1,5 +1,5 @@
-// What a language's runtime adds to the C interface if the library is a part of its extension
-// module. Python's is in client/python/tensord/_core/embedding.cc.
+// The functions by which a language's runtime changes the C interface, for libraries that are a part
+// of its extension module. Those of Python are in client/python/tensord/_core/embedding.cc.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ namespace tensord::c {
 enum class WaitKind {
   kStream,         // waits for the command stream, or in Tensor::Wait
   kCalls,          // makes other calls, too
-  kUninterrupted,  // no signal may end it
+  kUninterrupted,  // a signal must not end it
 };
 
 // All functions are thread-safe. They throw no exceptions.
@@ -32,7 +32,8 @@ struct Embedding {
   absl::StatusOr<std::vector<Device>> (*devices)();
   // Returns the message of an error for users of the runtime's language.
   std::string (*message)(const absl::Status& error);
-  // Looks at a tensor that an op has made, for debugging. Null: nothing looks.
+  // Checks a tensor that an op or an upload has made. Returns an error that the call then returns.
+  // Null: not called.
   absl::Status (*observe)(const Tensor& made);
   // TensordApi::set_wait_hooks.
   void (*set_wait_hooks)(void* (*before)(), void (*after)(void* state));
@@ -44,12 +45,12 @@ struct Embedding {
   bool (*from_object)(void* object, Tensor* value);
 };
 
-// That of programs without a runtime, such as those in C. The process has one connection.
+// The embedding of programs without a runtime, such as programs in C. The process has one current
+// connection.
 extern const Embedding kPlainEmbedding;
 
-// Makes `embedding`, which must exist until the process ends, the embedding of this copy of the
-// library. Call it before the first call of another function of the table. Without a call it is
-// kPlainEmbedding.
+// Sets the embedding of this copy of the library. It must exist until the process ends. Call this
+// before the first call of a function of the table. Without a call, kPlainEmbedding is used.
 void SetEmbedding(const Embedding& embedding);
 const Embedding& TheEmbedding();
 

@@ -20,6 +20,7 @@
 #include "tensord/client/creation.h"
 #include "tensord/client/group.h"
 #include "tensord/client/internal/enqueue.h"
+#include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/interruption.h"
 #include "tensord/client/internal/mark.h"
 #include "tensord/client/internal/op_table.h"
@@ -79,7 +80,8 @@ struct TensordEvent {
   TensordEvent(std::shared_ptr<tensord::internal::Session> owner, uint64_t number)
       : session(std::move(owner)), mark(number) {}
   ~TensordEvent() {
-    if (!outcome.has_value()) tensord::internal::ForgetMark(*session, mark);
+    if (outcome.has_value() || tensord::internal::InForkedChild()) return;
+    tensord::internal::ForgetMark(*session, mark);
   }
   const std::shared_ptr<tensord::internal::Session> session;
   std::mutex mutex;  // held by the thread that awaits the mark
@@ -104,9 +106,9 @@ struct TensordError {
 namespace tensord::c {
 namespace {
 
-constexpr size_t kMaxInputs = 32;    // bits of TensordApi::push's `donated`
-constexpr size_t kMaxNumbers = 8;    // v1::Definition.scalars
-constexpr size_t kMaxResults = 256;  // outputs of a recorded program
+constexpr size_t kMaxInputs = 32;  // bits of TensordApi::push's `donated`
+constexpr size_t kMaxNumbers = 8;  // v1::Definition.scalars
+constexpr size_t kMaxResults = TENSORD_MAX_PROGRAM_OUTPUTS;
 
 // Returns the code of `status`, and hands its error out.
 int Finish(const absl::Status& status, TensordError** error) {
@@ -131,7 +133,13 @@ void ReleaseError(TensordError* error) { delete error; }
 int Connect(const char* addresses, const TensordOption* options, size_t num_options,
             TensordError** error) {
   std::vector<std::pair<std::string, std::string>> given;
-  for (size_t i = 0; i < num_options; ++i) given.emplace_back(options[i].name, options[i].value);
+  for (size_t i = 0; i < num_options; ++i) {
+    if (options[i].name == nullptr || options[i].value == nullptr) {
+      return Finish(absl::InvalidArgumentError("connect: an option has no name or no value"),
+                    error);
+    }
+    given.emplace_back(options[i].name, options[i].value);
+  }
   return Finish(TheEmbedding().connect(addresses == nullptr ? "" : addresses, given), error);
 }
 
@@ -151,6 +159,10 @@ void ReleaseDevice(TensordDevice* device) { Release(device); }
 const char* DeviceName(const TensordDevice* device) { return device->name.c_str(); }
 const char* DeviceServer(const TensordDevice* device) { return device->server.c_str(); }
 const char* DeviceKindOf(const TensordDevice* device) { return device->kind.c_str(); }
+
+int SameConnection(const TensordDevice* a, const TensordDevice* b) {
+  return a->value.session() == b->value.session() ? 1 : 0;
+}
 
 int DeviceMemory(const TensordDevice* device, TensordMemory* memory, TensordError** error) {
   const auto read = [&]() -> absl::Status {
@@ -174,8 +186,8 @@ int Synchronize(const TensordDevice* device, TensordError** error) {
 // ---------------------------------------------------------------- tensors
 
 TensorSpec ToSpec(const TensordSpec& spec) {
-  // A number that isn't a dtype becomes kUnspecified, which every function refuses.
-  const bool known = spec.dtype > 0 && spec.dtype < kDTypeTableSize;
+  // If the dtype or the rank isn't one, the dtype is kUnspecified, which every function refuses.
+  const bool known = spec.dtype > 0 && spec.dtype < kDTypeTableSize && spec.rank >= 0;
   return {known ? static_cast<DType>(spec.dtype) : DType::kUnspecified,
           Shape(absl::MakeConstSpan(spec.dims, static_cast<size_t>(std::max(spec.rank, 0))))};
 }
@@ -416,8 +428,11 @@ std::vector<Tensor> CallBody(ProgramBody body, void* context, absl::Span<const T
   size_t num_results = kMaxResults;
   *code = body(context, arguments.data(), arguments.size(), results.data(), &num_results);
   std::vector<Tensor> outputs;
-  for (size_t i = 0; *code == 0 && i < std::min(num_results, kMaxResults); ++i) {
-    outputs.push_back(results[i]->value);
+  if (*code == 0 && num_results > kMaxResults) {
+    *code = static_cast<int>(absl::StatusCode::kOutOfRange);
+  }
+  for (size_t i = 0; i < std::min(num_results, kMaxResults); ++i) {
+    outputs.push_back(results[i] == nullptr ? Tensor() : results[i]->value);
     Release(results[i]);
   }
   for (TensordTensor* argument : arguments) Release(argument);
@@ -513,18 +528,23 @@ int RecordEvent(const TensordDevice* device, TensordEvent** event, TensordError*
 void ReleaseEvent(TensordEvent* event) { delete event; }
 
 int QueryEvent(TensordEvent* event, int* happened, TensordError** error) {
-  *happened = 0;
+  if (internal::InForkedChild()) return Finish(internal::ForkedError(), error);
   const std::unique_lock<std::mutex> lock(event->mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return 0;  // another thread is waiting for the event
+  if (!lock.owns_lock()) {  // another thread is waiting for the event
+    *happened = 0;
+    return 0;
+  }
   if (!event->outcome.has_value() && internal::MarkPassed(*event->session, event->mark)) {
     event->outcome = internal::AwaitMark(*event->session, event->mark);
   }
-  if (!event->outcome.has_value()) return 0;
-  *happened = 1;
-  return Finish(event->outcome->status(), error);
+  const absl::Status status =
+      event->outcome.has_value() ? event->outcome->status() : absl::OkStatus();
+  if (status.ok()) *happened = event->outcome.has_value() ? 1 : 0;
+  return Finish(status, error);
 }
 
 int WaitEvent(TensordEvent* event, int64_t* nanoseconds, TensordError** error) {
+  if (internal::InForkedChild()) return Finish(internal::ForkedError(), error);
   const auto wait = [&] {
     std::unique_lock<std::mutex> lock(event->mutex, std::defer_lock);
     if (const absl::Status held = internal::PollUntil([&] { return lock.try_lock(); }); !held.ok())
@@ -650,6 +670,7 @@ constexpr TensordApi kApi = {
     .wait_event = WaitEvent,
     .handle = HandleOf,
     .connect = Connect,
+    .same_connection = SameConnection,
     .join_group = JoinGroup,
     .release_group = ReleaseGroup,
     .collective = Collective,

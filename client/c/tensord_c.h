@@ -24,7 +24,8 @@
    Errors. A function that can fail returns a code: 0, or a status code of gRPC, such as 3
    (INVALID_ARGUMENT). If it fails, it sets no other result, and sets `*error` unless `error` is
    NULL. The caller releases the error. A failure of the device isn't an error of the call that sent
-   the op: it sticks to the tensor, and `wait`, `download` and `synchronize` return it.
+   the op: it sticks to the tensor, and `wait`, `download` and `synchronize` return it. With
+   TENSORD_DEBUG=sync in the environment, each op waits, and its own call returns the failure.
 
    Threads. All functions are thread-safe, and all objects may be used by several threads. In a
    forked child, functions that would use a connection return FAILED_PRECONDITION (9).
@@ -147,12 +148,16 @@ typedef struct TensordStats {
   int64_t full_queue_waits;
 } TensordStats;
 
-/* An option of a connection: a parameter of tensord.connect() in Python, as a text. Examples: lease
-   "30" (seconds), tls "true", token_file "/etc/tensord/token". */
+/* An option of a connection: one of the options of tensord.connect() in Python, except
+   allow_missing, as a text. Examples: lease "30" (seconds), tls "true", token_file
+   "/etc/tensord/token". */
 typedef struct TensordOption {
   const char* name;
   const char* value;
 } TensordOption;
+
+/* The most outputs that a program has. */
+#define TENSORD_MAX_PROGRAM_OUTPUTS 256
 
 /* How the members' elements are combined. */
 enum { TENSORD_SUM, TENSORD_MEAN, TENSORD_MAX };
@@ -170,7 +175,8 @@ typedef struct TensordBytes {
 } TensordBytes;
 /* An all-gather of short texts among the programs of a group. Sets `all`, which has an element for
    each member by rank, to their texts, which stay valid until the next call or until `join_group`
-   returns. Returns 0, or a status code, which `join_group` returns. May block. */
+   returns. Returns 0, or a status code from 1 to 16, which `join_group` returns. May block. In
+   Python, the library calls it without the interpreter's lock. */
 typedef int (*TensordExchange)(void* context, TensordBytes own, TensordBytes* all);
 
 typedef struct TensordApi {
@@ -190,8 +196,7 @@ typedef struct TensordApi {
   /* Sets `devices` to the devices of the current connection, in the order of its servers, and
      `*num_devices` to their number. If there are more than `capacity`, sets the first ones, and
      `*num_devices` to the number of all. If the process has no connection, connects as `connect`
-     does without addresses. In Python, if connecting raises an exception other than tensord.Error,
-     returns CANCELLED (1), and the exception is set. May block. */
+     does without addresses. May block. */
   int (*list_devices)(TensordDevice** devices, size_t capacity, size_t* num_devices,
                       TensordError** error);
   void (*retain_device)(TensordDevice* device);
@@ -247,8 +252,9 @@ typedef struct TensordApi {
      num_outputs  in: the capacity of `outputs`; out: the number of the op's outputs. If the
                   capacity is smaller, returns OUT_OF_RANGE (11). The op was sent then, and its
                   outputs are lost.
-     donated      bit i: the op may overwrite input i, which must be a tensor. After success no
-                  function accepts this tensor, except release, spec and device.
+     donated      bit i: the op may overwrite input i, which must be a tensor. After success only
+                  retain, release, spec, device and handle accept this tensor; `status` returns
+                  FAILED_PRECONDITION (9).
      An op has at most 32 inputs, of which at most 8 are numbers. At least one must be a tensor. */
   int (*push)(const TensordOp* op, const TensordInput* inputs, size_t num_inputs, uint32_t donated,
               TensordOutput* outputs, size_t* num_outputs, TensordError** error);
@@ -260,8 +266,8 @@ typedef struct TensordApi {
 
   /* Calls `body` once with placeholders, which have no values. `body` pushes ops on them, sets
      `outputs` to references that the library releases, and `*num_outputs` to their number (at first
-     it is the capacity, 256). It returns 0, or a code that record_program returns. Other tensors
-     that `body` uses become constants of the program. */
+     it is the capacity, TENSORD_MAX_PROGRAM_OUTPUTS). It returns 0, or a status code from 1 to 16,
+     which record_program returns. Other tensors that `body` uses become constants of the program. */
   int (*record_program)(const TensordDevice* device, const TensordSpec* inputs, size_t num_inputs,
                         int (*body)(void* context, TensordTensor* const* inputs, size_t num_inputs,
                                     TensordTensor** outputs, size_t* num_outputs),
@@ -290,15 +296,16 @@ typedef struct TensordApi {
   /* ---- Version 2. */
 
   /* Ends the session of the device's connection, and frees its tensors at the server. Later calls
-     that use them return the reason why the session ended. Blocks for about two seconds at most.
-     A second call has no effect. */
+     that use them return the reason why the session ended. `list_devices` returns these devices
+     until `connect` is called. Blocks for about two seconds at most. A second call has no effect. */
   void (*close)(const TensordDevice* device);
   /* Sets `*stats` to the statistics since the connection was made. Doesn't wait. */
   void (*stats)(const TensordDevice* device, TensordStats* stats);
   /* Returns 1 if the calling thread has an exception of Python, 0 if not. */
   int (*raised)(void);
-  /* Blocks until `ready(state)` returns a number other than 0, and calls it repeatedly. If a
-     signal's handler raises an exception of Python meanwhile, returns earlier. */
+  /* Blocks until `ready(state)` returns a number other than 0, and calls it repeatedly. In Python,
+     calls it without the interpreter's lock, and if a signal's handler raises an exception
+     meanwhile, returns earlier. */
   void (*wait_until)(int (*ready)(void* state), void* state);
 
   /* ---- events: moments in the order of the commands for a device's server */
@@ -307,9 +314,10 @@ typedef struct TensordApi {
      has run. Each 16384th call waits until the earlier events have happened. Other calls don't
      wait, unless the queue of commands is full. */
   int (*record_event)(const TensordDevice* device, TensordEvent** event, TensordError** error);
-  /* The event must not be in use. */
+  /* No other call may use the event meanwhile. */
   void (*release_event)(TensordEvent* event);
-  /* Sets `*happened` to 1 if the event has happened, to 0 if not. Doesn't wait. */
+  /* Sets `*happened` to 1 if the event has happened, to 0 if not, or if another thread is waiting
+     for it. If the connection has ended, returns the reason. Doesn't wait. */
   int (*query_event)(TensordEvent* event, int* happened, TensordError** error);
   /* Blocks until the event has happened. If `nanoseconds` isn't null, sets it to the time at which
      this process has heard of the event. Only differences of such times have a meaning. */
@@ -325,17 +333,28 @@ typedef struct TensordApi {
 
   /* Connects to the servers at `addresses` ("gpu-a:50051,gpu-b:50051", "unix:/path"), and makes
      this the current connection. NULL or "": the environment's TENSORD_SERVERS or TENSORD_SERVER,
-     or else a server of this machine, 127.0.0.1:50051. An earlier connection exists as long as its
-     devices and tensors do. If there is no option of a name, returns NOT_FOUND (5). Blocks. */
+     or else a server of this machine, 127.0.0.1:50051; in Python, a private server if none answers
+     there. An earlier connection exists as long as its devices and tensors do. When the process
+     ends by exit() or by the return of main, the library closes its connections. Blocks.
+     If no option has a name, returns NOT_FOUND (5). If a value isn't of the option's type, returns
+     INVALID_ARGUMENT (3). In Python, if connecting raises an exception other than tensord.Error,
+     returns CANCELLED (1), and the exception is set; so does `list_devices`. */
   int (*connect)(const char* addresses, const TensordOption* options, size_t num_options,
                  TensordError** error);
+
+  /* Returns 1 if both devices belong to one connection to one server, otherwise 0. */
+  int (*same_connection)(const TensordDevice* a, const TensordDevice* b);
 
   /* ---- groups for collective operations, whose members belong to several programs */
 
   /* Makes `device` the member `rank` of a group of `size` members. Every program calls this once.
-     Calls `exchange` twice. Blocks until all members are connected, and each wait for another
-     member ends after `timeout_seconds`. client/group.h (GroupMember) lists the errors, and the
-     dtypes of the operations. */
+     Calls `exchange` twice. Blocks until all members are connected. Each wait for another member
+     ends after `timeout_seconds`. Errors:
+       INVALID_ARGUMENT (3)     `rank` isn't in [0, size), or the devices are of different kinds
+       FAILED_PRECONDITION (9)  a server takes no part (tensord --collectives)
+       DEADLINE_EXCEEDED (4)    members can't reach each other in time
+     Reductions take the floating dtypes, and integers of 8, 32 or 64 bits; TENSORD_MEAN takes the
+     floating ones. The other operations take all dtypes. */
   int (*join_group)(const TensordDevice* device, int rank, int size, TensordExchange exchange,
                     void* context, double timeout_seconds, TensordGroup** group,
                     TensordError** error);

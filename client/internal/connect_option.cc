@@ -1,8 +1,7 @@
 #include "tensord/client/internal/connect_option.h"
 
+#include <cstdlib>
 #include <string>
-#include <type_traits>
-#include <variant>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -74,7 +73,15 @@ absl::Status SetConnectOption(absl::string_view name, absl::string_view text,
     return absl::InvalidArgumentError(
         absl::StrCat("connect: ", name, " must be ", option.type, ", and is '", text, "'"));
   }
-  return absl::NotFoundError(absl::StrCat("connect() has no option '", name, "'"));
+  return absl::NotFoundError(absl::StrCat("connect: there is no option '", name, "'"));
+}
+
+std::string AddressesFromEnvironment() {
+  for (const char* name : {"TENSORD_SERVERS", "TENSORD_SERVER"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && *value != '\0') return value;
+  }
+  return "";
 }
 
 }  // namespace tensord::internal

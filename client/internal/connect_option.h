@@ -1,5 +1,7 @@
-// Options of a connection by name, for languages other than C++.
+// Options of a connection by name, for languages other than C++, and its default addresses.
 #pragma once
+
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -12,5 +14,8 @@ namespace tensord::internal {
 // option, returns NOT_FOUND. If the text isn't of the option's type, returns INVALID_ARGUMENT.
 absl::Status SetConnectOption(absl::string_view name, absl::string_view text,
                               ConnectOptions* options);
+
+// Returns the value of TENSORD_SERVERS in the environment, or else that of TENSORD_SERVER, or else "".
+std::string AddressesFromEnvironment();
 
 }  // namespace tensord::internal

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 
 #include "absl/base/thread_annotations.h"
 #include "tensord/client/internal/interruption.h"
@@ -22,6 +23,15 @@ struct WaitHooks {
 
 // Null: none. `hooks` must exist until the process ends. Thread-safe.
 inline std::atomic<const WaitHooks*> wait_hooks{nullptr};
+
+// Returns a pair of hooks that exists until the process ends: a wait that has begun calls the
+// `after` that belongs to its `before`. If `before` is null, returns null. Thread-safe.
+inline const WaitHooks* KeepWaitHooks(void* (*before)(), void (*after)(void* state)) {
+  static auto* const pairs = new std::deque<WaitHooks>;
+  static Mutex mu;
+  MutexLock lock(&mu);
+  return before == nullptr ? nullptr : &pairs->emplace_back(before, after);
+}
 
 // Calls `before` now, and `after` when it is destroyed.
 class HookedWait {

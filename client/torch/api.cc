@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -23,7 +24,8 @@ namespace {
 constexpr size_t kMaxDevices = 127;  // c10::DeviceIndex is an int8_t
 
 std::atomic<const TensordApi*> table{nullptr};
-// Python's, or null. Throws PyTorch's exception for an exception of Python that is set.
+// Throws PyTorch's exception for an exception of Python that is set. Null: the program isn't in
+// Python.
 std::atomic<void (*)()> throw_python_error{nullptr};
 
 struct Devices {
@@ -64,6 +66,13 @@ std::string ForTorch(std::string message) {
   return message;
 }
 
+void UseTable(const TensordApi* given) {
+  TORCH_CHECK(given->version >= TENSORD_C_API_VERSION,
+              "torch_tensord needs a newer tensord: its table of functions has version ",
+              given->version, ", and ", TENSORD_C_API_VERSION, " is needed");
+  table.store(given);
+}
+
 // Loads the C library of tensord, for a program without Python.
 const TensordApi* LoadTable() {
   constexpr const char* kLibrary = "libtensord_c.so.0";
@@ -81,12 +90,6 @@ std::atomic<bool> engine_has_threads{true};
 
 }  // namespace
 
-void UseTable(const TensordApi* given) {
-  TORCH_CHECK(given->version >= TENSORD_C_API_VERSION,
-              "torch_tensord needs a newer tensord: its table of functions has version ",
-              given->version, ", and ", TENSORD_C_API_VERSION, " is needed");
-  table.store(given);
-}
 void UsePython(const TensordApi* given, void (*throw_error)()) {
   UseTable(given);
   throw_python_error.store(throw_error);
@@ -214,9 +217,21 @@ int ReplaceDevices() {
     ForgetOrigins();
     unused = std::exchange(*kept, former);
   }
-  for (TensordDevice* device : former) Api().close(device);
+  // Another thread may have set the devices of this connection already.
+  for (TensordDevice* device : former) {
+    const bool in_use = std::any_of(found.begin(), found.end(), [device](TensordDevice* each) {
+      return Api().same_connection(device, each) != 0;
+    });
+    if (!in_use) Api().close(device);
+  }
   Release(unused);
   return static_cast<int>(found.size());
+}
+
+void ForEachDevice(const std::function<void(const TensordDevice*)>& look) {
+  Devices& known = devices();
+  const auto lock = known.former.Lock();
+  for (int i = 0; i < known.count.load(); ++i) look(known.all[i].load());
 }
 
 int ConnectionNumber() { return devices().connection.load(std::memory_order_relaxed); }

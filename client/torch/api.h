@@ -3,17 +3,17 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <string>
 
 #include "tensord_c.h"
 
 namespace torch_tensord {
 
-// Returns the table of functions: that of UseTable(), or else that of the library libtensord_c.
+// Returns the table of functions that UsePython() has set, or else that of libtensord_c.
 const TensordApi& Api();
-void UseTable(const TensordApi* table);
-// Does the same for a program in Python. `throw_error` throws PyTorch's exception for an exception
-// of Python that is set.
+// Makes this a program in Python. `throw_error` throws PyTorch's exception for an exception of
+// Python that is set.
 __attribute__((visibility("default"))) void UsePython(const TensordApi* table,
                                                       void (*throw_error)());
 bool InPython();
@@ -34,6 +34,8 @@ inline void Check(int code, TensordError* const& error, const char* what) {
 int NumDevices();
 // Returns a device. Throws if it doesn't exist.
 TensordDevice* DeviceAt(c10::DeviceIndex index);
+// Calls `look` with each device by number. Meanwhile no other thread replaces them.
+void ForEachDevice(const std::function<void(const TensordDevice*)>& look);
 // Returns the number of the device that has the tensor, or -1 if it belongs to another connection.
 c10::DeviceIndex DeviceOf(const TensordTensor* tensor);
 // Returns the number of the connection's devices. If there is no connection, returns 0.

@@ -22,18 +22,13 @@ int Connect(const std::string& addresses, const Options& options) {
   return ReplaceDevices();
 }
 
-int Resume(const std::string& addresses, const Options& options) {
-  return Connect(addresses, options);
-}
-
 std::vector<DeviceInfo> Devices() {
   std::vector<DeviceInfo> all;
-  const int count = NumDevices();
-  for (int i = 0; i < count; ++i) {
-    const TensordDevice* const device = DeviceAt(static_cast<c10::DeviceIndex>(i));
+  NumDevices();  // connects
+  ForEachDevice([&all](const TensordDevice* device) {
     all.push_back(
         {Api().device_name(device), Api().device_server(device), Api().device_kind(device)});
-  }
+  });
   return all;
 }
 

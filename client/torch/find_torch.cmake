@@ -1,9 +1,9 @@
-# torch_tensord_find_torch(FOLDER): sets torch_version to the major and minor version of the PyTorch in a folder that has
-# include/ and lib/, and makes the imported target torch_tensord::torch, its parts for the CPU. PyTorch's own CMake
+# torch_tensord_find_torch(FOLDER): sets torch_version to the major and minor version of the PyTorch in a folder that
+# has include/ and lib/, and makes the imported target torch_tensord::torch, its parts for the CPU. PyTorch's own CMake
 # package also works, but for a PyTorch with CUDA it needs CUDA's toolkit.
 function(torch_tensord_find_torch folder)
-  set(version_header ${folder}/include/torch/headeronly/version.h)  # since 2.10
-  if(NOT EXISTS ${version_header})
+  set(version_header ${folder}/include/torch/headeronly/version.h)
+  if(NOT EXISTS ${version_header})  # an older PyTorch
     set(version_header ${folder}/include/torch/csrc/api/include/torch/version.h)
   endif()
   if(NOT EXISTS ${version_header})

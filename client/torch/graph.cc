@@ -13,7 +13,7 @@ namespace torch_tensord {
 namespace {
 
 constexpr size_t kMaxRecordings = 16;  // of a graph
-constexpr size_t kMaxOutputs = 256;    // of a program
+constexpr size_t kMaxOutputs = TENSORD_MAX_PROGRAM_OUTPUTS;
 
 // Where a tensor lies in its storage.
 struct Geometry {

@@ -27,17 +27,18 @@ struct DeviceInfo {
 // Connects to the servers at `addresses` ("gpu-a:50051,gpu-b:50051", "unix:/path"). Their devices
 // become tensord:0, tensord:1, …, in the order of the servers. Without addresses, uses those of
 // TENSORD_SERVERS or TENSORD_SERVER in the environment, or else 127.0.0.1:50051. Blocks. Returns
-// the number of devices. If the servers can't be reached, throws c10::AcceleratorError; for a wrong
-// option, c10::Error.
+// the number of devices. If the program has a connection, closes it: its tensors then throw
+// c10::AcceleratorError, and a device number that the new connection lacks throws c10::Error. If no
+// server answers, throws c10::AcceleratorError; for every other error, c10::Error.
 __attribute__((visibility("default"))) int Connect(const std::string& addresses = "",
                                                    const Options& options = {});
 
-// Does the same after the program has used the devices, for example because a server was lost. The
-// former connection is closed, so its tensors throw c10::AcceleratorError with the reason. Tensors
-// that an op overwrites as a whole live on: after a checkpoint was copied into the parameters and
-// the optimizer's state, the same objects can be used.
-__attribute__((visibility("default"))) int Resume(const std::string& addresses = "",
-                                                  const Options& options = {});
+// The same as Connect(), for the time after a server was lost. If an op then overwrites a whole
+// tensor, the tensor belongs to the new connection: after the program has copied a checkpoint into
+// the parameters and the optimizer's state, it can use the same objects.
+inline int Resume(const std::string& addresses = "", const Options& options = {}) {
+  return Connect(addresses, options);
+}
 
 // Returns the devices by number. If there is no connection, connects.
 __attribute__((visibility("default"))) std::vector<DeviceInfo> Devices();

@@ -199,11 +199,12 @@ std::string ExplainOrigins(const Origin* origins, const std::string& op, const s
   return joined;
 }
 
-// Returns whether the program sees which line called the op.
+// Returns whether TENSORD_DEBUG already shows which line called the op.
 bool NamesLines() {
   const char* const modes = std::getenv("TENSORD_DEBUG");
-  return modes != nullptr &&
-         (std::strstr(modes, "tracebacks") != nullptr || std::strstr(modes, "sync") != nullptr);
+  if (modes == nullptr) return false;
+  return std::strstr(modes, "sync") != nullptr ||
+         (InPython() && std::strstr(modes, "tracebacks") != nullptr);
 }
 
 }  // namespace

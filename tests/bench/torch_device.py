@@ -18,7 +18,8 @@ uploads its batch, and no step waits. At the end of a round, the program waits o
 the least time of a round. The operands have a few elements. The calls come from C++, in inference mode. The script
 compiles torch_host_ops.cc, which has the list of ops and their goals.
 
---cpp instead runs the training steps in a program in C++, torch_training.cc, which the script builds with CMake.
+--cpp instead runs the training steps in a program in C++, torch_training.cc, which the script builds with CMake and
+Ninja. It takes --threads, --rounds and --filter.
 """
 
 import argparse
@@ -467,7 +468,7 @@ add_executable(torch_training {source})
 target_link_libraries(torch_training PRIVATE torch_tensord::torch_tensord)
 """)
     prefix = f"-DCMAKE_PREFIX_PATH={torch_tensord.cmake_prefix_path}"
-    build = ["cmake", "-S", folder, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", prefix]
+    build = ["cmake", "-G", "Ninja", "-S", folder, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", prefix]
     subprocess.run(build, check=True, stdout=sys.stderr)
     subprocess.run(["cmake", "--build", folder], check=True, stdout=sys.stderr)
     print("| a step | compared with | theirs, us | tensord, us | ratio |\n|---|---|---:|---:|---:|", flush=True)

@@ -509,7 +509,7 @@ class GpuTorchTest(PackTest):
         options = ["--torch=1.13", "--packages", OPTIONS.python, "--out", "other.tar"]
         result = run(self.pack_command + options, self.folder)
         self.assertEqual(result.returncode, 1)
-        self.assertIn("isn't for PyTorch 1.13: it has _C.", result.stdout)
+        self.assertIn("isn't for PyTorch 1.13: it has _binding.", result.stdout)
 
 
 class CudaSkipsTest(unittest.TestCase):

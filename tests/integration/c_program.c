@@ -1,10 +1,15 @@
-/* A program in C11 that uses every part of the C interface, and meets its errors. c_program_test.cc
+/* A program in C11 that uses each part of the C interface, and meets its errors. c_program_test.cc
    runs it with the address of a server that has two devices. Ends with status 0, or prints what is
    wrong. */
+#define _POSIX_C_SOURCE 200809L
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tensord_c.h"
 
@@ -107,6 +112,18 @@ static void connect_to(const char* address) {
   CHECK(strcmp(api->device_name(devices[0]), "cpu:0") == 0);
   CHECK(strcmp(api->device_server(devices[1]), address) == 0);
   CHECK(strcmp(api->device_kind(devices[1]), "cpu") == 0);
+  CHECK(api->same_connection(devices[0], devices[1]) == 1);
+
+  /* Another connection, and this one again. */
+  TensordDevice* others[2];
+  check(api->connect(address, NULL, 0, &error), error);
+  check(api->list_devices(others, 2, &num_devices, &error), error);
+  CHECK(api->same_connection(devices[0], others[0]) == 0);
+  api->close(devices[0]);
+  for (int i = 0; i < 2; ++i) {
+    api->release_device(devices[i]);
+    devices[i] = others[i];
+  }
 }
 
 static void compute(void) {
@@ -212,6 +229,15 @@ static int twice(void* context, TensordTensor* const* inputs, size_t num_inputs,
   return 0;
 }
 
+/* The body of a program with too many outputs. */
+static int exceed(void* context, TensordTensor* const* inputs, size_t num_inputs,
+                  TensordTensor** outputs, size_t* num_outputs) {
+  CHECK(*num_outputs == TENSORD_MAX_PROGRAM_OUTPUTS);
+  (void)context, (void)inputs, (void)num_inputs, (void)outputs;
+  ++*num_outputs;
+  return 0;
+}
+
 static int fail(void* context, TensordTensor* const* inputs, size_t num_inputs,
                 TensordTensor** outputs, size_t* num_outputs) {
   (void)context, (void)inputs, (void)num_inputs, (void)outputs, (void)num_outputs;
@@ -227,6 +253,8 @@ static void run_programs_and_events(void) {
   TensordProgram* program = NULL;
   EXPECT_ERROR(CANCELLED, "has failed",
                api->record_program(devices[0], &spec, 1, fail, NULL, &program, &error));
+  EXPECT_ERROR(OUT_OF_RANGE, "has failed",
+               api->record_program(devices[0], &spec, 1, exceed, NULL, &program, &error));
   check(api->record_program(devices[0], &spec, 1, twice, mul, &program, &error), error);
   TensordTensor* x = NULL;
   check(api->upload_async(devices[0], &spec, data, sizeof(data), &x, &error), error);
@@ -253,6 +281,31 @@ static void run_programs_and_events(void) {
   api->release_event(event);
   api->release_program(program);
   api->release_op(mul);
+}
+
+/* In a forked child, the parent's connection can't be used. */
+static void fork_child(void) {
+  TensordError* error = NULL;
+  TensordEvent* event = NULL;
+  check(api->record_event(devices[0], &event, &error), error);
+  fflush(NULL);
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    int happened = 0;
+    int64_t nanoseconds = 0;
+    size_t count = 0;
+    EXPECT_ERROR(FAILED_PRECONDITION, "fork", api->query_event(event, &happened, &error));
+    EXPECT_ERROR(FAILED_PRECONDITION, "fork", api->wait_event(event, &nanoseconds, &error));
+    EXPECT_ERROR(FAILED_PRECONDITION, "fork", api->list_devices(NULL, 0, &count, &error));
+    EXPECT_ERROR(FAILED_PRECONDITION, "fork", api->synchronize(devices[0], &error));
+    api->release_event(event);
+    exit(0);
+  }
+  int status = 1;
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  check(api->wait_event(event, NULL, &error), error);
+  api->release_event(event);
 }
 
 /* An all-gather of texts between two threads. */
@@ -342,6 +395,7 @@ int main(int argc, char** argv) {
   compute();
   create_and_reduce();
   run_programs_and_events();
+  fork_child();
   run_group();
   TensordError* error = NULL;
   TensordGroup* group = NULL;
@@ -355,5 +409,10 @@ int main(int argc, char** argv) {
   EXPECT_ERROR(FAILED_PRECONDITION, "closed", api->download(x, &value, sizeof(value), &error));
   api->release(x);
   for (int i = 0; i < 2; ++i) api->release_device(devices[i]);
+
+  /* The library closes this connection at the end. */
+  check(api->connect(argv[1], NULL, 0, &error), error);
+  check(api->list_devices(devices, 1, &(size_t){0}, &error), error);
+  upload(devices[0], data, 1);
   return 0;
 }

@@ -6,8 +6,7 @@
 
 TORCH_LIBRARY_FRAGMENT(tensord, m) {
   m.def("_use_python(int table) -> ()", [](int64_t table) {
-    // PyTorch passes on the exception of Python that is set, and a python_error that has none
-    // itself leaves it set.
+    // PyTorch catches python_error, and leaves the exception of Python set.
     torch_tensord::UsePython(reinterpret_cast<const TensordApi*>(table),
                              [] { throw python_error(); });
   });

@@ -111,16 +111,25 @@ int main(int argc, char** argv) {
   Training training;
   training.model->to(device);
   size_t server = 0;
-  if (std::filesystem::exists(checkpoint)) training.Load(checkpoint, device);
+  if (std::filesystem::exists(checkpoint)) {
+    training.Load(checkpoint, device);
+  } else {
+    training.Save(checkpoint);
+  }
+  bool lost = false;
   while (training.epoch < kEpochs) {
     try {
+      if (lost) {
+        torch_tensord::Resume(servers[server], options);
+        training.Load(checkpoint, device);
+        lost = false;
+      }
       TrainEpoch(training, digits, device);
       training.Save(checkpoint);
-    } catch (const c10::AcceleratorError& lost) {
+    } catch (const c10::AcceleratorError& error) {
+      std::printf("lost the server: %s\n", error.what_without_backtrace());
       if (++server == servers.size()) throw;
-      std::printf("lost the server: %s\n", lost.what_without_backtrace());
-      torch_tensord::Resume(servers[server], options);
-      training.Load(checkpoint, device);
+      lost = true;
     }
   }
 

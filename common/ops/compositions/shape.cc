@@ -88,7 +88,7 @@ void Linspace(Formula& f) {
     return f.Fail(absl::StrCat("there is no linspace of ", DTypeName(dtype)));
   }
   if (count < 0 || count > kMaxElements) {
-    return f.Fail(absl::StrCat("count is negative or too large: ", count));
+    return f.Fail(absl::StrCat("count must be from 0 to ", kMaxElements, ", and is ", count));
   }
   const DType wide =
       dtype == DType::kFloat64 || IsInteger(dtype) ? DType::kFloat64 : DType::kFloat32;

@@ -110,6 +110,10 @@ ConnectOptions ReadOptions(const nb::kwargs& arguments) {
   ConnectOptions options;
   for (const auto& [key, value] : arguments) {
     if (value.is_none()) continue;
+    if (PyBytes_Check(value.ptr())) {
+      RaiseTypeError(absl::StrCat("connect(): ", nb::cast<const char*>(key),
+                                  " must not be bytes: give a str"));
+    }
     const absl::Status set = internal::SetConnectOption(
         nb::cast<const char*>(key), nb::cast<std::string>(nb::str(value)), &options);
     if (absl::IsNotFound(set)) RaiseTypeError(std::string(set.message()));

@@ -1,12 +1,14 @@
 // What Python adds to the C interface (client/c), and the capsule with its table.
 #include "tensord/client/c/embedding.h"
 
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/c/tensord_c.h"
+#include "tensord/client/internal/connect_option.h"
 #include "tensord/client/internal/enqueue.h"
 #include "tensord/client/python/tensord/_core/core.h"
 #include "tensord/client/python/tensord/_core/debug.h"
@@ -46,7 +48,7 @@ absl::Status ToStatus(nb::python_error& raised) {
       const auto candidate = static_cast<absl::StatusCode>(i);
       if (nb::str(absl::StatusCodeToString(candidate).c_str()).equal(name)) code = candidate;
     }
-  } catch (nb::python_error&) {
+  } catch (const std::exception&) {  // such as a text that isn't UTF-8
   }
   return absl::Status(code, message);
 }
@@ -63,11 +65,18 @@ absl::Status RunPython(Body body) {
     if (e.matches(nb::module_::import_("tensord._errors").attr("Error"))) return ToStatus(e);
     e.restore();
     return internal::InterruptedError();
+  } catch (const std::exception& e) {
+    return absl::UnknownError(e.what());
   }
 }
 
 absl::Status ConnectInPython(const std::string& addresses,
                              const std::vector<std::pair<std::string, std::string>>& options) {
+  ConnectOptions checked;  // tensord.connect() would raise other exceptions than tensord.Error
+  for (const auto& [name, value] : options) {
+    if (const absl::Status set = internal::SetConnectOption(name, value, &checked); !set.ok())
+      return set;
+  }
   return RunPython([&] {
     nb::dict arguments;
     for (const auto& [name, value] : options) arguments[name.c_str()] = value;

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "tensord/client/internal/wait_hooks.h"
@@ -82,11 +82,7 @@ void InstallWaitHooks() {
 }
 
 void SetWaitHooks(void* (*before)(), void (*after)(void*)) {
-  // A wait that has begun calls the `after` that belongs to its `before`. So the old pair stays.
-  static auto* const pairs = new std::deque<internal::WaitHooks>;
-  static Mutex mu;
-  MutexLock lock(&mu);
-  extension_hooks = before == nullptr ? nullptr : &pairs->emplace_back(before, after);
+  extension_hooks = internal::KeepWaitHooks(before, after);
 }
 
 void Assign(Box& box, Tensor value) {
@@ -127,13 +123,19 @@ bool RunOnOtherThread(const std::function<void()>& work, const std::function<boo
   bool done = false;
   bool raised = false;
   internal::Interruption interruption;
-  std::thread thread([&] {
-    const internal::Interruption::Scope scope(&interruption);
+  std::thread thread;
+  try {
+    thread = std::thread([&] {
+      const internal::Interruption::Scope scope(&interruption);
+      work();
+      MutexLock lock(&mu);
+      done = true;
+      changed.Signal();
+    });
+  } catch (const std::system_error&) {  // no more threads: the work runs without looks for signals
     work();
-    MutexLock lock(&mu);
-    done = true;
-    changed.Signal();
-  });
+    return false;
+  }
   mu.Lock();
   while (!done) {
     if (changed.WaitFor(&mu, internal::Interruption::kCheckInterval) || raised) continue;

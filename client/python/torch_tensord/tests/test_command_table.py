@@ -1,9 +1,9 @@
 """The number of commands that each op in PyTorch's database of samples sends, compared with commands.txt.
 
 Each line has the op, the commands of its second call, and those of its gradient or "-". If a number exceeds 7, the line
-ends with a reason for it: "call: tensord runs several ops" (our kernel sends them), or "gradient: PyTorch runs several ops"
-(PyTorch has no single op). "; " separates two reasons. An op that the server runs is one command, and so is the drop of an intermediate result: four ops
-with three drops are 7 commands. The numbers must match exactly, so a change that saves commands must also change the
+ends with a reason for it: "call: tensord runs several ops" (our kernel sends them), or "gradient: PyTorch runs several
+ops" (PyTorch has no single op). "; " separates two reasons. An op that the server runs is one command, and so is the
+drop of an intermediate result: four ops with three drops are 7 commands. The numbers must match exactly, so a change that saves commands must also change the
 line. TENSORD_WRITE_COMMANDS=FILE writes the list of the run to FILE, with the reasons of commands.txt.
 """
 
