@@ -5,7 +5,9 @@
 #include <memory>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "tensord/client/client.h"
 #include "tensord/client/cluster.h"
@@ -65,12 +67,20 @@ absl::Status WaitPlainly(absl::FunctionRef<absl::Status()> wait, WaitKind) { ret
 absl::StatusOr<std::vector<Device>> ConnectTo(std::string addresses,
                                               const ConnectOptions& options) {
   if (addresses.empty()) addresses = internal::AddressesFromEnvironment();
-  if (addresses.empty()) addresses = "127.0.0.1:50051";
+  const bool is_default = addresses.empty();
+  if (is_default) addresses = "127.0.0.1:50051";
   if (!absl::StrContains(addresses, ',')) {
     const absl::StatusOr<Client> client =
         Client::Connect(absl::StripAsciiWhitespace(addresses), options);
-    if (!client.ok()) return client.status();
-    return client->devices();
+    if (client.ok()) return client->devices();
+    if (!is_default) return client.status();
+    absl::Status status(client.status().code(),
+                        absl::StrCat(client.status().message(), "; this is the default address: ",
+                                     "neither connect nor TENSORD_SERVERS has named a server"));
+    client.status().ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
+      status.SetPayload(type, payload);
+    });
+    return status;
   }
   const absl::StatusOr<Cluster> cluster = Cluster::Connect(addresses, {.connect = options});
   if (!cluster.ok()) return cluster.status();

@@ -123,9 +123,13 @@ absl::Status WaitFor(absl::FunctionRef<absl::Status()> wait, WaitKind kind = Wai
 
 // ---------------------------------------------------------------- errors
 
-int ErrorCode(const TensordError* error) { return error->code; }
-const char* ErrorMessage(const TensordError* error) { return error->message.c_str(); }
-const char* ErrorReasonOf(const TensordError* error) { return error->reason.c_str(); }
+int ErrorCode(const TensordError* error) { return error == nullptr ? 0 : error->code; }
+const char* ErrorMessage(const TensordError* error) {
+  return error == nullptr ? "" : error->message.c_str();
+}
+const char* ErrorReasonOf(const TensordError* error) {
+  return error == nullptr ? "" : error->reason.c_str();
+}
 void ReleaseError(TensordError* error) { delete error; }
 
 // ---------------------------------------------------------------- devices
@@ -327,6 +331,10 @@ absl::Status Inputs::Read(const internal::PreparedOp& op, absl::Span<const Tenso
       continue;
     }
     const DType dtype = ToSpec({input.dtype, 0, nullptr}).dtype;
+    if (!IsValid(dtype)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(op.name, ": input ", i, " has no tensor, and as a number no dtype"));
+    }
     const auto number =
         IsValid(dtype) && !IsComplex(dtype)
             ? internal::ToScalarInput(ToScalar(input.number), dtype, static_cast<uint32_t>(i))
@@ -368,8 +376,8 @@ absl::Status Record(const internal::PreparedOp& op, absl::Span<const TensordInpu
 int FinishOutputs(absl::Span<Tensor> made, TensordOutput* outputs, size_t* num_outputs,
                   TensordError** error) {
   if (made.size() > *num_outputs) {
-    return Finish(absl::OutOfRangeError(absl::StrCat("there are ", made.size(),
-                                                     " outputs, and room for ", *num_outputs)),
+    return Finish(absl::OutOfRangeError(absl::StrCat("the number of outputs is ", made.size(),
+                                                     ", and there is room for ", *num_outputs)),
                   error);
   }
   for (const Tensor& tensor : made) {

@@ -148,9 +148,18 @@ typedef struct TensordStats {
   int64_t full_queue_waits;
 } TensordStats;
 
-/* An option of a connection: one of the options of tensord.connect() in Python, except
-   allow_missing, as a text. Examples: lease "30" (seconds), tls "true", token_file
-   "/etc/tensord/token". */
+/* An option of a connection, as texts. Times are in seconds.
+     timeout                 of connecting; default 10
+     lease                   how long the servers keep the tensors without a connection; default 30
+     reconnect_timeout       how long to reconnect; default: the lease
+     keepalive_interval, keepalive_timeout   default 20
+     spin                    how long a wait polls before it sleeps; default 0
+     token, token_file       for servers that authenticate clients by token
+     tls                     "true": encrypt
+     tls_ca, tls_cert, tls_key, tls_server_name   files (PEM), and the name in the certificate
+     client_name             which the servers keep with the session
+     shared_memory           "false": not used with servers of this machine
+     max_pending_commands, max_pending_bytes, max_upload_connections   see client/client.h */
 typedef struct TensordOption {
   const char* name;
   const char* value;
@@ -183,7 +192,8 @@ typedef struct TensordApi {
   uint32_t version;    /* the TENSORD_C_API_VERSION of the library */
   uint32_t size_bytes; /* of this struct in the library */
 
-  /* ---- errors. Texts end with a zero byte, and are valid until the error is released. */
+  /* ---- errors. Texts end with a zero byte, and are valid until the error is released. If `error`
+     is NULL, the code is 0 and the texts are "". */
 
   int (*error_code)(const TensordError* error);
   const char* (*error_message)(const TensordError* error);
@@ -243,7 +253,8 @@ typedef struct TensordApi {
 
   /* ---- ops */
 
-  /* Makes an op with attributes, which may be pushed any number of times. */
+  /* Makes an op with attributes, which may be pushed any number of times. If there is no op of the
+     name, returns NOT_FOUND (5). `push` checks the attributes. */
   int (*prepare)(const char* name, const TensordAttr* attrs, size_t num_attrs, TensordOp** op,
                  TensordError** error);
   void (*release_op)(TensordOp* op);
@@ -335,7 +346,8 @@ typedef struct TensordApi {
      this the current connection. NULL or "": the environment's TENSORD_SERVERS or TENSORD_SERVER,
      or else a server of this machine, 127.0.0.1:50051; in Python, a private server if none answers
      there. An earlier connection exists as long as its devices and tensors do. When the process
-     ends by exit() or by the return of main, the library closes its connections. Blocks.
+     ends by exit() or by the return of main, the library closes its connections: threads that
+     still use them get errors. Blocks.
      If no option has a name, returns NOT_FOUND (5). If a value isn't of the option's type, returns
      INVALID_ARGUMENT (3). In Python, if connecting raises an exception other than tensord.Error,
      returns CANCELLED (1), and the exception is set; so does `list_devices`. */

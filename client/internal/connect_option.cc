@@ -1,10 +1,13 @@
 #include "tensord/client/internal/connect_option.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 
 namespace tensord::internal {
@@ -17,7 +20,7 @@ bool Set(absl::string_view text, std::string* field) {
 }
 bool Set(absl::string_view text, absl::Duration* field) {
   double seconds = 0;
-  if (!absl::SimpleAtod(text, &seconds)) return false;
+  if (!absl::SimpleAtod(text, &seconds) || !std::isfinite(seconds)) return false;
   *field = absl::Seconds(seconds);
   return true;
 }
@@ -73,7 +76,10 @@ absl::Status SetConnectOption(absl::string_view name, absl::string_view text,
     return absl::InvalidArgumentError(
         absl::StrCat("connect: ", name, " must be ", option.type, ", and is '", text, "'"));
   }
-  return absl::NotFoundError(absl::StrCat("connect: there is no option '", name, "'"));
+  std::vector<absl::string_view> names;
+  for (const Option& option : kOptions) names.push_back(option.name);
+  return absl::NotFoundError(absl::StrCat("connect: there is no option '", name,
+                                          "'; the options are ", absl::StrJoin(names, ", ")));
 }
 
 std::string AddressesFromEnvironment() {

@@ -30,7 +30,9 @@ inline const WaitHooks* KeepWaitHooks(void* (*before)(), void (*after)(void* sta
   static auto* const pairs = new std::deque<WaitHooks>;
   static Mutex mu;
   MutexLock lock(&mu);
-  return before == nullptr ? nullptr : &pairs->emplace_back(before, after);
+  if (before == nullptr) return nullptr;
+  pairs->push_back({before, after});
+  return &pairs->back();
 }
 
 // Calls `before` now, and `after` when it is destroyed.

@@ -54,6 +54,15 @@ thread_local c10::DeviceIndex current_device = 0;
 
 // Replaces the advice in a message of the client library by that for a program of PyTorch.
 std::string ForTorch(std::string message) {
+  // In C++, Connect() and Resume() alone close connections.
+  constexpr std::string_view kClosed = "close has closed the connection to the tensord server at ";
+  if (const size_t at = message.find(kClosed); at != std::string::npos && !InPython()) {
+    const size_t address = at + kClosed.size();
+    return message.substr(0, at) + "this tensor belongs to the earlier connection to " +
+           message.substr(address, message.find(';', address) - address) +
+           ", which Connect() or Resume() has closed: copy a value into it (x.copy_()), or make it "
+           "again";
+  }
   const std::string resume = InPython() ? "torch_tensord.resume()" : "torch_tensord::Resume()";
   for (const char* const other : {"call tensord.connect() again", "connect again (tensord.connect)",
                                   "make a new Client with Client::Connect",

@@ -14,8 +14,8 @@
 
 namespace torch_tensord {
 
-// Options of a connection by name: the parameters of tensord.connect() in Python, as texts. For
-// example {{"lease", "30"}, {"token_file", "/etc/tensord/token"}}; times are in seconds.
+// Options of a connection by name, as texts, such as {{"reconnect_timeout", "10"}, {"token_file",
+// "/etc/tensord/token"}}. Times are in seconds. client/c/tensord_c.h (TensordOption) has the list.
 using Options = std::vector<std::pair<std::string, std::string>>;
 
 struct DeviceInfo {
@@ -29,7 +29,8 @@ struct DeviceInfo {
 // TENSORD_SERVERS or TENSORD_SERVER in the environment, or else 127.0.0.1:50051. Blocks. Returns
 // the number of devices. If the program has a connection, closes it: its tensors then throw
 // c10::AcceleratorError, and a device number that the new connection lacks throws c10::Error. If no
-// server answers, throws c10::AcceleratorError; for every other error, c10::Error.
+// server answers, throws c10::AcceleratorError; for every other error, c10::Error. The former
+// connection is kept then.
 __attribute__((visibility("default"))) int Connect(const std::string& addresses = "",
                                                    const Options& options = {});
 

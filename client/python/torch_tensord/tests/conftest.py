@@ -25,6 +25,33 @@ rank = int(os.environ["RANK"])
 device = torch.device("tensord", rank)
 torch.tensord.set_device(rank)
 """
+# Runs programs in forks of a process that has imported PyTorch, which takes seconds. Each line of the input starts a
+# program, or awaits its end: the answer is its process id, or its exit status.
+FORK_SERVER = """
+import json, os, select, sys
+import torch, torch._dynamo, torch_tensord.distributed  # init_process_group() also imports these
+for line in sys.stdin:
+    request = json.loads(line)
+    if "await" in request:
+        pid = request["await"]
+        descriptor = os.pidfd_open(pid)
+        if not select.select([descriptor], [], [], request["seconds"])[0]:
+            os.kill(pid, 9)
+        os.close(descriptor)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        continue
+    pid = os.fork()
+    if pid == 0:
+        break
+    print(pid, flush=True)
+else:
+    sys.exit()
+os.environ.update(request["environment"])
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+for number, path in ((1, request["output"]), (2, request["errors"])):
+    os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+exec(compile(request["program"], "<program>", "exec"), {"__name__": "__main__"})
+"""
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torch_tensord") is None:
     collect_ignore_glob = ["test_*.py"]
 
@@ -147,8 +174,22 @@ def start_daemon(tmp_path):
         process.wait()
 
 
+@pytest.fixture(scope="session")
+def ask_fork_server():
+    """Returns a function that sends a request to the process FORK_SERVER, and returns the answer."""
+    command = [sys.executable, "-c", FORK_SERVER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+
+        def ask(**request):
+            server.stdin.write(json.dumps(request) + "\n")
+            server.stdin.flush()
+            return int(server.stdout.readline())
+
+        yield ask
+
+
 @pytest.fixture
-def run_ranks(address):
+def run_ranks(address, ask_fork_server, tmp_path):
     """Returns a function that runs a program as `size` processes, and returns what each printed as JSON."""
 
     def run(program, size=2, setup=RANK_SETUP):
@@ -156,9 +197,9 @@ def run_ranks(address):
 
         # As torchrun does, this process has the store, on a port that no other process can take.
         store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        processes = []
+        started = []
         for rank in range(size):
-            variables = {
+            environment = {
                 **os.environ,
                 "TENSORD_SERVER": address,
                 "RANK": str(rank),
@@ -169,20 +210,14 @@ def run_ranks(address):
                 "TORCHELASTIC_USE_AGENT_STORE": "True",
                 "TORCHELASTIC_RESTART_COUNT": "0",
             }
-            processes.append(
-                subprocess.Popen(
-                    [sys.executable, "-c", setup + program],
-                    env=variables,
-                    text=True,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                )
+            files = [tmp_path / f"{kind} {rank} {store.port}" for kind in ("output", "errors")]
+            process = ask_fork_server(
+                program=setup + program, environment=environment, output=str(files[0]), errors=str(files[1])
             )
-        answers = []
-        for process in processes:
-            out, err = process.communicate(timeout=240)
-            assert process.returncode == 0, err[-3000:]
-            answers.append(json.loads(out.splitlines()[-1]))
-        return answers
+            started.append((process, *files))
+        statuses = [ask_fork_server(**{"await": process, "seconds": 240}) for process, _, _ in started]
+        for status, (_, _, errors) in zip(statuses, started):
+            assert status == 0, errors.read_text()[-3000:]
+        return [json.loads(output.read_text().splitlines()[-1]) for _, output, _ in started]
 
     return run
