@@ -167,6 +167,17 @@ at::Tensor MaskWithoutRepeats(const at::Tensor& self, const at::Tensor& mask) {
   return any;
 }
 
+// Writes a number where the mask, which broadcasts to `self`, is true.
+at::Tensor& WriteMasked(at::Tensor& self, const at::Tensor& mask, const In& number) {
+  if (WarnIfExpanded("masked_fill_", self)) {
+    const at::Tensor once = WithoutRepeats(self);
+    Write(once, Where(Read(MaskWithoutRepeats(self, mask)), number, Read(once)));
+    return self;
+  }
+  Write(self, Where(ReadForBroadcast(mask), number, Read(self)));
+  return self;
+}
+
 at::Tensor& MaskedFillScalar(at::Tensor& self, const at::Tensor& mask, const at::Scalar& value) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_fill_ only supports boolean masks, but got ",
               mask.scalar_type());
@@ -175,13 +186,7 @@ at::Tensor& MaskedFillScalar(at::Tensor& self, const at::Tensor& mask, const at:
   at::infer_size_dimvector(self.sizes(), mask.sizes());
   at::assert_no_partial_overlap(self, mask);
   if (self.numel() == 0) return self;
-  if (WarnIfExpanded("masked_fill_", self)) {
-    const at::Tensor once = WithoutRepeats(self);
-    Write(once, Where(Read(MaskWithoutRepeats(self, mask)), number, Read(once)));
-    return self;
-  }
-  Write(self, Where(ReadForBroadcast(mask), number, Read(self)));
-  return self;
+  return WriteMasked(self, mask, number);
 }
 at::Tensor& MaskedFillTensor(at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
   TORCH_CHECK(value.dim() == 0,
@@ -192,13 +197,7 @@ at::Tensor& MaskedFillTensor(at::Tensor& self, const at::Tensor& mask, const at:
   at::assert_no_partial_overlap(self, mask);
   if (self.numel() == 0) return self;
   const Value number = Cast(Read(value), self.scalar_type());
-  if (WarnIfExpanded("masked_fill_", self)) {
-    const at::Tensor once = WithoutRepeats(self);
-    Write(once, Where(Read(MaskWithoutRepeats(self, mask)), number, Read(once)));
-    return self;
-  }
-  Write(self, Where(ReadForBroadcast(mask), number, Read(self)));
-  return self;
+  return WriteMasked(self, mask, number);
 }
 
 at::Tensor& FillNumber(at::Tensor& self, const In& value) {
